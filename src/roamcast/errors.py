@@ -1,0 +1,51 @@
+"""Three kinds of fault, kept apart.
+
+The air's fault (`WireError`): the frame is dropped, counted, and the node goes on. The user's fault
+(`InputError` and its children): one line that says what and where; a command exits with 2. Ours: an
+`assert`, which stops at once.
+"""
+
+
+class RoamcastError(Exception):
+    """The root of every error that Roamcast raises on purpose."""
+
+
+class WireError(RoamcastError):
+    """Bytes from the air that are no message. The sender's fault; it never stops a node."""
+
+    def __init__(self, field: str, octet: int, problem: str) -> None:
+        # All three go to `args`, so that the error survives a trip to a worker and back.
+        super().__init__(field, octet, problem)
+
+    def __str__(self) -> str:
+        return "{} at octet {} {}".format(*self.args)
+
+
+class InputError(RoamcastError):
+    """Something the user gave is wrong. `where` is a file, key or text; `problem` says what is allowed."""
+
+    def __init__(self, where: str, problem: str) -> None:
+        super().__init__(where, problem)
+
+    @property
+    def where(self) -> str:
+        return str(self.args[0])
+
+    @property
+    def problem(self) -> str:
+        return str(self.args[1])
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}"
+
+
+class ScenarioError(InputError):
+    """A scenario, experiment or configuration key with an impossible value. `where` is the dotted key."""
+
+
+class FileError(InputError):
+    """A file that cannot be read as what it claims to be. `where` is `path` or `path:line`."""
+
+
+class FilterError(InputError):
+    """A filter text outside the language. `where` is the text, `problem` names the part and the rule."""

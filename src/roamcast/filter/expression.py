@@ -1,0 +1,91 @@
+"""The filter model: one small tree behind every filter language.
+
+SQL conditions, MQTT topic filters, event types and (later) XPath all become these nodes. They are
+values: immutable, hashable, comparable, sent on the wire. Truth is three-valued as in SQL: comparing
+an absent attribute, or values of different kinds (a text with a number), is UNKNOWN, and a filter
+matches only where it is TRUE.
+"""
+
+from enum import Enum
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from roamcast.event import Name, Text
+
+Literal: TypeAlias = bool | int | float | str
+TERMS_MAX = 1024  # of one AND, OR or IN; bounds what a decoder builds
+
+
+class Operator(Enum):
+    EQUAL = "="
+    NOT_EQUAL = "<>"
+    LESS = "<"
+    LESS_OR_EQUAL = "<="
+    GREATER = ">"
+    GREATER_OR_EQUAL = ">="
+
+
+class Compare(msgspec.Struct, frozen=True, array_like=True, tag=1, forbid_unknown_fields=True):
+    """`attribute operator value`."""
+
+    attribute: Name
+    operator: Operator
+    value: bool | int | float | Text
+
+
+class OneOf(msgspec.Struct, frozen=True, array_like=True, tag=2, forbid_unknown_fields=True):
+    """`attribute IN (values)`, without NULL; never empty."""
+
+    attribute: Name
+    values: Annotated[tuple[bool | int | float | Text, ...], msgspec.Meta(min_length=1, max_length=TERMS_MAX)]
+
+
+class Like(msgspec.Struct, frozen=True, array_like=True, tag=3, forbid_unknown_fields=True):
+    """`attribute LIKE pattern [ESCAPE escape]`, case-sensitive: `%` any run, `_` any one character."""
+
+    attribute: Name
+    pattern: Text
+    escape: Annotated[str, msgspec.Meta(max_length=1)] = ""
+
+
+class IsNull(msgspec.Struct, frozen=True, array_like=True, tag=4, forbid_unknown_fields=True):
+    """`attribute IS NULL`: never unknown."""
+
+    attribute: Name
+
+
+class OnTopic(msgspec.Struct, frozen=True, array_like=True, tag=5, forbid_unknown_fields=True):
+    """The event's topic matches an MQTT topic filter. Never unknown."""
+
+    topic_filter: Text
+
+
+class OfType(msgspec.Struct, frozen=True, array_like=True, tag=6, forbid_unknown_fields=True):
+    """The event's type is `type` or one below it (`alarm` includes `alarm.fire`). Never unknown."""
+
+    type: Name
+
+
+class And(msgspec.Struct, frozen=True, array_like=True, tag=7, forbid_unknown_fields=True):
+    """All terms; without terms TRUE."""
+
+    terms: Annotated[tuple["Expression", ...], msgspec.Meta(max_length=TERMS_MAX)]
+
+
+class Or(msgspec.Struct, frozen=True, array_like=True, tag=8, forbid_unknown_fields=True):
+    """At least one term; without terms FALSE."""
+
+    terms: Annotated[tuple["Expression", ...], msgspec.Meta(max_length=TERMS_MAX)]
+
+
+class Not(msgspec.Struct, frozen=True, array_like=True, tag=9, forbid_unknown_fields=True):
+    """SQL's NOT: unknown stays unknown."""
+
+    term: "Expression"
+
+
+Expression: TypeAlias = Compare | OneOf | Like | IsNull | OnTopic | OfType | And | Or | Not
+
+TRUE = And(())
+FALSE = Or(())

@@ -1,0 +1,116 @@
+"""The port: all that a protocol may touch.
+
+A protocol layer is written once, without I/O. Each layer of each node has its own `Host`; `sim`,
+`emulate` and `live` implement it, tests use a `FakeHost`. The comments here are promises, and
+`tests/contract/` checks them on every runtime.
+"""
+
+from collections.abc import Callable, Hashable, MutableMapping
+from enum import IntEnum
+from random import Random
+from typing import NamedTuple, Protocol, TypeAlias
+
+from roamcast.event import EventId
+from roamcast.trace import Record
+from roamcast.units import Micros, NodeId
+
+TimerName: TypeAlias = Hashable
+"""A string, or a tuple that begins with one: `"hello"`, `("relay", event_id)`."""
+
+
+class Channel(IntEnum):
+    """Which layer a frame belongs to. It travels beside the payload (a UDP port, a leading octet), so
+    that a payload can be another protocol's packet bit for bit (RFC 3626)."""
+
+    UNDERLAY = 0
+    STRATEGY = 1
+
+
+class Kind(IntEnum):
+    """Control goes before data in every queue; metrics count them apart."""
+
+    CONTROL = 0
+    DATA = 1
+
+
+class Frame(NamedTuple):
+    """What a layer hands to the radio: the payload, and a label for queue and trace that is not sent."""
+
+    payload: bytes
+    kind: Kind
+    message: str  # the message's name in the trace, e.g. "flood", "hello"
+    event: EventId | None = None  # the event carried, if any
+    own: bool = True  # for the sender's own operation, or on behalf of others (`own_control_ratio`)
+
+
+class Position(NamedTuple):
+    """Metres and metres per second in the local plane."""
+
+    x: float
+    y: float
+    vx: float
+    vy: float
+
+
+class Host(Protocol):
+    """One layer's view of its node and of the one-hop radio."""
+
+    node: NodeId
+    # One seeded stream per node and layer: a new draw here moves no draw elsewhere.
+    random: Random
+    # What survives a crash. Everything else in a layer is volatile. A write is durable on return.
+    stable: MutableMapping[str, bytes]
+
+    def now(self) -> Micros:
+        """The instant of the input being handled. It stands still until the handler returns."""
+        ...
+
+    def set_timer(self, name: TimerName, at: Micros) -> None:
+        """Call `on_timer(name)` once, at `at` or later, never before. Setting a name again moves it."""
+        ...
+
+    def cancel_timer(self, name: TimerName) -> None:
+        """Forget a timer. Cancelling one that is not set is no error."""
+        ...
+
+    def broadcast(self, frame: Frame) -> None:
+        """Hand one frame to the radio. No promise that anyone hears it."""
+        ...
+
+    def unicast(self, to: NodeId, frame: Frame, on_failure: Callable[[], None] | None = None) -> None:
+        """Send to one neighbour. `on_failure` is called later, at most once, if the link layer gives up.
+
+        Silence is no proof of arrival: the receiver may crash after its acknowledgement.
+        """
+        ...
+
+    def position(self) -> Position | None:
+        """Where this node is and how it moves; None where nobody can tell."""
+        ...
+
+    def trace(self, record: Record) -> None:
+        """Add one record to the run's trace."""
+        ...
+
+
+class Layer:
+    """What a host calls. Never while another call into the same node is still running.
+
+    A layer overrides what it needs. `on_neighbour_*` reach the underlay only: it decides what a
+    neighbour is, the other layers ask it.
+    """
+
+    def on_start(self) -> None:
+        """The node has booted; timers may be set and frames sent from here on."""
+
+    def on_timer(self, name: TimerName) -> None:
+        """A timer is due."""
+
+    def on_receive(self, sender: NodeId, payload: bytes) -> None:
+        """A frame arrived whole. Its content is hostile until decoded."""
+
+    def on_neighbour_up(self, neighbour: NodeId) -> None:
+        """The host itself noticed a new one-hop link (a contact plan, a link-layer report)."""
+
+    def on_neighbour_down(self, neighbour: NodeId) -> None:
+        """The host itself noticed that a one-hop link is gone."""

@@ -1,0 +1,194 @@
+"""What happened: the records of a run, one schema for all runtimes.
+
+Records are flat, typed and stamped with the host's clock; they hold what a metric or `why` needs, not
+what a log would say. Each class is one table; `lab/tables.py` turns them into Arrow and Parquet.
+Times are integer microseconds since the run began.
+"""
+
+from enum import Enum
+from typing import Annotated, ClassVar, TypeAlias
+
+import msgspec
+
+from roamcast.units import Micros, NodeId
+
+NodeSet: TypeAlias = Annotated[int, "a set of nodes, bit n for node n; in tables a list of numbers"]
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One row of a trace."""
+
+    TABLE: ClassVar[str]
+
+
+class Published(Record, frozen=True):
+    """An application published an event."""
+
+    TABLE: ClassVar[str] = "publications"
+    t: Micros
+    publisher: NodeId
+    sequence: int
+    event_class: str  # "realtime" or "memorized"
+    lifetime: Micros
+    size: int  # payload octets
+    topic: str
+    type: str
+    attributes: str  # JSON object
+    destinations: tuple[NodeId, ...]
+    multimode: bool
+
+
+class Subscribed(Record, frozen=True):
+    """An application subscribed (`stands`) or unsubscribed. A crash does not end a subscription."""
+
+    TABLE: ClassVar[str] = "subscriptions"
+    t: Micros
+    node: NodeId
+    subscription: int
+    filter: str  # the canonical text of the filter
+    stands: bool
+
+
+class Delivered(Record, frozen=True):
+    """An event was handed to the application. One record each, repeats and misdeliveries too."""
+
+    TABLE: ClassVar[str] = "deliveries"
+    t: Micros
+    node: NodeId
+    publisher: NodeId
+    sequence: int
+    hops: int  # radio hops of this copy
+    matched: bool  # by the application's own filters, tried one by one, not by the broker's index
+
+
+class Transmitted(Record, frozen=True):
+    """One attempt of one frame on the air, and what became of it at each node in range.
+
+    `received`, `collided` and `faded` are known where the medium is (sim, the emulator's ether).
+    For a unicast frame they speak of the addressee alone.
+    """
+
+    TABLE: ClassVar[str] = "transmissions"
+    t: Micros  # when the attempt began
+    node: NodeId
+    to: NodeId | None  # None: broadcast
+    kind: str  # "control" or "data"
+    message: str
+    size: int  # octets as handed to the radio, without link-layer headers
+    attempt: int  # 1 for the first; link-layer retries count up
+    airtime: Micros
+    publisher: NodeId | None  # of the event carried
+    sequence: int | None
+    own: bool
+    received: NodeSet
+    collided: NodeSet  # in range, but hit by another transmission or transmitting itself
+    faded: NodeSet  # in range, but lost by the radio model's random loss, or out of range before the end
+
+
+class DropReason(Enum):
+    """Why a layer or the radio gave a frame or an event up."""
+
+    QUEUE_FULL = "queue_full"  # the radio's send queue was at its bound
+    RETRIES = "retries"  # unicast: every attempt went unacknowledged
+    NOT_IN_RANGE = "not_in_range"  # unicast to a node that is no neighbour
+    CRASHED = "crashed"  # was queued in a node that crashed
+    EXPIRED = "expired"  # its lifetime or its hop limit ended
+    WIRE = "wire"  # could not be decoded
+    STORE_FULL = "store_full"  # a bounded table pushed it out
+
+
+class Dropped(Record, frozen=True):
+    """A frame or event that this node gave up."""
+
+    TABLE: ClassVar[str] = "drops"
+    t: Micros
+    node: NodeId
+    reason: DropReason
+    message: str
+    publisher: NodeId | None = None
+    sequence: int | None = None
+    to: NodeId | None = None
+    detail: str = ""
+
+
+class LinkChanged(Record, frozen=True):
+    """The contact plan, as played: `receiver` can or can no longer hear `sender`."""
+
+    TABLE: ClassVar[str] = "links"
+    t: Micros
+    sender: NodeId
+    receiver: NodeId
+    both: bool  # the reverse direction changes too, at the same instant
+    up: bool
+
+
+class FaultHappened(Record, frozen=True):
+    """A crash or restart of a node, or a cut or heal of the link between `node` and `peer`."""
+
+    TABLE: ClassVar[str] = "faults"
+    t: Micros
+    kind: str  # "crash", "restart", "cut", "heal"
+    node: NodeId
+    peer: NodeId | None = None
+
+
+class OverlayChanged(Record, frozen=True):
+    """A strategy's own structure changed: links of the overlay, repairs, roles."""
+
+    TABLE: ClassVar[str] = "overlay"
+    t: Micros
+    node: NodeId
+    change: str  # "link_up", "link_down", "repaired", "role_on", "role_off"
+    peer: NodeId | None = None
+    role: str = ""  # "broker", "mpr", "leader", …
+    value: float | None = None  # e.g. how long a repair took, in milliseconds
+
+
+class PathsSampled(Record, frozen=True):
+    """At one instant, the lengths of shortest paths over all pairs of brokers that have one."""
+
+    TABLE: ClassVar[str] = "paths"
+    t: Micros
+    kind: str  # "network": physical shortest paths; "overlay": physical length of the overlay's paths
+    pairs: int
+    hops: int  # sum over the pairs
+
+
+class Expected(Record, frozen=True):
+    """Ground truth, derived after the run: `node` should get the event.
+
+    A real-time event expects the subscriptions that stand when it is published, a memorized one also
+    those made within its lifetime; explicit destinations are expected always.
+    """
+
+    TABLE: ClassVar[str] = "expected"
+    publisher: NodeId
+    sequence: int
+    node: NodeId
+    since: Micros  # publication, or the later subscription that made it expected
+    reachable: bool  # a path in the contact graph at publish time
+    hops: int | None  # length of the shortest such path
+
+
+RECORDS: tuple[type[Record], ...] = (
+    Published,
+    Subscribed,
+    Delivered,
+    Transmitted,
+    Dropped,
+    LinkChanged,
+    FaultHappened,
+    OverlayChanged,
+    PathsSampled,
+    Expected,
+)
+
+
+class Trace:
+    """The records of one run, a list per table, in the order in which they happened."""
+
+    def __init__(self) -> None:
+        self.records: dict[type[Record], list[Record]] = {kind: [] for kind in RECORDS}
+
+    def add(self, record: Record) -> None:
+        self.records[type(record)].append(record)

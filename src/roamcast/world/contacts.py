@@ -1,0 +1,90 @@
+"""The contact plan: per pair of nodes, the intervals in which a link exists.
+
+This is what every runtime plays. How it comes out of motion is in `world/crossings.py`; how it is
+read from and written to files is in `world/formats/`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from roamcast.units import Micros
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class ContactPlan:
+    """Rows `(sender, receiver, start, end)`, sorted by start, sender, receiver, end.
+
+    With `directed` false each row means both directions and has sender < receiver. Intervals of one
+    pair are closed-open `[start, end)`, disjoint and not adjacent. `end` may be the plan's horizon.
+    """
+
+    nodes: int
+    directed: bool
+    sender: Numbers
+    receiver: Numbers
+    start: Numbers
+    end: Numbers
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @staticmethod
+    def of(
+        nodes: int,
+        rows: list[tuple[int, int, Micros, Micros]],
+        *,
+        directed: bool = False,
+    ) -> "ContactPlan":
+        """From rows in any order; overlapping and adjacent intervals of a pair are joined."""
+        table = np.array(rows, dtype=np.int64).reshape(-1, 4)
+        return joined(nodes, table[:, 0], table[:, 1], table[:, 2], table[:, 3], directed=directed)
+
+    def neighbours_at(self, time: Micros) -> list[list[int]]:
+        """Who hears each sender at `time`, in increasing order."""
+        heard: list[list[int]] = [[] for _ in range(self.nodes)]
+        standing = (self.start <= time) & (time < self.end)
+        for a, b in zip(self.sender[standing].tolist(), self.receiver[standing].tolist(), strict=True):
+            heard[a].append(b)
+            if not self.directed:
+                heard[b].append(a)
+        return [sorted(row) for row in heard]
+
+
+def joined(
+    nodes: int,
+    sender: Numbers,
+    receiver: Numbers,
+    start: Numbers,
+    end: Numbers,
+    *,
+    directed: bool,
+) -> ContactPlan:
+    """The normal form of a plan: pairs ordered, empty intervals left out, touching ones joined."""
+    if not directed:
+        sender, receiver = np.minimum(sender, receiver), np.maximum(sender, receiver)
+    keep = (start < end) & (sender != receiver)
+    sender, receiver, start, end = sender[keep], receiver[keep], start[keep], end[keep]
+    order = np.lexsort((end, start, receiver, sender))
+    sender, receiver, start, end = sender[order], receiver[order], start[order], end[order]
+    if len(start):
+        pair = sender * nodes + receiver
+        changes = np.empty(len(pair), dtype=np.bool_)
+        changes[0] = True
+        changes[1:] = pair[1:] != pair[:-1]
+        # The running maximum of the ends, restarted at each pair: an offset per pair, wider than the
+        # whole time span, keeps one pair's maximum from reaching into the next.
+        group = np.cumsum(changes) - 1
+        low = int(start.min())
+        width = int(end.max()) - low + 1
+        reach = np.maximum.accumulate(end - low + group * width) - group * width + low
+        opens = changes.copy()
+        opens[1:] |= start[1:] > reach[:-1]
+        first = np.flatnonzero(opens)
+        last = np.append(first[1:], len(start)) - 1
+        sender, receiver, start, end = sender[first], receiver[first], start[first], reach[last]
+    order = np.lexsort((end, receiver, sender, start))
+    return ContactPlan(nodes, directed, sender[order], receiver[order], start[order], end[order])

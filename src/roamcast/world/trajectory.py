@@ -1,0 +1,91 @@
+"""Motion: per node, a piecewise-linear path with a clock on the integer microsecond grid.
+
+Mobility models and trace readers make `Motion`; contact plans, the simulator's `position()` and the
+path metrics read it. Between two knots a node moves on a straight line at constant speed. A gap is a
+stretch in which the node is not there at all (a recording that went silent, a vehicle that left).
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from roamcast.units import Micros
+
+Times = npt.NDArray[np.int64]
+Metres = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """One node's knots. Before the first and after the last knot the node is absent."""
+
+    times: Times  # strictly increasing, microseconds
+    x: Metres
+    y: Metres
+    # gap[k]: the node is absent between knot k and knot k + 1 (open interval). Length: knots - 1.
+    gap: npt.NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        knots = len(self.times)
+        assert knots >= 1 and len(self.x) == len(self.y) == knots and len(self.gap) == knots - 1
+        assert bool(np.all(np.diff(self.times) > 0)), "knots must be strictly increasing in time"
+
+    @staticmethod
+    def of(knots: list[tuple[Micros, float, float]]) -> "Trajectory":
+        """From `(time, x, y)` rows without gaps."""
+        times, x, y = zip(*knots, strict=True)
+        return Trajectory(
+            np.array(times, dtype=np.int64),
+            np.array(x, dtype=np.float64),
+            np.array(y, dtype=np.float64),
+            np.zeros(len(knots) - 1, dtype=np.bool_),
+        )
+
+    def position(self, time: Micros) -> tuple[float, float] | None:
+        """Where the node is, or None while it is absent."""
+        where = self.position_and_velocity(time)
+        return None if where is None else where[:2]
+
+    def position_and_velocity(self, time: Micros) -> tuple[float, float, float, float] | None:
+        """Metres, and metres per second of the leg that begins or lasts at `time`."""
+        k = int(np.searchsorted(self.times, time, side="right")) - 1
+        if k < 0 or time > self.times[-1]:
+            return None
+        x, y = float(self.x[k]), float(self.y[k])
+        start = int(self.times[k])
+        if k == len(self.times) - 1:
+            return x, y, 0.0, 0.0
+        if self.gap[k]:
+            return (x, y, 0.0, 0.0) if time == start else None
+        span = int(self.times[k + 1]) - start
+        dx, dy = float(self.x[k + 1]) - x, float(self.y[k + 1]) - y
+        share = (time - start) / span
+        return x + dx * share, y + dy * share, dx * 1e6 / span, dy * 1e6 / span
+
+
+@dataclass(frozen=True, eq=False)
+class Motion:
+    """The paths of all nodes; node numbers are list positions."""
+
+    trajectories: list[Trajectory]
+    # What the recording called each node; empty for models, whose nodes are just numbers.
+    names: list[str] = field(default_factory=list)
+
+    @property
+    def nodes(self) -> int:
+        return len(self.trajectories)
+
+    @cached_property
+    def begins(self) -> Micros:
+        return min(int(path.times[0]) for path in self.trajectories)
+
+    @cached_property
+    def ends(self) -> Micros:
+        return max(int(path.times[-1]) for path in self.trajectories)
+
+    def shifted(self, by: Micros) -> "Motion":
+        """The same motion on another clock, e.g. a recording that should begin at 0."""
+        paths = [Trajectory(p.times + by, p.x, p.y, p.gap) for p in self.trajectories]
+        return Motion(paths, self.names)
