@@ -1,0 +1,45 @@
+"""Mobility models: how nodes move, as the `[world.mobility]` table of a scenario.
+
+Every model is a struct of parameters with `check`, `motion` and `walls` (`model.py`), told apart by
+the key `model`; `msgspec.convert(table, type=Mobility)` makes the right one. Most follow the seven
+scenarios of paper 004, section 6.2.1; `docs/mobility.md` has them ready to copy.
+
+To read: `model.py`, `path.py` (pieces to knots), `stationary.py` (why and how runs start in the
+middle), `waypoints.py` (the walk behind most models), then the models: `static`, `random_waypoint`,
+`fixed_targets`, `random_walk`; `nomadic` and `column` on `groups.py`; `city_block` and `pursue` on
+`streets.py`, `driving.py` and `town.py`.
+
+Left out: nodes as bodies (collisions, queues of cars), users who move because the reception is bad,
+heights.
+"""
+
+from typing import TypeAlias
+
+from roamcast.world.mobility.city_block import CityBlock
+from roamcast.world.mobility.column import Column
+from roamcast.world.mobility.fixed_targets import FixedTargets
+from roamcast.world.mobility.model import Area, Model, Range
+from roamcast.world.mobility.nomadic import Nomadic
+from roamcast.world.mobility.pursue import Pursue
+from roamcast.world.mobility.random_walk import RandomWalk
+from roamcast.world.mobility.random_waypoint import RandomWaypoint
+from roamcast.world.mobility.static import Static
+
+Mobility: TypeAlias = (
+    Static | RandomWaypoint | FixedTargets | RandomWalk | Nomadic | Column | CityBlock | Pursue
+)
+
+__all__ = [
+    "Area",
+    "CityBlock",
+    "Column",
+    "FixedTargets",
+    "Mobility",
+    "Model",
+    "Nomadic",
+    "Pursue",
+    "RandomWalk",
+    "RandomWaypoint",
+    "Range",
+    "Static",
+]

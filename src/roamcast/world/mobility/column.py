@@ -1,0 +1,111 @@
+"""Column: a single file behind a leader who decides where it goes.
+
+Scenario 4 of paper 004, section 6.2.1: reference points 30 m apart along a column, each user within
+5 m of its own, one user driving the column. Node 0 is that leader and moves by random waypoint. The
+reference point of node k follows in the leader's trail, k times the spacing behind, measured along the
+trail: it turns where the leader turned, as a file of children does, and stops when the leader stops. A
+column longer than the area is wide (ten users, 270 m, on 120 m) thus stays inside; a stiff one, as in
+Camp's survey, would not.
+
+The start is stationary. The leader's is drawn as in random waypoint. Of the trail behind it only the
+shape counts, and a sequence of independent uniform waypoints looks the same backwards, so the past is
+drawn like the future.
+"""
+
+from itertools import pairwise
+from random import Random
+
+from roamcast.units import Micros
+from roamcast.world.mobility.groups import roaming
+from roamcast.world.mobility.model import (
+    Area,
+    Model,
+    Range,
+    check_number,
+    check_seconds,
+    check_speed,
+    node_streams,
+    stream,
+)
+from roamcast.world.mobility.path import Point, along, distance, window
+from roamcast.world.mobility.waypoints import Rectangle, Start, stationary_start, walk_on
+from roamcast.world.trajectory import Motion, Trajectory
+
+
+class Column(Model, frozen=True, kw_only=True, tag="column"):
+    speed: Range = (0.5, 1.5)  # m/s, of the leader, drawn per trip
+    pause: Range = (0.0, 0.0)  # seconds, of the leader at each turn
+    spacing: float = 30.0  # metres of trail from one reference point to the next
+    radius: float = 5.0  # metres, greatest distance from the own reference point
+    roam_speed: Range = (0.1, 0.5)  # m/s, of a member relative to its reference point
+    roam_pause: Range = (0.0, 10.0)  # seconds, of a member
+
+    def check(self, nodes: int, area: Area) -> None:
+        check_speed("speed", self.speed)
+        check_seconds("pause", self.pause)
+        check_number("spacing", self.spacing, "metres", 0.0, open_end=True)
+        check_number("radius", self.radius, "metres", 0.0, open_end=True)
+        check_speed("roam_speed", self.roam_speed)
+        check_seconds("roam_pause", self.roam_pause)
+
+    def motion(self, nodes: int, area: Area, duration: Micros, random: Random) -> Motion:
+        leader, *references = self.references(nodes, area, duration, random)
+        members = [
+            roaming(reference, area, self.radius, self.roam_speed, self.roam_pause, duration, own)
+            for reference, own in zip(references, node_streams(random, nodes - 1), strict=True)
+        ]
+        return Motion([window(leader, 0, duration), *members])
+
+    def references(self, nodes: int, area: Area, duration: Micros, random: Random) -> list[Trajectory]:
+        """The reference point of each node, uncut at the end; the leader's is the leader."""
+        self.check(nodes, area)
+        own, past = stream(random), stream(random)
+        destinations = Rectangle(area)
+        start = stationary_start(destinations, self.speed, self.pause, own)
+        leader = walk_on(start, destinations, self.speed, self.pause, duration, own).whole()
+        trail = _past(start, destinations, self.spacing * (nodes - 1), past)
+        return [leader, *(follow(leader, trail, self.spacing * k) for k in range(1, nodes))]
+
+
+def follow(leader: Trajectory, past: list[Point], behind: float) -> Trajectory:
+    """The path of a point that stays `behind` metres of trail behind the leader.
+
+    `past` is where the leader was before time 0, latest first, and at least that long.
+    """
+    moments = list(
+        zip(leader.times.tolist(), zip(leader.x.tolist(), leader.y.tolist(), strict=True), strict=True)
+    )
+    trail = [*reversed(past), *(at for _, at in moments)]
+    marks = [0.0]  # metres from the beginning of the trail, at each of its points
+    for a, b in pairwise(trail):
+        marks.append(marks[-1] + distance(a, b))
+    k = 0  # the follower is on the stretch from trail[k] to trail[k + 1]
+    knots: dict[Micros, Point] = {}  # of two knots in one microsecond, the later stays
+    for step, (time, _) in enumerate(moments):
+        mark = marks[len(past) + step] - behind
+        if step > 0:  # the corners that the follower passed since the leader's last knot
+            before, last = moments[step - 1][0], marks[len(past) + step - 1] - behind
+            while marks[k + 1] < mark:
+                k += 1
+                share = (marks[k] - last) / (mark - last)
+                knots[before + round((time - before) * min(max(share, 0.0), 1.0))] = trail[k]
+        else:
+            while marks[k + 1] < mark:
+                k += 1
+        length = marks[k + 1] - marks[k]
+        share = (mark - marks[k]) / length if length > 0 else 0.0
+        knots[time] = along(trail[k], trail[k + 1], min(max(share, 0.0), 1.0))
+    return Trajectory.of([(time, *at) for time, at in sorted(knots.items())])
+
+
+def _past(start: Start, destinations: Rectangle, length: float, random: Random) -> list[Point]:
+    """Where the leader came from, latest first, for at least `length` metres and one point."""
+    trail = [start.here]
+    left = length
+    if start.origin is not None:
+        trail.append(start.origin)
+        left -= distance(start.here, start.origin)
+    while left > 0 or len(trail) < 2:
+        trail.append(destinations.next(random, trail[-1]))
+        left -= distance(trail[-2], trail[-1])
+    return trail[1:]
