@@ -1,0 +1,11 @@
+"""Scenario files: a world, who does what in it, and which protocol runs there.
+
+Read in this order: `model` (the tables and their keys), `load` (TOML, settings, errors), `checks` (what
+keys mean together), `explain` (how an error gets its words), `workload` and `faults` (schedules
+written out from the seed), `world` (motion and contact plan). `docs/scenario.md` is the users' page.
+"""
+
+from roamcast.scenario.load import load_scenario, parsed_override, read_tables, scenario_from, with_settings
+from roamcast.scenario.model import Scenario
+
+__all__ = ["Scenario", "load_scenario", "parsed_override", "read_tables", "scenario_from", "with_settings"]

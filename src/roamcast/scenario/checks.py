@@ -1,0 +1,236 @@
+"""What no key shows by itself: keys that contradict each other, numbers beyond the world's nodes."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+
+from roamcast import strategy, underlay
+from roamcast.errors import FilterError, ScenarioError
+from roamcast.event import EventClass
+from roamcast.filter.topic import check_topic
+from roamcast.scenario.explain import converted, shown, unknown
+from roamcast.scenario.faults import faults
+from roamcast.scenario.model import (
+    Chosen,
+    FaultEntry,
+    FaultKind,
+    General,
+    PublicationEntry,
+    RecordedTrace,
+    Scenario,
+    SubscriptionEntry,
+    Tables,
+    World,
+)
+from roamcast.scenario.workload import count_of, filter_of
+from roamcast.scenario.world import nodes_in_world
+from roamcast.units import seconds
+from roamcast.world.radio import problem_of
+
+EVENTS_MAX = 10_000_000  # generated in one run; beyond this a run would end for lack of memory
+
+
+def checked(tables: Tables, base: Path) -> Scenario:
+    """The scenario, with the number of nodes filled in, or a `ScenarioError` for its first fault."""
+    _check_general(tables.scenario)
+    _check_world(tables.world)
+    world = msgspec.structs.replace(tables.world, nodes=nodes_in_world(tables, base))
+    parts = {name: getattr(tables, name) for name in Tables.__struct_fields__}
+    scenario = Scenario(**{**parts, "world": world}, base=base)
+    _check_mobility(scenario)
+    _check_roles(scenario)
+    _check_workload(scenario)
+    _check_choice("strategy", scenario.strategy.name, scenario.strategy.options, strategy)
+    if scenario.underlay.name is not None:
+        _check_choice("underlay", scenario.underlay.name, scenario.underlay.options, underlay)
+    elif scenario.underlay.options:
+        raise ScenarioError(
+            "underlay.options", "is given without underlay.name, which says whose options they are"
+        )
+    _check_faults(scenario)
+    return scenario
+
+
+def _check_general(general: General) -> None:
+    if general.warmup >= general.duration:
+        raise ScenarioError(
+            "scenario.warmup",
+            f"is {general.warmup:g}; allowed: less than the duration, {general.duration:g} s",
+        )
+
+
+def _check_world(world: World) -> None:
+    if world.contacts is not None:
+        for key in ("mobility", "area", "range"):
+            if getattr(world, key) is not None:
+                raise ScenarioError(
+                    f"world.{key}",
+                    "stands beside world.contacts; allowed: links from motion, or from a plan, not both",
+                )
+    else:
+        if world.mobility is None:
+            raise ScenarioError(
+                "world.mobility", "is missing; it must be a table, or world.contacts a plan's file"
+            )
+        if world.range is None:
+            raise ScenarioError("world.range", "is missing; it must be metres, or [min, max] in metres")
+        recorded = isinstance(world.mobility, RecordedTrace)
+        if recorded and world.area is not None:
+            raise ScenarioError(
+                "world.area", "stands beside a recorded trace, which has its own; leave it out"
+            )
+        if not recorded and world.area is None:
+            raise ScenarioError("world.area", "is missing; it must be [width, height] in metres")
+        if not recorded and world.nodes is None:
+            raise ScenarioError("world.nodes", "is missing; it must be a whole number of at least 1")
+    if isinstance(world.range, tuple) and world.range[0] > world.range[1]:
+        raise ScenarioError("world.range", f"is {shown(world.range)}; allowed: [min, max] with min <= max")
+    if problem := problem_of(world.radio):
+        raise ScenarioError(f"world.radio.{problem[0]}", problem[1])
+
+
+def _check_mobility(scenario: Scenario) -> None:
+    mobility, area = scenario.world.mobility, scenario.world.area
+    if mobility is not None and not isinstance(mobility, RecordedTrace):
+        assert area is not None
+        mobility.check(scenario.nodes, (area[0], area[1]))
+
+
+def _check_roles(scenario: Scenario) -> None:
+    roles = scenario.roles
+    _check_chosen("roles.brokers", roles.brokers, scenario.nodes)
+    _check_chosen("roles.publishers", roles.publishers, scenario.nodes)
+    _check_chosen("roles.subscribers", roles.subscribers, scenario.nodes)
+
+
+def _check_chosen(key: str, chosen: Chosen, nodes: int) -> None:
+    if isinstance(chosen, int) and chosen > nodes:
+        raise ScenarioError(key, f"is {chosen}; allowed: at most the {nodes} nodes there are")
+    if isinstance(chosen, tuple):
+        _check_numbers(key, chosen, nodes)
+
+
+def _check_numbers(key: str, numbers: Sequence[int], nodes: int) -> None:
+    seen: set[int] = set()
+    for index, node in enumerate(numbers):
+        _check_node(f"{key}[{index}]", node, nodes)
+        if node in seen:
+            raise ScenarioError(
+                f"{key}[{index}]", f"is {node}, which the list has already; allowed: each node once"
+            )
+        seen.add(node)
+
+
+def _check_node(key: str, node: int, nodes: int) -> None:
+    if node >= nodes:
+        raise ScenarioError(key, f"is {node}; allowed: a node number from 0 to {nodes - 1}")
+
+
+def _check_time(key: str, time: float, scenario: Scenario) -> None:
+    if time > scenario.scenario.duration:
+        raise ScenarioError(
+            key, f"is {time:g}; allowed: within the duration, 0 to {scenario.scenario.duration:g} s"
+        )
+
+
+def _check_workload(scenario: Scenario) -> None:
+    workload = scenario.workload
+    stop = seconds(scenario.stop)
+    _check_time("workload.stop", stop, scenario)
+    if workload.start > stop:
+        raise ScenarioError(
+            "workload.start", f"is {workload.start:g}; allowed: not after the stop at {stop:g} s"
+        )
+    if workload.event_class is EventClass.MEMORIZED and workload.lifetime == 0:
+        raise ScenarioError("workload.lifetime", "is 0; allowed: above 0 seconds for memorized events")
+    for index, subscription in enumerate(workload.subscriptions or ()):
+        _check_subscription(f"workload.subscriptions[{index}]", subscription, scenario)
+    for index, publication in enumerate(workload.publications or ()):
+        _check_publication(f"workload.publications[{index}]", publication, scenario)
+    if workload.publications is None:
+        publishers = count_of(scenario.roles.publishers, scenario.nodes)
+        if (events := publishers * workload.rate * (stop - workload.start)) > EVENTS_MAX:
+            raise ScenarioError(
+                "workload.rate",
+                f"is {workload.rate:g}, which makes {events:,.0f} events; allowed: at most {EVENTS_MAX:,}",
+            )
+
+
+def _check_subscription(key: str, entry: SubscriptionEntry, scenario: Scenario) -> None:
+    _check_node(f"{key}.node", entry.node, scenario.nodes)
+    _check_time(f"{key}.from", entry.since, scenario)
+    if entry.until is not None and entry.until <= entry.since:
+        raise ScenarioError(
+            f"{key}.until", f"is {entry.until:g}; allowed: later than `from`, {entry.since:g} s"
+        )
+    for name in ("filter", "topic", "type"):
+        with _filter_errors_at(f"{key}.{name}", getattr(entry, name)):
+            filter_of(SubscriptionEntry(node=entry.node, **{name: getattr(entry, name)}))
+    with _filter_errors_at(key, "filter, topic and type"):
+        filter_of(entry)  # together they can be more than one filter may hold
+
+
+def _check_publication(key: str, entry: PublicationEntry, scenario: Scenario) -> None:
+    _check_node(f"{key}.node", entry.node, scenario.nodes)
+    if entry.t >= scenario.scenario.duration:
+        raise ScenarioError(
+            f"{key}.t", f"is {entry.t:g}; allowed: before the end at {scenario.scenario.duration:g} s"
+        )
+    _check_numbers(f"{key}.to", entry.to, scenario.nodes)
+    if entry.topic:
+        with _filter_errors_at(f"{key}.topic", entry.topic):
+            check_topic(entry.topic)
+    if entry.multimode and not entry.to:
+        raise ScenarioError(f"{key}.multimode", "is true without `to`; allowed: only beside destinations")
+    event_class = entry.event_class or scenario.workload.event_class
+    lifetime = scenario.workload.lifetime if entry.lifetime is None else entry.lifetime
+    if event_class is EventClass.MEMORIZED and lifetime == 0:
+        raise ScenarioError(f"{key}.lifetime", "is 0; allowed: above 0 seconds for memorized events")
+    if event_class is EventClass.REALTIME and entry.lifetime:
+        raise ScenarioError(
+            f"{key}.lifetime",
+            f'is {entry.lifetime:g} beside class "realtime"; allowed: 0, or class = "memorized"',
+        )
+
+
+@contextmanager
+def _filter_errors_at(key: str, text: str | None) -> Iterator[None]:
+    try:
+        yield
+    except FilterError as error:
+        raise ScenarioError(key, f"is {shown(text)}: {error.problem}") from None
+
+
+def _check_choice(key: str, name: str, options: dict[str, object], registry: ModuleType) -> None:
+    """`registry` is `roamcast.strategy` or `roamcast.underlay`: both know names and option types."""
+    known: list[str] = registry.names()
+    if name not in known:
+        raise ScenarioError(f"{key}.name", unknown(name, known, f"is {shown(name)}"))
+    converted(options, registry.options_type(name), f"{key}.options")
+
+
+def _check_faults(scenario: Scenario) -> None:
+    for index, entry in enumerate(scenario.fault):
+        _check_fault(f"fault[{index}]", entry, scenario)
+    faults(scenario)
+
+
+def _check_fault(key: str, entry: FaultEntry, scenario: Scenario) -> None:
+    _check_time(f"{key}.at", entry.at, scenario)
+    _check_numbers(f"{key}.nodes", entry.nodes, scenario.nodes)
+    if entry.kind in (FaultKind.CRASH, FaultKind.RESTART):
+        if entry.links:
+            raise ScenarioError(
+                f"{key}.links", f"stands beside kind {entry.kind.value}; allowed: with cut and heal only"
+            )
+        if not entry.nodes:
+            raise ScenarioError(f"{key}.nodes", "is missing; it must be a list of node numbers")
+    elif bool(entry.nodes) == bool(entry.links):
+        raise ScenarioError(
+            key, f"of kind {entry.kind.value} needs either nodes or links, not both and not neither"
+        )
+    for index, link in enumerate(entry.links):
+        _check_numbers(f"{key}.links[{index}]", link, scenario.nodes)

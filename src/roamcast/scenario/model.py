@@ -1,0 +1,240 @@
+"""The tables of a scenario file, version 1, as typed values.
+
+What one key allows by itself is in its type here; what keys allow together is in `checks.py`. Times are
+seconds and lengths metres, as people write them; `workload.py` puts them on the microsecond grid.
+
+One trap: in msgspec 0.22 a union of a constrained number and a tuple of fixed length (`float > 0` or
+`tuple[float, float]`) reads past its own memory. A pair is therefore a tuple of any length, bounded to two.
+"""
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+
+from roamcast import strategy, underlay
+from roamcast.event import ATTRIBUTES_MAX, DESTINATIONS_MAX, PAYLOAD_BYTES_MAX, EventClass, Name, Text
+from roamcast.units import Micros, micros
+from roamcast.world.mobility import Mobility
+from roamcast.world.radio import Ideal, RadioModel
+
+NODES_MAX = 10_000
+DURATION_MAX = 10_000_000.0  # seconds; about four months
+RATE_MAX = 100_000.0  # events per second and publisher
+LIST_LENGTH_MAX = 1_000_000  # of subscriptions, publications, faults written out
+
+NodeNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=NODES_MAX)]
+Metres: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1e7)]
+Instant: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=DURATION_MAX)]  # seconds since the run began
+Pair: TypeAlias = Annotated[tuple[Metres, ...], msgspec.Meta(min_length=2, max_length=2)]
+WholeNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+PayloadSize: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=PAYLOAD_BYTES_MAX)]  # octets
+Attributes: TypeAlias = Annotated[
+    dict[Name, bool | WholeNumber | float | Text], msgspec.Meta(max_length=ATTRIBUTES_MAX)
+]
+FileName: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
+MotionFormat: TypeAlias = Literal["bonnmotion", "cabs", "csv", "fcd", "gpx", "ns2", "one"]
+Chosen: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=NODES_MAX)] | tuple[NodeNumber, ...] | Literal["all"]
+"""Who has a role: a count (the seed chooses), a list of node numbers, or all."""
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A TOML table whose keys are all known."""
+
+
+class General(_Table, frozen=True, kw_only=True):
+    """`[scenario]`"""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    duration: Annotated[float, msgspec.Meta(gt=0, le=DURATION_MAX)]  # simulated seconds
+    warmup: Instant = 0.0  # left out of the metrics
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 1
+    version: Literal[1] = 1
+
+
+class RecordedTrace(_Table, frozen=True, kw_only=True, tag_field="model", tag="trace"):
+    """`[world.mobility] model = "trace"`: motion that somebody recorded.
+
+    The recording is shifted to begin at 0. Nodes are numbered as the reader numbers them.
+    """
+
+    file: FileName  # or a folder; relative to the scenario file
+    format: MotionFormat | None = None  # None: told from the file's name and first rows
+    max_gap: Annotated[float, msgspec.Meta(gt=0, le=1e11)] | None = (
+        None  # seconds; absent if silent for longer
+    )
+    conflict: Literal["error", "last"] | None = None  # two places at one time: refuse, or take the later row
+    geographic: bool = False  # an FCD file holds longitude and latitude
+
+
+class World(_Table, frozen=True, kw_only=True):
+    """`[world]`: either motion, area and range, or a contact plan."""
+
+    nodes: Annotated[int, msgspec.Meta(ge=1, le=NODES_MAX)] | None = None  # None: as many as the file has
+    area: Pair | None = None
+    range: Metres | Pair | None = None  # a pair: each node draws its own
+    mobility: Mobility | RecordedTrace | None = None
+    contacts: FileName | None = None  # a plan's file name, relative to the scenario file
+    radio: RadioModel = Ideal()
+
+
+class RolesTable(_Table, frozen=True, kw_only=True):
+    """`[roles]`"""
+
+    brokers: Chosen = "all"
+    publishers: Chosen = 1
+    subscribers: Chosen = "all"
+
+
+class SubscriptionEntry(_Table, frozen=True, kw_only=True):
+    """One of `workload.subscriptions`. Conditions given together must all hold; none means every event."""
+
+    node: NodeNumber
+    filter: Text | None = None  # a SQL condition
+    topic: Text | None = None  # an MQTT topic filter
+    type: Name | None = None
+    since: Instant = msgspec.field(default=0.0, name="from")
+    until: Instant | None = None
+
+
+class PublicationEntry(_Table, frozen=True, kw_only=True):
+    """One of `workload.publications`. What is None is taken from `[workload]`."""
+
+    t: Instant
+    node: NodeNumber
+    attributes: Attributes = {}
+    event_class: EventClass | None = msgspec.field(default=None, name="class")
+    lifetime: Instant | None = None
+    to: Annotated[tuple[NodeNumber, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)] = ()
+    multimode: bool = False
+    topic: Text = ""
+    type: Name = ""
+    size: PayloadSize | None = None
+
+
+class Arrival(Enum):
+    """How a publisher's events follow each other."""
+
+    PERIODIC = "periodic"  # every 1 / rate seconds, from a random phase
+    POISSON = "poisson"  # memoryless, 1 / rate seconds apart on average
+
+
+class Workload(_Table, frozen=True, kw_only=True):
+    """`[workload]`"""
+
+    rate: Annotated[float, msgspec.Meta(ge=0, le=RATE_MAX)] = 1.0  # events per second and publisher
+    size: PayloadSize = 256
+    match: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0  # share of subscriptions an event matches
+    arrival: Arrival = Arrival.PERIODIC
+    start: Instant = 0.0  # of the generated publications
+    stop: Instant | None = None  # None: `Scenario.stop`
+    event_class: EventClass = msgspec.field(default=EventClass.REALTIME, name="class")
+    lifetime: Instant = 0.0  # of memorized events
+    subscriptions: (
+        Annotated[tuple[SubscriptionEntry, ...], msgspec.Meta(max_length=LIST_LENGTH_MAX)] | None
+    ) = None
+    publications: Annotated[tuple[PublicationEntry, ...], msgspec.Meta(max_length=LIST_LENGTH_MAX)] | None = (
+        None
+    )
+
+
+class StrategyChoice(_Table, frozen=True, kw_only=True):
+    """`[strategy]`. Which options there are is the strategy's own affair."""
+
+    name: str
+    options: dict[str, Any] = {}
+
+    def parsed(self) -> msgspec.Struct:
+        """The options as the strategy's own type, defaults filled in."""
+        return msgspec.convert(self.options, strategy.options_type(self.name))
+
+
+class UnderlayChoice(_Table, frozen=True, kw_only=True):
+    """`[underlay]`. Without a name the strategy brings its own."""
+
+    name: str | None = None
+    options: dict[str, Any] = {}
+
+    def parsed(self) -> msgspec.Struct | None:
+        """The options as the underlay's own type; None where the strategy chooses."""
+        if self.name is None:
+            return None
+        return msgspec.convert(self.options, underlay.options_type(self.name))
+
+
+class FaultKind(Enum):
+    CRASH = "crash"  # nodes stop and lose what is volatile
+    RESTART = "restart"  # crashed nodes boot again
+    CUT = "cut"  # links carry nothing, whatever the motion says
+    HEAL = "heal"  # cut links follow the motion again
+
+
+class FaultEntry(_Table, frozen=True, kw_only=True):
+    """One `[[fault]]`. For `cut` and `heal`, `nodes` means every link between them and the rest."""
+
+    at: Instant
+    kind: FaultKind
+    nodes: tuple[NodeNumber, ...] = ()
+    links: tuple[Annotated[tuple[NodeNumber, ...], msgspec.Meta(min_length=2, max_length=2)], ...] = ()
+
+
+class Tables(_Table, frozen=True, kw_only=True):
+    """A whole scenario file."""
+
+    scenario: General
+    world: World
+    roles: RolesTable = RolesTable()
+    workload: Workload = Workload()
+    strategy: StrategyChoice
+    underlay: UnderlayChoice = UnderlayChoice()
+    fault: Annotated[tuple[FaultEntry, ...], msgspec.Meta(max_length=LIST_LENGTH_MAX)] = ()
+
+
+class Scenario(Tables, frozen=True, kw_only=True):
+    """A scenario that was checked: `load_scenario` and `scenario_from` make it, and nothing else does.
+
+    `base` is the folder to which the file names in it are relative. It is no part of `to_dict`, so that
+    a trace does not depend on where a file lay.
+    """
+
+    base: Path = Path()
+
+    @property
+    def nodes(self) -> int:
+        assert self.world.nodes is not None, "loading fills it in"
+        return self.world.nodes
+
+    @property
+    def seed(self) -> int:
+        return self.scenario.seed
+
+    @property
+    def duration(self) -> Micros:
+        return micros(self.scenario.duration)
+
+    @property
+    def warmup(self) -> Micros:
+        return micros(self.scenario.warmup)
+
+    @property
+    def stop(self) -> Micros:
+        """When the last generated event may be published.
+
+        By default one second before the end (half-way, if the run is shorter than two seconds), so that
+        what is published can still arrive.
+        """
+        if self.workload.stop is not None:
+            return micros(self.workload.stop)
+        return self.duration - min(micros(1), self.duration // 2)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, with every default written out; `scenario_from` reads them back."""
+        builtins: dict[str, Any] = msgspec.to_builtins(self._tables())
+        return builtins
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self._tables()).decode()
+
+    def _tables(self) -> Tables:
+        return Tables(**{name: getattr(self, name) for name in Tables.__struct_fields__})

@@ -1,0 +1,209 @@
+"""Who does what and when: roles, subscriptions and publications, written out from the seed.
+
+Every draw comes from a stream of its own (`roamcast.streams`), and only `Random.random()` is used:
+of all methods it is the one whose values Python promises to keep. The same scenario and seed give the
+same lists on every machine.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from random import Random
+from typing import NamedTuple
+
+from roamcast.event import EventClass, Value
+from roamcast.filter import Filter
+from roamcast.filter.expression import And, Compare, Expression, OfType, OnTopic, Operator, Or
+from roamcast.scenario.model import Arrival, Chosen, PublicationEntry, Scenario, SubscriptionEntry
+from roamcast.streams import stream
+from roamcast.units import SECOND, Micros, NodeId, micros
+
+KEYS = 10_000
+"""The generated events carry `key`, a number from 0 to KEYS - 1; subscriptions want arcs of that circle."""
+
+
+class Roles(NamedTuple):
+    """Node numbers in increasing order."""
+
+    brokers: list[NodeId]
+    publishers: list[NodeId]
+    subscribers: list[NodeId]
+
+
+class SubscriptionPlan(NamedTuple):
+    node: NodeId
+    subscription: int  # unique in the run, hence on the node
+    filter: Filter
+    since: Micros
+    until: Micros | None
+
+
+class PublicationPlan(NamedTuple):
+    time: Micros
+    node: NodeId
+    attributes: dict[str, Value]
+    size: int  # payload octets
+    topic: str = ""
+    type: str = ""
+    event_class: EventClass = EventClass.REALTIME
+    lifetime: Micros = 0
+    destinations: tuple[NodeId, ...] = ()
+    multimode: bool = False
+
+
+def roles(scenario: Scenario) -> Roles:
+    """Who has which role. Subscriptions and publications that the file writes out decide for themselves."""
+    subscriptions, publications = scenario.workload.subscriptions, scenario.workload.publications
+    return Roles(
+        _chosen(scenario, "brokers", scenario.roles.brokers),
+        _chosen(scenario, "publishers", scenario.roles.publishers)
+        if publications is None
+        else sorted({entry.node for entry in publications}),
+        _chosen(scenario, "subscribers", scenario.roles.subscribers)
+        if subscriptions is None
+        else sorted({entry.node for entry in subscriptions}),
+    )
+
+
+def subscriptions(scenario: Scenario) -> list[SubscriptionPlan]:
+    """By time, then node, then subscription number."""
+    entries = scenario.workload.subscriptions
+    plans = _generated_subscriptions(scenario) if entries is None else _written_subscriptions(entries)
+    return sorted(plans, key=lambda plan: (plan.since, plan.node, plan.subscription))
+
+
+def publications(scenario: Scenario) -> list[PublicationPlan]:
+    """By time, then node; those of one node at one instant in their own order."""
+    entries = scenario.workload.publications
+    if entries is None:
+        plans = [plan for node in roles(scenario).publishers for plan in _published_by(scenario, node)]
+    else:
+        plans = [_written_publication(scenario, entry) for entry in entries]
+    return sorted(plans, key=lambda plan: (plan.time, plan.node))
+
+
+def filter_of(entry: SubscriptionEntry) -> Filter:
+    """All the conditions of one entry together; a `FilterError` if one is outside its language."""
+    terms: list[Expression] = []
+    if entry.filter is not None:
+        terms.append(Filter.sql(entry.filter).expression)
+    if entry.topic is not None:
+        terms.append(OnTopic(entry.topic))
+    if entry.type is not None:
+        terms.append(OfType(entry.type))
+    return Filter(terms[0] if len(terms) == 1 else And(tuple(terms)))
+
+
+def count_of(chosen: Chosen, nodes: int) -> int:
+    """How many nodes a role has."""
+    if isinstance(chosen, int):
+        return chosen
+    return nodes if chosen == "all" else len(chosen)
+
+
+def _chosen(scenario: Scenario, role: str, chosen: Chosen) -> list[NodeId]:
+    if chosen == "all":
+        return list(range(scenario.nodes))
+    if isinstance(chosen, tuple):
+        return sorted(chosen)
+    # The first so many of one shuffled order: who is among 10 publishers is also among 20.
+    random = stream(scenario.seed, "roles", role)
+    order = sorted(range(scenario.nodes), key=lambda node: (random.random(), node))
+    return sorted(order[:chosen])
+
+
+def _generated_subscriptions(scenario: Scenario) -> list[SubscriptionPlan]:
+    subscribers = roles(scenario).subscribers
+    return [
+        SubscriptionPlan(node, index, arc_filter(index, len(subscribers), scenario.workload.match), 0, None)
+        for index, node in enumerate(subscribers)
+    ]
+
+
+def arc_filter(index: int, subscribers: int, match: float) -> Filter:
+    """What subscriber `index` wants, so that each event matches the share `match` of all of them.
+
+    The subscribers stand evenly on a circle of `KEYS` keys, and each wants the arc of `match` of the
+    circle that begins where it stands. Whatever its key, an event then lies on `match` of the arcs, up
+    to rounding to whole subscribers.
+    """
+    length = round(match * KEYS)
+    first = index * KEYS // subscribers
+    end = first + length
+    if length == KEYS:
+        return Filter.everything()  # also what a file's own publications carry, with or without a key
+    if length == 0:
+        return Filter(Compare("key", Operator.LESS, 0))
+    from_first = Compare("key", Operator.GREATER_OR_EQUAL, first)
+    if end <= KEYS:
+        return Filter(And((from_first, Compare("key", Operator.LESS, end))))
+    return Filter(Or((from_first, Compare("key", Operator.LESS, end - KEYS))))
+
+
+def _written_subscriptions(entries: tuple[SubscriptionEntry, ...]) -> list[SubscriptionPlan]:
+    return [
+        SubscriptionPlan(
+            entry.node,
+            index,
+            filter_of(entry),
+            micros(entry.since),
+            None if entry.until is None else micros(entry.until),
+        )
+        for index, entry in enumerate(entries)
+    ]
+
+
+def _published_by(scenario: Scenario, node: NodeId) -> Iterator[PublicationPlan]:
+    workload = scenario.workload
+    lifetime = micros(workload.lifetime) if workload.event_class is EventClass.MEMORIZED else 0
+    keys = stream(scenario.seed, "keys", node)
+    for time in _times(scenario, stream(scenario.seed, "publications", node)):
+        yield PublicationPlan(
+            time,
+            node,
+            {"key": int(keys.random() * KEYS)},
+            workload.size,
+            event_class=workload.event_class,
+            lifetime=lifetime,
+        )
+
+
+def _times(scenario: Scenario, random: Random) -> Iterator[Micros]:
+    """When one publisher publishes: from `start`, before `stop`."""
+    rate, start, stop = scenario.workload.rate, micros(scenario.workload.start), scenario.stop
+    if rate == 0:
+        return
+    gap = SECOND / rate
+    periodic = scenario.workload.arrival is Arrival.PERIODIC
+    elapsed = _periodic(random, gap) if periodic else _poisson(random, gap)
+    times = (start + int(since_start) for since_start in elapsed)
+    yield from itertools.takewhile(lambda time: time < stop, times)
+
+
+def _periodic(random: Random, gap: float) -> Iterator[float]:
+    phase = random.random()
+    return (gap * (phase + count) for count in itertools.count())
+
+
+def _poisson(random: Random, gap: float) -> Iterator[float]:
+    # 1 - random() is never 0.
+    waits = (-math.log(1.0 - random.random()) * gap for _ in itertools.count())
+    return itertools.accumulate(waits)
+
+
+def _written_publication(scenario: Scenario, entry: PublicationEntry) -> PublicationPlan:
+    workload = scenario.workload
+    event_class = entry.event_class or workload.event_class
+    lifetime = workload.lifetime if entry.lifetime is None else entry.lifetime
+    return PublicationPlan(
+        micros(entry.t),
+        entry.node,
+        dict(entry.attributes),
+        workload.size if entry.size is None else entry.size,
+        entry.topic,
+        entry.type,
+        event_class,
+        micros(lifetime) if event_class is EventClass.MEMORIZED else 0,
+        tuple(sorted(entry.to)),
+        entry.multimode,
+    )

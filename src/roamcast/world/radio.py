@@ -1,0 +1,79 @@
+"""The radio models' parameters, as `[world.radio]` gives them; the models are in `runtime/sim/`.
+
+Three models, each closer to a real shared medium than the one before:
+
+- `Ideal`: who is in range receives at once. Shows what a protocol does where the radio is no problem.
+- `Disk`: who is in range receives after queueing, transmission and delay; transmissions do not disturb
+  each other.
+- `Csma`: one shared medium with carrier sense, backoff and collisions at the receiver.
+
+Range is not here: it belongs to the world, because links follow from motion and range alone.
+Times are seconds, as in every file; `loss` is the chance that one reception fails, drawn for each
+receiver by itself.
+"""
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+Bitrate: TypeAlias = Annotated[float, msgspec.Meta(ge=1_000, le=1e12)]  # bit/s
+Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Delay: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=60)]  # seconds
+Interval: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1)]  # seconds
+QueueLength: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]  # frames
+Octets: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000)]
+
+
+class _Radio(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="model"):
+    """One `[world.radio]` table; `model` says which."""
+
+
+class Ideal(_Radio, frozen=True, kw_only=True, tag="ideal"):
+    """In range = received, in the same instant; nothing queues and nothing collides."""
+
+    # Accepted so that one file can be tried on all models by changing `model` alone; not used here.
+    bitrate: Bitrate = 2_000_000
+    loss: Share = 0.0
+
+
+class Disk(_Radio, frozen=True, kw_only=True, tag="disk"):
+    """Each sender has a channel of its own: frames queue, take size / bitrate, then `delay`."""
+
+    bitrate: Bitrate = 2_000_000
+    delay: Delay = 0.001  # from the end of the transmission to its reception
+    loss: Share = 0.0
+    queue: QueueLength = 50  # frames per node that wait; one more is dropped
+
+
+class Csma(_Radio, frozen=True, kw_only=True, tag="csma"):
+    """One shared medium: CSMA/CA after IEEE 802.11 DCF, without RTS/CTS.
+
+    The timing defaults are those of the DSSS physical layer (IEEE 802.11b: slot 20 µs, SIFS 10 µs,
+    DIFS = SIFS + 2 slots, contention window 31 to 1023, long preamble and PLCP header 192 µs).
+    """
+
+    bitrate: Bitrate = 2_000_000  # of data frames, broadcast ones too
+    basic_bitrate: Bitrate = 1_000_000  # of acknowledgements
+    loss: Share = 0.0
+    queue: QueueLength = 50  # frames per node that wait; control goes before data
+    retries: Annotated[int, msgspec.Meta(ge=0, le=100)] = 7  # of a unicast frame after its first attempt
+    cw_min: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 31  # slots; the backoff is drawn from 0..cw
+    cw_max: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 1023  # slots
+    slot: Interval = 20e-6
+    sifs: Interval = 10e-6  # between a frame and its acknowledgement
+    difs: Interval = 50e-6  # the medium must rest this long before anyone sends or counts down
+    preamble: Annotated[float, msgspec.Meta(ge=0, le=1)] = 192e-6  # before each frame, at any bitrate
+    # What link, network and transport layers add to each frame: 802.11 header and checksum 28,
+    # LLC/SNAP 8, IPv4 20, UDP 8.
+    header: Octets = 64
+    acknowledgement: Octets = 14  # length of an acknowledgement frame
+
+
+RadioModel: TypeAlias = Ideal | Disk | Csma
+
+
+def problem_of(radio: RadioModel) -> tuple[str, str] | None:
+    """What no single key shows: the key at fault, and what is wrong with it."""
+    if isinstance(radio, Csma) and radio.cw_max < radio.cw_min:
+        return "cw_max", f"is {radio.cw_max}; allowed: at least cw_min, which is {radio.cw_min}"
+    return None
