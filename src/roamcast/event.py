@@ -24,7 +24,7 @@ PAYLOAD_BYTES_MAX = 60_000  # one UDP datagram with room for headers and sealing
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=NAME_LENGTH_MAX)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_LENGTH_MAX)]
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**63)]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class EventId(NamedTuple):

@@ -1,0 +1,12 @@
+"""The broker core that all strategies share: who wants what here, and what was already seen.
+
+`core` is the one door between the applications of a node and its strategy. `seen` is the duplicate
+filter, `store` keeps memorized events for their lifetime. A paper's own tables (Chapar's bitmaps,
+ODMRP's summaries) stand beside this core in their strategy, as summaries of it; they never replace it.
+"""
+
+from roamcast.broker.core import Broker, Delivery, Subscription
+from roamcast.broker.seen import SeenEvents
+from roamcast.broker.store import EventStore
+
+__all__ = ["Broker", "Delivery", "EventStore", "SeenEvents", "Subscription"]

@@ -1,0 +1,10 @@
+"""The simulator: virtual time, deterministic to the last record.
+
+Read `engine` (the queue of things to come), `links` (who hears whom now), the media `ideal`, `disk`
+and `csma` (one interface, in `medium`), `host` (the port that layers see), and `simulation`, which
+plays a scenario's plan, workload and faults over them.
+"""
+
+from roamcast.runtime.sim.simulation import Simulation, SimulationResult
+
+__all__ = ["Simulation", "SimulationResult"]

@@ -1,0 +1,45 @@
+# Roamcast: every target sets up what it needs, without root. `make` alone lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types unit bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(READY)  ## the virtual environment with everything in it
+
+$(READY): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Roamcast needs Python 3.11 or newer; name one: make PYTHON=python3.12 …")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+# Spark needs Java 17 or newer. Where the machine has none, PyPI's runtime stands in.
+	$(BIN)/python -m roamcast.lab.java --quiet || $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,java]'
+	touch $(READY)
+
+demo: $(READY)  ## the main job in small: one scenario, every strategy, to an HTML report
+	$(BIN)/roamcast demo
+
+test: lint types unit  ## lint, types and all tests; under 10 minutes on 2 cores
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+unit: $(READY)
+	$(BIN)/pytest
+
+bench: $(READY)  ## the speed and memory goals, as ratios measured in one run
+	$(BIN)/python benchmarks/simulator.py
+	$(BIN)/python benchmarks/contact_plan.py
+	$(BIN)/python benchmarks/matching.py
+
+clean:  ## forget the virtual environment and everything built
+	rm -rf $(VENV) build out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,175 @@
+"""The broker core: local subscriptions, numbering, exact matching, hand-over exactly once.
+
+Applications come in by `publish`, `subscribe` and `unsubscribe`; the strategy comes in by `observe`
+(is this copy new?) and `deliver` (this event has reached this node). Whatever a strategy's summaries
+claim, nothing is handed to an application unless the exact filter matches or the node is a named
+destination, and no application sees an event twice.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from roamcast.broker.seen import SeenEvents
+from roamcast.broker.store import EventStore
+from roamcast.event import Event, EventClass, EventId, Value
+from roamcast.filter import Filter, MatchingIndex
+from roamcast.host import Host
+from roamcast.trace import Dropped, DropReason
+from roamcast.units import Micros, NodeId
+
+SEQUENCE_BLOCK = 1_000
+"""How many sequence numbers one stable write reserves. A crash skips the rest of a block."""
+
+
+class Subscription(NamedTuple):
+    """One application's interest. `number` is unique on its node."""
+
+    number: int
+    filter: Filter
+
+
+class Delivery(NamedTuple):
+    """What an application gets: the event, the subscriptions it matched, the hops this copy took."""
+
+    event: Event
+    subscriptions: tuple[int, ...]  # empty for an event addressed to this node by name
+    hops: int
+
+
+class Application(Protocol):
+    def on_event(self, delivery: Delivery) -> None: ...
+
+
+class SubscriptionWatcher(Protocol):
+    """The strategy's side of a subscription: it spreads what it must."""
+
+    def on_subscribed(self, subscription: Subscription) -> None: ...
+
+    def on_unsubscribed(self, subscription: Subscription) -> None: ...
+
+
+class Broker:
+    def __init__(
+        self,
+        host: Host,
+        application: Application,
+        *,
+        seen: SeenEvents | None = None,
+        store: EventStore | None = None,
+    ) -> None:
+        self._host = host
+        self._application = application
+        self._index: MatchingIndex[int] = MatchingIndex()
+        self._subscriptions: dict[int, Subscription] = {}
+        self._seen = seen or SeenEvents()
+        self._handed_over = SeenEvents()
+        self.store = store or EventStore()
+        self._watcher: SubscriptionWatcher | None = None
+        self._next_sequence = int.from_bytes(host.stable.get("sequence", b""), "big")
+        self._reserved = self._next_sequence
+
+    def watch(self, watcher: SubscriptionWatcher) -> None:
+        self._watcher = watcher
+
+    # Inputs from applications.
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Add or replace a subscription; memorized events that match it are handed over at once."""
+        if subscription.number in self._subscriptions:
+            self.unsubscribe(subscription.number)
+        self._subscriptions[subscription.number] = subscription
+        self._index.add(subscription.number, subscription.filter)
+        if self._watcher is not None:
+            self._watcher.on_subscribed(subscription)
+        for stored in self.store.standing(self._host.now()):
+            if stored.event.wants_subscribers and subscription.filter.matches(stored.event):
+                self._hand_over(stored.event, stored.hops, stored.expires_at)
+
+    def unsubscribe(self, number: int) -> None:
+        """End a subscription; one that does not stand is no error (a client may say it twice)."""
+        subscription = self._subscriptions.pop(number, None)
+        if subscription is None:
+            return
+        self._index.remove(number)
+        if self._watcher is not None:
+            self._watcher.on_unsubscribed(subscription)
+
+    def create(
+        self,
+        attributes: Mapping[str, Value],
+        *,
+        payload: bytes = b"",
+        topic: str = "",
+        type: str = "",
+        event_class: EventClass = EventClass.REALTIME,
+        lifetime: Micros = 0,
+        destinations: tuple[NodeId, ...] = (),
+        multimode: bool = False,
+    ) -> Event:
+        """A new event of this node, with a sequence number that no crash can make it use again."""
+        return Event(
+            self._host.node,
+            self._take_sequence(),
+            dict(attributes),
+            payload,
+            topic,
+            type,
+            event_class,
+            lifetime,
+            destinations,
+            multimode,
+        )
+
+    # Inputs from the strategy.
+
+    def observe(self, event: tuple[NodeId, int], lives_for: Micros = 0) -> bool:
+        """True for the first copy of an event that reaches this node: the one to forward.
+
+        `lives_for` is what a memorized event has left of its lifetime.
+        """
+        now = self._host.now()
+        return self._seen.observe(event, now, now + lives_for)
+
+    def deliver(self, event: Event, hops: int, age: Micros = 0) -> None:
+        """The event is here: keep it if it is memorized, hand it over if someone wants it."""
+        now = self._host.now()
+        expires_at = now + event.lifetime - age
+        if event.event_class is EventClass.MEMORIZED:
+            for pushed_out in self.store.keep(event, expires_at, hops, now):
+                self.drop(pushed_out.id, DropReason.STORE_FULL, "store")
+        self._hand_over(event, hops, expires_at)
+
+    def drop(self, event: EventId, reason: DropReason, message: str) -> None:
+        """Trace that this node gave an event up."""
+        self._host.trace(
+            Dropped(self._host.now(), self._host.node, reason, message, event.publisher, event.sequence)
+        )
+
+    # Questions.
+
+    def subscriptions(self) -> list[Subscription]:
+        """The standing ones, by number."""
+        return [self._subscriptions[number] for number in sorted(self._subscriptions)]
+
+    def wants(self, event: Event) -> bool:
+        """Whether a local application would get this event."""
+        return self._host.node in event.destinations or (
+            event.wants_subscribers and bool(self._index.match(event))
+        )
+
+    # Private.
+
+    def _hand_over(self, event: Event, hops: int, expires_at: Micros) -> None:
+        matched = self._index.match(event) if event.wants_subscribers else []
+        if not matched and self._host.node not in event.destinations:
+            return
+        if self._handed_over.observe(event.id, self._host.now(), expires_at):
+            self._application.on_event(Delivery(event, tuple(matched), hops))
+
+    def _take_sequence(self) -> int:
+        if self._next_sequence >= self._reserved:
+            self._reserved = self._next_sequence + SEQUENCE_BLOCK
+            self._host.stable["sequence"] = self._reserved.to_bytes(8, "big")
+        sequence = self._next_sequence
+        self._next_sequence += 1
+        return sequence

@@ -1,0 +1,44 @@
+"""The queue of things to come. Everything in a simulation happens as one action of this queue.
+
+Actions of the same instant run in the order in which they were scheduled; the world's own changes
+(links, faults) run before them, so that a frame sent at an instant sees the links of that instant.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+from roamcast.units import Micros
+
+Action = Callable[[Any], None]
+
+LINKS_FIRST = -2  # rank of the contact plan's next change; there is one in the queue at a time
+FAULTS_NEXT = -1  # rank of the next fault, likewise
+
+
+class Engine:
+    def __init__(self) -> None:
+        self.now: Micros = 0
+        self.executed = 0
+        self._number = 0
+        self._queue: list[tuple[Micros, int, Action, Any]] = []
+
+    def at(self, time: Micros, action: Action, argument: Any = None) -> None:
+        """Run `action(argument)` at `time`, after whatever is already due then."""
+        self._number = number = self._number + 1
+        heappush(self._queue, (time, number, action, argument))
+
+    def world_at(self, time: Micros, rank: int, action: Action, argument: Any = None) -> None:
+        """Run a change of the world itself, before everything else of that instant."""
+        heappush(self._queue, (time, rank, action, argument))
+
+    def run(self, until: Micros) -> None:
+        """Play everything due before `until`; the clock then stands at `until`."""
+        queue = self._queue
+        executed = 0
+        while queue and queue[0][0] < until:
+            self.now, _, action, argument = heappop(queue)
+            action(argument)
+            executed += 1
+        self.executed += executed
+        self.now = until

@@ -1,0 +1,84 @@
+"""The port that the layers of a simulated node see (`roamcast.host.Host`)."""
+
+from collections.abc import Callable, MutableMapping
+from random import Random
+
+from roamcast.host import Channel, Frame, Layer, Position, TimerName
+from roamcast.runtime.sim.engine import Engine
+from roamcast.runtime.sim.medium import Job, Medium
+from roamcast.trace import Record, Trace
+from roamcast.units import Micros, NodeId
+from roamcast.world.trajectory import Trajectory
+
+
+class SimHost:
+    """One layer of one node. After a crash it is dead: its timers never fire, its frames go nowhere."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        channel: Channel,
+        engine: Engine,
+        medium: Medium,
+        trace: Trace,
+        random: Random,
+        stable: MutableMapping[str, bytes],
+        path: Trajectory | None,
+    ) -> None:
+        self.node = node
+        self.random = random
+        self.stable = stable
+        self._channel = channel
+        self._engine = engine
+        self._medium = medium
+        self._trace = trace
+        self._path = path
+        self._layer: Layer | None = None
+        self._timers: dict[TimerName, int] = {}
+        self._timer_number = 0
+
+    def attach(self, layer: Layer) -> None:
+        self._layer = layer
+
+    def die(self) -> None:
+        self._layer = None
+        self._timers.clear()
+
+    def now(self) -> Micros:
+        return self._engine.now
+
+    def set_timer(self, name: TimerName, at: Micros) -> None:
+        self._timer_number = number = self._timer_number + 1
+        self._timers[name] = number
+        engine = self._engine
+        engine.at(at if at > engine.now else engine.now, self._due, (name, number))
+
+    def cancel_timer(self, name: TimerName) -> None:
+        self._timers.pop(name, None)
+
+    def broadcast(self, frame: Frame) -> None:
+        self._medium.send(Job(self.node, self._channel, frame, None, None))
+
+    def unicast(self, to: NodeId, frame: Frame, on_failure: Callable[[], None] | None = None) -> None:
+        assert to != self.node, "a node does not send to itself"
+        failure = None if on_failure is None else lambda: self._fail(on_failure)
+        self._medium.send(Job(self.node, self._channel, frame, to, failure))
+
+    def position(self) -> Position | None:
+        where = None if self._path is None else self._path.position_and_velocity(self._engine.now)
+        return None if where is None else Position(*where)
+
+    def trace(self, record: Record) -> None:
+        self._trace.add(record)
+
+    def _due(self, due: tuple[TimerName, int]) -> None:
+        name, number = due
+        if self._timers.get(name) != number:
+            return  # moved, cancelled, or of a node that crashed
+        del self._timers[name]
+        assert self._layer is not None
+        self._layer.on_timer(name)
+
+    def _fail(self, on_failure: Callable[[], None]) -> None:
+        if self._layer is not None:
+            on_failure()

@@ -1,0 +1,122 @@
+"""Who hears whom at this instant: the contact plan, less cut links and crashed nodes.
+
+Sets of nodes are integers, bit n for node n: the media intersect and unite them once per transmission
+instead of looping over receivers. `reach[n]` is the set that hears node n.
+"""
+
+from collections.abc import Iterator
+
+from roamcast.units import NodeId
+
+MEMBERS_CACHED_MAX = 65_536
+
+
+class Links:
+    def __init__(self, nodes: int) -> None:
+        self.nodes = nodes
+        self.alive = (1 << nodes) - 1
+        self.reach: list[int] = [0] * nodes
+        self._planned: list[int] = [0] * nodes
+        self._cut: list[int] = [0] * nodes  # receivers that a cut hides from this sender
+        self._distances: dict[NodeId, list[int | None]] = {}
+        self._members: dict[int, tuple[NodeId, ...]] = {}
+
+    # Changes. Each answers whether the link, crashes apart, now differs from before.
+
+    def plan(self, sender: NodeId, receiver: NodeId, up: bool) -> bool:
+        before = self.linked(sender, receiver)
+        if up:
+            self._planned[sender] |= 1 << receiver
+        else:
+            self._planned[sender] &= ~(1 << receiver)
+        self._refresh(sender)
+        return self.linked(sender, receiver) != before
+
+    def cut(self, sender: NodeId, receiver: NodeId, is_cut: bool) -> bool:
+        before = self.linked(sender, receiver)
+        if is_cut:
+            self._cut[sender] |= 1 << receiver
+        else:
+            self._cut[sender] &= ~(1 << receiver)
+        self._refresh(sender)
+        return self.linked(sender, receiver) != before
+
+    def crash(self, node: NodeId) -> None:
+        self.alive &= ~(1 << node)
+        self._refresh_all()
+
+    def restart(self, node: NodeId) -> None:
+        self.alive |= 1 << node
+        self._refresh_all()
+
+    # Questions.
+
+    def linked(self, sender: NodeId, receiver: NodeId) -> bool:
+        """By plan and cuts, whether or not both nodes are up."""
+        return bool((self._planned[sender] & ~self._cut[sender]) >> receiver & 1)
+
+    def hears(self, sender: NodeId, receiver: NodeId) -> bool:
+        return bool(self.reach[sender] >> receiver & 1)
+
+    def neighbours(self, node: NodeId) -> list[NodeId]:
+        """Those with a working link in both directions, in increasing order."""
+        return [peer for peer in self.members(self.reach[node]) if self.hears(peer, node)]
+
+    def distance(self, node: NodeId, to: NodeId) -> int | None:
+        """Hops of the shortest path from `node` to `to`, by one search per destination and link state."""
+        if to not in self._distances:
+            self._distances[to] = self._search(to)
+        return self._distances[to][node]
+
+    def next_hop(self, node: NodeId, to: NodeId) -> NodeId | None:
+        """The lowest-numbered neighbour on a shortest path."""
+        away = self.distance(node, to)
+        if not away:
+            return None
+        return next(peer for peer in self.neighbours(node) if self.distance(peer, to) == away - 1)
+
+    def members(self, nodes: int) -> tuple[NodeId, ...]:
+        """The numbers in a set, increasing. Sets recur, so the answers are kept."""
+        known = self._members.get(nodes)
+        if known is None:
+            if len(self._members) >= MEMBERS_CACHED_MAX:
+                self._members.clear()
+            known = self._members[nodes] = tuple(_bits(nodes))
+        return known
+
+    # Private.
+
+    def _search(self, to: NodeId) -> list[int | None]:
+        """Breadth first from `to` over links that work in both directions."""
+        distances: list[int | None] = [None] * self.nodes
+        distances[to] = 0
+        frontier = [to]
+        hops = 0
+        while frontier:
+            hops += 1
+            reached: list[NodeId] = []
+            for node in frontier:
+                for peer in self.neighbours(node):
+                    if distances[peer] is None:
+                        distances[peer] = hops
+                        reached.append(peer)
+            frontier = reached
+        return distances
+
+    def _refresh(self, sender: NodeId) -> None:
+        self._distances.clear()
+        if self.alive >> sender & 1:
+            self.reach[sender] = self._planned[sender] & ~self._cut[sender] & self.alive
+        else:
+            self.reach[sender] = 0
+
+    def _refresh_all(self) -> None:
+        for node in range(self.nodes):
+            self._refresh(node)
+
+
+def _bits(nodes: int) -> Iterator[NodeId]:
+    while nodes:
+        lowest = nodes & -nodes
+        yield lowest.bit_length() - 1
+        nodes ^= lowest

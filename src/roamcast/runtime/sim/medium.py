@@ -1,0 +1,165 @@
+"""The one interface of all radio models, and what they share.
+
+A medium takes frames from nodes and, later, hands them to the nodes that receive them. It never calls
+into a node from inside `send`: reception and failure are always actions of their own.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+
+from roamcast.host import Channel, Frame, Kind
+from roamcast.runtime.sim.engine import Engine
+from roamcast.runtime.sim.links import Links
+from roamcast.trace import Dropped, DropReason, Trace, Transmitted
+from roamcast.units import Micros, NodeId
+
+Receive = Callable[[NodeId, bytes], None]
+KIND_NAMES = {Kind.CONTROL: "control", Kind.DATA: "data"}
+
+
+class Job:
+    """One frame that a node wants on the air."""
+
+    __slots__ = ("arrived", "attempt", "channel", "frame", "on_failure", "sender", "to")
+
+    def __init__(
+        self,
+        sender: NodeId,
+        channel: Channel,
+        frame: Frame,
+        to: NodeId | None,
+        on_failure: Callable[[], None] | None,
+    ) -> None:
+        self.sender = sender
+        self.channel = channel
+        self.frame = frame
+        self.to = to
+        self.on_failure = on_failure
+        self.attempt = 1
+        self.arrived = False  # at its addressee; a repeated attempt is then not handed up again
+
+
+class Medium:
+    """The base of the radio models. A model implements `send` and `forget`."""
+
+    def __init__(self, engine: Engine, links: Links, trace: Trace, random: Random, loss: float) -> None:
+        self._engine = engine
+        self._links = links
+        self._trace = trace
+        self._random = random
+        self._loss = loss
+        # receivers[channel][node]: where that node's frames go; None while the node is down.
+        self.receivers: dict[Channel, list[Receive | None]] = {
+            channel: [None] * links.nodes for channel in Channel
+        }
+
+    def send(self, job: Job) -> None:
+        raise NotImplementedError
+
+    def forget(self, node: NodeId) -> None:
+        """The node crashed: what it had queued is gone."""
+        raise NotImplementedError
+
+    # For the models.
+
+    def _without_losses(self, nodes: int) -> int:
+        """The part of a set of receivers that random loss spares, drawn for each by itself."""
+        if not self._loss:
+            return nodes
+        for node in self._links.members(nodes):
+            if self._random.random() < self._loss:
+                nodes &= ~(1 << node)
+        return nodes
+
+    def _hand_up(self, job: Job, received: int) -> None:
+        receivers = self.receivers[job.channel]
+        sender, payload = job.sender, job.frame.payload
+        for node in self._links.members(received):
+            receive = receivers[node]
+            if receive is not None:
+                receive(sender, payload)
+
+    def _record(
+        self, job: Job, began: Micros, airtime: Micros, received: int, collided: int, faded: int
+    ) -> None:
+        if job.to is not None:
+            addressee = 1 << job.to
+            received, collided, faded = received & addressee, collided & addressee, faded & addressee
+        frame = job.frame
+        event = frame.event
+        self._trace.add(
+            Transmitted(
+                began,
+                job.sender,
+                job.to,
+                KIND_NAMES[frame.kind],
+                frame.message,
+                len(frame.payload),
+                job.attempt,
+                airtime,
+                None if event is None else event[0],
+                None if event is None else event[1],
+                frame.own,
+                received,
+                collided,
+                faded,
+            )
+        )
+
+    def _give_up(self, job: Job, reason: DropReason) -> None:
+        """Trace the loss of a frame and tell its sender, in an action of its own."""
+        event = job.frame.event
+        self._trace.add(
+            Dropped(
+                self._engine.now,
+                job.sender,
+                reason,
+                job.frame.message,
+                None if event is None else event.publisher,
+                None if event is None else event.sequence,
+                job.to,
+            )
+        )
+        if job.on_failure is not None and reason is not DropReason.CRASHED:
+            self._engine.at(self._engine.now, _call, job.on_failure)
+
+
+class SendQueue:
+    """A bounded queue of frames, control before data."""
+
+    __slots__ = ("_control", "_data", "_length_max")
+
+    def __init__(self, length_max: int) -> None:
+        self._control: deque[Job] = deque()
+        self._data: deque[Job] = deque()
+        self._length_max = length_max
+
+    def put(self, job: Job) -> Job | None:
+        """Add a frame; returns the one that found no room. Control pushes the youngest data frame out."""
+        control = job.frame.kind is Kind.CONTROL
+        refused: Job | None = None
+        if len(self._control) + len(self._data) >= self._length_max:
+            if not control or not self._data:
+                return job
+            refused = self._data.pop()
+        (self._control if control else self._data).append(job)
+        return refused
+
+    def take(self) -> Job | None:
+        if self._control:
+            return self._control.popleft()
+        return self._data.popleft() if self._data else None
+
+    def drain(self) -> list[Job]:
+        jobs = [*self._control, *self._data]
+        self._control.clear()
+        self._data.clear()
+        return jobs
+
+    def __bool__(self) -> bool:
+        return bool(self._control or self._data)
+
+
+def _call(action: Callable[[], None]) -> None:
+    action()

@@ -1,0 +1,332 @@
+"""One run: a scenario's plan, workload and faults, played over the nodes it describes."""
+
+import gc
+import time
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from roamcast.broker.core import Delivery, Subscription
+from roamcast.filter import Filter
+from roamcast.host import Channel, Host
+from roamcast.node import Node, NodeConfig
+from roamcast.runtime.sim.csma import CsmaMedium
+from roamcast.runtime.sim.disk import DiskMedium
+from roamcast.runtime.sim.engine import FAULTS_NEXT, LINKS_FIRST, Engine
+from roamcast.runtime.sim.host import SimHost
+from roamcast.runtime.sim.ideal import IdealMedium
+from roamcast.runtime.sim.links import Links
+from roamcast.runtime.sim.medium import Medium
+from roamcast.scenario.faults import FaultPlan, faults
+from roamcast.scenario.model import FaultKind, Scenario
+from roamcast.scenario.workload import (
+    PublicationPlan,
+    Roles,
+    SubscriptionPlan,
+    publications,
+    roles,
+    subscriptions,
+)
+from roamcast.scenario.world import motion_of, plan_of
+from roamcast.streams import stream
+from roamcast.trace import Delivered, FaultHappened, LinkChanged, Subscribed, Trace
+from roamcast.units import Micros, NodeId
+from roamcast.world.contacts import ContactPlan
+from roamcast.world.radio import Csma, Disk
+from roamcast.world.trajectory import Motion
+
+
+@dataclass(frozen=True)
+class SimulationResult:
+    """What a run leaves behind."""
+
+    scenario: Scenario
+    roles: Roles
+    trace: Trace
+    sim_events: int
+    wall_s: float
+
+
+class Simulation:
+    """Builds the world and its nodes; `run` plays it to the end. Progress goes to `on_progress`."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._roles = roles(scenario)
+        self.engine = Engine()
+        self.trace = Trace()
+        self.links = Links(scenario.nodes)
+        self._motion: Motion | None = motion_of(scenario)
+        self._medium = _medium(scenario, self.engine, self.links, self.trace)
+        self._stable: list[MutableMapping[str, bytes]] = [{} for _ in range(scenario.nodes)]
+        self._hosts: list[list[SimHost]] = [[] for _ in range(scenario.nodes)]
+        self.nodes: list[Node | None] = [None] * scenario.nodes
+        self._boots = [0] * scenario.nodes
+        self._applications = [WorkloadApplication(self, node) for node in range(scenario.nodes)]
+        self._config = NodeConfig(
+            scenario.strategy.name,
+            scenario.strategy.parsed(),
+            scenario.underlay.name,
+            scenario.underlay.parsed(),
+        )
+        self._link_changes = _link_changes(plan_of(scenario, self._motion), scenario.duration)
+        self._faults = iter(faults(scenario))
+        self._schedule_links(next(self._link_changes, None))
+        self._schedule_fault(next(self._faults, None))
+        self.engine.at(0, self._boot_all)
+        for subscription in subscriptions(scenario):
+            self.engine.at(subscription.since, self._subscribe, subscription)
+            if subscription.until is not None:
+                self.engine.at(subscription.until, self._unsubscribe, subscription)
+        for publication in publications(scenario):
+            self.engine.at(publication.time, self._publish, publication)
+
+    def run(self, on_progress: Callable[[float], None] | None = None) -> SimulationResult:
+        """Play the whole scenario; `on_progress` hears the share that is done, a hundred times."""
+        began = time.perf_counter()
+        duration = self._scenario.duration
+        steps = 100 if on_progress else 1
+        with _without_cycle_collection():
+            for step in range(1, steps + 1):
+                self.engine.run(duration * step // steps)
+                if on_progress:
+                    on_progress(step / steps)
+        wall_s = time.perf_counter() - began
+        return SimulationResult(self._scenario, self._roles, self.trace, self.engine.executed, wall_s)
+
+    # Nodes.
+
+    def _boot_all(self, _: None) -> None:
+        for node in range(self._scenario.nodes):
+            self._boot(node)
+        # Links that stand from the beginning are news to every node, but only once all are there.
+        for node in range(self._scenario.nodes):
+            for neighbour in self.links.neighbours(node):
+                self._report(node, neighbour, up=True)
+
+    def _boot(self, number: NodeId) -> None:
+        config = self._config._replace(is_broker=number in self._roles.brokers)
+        hosts: dict[Channel, SimHost] = {}
+
+        def host(channel: Channel) -> Host:
+            if channel not in hosts:
+                # Each boot has streams of its own: a restarted node does not repeat its draws.
+                names = ("node", number, channel.name, self._boots[number])
+                hosts[channel] = SimHost(
+                    number,
+                    channel,
+                    self.engine,
+                    self._medium,
+                    self.trace,
+                    stream(self._scenario.seed, *names),
+                    self._stable[number],
+                    None if self._motion is None else self._motion.trajectories[number],
+                )
+            return hosts[channel]
+
+        node = Node(config, host, self._applications[number], self.links)
+        self._boots[number] += 1
+        self._hosts[number] = list(hosts.values())
+        self.nodes[number] = node
+        for channel, layer in node.layers.items():
+            hosts[channel].attach(layer)
+            self._medium.receivers[channel][number] = layer.on_receive
+        node.start()
+
+    # The workload.
+
+    def _subscribe(self, plan: SubscriptionPlan) -> None:
+        self._applications[plan.node].filters[plan.subscription] = plan.filter
+        node = self.nodes[plan.node]
+        if node is not None:
+            node.subscribe(plan.subscription, plan.filter)
+        else:  # the user's wish stands although the device is down; it is renewed at the restart
+            self.trace.add(Subscribed(self.engine.now, plan.node, plan.subscription, str(plan.filter), True))
+
+    def _unsubscribe(self, plan: SubscriptionPlan) -> None:
+        del self._applications[plan.node].filters[plan.subscription]
+        node = self.nodes[plan.node]
+        if node is not None:
+            node.unsubscribe(plan.subscription)
+        else:
+            self.trace.add(Subscribed(self.engine.now, plan.node, plan.subscription, "", False))
+
+    def _publish(self, plan: PublicationPlan) -> None:
+        node = self.nodes[plan.node]
+        if node is None:
+            return  # a device that is down publishes nothing
+        node.publish(
+            plan.attributes,
+            payload=bytes(plan.size),
+            topic=plan.topic,
+            type=plan.type,
+            event_class=plan.event_class,
+            lifetime=plan.lifetime,
+            destinations=plan.destinations,
+            multimode=plan.multimode,
+        )
+
+    # The world.
+
+    def _schedule_links(self, change: "LinkPlan | None") -> None:
+        if change is not None:
+            self.engine.world_at(change[0], LINKS_FIRST, self._change_links, change)
+
+    def _change_links(self, change: "LinkPlan") -> None:
+        moment, rows = change
+        for sender, receiver, both, up in rows:
+            if both:
+                self._change_link(sender, receiver, self.links.plan, up)
+            elif self.links.plan(sender, receiver, up):
+                self.trace.add(LinkChanged(moment, sender, receiver, False, up))
+                self._report_if_mutual(sender, receiver, up)
+        self._schedule_links(next(self._link_changes, None))
+
+    def _change_link(
+        self, a: NodeId, b: NodeId, change: Callable[[NodeId, NodeId, bool], bool], value: bool
+    ) -> None:
+        """Both directions of a link change; what differs afterwards is traced and reported."""
+        forth, back = change(a, b, value), change(b, a, value)
+        now = self.engine.now
+        up = self.links.linked(a, b)
+        if forth and back:
+            self.trace.add(LinkChanged(now, a, b, True, up))
+            self._report_if_mutual(a, b, up)
+        elif forth or back:
+            sender, receiver = (a, b) if forth else (b, a)
+            up = self.links.linked(sender, receiver)
+            self.trace.add(LinkChanged(now, sender, receiver, False, up))
+            self._report_if_mutual(sender, receiver, up)
+
+    def _report_if_mutual(self, sender: NodeId, receiver: NodeId, up: bool) -> None:
+        """A link counts while it works both ways, so a change of one way matters if the other stands."""
+        if up == (self.links.hears(sender, receiver) and self.links.hears(receiver, sender)):
+            self._report(sender, receiver, up=up)
+            self._report(receiver, sender, up=up)
+
+    def _report(self, number: NodeId, neighbour: NodeId, *, up: bool) -> None:
+        node = self.nodes[number]
+        if node is None:
+            return
+        if up:
+            node.underlay.on_neighbour_up(neighbour)
+        else:
+            node.underlay.on_neighbour_down(neighbour)
+
+    def _schedule_fault(self, fault: FaultPlan | None) -> None:
+        if fault is not None:
+            self.engine.world_at(fault.time, FAULTS_NEXT, self._happen, fault)
+
+    def _happen(self, fault: FaultPlan) -> None:
+        self.trace.add(FaultHappened(self.engine.now, fault.kind.value, fault.node, fault.peer))
+        match fault.kind:
+            case FaultKind.CRASH:
+                self._crash(fault.node)
+            case FaultKind.RESTART:
+                self._restart(fault.node)
+            case FaultKind.CUT | FaultKind.HEAL:
+                assert fault.peer is not None
+                self._change_link(fault.node, fault.peer, self.links.cut, fault.kind is FaultKind.CUT)
+        self._schedule_fault(next(self._faults, None))
+
+    def _crash(self, number: NodeId) -> None:
+        neighbours = self.links.neighbours(number)
+        self.nodes[number] = None
+        for host in self._hosts[number]:
+            host.die()
+        for receivers in self._medium.receivers.values():
+            receivers[number] = None
+        self.links.crash(number)
+        self._medium.forget(number)
+        for neighbour in neighbours:
+            self._report(neighbour, number, up=False)
+
+    def _restart(self, number: NodeId) -> None:
+        self.links.restart(number)
+        self._boot(number)
+        node = self.nodes[number]
+        assert node is not None
+        for neighbour in self.links.neighbours(number):
+            self._report(number, neighbour, up=True)
+            self._report(neighbour, number, up=True)
+        # The application starts again with its device, and still wants what it wanted.
+        for subscription, wanted in sorted(self._applications[number].filters.items()):
+            node.broker.subscribe(Subscription(subscription, wanted))
+
+
+class WorkloadApplication:
+    """The application of a simulated node: it knows what it wants and writes down what it gets."""
+
+    def __init__(self, simulation: Simulation, node: NodeId) -> None:
+        self.filters: dict[int, Filter] = {}
+        self._simulation = simulation
+        self._node = node
+
+    def on_event(self, delivery: Delivery) -> None:
+        event = delivery.event
+        if event.publisher == self._node:
+            return  # no metric speaks of an application's own events
+        # Tried one by one, not by the broker's index: this is the check on the broker.
+        matched = self._node in event.destinations or (
+            event.wants_subscribers and any(wanted.matches(event) for wanted in self.filters.values())
+        )
+        self._simulation.trace.add(
+            Delivered(
+                self._simulation.engine.now,
+                self._node,
+                event.publisher,
+                event.sequence,
+                delivery.hops,
+                matched,
+            )
+        )
+
+
+LinkPlan = tuple[Micros, list[tuple[NodeId, NodeId, bool, bool]]]
+
+
+def _link_changes(plan: ContactPlan, duration: Micros) -> Iterator[LinkPlan]:
+    """The plan as moments with changes `(sender, receiver, both, up)`; of one moment, downs come first."""
+    both = not plan.directed
+    rows = [
+        (moment, up, sender, receiver)
+        for up, moments in ((True, plan.start.tolist()), (False, plan.end.tolist()))
+        for moment, sender, receiver in zip(
+            moments, plan.sender.tolist(), plan.receiver.tolist(), strict=True
+        )
+        if moment < duration
+    ]
+    rows.sort()
+    at = 0
+    while at < len(rows):
+        moment = rows[at][0]
+        changes: list[tuple[NodeId, NodeId, bool, bool]] = []
+        while at < len(rows) and rows[at][0] == moment:
+            _, up, sender, receiver = rows[at]
+            changes.append((sender, receiver, both, up))
+            at += 1
+        yield moment, changes
+
+
+def _medium(scenario: Scenario, engine: Engine, links: Links, trace: Trace) -> Medium:
+    radio = scenario.world.radio
+    random = stream(scenario.seed, "radio")
+    match radio:
+        case Csma():
+            return CsmaMedium(engine, links, trace, random, radio, scenario.seed)
+        case Disk():
+            return DiskMedium(engine, links, trace, random, radio)
+        case _:
+            return IdealMedium(engine, links, trace, random, radio.loss)
+
+
+@contextmanager
+def _without_cycle_collection() -> Iterator[None]:
+    """A run allocates millions of small objects and leaves no cycles; the collector only costs time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,44 @@
+"""What every strategy is: a layer that decides where subscriptions and events travel.
+
+Checked against the five papers. Flooding and ODMRP only broadcast; Chapar sends event copies by
+unicast to next hops taken from the underlay; the tree keeps per-link tables and needs neighbours up
+and down; the opportunistic overlay talks to brokers several hops away and needs routes. All of them
+get local subscriptions and publications from the broker core and give arrived events back to it.
+"""
+
+from typing import NamedTuple
+
+from roamcast.broker.core import Broker, Subscription
+from roamcast.event import Event
+from roamcast.host import Host, Layer
+from roamcast.underlay.base import Underlay
+from roamcast.units import NodeId
+
+
+class StrategyContext(NamedTuple):
+    """What a strategy is built from."""
+
+    host: Host
+    broker: Broker
+    underlay: Underlay
+    is_broker: bool = True  # may this node serve others as a broker (the scenario's roles)
+
+
+class Strategy(Layer):
+    """A strategy overrides what it needs."""
+
+    def publish(self, event: Event) -> None:
+        """A local application published; the broker core has numbered it and served local subscribers."""
+        raise NotImplementedError
+
+    def on_subscribed(self, subscription: Subscription) -> None:
+        """A local application subscribed."""
+
+    def on_unsubscribed(self, subscription: Subscription) -> None:
+        """A local application unsubscribed."""
+
+    def on_neighbour_up(self, neighbour: NodeId) -> None:
+        """The underlay has a new neighbour."""
+
+    def on_neighbour_down(self, neighbour: NodeId) -> None:
+        """The underlay lost a neighbour."""

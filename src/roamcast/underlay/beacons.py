@@ -1,0 +1,99 @@
+"""Neighbours from beacons: each node says periodically that it is there and whom it hears.
+
+A neighbour is a node that we hear and that says it hears us, so that one-way links (unequal radio
+ranges) are not taken for usable ones. A neighbour is lost after `allowed_loss` silent intervals, as
+the acyclic-overlay work counts them (ALLOWED_BEACON_LOSS, section 5.4; a neighbour is gone when more
+than that many beacons in a row are missing). No routes beyond one hop.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from roamcast.errors import WireError
+from roamcast.event import Count
+from roamcast.host import Frame, Kind, TimerName
+from roamcast.trace import Dropped, DropReason
+from roamcast.underlay.base import Underlay, UnderlayContext
+from roamcast.units import Micros, NodeId, micros
+from roamcast.wire import Codec
+
+NEIGHBOURS_MAX = 1_000  # named in one beacon; a node in such a crowd hears more than it can use
+
+
+class BeaconOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    interval: Annotated[float, msgspec.Meta(ge=0.01, le=3600)] = 1.0  # seconds
+    allowed_loss: Annotated[int, msgspec.Meta(ge=0, le=100)] = 2  # beacons
+    jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.25  # share of the interval
+
+
+class Beacon(msgspec.Struct, frozen=True, array_like=True, tag=1, forbid_unknown_fields=True):
+    """`heard`: the nodes whose beacons the sender hears."""
+
+    heard: Annotated[tuple[Count, ...], msgspec.Meta(max_length=NEIGHBOURS_MAX)]
+
+
+CODEC: Codec[Beacon] = Codec("beacon", 1, Beacon)
+
+
+class Beacons(Underlay):
+    def __init__(self, context: UnderlayContext, options: BeaconOptions) -> None:
+        super().__init__()
+        self._host = context.host
+        self._interval: Micros = micros(options.interval)
+        self._jitter = options.jitter
+        # Half an interval of grace, so that a beacon that is merely late is not counted as lost.
+        self._hold: Micros = micros(options.interval * (options.allowed_loss + 1.5))
+        self._heard_until: dict[NodeId, Micros] = {}
+        self._symmetric: set[NodeId] = set()
+
+    def on_start(self) -> None:
+        self._host.set_timer("beacon", self._host.now() + int(self._host.random.random() * self._interval))
+
+    def on_timer(self, name: TimerName) -> None:
+        match name:
+            case "beacon":
+                self._send()
+            case ("silent", int() as neighbour):
+                self._lose(neighbour)
+
+    def on_receive(self, sender: NodeId, payload: bytes) -> None:
+        now = self._host.now()
+        try:
+            beacon = CODEC.decode(payload)
+        except WireError as error:
+            self._host.trace(
+                Dropped(now, self._host.node, DropReason.WIRE, "beacon", to=None, detail=str(error))
+            )
+            return
+        self._heard_until[sender] = now + self._hold
+        self._host.set_timer(("silent", sender), now + self._hold)
+        hears_us = self._host.node in beacon.heard
+        if hears_us and sender not in self._symmetric:
+            self._symmetric.add(sender)
+            self._report_up(sender)
+        elif not hears_us and sender in self._symmetric:
+            self._symmetric.discard(sender)
+            self._report_down(sender)
+
+    def neighbours(self) -> list[NodeId]:
+        return sorted(self._symmetric)
+
+    def next_hop(self, to: NodeId) -> NodeId | None:
+        return to if to in self._symmetric else None
+
+    def distance(self, to: NodeId) -> int | None:
+        return 1 if to in self._symmetric else None
+
+    def _send(self) -> None:
+        heard = tuple(sorted(self._heard_until))[:NEIGHBOURS_MAX]
+        self._host.broadcast(Frame(CODEC.encode(Beacon(heard)), Kind.CONTROL, "beacon"))
+        # Jitter keeps neighbours that started together from colliding for ever.
+        early = int(self._host.random.random() * self._jitter * self._interval)
+        self._host.set_timer("beacon", self._host.now() + self._interval - early)
+
+    def _lose(self, neighbour: NodeId) -> None:
+        del self._heard_until[neighbour]
+        if neighbour in self._symmetric:
+            self._symmetric.discard(neighbour)
+            self._report_down(neighbour)

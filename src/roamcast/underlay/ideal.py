@@ -1,0 +1,44 @@
+"""The underlay that knows: neighbours and shortest paths as they are at this instant, free of charge.
+
+For studies that leave routing out, as the opportunistic-overlay simulations do (section 4.1), and as
+the best case that a real underlay is measured against. It exists only where the host's world can be
+asked; a live node that names it is refused.
+"""
+
+import msgspec
+
+from roamcast.errors import InputError
+from roamcast.underlay.base import Underlay, UnderlayContext
+from roamcast.units import NodeId
+
+
+class NoOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An underlay or strategy without parameters."""
+
+
+class IdealOptions(NoOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nothing to choose."""
+
+
+class Ideal(Underlay):
+    def __init__(self, context: UnderlayContext, options: IdealOptions) -> None:
+        super().__init__()
+        if context.oracle is None:
+            raise InputError("underlay", "is 'ideal'; allowed here: underlays that need no simulated world")
+        self._node = context.host.node
+        self._oracle = context.oracle
+
+    def on_neighbour_up(self, neighbour: NodeId) -> None:
+        self._report_up(neighbour)
+
+    def on_neighbour_down(self, neighbour: NodeId) -> None:
+        self._report_down(neighbour)
+
+    def neighbours(self) -> list[NodeId]:
+        return self._oracle.neighbours(self._node)
+
+    def next_hop(self, to: NodeId) -> NodeId | None:
+        return self._oracle.next_hop(self._node, to)
+
+    def distance(self, to: NodeId) -> int | None:
+        return self._oracle.distance(self._node, to)

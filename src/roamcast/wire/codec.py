@@ -1,0 +1,61 @@
+"""The common form of Roamcast's messages: one version octet, then MessagePack of a tagged struct.
+
+Fields have an order instead of names (msgspec's `array_like`), so a message costs little more than
+its values. Decoding is strict: wrong types, unknown tags, missing or extra fields, broken bounds and
+trailing octets are all refused. What a bound cannot express in a type (total size, nesting) is
+checked here.
+"""
+
+from typing import Generic, TypeVar
+
+import msgspec
+
+from roamcast.errors import WireError
+
+FRAME_BYTES_MAX = 65_507  # the largest UDP payload over IPv4
+
+Message = TypeVar("Message", bound=msgspec.Struct)
+
+
+class Codec(Generic[Message]):
+    """Encodes and decodes the messages of one protocol.
+
+    `types` is a struct class or a union of tagged ones. The version is the protocol's own: a change
+    that an older node would misread raises it, and older nodes then drop the frame, counted.
+    """
+
+    def __init__(self, name: str, version: int, types: object, *, bytes_max: int = FRAME_BYTES_MAX) -> None:
+        assert 0 < version < 256 and bytes_max <= FRAME_BYTES_MAX
+        self._name = name
+        self._version = version
+        self._prefix = bytes([version])
+        self._bytes_max = bytes_max
+        self._encoder = msgspec.msgpack.Encoder()
+        # msgspec accepts unions here, which its signature cannot say.
+        self._decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(types)  # type: ignore[call-overload]
+        self._last_data = b""
+        self._last_message: Message | None = None
+
+    def encode(self, message: Message) -> bytes:
+        data = self._prefix + self._encoder.encode(message)
+        assert len(data) <= self._bytes_max, f"{self._name}: a message of {len(data)} octets"
+        return data
+
+    def decode(self, data: bytes) -> Message:
+        """The message, or `WireError`; never anything else, whatever the octets."""
+        # One broadcast reaches many nodes of a simulation as the same object: decode it once. The
+        # messages are immutable, so sharing them is safe.
+        if data is self._last_data and self._last_message is not None:
+            return self._last_message
+        if len(data) > self._bytes_max:
+            raise WireError(self._name, 0, f"has {len(data)} octets, at most {self._bytes_max} are allowed")
+        if not data:
+            raise WireError(self._name, 0, "is empty")
+        if data[0] != self._version:
+            raise WireError(self._name, 0, f"has version {data[0]}, this node speaks {self._version}")
+        try:
+            message = self._decoder.decode(memoryview(data)[1:])
+        except (msgspec.DecodeError, ValueError, RecursionError, MemoryError) as error:
+            raise WireError(self._name, 1, f"cannot be read: {error}") from None
+        self._last_data, self._last_message = data, message
+        return message

@@ -1,0 +1,85 @@
+from roamcast.broker.core import SEQUENCE_BLOCK, Broker, Delivery, Subscription
+from roamcast.event import Event, EventClass
+from roamcast.filter import Filter
+from roamcast.testing import FakeHost
+from roamcast.units import SECOND
+
+
+class Inbox:
+    def __init__(self) -> None:
+        self.deliveries: list[Delivery] = []
+
+    def on_event(self, delivery: Delivery) -> None:
+        self.deliveries.append(delivery)
+
+
+def broker(host: FakeHost | None = None) -> tuple[Broker, Inbox, FakeHost]:
+    inbox = Inbox()
+    host = host or FakeHost(node=5)
+    return Broker(host, inbox), inbox, host
+
+
+def event(sequence: int, level: int, **fields: object) -> Event:
+    return Event(publisher=1, sequence=sequence, attributes={"level": level}, **fields)  # type: ignore[arg-type]
+
+
+def test_only_what_the_exact_filter_matches_is_handed_over() -> None:
+    core, inbox, _ = broker()
+    core.subscribe(Subscription(1, Filter.sql("level > 3")))
+    core.deliver(event(1, level=3), hops=2)
+    core.deliver(event(2, level=4), hops=2)
+    assert [(d.event.sequence, d.subscriptions, d.hops) for d in inbox.deliveries] == [(2, (1,), 2)]
+
+
+def test_an_event_is_handed_over_once_whatever_arrives() -> None:
+    core, inbox, _ = broker()
+    core.subscribe(Subscription(1, Filter.sql("level > 3")))
+    core.subscribe(Subscription(2, Filter.everything()))
+    for _ in range(3):
+        core.deliver(event(1, level=9), hops=1)
+    assert [d.subscriptions for d in inbox.deliveries] == [(1, 2)]
+
+
+def test_a_named_destination_gets_the_event_without_a_subscription() -> None:
+    core, inbox, _ = broker()
+    core.deliver(event(1, level=1, destinations=(5, 6)), hops=1)
+    core.deliver(event(2, level=1, destinations=(6,)), hops=1)
+    assert [d.event.sequence for d in inbox.deliveries] == [1]
+
+
+def test_a_point_to_point_event_ignores_subscriptions_and_a_multimode_one_does_not() -> None:
+    core, inbox, _ = broker()
+    core.subscribe(Subscription(1, Filter.everything()))
+    core.deliver(event(1, level=1, destinations=(6,)), hops=1)
+    core.deliver(event(2, level=1, destinations=(6,), multimode=True), hops=1)
+    assert [d.event.sequence for d in inbox.deliveries] == [2]
+
+
+def test_a_late_subscriber_gets_memorized_events_within_their_lifetime() -> None:
+    core, inbox, host = broker()
+    kept = event(1, level=9, event_class=EventClass.MEMORIZED, lifetime=10 * SECOND)
+    core.deliver(kept, hops=3, age=4 * SECOND)
+    host.advance(5 * SECOND)
+    core.subscribe(Subscription(1, Filter.sql("level > 3")))
+    assert [(d.event.sequence, d.hops) for d in inbox.deliveries] == [(1, 3)]
+    host.advance(2 * SECOND)  # 11 s old now
+    core.subscribe(Subscription(2, Filter.everything()))
+    assert len(inbox.deliveries) == 1
+
+
+def test_after_a_crash_no_sequence_number_is_used_again() -> None:
+    core, _, host = broker()
+    before = [core.create({}).sequence for _ in range(SEQUENCE_BLOCK + 3)]
+    again, _, _ = broker(FakeHost(node=5, stable=host.stable))
+    after = [again.create({}).sequence for _ in range(3)]
+    assert before == list(range(SEQUENCE_BLOCK + 3))
+    assert min(after) > max(before)
+
+
+def test_ending_a_subscription_twice_is_no_error() -> None:
+    core, inbox, _ = broker()
+    core.subscribe(Subscription(1, Filter.everything()))
+    core.unsubscribe(1)
+    core.unsubscribe(1)
+    core.deliver(event(1, level=1), hops=1)
+    assert inbox.deliveries == [] and core.subscriptions() == []

@@ -1,0 +1,90 @@
+"""The agreements of `docs/architecture.md` that a machine can check."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "roamcast"
+
+VALUES = {"units", "errors", "streams", "event", "trace"}
+REGISTRIES = {"registry"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "units": set(),
+    "errors": set(),
+    "streams": set(),
+    "event": {"units"},
+    "trace": {"units"},
+    "filter": VALUES,
+    "wire": VALUES,
+    "world": VALUES,
+    "host": VALUES,
+    "registry": VALUES,
+    "testing": VALUES | {"host"},
+    "broker": VALUES | {"filter", "host"},
+    "underlay": VALUES | REGISTRIES | {"wire", "host"},
+    "strategy": VALUES | REGISTRIES | {"filter", "wire", "host", "broker", "underlay"},
+    "node": VALUES | {"filter", "host", "broker", "underlay", "strategy"},
+    "scenario": VALUES | {"filter", "world", "strategy", "underlay"},
+    "runtime": VALUES | {"filter", "host", "broker", "underlay", "strategy", "node", "scenario", "world"},
+    "lab": VALUES | {"filter", "world", "scenario", "runtime", "strategy"},
+    "cli": VALUES | {"lab", "scenario", "strategy", "world"},
+}
+FORBIDDEN_TO_PROTOCOLS = {"time", "random", "socket", "asyncio", "threading", "datetime", "secrets", "os"}
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names.add(node.module)
+            # `from roamcast import strategy` imports the part, not just the package.
+            if node.module == "roamcast":
+                names.update(f"roamcast.{alias.name}" for alias in node.names)
+    return names
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_downwards(path: Path) -> None:
+    part = part_of(path)
+    if part == "__init__":
+        return
+    own_parts = {name.split(".")[1] for name in imports(path) if name.startswith("roamcast.")}
+    assert own_parts - {part, "__version__"} <= MAY_IMPORT[part]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in modules() if part_of(p) in {"broker", "underlay", "strategy", "node", "filter", "wire"}],
+    ids=lambda p: str(p.relative_to(SOURCE)),
+)
+def test_protocols_touch_no_clock_no_chance_and_no_socket(path: Path) -> None:
+    roots = {name.split(".")[0] for name in imports(path)}
+    assert not roots & FORBIDDEN_TO_PROTOCOLS
+
+
+def test_every_part_is_in_the_table() -> None:
+    assert {part_of(path) for path in modules()} - {"__init__"} == set(MAY_IMPORT)
+
+
+def test_importing_roamcast_and_asking_for_help_loads_neither_spark_nor_pandas() -> None:
+    script = (
+        "import sys, roamcast, roamcast.cli\n"
+        "from typer.testing import CliRunner\n"
+        "assert CliRunner().invoke(roamcast.cli.app, ['--help']).exit_code == 0\n"
+        "heavy = {'pyspark', 'pandas', 'matplotlib', 'pyarrow', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,91 @@
+import pytest
+
+from roamcast.host import Kind
+from roamcast.testing import FakeHost
+from roamcast.trace import Dropped, DropReason
+from roamcast.underlay.base import UnderlayContext
+from roamcast.underlay.beacons import CODEC, Beacon, BeaconOptions, Beacons
+from roamcast.units import SECOND
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, int]] = []
+
+    def on_neighbour_up(self, neighbour: int) -> None:
+        self.heard.append(("up", neighbour))
+
+    def on_neighbour_down(self, neighbour: int) -> None:
+        self.heard.append(("down", neighbour))
+
+
+@pytest.fixture
+def parts() -> tuple[Beacons, FakeHost, Listener]:
+    host = FakeHost(node=1)
+    beacons = Beacons(UnderlayContext(host), BeaconOptions(interval=1.0, allowed_loss=2, jitter=0.0))
+    host.attach(beacons)
+    listener = Listener()
+    beacons.listen(listener)
+    return beacons, host, listener
+
+
+def says(*heard: int) -> bytes:
+    return CODEC.encode(Beacon(heard))
+
+
+def test_a_node_that_does_not_hear_us_is_no_neighbour(parts: tuple[Beacons, FakeHost, Listener]) -> None:
+    beacons, _, listener = parts
+    beacons.on_receive(2, says(3, 4))
+    assert beacons.neighbours() == [] and listener.heard == []
+    beacons.on_receive(2, says(1, 3))
+    assert beacons.neighbours() == [2] and listener.heard == [("up", 2)]
+    assert beacons.next_hop(2) == 2 and beacons.distance(2) == 1 and beacons.next_hop(3) is None
+
+
+def test_a_neighbour_that_stops_hearing_us_is_none_any_more(
+    parts: tuple[Beacons, FakeHost, Listener],
+) -> None:
+    beacons, _, listener = parts
+    beacons.on_receive(2, says(1))
+    beacons.on_receive(2, says())
+    assert listener.heard == [("up", 2), ("down", 2)]
+
+
+def test_two_missing_beacons_are_allowed_and_three_are_not(
+    parts: tuple[Beacons, FakeHost, Listener],
+) -> None:
+    beacons, host, listener = parts
+    beacons.on_receive(2, says(1))
+    host.advance(int(3.4 * SECOND))
+    assert beacons.neighbours() == [2]
+    host.advance(int(0.2 * SECOND))
+    assert beacons.neighbours() == [] and listener.heard[-1] == ("down", 2)
+
+
+def test_beacons_go_out_every_interval_and_name_whom_we_hear(
+    parts: tuple[Beacons, FakeHost, Listener],
+) -> None:
+    beacons, host, _ = parts
+    beacons.on_start()
+    beacons.on_receive(7, says())
+    beacons.on_receive(3, says())
+    host.advance(3 * SECOND)
+    assert [sent.frame.kind for sent in host.sent] == [Kind.CONTROL] * 3
+    assert CODEC.decode(host.sent[0].frame.payload) == Beacon((3, 7))
+
+
+def test_garbage_is_counted_and_nothing_else(parts: tuple[Beacons, FakeHost, Listener]) -> None:
+    beacons, host, _ = parts
+    beacons.on_receive(2, b"\xff\x00garbage")
+    assert beacons.neighbours() == []
+    assert [type(r) for r in host.records] == [Dropped]
+    record = host.records[0]
+    assert isinstance(record, Dropped) and record.reason is DropReason.WIRE
+
+
+def test_thousands_of_past_neighbours_leave_no_state(parts: tuple[Beacons, FakeHost, Listener]) -> None:
+    beacons, host, _ = parts
+    for node in range(2, 5_000):
+        beacons.on_receive(node, says(1))
+    host.advance(10 * SECOND)
+    assert beacons.neighbours() == [] and host.timers() == {}
