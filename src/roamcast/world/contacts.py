@@ -75,12 +75,13 @@ def joined(
         changes = np.empty(len(pair), dtype=np.bool_)
         changes[0] = True
         changes[1:] = pair[1:] != pair[:-1]
-        # The running maximum of the ends, restarted at each pair: an offset per pair, wider than the
-        # whole time span, keeps one pair's maximum from reaching into the next.
-        group = np.cumsum(changes) - 1
-        low = int(start.min())
-        width = int(end.max()) - low + 1
-        reach = np.maximum.accumulate(end - low + group * width) - group * width + low
+        # The running maximum of the ends, restarted at each pair. It runs over the ranks of the ends with
+        # an offset per pair: ranks times pairs stay small where microseconds times pairs would overflow.
+        offset = (np.cumsum(changes) - 1) * len(end)
+        by_end = np.argsort(end, kind="stable")
+        rank = np.empty_like(by_end)
+        rank[by_end] = np.arange(len(end))
+        reach = end[by_end][np.maximum.accumulate(rank + offset) - offset]
         opens = changes.copy()
         opens[1:] |= start[1:] > reach[:-1]
         first = np.flatnonzero(opens)
