@@ -18,6 +18,9 @@ class Listener:
     def on_neighbour_down(self, neighbour: int) -> None:
         self.heard.append(("down", neighbour))
 
+    def on_routes_changed(self) -> None:
+        pass
+
 
 @pytest.fixture
 def parts() -> tuple[Beacons, FakeHost, Listener]:

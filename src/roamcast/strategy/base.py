@@ -42,3 +42,6 @@ class Strategy(Layer):
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
         """The underlay lost a neighbour."""
+
+    def on_routes_changed(self) -> None:
+        """The underlay's routes or relays changed."""

@@ -1,7 +1,7 @@
 """What a strategy may ask about the network around its node.
 
-OLSR, a kernel routing table, beacons or the simulator's own knowledge answer the same four questions,
-so a strategy runs over any of them. Listeners hear of changes at the instant the underlay learns them.
+OLSR, a kernel routing table, beacons or the simulator's own knowledge answer the same questions, so a
+strategy runs over any of them. Listeners hear of changes at the instant the underlay learns them.
 """
 
 from typing import NamedTuple, Protocol
@@ -10,18 +10,22 @@ from roamcast.host import Host, Layer
 from roamcast.units import NodeId
 
 
-class NeighbourListener(Protocol):
-    """A strategy that wants to hear of neighbours."""
+class UnderlayListener(Protocol):
+    """A strategy that wants to hear of neighbours and routes."""
 
     def on_neighbour_up(self, neighbour: NodeId) -> None: ...
 
     def on_neighbour_down(self, neighbour: NodeId) -> None: ...
+
+    def on_routes_changed(self) -> None: ...
 
 
 class Oracle(Protocol):
     """Knowledge of the whole world, which only a simulator has."""
 
     def neighbours(self, node: NodeId) -> list[NodeId]: ...
+
+    def connected(self, node: NodeId) -> list[NodeId]: ...
 
     def next_hop(self, node: NodeId, to: NodeId) -> NodeId | None: ...
 
@@ -39,9 +43,9 @@ class Underlay(Layer):
     """The base: no neighbours, no routes. Real underlays override the questions."""
 
     def __init__(self) -> None:
-        self._listener: NeighbourListener | None = None
+        self._listener: UnderlayListener | None = None
 
-    def listen(self, listener: NeighbourListener) -> None:
+    def listen(self, listener: UnderlayListener) -> None:
         self._listener = listener
 
     def neighbours(self) -> list[NodeId]:
@@ -56,6 +60,17 @@ class Underlay(Layer):
         """Hops to `to`; None where no route is known."""
         return None
 
+    def known_nodes(self) -> list[NodeId]:
+        """Every other node that a route leads to, neighbours included, in increasing order."""
+        return self.neighbours()
+
+    def relays(self) -> list[NodeId]:
+        """The nodes known to relay for others (OLSR's multipoint relays), maybe this one, in order.
+
+        Empty where the underlay has no such notion.
+        """
+        return []
+
     def _report_up(self, neighbour: NodeId) -> None:
         if self._listener is not None:
             self._listener.on_neighbour_up(neighbour)
@@ -63,6 +78,10 @@ class Underlay(Layer):
     def _report_down(self, neighbour: NodeId) -> None:
         if self._listener is not None:
             self._listener.on_neighbour_down(neighbour)
+
+    def _report_routes(self) -> None:
+        if self._listener is not None:
+            self._listener.on_routes_changed()
 
 
 class NoUnderlay(Underlay):

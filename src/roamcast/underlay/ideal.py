@@ -2,7 +2,8 @@
 
 For studies that leave routing out, as the opportunistic-overlay simulations do (section 4.1), and as
 the best case that a real underlay is measured against. It exists only where the host's world can be
-asked; a live node that names it is refused.
+asked; a live node that names it is refused. Of changes it reports those next to the node; far ones show
+in the answers only.
 """
 
 import msgspec
@@ -30,15 +31,20 @@ class Ideal(Underlay):
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         self._report_up(neighbour)
+        self._report_routes()
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
         self._report_down(neighbour)
+        self._report_routes()
 
     def neighbours(self) -> list[NodeId]:
         return self._oracle.neighbours(self._node)
 
     def next_hop(self, to: NodeId) -> NodeId | None:
         return self._oracle.next_hop(self._node, to)
+
+    def known_nodes(self) -> list[NodeId]:
+        return [node for node in self._oracle.connected(self._node) if node != self._node]
 
     def distance(self, to: NodeId) -> int | None:
         return self._oracle.distance(self._node, to)
