@@ -6,7 +6,7 @@ Times are integer microseconds since the run began.
 """
 
 from enum import Enum
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias, TypeVar
 
 import msgspec
 
@@ -58,7 +58,9 @@ class Delivered(Record, frozen=True):
     publisher: NodeId
     sequence: int
     hops: int  # radio hops of this copy
-    matched: bool  # by the application's own filters, tried one by one, not by the broker's index
+    # By the application's own filters, tried one by one, not by the broker's index; true for a node that
+    # the event names as its destination.
+    matched: bool
 
 
 class Transmitted(Record, frozen=True):
@@ -184,6 +186,9 @@ RECORDS: tuple[type[Record], ...] = (
 )
 
 
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
 class Trace:
     """The records of one run, a list per table, in the order in which they happened."""
 
@@ -192,3 +197,7 @@ class Trace:
 
     def add(self, record: Record) -> None:
         self.records[type(record)].append(record)
+
+    def of(self, kind: type[AnyRecord]) -> list[AnyRecord]:
+        """The records of one table, typed."""
+        return self.records[kind]  # type: ignore[return-value]

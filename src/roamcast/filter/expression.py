@@ -26,7 +26,15 @@ class Operator(Enum):
     GREATER_OR_EQUAL = ">="
 
 
-class Compare(msgspec.Struct, frozen=True, array_like=True, tag=1, forbid_unknown_fields=True):
+class Node(msgspec.Struct, frozen=True, array_like=True, tag_field="node", forbid_unknown_fields=True):
+    """One node. On the wire it is an array that begins with the class's number, its `tag`.
+
+    Beware of `==`: Python holds TRUE, 1 and 1.0 equal, and so are nodes that differ only in that.
+    `normal.order_key` tells them apart.
+    """
+
+
+class Compare(Node, frozen=True, tag=1):
     """`attribute operator value`."""
 
     attribute: Name
@@ -34,14 +42,14 @@ class Compare(msgspec.Struct, frozen=True, array_like=True, tag=1, forbid_unknow
     value: bool | int | float | Text
 
 
-class OneOf(msgspec.Struct, frozen=True, array_like=True, tag=2, forbid_unknown_fields=True):
+class OneOf(Node, frozen=True, tag=2):
     """`attribute IN (values)`, without NULL; never empty."""
 
     attribute: Name
     values: Annotated[tuple[bool | int | float | Text, ...], msgspec.Meta(min_length=1, max_length=TERMS_MAX)]
 
 
-class Like(msgspec.Struct, frozen=True, array_like=True, tag=3, forbid_unknown_fields=True):
+class Like(Node, frozen=True, tag=3):
     """`attribute LIKE pattern [ESCAPE escape]`, case-sensitive: `%` any run, `_` any one character."""
 
     attribute: Name
@@ -49,37 +57,37 @@ class Like(msgspec.Struct, frozen=True, array_like=True, tag=3, forbid_unknown_f
     escape: Annotated[str, msgspec.Meta(max_length=1)] = ""
 
 
-class IsNull(msgspec.Struct, frozen=True, array_like=True, tag=4, forbid_unknown_fields=True):
+class IsNull(Node, frozen=True, tag=4):
     """`attribute IS NULL`: never unknown."""
 
     attribute: Name
 
 
-class OnTopic(msgspec.Struct, frozen=True, array_like=True, tag=5, forbid_unknown_fields=True):
+class OnTopic(Node, frozen=True, tag=5):
     """The event's topic matches an MQTT topic filter. Never unknown."""
 
     topic_filter: Text
 
 
-class OfType(msgspec.Struct, frozen=True, array_like=True, tag=6, forbid_unknown_fields=True):
+class OfType(Node, frozen=True, tag=6):
     """The event's type is `type` or one below it (`alarm` includes `alarm.fire`). Never unknown."""
 
     type: Name
 
 
-class And(msgspec.Struct, frozen=True, array_like=True, tag=7, forbid_unknown_fields=True):
+class And(Node, frozen=True, tag=7):
     """All terms; without terms TRUE."""
 
     terms: Annotated[tuple["Expression", ...], msgspec.Meta(max_length=TERMS_MAX)]
 
 
-class Or(msgspec.Struct, frozen=True, array_like=True, tag=8, forbid_unknown_fields=True):
+class Or(Node, frozen=True, tag=8):
     """At least one term; without terms FALSE."""
 
     terms: Annotated[tuple["Expression", ...], msgspec.Meta(max_length=TERMS_MAX)]
 
 
-class Not(msgspec.Struct, frozen=True, array_like=True, tag=9, forbid_unknown_fields=True):
+class Not(Node, frozen=True, tag=9):
     """SQL's NOT: unknown stays unknown."""
 
     term: "Expression"

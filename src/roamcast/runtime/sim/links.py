@@ -69,8 +69,8 @@ class Links:
         return self._distances[to][node]
 
     def connected(self, node: NodeId) -> list[NodeId]:
-        """Every node that a path leads to, `node` included, in increasing order."""
-        return [other for other in range(self.nodes) if self.distance(node, other) is not None]
+        """Every node that a path leads to, `node` included, in increasing order. Paths work both ways."""
+        return [other for other in range(self.nodes) if self.distance(other, node) is not None]
 
     def next_hop(self, node: NodeId, to: NodeId) -> NodeId | None:
         """The lowest-numbered neighbour on a shortest path."""
