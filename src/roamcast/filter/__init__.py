@@ -1,0 +1,31 @@
+"""Filters: who wants which event.
+
+One small tree of conditions behind several languages, sent, compared, matched. To read in this order:
+
+- `expression.py`: the nodes. `kind.py`: booleans, numbers and texts do not compare with each other.
+- `filter.py`: `Filter`, the value that everything else uses: matches, covers, encode, text.
+- `evaluate.py`: what each node means (three-valued, as in SQL), and the fast form of it.
+- `sql.py`, `text.py`: SQL conditions in, canonical text out. `topic.py`: MQTT topic filters.
+  `pattern.py`: LIKE patterns. `validity.py`: what every expression must keep to.
+- `value_set.py`, `normal.py`: sets of values, and the normal form that is spelled back from them.
+- `covering.py`: does one filter match all that another does?
+- `index/`: which of many filters match an event.
+
+Left out: arithmetic, functions, comparing attributes with each other, dates; XPath on XML payloads.
+`docs/filters.md` is the language for users.
+"""
+
+from roamcast.filter.expression import Expression
+from roamcast.filter.filter import Filter
+from roamcast.filter.index import MatchingIndex
+from roamcast.filter.topic import check_topic, check_topic_filter, topic_covers, topic_matches
+
+__all__ = [
+    "Expression",
+    "Filter",
+    "MatchingIndex",
+    "check_topic",
+    "check_topic_filter",
+    "topic_covers",
+    "topic_matches",
+]

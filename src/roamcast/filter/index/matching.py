@@ -1,0 +1,224 @@
+"""The index itself: which subscriptions match an event?
+
+Each conjunction of a filter is kept in one place, reached by one of its own conditions:
+
+1. an equality (or short IN) whose value few others ask for: a hash of attribute and value;
+2. else its topic filter: a tree of levels; else its event type: a hash of dotted names;
+3. else, where filters use more attributes than a bitmap has columns, an attribute that must be there;
+4. else the common block.
+
+A place holds few conjunctions, tried one by one, or many, found by bitmap (`block.py`). This follows
+the access predicates of Fabret et al., "Filtering algorithms and implementation for very fast
+publish/subscribe systems" (SIGMOD 2001), with a bitmap instead of their clusters of equal shape:
+an equality with many subscribers narrows less than the AND of three bitmaps does.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
+
+from roamcast.event import Event
+from roamcast.filter.expression import Compare, Expression, Literal, OfType, OneOf, OnTopic, Operator
+from roamcast.filter.filter import Filter
+from roamcast.filter.index.bitmap import COLUMNS_MAX
+from roamcast.filter.index.block import Block
+from roamcast.filter.index.conjunction import Conjunction, Leaves, attribute_of, required_attributes
+from roamcast.filter.index.found import Found
+from roamcast.filter.index.topics import TopicTree
+from roamcast.filter.normal import disjuncts
+
+SMALL = 6  # so many filters are tried faster than an event is looked up
+EQUAL_TESTS = 32  # conjunctions tried per event behind equalities, shared by the attributes compared
+EQUAL_TESTS_MIN = 1  # per attribute
+ONE_OF_MAX = 8  # values of an IN that is entered into the hash
+
+K = TypeVar("K", bound=Hashable)
+
+
+class MatchingIndex(Generic[K]):
+    """Filters under keys; adding and removing cost about the same at any size, averaged over many."""
+
+    def __init__(self) -> None:
+        self._subscriptions: dict[K, Subscription] = {}
+        self._sequence = 0
+        self._equal: dict[str, dict[Hashable, Block]] = {}
+        self._topics: TopicTree[Block] = TopicTree()
+        self._types: dict[str, Block] = {}
+        self._present: dict[str, Block] = {}
+        self._common = Block()
+        self._common_uses: dict[str, int] = {}  # attributes in the common block
+
+    def add(self, key: K, filter: Filter) -> None:
+        """Enter a filter under a key that is not in use."""
+        if key in self._subscriptions:
+            raise ValueError(f"the key {key!r} is in use")
+        parts = disjuncts(filter.expression)
+        if parts is None:  # too large to take apart: one conjunction of which nothing is known
+            parts = [(filter.expression,)]
+        matches = filter.matches
+        conjunctions = [Conjunction(leaves, key, self._sequence, matches) for leaves in parts]
+        self._sequence += 1
+        homes = tuple((conjunction, self._enter(conjunction)) for conjunction in conjunctions)
+        self._subscriptions[key] = Subscription(matches, homes)
+
+    def remove(self, key: K) -> None:
+        """Forget a filter and all that was kept for it; KeyError if the key is not in use."""
+        subscription = self._subscriptions.pop(key)
+        for conjunction, path in subscription.homes:
+            self._leave(conjunction, path)
+
+    def __len__(self) -> int:
+        return len(self._subscriptions)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._subscriptions
+
+    def match(self, event: Event) -> list[K]:
+        """The keys of all filters that match, in the order of adding."""
+        if len(self._subscriptions) <= SMALL:
+            return [key for key, subscription in self._subscriptions.items() if subscription.matches(event)]
+        found = Found()
+        if self._equal:
+            self._match_equal(event, found)
+        if self._topics:
+            for block in self._topics.matching(event.topic):
+                block.match(event, found)
+        if self._types:
+            for name in _type_and_those_above(event.type):
+                if name in self._types:
+                    self._types[name].match(event, found)
+        if self._present:
+            for attribute in event.attributes:
+                if attribute in self._present:
+                    self._present[attribute].match(event, found)
+        self._common.match(event, found)
+        return found.keys()
+
+    def _match_equal(self, event: Event, found: Found) -> None:
+        for attribute, value in event.attributes.items():
+            blocks = self._equal.get(attribute)
+            if blocks is not None:
+                block = blocks.get((value,) if value is True or value is False else value)
+                if block is not None:
+                    block.match(event, found)
+
+    def _enter(self, conjunction: Conjunction) -> "Path":
+        """Choose a path by which to find the conjunction, and enter it there."""
+        path = self._choose(conjunction.leaves)
+        is_stated = all(leaf is path for leaf in conjunction.leaves)
+        for block in self._open(path):
+            if is_stated:
+                block.add_stated(conjunction)
+            else:
+                block.add(conjunction)
+        if path is None:
+            for attribute in required_attributes(conjunction.leaves):
+                self._common_uses[attribute] = self._common_uses.get(attribute, 0) + 1
+        return path
+
+    def _choose(self, leaves: Leaves) -> "Path":
+        if len(leaves) == 1 and _hashed_values(leaves[0]):
+            return leaves[0]
+        limit = max(EQUAL_TESTS_MIN, EQUAL_TESTS // max(1, len(self._equal)))
+        least_used: Path = None
+        for leaf in leaves:
+            tests = self._tests_behind(leaf)
+            if tests is not None and tests < limit:
+                least_used, limit = leaf, tests
+        if least_used is not None:
+            return least_used
+        for kind in (OnTopic, OfType):
+            for leaf in leaves:
+                if isinstance(leaf, kind):
+                    return leaf
+        required = required_attributes(leaves)
+        unknown = [attribute for attribute in required if attribute not in self._common_uses]
+        if unknown and len(self._common_uses) + len(unknown) > COLUMNS_MAX:
+            return unknown[0]
+        return None
+
+    def _tests_behind(self, leaf: Expression) -> int | None:
+        """How many conjunctions an event with the least suitable of the leaf's values would try; None
+        for a leaf that is not hashed."""
+        values = _hashed_values(leaf)
+        if not values:
+            return None
+        blocks = self._equal.get(attribute_of(leaf) or "", {})
+        return max(blocks[value].tested if value in blocks else 0 for value in values)
+
+    def _open(self, path: "Path") -> list[Block]:
+        """The blocks that a path leads to, made where they are missing."""
+        match path:
+            case None:
+                return [self._common]
+            case str():
+                return [self._present.setdefault(path, Block())]
+            case OnTopic():
+                block = self._topics.find(path.topic_filter)
+                if block is None:
+                    block = Block()
+                    self._topics.put(path.topic_filter, block)
+                return [block]
+            case OfType():
+                return [self._types.setdefault(path.type, Block())]
+            case Compare() | OneOf():
+                blocks = self._equal.setdefault(path.attribute, {})
+                return [blocks.setdefault(value, Block()) for value in _hashed_values(path)]
+        raise AssertionError(f"no path is made of {path!r}")
+
+    def _leave(self, conjunction: Conjunction, path: "Path") -> None:
+        """Undo `_enter`, down to the last empty block."""
+        blocks = self._open(path)
+        for block in blocks:
+            block.remove(conjunction)
+        is_empty = blocks[0].is_empty
+        match path:
+            case None:
+                for attribute in required_attributes(conjunction.leaves):
+                    self._common_uses[attribute] -= 1
+                    if not self._common_uses[attribute]:
+                        del self._common_uses[attribute]
+            case str() if is_empty:
+                del self._present[path]
+            case OnTopic() if is_empty:
+                self._topics.remove(path.topic_filter)
+            case OfType() if is_empty:
+                del self._types[path.type]
+            case Compare() | OneOf():
+                by_value = self._equal[path.attribute]
+                for value, block in zip(_hashed_values(path), blocks, strict=True):
+                    if block.is_empty:
+                        del by_value[value]
+                if not by_value:
+                    del self._equal[path.attribute]
+
+
+Path: TypeAlias = Expression | str | None
+"""How a conjunction is found: by one of its leaves, by an attribute that is present, or always."""
+
+
+class Subscription(NamedTuple):
+    matches: Callable[[Event], bool]
+    homes: tuple[tuple[Conjunction, Path], ...]
+
+
+def _hashed_values(leaf: Expression) -> list[Hashable]:
+    """The keys under which an equality or short IN is entered; none for other leaves.
+
+    Python takes TRUE for 1, a filter does not: truth values are entered as tuples.
+    """
+    if isinstance(leaf, Compare) and leaf.operator is Operator.EQUAL:
+        values: tuple[Literal, ...] = (leaf.value,)
+    elif isinstance(leaf, OneOf) and len(leaf.values) <= ONE_OF_MAX:
+        values = leaf.values
+    else:
+        return []
+    return list(dict.fromkeys((value,) if isinstance(value, bool) else value for value in values))
+
+
+def _type_and_those_above(name: str) -> list[str]:
+    """`alarm.fire` and `alarm`."""
+    names = [name]
+    while "." in name:
+        name = name[: name.rindex(".")]
+        names.append(name)
+    return names
