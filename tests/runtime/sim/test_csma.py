@@ -211,6 +211,8 @@ def test_a_sender_that_crashes_on_the_air_reaches_nobody_and_leaves_the_medium_f
     assert [(at, node) for at, node, *_ in air.received] == [(5_848, 2)]
     assert {d.reason for d in air.trace.of(Dropped)} == {DropReason.CRASHED}
     assert air.failed == []
+    cut_off = air.transmissions()[0]
+    assert (cut_off.received, cut_off.collided, cut_off.faded) == (0, 0, 0b110)
 
 
 def test_a_link_that_breaks_during_a_frame_takes_it_away() -> None:

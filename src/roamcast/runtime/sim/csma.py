@@ -62,7 +62,7 @@ class Station:
 class Transmission:
     """What is on the air. `heard_by` is fixed at the start; `clean` shrinks with every collision."""
 
-    __slots__ = ("acknowledges", "airtime", "began", "bit", "clean", "heard_by", "job", "sender")
+    __slots__ = ("acknowledges", "airtime", "began", "bit", "clean", "cut_off", "heard_by", "job", "sender")
 
     def __init__(
         self,
@@ -82,6 +82,7 @@ class Transmission:
         self.heard_by = heard_by
         self.clean = heard_by
         self.acknowledges = acknowledges
+        self.cut_off = False  # its sender crashed: nobody gets the rest
 
 
 class CsmaMedium(Medium):
@@ -135,7 +136,7 @@ class CsmaMedium(Medium):
         station.window = self._window_min
         for transmission in self._on_air:
             if transmission.sender == node:
-                transmission.clean = 0  # nobody gets the rest of a frame whose sender died
+                transmission.cut_off = True
         for job in lost:
             self._give_up(job, DropReason.CRASHED)
 
@@ -224,7 +225,8 @@ class CsmaMedium(Medium):
         job = transmission.job
         heard_by = transmission.heard_by
         # A link that broke during the frame took the rest of it away.
-        received = self._without_losses(transmission.clean & self._links.reach[job.sender])
+        still_heard_by = 0 if transmission.cut_off else self._links.reach[job.sender]
+        received = self._without_losses(transmission.clean & still_heard_by)
         collided = heard_by & ~transmission.clean
         self._record(
             job,
@@ -270,7 +272,8 @@ class CsmaMedium(Medium):
     def _acknowledged(self, transmission: Transmission) -> None:
         job = transmission.job
         station = self._stations[job.sender]
-        if station.job is job and transmission.clean & station.bit:
+        heard = transmission.clean & station.bit and not transmission.cut_off
+        if station.job is job and heard:
             self._finish(station)
 
     def _no_answer(self, awaited: tuple[Station, Job, int]) -> None:

@@ -1,0 +1,339 @@
+"""Every metric of the design, each defined once, as SQL over the tables of a trace.
+
+The text keeps to what SQLite and Spark SQL both understand, in the same meaning. A single run is
+measured with SQLite in memory (`measure`); the pipeline runs the very same `query()` over the tables of
+many runs in Spark. Every table has a column `run` there, and `runs` has one row for each run.
+
+How the two engines are kept equal to the last digit:
+- integers are summed as integers, and divided once, as doubles (`1e0` is a double in both, `1.0` is not);
+- a division by what may be 0 goes through NULLIF, because Spark raises where SQLite answers NULL;
+- `percentile` is Spark's exact one, linear between neighbours; SQLite gets ours, by the same formula.
+
+What happened before the warm-up ended is left out: events published and frames sent before it. Each
+metric is NULL where it has no meaning: a ratio over nothing, an overlay figure of a strategy without one.
+"""
+
+import math
+import sqlite3
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from roamcast.lab.tables import RunInfo, plain
+
+Figure: TypeAlias = float | int | None
+"""A metric's value: an integer where it counts, None where it has no meaning."""
+
+RELATIONS: dict[str, str] = {
+    "events": """
+        SELECT p.run AS run, p.publisher AS publisher, p.sequence AS sequence, p.t AS t, p.size AS size
+        FROM publications p JOIN runs r ON r.run = p.run
+        WHERE p.t >= r.warmup""",
+    # Copy 1 is the first that matched, if any did: the one that counts as the delivery.
+    "hand_overs": """
+        SELECT d.run AS run, d.publisher AS publisher, d.sequence AS sequence, d.node AS node,
+            d.t - e.t AS latency, d.hops AS hops, d.matched AS matched, e.size AS size,
+            ROW_NUMBER() OVER (
+                PARTITION BY d.run, d.publisher, d.sequence, d.node
+                ORDER BY CASE WHEN d.matched THEN 0 ELSE 1 END, d.t, d.hops
+            ) AS copy
+        FROM deliveries d
+        JOIN events e ON e.run = d.run AND e.publisher = d.publisher AND e.sequence = d.sequence""",
+    "pairs": """
+        SELECT x.run AS run, x.reachable AS reachable, h.latency AS latency, h.hops AS hops
+        FROM expected x
+        JOIN events e ON e.run = x.run AND e.publisher = x.publisher AND e.sequence = x.sequence
+        LEFT JOIN hand_overs h ON h.run = x.run AND h.publisher = x.publisher
+            AND h.sequence = x.sequence AND h.node = x.node AND h.copy = 1 AND h.matched""",
+    "frames": """
+        SELECT s.run AS run, s.kind AS kind, s.size AS size, s.own AS own
+        FROM transmissions s JOIN runs r ON r.run = s.run
+        WHERE s.t >= r.warmup""",
+    "overlay_links": """
+        SELECT o.run AS run, o.change AS change, o.value AS value, o.t >= r.warmup AS counted,
+            r.duration - r.warmup AS span
+        FROM overlay o JOIN runs r ON r.run = o.run
+        WHERE o.change IN ('link_up', 'link_down', 'repaired')""",
+    # A crash takes a node's roles without a record of its own. Of changes at one instant the loss comes
+    # first, and a role that is taken twice counts once.
+    "role_changes": """
+        SELECT run, node, t, role, CASE WHEN change = 'role_on' THEN 1 ELSE 0 END AS held
+        FROM overlay WHERE change IN ('role_on', 'role_off')
+        UNION ALL
+        SELECT f.run, f.node, f.t, o.role, 0
+        FROM faults f
+        JOIN (SELECT DISTINCT run, node, role FROM overlay WHERE change = 'role_on') o
+            ON o.run = f.run AND o.node = f.node
+        WHERE f.kind = 'crash'""",
+    "role_steps": """
+        SELECT c.run AS run, c.role AS role, c.held AS held, r.duration - r.warmup AS span,
+            (c.held - LAG(c.held, 1, 0) OVER (PARTITION BY c.run, c.node, c.role ORDER BY c.t, c.held))
+                * (r.duration - CASE WHEN c.t > r.warmup THEN c.t ELSE r.warmup END) AS held_for
+        FROM role_changes c JOIN runs r ON r.run = c.run""",
+    "path_samples": """
+        SELECT p.run AS run, p.kind AS kind, p.pairs AS pairs, p.hops AS hops
+        FROM paths p JOIN runs r ON r.run = p.run
+        WHERE p.t >= r.warmup""",
+}
+"""What several metrics share, in an order in which each uses only those before it."""
+
+
+class Metric(NamedTuple):
+    """One figure of a run.
+
+    `value` is an aggregate over `source` per run, `empty` what a run without rows there gets. Without a
+    source, `value` is made of the other figures of the same run.
+    """
+
+    unit: str
+    meaning: str
+    source: str
+    value: str
+    empty: str = "NULL"
+
+
+def _of_role(role: str) -> str:
+    return f"""
+        CASE WHEN MAX(CASE WHEN role = '{role}' THEN held END) = 1
+        THEN SUM(CASE WHEN role = '{role}' THEN held_for ELSE 0 END) * 1e0 / NULLIF(MAX(span), 0) END"""
+
+
+def _path_hops(kind: str) -> str:
+    return f"""
+        SUM(CASE WHEN kind = '{kind}' THEN hops ELSE 0 END) * 1e0
+        / NULLIF(SUM(CASE WHEN kind = '{kind}' THEN pairs ELSE 0 END), 0)"""
+
+
+_UNDEFINED = "CAST(NULL AS DOUBLE)"
+_REPAIRED = "CASE WHEN change = 'repaired' AND counted THEN value END"
+
+METRICS: dict[str, Metric] = {
+    "published": Metric("events", "events published", "events", "COUNT(*)", "0"),
+    "expected": Metric("pairs", "(event, subscriber) pairs that should be served", "pairs", "COUNT(*)", "0"),
+    "delivered": Metric("pairs", "expected pairs delivered at least once", "pairs", "COUNT(latency)", "0"),
+    "duplicates": Metric(
+        "deliveries",
+        "deliveries to an application beyond the first of the same event",
+        "hand_overs",
+        "SUM(CASE WHEN copy > 1 THEN 1 ELSE 0 END)",
+        "0",
+    ),
+    "misdelivered": Metric(
+        "deliveries",
+        "deliveries whose filter does not match",
+        "hand_overs",
+        "SUM(CASE WHEN matched THEN 0 ELSE 1 END)",
+        "0",
+    ),
+    "delivery_ratio": Metric("", "delivered over expected", "", "delivered * 1e0 / NULLIF(expected, 0)"),
+    "reachable_ratio": Metric(
+        "",
+        "share of expected pairs with a path in the contact graph when the event was published",
+        "pairs",
+        "SUM(CASE WHEN reachable THEN 1 ELSE 0 END) * 1e0 / NULLIF(COUNT(*), 0)",
+    ),
+    "delivery_ratio_reachable": Metric(
+        "",
+        "delivery ratio among the reachable pairs",
+        "pairs",
+        "COUNT(CASE WHEN reachable THEN latency END) * 1e0"
+        " / NULLIF(COUNT(CASE WHEN reachable THEN 1 END), 0)",
+    ),
+    "latency_p50": Metric(
+        "s", "publication to first delivery, median of the pairs", "pairs", "percentile(latency, 0.5) / 1e6"
+    ),
+    "latency_p95": Metric("s", "the same, 95th percentile", "pairs", "percentile(latency, 0.95) / 1e6"),
+    "hops_mean": Metric(
+        "hops",
+        "radio hops of the first delivered copy, mean of the pairs",
+        "pairs",
+        "SUM(hops) * 1e0 / NULLIF(COUNT(hops), 0)",
+    ),
+    "control_messages": Metric(
+        "frames",
+        "radio transmissions of control frames, every relay and every retry counted",
+        "frames",
+        "SUM(CASE WHEN kind = 'control' THEN 1 ELSE 0 END)",
+        "0",
+    ),
+    "control_bytes": Metric(
+        "octets", "their size", "frames", "SUM(CASE WHEN kind = 'control' THEN size ELSE 0 END)", "0"
+    ),
+    "data_messages": Metric(
+        "frames",
+        "radio transmissions of data frames, every relay and every retry counted",
+        "frames",
+        "SUM(CASE WHEN kind = 'data' THEN 1 ELSE 0 END)",
+        "0",
+    ),
+    "data_bytes": Metric(
+        "octets", "their size", "frames", "SUM(CASE WHEN kind = 'data' THEN size ELSE 0 END)", "0"
+    ),
+    "control_overhead": Metric(
+        "frames per pair",
+        "control messages over delivered pairs",
+        "",
+        "control_messages * 1e0 / NULLIF(delivered, 0)",
+    ),
+    "control_bytes_ratio": Metric(
+        "",
+        "control octets sent over payload octets handed to applications",
+        "",
+        "control_bytes * 1e0 / NULLIF(application_bytes, 0)",
+    ),
+    "own_control_ratio": Metric(
+        "",
+        "share of the control octets that nodes sent for their own operation",
+        "frames",
+        "SUM(CASE WHEN kind = 'control' AND own THEN size ELSE 0 END) * 1e0"
+        " / NULLIF(SUM(CASE WHEN kind = 'control' THEN size ELSE 0 END), 0)",
+    ),
+    "link_breaks_per_s": Metric(
+        "1/s",
+        "overlay links lost per second, in the whole network",
+        "overlay_links",
+        "CASE WHEN COUNT(CASE WHEN change <> 'repaired' THEN 1 END) > 0 THEN"
+        " COUNT(CASE WHEN change = 'link_down' AND counted THEN 1 END) * 1e6 / NULLIF(MAX(span), 0) END",
+    ),
+    "reconnect_ms_mean": Metric(
+        "ms",
+        "how long repairs of overlay links took, mean",
+        "overlay_links",
+        # On the integer grid of microseconds, where the order of summation does not matter.
+        f"SUM(CAST(ROUND(({_REPAIRED}) * 1000) AS BIGINT)) / 1e3 / NULLIF(COUNT({_REPAIRED}), 0)",
+    ),
+    "reconnect_ms_min": Metric("ms", "the quickest repair", "overlay_links", f"MIN({_REPAIRED})"),
+    "reconnect_ms_max": Metric("ms", "the slowest repair", "overlay_links", f"MAX({_REPAIRED})"),
+    "cycles": Metric("instants", "instants at which the overlay had a cycle", "runs", _UNDEFINED),
+    "excess_partitions": Metric(
+        "components",
+        "time average of overlay components beyond the physical ones",
+        "runs",
+        _UNDEFINED,
+    ),
+    "brokers_mean": Metric("nodes", "nodes that are brokers, over time", "role_steps", _of_role("broker")),
+    "mprs_mean": Metric(
+        "nodes", "nodes that are multipoint relays, over time", "role_steps", _of_role("mpr")
+    ),
+    "path_hops_mean": Metric(
+        "hops",
+        "physical length of overlay paths between the sampled pairs",
+        "path_samples",
+        _path_hops("overlay"),
+    ),
+    "path_hops_network": Metric(
+        "hops",
+        "length of the shortest physical paths between brokers that have one",
+        "path_samples",
+        _path_hops("network"),
+    ),
+    "handoffs": Metric("handoffs", "relocations of a client or a modulator", "runs", _UNDEFINED),
+    "handoff_ms_mean": Metric("ms", "how long a relocation took, mean", "runs", _UNDEFINED),
+    "lost_in_handoff": Metric("events", "events lost by relocations", "runs", _UNDEFINED),
+    "reordered": Metric("events", "events that relocations brought out of order", "runs", _UNDEFINED),
+    "broker_load_max": Metric("s/s", "modulator time per second, busiest broker", "runs", _UNDEFINED),
+    "broker_load_mean": Metric("s/s", "modulator time per second, average broker", "runs", _UNDEFINED),
+    "sim_events": Metric("events", "simulator events executed", "runs", "MAX(sim_events)"),
+    "wall_s": Metric("s", "wall-clock seconds", "runs", "MAX(wall_s)"),
+}
+"""By the design's names, in its order. What is still undefined is NULL until its strategy adds records."""
+
+_AUXILIARY: dict[str, Metric] = {
+    "application_bytes": Metric("octets", "payload handed to applications", "hand_overs", "SUM(size)", "0"),
+}
+
+
+def query() -> str:
+    """One statement for all metrics: a row per run, `run` first, then the columns of `METRICS`."""
+    figures = METRICS | _AUXILIARY
+    sources = list(dict.fromkeys(metric.source for metric in figures.values() if metric.source))
+    steps = [f"{name} AS ({sql})" for name, sql in RELATIONS.items()]
+    for source in sources:
+        values = [f"{m.value} AS {name}" for name, m in figures.items() if m.source == source]
+        steps.append(f"of_{source} AS (SELECT run, {', '.join(values)} FROM {source} GROUP BY run)")
+    aggregates = [
+        f"COALESCE(of_{m.source}.{name}, {m.empty}) AS {name}"
+        if m.empty != "NULL"
+        else f"of_{m.source}.{name}"
+        for name, m in figures.items()
+        if m.source
+    ]
+    joins = " ".join(f"LEFT JOIN of_{source} ON of_{source}.run = runs.run" for source in sources)
+    steps.append(f"figures AS (SELECT runs.run AS run, {', '.join(aggregates)} FROM runs {joins})")
+    columns = [name if metric.source else f"{metric.value} AS {name}" for name, metric in METRICS.items()]
+    return f"WITH {', '.join(steps)} SELECT run, {', '.join(columns)} FROM figures ORDER BY run"
+
+
+COLUMNS: dict[str, dict[str, str]] = {
+    "publications": {"t": "BIGINT", "publisher": "INT", "sequence": "BIGINT", "size": "BIGINT"},
+    "deliveries": {
+        "t": "BIGINT",
+        "node": "INT",
+        "publisher": "INT",
+        "sequence": "BIGINT",
+        "hops": "BIGINT",
+        "matched": "BOOLEAN",
+    },
+    "transmissions": {"t": "BIGINT", "kind": "TEXT", "size": "BIGINT", "own": "BOOLEAN"},
+    "faults": {"t": "BIGINT", "kind": "TEXT", "node": "INT"},
+    "overlay": {"t": "BIGINT", "node": "INT", "change": "TEXT", "role": "TEXT", "value": "DOUBLE"},
+    "paths": {"t": "BIGINT", "kind": "TEXT", "pairs": "BIGINT", "hops": "BIGINT"},
+    "expected": {"publisher": "INT", "sequence": "BIGINT", "node": "INT", "reachable": "BOOLEAN"},
+}
+"""The columns that the metrics read; the pipeline need load no others."""
+RUN_COLUMNS = {"warmup": "BIGINT", "duration": "BIGINT", "sim_events": "BIGINT", "wall_s": "DOUBLE"}
+
+
+def measure(tables: Mapping[str, pa.Table], run: RunInfo) -> dict[str, Figure]:
+    """All metrics of one run, in the design's order."""
+    database = sqlite3.connect(":memory:")
+    try:
+        database.create_aggregate("percentile", 2, _Percentile)  # type: ignore[arg-type]
+        _load(database, tables, run)
+        cursor = database.execute(query())
+        names = [column[0] for column in cursor.description]
+        (row,) = cursor.fetchall()
+    finally:
+        database.close()
+    return dict(zip(names[1:], row[1:], strict=True))
+
+
+def _load(database: sqlite3.Connection, tables: Mapping[str, pa.Table], run: RunInfo) -> None:
+    # One run needs no identifier; the column is there because the definitions are those of many runs.
+    for name, columns in [*COLUMNS.items(), ("runs", RUN_COLUMNS)]:
+        types = ", ".join(f"{column} {sql_type}" for column, sql_type in columns.items())
+        database.execute(f"CREATE TABLE {name} (run INT DEFAULT 0, {types})")
+    for name, columns in COLUMNS.items():
+        _insert(database, name, columns, [plain(tables[name][column]) for column in columns])
+    _insert(database, "runs", RUN_COLUMNS, [[getattr(run, column)] for column in RUN_COLUMNS])
+
+
+def _insert(
+    database: sqlite3.Connection, name: str, columns: Mapping[str, str], values: list[list[object]]
+) -> None:
+    marks = ", ".join("?" for _ in columns)
+    statement = f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({marks})"
+    database.executemany(statement, zip(*values, strict=True))
+
+
+class _Percentile:
+    """Spark's `percentile(value, share)`, number for number: exact, linear between neighbours."""
+
+    def __init__(self) -> None:
+        self._values: list[float] = []
+        self._share = 0.0
+
+    def step(self, value: float | None, share: float) -> None:
+        self._share = share
+        if value is not None:
+            self._values.append(value)
+
+    def finalize(self) -> float | None:
+        if not self._values:
+            return None
+        self._values.sort()
+        position = (len(self._values) - 1) * self._share
+        lower = math.floor(position)
+        low, high = float(self._values[lower]), float(self._values[math.ceil(position)])
+        return low + (position - lower) * (high - low)
