@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": VALUES | {"filter", "host", "broker", "underlay", "strategy", "node", "scenario", "world"},
     "lab": VALUES | {"filter", "world", "scenario", "runtime", "strategy"},
     "cli": VALUES | {"lab", "scenario", "strategy", "world"},
+    "__main__": {"cli"},
 }
 FORBIDDEN_TO_PROTOCOLS = {"time", "random", "socket", "asyncio", "threading", "datetime", "secrets", "os"}
 

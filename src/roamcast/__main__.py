@@ -1,0 +1,5 @@
+"""`python -m roamcast` is the command `roamcast`."""
+
+from roamcast.cli import main
+
+main()

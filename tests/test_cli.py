@@ -1,0 +1,110 @@
+"""The commands as a user meets them: what they print, what they write, how they exit."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from roamcast.cli import app
+
+LINE = """
+[scenario]
+name = "line"
+duration = 10.0
+[world]
+nodes = 3
+area = [300.0, 10.0]
+range = 120.0
+[world.mobility]
+model = "static"
+positions = [[0.0, 0.0], [100.0, 0.0], [200.0, 0.0]]
+[workload]
+publications = [{ t = 1.0, node = 0 }]
+[strategy]
+name = "flooding"
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "line.toml"
+    path.write_text(LINE)
+    return path
+
+
+def call(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_simulate_prints_a_table(scenario: Path) -> None:
+    result = call("simulate", scenario)
+    assert result.exit_code == 0
+    assert "delivery_ratio" in result.stdout and "line: flooding, seed 1" in result.stdout
+
+
+def test_json_is_one_object_on_standard_output_and_nothing_else(scenario: Path) -> None:
+    result = call("simulate", scenario, "--json", "--seed", "5", "--set", "strategy.options.hop_limit=1")
+    answer = json.loads(result.stdout)
+    assert set(answer) == {"run", "metrics"}
+    assert answer["run"]["seed"] == 5
+    assert answer["metrics"]["delivered"] == 1
+    assert answer["metrics"]["cycles"] is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("world.nodes=0", "world.nodes"),
+        ("world.rnage=5.0", "world.rnage"),
+        ("strategy.name=tre", "flooding"),
+        ("strategy.options.jitter=-1", "strategy.options.jitter"),
+        ("world.radio.model=laser", "csma"),
+        ("nonsense", "nonsense"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_and_exit_code_2(scenario: Path, setting: str, expected: str) -> None:
+    out = scenario.parent / "out"
+    result = call("simulate", scenario, "--set", setting, "--out", out)
+    assert result.exit_code == 2
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert expected in result.stderr
+    assert not out.exists()
+
+
+def test_a_missing_scenario_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    result = call("simulate", tmp_path / "absent.toml")
+    assert result.exit_code == 2
+    assert "absent.toml" in result.stderr and len(result.stderr.strip().splitlines()) == 1
+
+
+def test_out_holds_the_trace_and_is_never_written_over(scenario: Path) -> None:
+    out = scenario.parent / "out"
+    assert call("simulate", scenario, "--out", out).exit_code == 0
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert "deliveries.parquet" in before
+    assert call("simulate", scenario, "--seed", "2", "--out", out).exit_code == 2
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_why_explains_what_is_missing(scenario: Path) -> None:
+    out = scenario.parent / "out"
+    call("simulate", scenario, "--set", "strategy.options.hop_limit=1", "--out", out)
+    result = call("why", out)
+    assert result.exit_code == 0
+    assert "1 expected deliver" in result.stdout and "expired" in result.stdout
+    answer = json.loads(call("why", out, "--event", "0:0", "--json").stdout)
+    assert answer["reasons"] == {"expired": 1}
+    assert answer["missing"][0]["node"] == 2
+    assert [way["path"] for way in answer["ways"]] == [[0, 1]]
+
+
+def test_why_of_something_else_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    for arguments in ((tmp_path,), (tmp_path / "absent",)):
+        result = call("why", *arguments)
+        assert result.exit_code == 2 and len(result.stderr.strip().splitlines()) == 1
+
+
+def test_version_and_help() -> None:
+    assert call("--version").stdout.startswith("roamcast ")
+    assert "simulate" in call("--help").stdout
