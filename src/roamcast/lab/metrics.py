@@ -143,7 +143,12 @@ METRICS: dict[str, Metric] = {
     "latency_p50": Metric(
         "s", "publication to first delivery, median of the pairs", "pairs", "percentile(latency, 0.5) / 1e6"
     ),
-    "latency_p95": Metric("s", "the same, 95th percentile", "pairs", "percentile(latency, 0.95) / 1e6"),
+    "latency_p95": Metric(
+        "s",
+        "publication to first delivery, 95th percentile of the pairs",
+        "pairs",
+        "percentile(latency, 0.95) / 1e6",
+    ),
     "hops_mean": Metric(
         "hops",
         "radio hops of the first delivered copy, mean of the pairs",
@@ -158,7 +163,11 @@ METRICS: dict[str, Metric] = {
         "0",
     ),
     "control_bytes": Metric(
-        "octets", "their size", "frames", "SUM(CASE WHEN kind = 'control' THEN size ELSE 0 END)", "0"
+        "octets",
+        "size of the control frames sent, link-layer headers apart",
+        "frames",
+        "SUM(CASE WHEN kind = 'control' THEN size ELSE 0 END)",
+        "0",
     ),
     "data_messages": Metric(
         "frames",
@@ -168,7 +177,11 @@ METRICS: dict[str, Metric] = {
         "0",
     ),
     "data_bytes": Metric(
-        "octets", "their size", "frames", "SUM(CASE WHEN kind = 'data' THEN size ELSE 0 END)", "0"
+        "octets",
+        "size of the data frames sent, link-layer headers apart",
+        "frames",
+        "SUM(CASE WHEN kind = 'data' THEN size ELSE 0 END)",
+        "0",
     ),
     "control_overhead": Metric(
         "frames per pair",

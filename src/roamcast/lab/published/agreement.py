@@ -1,0 +1,216 @@
+"""Ours beside theirs: each quantity of a published figure computed from a sweep, and its rule applied.
+
+Where a quantity needs several cells, runs of the same seed belong together: a ratio is made seed by seed
+and then averaged, so that what the seed decides cancels out.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from roamcast.lab.published.figure import (
+    FOLDER,
+    PROFILES,
+    Cell,
+    PublishedFigure,
+    Quantity,
+    chosen_cells,
+    known,
+    load_figure,
+)
+from roamcast.lab.published.formula import evaluate, metrics_in
+from roamcast.lab.results import Results, value_label
+from roamcast.lab.summary import CONFIDENCE, Spread, spread
+
+RESAMPLES = 2000
+_NOTHING = "no run gave a value"
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of `reproduction.json`.
+
+    `ours` is a mean over seeds, for `order` the smallest step between neighbours, for `trend` Spearman's
+    rank correlation. `low` and `high` are its 95% confidence interval, None with a single seed.
+    """
+
+    paper: str
+    figure: str
+    quantity: str
+    at: dict[str, Any]
+    published: float | None
+    ours: float | None
+    low: float | None
+    high: float | None
+    rule: str
+    agrees: bool
+    unit: str
+    profile: str
+    metrics: list[str]
+    detail: str  # the figures behind `ours`, where there are several
+    note: str
+
+
+def rows(figure: PublishedFigure, profile: str, results: Results) -> list[Row]:
+    """Every quantity of a figure that the profile computes."""
+    return [_row(figure, profile, quantity, results) for quantity in figure.quantities(profile)]
+
+
+def rows_of_sweep(results: Results) -> list[Row]:
+    """The rows of the published figure that this sweep is, if it is one; told by name and experiment."""
+    description = results.description
+    for name in known():
+        for profile in PROFILES:
+            if description.experiment != f"{name} ({profile})":
+                continue
+            figure = load_figure(FOLDER / f"{name}.toml")
+            wanted = msgspec.to_builtins(figure.experiment(profile).to_dict())
+            same = description.scenario == wanted["scenario"] and description.axes == wanted["axes"]
+            return rows(figure, profile, results) if same else []
+    return []
+
+
+def _row(figure: PublishedFigure, profile: str, quantity: Quantity, results: Results) -> Row:
+    match quantity.rule.kind:
+        case "order":
+            found, agrees, detail = _ordered(quantity, results)
+        case "trend":
+            found, agrees, detail = _trend(quantity, results)
+        case _:
+            found, agrees, detail = _single(quantity, results)
+    return Row(
+        paper=figure.paper,
+        figure=figure.figure,
+        quantity=quantity.name,
+        at=quantity.at,
+        published=quantity.published,
+        ours=found.mean,
+        low=found.ci_low,
+        high=found.ci_high,
+        rule=str(quantity.rule),
+        agrees=agrees,
+        unit=quantity.unit,
+        profile=profile,
+        metrics=metrics_in(quantity.metric, quantity.name),
+        detail=detail,
+        note=quantity.note,
+    )
+
+
+def _single(quantity: Quantity, results: Results) -> tuple[Spread, bool, str]:
+    found = spread(list(_values(quantity, quantity.at, results).values()))
+    if found.mean is None:
+        return found, False, _NOTHING
+    rule = quantity.rule
+    match rule.kind:
+        case "within" | "within_relative":
+            assert quantity.published is not None
+            away = abs(found.mean - quantity.published)
+            if rule.within is not None:
+                return found, away <= rule.within, ""
+            assert rule.within_relative is not None
+            return found, away <= rule.within_relative * abs(quantity.published), ""
+        case "at_most":
+            assert rule.at_most is not None
+            return found, found.mean <= rule.at_most, ""
+        case _:
+            assert rule.at_least is not None
+            return found, found.mean >= rule.at_least, ""
+
+
+def _ordered(quantity: Quantity, results: Results) -> tuple[Spread, bool, str]:
+    """The means of the listed cells must rise strictly. The figure is the smallest step."""
+    assert quantity.rule.order is not None
+    places = list(quantity.rule.order)
+    columns = [_values(quantity, quantity.at | place, results) for place in places]
+    detail = _told(places, columns)
+    steps = []
+    for before, after in itertools.pairwise(columns):
+        common = [seed for seed in before if seed in after]
+        steps.append(spread([after[seed] - before[seed] for seed in common]))
+    known_steps = [step for step in steps if step.mean is not None]
+    if len(known_steps) < len(steps):
+        return spread([]), False, detail
+    smallest = min(known_steps, key=lambda step: step.mean if step.mean is not None else math.inf)
+    agrees = smallest.mean is not None and smallest.mean > 0
+    if agrees and (smallest.ci_low is None or smallest.ci_low <= 0):
+        detail += "; the smallest step could be chance"
+    return smallest, agrees, detail
+
+
+def _trend(quantity: Quantity, results: Results) -> tuple[Spread, bool, str]:
+    """The means along the axis must be monotone: Spearman's correlation of exactly 1 or -1."""
+    along = quantity.rule.along
+    assert along is not None
+    places = [{along: value} for value in results.description.axes[along]]
+    columns = [_values(quantity, quantity.at | place, results) for place in places]
+    detail = _told(places, columns)
+    seeds = [seed for seed in columns[0] if all(seed in column for column in columns)]
+    if not seeds:
+        return spread([]), False, detail
+    values = np.array([[column[seed] for column in columns] for seed in seeds])
+    correlation = spearman([math.fsum(column) / len(seeds) for column in values.T.tolist()])
+    low, high = _bootstrapped(values) if len(seeds) > 1 else (None, None)
+    sign = 1.0 if quantity.rule.trend == "increasing" else -1.0
+    agrees = math.isclose(sign * correlation, 1.0)
+    return Spread(len(seeds), correlation, None, low, high), agrees, detail
+
+
+def _values(quantity: Quantity, at: Cell, results: Results) -> dict[int, float]:
+    """By seed: the quantity in one cell, over its figure in the cell of reference if it has one."""
+    own = _formula_values(quantity, at, results)
+    if quantity.relative_to is None:
+        return own
+    reference = _formula_values(quantity, quantity.relative_to, results)
+    return {seed: own[seed] / reference[seed] for seed in own if reference.get(seed)}
+
+
+def _formula_values(quantity: Quantity, at: Cell, results: Results) -> dict[int, float]:
+    (cell,) = chosen_cells(results.description.axes, at)
+    names = metrics_in(quantity.metric, quantity.name)
+    by_metric = {name: results.values(name, cell) for name in names}
+    found = {}
+    for seed in results.description.seeds:
+        figures = {name: values[seed] for name, values in by_metric.items() if seed in values}
+        value = evaluate(quantity.metric, figures)
+        if value is not None:
+            found[seed] = value
+    return found
+
+
+def spearman(values: Sequence[float]) -> float:
+    """Rank correlation of values with their own order; equal values share a rank. 0 if all are equal."""
+    ranks = _ranks(values)
+    places = list(range(1, len(values) + 1))
+    middle = (len(values) + 1) / 2
+    above = math.fsum((rank - middle) * (place - middle) for rank, place in zip(ranks, places, strict=True))
+    spread_of_ranks = math.fsum((rank - middle) ** 2 for rank in ranks)
+    spread_of_places = math.fsum((place - middle) ** 2 for place in places)
+    return above / math.sqrt(spread_of_ranks * spread_of_places) if spread_of_ranks > 0 else 0.0
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    return [
+        sum(other < value for other in values) + (sum(other == value for other in values) + 1) / 2
+        for value in values
+    ]
+
+
+def _bootstrapped(values: "np.ndarray[Any, Any]") -> tuple[float, float]:
+    """The interval of the correlation when whole seeds are drawn again, by a fixed stream of draws."""
+    draws = np.random.Generator(np.random.PCG64(1)).integers(0, len(values), (RESAMPLES, len(values)))
+    found = [spearman(row) for row in values[draws].mean(axis=1).tolist()]
+    low, high = np.quantile(found, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], method="nearest")
+    return float(low), float(high)
+
+
+def _told(places: Sequence[Mapping[str, Any]], columns: Sequence[Mapping[int, float]]) -> str:
+    parts = []
+    for place, column in zip(places, columns, strict=True):
+        mean = spread(list(column.values())).mean
+        label = ", ".join(value_label(value) for value in place.values())
+        parts.append(f"{label}: {_NOTHING if mean is None else f'{mean:.4g}'}")
+    return "; ".join(parts)

@@ -1,0 +1,233 @@
+"""One published table or figure as a file: what to run, what was published, what counts as agreement.
+
+The format is in `docs/reproduce.md`. Everything that can be wrong with a file is found when it is read,
+for both profiles: cells that a profile does not have, formulas, rules that lack what they need.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+
+from roamcast.errors import InputError, ScenarioError
+from roamcast.lab.experiment import Experiment, cells, experiment_from
+from roamcast.lab.published.formula import metrics_in
+from roamcast.lab.results import value_label
+from roamcast.scenario import read_tables
+from roamcast.scenario.explain import converted, shown, unknown
+from roamcast.scenario.load import with_settings
+
+FOLDER = Path(__file__).parent
+PROFILES = ("quick", "full")
+
+Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
+Cell: TypeAlias = dict[str, Any]
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Exactly one, but for `along`, which belongs to `trend`."""
+
+    within: Annotated[float, msgspec.Meta(ge=0)] | None = None  # of the published value, in its unit
+    within_relative: Annotated[float, msgspec.Meta(ge=0)] | None = None  # as a share of the published value
+    at_most: float | None = None
+    at_least: float | None = None
+    order: Annotated[tuple[Cell, ...], msgspec.Meta(min_length=2)] | None = None  # smallest first
+    trend: Literal["increasing", "decreasing"] | None = None
+    along: str | None = None  # an axis
+
+    @property
+    def kind(self) -> str:
+        return next(name for name in RULES if getattr(self, name) is not None)
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "within":
+                return f"within ± {self.within:g}"
+            case "within_relative":
+                return f"within ± {self.within_relative:.4g} of the published value"
+            case "at_most":
+                return f"at most {self.at_most:g}"
+            case "at_least":
+                return f"at least {self.at_least:g}"
+            case "order":
+                assert self.order is not None
+                return " < ".join(
+                    ", ".join(value_label(value) for value in cell.values()) for cell in self.order
+                )
+            case _:
+                return f"{self.trend} along {self.along}"
+
+
+RULES = ("within", "within_relative", "at_most", "at_least", "order", "trend")
+
+
+class Quantity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[quantity]]`"""
+
+    name: Text
+    metric: Text  # or arithmetic over metrics of one run
+    rule: Rule
+    at: Cell = {}  # axis values; an axis with one value need not be named
+    relative_to: Cell | None = None  # divide by the figure in this cell, seed by seed
+    published: float | None = None
+    unit: str = ""
+    note: str = ""  # why ours differs, or what to know
+    only: Literal["quick", "full"] | None = None  # left out in the other profile
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[profile.quick]`, `[profile.full]`: how much of it is run."""
+
+    replications: Annotated[int, msgspec.Meta(ge=1)]
+    axes: dict[str, Any] = {}  # instead of the axes of the same names in `[axes]`
+    set: dict[str, Any] = {}  # scenario keys, e.g. a shorter duration
+
+
+class Profiles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    quick: Profile
+    full: Profile
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole file."""
+
+    title: Text
+    source: Text  # the work and the section
+    note: str = ""
+    scenario: dict[str, Any]  # the tables of a scenario file
+    axes: dict[str, Any] = {}
+    profile: Profiles
+    quantity: Annotated[tuple[Quantity, ...], msgspec.Meta(min_length=1)]
+
+
+@dataclass(frozen=True)
+class PublishedFigure:
+    """A file that was read and checked."""
+
+    paper: str
+    figure: str
+    file: File
+    source: str  # where it was read from, for messages
+
+    @property
+    def name(self) -> str:
+        return f"{self.paper}/{self.figure}"
+
+    def experiment(self, profile: str) -> Experiment:
+        """What the profile runs. Its name says which figure and profile it is."""
+        return self._experiments[profile]
+
+    def quantities(self, profile: str) -> list[Quantity]:
+        return [quantity for quantity in self.file.quantity if quantity.only in (None, profile)]
+
+    @cached_property
+    def _experiments(self) -> dict[str, Experiment]:
+        return {profile: self._made(profile, getattr(self.file.profile, profile)) for profile in PROFILES}
+
+    def _made(self, name: str, profile: Profile) -> Experiment:
+        tables = with_settings(self.file.scenario, profile.set.items())
+        return experiment_from(
+            f"{self.name} ({name})",
+            tables,
+            self.file.axes | profile.axes,
+            replications=profile.replications,
+            source=f"{self.source}: profile.{name}",
+            scenario_source=f"{self.source}: scenario",
+        )
+
+
+def known(folder: Path = FOLDER) -> list[str]:
+    """Every `paper/figure` there is, in order."""
+    return sorted(f"{path.parent.name}/{path.stem}" for path in folder.glob("*/*.toml"))
+
+
+def selected(selection: str | None, folder: Path = FOLDER) -> list[PublishedFigure]:
+    """The figures of a paper, one figure (`paper/figure`), or all of them."""
+    names = known(folder)
+    if selection is not None:
+        wanted = selection.strip("/")
+        papers = sorted({name.partition("/")[0] for name in names})
+        chosen = [name for name in names if name == wanted or name.partition("/")[0] == wanted]
+        if not chosen:
+            raise InputError(selection, unknown(wanted, [*papers, *names], "is no published figure"))
+        names = chosen
+    return [load_figure(folder / f"{name}.toml") for name in names]
+
+
+def load_figure(path: Path) -> PublishedFigure:
+    """Read and check one file."""
+    try:
+        file: File = converted(read_tables(path), File)
+    except ScenarioError as error:
+        raise ScenarioError(f"{path}: {error.where}", error.problem) from None
+    figure = PublishedFigure(path.parent.name, path.stem, file, str(path))
+    for profile in PROFILES:
+        axes = figure.experiment(profile).axes
+        for index, quantity in enumerate(file.quantity):
+            if quantity.only in (None, profile):
+                _check(quantity, axes, f"{path}: quantity[{index}]", profile)
+    return figure
+
+
+def chosen_cells(axes: Mapping[str, Any], at: Cell) -> list[int]:
+    """The numbers of the cells that have these axis values."""
+    plain = {key: _plain(value) for key, value in at.items()}
+    return [
+        number
+        for number, cell in enumerate(cells(axes))
+        if all(_plain(cell[key]) == value for key, value in plain.items())
+    ]
+
+
+def _check(quantity: Quantity, axes: Mapping[str, tuple[Any, ...]], where: str, profile: str) -> None:
+    metrics_in(quantity.metric, f"{where}.metric")
+    rule = quantity.rule
+    given = [name for name in RULES if getattr(rule, name) is not None]
+    if len(given) != 1:
+        has = " and ".join(given) or "none"
+        raise ScenarioError(f"{where}.rule", f"has {has}; allowed: exactly one of {', '.join(RULES)}")
+    if (rule.trend is None) != (rule.along is None):
+        raise ScenarioError(f"{where}.rule", "must have `trend` and `along` together, or neither")
+    if given[0].startswith("within") and quantity.published is None:
+        raise ScenarioError(f"{where}.published", f"is missing; the rule `{given[0]}` needs it")
+    if quantity.relative_to is not None:
+        _check_cell(quantity.relative_to, axes, f"{where}.relative_to", profile)
+    if rule.order is not None:
+        for place, cell in enumerate(rule.order):
+            _check_cell(quantity.at | cell, axes, f"{where}.rule.order[{place}]", profile)
+    elif rule.along is not None:
+        if len(axes.get(rule.along, ())) < 2:
+            several = [key for key, values in axes.items() if len(values) > 1]
+            raise ScenarioError(
+                f"{where}.rule.along", unknown(rule.along, several, f"is {shown(rule.along)}, not to follow")
+            )
+        _check_cell(quantity.at | {rule.along: axes[rule.along][0]}, axes, f"{where}.at", profile)
+    else:
+        _check_cell(quantity.at, axes, f"{where}.at", profile)
+
+
+def _check_cell(at: Cell, axes: Mapping[str, tuple[Any, ...]], where: str, profile: str) -> None:
+    for key, value in at.items():
+        if key not in axes:
+            raise ScenarioError(
+                f"{where}.{key}", unknown(key, list(axes), f"is no axis of profile {profile}")
+            )
+        if _plain(value) not in [_plain(item) for item in axes[key]]:
+            allowed = ", ".join(shown(item) for item in axes[key])
+            raise ScenarioError(
+                f"{where}.{key}", f"is {shown(value)}; allowed in profile {profile}: {allowed}"
+            )
+    count = len(chosen_cells(axes, at))
+    if count != 1:
+        open_axes = [key for key, values in axes.items() if key not in at and len(values) > 1]
+        raise ScenarioError(where, f"means {count} cells; it must also name {', '.join(open_axes)}")
+
+
+def _plain(value: Any) -> Any:
+    """Values as they compare: 750 and 750.0 are one value, true and 1 are two."""
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return (type(value).__name__, value) if isinstance(value, bool) else value
