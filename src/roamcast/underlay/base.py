@@ -7,6 +7,8 @@ strategy runs over any of them. Listeners hear of changes at the instant the und
 from typing import NamedTuple, Protocol
 
 from roamcast.host import Host, Layer
+from roamcast.underlay.addresses import Addresses
+from roamcast.underlay.routing_table import RoutingTable
 from roamcast.units import NodeId
 
 
@@ -37,6 +39,8 @@ class UnderlayContext(NamedTuple):
 
     host: Host
     oracle: Oracle | None = None  # None outside simulation
+    addresses: Addresses | None = None  # None: nodes are numbered through 10.0.0.0/8
+    routing_table: RoutingTable | None = None  # the host's own, where a runtime can read it
 
 
 class Underlay(Layer):
@@ -47,6 +51,10 @@ class Underlay(Layer):
 
     def listen(self, listener: UnderlayListener) -> None:
         self._listener = listener
+
+    def on_link_failure(self, neighbour: NodeId) -> None:
+        """A strategy's unicast to a neighbour failed. An underlay may believe it; most wait for their own
+        signs."""
 
     def neighbours(self) -> list[NodeId]:
         """One-hop neighbours with a link in both directions, in increasing order."""

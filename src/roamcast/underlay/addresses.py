@@ -1,0 +1,50 @@
+"""Node numbers and IPv4 addresses: protocols of the Internet name nodes by address, Roamcast by number.
+
+In a simulation the numbers come first and a subnet lends them addresses. A live node has addresses
+already; its runtime gives the layers a mapping of its own that answers the same two questions. An address
+outside the mapping belongs to a foreign router: it may carry traffic, but it is no node of ours.
+"""
+
+from typing import Protocol, TypeAlias
+
+from roamcast.units import NodeId
+
+Address: TypeAlias = int
+"""An IPv4 address as a 32-bit number."""
+
+
+class Addresses(Protocol):
+    def address(self, node: NodeId) -> Address: ...
+
+    def node(self, address: Address) -> NodeId | None:
+        """None for an address that is not of this network."""
+        ...
+
+
+class Subnet:
+    """Node n has the address `network` + n + 1; by default 10.0.0.0/8, so that node 0 is 10.0.0.1."""
+
+    def __init__(self, network: Address = 10 << 24, prefix: int = 8) -> None:
+        self._first = network + 1
+        self._hosts = (1 << (32 - prefix)) - 2  # without the network's and the broadcast address
+
+    def address(self, node: NodeId) -> Address:
+        assert 0 <= node < self._hosts, f"node {node} has no address in a subnet of {self._hosts} hosts"
+        return self._first + node
+
+    def node(self, address: Address) -> NodeId | None:
+        number = address - self._first
+        return number if 0 <= number < self._hosts else None
+
+
+def dotted(address: Address) -> str:
+    return ".".join(str(octet) for octet in address.to_bytes(4, "big"))
+
+
+def parse_dotted(text: str) -> Address:
+    """The address in a dotted quad; `ValueError` for anything else."""
+    parts = text.split(".")
+    octets = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) <= 3]
+    if len(parts) != 4 or len(octets) != 4 or max(octets) > 255:
+        raise ValueError(f"{text!r} is no IPv4 address")
+    return int.from_bytes(bytes(octets), "big")

@@ -1,0 +1,80 @@
+"""Which neighbours relay for us: the heuristic of RFC 3626, section 8.3.1, as a function over sets.
+
+A relay set covers every strict 2-hop neighbour: whatever a node sends and its relays repeat is heard two
+hops away. The smaller the set, the less is repeated.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from roamcast.wire.olsr import WILL_ALWAYS, WILL_NEVER, Address
+
+
+class Candidate(NamedTuple):
+    """A symmetric neighbour: how willing it is, and the main addresses of its own symmetric neighbours."""
+
+    willingness: int
+    reached: frozenset[Address]
+
+
+def select_relays(own: Address, neighbours: Mapping[Address, Candidate]) -> frozenset[Address]:
+    """The multipoint relays of node `own`. Ties that the RFC leaves open go to the lowest address."""
+    members = {own, *neighbours}
+    # N2 as seen through each neighbour; through one that never relays nothing is reached. Its size is
+    # D(y) of step 2: the neighbour's degree without our own neighbours and ourselves.
+    through = {
+        address: candidate.reached - members
+        for address, candidate in sorted(neighbours.items())
+        if candidate.willingness != WILL_NEVER
+    }
+    relays = [address for address in through if neighbours[address].willingness == WILL_ALWAYS]  # step 1
+    only_way_to = _reached_once(through.values())
+    for address, targets in through.items():  # step 3
+        if address not in relays and not targets.isdisjoint(only_way_to):
+            relays.append(address)
+    uncovered = set().union(*through.values()).difference(*(through[address] for address in relays))
+    while uncovered:  # step 4
+        best = _best(uncovered, neighbours, through)
+        relays.append(best)
+        uncovered -= through[best]
+    return _without_needless(relays, neighbours, through)
+
+
+def _reached_once(sets: Iterable[frozenset[Address]]) -> set[Address]:
+    once: set[Address] = set()
+    again: set[Address] = set()
+    for targets in sets:
+        again |= once & targets
+        once |= targets
+    return once - again
+
+
+def _best(
+    uncovered: set[Address],
+    neighbours: Mapping[Address, Candidate],
+    through: Mapping[Address, frozenset[Address]],
+) -> Address:
+    """Of those who reach anything new: the most willing, then most new targets, then highest degree."""
+    best, best_merit = 0, (-1, 0, 0)
+    for address, targets in through.items():  # in order of address, and only a better one replaces
+        new = len(targets & uncovered)
+        if new:
+            merit = (neighbours[address].willingness, new, len(targets))
+            if merit > best_merit:
+                best, best_merit = address, merit
+    return best
+
+
+def _without_needless(
+    relays: list[Address],
+    neighbours: Mapping[Address, Candidate],
+    through: Mapping[Address, frozenset[Address]],
+) -> frozenset[Address]:
+    """Step 5: drop, the least willing first, relays whose targets the others cover."""
+    kept = set(relays)
+    for address in sorted(relays, key=lambda address: (neighbours[address].willingness, address)):
+        if neighbours[address].willingness == WILL_ALWAYS:
+            continue
+        if through[address] <= set().union(*(through[other] for other in kept if other != address)):
+            kept.discard(address)
+    return frozenset(kept)

@@ -1,0 +1,454 @@
+"""The underlay `olsr`: the tables of RFC 3626 put together, its timers, and the flooding of messages.
+
+What arrives goes through one function, `on_receive`, in the order of section 3.4. Tables that follow from
+others (our relays, the routes) are not recomputed when something changes but marked, and computed when a
+HELLO names the relays or a strategy asks for a route.
+"""
+
+from collections.abc import Container, Iterable
+
+from roamcast.errors import WireError
+from roamcast.host import TimerName
+from roamcast.trace import Dropped, DropReason, OverlayChanged
+from roamcast.underlay.addresses import Addresses, Subnet
+from roamcast.underlay.base import Underlay, UnderlayContext
+from roamcast.underlay.olsr.associations import Associations, Gateway
+from roamcast.underlay.olsr.deadlines import Deadlines
+from roamcast.underlay.olsr.duplicates import Duplicates
+from roamcast.underlay.olsr.links import Link, Links
+from roamcast.underlay.olsr.mpr import Candidate, select_relays
+from roamcast.underlay.olsr.neighbours import Neighbours
+from roamcast.underlay.olsr.options import OlsrOptions
+from roamcast.underlay.olsr.outbox import Outbox, Waiting
+from roamcast.underlay.olsr.routing import Route, shortest_routes
+from roamcast.underlay.olsr.topology import Topology
+from roamcast.units import Micros, NodeId, micros
+from roamcast.wire.olsr import (
+    WILL_NEVER,
+    Address,
+    LinkType,
+    Message,
+    MessageType,
+    NeighbourType,
+    decode_hello,
+    decode_hna,
+    decode_mid,
+    decode_packet,
+    decode_tc,
+    encode_hello,
+    encode_message,
+    encode_tc,
+    link_code,
+)
+
+HELLO = int(MessageType.HELLO)  # compared with every message that arrives
+TTL_MAX = 255
+NEVER: Micros = 1 << 62
+NAMES = {MessageType.HELLO: "hello", MessageType.TC: "tc", MessageType.MID: "mid", MessageType.HNA: "hna"}
+
+
+class Olsr(Underlay):
+    def __init__(self, context: UnderlayContext, options: OlsrOptions) -> None:
+        super().__init__()
+        self._host = context.host
+        self._options = options
+        self._addresses: Addresses = context.addresses or Subnet()
+        self._own: Address = self._addresses.address(context.host.node)
+        self._hello_interval = micros(options.hello_interval)
+        self._tc_interval = micros(options.tc_interval)
+        self._neighbour_hold = micros(options.hello_interval * options.hold_intervals)
+        self._topology_hold = micros(options.tc_interval * options.hold_intervals)
+        self._jitter = micros(options.hello_interval * options.jitter)
+        self._validity_max = micros(options.validity_max)
+        self._two_hop_max = options.two_hop_max
+
+        self._links = Links(self._own, self._neighbour_hold, options.links_max)
+        self._neighbours = Neighbours(options.two_hop_max)
+        self._selectors: Deadlines[Address] = Deadlines(options.links_max)
+        self._duplicates = Duplicates(micros(options.duplicate_hold), options.duplicates_max)
+        self._topology = Topology(options.topology_max)
+        self._associations = Associations(options.associations_max)
+        self._outbox = Outbox(options.packet_max, options.forward_max)
+
+        # A restarted node begins anywhere: from a fixed number on, its first messages would pass for
+        # duplicates of those before the crash.
+        self._sequence = self._host.random.randrange(65_536)
+        self._ansn = self._host.random.randrange(65_536)
+        self._advertised: tuple[Address, ...] = ()
+        self._advertise_until: Micros = 0  # an empty set is advertised for a while (section 9.3)
+        self._purge_at: Micros = NEVER
+
+        self._relays: frozenset[Address] = frozenset()
+        self._relays_are_stale = False
+        self._routes: dict[Address, Route] = {}
+        self._routes_are_stale = False
+        self._changes: list[tuple[bool, Address]] = []  # neighbours gained or lost, to be reported
+        self._has_news = False
+
+    # Inputs.
+
+    def on_start(self) -> None:
+        now, chance = self._host.now(), self._host.random
+        self._host.set_timer("hello", now + int(chance.random() * self._hello_interval))
+        self._host.set_timer("tc", now + int(chance.random() * self._tc_interval))
+
+    def on_timer(self, name: TimerName) -> None:
+        now = self._host.now()
+        match name:
+            case "hello":
+                self._send_hello(now)
+                self._host.set_timer("hello", now + self._hello_interval - self._draw_jitter())
+            case "tc":
+                self._send_tc(now)
+                self._host.set_timer("tc", now + self._tc_interval - self._draw_jitter())
+            case "relay":
+                self._flush()
+            case "purge":
+                self._purge(now)
+                self._report()
+
+    def on_receive(self, sender: NodeId, payload: bytes) -> None:
+        """Section 3.4. Most of what a node hears are copies of what it knows: those end at one look-up."""
+        try:
+            packet = decode_packet(payload)
+        except WireError as error:
+            self._refuse("olsr", error)
+            return
+        now = self._host.now()
+        duplicates = self._duplicates.until
+        for message in packet.messages:
+            if duplicates.get(message.key, 0) > now or message.originator == self._own or not message.ttl:
+                continue
+            try:
+                if message.type == HELLO:
+                    self._on_hello(self._addresses.address(sender), message, now)
+                else:
+                    self._on_flooded(self._addresses.address(sender), message, now)
+            except WireError as error:
+                self._refuse(_name(message), error)
+        if self._has_news:
+            self._report()
+
+    def on_link_failure(self, neighbour: NodeId) -> None:
+        """Section 13. Ignored unless `link_layer_notification` is set."""
+        if not self._options.link_layer_notification:
+            return
+        now = self._host.now()
+        link = self._links.on_failure(self._addresses.address(neighbour), now)
+        if link is not None:
+            self._check_neighbour(link.main, now)
+            self._purge_by(link.until)
+            self._report()
+
+    # Questions.
+
+    def neighbours(self) -> list[NodeId]:
+        return self._numbers(self._neighbours.table)
+
+    def next_hop(self, to: NodeId) -> NodeId | None:
+        route = self.routes().get(self._addresses.address(to))
+        return None if route is None else self._addresses.node(route.next_hop)
+
+    def distance(self, to: NodeId) -> int | None:
+        route = self.routes().get(self._addresses.address(to))
+        return None if route is None else route.distance
+
+    def known_nodes(self) -> list[NodeId]:
+        return self._numbers(self.routes())
+
+    def relays(self) -> list[NodeId]:
+        own = {self._own} if self._selectors else set()
+        return self._numbers(own | self.own_relays() | set(self._topology.relays()))
+
+    def routes(self) -> dict[Address, Route]:
+        """By main address and, where a node has several, by its other interface addresses."""
+        if self._routes_are_stale:
+            self._routes_are_stale = False
+            self._routes = self._compute_routes(self._host.now())
+        return self._routes
+
+    def own_relays(self) -> frozenset[Address]:
+        """The MPR set."""
+        if self._relays_are_stale:
+            self._relays_are_stale = False
+            self._relays = self._select_relays(self._host.now())
+        return self._relays
+
+    def selectors(self) -> list[Address]:
+        """The MPR selector set."""
+        return sorted(self._selectors)
+
+    def two_hop_neighbours(self) -> list[Address]:
+        """Strict: neither this node nor its neighbours."""
+        now = self._host.now()
+        reached = {
+            address
+            for neighbour in self._neighbours.table.values()
+            for address in self._associations.mains(neighbour.reached(now))
+        }
+        return sorted(reached - set(self._neighbours.table) - {self._own})
+
+    def links(self) -> dict[Address, LinkType]:
+        now = self._host.now()
+        return {address: link.status(now) for address, link in sorted(self._links.table.items())}
+
+    def gateways(self) -> list[Gateway]:
+        """Networks beyond, as HNA messages offer them."""
+        return self._associations.gateways()
+
+    # HELLO: links, neighbours, selectors (sections 6 to 8).
+
+    def _on_hello(self, source: Address, message: Message, now: Micros) -> None:
+        if message.hops:
+            raise WireError("HELLO hop count", 9, f"is {message.hops}; a HELLO is never relayed")
+        hello = decode_hello(message.body)
+        main = message.originator
+        until = now + (message.validity if message.validity < self._validity_max else self._validity_max)
+        link = self._links.on_hello(source, main, hello, until, now)
+        if link is None or len(hello.symmetric) > self._two_hop_max:
+            self._overflow("links" if link is None else "two_hop", "hello")
+            return
+        if until < self._purge_at:
+            self._purge_by(until)
+        if not link.lost_until <= now < link.symmetric_until:
+            self._check_neighbour(main, now)
+            return
+        neighbour = self._neighbours.table.get(main)
+        if neighbour is not None and neighbour.hello is hello and now < neighbour.until:
+            # Most HELLOs repeat the one before, and the decoder answers equal bodies with one object.
+            neighbour.until = until
+        else:
+            if neighbour is None:
+                self._changes.append((True, main))
+            if self._neighbours.on_hello(main, hello, until, now) or neighbour is None:
+                self._mark_neighbourhood()
+        code = hello.links.get(self._own)
+        if code is not None and code >> 2 == NeighbourType.RELAY:
+            self._add_selector(main, until, now)
+
+    def _check_neighbour(self, main: Address, now: Micros) -> None:
+        """A link is not symmetric (any more): is the neighbour lost with it (section 8.5)?"""
+        if main in self._neighbours.table and not self._links.is_symmetric_to(main, now):
+            self._neighbours.lose(main)
+            self._changes.append((False, main))
+            self._mark_neighbourhood()
+            if main in self._selectors:
+                self._selectors.release(main)
+                self._selectors_shrank(now)
+
+    def _add_selector(self, main: Address, until: Micros, now: Micros) -> None:
+        if main not in self._selectors:
+            if not self._selectors:
+                self._host.trace(OverlayChanged(now, self._host.node, "role_on", role="mpr"))
+            self._has_news = True
+        self._selectors.hold(main, until)  # has room: it is as large as the link set
+
+    def _selectors_shrank(self, now: Micros) -> None:
+        self._has_news = True
+        if not self._selectors:
+            self._host.trace(OverlayChanged(now, self._host.node, "role_off", role="mpr"))
+
+    def _send_hello(self, now: Micros) -> None:
+        """Section 6.2. The relays and routes named here are as fresh as this instant."""
+        relays, symmetric = self.own_relays(), self._neighbours.table
+        by_code: dict[int, list[Address]] = {}
+        for address, link in sorted(self._links.table.items()):
+            if now < link.until:
+                code = _code(link, now, relays, symmetric)
+                if code in by_code:
+                    by_code[code].append(address)
+                else:
+                    by_code[code] = [address]
+        body = encode_hello(self._hello_interval, self._options.willingness, sorted(by_code.items()))
+        self._send(MessageType.HELLO, self._neighbour_hold, 1, body)
+
+    # Flooded messages: TC, MID, HNA and what we do not know (sections 3.4, 5.4, 9.5, 12.5).
+
+    def _on_flooded(self, source: Address, message: Message, now: Micros) -> None:
+        link = self._links.table.get(source)
+        if link is None or not link.lost_until <= now < link.symmetric_until:
+            return  # not noted as seen: a copy over a good link still counts
+        self._learn(message, now)
+        if not self._duplicates.add(message.key, now):
+            self._overflow("duplicates", _name(message))
+        if message.ttl > 1 and link.main in self._selectors:
+            self._relay(message, now)
+
+    def _learn(self, message: Message, now: Micros) -> None:
+        until = now + (message.validity if message.validity < self._validity_max else self._validity_max)
+        changed: bool | None
+        match message.type:
+            case MessageType.TC:
+                changed = self._topology.on_tc(message.originator, decode_tc(message.body), until)
+            case MessageType.MID:
+                changed = self._associations.on_mid(message.originator, decode_mid(message.body), until)
+                if changed:
+                    self._mark_neighbourhood()
+            case MessageType.HNA:
+                changed = self._associations.on_hna(message.originator, decode_hna(message.body), until)
+            case _:
+                return
+        if changed is None:
+            self._overflow("topology" if message.type == MessageType.TC else "associations", _name(message))
+        elif changed:
+            self._mark_routes()
+        if until < self._purge_at:
+            self._purge_by(until)
+
+    def _relay(self, message: Message, now: Micros) -> None:
+        """The default forwarding algorithm's last steps (section 3.4.1), after a random wait in which
+        other messages may join the packet."""
+        data = encode_message(
+            message.type,
+            message.validity,
+            message.originator,
+            message.ttl - 1,
+            min(message.hops + 1, 255),
+            message.sequence,
+            message.body,
+        )
+        if not self._outbox:
+            self._host.set_timer("relay", now + self._draw_jitter())
+        if not self._outbox.add(Waiting(data, _name(message), own=False)):
+            self._host.trace(Dropped(now, self._host.node, DropReason.QUEUE_FULL, _name(message)))
+
+    def _send_tc(self, now: Micros) -> None:
+        """Section 9.3: while there is something to advertise, and for the hold time after, so that
+        others forget it at once."""
+        advertised = self._to_advertise()
+        if advertised != self._advertised:
+            self._advertised = advertised
+            self._ansn = (self._ansn + 1) % 65_536
+            self._advertise_until = NEVER if advertised else now + self._topology_hold
+        if now < self._advertise_until:
+            self._send(MessageType.TC, self._topology_hold, TTL_MAX, encode_tc(self._ansn, advertised))
+
+    def _to_advertise(self) -> tuple[Address, ...]:
+        match self._options.tc_redundancy:
+            case 0:
+                return tuple(sorted(self._selectors))
+            case 1:
+                return tuple(sorted({*self._selectors, *self.own_relays()}))
+            case _:
+                return tuple(sorted(self._neighbours.table))
+
+    # The way out.
+
+    def _send(self, type: MessageType, validity: Micros, ttl: int, body: bytes) -> None:
+        self._sequence = (self._sequence + 1) % 65_536
+        data = encode_message(type, validity, self._own, ttl, 0, self._sequence, body)
+        self._outbox.add(Waiting(data, NAMES[type], own=True))
+        self._flush()
+
+    def _flush(self) -> None:
+        self._host.cancel_timer("relay")
+        for frame in self._outbox.frames():
+            self._host.broadcast(frame)
+
+    def _draw_jitter(self) -> Micros:
+        return int(self._host.random.random() * self._jitter)
+
+    # Deadlines. One timer stands for the earliest of all; renewals move a deadline without moving the
+    # timer, which then finds nothing to do and asks for the next.
+
+    def _purge_by(self, deadline: Micros) -> None:
+        if deadline < self._purge_at:
+            self._purge_at = deadline
+            self._host.set_timer("purge", deadline)
+
+    def _purge(self, now: Micros) -> None:
+        self._purge_at = NEVER
+        for link in list(self._links.table.values()):
+            if not link.is_symmetric(now):
+                self._check_neighbour(link.main, now)
+        deadlines = [self._links.purge(now)]
+        lost_two_hops, deadline = self._neighbours.purge(now)
+        deadlines.append(deadline)
+        lost_selectors, deadline = self._selectors.purge(now)
+        deadlines.append(deadline)
+        lost_topology, deadline = self._topology.purge(now)
+        deadlines.append(deadline)
+        lost_associations, deadline = self._associations.purge(now)
+        deadlines.append(deadline)
+        if lost_two_hops or lost_associations:
+            self._mark_neighbourhood()
+        if lost_topology:
+            self._mark_routes()
+        if lost_selectors:
+            self._selectors_shrank(now)
+        for deadline in deadlines:
+            if deadline is not None:
+                self._purge_by(deadline)
+
+    # What follows from the tables.
+
+    def _mark_neighbourhood(self) -> None:
+        self._relays_are_stale = True
+        self._mark_routes()
+
+    def _mark_routes(self) -> None:
+        self._routes_are_stale = True
+        self._has_news = True
+
+    def _select_relays(self, now: Micros) -> frozenset[Address]:
+        mains = self._associations.mains
+        candidates = {
+            address: Candidate(neighbour.willingness, mains(neighbour.reached(now)))
+            for address, neighbour in self._neighbours.table.items()
+        }
+        return select_relays(self._own, candidates)
+
+    def _compute_routes(self, now: Micros) -> dict[Address, Route]:
+        mains = self._associations.mains
+        reached = {
+            address: mains(neighbour.reached(now))
+            for address, neighbour in self._neighbours.table.items()
+            if neighbour.willingness != WILL_NEVER
+        }
+        topology = {address: known.destinations for address, known in self._topology.table.items()}
+        routes = shortest_routes(self._own, self._neighbours.table, reached, topology)
+        for interface, main in self._associations.interfaces():
+            if main in routes and interface != self._own:
+                routes.setdefault(interface, routes[main])
+        return routes
+
+    def _report(self) -> None:
+        """Tell the listener, once per input, when all tables agree with each other again."""
+        changes, self._changes = self._changes, []
+        has_news, self._has_news = self._has_news, False
+        for is_up, address in changes:
+            node = self._addresses.node(address)
+            if node is not None:
+                (self._report_up if is_up else self._report_down)(node)
+        if has_news:
+            self._report_routes()
+
+    def _numbers(self, addresses: Iterable[Address]) -> list[NodeId]:
+        numbers = (self._addresses.node(address) for address in addresses)
+        return sorted(number for number in numbers if number is not None)
+
+    # Losses.
+
+    def _refuse(self, name: str, error: WireError) -> None:
+        now, node = self._host.now(), self._host.node
+        self._host.trace(Dropped(now, node, DropReason.WIRE, name, detail=str(error)))
+
+    def _overflow(self, table: str, name: str) -> None:
+        now, node = self._host.now(), self._host.node
+        self._host.trace(Dropped(now, node, DropReason.STORE_FULL, name, detail=f"{table}_max"))
+
+
+def _name(message: Message) -> str:
+    try:
+        return NAMES[MessageType(message.type)]
+    except ValueError:
+        return "olsr"
+
+
+def _code(link: Link, now: Micros, relays: frozenset[Address], symmetric: Container[Address]) -> int:
+    """Section 6.2: what a HELLO says of a link and of the neighbour behind it."""
+    if link.main in relays:
+        neighbour = NeighbourType.RELAY
+    else:
+        neighbour = NeighbourType.SYMMETRIC if link.main in symmetric else NeighbourType.NOT
+    return link_code(link.status(now), neighbour)

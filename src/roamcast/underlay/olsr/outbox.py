@@ -1,0 +1,57 @@
+"""Messages that wait to go out together: several in one packet cost one header and one access to the air
+(RFC 3626, section 3.3)."""
+
+from typing import NamedTuple
+
+from roamcast.host import Frame, Kind
+from roamcast.wire.olsr import PACKET_HEADER, encode_packet
+
+
+class Waiting(NamedTuple):
+    data: bytes  # the message, encoded
+    name: str  # for the trace
+    own: bool  # made here, not relayed
+
+
+class Outbox:
+    def __init__(self, packet_max: int, messages_max: int) -> None:
+        self._packet_max = packet_max
+        self._messages_max = messages_max
+        self._waiting: list[Waiting] = []
+        self._packet_sequence = 0
+
+    def add(self, message: Waiting) -> bool:
+        """False if there was no room. A node's own messages always find some."""
+        if not message.own and len(self._waiting) >= self._messages_max:
+            return False
+        self._waiting.append(message)
+        return True
+
+    def frames(self) -> list[Frame]:
+        """Everything that waits, in as few packets as hold it; nothing waits afterwards."""
+        waiting, self._waiting = self._waiting, []
+        frames: list[Frame] = []
+        while waiting:
+            count = self._fitting(waiting)
+            frames.append(self._frame(waiting[:count]))
+            waiting = waiting[count:]
+        return frames
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def _fitting(self, waiting: list[Waiting]) -> int:
+        """How many go into one packet; a message larger than a packet goes alone."""
+        octets = PACKET_HEADER.size
+        for count, message in enumerate(waiting):
+            octets += len(message.data)
+            if octets > self._packet_max:
+                return max(1, count)
+        return len(waiting)
+
+    def _frame(self, messages: list[Waiting]) -> Frame:
+        self._packet_sequence = (self._packet_sequence + 1) % 65_536
+        payload = encode_packet(self._packet_sequence, [message.data for message in messages])
+        names = {message.name for message in messages}
+        name = names.pop() if len(names) == 1 else "olsr"
+        return Frame(payload, Kind.CONTROL, name, own=any(message.own for message in messages))
