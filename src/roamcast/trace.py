@@ -85,6 +85,7 @@ class Transmitted(Record, frozen=True):
     received: NodeSet
     collided: NodeSet  # in range, but hit by another transmission or transmitting itself
     faded: NodeSet  # in range, but lost by the radio model's random loss, or out of range before the end
+    layer: str = "strategy"  # whose frame it is: "underlay" or "strategy"
 
 
 class DropReason(Enum):
@@ -97,6 +98,7 @@ class DropReason(Enum):
     EXPIRED = "expired"  # its lifetime or its hop limit ended
     WIRE = "wire"  # could not be decoded
     STORE_FULL = "store_full"  # a bounded table pushed it out
+    FALSE_POSITIVE = "false_positive"  # came by a summary's mistake; no exact filter wants it here
 
 
 class Dropped(Record, frozen=True):

@@ -26,7 +26,7 @@ from roamcast.trace import (
 )
 from roamcast.units import micros
 
-# The names of the design, in its order.
+# The names of the design, in its order; `underlay_bytes` is ours.
 NAMES = [
     "published",
     "expected",
@@ -43,6 +43,7 @@ NAMES = [
     "control_bytes",
     "data_messages",
     "data_bytes",
+    "underlay_bytes",
     "control_overhead",
     "control_bytes_ratio",
     "own_control_ratio",
@@ -81,8 +82,10 @@ def delivered(t: float, node: int, sequence: int, hops: int, matched: bool = Tru
     return Delivered(micros(t), node, 0, sequence, hops, matched)
 
 
-def sent(t: float, kind: str, size: int, own: bool = True, attempt: int = 1) -> Transmitted:
-    return Transmitted(micros(t), 0, None, kind, "m", size, attempt, 10, None, None, own, 2, 0, 0)
+def sent(
+    t: float, kind: str, size: int, own: bool = True, attempt: int = 1, layer: str = "strategy"
+) -> Transmitted:
+    return Transmitted(micros(t), 0, None, kind, "m", size, attempt, 10, None, None, own, 2, 0, 0, layer)
 
 
 def overlay(t: float, node: int, change: str, **others: Any) -> OverlayChanged:
@@ -117,9 +120,9 @@ def small_run() -> Tables:
         Expected(0, 2, 4, micros(20), True, 1),
         delivered(20.2, 1, 2, 4),
         delivered(20.9, 9, 2, 7),  # matched, but not expected when it was published
-        sent(9.9, "control", 1000),
+        sent(9.9, "control", 1000, layer="underlay"),
         sent(10, "control", 10),
-        sent(11, "control", 20, own=False),
+        sent(11, "control", 20, own=False, layer="underlay"),
         sent(12, "control", 30),
         sent(13, "data", 300),
         sent(13.1, "data", 300, attempt=2),
@@ -164,6 +167,7 @@ SMALL_RUN: dict[str, Figure] = {
     "control_bytes": 60,
     "data_messages": 2,
     "data_bytes": 600,
+    "underlay_bytes": 20,
     "control_overhead": 3 / 3,
     "control_bytes_ratio": 60 / (5 * 100 + 2 * 200),
     "own_control_ratio": 40 / 60,
@@ -218,6 +222,7 @@ def test_an_empty_run_counts_zero_and_has_no_ratios() -> None:
     assert counts == {
         *("published", "expected", "delivered", "duplicates", "misdelivered"),
         *("control_messages", "control_bytes", "data_messages", "data_bytes"),
+        "underlay_bytes",
     }
     assert all(figure is None for name, figure in measured.items() if name not in counts)
 

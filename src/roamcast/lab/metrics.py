@@ -47,7 +47,7 @@ RELATIONS: dict[str, str] = {
         LEFT JOIN hand_overs h ON h.run = x.run AND h.publisher = x.publisher
             AND h.sequence = x.sequence AND h.node = x.node AND h.copy = 1 AND h.matched""",
     "frames": """
-        SELECT s.run AS run, s.kind AS kind, s.size AS size, s.own AS own
+        SELECT s.run AS run, s.kind AS kind, s.size AS size, s.own AS own, s.layer AS layer
         FROM transmissions s JOIN runs r ON r.run = s.run
         WHERE s.t >= r.warmup""",
     "overlay_links": """
@@ -183,6 +183,13 @@ METRICS: dict[str, Metric] = {
         "SUM(CASE WHEN kind = 'data' THEN size ELSE 0 END)",
         "0",
     ),
+    "underlay_bytes": Metric(
+        "octets",
+        "the part of the control octets that finds neighbours and routes",
+        "frames",
+        "SUM(CASE WHEN layer = 'underlay' THEN size ELSE 0 END)",
+        "0",
+    ),
     "control_overhead": Metric(
         "frames per pair",
         "control messages over delivered pairs",
@@ -288,7 +295,13 @@ COLUMNS: dict[str, dict[str, str]] = {
         "hops": "BIGINT",
         "matched": "BOOLEAN",
     },
-    "transmissions": {"t": "BIGINT", "kind": "TEXT", "size": "BIGINT", "own": "BOOLEAN"},
+    "transmissions": {
+        "t": "BIGINT",
+        "kind": "TEXT",
+        "size": "BIGINT",
+        "own": "BOOLEAN",
+        "layer": "TEXT",
+    },
     "faults": {"t": "BIGINT", "kind": "TEXT", "node": "INT"},
     "overlay": {"t": "BIGINT", "node": "INT", "change": "TEXT", "role": "TEXT", "value": "DOUBLE"},
     "paths": {"t": "BIGINT", "kind": "TEXT", "pairs": "BIGINT", "hops": "BIGINT"},

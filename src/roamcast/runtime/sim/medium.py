@@ -15,7 +15,8 @@ from roamcast.trace import Dropped, DropReason, Trace, Transmitted
 from roamcast.units import Micros, NodeId
 
 Receive = Callable[[NodeId, bytes], None]
-KIND_NAMES = {Kind.CONTROL: "control", Kind.DATA: "data"}
+KIND_NAMES = {kind: kind.name.lower() for kind in Kind}
+LAYER_NAMES = {channel: channel.name.lower() for channel in Channel}
 
 
 class Job:
@@ -104,6 +105,7 @@ class Medium:
                 received,
                 collided,
                 faded,
+                LAYER_NAMES[job.channel],
             )
         )
 
