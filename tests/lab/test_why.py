@@ -65,8 +65,10 @@ def sent(
     sequence: int = 0,
     airtime: int = 1000,
 ) -> Transmitted:
-    sets = [sum(1 << n for n in part) for part in (received, collided, faded)]
-    return Transmitted(micros(t), node, to, "data", "flood", 50, 1, airtime, 0, sequence, True, *sets)
+    got, hit, lost = (sum(1 << n for n in part) for part in (received, collided, faded))
+    return Transmitted(
+        micros(t), node, to, "data", "flood", 50, 1, airtime, 0, sequence, True, got, hit, lost
+    )
 
 
 def dropped(t: float, node: int, reason: DropReason, to: int | None = None) -> Dropped:
@@ -364,8 +366,8 @@ def test_every_missing_pair_of_a_random_flood_is_explained_by_what_happened(seed
         fates: dict[str, list[int]] = {"received": [], "collided": [], "faded": []}
         for peer in sorted(in_range):
             fates[source.choices(list(fates), [6, 2, 1])[0]].append(peer)
-        sets = [sum(1 << peer for peer in nodes) for nodes in fates.values()]
-        records.append(Transmitted(t, node, None, "data", "flood", 50, 1, 0, 0, 0, True, *sets))
+        got, hit, lost = (sum(1 << peer for peer in nodes) for nodes in fates.values())
+        records.append(Transmitted(t, node, None, "data", "flood", 50, 1, 0, 0, 0, True, got, hit, lost))
         for peer in fates["received"]:
             if peer not in copies:
                 copies[peer] = t

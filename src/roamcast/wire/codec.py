@@ -31,8 +31,7 @@ class Codec(Generic[Message]):
         self._prefix = bytes([version])
         self._bytes_max = bytes_max
         self._encoder = msgspec.msgpack.Encoder()
-        # msgspec accepts unions here, which its signature cannot say.
-        self._decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(types)  # type: ignore[call-overload]
+        self._decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(types)
         self._last_data = b""
         self._last_message: Message | None = None
 
