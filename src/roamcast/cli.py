@@ -8,12 +8,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from roamcast import __version__
 from roamcast.errors import InputError
+
+if TYPE_CHECKING:
+    from roamcast.lab.sweep import Progress
 
 app = typer.Typer(
     name="roamcast",
@@ -28,6 +31,10 @@ Seed = Annotated[int | None, typer.Option(help="Instead of the scenario's own se
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a dotted key, e.g. world.nodes=50."),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="A Spark master; default: embedded, on this machine's cores."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")]
 
@@ -87,6 +94,136 @@ def why(
             print(inquest.to_text(explanations, ways, limit))
 
 
+@app.command()
+def sweep(
+    experiment: Annotated[Path, typer.Argument(metavar="E.toml", help="The experiment file.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the tables go.")],
+    master: Master = None,
+    resume: Annotated[bool, typer.Option(help="Run what is missing or failed in DIR.")] = False,
+) -> None:
+    """Run a grid of simulations as Spark tasks."""
+    from roamcast.lab.experiment import load_experiment
+    from roamcast.lab.sweep import sweep as run
+
+    with errors_as_exit_codes():
+        loaded = load_experiment(experiment)
+        with sweep_progress() as on_progress:
+            ended = run(loaded, out, master, resume, None if on_progress is None else on_progress("sweep"))
+        print(f"{ended.done} of {ended.total} runs are in {out}, {ended.ran} of them from now")
+        fail_if(ended.failed, f"{ended.failed} runs failed; {out}/runs says why, --resume tries them again")
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A sweep's folder.")],
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: DIR/report.html.")] = None,
+) -> None:
+    """Tables and plots of a sweep as one HTML file."""
+    from roamcast.lab.report import report as write
+
+    with errors_as_exit_codes():
+        print(write(folder, out))
+
+
+@app.command()
+def reproduce(
+    selection: Annotated[str | None, typer.Argument(metavar="[PAPER[/FIGURE]]", help="Default: all.")] = None,
+    profile: Annotated[str, typer.Option(help="quick (minutes) or full.")] = "quick",
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where sweeps and the page go.")] = Path(
+        "out/reproduction"
+    ),
+    master: Master = None,
+) -> None:
+    """The papers' tables and figures, ours beside theirs."""
+    from roamcast.lab.reproduce import reproduce as run
+
+    with errors_as_exit_codes():
+        with sweep_progress() as on_progress:
+            progress = None if on_progress is None else lambda figure, now: on_progress(figure)(now)
+            ended = run(selection, profile, out, master, progress)
+        print(ended.page)
+        print(ended.to_line())
+        fail_if(ended.failed, f"{ended.failed} runs failed; the same command tries them again")
+
+
+@app.command()
+def contacts(
+    trace: Annotated[
+        Path, typer.Argument(metavar="TRACE", help="Recorded mobility, any format of docs/formats.md.")
+    ],
+    reach: Annotated[float, typer.Option("--range", metavar="R", help="Radio range in metres.")],
+    out: Annotated[Path, typer.Option(metavar="PLAN", help="A new .parquet, .csv or .csv.gz.")],
+    format: Annotated[str | None, typer.Option(help="Default: told from name and content.")] = None,
+    max_gap: Annotated[
+        float | None, typer.Option(metavar="S", help="Seconds without a fix after which a node is absent.")
+    ] = None,
+    geographic: Annotated[bool, typer.Option(help="An FCD file holds longitude and latitude.")] = False,
+    master: Master = None,
+) -> None:
+    """Recorded mobility to a contact plan, on Spark."""
+    from roamcast.lab.contacts import contacts as run
+
+    with errors_as_exit_codes():
+        with stage_progress() as on_progress:
+            found = run(
+                trace,
+                reach,
+                out,
+                format=format,
+                max_gap=max_gap,
+                geographic=geographic,
+                master=master,
+                progress=on_progress,
+            )
+        print(f"{found.contacts} contacts of {found.nodes} nodes, from {found.fixes} fixes, in {out}")
+
+
+@app.command()
+def watch(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where nodes put their trace files.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the table and the checkpoint go.")],
+    window: Annotated[float, typer.Option(metavar="S", help="Seconds.")] = 10.0,
+    once: Annotated[bool, typer.Option(help="Take what is there and stop.")] = False,
+    master: Master = None,
+) -> None:
+    """Delivery, latency and control traffic of running nodes, by windows, as their traces come in."""
+    from roamcast.lab.streaming import WindowScreen
+    from roamcast.lab.streaming import watch as run
+
+    with errors_as_exit_codes(), WindowScreen() as screen:
+        run(
+            folder,
+            out,
+            window_s=window,
+            master=master,
+            once=once,
+            on_table=screen,
+            on_refused=lambda line: print(f"roamcast: {line}", file=sys.stderr),
+        )
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where tables and report go.")] = Path("out/demo"),
+    master: Master = None,
+) -> None:
+    """The main job in small: one scenario, every strategy, through Spark, to an HTML report."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from roamcast.lab.demo import demo as run
+
+    with errors_as_exit_codes():
+        with sweep_progress() as on_progress:
+            shown = run(out, master, None if on_progress is None else on_progress("demo"))
+        table = Table(*shown.heads)
+        for row in shown.rows:
+            table.add_row(*row)
+        Console().print(table)
+        print(f"The whole report: {shown.report}")
+        fail_if(shown.failed, f"{shown.failed} runs failed; {out}/runs says why")
+
+
 def version(wanted: bool) -> None:
     if wanted:
         print(f"roamcast {__version__}")
@@ -124,6 +261,66 @@ def progress(what: str) -> Iterator[Callable[[float], None] | None]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=1.0)
         yield lambda share: bar.update(task, completed=share)
+
+
+@contextmanager
+def sweep_progress() -> "Iterator[Callable[[str], Callable[[Progress], None]] | None]":
+    """A bar per sweep on a terminal, with runs done, failed and the time left; silence in a pipe."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rest]}"),
+    )
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def of(name: str) -> "Callable[[Progress], None]":
+            def show(now: "Progress") -> None:
+                if name not in tasks:
+                    tasks[name] = bars.add_task(name, total=now.total, rest="")
+                left = "" if now.seconds_left is None else f"{now.seconds_left:.0f} s left"
+                rest = f"{now.failed} failed, {left}" if now.failed else left
+                bars.update(tasks[name], total=now.total, completed=now.done, rest=rest)
+
+            return show
+
+        yield of
+
+
+@contextmanager
+def stage_progress() -> Iterator[Callable[[str, int, int], None] | None]:
+    """A bar per stage of a Spark job on a terminal, silence in a pipe."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
+    with Bars(console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total)
+            bars.update(tasks[stage], completed=done, total=total)
+
+        yield show
+
+
+def fail_if(failed: int, line: str) -> None:
+    """The work itself failed in part: one line and exit code 1."""
+    if failed:
+        print(f"roamcast: {line}", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 def show_metrics(metrics: dict[str, float | int | None], title: str) -> None:
