@@ -8,15 +8,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from roamcast import __version__
-from roamcast.errors import InputError
-
-if TYPE_CHECKING:
-    from roamcast.lab.sweep import Progress
+from roamcast.errors import InputError, RoamcastError
 
 app = typer.Typer(
     name="roamcast",
@@ -103,12 +100,13 @@ def sweep(
 ) -> None:
     """Run a grid of simulations as Spark tasks."""
     from roamcast.lab.experiment import load_experiment
+    from roamcast.lab.progress import progress_bar
     from roamcast.lab.sweep import sweep as run
 
     with errors_as_exit_codes():
         loaded = load_experiment(experiment)
-        with sweep_progress() as on_progress:
-            ended = run(loaded, out, master, resume, None if on_progress is None else on_progress("sweep"))
+        with progress_bar() as on_progress:
+            ended = run(loaded, out, master, resume, on_progress)
         print(f"{ended.done} of {ended.total} runs are in {out}, {ended.ran} of them from now")
         fail_if(ended.failed, f"{ended.failed} runs failed; {out}/runs says why, --resume tries them again")
 
@@ -135,12 +133,12 @@ def reproduce(
     master: Master = None,
 ) -> None:
     """The papers' tables and figures, ours beside theirs."""
+    from roamcast.lab.progress import progress_bars
     from roamcast.lab.reproduce import reproduce as run
 
     with errors_as_exit_codes():
-        with sweep_progress() as on_progress:
-            progress = None if on_progress is None else lambda figure, now: on_progress(figure)(now)
-            ended = run(selection, profile, out, master, progress)
+        with progress_bars() as on_progress:
+            ended = run(selection, profile, out, master, on_progress)
         print(ended.page)
         print(ended.to_line())
         fail_if(ended.failed, f"{ended.failed} runs failed; the same command tries them again")
@@ -212,10 +210,11 @@ def demo(
     from rich.table import Table
 
     from roamcast.lab.demo import demo as run
+    from roamcast.lab.progress import progress_bar
 
     with errors_as_exit_codes():
-        with sweep_progress() as on_progress:
-            shown = run(out, master, None if on_progress is None else on_progress("demo"))
+        with progress_bar() as on_progress:
+            shown = run(out, master, on_progress)
         table = Table(*shown.heads)
         for row in shown.rows:
             table.add_row(*row)
@@ -241,12 +240,15 @@ def options(
 
 @contextmanager
 def errors_as_exit_codes() -> Iterator[None]:
-    """The user's faults become one line and exit code 2."""
+    """The user's faults become one line and exit code 2; work that failed, one line and exit code 1."""
     try:
         yield
-    except InputError as error:
+    except RoamcastError as error:
         print(f"roamcast: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
+        raise typer.Exit(2 if isinstance(error, InputError) else 1) from error
+    except KeyboardInterrupt:
+        print("roamcast: interrupted", file=sys.stderr)
+        raise typer.Exit(1) from None
 
 
 @contextmanager
@@ -261,38 +263,6 @@ def progress(what: str) -> Iterator[Callable[[float], None] | None]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=1.0)
         yield lambda share: bar.update(task, completed=share)
-
-
-@contextmanager
-def sweep_progress() -> "Iterator[Callable[[str], Callable[[Progress], None]] | None]":
-    """A bar per sweep on a terminal, with runs done, failed and the time left; silence in a pipe."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
-    from rich.progress import Progress as Bars
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rest]}"),
-    )
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def of(name: str) -> "Callable[[Progress], None]":
-            def show(now: "Progress") -> None:
-                if name not in tasks:
-                    tasks[name] = bars.add_task(name, total=now.total, rest="")
-                left = "" if now.seconds_left is None else f"{now.seconds_left:.0f} s left"
-                rest = f"{now.failed} failed, {left}" if now.failed else left
-                bars.update(tasks[name], total=now.total, completed=now.done, rest=rest)
-
-            return show
-
-        yield of
 
 
 @contextmanager

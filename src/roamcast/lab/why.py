@@ -278,6 +278,8 @@ class _Inquest:
         self._drops: dict[EventId, list[Dropped]] = {}
         drops = records(tables, Dropped)
         for drop in drops:
+            if drop.reason is DropReason.FALSE_POSITIVE:
+                continue  # a copy that nobody wanted there: no delivery is missing because of it
             if drop.publisher is not None and drop.sequence is not None:
                 self._drops.setdefault(EventId(drop.publisher, drop.sequence), []).append(drop)
         self._wire_drops = [drop for drop in drops if drop.reason is DropReason.WIRE]
