@@ -22,9 +22,8 @@ from typing import Any
 from roamcast.lab.experiment import Experiment, RunPlan, experiment_from
 from roamcast.lab.runs import simulate
 from roamcast.lab.session import session, usable_cores
-from roamcast.lab.summary import runs_table
 from roamcast.lab.sweep import Work, make_tables, run_all
-from roamcast.lab.sweep_folder import SweepFolder
+from roamcast.lab.sweep_folder import SweepFolder, runs_table
 
 RATIO_MAX = 1.25
 TURNS = 4

@@ -13,7 +13,7 @@ from roamcast.broker.core import Application, Broker, Subscription
 from roamcast.event import Event, EventClass, Value
 from roamcast.filter import Filter
 from roamcast.host import Channel, Host, Layer
-from roamcast.strategy import STRATEGIES, StrategyContext, default_underlay
+from roamcast.strategy import STRATEGIES, StrategyContext, TunesUnderlay, default_underlay
 from roamcast.trace import Published, Subscribed
 from roamcast.underlay import UNDERLAYS, Oracle, UnderlayContext
 from roamcast.units import Micros, NodeId
@@ -42,7 +42,7 @@ class Node:
         self.underlay = UNDERLAYS.make(
             config.underlay or default_underlay(config.strategy),
             UnderlayContext(hosts(Channel.UNDERLAY), oracle),
-            config.underlay_options,
+            _underlay_options(config),
         )
         self.strategy = STRATEGIES.make(
             config.strategy,
@@ -110,3 +110,11 @@ class Node:
     def unsubscribe(self, number: int) -> None:
         self._host.trace(Subscribed(self._host.now(), self._host.node, number, "", False))
         self.broker.unsubscribe(number)
+
+
+def _underlay_options(config: NodeConfig) -> msgspec.Struct | None:
+    """As configured; where the strategy brings its own underlay, its options may speak for that too."""
+    if config.underlay is not None or not isinstance(config.strategy_options, TunesUnderlay):
+        return config.underlay_options
+    options_type = UNDERLAYS.options_type(default_underlay(config.strategy))
+    return msgspec.convert(config.strategy_options.underlay_options(), options_type)

@@ -127,6 +127,8 @@ class Broker:
 
         `lives_for` is what a memorized event has left of its lifetime.
         """
+        if event in self._seen.current:
+            return False
         now = self._host.now()
         return self._seen.observe(event, now, now + lives_for)
 
@@ -163,7 +165,8 @@ class Broker:
         matched = self._index.match(event) if event.wants_subscribers else []
         if not matched and self._host.node not in event.destinations:
             return
-        if self._handed_over.observe(event.id, self._host.now(), expires_at):
+        key = (event.publisher, event.sequence)
+        if self._handed_over.observe(key, self._host.now(), expires_at):
             self._application.on_event(Delivery(event, tuple(matched), hops))
 
     def _take_sequence(self) -> int:

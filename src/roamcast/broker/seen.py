@@ -24,7 +24,8 @@ class SeenEvents:
         assert hold > 0 and capacity >= 2
         self._hold = hold
         self._capacity = capacity
-        self._current: set[EventKey] = set()
+        # The current generation. A hit here needs no clock, so a hot caller may look for itself.
+        self.current: set[EventKey] = set()
         self._previous: set[EventKey] = set()
         self._turns_at: Micros = hold
         self._lasting: set[EventKey] = set()
@@ -34,21 +35,21 @@ class SeenEvents:
         """True the first time that `event` is seen. It is remembered until `until`, and for `hold` anyway."""
         if now >= self._turns_at:
             self._turn(now)
-        if event in self._current or event in self._previous or event in self._lasting:
+        if event in self.current or event in self._previous or event in self._lasting:
             return False
         if until > now + self._hold:
             self._remember(event, now, until)
             return True
-        if len(self._current) >= self._capacity // 2:
+        if len(self.current) >= self._capacity // 2:
             self._turn(now)
-        self._current.add(event)
+        self.current.add(event)
         return True
 
     def __contains__(self, event: EventKey) -> bool:
-        return event in self._current or event in self._previous or event in self._lasting
+        return event in self.current or event in self._previous or event in self._lasting
 
     def __len__(self) -> int:
-        return len(self._current) + len(self._previous) + len(self._lasting)
+        return len(self.current) + len(self._previous) + len(self._lasting)
 
     def _remember(self, event: EventKey, now: Micros, until: Micros) -> None:
         self._lasting.add(event)
@@ -58,8 +59,8 @@ class SeenEvents:
 
     def _turn(self, now: Micros) -> None:
         # After a silence of two holds even the current generation is too old to keep.
-        self._previous = self._current if now < self._turns_at + self._hold else set()
-        self._current = set()
+        self._previous = self.current if now < self._turns_at + self._hold else set()
+        self.current = set()
         self._turns_at = now + self._hold
         while self._lasting_by_expiry and self._lasting_by_expiry[0][0] <= now:
             self._lasting.discard(heapq.heappop(self._lasting_by_expiry)[1])

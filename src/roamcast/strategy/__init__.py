@@ -3,21 +3,35 @@
 | name | follows |
 |---|---|
 | `flooding` | the baseline: everything to everyone |
+| `chapar` | multipoint relays as brokers, node vectors, memorized events (Khakpour and Demeure) |
+| `tree` | an acyclic overlay and content-based routing on it (paper 004) |
 """
 
 from roamcast.registry import Registry
-from roamcast.strategy.base import Strategy, StrategyContext
+from roamcast.strategy.base import Strategy, StrategyContext, TunesUnderlay
+from roamcast.strategy.chapar import Chapar, ChaparOptions
 from roamcast.strategy.flooding import Flooding, FloodingOptions
+from roamcast.strategy.tree.strategy import Tree, TreeStrategyOptions
 
-__all__ = ["STRATEGIES", "Strategy", "StrategyContext", "default_underlay", "names", "options_type"]
+__all__ = [
+    "STRATEGIES",
+    "Strategy",
+    "StrategyContext",
+    "TunesUnderlay",
+    "default_underlay",
+    "names",
+    "options_type",
+]
 
 STRATEGIES: Registry[StrategyContext, Strategy] = Registry("strategy")
 STRATEGIES.add("flooding", FloodingOptions, Flooding)
+STRATEGIES.add("chapar", ChaparOptions, Chapar)
+STRATEGIES.add("tree", TreeStrategyOptions, Tree)
 
 names = STRATEGIES.names
 options_type = STRATEGIES.options_type
 
-DEFAULT_UNDERLAYS = {"flooding": "none"}
+DEFAULT_UNDERLAYS = {"chapar": "olsr", "flooding": "none", "tree": "beacons"}
 
 
 def default_underlay(strategy: str) -> str:

@@ -6,7 +6,7 @@ and down; the opportunistic overlay talks to brokers several hops away and needs
 get local subscriptions and publications from the broker core and give arrived events back to it.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from roamcast.broker.core import Broker, Subscription
 from roamcast.event import Event
@@ -22,6 +22,15 @@ class StrategyContext(NamedTuple):
     broker: Broker
     underlay: Underlay
     is_broker: bool = True  # may this node serve others as a broker (the scenario's roles)
+
+
+@runtime_checkable
+class TunesUnderlay(Protocol):
+    """Options of a strategy that include some of its own underlay's (Chapar's `hello_interval`)."""
+
+    def underlay_options(self) -> dict[str, Any]:
+        """By the underlay's names; used only where the scenario names no underlay itself."""
+        ...
 
 
 class Strategy(Layer):

@@ -51,8 +51,9 @@ class Flooding(Strategy):
         self._pending: dict[EventId, tuple[Flood, Micros]] = {}  # with its time of arrival
 
     def publish(self, event: Event) -> None:
-        self._broker.observe(event.id, event.lifetime)
-        self._send(Flood(event, 0, 0))
+        event_id = event.id
+        self._broker.observe(event_id, event.lifetime)
+        self._send(event_id, Flood(event, 0, 0))
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
         try:
@@ -70,23 +71,22 @@ class Flooding(Strategy):
         if event.event_class is EventClass.MEMORIZED and lives_for <= 0:
             self._broker.drop(event.id, DropReason.EXPIRED, "flood")
             return
-        hops = flood.hops + 1
-        self._broker.deliver(event, hops, flood.age)
-        if hops >= self._hop_limit:
-            self._broker.drop(event.id, DropReason.EXPIRED, "flood")
+        self._broker.deliver(event, flood.hops + 1, flood.age)
+        event_id = event.id
+        if flood.hops + 1 >= self._hop_limit:
+            self._broker.drop(event_id, DropReason.EXPIRED, "flood")
         elif len(self._pending) >= self._pending_max:
-            self._broker.drop(event.id, DropReason.QUEUE_FULL, "flood")
+            self._broker.drop(event_id, DropReason.QUEUE_FULL, "flood")
         else:
             now = self._host.now()
-            self._pending[event.id] = (Flood(event, hops, flood.age), now)
-            self._host.set_timer(event.id, now + int(self._host.random.random() * self._jitter))
+            self._pending[event_id] = (flood, now)
+            self._host.set_timer(event_id, now + int(self._host.random.random() * self._jitter))
 
     def on_timer(self, name: TimerName) -> None:
         assert isinstance(name, EventId)
         flood, arrived = self._pending.pop(name)
         waited = self._host.now() - arrived
-        self._send(Flood(flood.event, flood.hops, flood.age + waited))
+        self._send(name, Flood(flood.event, flood.hops + 1, flood.age + waited))
 
-    def _send(self, flood: Flood) -> None:
-        event = flood.event
-        self._host.broadcast(Frame(CODEC.encode(flood), Kind.DATA, "flood", event.id, flood.hops == 0))
+    def _send(self, event_id: EventId, flood: Flood) -> None:
+        self._host.broadcast(Frame(CODEC.encode(flood), Kind.DATA, "flood", event_id, flood.hops == 0))

@@ -109,6 +109,7 @@ class CsmaMedium(Medium):
             for node in range(links.nodes)
         ]
         self._on_air: list[Transmission] = []
+        self._busy = 0  # the nodes that send or hear somebody
         self._counting = 0  # the stations that count down
         self._waiting = 0  # the stations that have a frame and hear somebody
 
@@ -123,7 +124,7 @@ class CsmaMedium(Medium):
         now = self._engine.now
         rested = now >= station.idle_since + self._difs and now >= station.ready_at
         # 802.11: a frame that finds the medium at rest goes out at once; any other draws a backoff.
-        at_once = rested and not self._hears_somebody(station.bit)
+        at_once = rested and not self._busy & station.bit
         self._contend(station, 0 if at_once else self._draw(station))
 
     def forget(self, node: NodeId) -> None:
@@ -147,13 +148,10 @@ class CsmaMedium(Medium):
 
     def _contend(self, station: Station, slots: int) -> None:
         station.slots = slots
-        if self._hears_somebody(station.bit):
+        if self._busy & station.bit:
             self._waiting |= station.bit
         else:
             self._count_down(station)
-
-    def _hears_somebody(self, bit: int) -> bool:
-        return any((other.heard_by | other.bit) & bit for other in self._on_air)
 
     def _count_down(self, station: Station) -> None:
         now = self._engine.now
@@ -195,6 +193,7 @@ class CsmaMedium(Medium):
             other.clean &= ~deaf
             transmission.clean &= ~(other.heard_by | other.bit)
         self._on_air.append(transmission)
+        self._busy |= deaf
         if heard_by & self._counting:
             self._freeze(heard_by)
         self._engine.at(self._engine.now + airtime, self._end, transmission)
@@ -207,6 +206,7 @@ class CsmaMedium(Medium):
         busy = 0
         for other in self._on_air:
             busy |= other.heard_by | other.bit
+        self._busy = busy
         stations = self._stations
         rests = (transmission.heard_by | transmission.bit) & ~busy
         for node in self._links.members(rests):

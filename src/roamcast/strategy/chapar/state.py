@@ -1,0 +1,235 @@
+"""What the parts of one Chapar node share: its tables, its role, and how it sends."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from roamcast.broker.core import Broker
+from roamcast.event import Event, EventId
+from roamcast.host import Frame, Host, Kind
+from roamcast.strategy.base import StrategyContext
+from roamcast.strategy.chapar.event_table import EventTable, Memo
+from roamcast.strategy.chapar.filter_table import FilterTable
+from roamcast.strategy.chapar.identifiers import Layout
+from roamcast.strategy.chapar.inbox import Inbox
+from roamcast.strategy.chapar.interests import Interests
+from roamcast.strategy.chapar.messages import (
+    CODEC,
+    AnyMessage,
+    Carry,
+    Check,
+    Interest,
+    Lists,
+    Memorized,
+    Records,
+    Register,
+    Request,
+)
+from roamcast.strategy.chapar.node_vector import (
+    Addresses,
+    BloomAddresses,
+    NodeVector,
+    OrderedAddresses,
+    vector_of,
+)
+from roamcast.strategy.chapar.options import ChaparOptions
+from roamcast.strategy.chapar.roles import Role
+from roamcast.trace import Dropped, DropReason
+from roamcast.underlay.base import Underlay
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
+
+RECORDS_BYTES = 1_200  # of registers in one frame; a register that is larger travels alone
+BROKEN_FOR: Micros = 6 * SECOND  # as long as OLSR takes to notice by itself, at its default intervals
+SPACING: Micros = 5 * MILLISECOND  # between the frames of a transfer; a radio's queue is short
+
+
+class Waiting(NamedTuple):
+    """A frame that waits for its turn. `make` is called when it comes: ages go on meanwhile."""
+
+    to: NodeId | None
+    make: Callable[[], AnyMessage | None]
+
+
+class State:
+    def __init__(self, context: StrategyContext, options: ChaparOptions) -> None:
+        self.host: Host = context.host
+        self.node: NodeId = context.host.node
+        self.broker: Broker = context.broker
+        self.underlay: Underlay = context.underlay
+        self.options = options
+        self.layout = Layout(options.hash_bits, options.attribute_slots)
+        self.addresses: Addresses = (
+            OrderedAddresses(0, options.nodes_max)
+            if options.node_vectors == "bitmap"
+            else BloomAddresses(options.nodes_max)
+        )
+        self.interests = Interests(self.layout, self.host.stable)
+        self.inbox = Inbox(self.host, self.broker, micros(options.order_timeout))
+        self.role = Role.NODE
+        self.filters = self.empty_filters()
+        self.events = EventTable(entries_max=options.met_entries_max)
+        self.brokers: frozenset[NodeId] = frozenset()  # as this node computes them
+        self.attached: NodeId | None = None  # the broker of a node that is none itself
+        self.broken: dict[NodeId, Micros] = {}  # links that failed, and until when they are not trusted
+        self._floods: dict[object, Waiting] = {}
+        self._transfers: dict[object, Waiting] = {}
+
+    # Questions.
+
+    @property
+    def is_broker(self) -> bool:
+        return self.role is Role.BROKER
+
+    @property
+    def host_vector(self) -> NodeVector:
+        """HNV."""
+        return self.addresses.bit(self.node)
+
+    def available_vector(self) -> NodeVector:
+        """ANV, this node included."""
+        return vector_of(self.addresses, self.underlay.known_nodes()) | self.host_vector
+
+    def adjacent_brokers(self) -> list[NodeId]:
+        return [node for node in self.underlay.neighbours() if node in self.brokers]
+
+    def is_broken(self, neighbour: NodeId) -> bool:
+        """The last frame to it failed a moment ago, and nothing came from it since."""
+        return self.broken.get(neighbour, 0) > self.host.now()
+
+    def plain_neighbours(self) -> NodeVector:
+        """NNV: the neighbours that are no brokers."""
+        return vector_of(self.addresses, (n for n in self.underlay.neighbours() if n not in self.brokers))
+
+    def event_id(self, event: Event, sealed: bytes) -> int:
+        """EID: given with a sealed event, computed for a clear one."""
+        return self.layout.decode(sealed) if sealed else self.layout.event_id(event)
+
+    def wanted_by(self, memo: Memo) -> NodeVector:
+        """Who should get a memorized event, as far as this broker knows: subscribers and destinations."""
+        wanted = vector_of(self.addresses, memo.event.destinations)
+        if memo.event.wants_subscribers:
+            wanted |= self.filters.lookup(memo.event_id)
+        return wanted
+
+    def may_match(self, event: Event, event_id: int) -> bool:
+        """Whether a local application may want it, by the identifiers alone."""
+        return self.node in event.destinations or (
+            event.wants_subscribers and self.interests.select(event_id)
+        )
+
+    def register(self, subscriber: NodeId) -> Register:
+        if subscriber == self.node:
+            version, filter_ids = self.interests.version, sorted(self.interests.filter_ids())
+        else:
+            version = self.filters.version(subscriber)
+            filter_ids = self.filters.filter_ids(subscriber)
+        return Register(subscriber, version, tuple(self.layout.encode(f) for f in filter_ids))
+
+    def empty_filters(self) -> FilterTable:
+        bits = self.layout.hash_bits * self.layout.slots
+        return FilterTable(self.addresses, bits, entries_max=self.options.fmt_entries_max)
+
+    # Sending.
+
+    def send(
+        self,
+        to: NodeId | None,
+        message: AnyMessage,
+        *,
+        own: bool = False,
+        on_failure: Callable[[], None] | None = None,
+    ) -> None:
+        """To one neighbour, or to all with None. `own`: for this node's own applications."""
+        kind, name, event = label(message)
+        frame = Frame(CODEC.encode(message), kind, name, event, own)
+        if to is None:
+            self.host.broadcast(frame)
+        elif to != self.node:
+
+            def failed() -> None:
+                self.broken[to] = self.host.now() + BROKEN_FOR
+                self.underlay.on_link_failure(to)
+                if on_failure is not None:
+                    on_failure()
+
+            self.host.unicast(to, frame, failed)
+
+    def send_registers(self, to: NodeId | None, registers: list[Register], *, own: bool = False) -> None:
+        """Records in frames of a moderate size."""
+        batch: list[Register] = []
+        size = 0
+        for register in registers:
+            octets = 16 + sum(2 + len(f) for f in register.filter_ids)
+            if batch and size + octets > RECORDS_BYTES:
+                self.send(to, Records(tuple(batch)), own=own)
+                batch, size = [], 0
+            batch.append(register)
+            size += octets
+        if batch:
+            self.send(to, Records(tuple(batch)), own=own)
+
+    def flood(self, key: object, make: Callable[[], AnyMessage | None]) -> None:
+        """Broadcast soon, after a random delay that keeps the hearers of one frame from answering together.
+
+        A newer frame under the same key takes the place of the one that waits.
+        """
+        if not self.underlay.neighbours():
+            return  # nobody there; a consistency check will speak of it
+        if self._is_full(self._floods, key):
+            return
+        if not self._floods:
+            delay = int(self.host.random.random() * micros(self.options.jitter))
+            self.host.set_timer("flood", self.host.now() + delay)
+        self._floods[key] = Waiting(None, make)
+
+    def transfer(self, to: NodeId, key: object, make: Callable[[], AnyMessage | None]) -> None:
+        """Send to a neighbour in turn, a few milliseconds after the one before."""
+        if self._is_full(self._transfers, (to, key)):
+            return
+        if not self._transfers:
+            self.host.set_timer("transfer", self.host.now())
+        self._transfers[to, key] = Waiting(to, make)
+
+    def on_flood_due(self) -> None:
+        waiting, self._floods = self._floods, {}
+        for _, make in waiting.values():
+            message = make()
+            if message is not None:
+                self.send(None, message)
+
+    def on_transfer_due(self) -> None:
+        to, make = self._transfers.pop(next(iter(self._transfers)))
+        message = make()
+        if message is not None:
+            self.send(to, message)
+        if self._transfers:
+            self.host.set_timer("transfer", self.host.now() + SPACING)
+
+    def drop(self, reason: DropReason, message: str, detail: str = "", to: NodeId | None = None) -> None:
+        now = self.host.now()
+        self.host.trace(Dropped(now, self.node, reason, message, detail=detail, to=to))
+
+    def drop_event(self, event: EventId, reason: DropReason, message: str, detail: str = "") -> None:
+        now = self.host.now()
+        self.host.trace(
+            Dropped(now, self.node, reason, message, event.publisher, event.sequence, detail=detail)
+        )
+
+    def _is_full(self, waiting: dict[object, Waiting], key: object) -> bool:
+        if key in waiting or len(waiting) < self.options.pending_max:
+            return False
+        self.drop(DropReason.QUEUE_FULL, "consistency", "too many frames wait for their turn")
+        return True
+
+
+def label(message: AnyMessage) -> tuple[Kind, str, EventId | None]:
+    """How a message is counted."""
+    match message:
+        case Carry(event=event):
+            return Kind.DATA, "event", event.id
+        case Memorized(event=event):
+            return Kind.DATA, "memorized", event.id
+        case Interest(stands=stands):
+            return Kind.CONTROL, "subscribe" if stands else "unsubscribe", None
+        case Check() | Lists() | Request() | Records():
+            return Kind.CONTROL, "consistency", None
+    return Kind.CONTROL, "attach", None

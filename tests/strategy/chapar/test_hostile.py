@@ -1,0 +1,175 @@
+"""Whatever comes from the air: no exception, bounded tables, malformed frames counted."""
+
+from contextlib import suppress
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roamcast.broker.core import Broker, Delivery, Subscription
+from roamcast.errors import WireError
+from roamcast.event import Event, EventClass
+from roamcast.filter import Filter
+from roamcast.strategy.base import StrategyContext
+from roamcast.strategy.chapar import Chapar, ChaparOptions
+from roamcast.strategy.chapar.messages import (
+    CODEC,
+    Answer,
+    AnyMessage,
+    Attach,
+    Carry,
+    Check,
+    Decline,
+    Interest,
+    Lists,
+    Memorized,
+    Records,
+    Register,
+    Request,
+    Want,
+)
+from roamcast.testing import FakeHost
+from roamcast.trace import Dropped, DropReason
+from roamcast.underlay.base import Underlay
+from roamcast.units import SECOND, NodeId
+
+numbers = st.one_of(st.integers(0, 9), st.sampled_from([1023, 1024, 2**32, 2**62, 2**63 - 1]))
+identifiers = st.one_of(st.binary(max_size=12), st.just(b"\xff" * 128))
+vectors = st.one_of(st.binary(max_size=4), st.just(b"\xff" * 512))
+digests = st.binary(max_size=16)
+keys = st.lists(st.tuples(numbers, numbers), max_size=6).map(tuple)
+events = st.builds(
+    Event,
+    numbers,
+    numbers,
+    st.dictionaries(st.sampled_from("ab"), st.one_of(st.integers(0, 2), st.text(max_size=3)), max_size=2),
+    st.sampled_from([b"", bytes(3000)]),
+    event_class=st.sampled_from(EventClass),
+    lifetime=numbers,
+    destinations=st.lists(numbers, max_size=3).map(tuple),
+    multimode=st.booleans(),
+)
+hops = st.integers(0, 255)
+messages: st.SearchStrategy[AnyMessage] = st.one_of(
+    st.builds(Carry, events, st.one_of(st.none(), vectors), hops, identifiers),
+    st.builds(
+        Memorized, events, hops, numbers, st.one_of(st.none(), st.tuples(numbers, numbers)), identifiers
+    ),
+    st.builds(Interest, numbers, numbers, identifiers, st.booleans()),
+    st.builds(Check, digests, digests, st.booleans()),
+    st.builds(Lists, st.one_of(st.none(), keys), st.one_of(st.none(), keys), keys),
+    st.builds(Request, keys, st.lists(numbers, max_size=5).map(tuple)),
+    st.builds(
+        Records,
+        st.lists(
+            st.builds(Register, numbers, numbers, st.lists(identifiers, max_size=3).map(tuple)), max_size=4
+        ).map(tuple),
+    ),
+    st.builds(Attach, numbers, digests, digests, keys),
+    st.builds(Answer, numbers, st.one_of(st.none(), st.lists(numbers, max_size=4).map(tuple)), keys, keys),
+    st.builds(Want, keys),
+    st.builds(Decline),
+)
+
+
+class Around(Underlay):
+    """Nodes 1 to 5 are neighbours; which of them relay can be chosen."""
+
+    def __init__(self, relays: list[NodeId]) -> None:
+        super().__init__()
+        self._relays = relays
+
+    def neighbours(self) -> list[NodeId]:
+        return [1, 2, 3, 4, 5]
+
+    def next_hop(self, to: NodeId) -> NodeId | None:
+        return to if to in self.neighbours() else (to % 5 + 1 if to < 9 else None)
+
+    def known_nodes(self) -> list[NodeId]:
+        return [1, 2, 3, 4, 5, 6, 7, 8]
+
+    def relays(self) -> list[NodeId]:
+        return self._relays
+
+
+class Ignores:
+    def on_event(self, delivery: Delivery) -> None:
+        pass
+
+
+def node(relays: list[NodeId]) -> tuple[FakeHost, Chapar]:
+    host = FakeHost(0)
+    options = ChaparOptions(met_entries_max=3, fmt_entries_max=4, consistency_interval=1.0, pending_max=8)
+    broker = Broker(host, Ignores())
+    chapar = Chapar(StrategyContext(host, broker, Around(relays)), options)
+    broker.watch(chapar)
+    host.attach(chapar)
+    chapar.on_start()
+    broker.subscribe(Subscription(1, Filter.sql("a = 1")))
+    return host, chapar
+
+
+def fail_some(host: FakeHost, seen: int) -> int:
+    """The link layer gives every third frame up, later."""
+    for number in range(seen, len(host.sent)):
+        failure = host.sent[number].on_failure
+        if failure is not None and number % 3 == 0:
+            failure()
+    return len(host.sent)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), messages, st.integers(0, 3 * SECOND)), max_size=12),
+    st.sampled_from([[0, 1], [1, 2]]),
+)
+def test_no_sequence_of_messages_raises_or_outgrows_the_tables(
+    traffic: list[tuple[NodeId, AnyMessage, int]], relays: list[NodeId]
+) -> None:
+    host, chapar = node(relays)
+    seen = 0
+    for sender, message, wait in traffic:
+        chapar.on_receive(sender, CODEC.encode(message))
+        seen = fail_some(host, seen)
+        host.advance(wait)
+        assert len(chapar.state.events) <= 3
+        assert len(chapar.state.filters) <= 5
+    host.advance(20 * SECOND)
+    for sent in host.sent:  # whatever we say can be read
+        CODEC.decode(sent.frame.payload)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200))
+def test_any_octets_are_a_message_or_a_counted_drop(data: bytes) -> None:
+    host, chapar = node([0, 1])
+    chapar.on_receive(3, data)
+    with suppress(WireError):
+        CODEC.decode(data)
+        return
+    drops = [record for record in host.records if isinstance(record, Dropped)]
+    assert [drop.reason for drop in drops] == [DropReason.WIRE]
+
+
+def test_a_frame_cut_short_or_with_a_tail_is_refused() -> None:
+    data = CODEC.encode(Check(b"12345678", b"12345678", True))
+    for bad in (data[:-1], data + b"\0", b"\x02" + data[1:], b"", bytes(65_000)):
+        with suppress(WireError):
+            CODEC.decode(bad)
+            raise AssertionError(bad)
+
+
+def test_what_is_sent_can_be_read_with_the_same_meaning() -> None:
+    event = Event(1, 2, {"a": 1}, event_class=EventClass.MEMORIZED, lifetime=5)
+    for message in (
+        Carry(event, b"\x05", 3, b"\x01"),
+        Carry(event, None, 0),
+        Memorized(event, 1, 2, (1, 3)),
+        Interest(1, 2, b"\x03", True),
+        Lists(((1, 2),), None, ((3, 4),)),
+        Records((Register(1, 2, (b"\x01",)),)),
+        Attach(1, b"x", b"y", ((1, 2),)),
+        Answer(1, (2,), ((3, 4),), None),
+        Want(((1, 2),)),
+        Decline(),
+    ):
+        assert CODEC.decode(CODEC.encode(message)) == message

@@ -1,0 +1,141 @@
+"""Memorized events: once, in order, across a crash."""
+
+from roamcast.broker.core import Broker, Delivery, Subscription
+from roamcast.event import Event, EventClass, EventId
+from roamcast.filter import Filter
+from roamcast.strategy.chapar.event_table import Memo
+from roamcast.strategy.chapar.inbox import Inbox, Interest
+from roamcast.testing import FakeHost
+from roamcast.trace import Dropped, DropReason
+from roamcast.units import SECOND
+
+LIFETIME = 600 * SECOND
+
+
+class Reader:
+    """A node with an application that wants `a = 1`."""
+
+    def __init__(self, stable: dict[str, bytes] | None = None) -> None:
+        self.host = FakeHost(9, stable=stable)
+        self.broker = Broker(self.host, self)
+        self.got: list[int] = []
+        self.broker.subscribe(Subscription(1, Filter.sql("a = 1")))
+        self.inbox = Inbox(self.host, self.broker, 5 * SECOND)
+
+    def on_event(self, delivery: Delivery) -> None:
+        self.got.append(delivery.event.sequence)
+
+    def take(self, sequence: int, previous: int | None, interest: Interest = Interest.MAY_MATCH) -> bool:
+        wanted = 0 if interest is Interest.NONE else 1
+        event = Event(3, sequence, {"a": wanted}, event_class=EventClass.MEMORIZED, lifetime=LIFETIME)
+        before = None if previous is None else (previous, LIFETIME)
+        return self.inbox.take(Memo(event, 0, self.host.now() + LIFETIME, 2, before), interest)
+
+
+def key(sequence: int) -> EventId:
+    return EventId(3, sequence)
+
+
+def test_events_that_come_in_order_go_at_once_and_copies_do_not_count() -> None:
+    reader = Reader()
+    assert reader.take(1, None) and reader.take(2, 1) and reader.take(2, 1) and reader.take(1, None)
+    assert reader.got == [1, 2]
+
+
+def test_a_later_one_waits_for_the_earlier_and_then_both_go() -> None:
+    reader = Reader()
+    assert not reader.take(2, 1)
+    assert reader.take(3, 2)  # waits too, but there is nothing more to ask for
+    assert reader.inbox.waiting() == [key(2)]
+    assert reader.got == []
+    reader.take(1, None)
+    assert reader.got == [1, 2, 3]
+
+
+def test_an_overheard_event_counts_for_the_order_only_when_those_before_it_have_gone_by() -> None:
+    reader = Reader()
+    assert not reader.take(3, 2)
+    assert not reader.take(2, 1, Interest.NONE)
+    assert reader.got == []
+    reader.take(1, None)
+    assert reader.got == [1, 3]
+
+
+def test_after_the_timeout_what_waits_goes_lower_numbers_first() -> None:
+    reader = Reader()
+    reader.take(4, 3)
+    reader.host.advance(SECOND)
+    reader.take(2, 1)
+    reader.host.advance(4 * SECOND)
+    reader.inbox.release_due()
+    assert reader.got == [2, 4]
+    reader.take(1, None)  # too late for its place, not too late to be had
+    assert reader.got == [2, 4, 1]
+
+
+def test_an_answer_that_offers_nothing_earlier_ends_the_waiting() -> None:
+    reader = Reader()
+    reader.take(2, 1)
+    reader.inbox.learn([], missing=[])  # an answer to an older question
+    assert reader.inbox.ask() == [key(2)]
+    assert reader.inbox.learn([]) == []  # an offer that does not speak of order
+    assert reader.got == []
+    reader.inbox.learn([], missing=[key(2)])  # the broker does not know even this one
+    assert reader.got == []
+    reader.inbox.learn([], missing=[])
+    assert reader.got == [2]
+
+
+def test_what_is_offered_or_missing_is_waited_for() -> None:
+    reader = Reader()
+    reader.take(5, 4)
+    reader.inbox.ask()
+    assert reader.inbox.learn([key(1), key(5)], missing=[key(3)]) == [key(1)]
+    reader.take(1, None)
+    assert reader.got == [1]
+    reader.inbox.learn([], missing=[])
+    assert reader.got == [1, 5]
+
+
+def test_a_predecessor_that_has_expired_is_not_waited_for() -> None:
+    reader = Reader()
+    event = Event(3, 2, {"a": 1}, event_class=EventClass.MEMORIZED, lifetime=LIFETIME)
+    late = Memo(event, 0, reader.host.now() + LIFETIME - 10 * SECOND, 0, (1, 5 * SECOND))
+    assert reader.inbox.take(late, Interest.MAY_MATCH)
+    assert reader.got == [2]
+
+
+def test_a_crash_does_not_make_an_event_come_twice() -> None:
+    stable: dict[str, bytes] = {}
+    before = Reader(stable)
+    before.take(1, None)
+    after = Reader(stable)
+    assert after.inbox.learn([key(1), key(2)]) == [key(2)]
+    after.take(1, None)
+    after.take(2, 1)
+    assert after.got == [2]
+
+
+def test_notes_that_cannot_be_read_are_ignored() -> None:
+    reader = Reader({"chapar handed": b"\xff\x00"})
+    reader.take(1, None)
+    assert reader.got == [1]
+
+
+def test_a_false_positive_is_counted_and_one_kept_for_others_is_not() -> None:
+    reader = Reader()
+    event = Event(3, 1, {"a": 2}, event_class=EventClass.MEMORIZED, lifetime=LIFETIME)
+    reader.inbox.take(Memo(event, 0, LIFETIME), Interest.KEEPS)
+    assert reader.host.records == []
+    event = Event(3, 2, {"a": 2}, event_class=EventClass.MEMORIZED, lifetime=LIFETIME)
+    reader.inbox.take(Memo(event, 0, LIFETIME), Interest.MAY_MATCH)
+    assert [r.reason for r in reader.host.records if isinstance(r, Dropped)] == [DropReason.FALSE_POSITIVE]
+    assert reader.got == []
+
+
+def test_expired_events_are_forgotten() -> None:
+    reader = Reader()
+    reader.take(1, None)
+    reader.host.advance(LIFETIME)
+    reader.inbox.forget_expired()
+    assert reader.inbox.kept() == []

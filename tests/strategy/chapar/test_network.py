@@ -1,0 +1,762 @@
+"""Whole Chapar networks over an ideal radio and an underlay that knows the multipoint relays at once.
+
+The figure 3 example step by step; the properties of the paper's table 1 under random schedules of topologies
+that split, heal, leave, return and flap; crashes; loss; partitions. Every random case names its seed.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from roamcast.broker.core import Broker, Delivery, Subscription
+from roamcast.event import Event, EventClass, EventId
+from roamcast.filter import Filter
+from roamcast.host import Channel
+from roamcast.runtime.sim.engine import Engine
+from roamcast.runtime.sim.host import SimHost
+from roamcast.runtime.sim.ideal import IdealMedium
+from roamcast.runtime.sim.links import Links
+from roamcast.runtime.sim.medium import Job
+from roamcast.strategy.base import StrategyContext
+from roamcast.strategy.chapar import Chapar, ChaparOptions
+from roamcast.strategy.chapar.messages import CODEC, AnyMessage, Carry
+from roamcast.strategy.chapar.roles import Role
+from roamcast.streams import stream
+from roamcast.trace import Dropped, DropReason, OverlayChanged, Trace, Transmitted
+from roamcast.underlay.base import Underlay
+from roamcast.units import SECOND, Micros, NodeId, micros
+
+Pair = tuple[NodeId, NodeId]
+INTERVAL = 5.0
+OPTIONS = ChaparOptions(
+    consistency_interval=INTERVAL, dismissal_transient_time=8.0, role_interval=0.1, jitter=0.01
+)
+
+
+# The harness.
+
+
+class Relays(Underlay):
+    """Knows the links of this instant, and computes the multipoint relays from them."""
+
+    def __init__(self, node: NodeId, links: Links) -> None:
+        super().__init__()
+        self._node = node
+        self._links = links
+
+    def neighbours(self) -> list[NodeId]:
+        return self._links.neighbours(self._node)
+
+    def next_hop(self, to: NodeId) -> NodeId | None:
+        return self._links.next_hop(self._node, to)
+
+    def distance(self, to: NodeId) -> int | None:
+        return self._links.distance(self._node, to)
+
+    def known_nodes(self) -> list[NodeId]:
+        return [node for node in self._links.connected(self._node) if node != self._node]
+
+    def relays(self) -> list[NodeId]:
+        here = self._links.connected(self._node)
+        return sorted(set().union(*(relays_of(self._links, node) for node in here)))
+
+    def report(self, before: list[NodeId]) -> None:
+        now = self.neighbours()
+        for gone in sorted(set(before) - set(now)):
+            self._report_down(gone)
+        for come in sorted(set(now) - set(before)):
+            self._report_up(come)
+        self._report_routes()
+
+
+def relays_of(links: Links, node: NodeId) -> set[NodeId]:
+    """A greedy cover of the strict 2-hop neighbours, lowest number first."""
+    neighbours = links.neighbours(node)
+    covers = {n: set(links.neighbours(n)) - {node, *neighbours} for n in neighbours}
+    uncovered = set().union(*covers.values())
+    chosen: set[NodeId] = set()
+    while uncovered:
+        best = max(neighbours, key=lambda n: (len(covers[n] & uncovered), -n))
+        chosen.add(best)
+        uncovered -= covers[best]
+    return chosen
+
+
+class Medium(IdealMedium):
+    """Remembers every message, decoded."""
+
+    def __init__(self, engine: Engine, links: Links, trace: Trace, random: Random, loss: float) -> None:
+        super().__init__(engine, links, trace, random, loss)
+        self.sent: list[tuple[NodeId, NodeId | None, AnyMessage]] = []
+
+    def send(self, job: Job) -> None:
+        self.sent.append((job.sender, job.to, CODEC.decode(job.frame.payload)))
+        super().send(job)
+
+
+class Place:
+    """One node of the network, as long as it does not crash."""
+
+    def __init__(self, network: "Network", number: NodeId, boots: int) -> None:
+        self.host = SimHost(
+            number,
+            Channel.STRATEGY,
+            network.engine,
+            network.medium,
+            network.trace,
+            stream(network.seed, "node", number, boots),
+            network.stable[number],
+            None,
+        )
+        self.broker = Broker(self.host, network.application(number))
+        self.underlay = Relays(number, network.links)
+        self.chapar = Chapar(StrategyContext(self.host, self.broker, self.underlay, True), network.options)
+        self.broker.watch(self.chapar)
+        self.underlay.listen(self.chapar)
+        self.host.attach(self.chapar)
+        network.medium.receivers[Channel.STRATEGY][number] = self.chapar.on_receive
+
+
+class Network:
+    def __init__(
+        self,
+        nodes: int,
+        links: Iterable[Pair] = (),
+        *,
+        seed: int = 1,
+        options: ChaparOptions = OPTIONS,
+        loss: float = 0.0,
+    ) -> None:
+        self.seed = seed
+        self.options = options
+        self.engine = Engine()
+        self.links = Links(nodes)
+        self.trace = Trace()
+        self.medium = Medium(self.engine, self.links, self.trace, stream(seed, "radio"), loss)
+        self.stable: list[dict[str, bytes]] = [{} for _ in range(nodes)]
+        self.delivered: list[tuple[Micros, NodeId, EventId]] = []
+        self.filters: dict[tuple[NodeId, int], Filter] = {}
+        self._pairs: set[Pair] = set()
+        self._boots = 0
+        self.places: dict[NodeId, Place] = {n: Place(self, n, 0) for n in range(nodes)}
+        for place in self.places.values():
+            place.chapar.on_start()
+        self.connect(links)
+
+    def application(self, number: NodeId) -> Any:
+        network = self
+
+        class Application:
+            def on_event(self, delivery: Delivery) -> None:
+                network.delivered.append((network.engine.now, number, delivery.event.id))
+
+        return Application()
+
+    # The world.
+
+    def connect(self, pairs: Iterable[Pair]) -> None:
+        """From now on exactly these links stand."""
+        wanted = {(min(pair), max(pair)) for pair in pairs}
+        before = {n: self.links.neighbours(n) for n in self.places}
+        for a, b in sorted(wanted ^ self._pairs):
+            for sender, receiver in ((a, b), (b, a)):
+                self.links.plan(sender, receiver, (a, b) in wanted)
+        self._pairs = wanted
+        self._report(before)
+
+    def crash(self, number: NodeId) -> None:
+        before = {n: self.links.neighbours(n) for n in self.places}
+        self.places.pop(number).host.die()
+        self.medium.receivers[Channel.STRATEGY][number] = None
+        self.links.crash(number)
+        self._report(before)
+
+    def restart(self, number: NodeId) -> None:
+        before = {n: self.links.neighbours(n) for n in self.places}
+        self.links.restart(number)
+        self._boots += 1
+        self.places[number] = Place(self, number, self._boots)
+        self.places[number].chapar.on_start()
+        for (node, subscription), wanted in sorted(self.filters.items()):
+            if node == number:
+                self.places[number].broker.subscribe(Subscription(subscription, wanted))
+        self._report(before)
+
+    def _report(self, before: dict[NodeId, list[NodeId]]) -> None:
+        for number, place in self.places.items():
+            place.underlay.report(before.get(number, []))
+
+    def run(self, seconds: float) -> None:
+        self.engine.run(self.engine.now + micros(seconds))
+
+    # Applications.
+
+    def publish(self, node: NodeId, attributes: dict[str, Any] | None = None, **fields: Any) -> Event:
+        place = self.places[node]
+        if "lifetime" in fields:
+            fields["event_class"] = EventClass.MEMORIZED
+            fields["lifetime"] = micros(fields["lifetime"])
+        event = place.broker.create(attributes or {}, **fields)
+        place.broker.deliver(event, 0)
+        place.chapar.publish(event)
+        return event
+
+    def subscribe(self, node: NodeId, sql: str = "TRUE", number: int = 0) -> None:
+        wanted = Filter.everything() if sql == "TRUE" else Filter.sql(sql)
+        self.filters[node, number] = wanted
+        if node in self.places:
+            self.places[node].broker.subscribe(Subscription(number, wanted))
+
+    def unsubscribe(self, node: NodeId, number: int = 0) -> None:
+        del self.filters[node, number]
+        if node in self.places:
+            self.places[node].broker.unsubscribe(number)
+
+    # Questions.
+
+    def got(self, event: Event) -> Counter[NodeId]:
+        """How often each node but the publisher got the event."""
+        return Counter(n for _, n, key in self.delivered if key == event.id and n != event.publisher)
+
+    def brokers(self) -> list[NodeId]:
+        return [n for n, place in sorted(self.places.items()) if place.chapar.state.is_broker]
+
+    def frames(self, kind: type[AnyMessage]) -> list[tuple[NodeId, NodeId | None, Any]]:
+        return [sent for sent in self.medium.sent if isinstance(sent[2], kind)]
+
+    def drops(self, reason: DropReason) -> list[Dropped]:
+        return [drop for drop in self.trace.of(Dropped) if drop.reason is reason]
+
+
+def roles(network: Network) -> dict[NodeId, Role]:
+    return {number: place.chapar.state.role for number, place in network.places.items()}
+
+
+def line(nodes: int) -> list[Pair]:
+    return [(n, n + 1) for n in range(nodes - 1)]
+
+
+def clique(nodes: Iterable[NodeId]) -> list[Pair]:
+    members = sorted(nodes)
+    return [(a, b) for a in members for b in members if a < b]
+
+
+def scattered(random: Random, nodes: int, reach: float) -> list[Pair]:
+    """Links of nodes thrown into the unit square."""
+    places = [(random.random(), random.random()) for _ in range(nodes)]
+    return [
+        (a, b)
+        for a, b in clique(range(nodes))
+        if (places[a][0] - places[b][0]) ** 2 + (places[a][1] - places[b][1]) ** 2 <= reach**2
+    ]
+
+
+# Figure 3.
+
+
+def test_the_example_of_figure_3_with_its_vectors() -> None:
+    # Publisher 2 beside broker 4; 7 and 6 are the brokers beyond, with subscribers 3 and 5; 8 is away.
+    network = Network(9, [(1, 4), (2, 4), (4, 6), (4, 7), (6, 5), (7, 3), (0, 1), (8, 7)])
+    network.run(1)
+    for subscriber in (3, 5, 7, 8):
+        network.subscribe(subscriber, "kind = 'news'")
+    network.run(12)
+    network.connect([(1, 4), (2, 4), (4, 6), (4, 7), (6, 5), (7, 3)])  # 8 leaves, with 0
+    network.run(1)
+    assert [b for b in network.brokers() if b not in (0, 8)] == [4, 6, 7]  # 0 and 8 are on their own
+
+    at_4 = network.places[4].chapar.state
+    news = Event(2, 0, {"kind": "news"})
+    subscribers = at_4.filters.lookup(at_4.layout.event_id(news))
+    assert at_4.addresses.nodes(subscribers) == [3, 5, 7, 8]  # SNV
+    assert at_4.addresses.nodes(subscribers & at_4.available_vector()) == [3, 5, 7]  # ASNV, the first EDNV
+
+    network.medium.sent.clear()
+    event = network.publish(2, {"kind": "news"})
+    network.run(1)
+    carried = [
+        (sender, to, None if c.destinations is None else at_4.addresses.decode(c.destinations, ()))
+        for sender, to, c in network.frames(Carry)
+    ]
+    assert carried == [
+        (2, 4, None),  # one-hop publishing
+        (4, 6, 1 << 5),  # NSNV of 4 is empty; RNV of the group behind 6
+        (4, 7, 1 << 3 | 1 << 7),  # RNV of the group behind 7
+        (6, 5, 1 << 5),  # NSNV of 6 is {5}
+        (7, 3, 1 << 3),  # NSNV of 7 is {3, 7}: itself, and 3 over the air
+    ]
+    assert network.got(event) == {3: 1, 5: 1, 7: 1}
+
+
+# Roles.
+
+
+def test_a_full_mesh_elects_the_two_lowest_and_a_star_the_relay_and_the_lowest() -> None:
+    network = Network(5, clique(range(5)))
+    network.run(1)
+    assert network.brokers() == [0, 1]
+    network.connect([(4, 0), (4, 1), (4, 2), (4, 3)])
+    network.run(1)
+    assert network.brokers() == [0, 4]
+
+
+def test_all_nodes_are_brokers_where_the_options_say_so() -> None:
+    network = Network(4, line(4), options=replace(OPTIONS, brokers="all"))
+    network.run(1)
+    assert network.brokers() == [0, 1, 2, 3]
+
+
+def test_a_single_node_serves_itself_and_tells_the_others_when_it_comes_back() -> None:
+    network = Network(5, [(0, 1), (1, 2), (2, 3)])
+    network.run(1)
+    assert 4 in network.brokers()
+    network.subscribe(4, "a = 1")
+    network.subscribe(0, "b = 2")
+    event = network.publish(4, {"b": 2}, lifetime=600.0)
+    network.run(6)
+    assert network.got(event) == {}
+    network.connect([(0, 1), (1, 2), (2, 3), (3, 4)])
+    network.run(2 * INTERVAL)
+    assert network.got(event) == {0: 1}
+    assert all(network.places[b].chapar.state.filters.version(4) for b in network.brokers())
+    live = network.publish(0, {"a": 1})
+    network.run(1)
+    assert network.got(live) == {4: 1}
+
+
+def test_roles_are_traced_and_tables_outlive_a_dismissal_until_it_is_final() -> None:
+    network = Network(4, line(4))
+    network.run(1)
+    assert network.brokers() == [1, 2]
+    event = network.publish(0, {}, lifetime=600.0)
+    network.run(1)
+    network.connect(clique(range(4)))
+    network.run(1)
+    assert network.brokers() == [0, 1]
+    state = network.places[2].chapar.state
+    assert roles(network)[2] is Role.DISMISSED and event.id in state.events
+    network.connect(line(4))
+    network.run(1)
+    assert state.is_broker and event.id in state.events  # flapped within the transient time
+    network.connect(clique(range(4)))
+    network.run(OPTIONS.dismissal_transient_time + 3)
+    assert roles(network)[2] is Role.NODE and len(state.events) == 0 and len(state.filters) == 0
+    changes = [r.change for r in network.trace.of(OverlayChanged) if r.node == 2 and r.role == "broker"]
+    assert changes[-3:] == ["role_off", "role_on", "role_off"]
+
+
+def test_a_new_broker_inherits_both_tables() -> None:
+    network = Network(4, clique(range(4)))
+    network.run(1)
+    network.subscribe(3, "a = 1")
+    event = network.publish(2, {"a": 1}, lifetime=600.0)
+    network.run(1)
+    assert network.places[2].chapar.state.role is not Role.BROKER
+    network.connect([(0, 2), (2, 3), (1, 2)])
+    network.run(0.5)
+    state = network.places[2].chapar.state
+    assert state.is_broker and event.id in state.events and state.filters.version(3) == 1
+
+
+def test_a_dismissed_broker_hands_over_what_nobody_else_has_before_it_drops_its_tables() -> None:
+    network = Network(4, clique([0, 1, 2]))
+    network.run(1)
+    event = network.publish(3, {}, lifetime=600.0)  # alone with it
+    network.run(1)
+    network.connect(clique(range(4)))
+    network.run(1)
+    assert network.brokers() == [0, 1]
+    assert all(event.id in network.places[b].chapar.state.events for b in (0, 1))
+
+
+# Real-time events.
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_in_a_still_network_real_time_events_reach_all_available_subscribers_exactly_once(seed: int) -> None:
+    random = stream(seed, "still")
+    nodes = 6 + int(random.random() * 14)
+    bloom = seed % 5 == 4
+    options = replace(
+        OPTIONS,
+        brokers="all" if seed % 5 == 3 else "mpr",
+        node_vectors="bloom" if bloom else "bitmap",
+    )
+    network = Network(nodes, scattered(random, nodes, 0.4), seed=seed, options=options)
+    network.run(1)
+    for node in range(nodes):
+        if random.random() < 0.5:
+            network.subscribe(node, random.choice(["a = 1", "a IN (1, 2)", "a > 0", "b = 'x' AND a = 1"]))
+    network.run(3 * INTERVAL)
+    for number in range(10):
+        publisher = int(random.random() * nodes)
+        to = tuple(sorted({int(random.random() * nodes) for _ in range(2)})) if number % 3 else ()
+        event = network.publish(
+            publisher, {"a": 1 + number % 2, "b": "x"}, destinations=to, multimode=number % 3 == 2
+        )
+        network.run(0.5)
+        wanted = set(to) | {
+            node for (node, _), f in network.filters.items() if event.wants_subscribers and f.matches(event)
+        }
+        reachable = set(network.links.connected(publisher)) - {publisher}
+        assert network.got(event) == dict.fromkeys(wanted & reachable, 1), f"seed {seed}, event {number}"
+    if not bloom:
+        assert len(network.drops(DropReason.FALSE_POSITIVE)) == 0, f"seed {seed}"  # these hashes are apart
+
+
+def test_a_false_positive_is_stopped_at_the_subscriber_and_counted() -> None:
+    network = Network(3, line(3))
+    network.run(1)
+    network.subscribe(2, "a > 10")  # a range has no hash: the identifier selects everything
+    network.run(1)
+    event = network.publish(0, {"a": 1})
+    network.run(1)
+    assert network.got(event) == {}
+    drops = network.drops(DropReason.FALSE_POSITIVE)
+    assert [(d.node, d.publisher, d.sequence) for d in drops] == [(2, 0, event.sequence)]
+
+
+def test_a_broken_link_is_gone_around() -> None:
+    network = Network(4, [(0, 1), (1, 3), (0, 2), (2, 3)])
+    network.run(1)
+    network.subscribe(3)
+    network.run(6)
+    hop = network.places[0].underlay.next_hop(3)
+    assert hop == 1
+    # The link fails without a word from the underlay: only the radio's failure tells.
+    stale = network.places[0].underlay
+    stale.next_hop = lambda to: 1  # type: ignore[method-assign]
+    network.links.cut(0, 1, True)
+    network.links.cut(1, 0, True)
+    event = network.publish(0, destinations=(3,))
+    network.run(5)
+    assert network.got(event) == {3: 1}
+
+
+def test_an_event_for_nobody_in_reach_is_dropped_with_a_record() -> None:
+    network = Network(3, [(0, 1)])
+    network.run(1)
+    event = network.publish(0, destinations=(2,))
+    network.run(20)
+    assert network.got(event) == {}
+    assert [d.detail for d in network.drops(DropReason.NOT_IN_RANGE) if d.sequence == event.sequence] == [
+        "no route"
+    ]
+
+
+# Memorized events.
+
+
+def test_a_late_subscriber_is_notified_at_once_and_only_of_what_it_wants() -> None:
+    network = Network(4, line(4))
+    network.run(1)
+    wanted = network.publish(0, {"a": 1}, lifetime=60.0)
+    network.publish(0, {"a": 2}, lifetime=60.0)
+    network.run(3)
+    network.subscribe(3, "a = 1")
+    network.run(0.2)
+    assert network.got(wanted) == {3: 1}
+    assert [key for _, node, key in network.delivered if node == 3] == [wanted.id]
+
+
+def test_an_expired_event_is_not_given_to_anyone_and_leaves_the_tables() -> None:
+    network = Network(3, line(3))
+    network.run(1)
+    event = network.publish(0, {"a": 1}, lifetime=3.0)
+    network.run(4)
+    network.subscribe(2)
+    network.run(2 * INTERVAL)
+    assert network.got(event) == {}
+    assert all(len(network.places[b].chapar.state.events) == 0 for b in network.brokers())
+
+
+def test_an_event_of_one_half_reaches_the_other_within_two_consistency_periods_after_healing() -> None:
+    left, right = line(5), [(n + 5, n + 6) for n in range(4)]
+    network = Network(10, left + right)
+    network.run(1)
+    for node in (2, 4, 5, 9):
+        network.subscribe(node, "a = 1")
+    network.run(2 * INTERVAL)
+    event = network.publish(0, {"a": 1}, lifetime=600.0)
+    network.run(INTERVAL)
+    assert network.got(event) == {2: 1, 4: 1}
+    network.connect([*left, *right, (4, 5)])
+    network.run(2 * INTERVAL)
+    assert network.got(event) == {2: 1, 4: 1, 5: 1, 9: 1}
+
+
+def test_an_unsubscription_does_not_come_back_by_a_consistency_check() -> None:
+    left, right = line(4), [(4, 5), (5, 6)]
+    network = Network(7, [*left, (3, 4), *right])
+    network.run(1)
+    network.subscribe(0, "a = 1")
+    network.run(INTERVAL)
+    network.connect(left + right)
+    network.run(1)
+    network.unsubscribe(0)  # the right half does not hear of it
+    network.run(2 * INTERVAL)
+    eid = network.places[5].chapar.state.layout.event_id(Event(6, 0, {"a": 1}))
+    assert network.places[5].chapar.state.filters.lookup(eid) == 1
+    network.connect([*left, (3, 4), *right])
+    network.run(3 * INTERVAL)
+    for broker in network.brokers():
+        assert network.places[broker].chapar.state.filters.lookup(eid) == 0, f"broker {broker}"
+
+
+def test_a_full_table_pushes_out_the_same_event_everywhere_and_does_not_fetch_it_again() -> None:
+    options = replace(OPTIONS, met_entries_max=3)
+    network = Network(4, line(4), options=options)
+    network.run(1)
+    events = [network.publish(0, {"n": n}, lifetime=100.0 + n) for n in range(5)]
+    network.run(1)
+    kept = {m.id for m in network.places[1].chapar.state.events.entries()}
+    assert kept == {event.id for event in events[2:]}
+    assert kept == {m.id for m in network.places[2].chapar.state.events.entries()}
+    pushed_out = Counter(d.node for d in network.drops(DropReason.STORE_FULL))
+    assert pushed_out[1] == pushed_out[2] == 2
+    network.medium.sent.clear()
+    network.run(3 * INTERVAL)
+    assert [type(m).__name__ for _, _, m in network.medium.sent if type(m).__name__ == "Memorized"] == []
+    assert Counter(d.node for d in network.drops(DropReason.STORE_FULL)) == pushed_out
+
+
+def test_an_event_larger_than_the_bound_is_sent_to_those_present_but_not_kept() -> None:
+    network = Network(3, line(3))
+    network.run(1)
+    network.subscribe(2)
+    network.run(1)
+    event = network.publish(0, payload=bytes(3000), lifetime=60.0)
+    network.run(1)
+    assert network.got(event) == {2: 1}
+    assert all(len(network.places[n].chapar.state.events) == 0 for n in range(3))
+    assert [d.node for d in network.drops(DropReason.STORE_FULL)] == [0]
+
+
+def test_once_everyone_has_it_a_memorized_event_costs_no_more_frames() -> None:
+    network = Network(5, line(5))
+    for node in range(5):
+        network.subscribe(node)
+    network.run(2 * INTERVAL)
+    network.medium.sent.clear()
+    network.publish(0, {}, lifetime=600.0)
+    network.run(6 * INTERVAL)
+    # One hop to the broker, then one broadcast of each broker; nothing is notified twice.
+    assert len([m for m in network.medium.sent if type(m[2]).__name__ == "Memorized"]) == 1 + 3
+
+
+class Seal:
+    """A toy cipher: the clear event as the payload."""
+
+    def __init__(self) -> None:
+        self.clear: dict[EventId, Event] = {}
+
+    def open(self, sealed: Event) -> Event | None:
+        return self.clear.get(sealed.id)
+
+
+@pytest.mark.parametrize("lifetime", [0, 60])
+def test_a_sealed_event_is_matched_by_its_identifier_and_opened_by_its_reader(lifetime: int) -> None:
+    network = Network(4, line(4))
+    network.run(1)
+    network.subscribe(3, "a = 1")
+    network.subscribe(2, "a = 2")
+    network.run(INTERVAL)
+    seal = Seal()
+    for node in (2, 3):
+        network.places[node].chapar.open_with(seal)
+    publisher = network.places[0]
+    kind = EventClass.MEMORIZED if lifetime else EventClass.REALTIME
+    clear = publisher.broker.create({"a": 1}, event_class=kind, lifetime=lifetime * SECOND)
+    seal.clear[clear.id] = clear
+    sealed = Event(0, clear.sequence, payload=b"?", event_class=kind, lifetime=lifetime * SECOND)
+    publisher.chapar.publish_sealed(sealed, publisher.chapar.seal_id(clear))
+    network.run(1)
+    assert network.got(clear) == {3: 1}
+
+
+# Table 1 under random schedules.
+
+EPOCH = 3.2 * INTERVAL
+
+
+class Schedule:
+    """Epochs of random topologies with publications, subscriptions, crashes; and what must come of them."""
+
+    def __init__(self, seed: int, *, crashes: bool = False, loss: float = 0.0) -> None:
+        self.seed = seed
+        self.random = stream(seed, "schedule", str(crashes), str(loss))
+        self.nodes = 4 + int(self.random.random() * 9)
+        self.network = Network(self.nodes, seed=seed, loss=loss)
+        self.crashes = crashes
+        # Per event: publisher's boot, until when it lives; and who must have it, checked after each epoch.
+        self.events: list[tuple[Event, int]] = []
+        self.boots: Counter[NodeId] = Counter()
+        self.owed: set[tuple[NodeId, EventId]] = set()
+
+    def play(self, epochs: int) -> None:
+        for epoch in range(epochs):
+            self._one_epoch(epoch, last=epoch == epochs - 1)
+        self._check_once()
+
+    def _one_epoch(self, epoch: int, last: bool) -> None:
+        network, random = self.network, self.random
+        network.connect(self._topology(last))
+        began = network.engine.now
+        for _ in range(int(random.random() * 4)):
+            network.run(random.random())
+            if random.random() < 0.6:
+                self._publish()
+            else:
+                self._subscribe()
+        if self.crashes and random.random() < 0.5:
+            self._crash_or_restart()
+        flaps = int(random.random() * 3)
+        stands = set(network._pairs)
+        for _ in range(flaps):  # links that come and go make brokers flap
+            network.run(random.random())
+            network.connect([pair for pair in sorted(stands) if random.random() < 0.7])
+            network.run(random.random())
+            network.connect(sorted(stands))
+        network.run(EPOCH)
+        self._check_reached(epoch, network.engine.now - micros(EPOCH))
+        assert network.engine.now >= began
+
+    def _topology(self, last: bool) -> list[Pair]:
+        if last:
+            return [*line(self.nodes), *scattered(self.random, self.nodes, 0.3)]
+        pairs = scattered(self.random, self.nodes, 0.25 + 0.35 * self.random.random())
+        away = {n for n in range(self.nodes) if self.random.random() < 0.15}
+        return [(a, b) for a, b in pairs if a not in away and b not in away]
+
+    def _publish(self) -> None:
+        up = sorted(self.network.places)
+        publisher = self.random.choice(up)
+        lifetime = self.random.choice([EPOCH / 4, 3 * EPOCH, 1000.0])
+        event = self.network.publish(publisher, {"a": int(self.random.random() * 2)}, lifetime=lifetime)
+        self.events.append((event, self.boots[publisher]))
+        self._ends = getattr(self, "_ends", {})
+        self._ends[event.id] = self.network.engine.now + micros(lifetime)
+
+    def _subscribe(self) -> None:
+        node = int(self.random.random() * self.nodes)
+        if (node, 0) in self.network.filters and self.random.random() < 0.3:
+            self.network.unsubscribe(node)
+        else:
+            self.network.subscribe(node, self.random.choice(["a = 0", "a = 1", "TRUE"]))
+
+    def _crash_or_restart(self) -> None:
+        down = sorted(set(range(self.nodes)) - set(self.network.places))
+        if down:
+            self.network.restart(down[0])
+        else:
+            victim = int(self.random.random() * self.nodes)
+            self.boots[victim] += 1
+            self.network.crash(victim)
+
+    def _check_reached(self, epoch: int, still_since: Micros) -> None:
+        """Whoever could be reached from the publisher in this still time, within the lifetime, has it."""
+        network = self.network
+        got = {(node, key) for _, node, key in network.delivered}
+        for event, boot in self.events:
+            publisher = event.publisher
+            lives_on = self._ends[event.id] >= network.engine.now
+            if not lives_on or publisher not in network.places or self.boots[publisher] != boot:
+                continue
+            for node in network.links.connected(publisher):
+                wanted = network.filters.get((node, 0))
+                if node != publisher and wanted is not None and wanted.matches(event):
+                    assert (node, event.id) in got, (
+                        f"seed {self.seed}, epoch {epoch}: node {node} lacks {event.id}, still since"
+                        f" {still_since}, brokers {network.brokers()}"
+                    )
+
+    def _check_once(self) -> None:
+        twice = {
+            pair: count
+            for pair, count in Counter((node, key) for _, node, key in self.network.delivered).items()
+            if count > 1
+        }
+        assert not twice, f"seed {self.seed}: {twice}"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_memorized_events_reach_whoever_was_reachable_exactly_once_while_networks_split_and_heal(
+    seed: int,
+) -> None:
+    schedule = Schedule(seed)
+    schedule.play(epochs=5)
+
+
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_the_same_with_nodes_that_crash_and_come_back(seed: int) -> None:
+    Schedule(seed, crashes=True).play(epochs=6)
+
+
+@pytest.mark.parametrize("seed", range(200, 208))
+def test_the_same_over_a_radio_that_loses_a_fifth_of_all_frames(seed: int) -> None:
+    network = Network(10, [*line(10), (0, 3), (2, 6), (5, 8)], seed=seed, loss=0.2)
+    network.run(INTERVAL)
+    for node in range(10):
+        network.subscribe(node, "a = 1")
+    network.run(3 * INTERVAL)
+    events = []
+    for publisher in range(10):
+        events.append(network.publish(publisher, {"a": 1}, lifetime=600.0))
+        network.run(1.0)
+    network.run(12 * INTERVAL)
+    for event in events:
+        everyone = dict.fromkeys(set(range(10)) - {event.publisher}, 1)
+        assert network.got(event) == everyone, f"seed {seed}, event {event.id}"
+
+
+@pytest.mark.parametrize("seed", range(300, 310))
+def test_a_publishers_memorized_events_come_in_its_order(seed: int) -> None:
+    random = stream(seed, "order")
+    network = Network(8, [*line(8), (1, 4), (3, 6)], seed=seed, loss=0.1)
+    network.run(INTERVAL)
+    for node in range(8):
+        network.subscribe(node, random.choice(["TRUE", "a = 1"]))
+    network.run(3 * INTERVAL)
+    for number in range(12):
+        network.publish(0, {"a": number % 2}, lifetime=600.0)
+        network.run(random.random() * 0.05)
+        if number == 6:
+            network.connect([*line(4), *((n, n + 1) for n in range(4, 7))])
+            network.run(random.random() * 3)
+            network.connect([*line(8), (1, 4), (3, 6)])
+    network.run(6 * INTERVAL)
+    for node in range(1, 8):
+        sequences = [key.sequence for _, n, key in network.delivered if n == node]
+        assert sequences == sorted(sequences), f"seed {seed}, node {node}"
+        assert len(sequences) >= 6, f"seed {seed}, node {node}"
+
+
+def test_counts_of_frames_are_by_the_names_that_figures_use() -> None:
+    network = Network(4, line(4))
+    network.run(1)
+    network.subscribe(3, "a = 1")
+    network.publish(0, {"a": 1})
+    network.publish(0, {"a": 1}, lifetime=60.0)
+    network.run(INTERVAL)
+    network.unsubscribe(3)
+    network.run(INTERVAL)
+    names = {record.message for record in network.trace.of(Transmitted)}
+    assert names == {"subscribe", "unsubscribe", "event", "memorized", "consistency", "attach"}
+
+
+def test_frames_are_compact() -> None:
+    """A subscription is smaller than the paper's 65 octets, an idle check a few octets."""
+    network = Network(4, line(4))
+    network.run(1)
+    network.subscribe(3, "topic = 'x' AND kind = 'y'")
+    network.run(2 * INTERVAL)
+    largest: dict[str, int] = {}
+    for record in network.trace.of(Transmitted):
+        largest[record.message] = max(record.size, largest.get(record.message, 0))
+    assert largest["subscribe"] <= 24
+    assert largest["attach"] <= 32
+    assert largest["consistency"] <= 40

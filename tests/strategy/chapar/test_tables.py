@@ -1,0 +1,209 @@
+"""FMT and MET: lookup against a plain loop, versions, bounds, digests; the node's own interests."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roamcast.broker.core import Subscription
+from roamcast.event import Event, EventClass, EventId
+from roamcast.filter import Filter
+from roamcast.strategy.chapar.event_table import EventTable, Memo, encoded_size
+from roamcast.strategy.chapar.filter_table import Change, FilterTable
+from roamcast.strategy.chapar.filter_table import encoded_size as filter_table_size
+from roamcast.strategy.chapar.identifiers import Layout
+from roamcast.strategy.chapar.interests import VERSION_BLOCK, Interests
+from roamcast.strategy.chapar.node_vector import OrderedAddresses
+
+BITS = 80
+
+
+def table(entries_max: int = 1000) -> FilterTable:
+    return FilterTable(OrderedAddresses(), BITS, entries_max=entries_max)
+
+
+# FMT.
+
+moves = st.lists(
+    st.tuples(st.integers(0, 5), st.sampled_from([0, 1, 2, 3, 1 << 70, 1 << 70 | 5, 1 << 63]), st.booleans()),
+    max_size=60,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(moves, st.lists(st.integers(0, 2**BITS - 1), max_size=5))
+def test_a_lookup_finds_what_a_plain_loop_finds(
+    changes: list[tuple[int, int, bool]], events: list[int]
+) -> None:
+    filters, wanted = table(), {node: set[int]() for node in range(6)}
+    for filler in range(30):  # so that the array is used
+        filters.apply(100 + filler, 1, 1 << 40 | filler, True)
+        wanted[100 + filler] = {1 << 40 | filler}
+    for number, (node, identifier, stands) in enumerate(changes):
+        version = filters.version(node) + 1
+        assert filters.apply(node, version, identifier, stands) is Change.NEWS, number
+        (wanted[node].add if stands else wanted[node].discard)(identifier)
+    for event in [*events, 0, (1 << BITS) - 1, 1 << 70 | 7]:
+        found = {n for n, mine in wanted.items() if any(f & event == f for f in mine)}
+        assert filters.lookup(event) == sum(1 << n for n in found)
+    rows = {f for mine in wanted.values() for f in mine}
+    assert [row for row, _ in filters.rows()] == sorted(rows) and len(filters) == len(rows)
+
+
+def test_an_old_or_repeated_change_is_no_news() -> None:
+    filters = table()
+    assert filters.apply(3, 1, 7, True) is Change.NEWS
+    assert filters.apply(3, 1, 7, True) is Change.KNOWN
+    assert filters.apply(3, 2, 7, False) is Change.NEWS
+    assert filters.apply(3, 1, 7, True) is Change.KNOWN  # came late: does not bring it back
+    assert filters.lookup(7) == 0
+
+
+def test_a_gap_counts_what_is_wanted_at_once_and_waits_with_what_is_not() -> None:
+    filters = table()
+    filters.apply(3, 1, 7, True)
+    assert filters.apply(3, 3, 8, True) is Change.GAP
+    assert filters.lookup(8) == 1 << 3
+    assert filters.apply(3, 4, 7, False) is Change.GAP
+    assert filters.lookup(7) == 1 << 3
+    assert filters.version(3) == 1
+    assert filters.replace(3, 4, frozenset({8}))
+    assert (filters.lookup(7), filters.lookup(8), filters.version(3)) == (0, 1 << 3, 4)
+
+
+def test_the_higher_version_wins_in_whatever_order_registers_come() -> None:
+    old, new = (3, 5, frozenset({1})), (3, 6, frozenset[int]())
+    for order in ([old, new], [new, old]):
+        filters = table()
+        for register in order:
+            filters.replace(*register)
+        assert filters.lookup(1) == 0
+        assert filters.versions() == [(3, 6)]  # the tombstone
+
+
+def test_digests_are_equal_exactly_where_the_versions_are() -> None:
+    one, two = table(), table()
+    assert one.digest() == two.digest() == b""
+    one.apply(1, 1, 5, True)
+    one.apply(2, 1, 6, True)
+    two.apply(2, 1, 6, True)
+    assert one.digest() != two.digest()
+    two.replace(1, 1, frozenset({5}))
+    assert one.digest() == two.digest()
+    two.apply(1, 2, 5, False)
+    assert one.digest() != two.digest()
+
+
+def test_a_full_table_widens_and_never_misses() -> None:
+    filters = table(entries_max=3)
+    for node in range(5):
+        filters.apply(node, 1, 1 << node, True)
+    assert filters.widened == [3, 4]
+    assert len(filters) == 4  # three rows, and the one for everything
+    assert filters.lookup(1 << 3) & 1 << 3 and filters.lookup(1 << 4) & 1 << 4
+    assert filters.apply(3, 2, 1 << 3, False) is Change.NEWS
+    assert filters.lookup(0) & 1 << 3  # it may want other things still: only a whole register narrows it
+    filters.replace(0, 2, frozenset())
+    assert filters.replace(3, 3, frozenset({1 << 3}))
+    assert filters.lookup(0) == 1 << 4 and filters.lookup(1 << 3) == 1 << 3 | 1 << 4
+
+
+def test_a_node_without_a_place_in_vectors_is_ignored() -> None:
+    filters = table()
+    assert filters.apply(10**15, 1, 5, True) is Change.KNOWN
+    assert not filters.replace(10**15, 1, frozenset({5}))
+    assert filters.lookup(5) == 0
+
+
+def test_a_table_of_100_filters_and_40_nodes_takes_about_1500_octets() -> None:
+    assert filter_table_size(100, 40, Layout(16, 5).size) == 1500
+
+
+# MET.
+
+
+def memo(sequence: int, expires_at: int, publisher: int = 1) -> Memo:
+    event = Event(publisher, sequence, event_class=EventClass.MEMORIZED, lifetime=100)
+    return Memo(event, 0, expires_at)
+
+
+def test_the_first_to_expire_makes_room_and_stays_known_until_then() -> None:
+    events = EventTable(entries_max=2)
+    assert events.keep(memo(1, 50), 0) == []
+    assert events.keep(memo(2, 40), 0) == []
+    assert [m.id.sequence for m in events.keep(memo(3, 60), 0)] == [2]
+    assert EventId(1, 2) in events and events.entry(EventId(1, 2)) is None
+    assert events.keep(memo(2, 40), 0) == []  # a check that brings it back changes nothing
+    assert [m.id.sequence for m in events.keep(memo(4, 30), 0)] == [4]  # itself
+    events.forget_expired(45)
+    assert EventId(1, 2) not in events
+    events.forget_expired(60)
+    assert len(events) == 0 and events.digest() == b""
+
+
+def test_tables_that_saw_the_same_events_agree_in_any_order() -> None:
+    one, two = EventTable(entries_max=3), EventTable(entries_max=3)
+    entries = [memo(n, 100 + n % 4, publisher=n % 3) for n in range(8)]
+    for entry in entries:
+        one.keep(entry, 0)
+    for entry in reversed(entries):
+        two.keep(entry, 0)
+    assert one.known() == two.known() and one.digest() == two.digest()
+    assert [m.id for m in one.entries()] == [m.id for m in two.entries()]
+
+
+def test_usnv_is_whoever_wants_it_and_is_not_known_to_have_it() -> None:
+    entry = memo(1, 50)
+    assert entry.unavailable(0b1011) == 0b1011
+    entry.notified |= 0b0010
+    assert entry.unavailable(0b1011) == 0b1001
+    assert entry.unavailable(0b1111) == 0b1101  # one who subscribed since
+
+
+def test_a_predecessor_is_missing_while_it_lives() -> None:
+    events = EventTable(entries_max=9)
+    entry = memo(5, 100)
+    entry.previous = (4, 30)  # lives 30 longer, as of publication
+    events.keep(entry, 0)
+    assert events.missing(20) == [EventId(1, 4)]
+    assert events.missing(30) == []
+    events.keep(memo(4, 30), 0)
+    assert events.missing(20) == []
+
+
+def test_the_size_of_an_event_is_that_of_its_wire_form() -> None:
+    assert encoded_size(Event(1, 1, payload=bytes(2000))) > 2000
+    assert encoded_size(Event(1, 1, payload=bytes(2000))) < 2048
+
+
+# The node's own interests.
+
+
+def test_only_the_first_and_the_last_subscription_with_an_identifier_are_news() -> None:
+    interests = Interests(Layout(), {})
+    first, second = Subscription(1, Filter.sql("a > 1")), Subscription(2, Filter.sql("b > 1"))
+    assert interests.add(first) == (1, 0, True)
+    assert interests.add(second) is None
+    assert interests.remove(first) is None
+    assert interests.remove(second) == (2, 0, False)
+    assert interests.remove(second) is None
+
+
+def test_versions_go_on_after_a_crash() -> None:
+    stable: dict[str, bytes] = {}
+    before = Interests(Layout(), stable)
+    assert before.version == 0
+    for number in range(VERSION_BLOCK + 5):
+        subscription = Subscription(number, Filter.sql(f"a = {number}"))
+        before.add(subscription)
+    after = Interests(Layout(), stable)
+    assert after.version > before.version
+    assert after.filter_ids() == frozenset()
+
+
+@pytest.mark.parametrize("known", [7, 5000])
+def test_a_node_that_lost_its_memory_overtakes_what_others_know_of_it(known: int) -> None:
+    interests = Interests(Layout(), {})
+    interests.overtake(known)
+    assert interests.version == known + 1
+    interests.overtake(2**63)  # hostile
+    assert interests.version == known + 1
