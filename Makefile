@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit bench clean
+.PHONY: help setup demo test lint types unit bench torture reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,16 @@ bench: $(READY)  ## the speed and memory goals, as ratios measured in one run
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/contact_plan.py
 	$(BIN)/python benchmarks/matching.py
+	$(BIN)/python benchmarks/olsr.py
+	$(BIN)/python benchmarks/chapar.py
+	$(BIN)/python benchmarks/spark_overhead.py
+	$(BIN)/python benchmarks/spark_contacts.py
+
+torture: $(READY)  ## the long suites: 10,000 random schedules of the tree; half an hour
+	$(BIN)/pytest -n 2 --timeout 3600 tests/torture
+
+reproduce: $(READY)  ## the papers' figures, ours beside theirs, quick profile
+	$(BIN)/roamcast reproduce --profile quick --out out/reproduction
 
 clean:  ## forget the virtual environment and everything built
 	rm -rf $(VENV) build out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -13,7 +13,10 @@ settings.load_profile("ci" if os.environ.get("CI") else "desk")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need Spark run in one worker, so that they share one session: starting it is slow."""
+    """Tests that need Spark run in one worker, so that they share one session: starting it is slow.
+
+    A test that starts Spark processes of its own names another group, and runs beside the others.
+    """
     for item in items:
-        if item.get_closest_marker("spark"):
+        if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group("spark"))

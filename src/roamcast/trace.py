@@ -144,7 +144,9 @@ class OverlayChanged(Record, frozen=True):
     node: NodeId
     change: str  # "link_up", "link_down", "repaired", "role_on", "role_off"
     peer: NodeId | None = None
-    role: str = ""  # "broker", "mpr", "leader", …
+    # "broker", "mpr", "leader", …; of a link, where a strategy records it at both ends, this end's part:
+    # "downstream" or "upstream".
+    role: str = ""
     value: float | None = None  # e.g. how long a repair took, in milliseconds
 
 
@@ -156,6 +158,14 @@ class PathsSampled(Record, frozen=True):
     kind: str  # "network": physical shortest paths; "overlay": physical length of the overlay's paths
     pairs: int
     hops: int  # sum over the pairs
+
+
+class OverlayJudged(Record, frozen=True):
+    """Derived after the run, one row where the strategy has overlay links: how sound its graph was."""
+
+    TABLE: ClassVar[str] = "overlay_health"
+    cycles: int  # instants at which the overlay had a cycle
+    excess_partitions: float | None  # time average of overlay components beyond the physical ones
 
 
 class Expected(Record, frozen=True):
@@ -184,6 +194,7 @@ RECORDS: tuple[type[Record], ...] = (
     FaultHappened,
     OverlayChanged,
     PathsSampled,
+    OverlayJudged,
     Expected,
 )
 

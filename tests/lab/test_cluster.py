@@ -130,6 +130,7 @@ def sorted_tables(folder: Path) -> dict[str, list[str]]:
 
 
 @pytest.mark.timeout(600)  # five Java processes on the cores of one machine
+@pytest.mark.xdist_group("cluster")
 @pytest.mark.spark
 def test_a_cluster_gives_the_same_tables_even_when_it_loses_a_worker(
     local_tables: dict[str, list[str]], cluster: Cluster, tmp_path: Path

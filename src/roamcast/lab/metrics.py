@@ -54,7 +54,7 @@ RELATIONS: dict[str, str] = {
         SELECT o.run AS run, o.change AS change, o.value AS value, o.t >= r.warmup AS counted,
             r.duration - r.warmup AS span
         FROM overlay o JOIN runs r ON r.run = o.run
-        WHERE o.change IN ('link_up', 'link_down', 'repaired')""",
+        WHERE o.change IN ('link_up', 'link_down', 'repaired') AND o.role <> 'upstream'""",
     # A crash takes a node's roles without a record of its own. Of changes at one instant the loss comes
     # first, and a role that is taken twice counts once.
     "role_changes": """
@@ -225,12 +225,14 @@ METRICS: dict[str, Metric] = {
     ),
     "reconnect_ms_min": Metric("ms", "the quickest repair", "overlay_links", f"MIN({_REPAIRED})"),
     "reconnect_ms_max": Metric("ms", "the slowest repair", "overlay_links", f"MAX({_REPAIRED})"),
-    "cycles": Metric("instants", "instants at which the overlay had a cycle", "runs", _UNDEFINED),
+    "cycles": Metric(
+        "instants", "instants at which the overlay had a cycle", "overlay_health", "MAX(cycles)"
+    ),
     "excess_partitions": Metric(
         "components",
         "time average of overlay components beyond the physical ones",
-        "runs",
-        _UNDEFINED,
+        "overlay_health",
+        "MAX(excess_partitions)",
     ),
     "brokers_mean": Metric("nodes", "nodes that are brokers, over time", "role_steps", _of_role("broker")),
     "mprs_mean": Metric(
@@ -304,6 +306,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     },
     "faults": {"t": "BIGINT", "kind": "TEXT", "node": "INT"},
     "overlay": {"t": "BIGINT", "node": "INT", "change": "TEXT", "role": "TEXT", "value": "DOUBLE"},
+    "overlay_health": {"cycles": "BIGINT", "excess_partitions": "DOUBLE"},
     "paths": {"t": "BIGINT", "kind": "TEXT", "pairs": "BIGINT", "hops": "BIGINT"},
     "expected": {"publisher": "INT", "sequence": "BIGINT", "node": "INT", "reachable": "BOOLEAN"},
 }

@@ -8,10 +8,18 @@ import msgspec
 
 from roamcast.lab.expected import expected, sample_paths
 from roamcast.lab.metrics import Figure, measure
+from roamcast.lab.overlay_graph import overlay_health
 from roamcast.lab.tables import RunInfo, Tables, tables, write
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario import Scenario
-from roamcast.trace import Expected, FaultHappened, LinkChanged, PathsSampled
+from roamcast.trace import (
+    Expected,
+    FaultHappened,
+    LinkChanged,
+    OverlayChanged,
+    OverlayJudged,
+    PathsSampled,
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,17 @@ def simulate(scenario: Scenario, on_progress: Callable[[float], None] | None = N
             scenario.duration,
         )
     )
+    changes = trace.of(OverlayChanged)
+    if any(change.change == "link_up" for change in changes):
+        health = overlay_health(
+            changes,
+            trace.of(LinkChanged),
+            trace.of(FaultHappened),
+            nodes=scenario.nodes,
+            warmup=scenario.warmup,
+            duration=scenario.duration,
+        )
+        trace.add(OverlayJudged(health.cycles, health.excess_partitions))
     info = RunInfo(
         name=scenario.scenario.name,
         strategy=scenario.strategy.name,

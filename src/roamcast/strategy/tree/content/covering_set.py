@@ -1,0 +1,89 @@
+"""A set of filters in which the covered ones are hidden: what is worth telling a neighbour.
+
+Every hidden filter hangs under one that covers it, up to a filter that nothing here covers. So taking
+a filter away brings back just those that hung under it, and however incomplete `Filter.covers` may be
+(it is sound, no more), nothing is hidden that the visible ones do not match together. For filters that
+it compares well the visible ones are the same whatever the order of adding: the maximal ones, of equal
+meaning the one with the smallest encoding.
+"""
+
+from collections.abc import KeysView
+from functools import lru_cache
+
+from roamcast.filter import Filter
+from roamcast.units import Micros
+
+
+class CoveringSet:
+    """Each filter counts as often as it was added. `since` is the earliest time given with it."""
+
+    def __init__(self) -> None:
+        self._count: dict[Filter, int] = {}
+        self._since: dict[Filter, Micros] = {}
+        self._visible: dict[Filter, None] = {}
+        self._above: dict[Filter, Filter] = {}
+        self._below: dict[Filter, dict[Filter, None]] = {}
+
+    def add(self, wanted: Filter, since: Micros) -> None:
+        if wanted in self._count:
+            self._count[wanted] += 1
+            self._since[wanted] = min(since, self._since[wanted])
+            return
+        self._count[wanted] = 1
+        self._since[wanted] = since
+        self._place(wanted)
+
+    def remove(self, wanted: Filter) -> None:
+        self._count[wanted] -= 1
+        if self._count[wanted]:
+            return
+        del self._count[wanted], self._since[wanted]
+        above = self._above.pop(wanted, None)
+        below = self._below.pop(wanted, {})
+        if above is not None:
+            del self._below[above][wanted]
+            for each in below:
+                self._hang(each, above)
+            return
+        del self._visible[wanted]
+        for each in sorted(below, key=Filter.encode):
+            del self._above[each]
+            self._place(each)
+
+    def visible(self) -> KeysView[Filter]:
+        """The filters that no other one covers."""
+        return self._visible.keys()
+
+    def since(self, wanted: Filter) -> Micros | None:
+        return self._since.get(wanted)
+
+    def oldest(self) -> Micros | None:
+        return min(self._since.values(), default=None)
+
+    def __len__(self) -> int:
+        return len(self._count)
+
+    def _place(self, wanted: Filter) -> None:
+        for other in self._visible:
+            if _covers(other, wanted) and not _stands_for(wanted, other):
+                self._hang(wanted, other)
+                return
+        for other in [each for each in self._visible if _covers(wanted, each)]:
+            del self._visible[other]
+            self._hang(other, wanted)
+        self._visible[wanted] = None
+
+    def _hang(self, below: Filter, above: Filter) -> None:
+        self._above[below] = above
+        self._below.setdefault(above, {})[below] = None
+
+
+def _stands_for(wanted: Filter, other: Filter) -> bool:
+    """Of two filters that cover each other, the one with the smaller encoding speaks for both."""
+    return wanted.encode() < other.encode() and _covers(wanted, other)
+
+
+# A comparison takes microseconds by the dozen, and neighbours and links compare the same filters.
+@lru_cache(maxsize=1 << 16)
+def _covers(wide: Filter, narrow: Filter) -> bool:
+    return wide.covers(narrow)

@@ -1,0 +1,122 @@
+"""What neighbours on the tree say to each other about content.
+
+| tag | message | name in the trace | says |
+|---|---|---|---|
+| 1 | `Update` | `subscription` | how the set of filters that I want from you has changed |
+| 2 | `Acknowledge` | `acknowledge` | which version of your set I hold, or that I lost track |
+| 3 | `Refresh` | `refresh` | which version of my set you should hold |
+| 4 | `Routed` | `event`, `recovery` | an event on its way |
+| 5 | `Offer` | `digest` | events that I have and you may have missed (push) |
+| 6 | `Want` | `request` | which of those you should send |
+| 8 | `Received` | `receipt` | they have come: offer me more |
+| 7 | `Pull` | `digest` | events that I have; send what else I should have (pull) |
+"""
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from roamcast.event import Count, Event, EventId
+from roamcast.filter import Filter
+from roamcast.units import Micros
+from roamcast.wire import Codec
+
+ENTRIES_MAX = 4_096  # filters or event ids in one message
+
+Ids: TypeAlias = Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(max_length=ENTRIES_MAX)]
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    pass
+
+
+class Update(Message, frozen=True, tag=1):
+    """From version `base` of the sender's set to `version`; base 0 is the empty set.
+
+    `add` gives each filter with its age: for how long someone has wanted it. A set too large for one
+    message comes in several; only with the one that is `complete` does the receiver act on it.
+    """
+
+    session: Count
+    base: Count
+    version: Count
+    complete: bool
+    add: Annotated[tuple[tuple[bytes, Count], ...], msgspec.Meta(max_length=ENTRIES_MAX)]
+    remove: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=ENTRIES_MAX)]
+
+
+class Acknowledge(Message, frozen=True, tag=2):
+    session: Count
+    version: Count
+    lost: bool = False  # what came last does not continue what I hold: begin again from base 0
+
+
+class Refresh(Message, frozen=True, tag=3):
+    session: Count
+    version: Count
+    digest: Annotated[bytes, msgspec.Meta(min_length=8, max_length=8)]
+
+
+class Routed(Message, frozen=True, tag=4):
+    """`hops`: links before this one; `age`: time since publication; `again`: sent for recovery."""
+
+    event: Event
+    hops: Annotated[int, msgspec.Meta(ge=0, le=255)]
+    age: Count
+    again: bool = False
+
+
+class Offer(Message, frozen=True, tag=5):
+    number: Count
+    events: Ids
+
+
+class Want(Message, frozen=True, tag=6):
+    """The answer to the offer of that number, for as many of its events as were `examined`."""
+
+    number: Count
+    examined: Count
+    events: Ids
+
+
+class Pull(Message, frozen=True, tag=7):
+    """All events younger than `horizon` (microseconds) that I have."""
+
+    horizon: Count
+    events: Ids
+
+
+class Received(Message, frozen=True, tag=8):
+    number: Count
+
+
+ContentMessage: TypeAlias = Update | Acknowledge | Refresh | Routed | Offer | Want | Pull | Received
+
+CODEC: Codec[Message] = Codec("content", 1, ContentMessage)
+
+
+class Change(msgspec.Struct, frozen=True):
+    """An `Update` with its filters read, and their ages turned into instants of this node's clock."""
+
+    session: int
+    base: int
+    version: int
+    complete: bool
+    add: dict[Filter, Micros]
+    remove: tuple[Filter, ...]
+
+
+def change_of(update: Update, now: Micros) -> Change:
+    """WireError where an octet string is no filter."""
+    return Change(
+        update.session,
+        update.base,
+        update.version,
+        update.complete,
+        {Filter.decode(encoded): now - age for encoded, age in update.add},
+        tuple(Filter.decode(encoded) for encoded in update.remove),
+    )
+
+
+def event_ids(pairs: tuple[tuple[int, int], ...]) -> list[EventId]:
+    return [EventId(publisher, sequence) for publisher, sequence in pairs]

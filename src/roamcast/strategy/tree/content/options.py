@@ -1,0 +1,31 @@
+"""The options of content-based routing, part of the strategy's one flat table of options."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
+
+
+class ContentOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    # How long the wishes behind a lost link are kept up before they are withdrawn. It should outlast a
+    # repair: paper 004 measures 501-703 ms (table 6.15), several tries included.
+    unsubscription_delay: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 3.0
+    # How long an echo is held back after that; the withdrawal needs it to travel (see `tables.py`).
+    echo_delay: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0
+    table_retry_interval: Seconds = 0.25  # an unacknowledged table change is sent again, then ever later
+    table_refresh_interval: Seconds = 10.0  # how often a neighbour is reminded which table it should hold
+    table_bytes_max: Annotated[int, msgspec.Meta(ge=64, le=32_000)] = 1_400  # of filters in one message
+    filters_max: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 4_096  # told to one neighbour
+    event_retries: Annotated[int, msgspec.Meta(ge=0, le=100)] = 3  # beyond the link layer's own
+    event_retry_interval: Seconds = 0.05  # a link rests this long after a failure
+    event_pace: Seconds = 0.01  # then its waiting events go, two at a time
+    pending_max: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1_000  # events waiting for one link
+    hop_limit: Annotated[int, msgspec.Meta(ge=1, le=255)] = 255
+    recovery: Literal["none", "push", "pull"] = "push"
+    recovery_interval: Seconds = 0.5
+    # The age up to which an event is recovered. At most 60 s: well below the 120 s for which the
+    # duplicate filter remembers a real-time event.
+    recovery_time: Annotated[float, msgspec.Meta(gt=0, le=60)] = 10.0
+    recovery_events: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 2_000  # kept for recovery
+    digest_events: Annotated[int, msgspec.Meta(ge=1, le=4_096)] = 128  # named in one digest

@@ -1,0 +1,68 @@
+"""Events of the last seconds, kept for neighbours that missed them.
+
+Beside each event stands who has it: a neighbour that sent it or named it in a digest surely does, one to
+whom it was sent probably does. When a link breaks, "probably" is taken back: frames to a neighbour that
+had already given the link up are acknowledged by the radio and read by nobody.
+"""
+
+from roamcast.event import Event, EventId
+from roamcast.units import Micros, NodeId
+
+
+class RecentEvent:
+    __slots__ = ("arrived_at", "event", "had_by", "hops", "published_at", "sent_to")
+
+    def __init__(self, event: Event, hops: int, published_at: Micros, arrived_at: Micros) -> None:
+        self.event = event
+        self.hops = hops
+        self.published_at = published_at  # on this node's clock, as far as the age tells
+        self.arrived_at = arrived_at
+        self.had_by: set[NodeId] = set()
+        self.sent_to: set[NodeId] = set()
+
+    def reached(self, neighbour: NodeId) -> bool:
+        return neighbour in self.had_by or neighbour in self.sent_to
+
+
+class RecentEvents:
+    """Bounded in count and in time since publication; in order of arrival.
+
+    The time counts from publication, not from arrival: recovered again and again, an event could
+    otherwise outlive the duplicate filters that it meets.
+    """
+
+    def __init__(self, *, events_max: int, keep_for: Micros) -> None:
+        self._events_max = events_max
+        self._keep_for = keep_for
+        self._entries: dict[EventId, RecentEvent] = {}
+
+    def add(self, event: Event, hops: int, published_at: Micros, now: Micros) -> RecentEvent:
+        self._forget(now)
+        entry = self._entries[event.id] = RecentEvent(event, hops, published_at, now)
+        return entry
+
+    def standing(self, now: Micros) -> list[RecentEvent]:
+        """Those young enough, in order of arrival."""
+        return [each for each in self._entries.values() if now - each.published_at < self._keep_for]
+
+    def on_link_down(self, neighbour: NodeId) -> None:
+        for entry in self._entries.values():
+            entry.sent_to.discard(neighbour)
+
+    def find(self, event: EventId) -> RecentEvent | None:
+        return self._entries.get(event)
+
+    def __contains__(self, event: EventId) -> bool:
+        return event in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _forget(self, now: Micros) -> None:
+        """Make room for one more. A younger event that arrived first shields an older one for a while;
+        `standing` leaves that one out all the same."""
+        while self._entries:
+            first, entry = next(iter(self._entries.items()))
+            if now - entry.published_at < self._keep_for and len(self._entries) < self._events_max:
+                break
+            del self._entries[first]

@@ -1,0 +1,615 @@
+"""Content-based routing on an acyclic overlay: what REDS does on the tree of paper 004 (section 5.3).
+
+Subscriptions travel over every link of the tree, unless covered by what was told there already; events
+follow them back, over each link whose table matches, never the way they came. The overlay below keeps
+the tree (`OverlayListener` is its side of the seam); this layer keeps the tables true and the events
+whole while the tree is rearranged. Where to look:
+
+- `tables.py`: what each link wants and is told; deferred unsubscription;
+- `session.py`: keeping a neighbour's copy of a table true over a lossy link;
+- `recent.py`, `offers.py`: recovery of lost events, handing over of memorized ones;
+- here: messages, timers, and the way of an event.
+
+Explicit destinations: an event that names nodes is flooded over the tree, because a table of all
+nodes at every link would have to be kept true for events that are rare. It stops at a node that is its
+only destination.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from roamcast.broker.core import Broker, Subscription
+from roamcast.errors import WireError
+from roamcast.event import Event, EventClass, EventId
+from roamcast.filter import Filter
+from roamcast.host import Host, Kind, TimerName
+from roamcast.strategy.tree.content.messages import (
+    CODEC,
+    Acknowledge,
+    Change,
+    ContentMessage,
+    Offer,
+    Pull,
+    Received,
+    Refresh,
+    Routed,
+    Update,
+    Want,
+    change_of,
+    event_ids,
+)
+from roamcast.strategy.tree.content.offers import WANTED_MAX, Offers, Wanted
+from roamcast.strategy.tree.content.options import ContentOptions
+from roamcast.strategy.tree.content.recent import RecentEvent, RecentEvents
+from roamcast.strategy.tree.content.session import Announcement, NeighbourTable, Outcome
+from roamcast.strategy.tree.content.tables import RoutingTables
+from roamcast.trace import Dropped, DropReason
+from roamcast.units import Micros, NodeId, micros
+
+BOOTS = "tree-boots"  # key in stable storage
+SESSIONS_PER_BOOT = 1 << 32
+
+BACKOFF_MAX = 8  # times `table_retry_interval`: how rarely a silent neighbour is told again
+BURST = 2  # waiting events sent over a link together
+TIMER = "content"  # first part of all timer names here; the overlay shares the host
+
+
+class TreeLinks(Protocol):
+    """The part of the overlay that this layer uses."""
+
+    def send(
+        self,
+        neighbour: NodeId,
+        payload: bytes,
+        *,
+        kind: Kind,
+        message: str,
+        event: EventId | None,
+        own: bool,
+        on_failure: Callable[[], None] | None = None,
+    ) -> None: ...
+
+
+class ContentRouter:
+    """Listens to the overlay (`on_link_up`, `on_link_down`, `on_receive`) and to the broker."""
+
+    def __init__(self, host: Host, broker: Broker, options: ContentOptions) -> None:
+        self._host = host
+        self._broker = broker
+        self._options = options
+        self._overlay: TreeLinks | None = None
+        self._links: dict[NodeId, Link] = {}
+        self._tables = RoutingTables(
+            unsubscription_delay=micros(options.unsubscription_delay),
+            echo_delay=micros(options.echo_delay),
+            filters_max=options.filters_max,
+        )
+        self._recent = RecentEvents(
+            events_max=options.recovery_events, keep_for=micros(options.recovery_time)
+        )
+        self._event_retry_interval = micros(options.event_retry_interval)
+        self._table_retry_interval = micros(options.table_retry_interval)
+        self._table_refresh_interval = micros(options.table_refresh_interval)
+        self._recovery_interval = micros(options.recovery_interval)
+        self._pace = micros(options.event_pace)
+        boots = int.from_bytes(host.stable.get(BOOTS, b""), "big") + 1
+        host.stable[BOOTS] = boots.to_bytes(8, "big")
+        self._session = boots * SESSIONS_PER_BOOT
+
+    def attach(self, overlay: TreeLinks) -> None:
+        """The overlay is built with its listener, so it comes after this router."""
+        self._overlay = overlay
+
+    # Inputs from the node and its applications.
+
+    def on_start(self) -> None:
+        # Not all at once: nodes that boot together would remind and ask together for ever.
+        self._set_timer("refresh", self._some_of(self._table_refresh_interval))
+        if self._options.recovery == "pull":
+            self._set_timer("pull", self._some_of(self._recovery_interval))
+
+    def on_subscribed(self, subscription: Subscription) -> None:
+        self._tables.on_subscribed(subscription.filter, self._host.now())
+        self._announce_soon()
+
+    def on_unsubscribed(self, subscription: Subscription) -> None:
+        self._tables.on_unsubscribed(subscription.filter)
+        self._announce_soon()
+
+    def publish(self, event: Event) -> None:
+        self._broker.observe(event.id, event.lifetime)
+        now = self._host.now()
+        self._remember(event, 0, now)
+        self._route(event, 0, now, None, again=False)
+
+    def on_timer(self, name: TimerName) -> None:
+        """A timer whose name begins with `TIMER`."""
+        match name:
+            case (_, "announce"):
+                self._announce_all()
+            case (_, "refresh"):
+                self._remind_all()
+            case (_, "pull"):
+                self._pull_from_one()
+            case (_, "retry", int() as neighbour):
+                self._retry_update(neighbour)
+            case (_, "offer", int() as neighbour):
+                self._send_offer(neighbour)
+            case (_, "queue", int() as neighbour):
+                self._send_waiting(neighbour)
+
+    # Inputs from the overlay.
+
+    def on_link_up(self, neighbour: NodeId) -> None:
+        if neighbour in self._links:
+            return
+        self._session += 1
+        options = self._options
+        self._links[neighbour] = Link(
+            Announcement(self._session, options.table_bytes_max),
+            NeighbourTable(options.filters_max),
+            Offers(options.digest_events),
+            self._table_retry_interval,
+        )
+        self._tables.on_link_up(neighbour)
+        self._announce_soon()
+
+    def on_link_down(self, neighbour: NodeId) -> None:
+        link = self._links.pop(neighbour, None)
+        if link is None:
+            return
+        for attempt in link.waiting:
+            if not self._is_kept(attempt.event.id):
+                self._broker.drop(attempt.event.id, DropReason.RETRIES, "event")
+        self._tables.on_link_down(neighbour, self._host.now())
+        self._recent.on_link_down(neighbour)
+        self._host.cancel_timer((TIMER, "retry", neighbour))
+        self._host.cancel_timer((TIMER, "offer", neighbour))
+        self._host.cancel_timer((TIMER, "queue", neighbour))
+        self._announce_soon()
+
+    def on_receive(self, neighbour: NodeId, payload: bytes) -> None:
+        now = self._host.now()
+        try:
+            message = CODEC.decode(payload)
+            change = change_of(message, now) if isinstance(message, Update) else None
+        except WireError as error:
+            self._host.trace(Dropped(now, self._host.node, DropReason.WIRE, "content", detail=str(error)))
+            return
+        link = self._links.get(neighbour)
+        if isinstance(message, Routed):
+            self._on_event(neighbour, message)
+        elif link is None:
+            return  # their side of the link is up before ours; what matters they say again
+        elif change is not None:
+            self._on_change(neighbour, link, change)
+        else:
+            match message:
+                case Acknowledge():
+                    self._on_acknowledge(neighbour, link, message)
+                case Refresh():
+                    self._on_refresh(neighbour, link, message)
+                case Offer():
+                    self._on_offer(neighbour, link, message)
+                case Want():
+                    self._on_want(neighbour, link, message)
+                case Received():
+                    if link.offers.on_received(message.number):
+                        self._send_offer(neighbour)
+                case Pull():
+                    self._on_pull(neighbour, message)
+
+    # Questions.
+
+    def table(self, neighbour: NodeId) -> list[Filter] | None:
+        """What a neighbour wants, in a fixed order; None before it has said so."""
+        table = self._tables.table(neighbour)
+        return None if table is None else sorted(table, key=Filter.encode)
+
+    # Tables.
+
+    def _announce_soon(self) -> None:
+        """At the end of this instant: what happens together is told together."""
+        self._host.set_timer((TIMER, "announce"), self._host.now())
+
+    def _announce_all(self) -> None:
+        self._tables.on_time(self._host.now())
+        for neighbour in self._tables.take_changed():
+            self._announce(neighbour)
+        due = self._tables.next_due()
+        if due is not None:
+            self._host.set_timer((TIMER, "announce"), due)
+
+    def _announce(self, neighbour: NodeId) -> None:
+        now = self._host.now()
+
+        def age_of(wanted: Filter) -> Micros:
+            since = self._tables.outgoing_since(neighbour, wanted)
+            return 0 if since is None else max(0, now - since)
+
+        link = self._links[neighbour]
+        if link.announcement.next_update(self._tables.outgoing(neighbour), age_of) is not None:
+            link.retry_interval = self._table_retry_interval
+            link.update_made_at = now
+            self._send_update(neighbour, link)
+
+    def _send_update(self, neighbour: NodeId, link: "Link") -> None:
+        update = link.announcement.outstanding
+        assert update is not None
+        now = self._host.now()
+        waited = now - link.update_made_at
+        older = tuple((encoded, age + waited) for encoded, age in update.add)
+        changed = [Filter.decode(encoded) for encoded in [*(each for each, _ in older), *update.remove]]
+        own = bool(changed) and all(self._tables.is_local(each) for each in changed)
+        message = msgspec.structs.replace(update, add=older)
+        self._send_control(neighbour, message, "subscription", own=own)
+        self._host.set_timer((TIMER, "retry", neighbour), now + link.retry_interval)
+
+    def _retry_update(self, neighbour: NodeId) -> None:
+        link = self._links[neighbour]
+        # A neighbour that stays silent will soon be no neighbour; until then it is asked ever less often.
+        link.retry_interval = min(2 * link.retry_interval, BACKOFF_MAX * self._table_retry_interval)
+        if link.announcement.outstanding is None:
+            self._announce(neighbour)
+        else:
+            self._send_update(neighbour, link)
+
+    def _on_change(self, neighbour: NodeId, link: "Link", change: Change) -> None:
+        earlier = link.table.session
+        match link.table.on_change(change):
+            case Outcome.STALE:
+                return
+            case Outcome.LOST:
+                self._send_control(
+                    neighbour, Acknowledge(change.session, link.table.version, True), "acknowledge"
+                )
+                return
+            case Outcome.APPLIED:
+                table = link.table.table()
+                if earlier not in (-1, change.session):
+                    self._on_new_life(neighbour, link)
+                if table is not None:
+                    is_first = self._tables.table(neighbour) is None
+                    added = self._tables.on_table(neighbour, table)
+                    self._announce_soon()
+                    self._offer_missed(neighbour, link, None if is_first else added)
+            case Outcome.REPEATED:
+                pass
+        self._send_control(neighbour, Acknowledge(change.session, change.version), "acknowledge")
+
+    def _on_new_life(self, neighbour: NodeId, link: "Link") -> None:
+        """The neighbour lost the link and has it again, and we did not notice: it has forgotten our table."""
+        self._recent.on_link_down(neighbour)
+        link.announcement.restart()
+        self._announce(neighbour)
+
+    def _on_acknowledge(self, neighbour: NodeId, link: "Link", answer: Acknowledge) -> None:
+        if not link.announcement.on_acknowledge(answer):
+            return
+        if answer.lost:
+            # Not at once: two nodes that disagree about a bound must not do so at full speed.
+            self._host.set_timer((TIMER, "retry", neighbour), self._host.now() + link.retry_interval)
+            return
+        self._host.cancel_timer((TIMER, "retry", neighbour))
+        self._announce(neighbour)
+        if self._options.recovery == "pull" and not link.has_pulled and link.announcement.is_settled:
+            link.has_pulled = True
+            self._send_pull(neighbour)
+
+    def _remind_all(self) -> None:
+        for neighbour, link in sorted(self._links.items()):
+            reminder = link.announcement.refresh()
+            if reminder is not None:
+                self._send_control(neighbour, reminder, "refresh")
+        self._set_timer("refresh", self._table_refresh_interval)
+
+    def _on_refresh(self, neighbour: NodeId, link: "Link", refresh: Refresh) -> None:
+        if link.table.is_behind(refresh) and not link.table.agrees(refresh):
+            self._send_control(
+                neighbour, Acknowledge(refresh.session, link.table.version, True), "acknowledge"
+            )
+
+    # The way of an event.
+
+    def _on_event(self, neighbour: NodeId, routed: Routed) -> None:
+        event = routed.event
+        link = self._links.get(neighbour)
+        if routed.again and link is not None:
+            complete = link.wanted.on_event(event.id)
+            if complete is not None:
+                self._send_control(neighbour, Received(complete), "receipt")
+        lives_for = event.lifetime - routed.age
+        if not self._broker.observe(event.id, lives_for):
+            known = self._recent.find(event.id)
+            if known is not None:
+                known.had_by.add(neighbour)
+            return
+        if event.event_class is EventClass.MEMORIZED and lives_for <= 0:
+            self._broker.drop(event.id, DropReason.EXPIRED, "event")
+            return
+        hops = routed.hops + 1
+        published_at = self._host.now() - routed.age
+        kept = self._remember(event, hops, published_at)
+        if kept is not None:
+            kept.had_by.add(neighbour)
+        if not routed.again or self._is_wanted_here(event, published_at):
+            self._broker.deliver(event, hops, routed.age)
+        self._route(event, hops, published_at, neighbour, again=routed.again)
+
+    def _is_wanted_here(self, event: Event, published_at: Micros) -> bool:
+        """Whether a recovered event is still for us: a real-time event is not for later subscriptions."""
+        if event.event_class is EventClass.MEMORIZED or self._host.node in event.destinations:
+            return True
+        since = self._tables.wanted_here_since(event)
+        return since is not None and since <= published_at
+
+    def _route(
+        self, event: Event, hops: int, published_at: Micros, came_from: NodeId | None, *, again: bool
+    ) -> None:
+        onward = [
+            neighbour
+            for neighbour in sorted(self._links)
+            if neighbour != came_from
+            and (
+                self._is_missed(neighbour, event, published_at) if again else self._goes_to(neighbour, event)
+            )
+        ]
+        if onward and hops >= self._options.hop_limit:
+            self._broker.drop(event.id, DropReason.EXPIRED, "event")
+            return
+        for neighbour in onward:
+            if again:
+                self._send_again(neighbour, event, hops, published_at)
+            else:
+                link = self._links[neighbour]
+                attempt = Attempt(neighbour, link, event, hops, published_at, False)
+                if link.waiting or self._host.now() < link.paused_until:
+                    self._queue(attempt)
+                else:
+                    self._send_event(attempt)
+
+    def _goes_to(self, neighbour: NodeId, event: Event) -> bool:
+        if any(each != self._host.node for each in event.destinations):
+            return True
+        return event.wants_subscribers and self._tables.wants(neighbour, event)
+
+    def _is_missed(self, neighbour: NodeId, event: Event, published_at: Micros) -> bool:
+        """As `_goes_to`, but of real-time events only what was wanted when they were published."""
+        if event.destinations or event.event_class is EventClass.MEMORIZED:
+            return self._goes_to(neighbour, event)
+        since = self._tables.wanted_since(neighbour, event)
+        return since is not None and since <= published_at
+
+    def _send_event(self, attempt: "Attempt") -> None:
+        assert self._overlay is not None
+        event = attempt.event
+        key = event.id
+        now = self._host.now()
+        kept = self._recent.find(key)
+        if kept is not None and attempt.link.is_settled:
+            kept.sent_to.add(attempt.neighbour)
+        self._overlay.send(
+            attempt.neighbour,
+            CODEC.encode(Routed(event, attempt.hops, max(0, now - attempt.published_at), attempt.again)),
+            kind=Kind.DATA,
+            message="recovery" if attempt.again else "event",
+            event=key,
+            own=attempt.hops == 0 and not attempt.again,
+            on_failure=lambda: self._on_event_failed(attempt),
+        )
+
+    def _on_event_failed(self, attempt: "Attempt") -> None:
+        kept = self._recent.find(attempt.event.id)
+        if kept is not None:
+            kept.sent_to.discard(attempt.neighbour)
+        link = attempt.link
+        if self._links.get(attempt.neighbour) is not link:
+            return
+        # The neighbour is gone, or our radio's queue is full. Either way more frames now do harm: they
+        # block the queue for the other neighbours, and a refused frame looks like a broken link.
+        link.paused_until = self._host.now() + self._event_retry_interval
+        attempt.failures += 1
+        if attempt.failures <= self._options.event_retries:
+            self._queue(attempt, first=True)
+        elif self._is_kept(attempt.event.id):
+            self._offer(attempt.neighbour, link, [attempt.event.id])
+
+    def _queue(self, attempt: "Attempt", *, first: bool = False) -> None:
+        """Events that wait for their link go a few at a time, in order."""
+        link = attempt.link
+        if len(link.waiting) >= self._options.pending_max:
+            self._broker.drop(attempt.event.id, DropReason.QUEUE_FULL, "event")
+            return
+        if first:
+            link.waiting.appendleft(attempt)
+        else:
+            link.waiting.append(attempt)
+        self._host.set_timer((TIMER, "queue", attempt.neighbour), max(link.paused_until, self._host.now()))
+
+    def _send_waiting(self, neighbour: NodeId) -> None:
+        link = self._links[neighbour]
+        for _ in range(min(BURST, len(link.waiting))):
+            self._send_event(link.waiting.popleft())
+        link.paused_until = self._host.now() + self._pace
+        if link.waiting:
+            self._host.set_timer((TIMER, "queue", neighbour), link.paused_until)
+
+    # Recovery, and memorized events for those who come late.
+
+    def _remember(self, event: Event, hops: int, published_at: Micros) -> RecentEvent | None:
+        if self._options.recovery == "none":
+            return None
+        return self._recent.add(event, hops, published_at, self._host.now())
+
+    def _is_kept(self, event: EventId) -> bool:
+        return event in self._broker.store or (self._options.recovery == "push" and event in self._recent)
+
+    def _offer_missed(self, neighbour: NodeId, link: "Link", added: list[Filter] | None) -> None:
+        """The neighbour's wishes are new (None: all of them): offer what they would have brought it.
+
+        Memorized events whatever their age; with `push` also recent ones that were wanted, somewhere
+        behind this link, when they were published.
+        """
+        now = self._host.now()
+
+        def is_asked_for(event: Event) -> bool:
+            return added is None or any(each.matches(event) for each in added)
+
+        missed = [
+            stored.event.id
+            for stored in self._broker.store.standing(now)
+            if is_asked_for(stored.event) and self._goes_to(neighbour, stored.event)
+        ]
+        if self._options.recovery == "push":
+            missed += [
+                recent.event.id
+                for recent in self._recent.standing(now)
+                if not recent.reached(neighbour)
+                and is_asked_for(recent.event)
+                and self._is_missed(neighbour, recent.event, recent.published_at)
+            ]
+        if missed:
+            self._offer(neighbour, link, missed)
+
+    def _offer(self, neighbour: NodeId, link: "Link", events: list[EventId]) -> None:
+        link.offers.add(events)
+        if not link.offers.is_busy:
+            self._host.set_timer((TIMER, "offer", neighbour), self._host.now())
+
+    def _send_offer(self, neighbour: NodeId) -> None:
+        offer = self._links[neighbour].offers.due()
+        if offer is not None:
+            self._send_control(neighbour, offer, "digest")
+            self._host.set_timer((TIMER, "offer", neighbour), self._host.now() + self._recovery_interval)
+
+    def _on_offer(self, neighbour: NodeId, link: "Link", offer: Offer) -> None:
+        missing: list[EventId] = []
+        examined = 0
+        for event in event_ids(offer.events):
+            if len(missing) == WANTED_MAX:
+                break
+            examined += 1
+            recent = self._recent.find(event)
+            if recent is not None:
+                recent.had_by.add(neighbour)
+            elif event not in self._broker.store:
+                missing.append(event)
+        link.wanted.on_asked(offer.number, missing)
+        self._send_control(neighbour, Want(offer.number, examined, tuple(missing)), "request")
+
+    def _on_want(self, neighbour: NodeId, link: "Link", want: Want) -> None:
+        wanted = set(event_ids(want.events))
+        stored = {each.event.id: each for each in self._broker.store.standing(self._host.now())}
+        for event in link.offers.on_answer(want):
+            recent = self._recent.find(event)
+            if event not in wanted:
+                if recent is not None:
+                    recent.had_by.add(neighbour)
+            elif recent is not None:
+                self._send_again(neighbour, recent.event, recent.hops, recent.published_at)
+            elif event in stored:
+                kept = stored[event]
+                self._send_again(neighbour, kept.event, kept.hops, kept.expires_at - kept.event.lifetime)
+        if not link.offers.is_busy:
+            self._send_offer(neighbour)
+
+    def _send_again(self, neighbour: NodeId, event: Event, hops: int, published_at: Micros) -> None:
+        self._queue(Attempt(neighbour, self._links[neighbour], event, hops, published_at, True))
+
+    def _pull_from_one(self) -> None:
+        if self._links:
+            self._send_pull(self._host.random.choice(sorted(self._links)))
+        self._set_timer("pull", self._recovery_interval)
+
+    def _send_pull(self, neighbour: NodeId) -> None:
+        now = self._host.now()
+        kept = self._recent.standing(now)
+        first = max(0, len(kept) - self._options.digest_events)
+        # What we have and do not name lies behind the horizon.
+        ages = [now - recent.published_at for recent in kept[:first]]
+        horizon = min([micros(self._options.recovery_time), *ages])
+        named = tuple((recent.event.publisher, recent.event.sequence) for recent in kept[first:])
+        self._send_control(neighbour, Pull(max(0, horizon), named), "digest")
+
+    def _on_pull(self, neighbour: NodeId, pull: Pull) -> None:
+        now = self._host.now()
+        named = set(event_ids(pull.events))
+        missing: list[EventId] = []
+        for recent in self._recent.standing(now):
+            if recent.event.id in named:
+                recent.had_by.add(neighbour)
+            elif (
+                neighbour not in recent.had_by
+                # What was sent a moment ago may have crossed the digest on its way.
+                and not (neighbour in recent.sent_to and now - recent.arrived_at < self._recovery_interval)
+                and now - recent.published_at < pull.horizon
+                and self._is_missed(neighbour, recent.event, recent.published_at)
+            ):
+                missing.append(recent.event.id)
+        if missing:
+            # Named once more and asked for in small parts, not sent at once: see `offers.py`.
+            self._offer(neighbour, self._links[neighbour], missing)
+
+    # Private.
+
+    def _send_control(
+        self, neighbour: NodeId, content: ContentMessage, name: str, *, own: bool = False
+    ) -> None:
+        assert self._overlay is not None
+        self._overlay.send(
+            neighbour, CODEC.encode(content), kind=Kind.CONTROL, message=name, event=None, own=own
+        )
+
+    def _set_timer(self, name: str, after: Micros) -> None:
+        self._host.set_timer((TIMER, name), self._host.now() + after)
+
+    def _some_of(self, interval: Micros) -> Micros:
+        return int(self._host.random.random() * interval)
+
+
+class Link:
+    """One tree link in one of its lives."""
+
+    def __init__(
+        self, announcement: Announcement, table: NeighbourTable, offers: Offers, retry_interval: Micros
+    ) -> None:
+        self.announcement = announcement
+        self.table = table
+        self.offers = offers
+        self.retry_interval = retry_interval
+        self.update_made_at: Micros = 0
+        self.has_pulled = False
+        self.wanted = Wanted()
+        self.waiting: deque[Attempt] = deque()
+        self.paused_until: Micros = 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the neighbour has shown that it takes us for its neighbour too, and reads what we send."""
+        return self.table.session >= 0
+
+
+class Attempt:
+    """An event on its way over one link."""
+
+    __slots__ = ("again", "event", "failures", "hops", "link", "neighbour", "published_at")
+
+    def __init__(
+        self,
+        neighbour: NodeId,
+        link: Link,
+        event: Event,
+        hops: int,
+        published_at: Micros,
+        again: bool,
+    ) -> None:
+        self.neighbour = neighbour
+        self.link = link
+        self.event = event
+        self.hops = hops
+        self.published_at = published_at
+        self.again = again
+        self.failures = 0

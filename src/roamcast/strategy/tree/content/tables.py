@@ -1,0 +1,234 @@
+"""Who wants what from where: one table of filters per tree link, and what follows for the others.
+
+A neighbour is told the union of what local applications and all *other* neighbours want, without the
+filters that others of the union cover (`covering_set.py`). These sets are a function of the tables, not
+of their history: that is what lets lost messages be mended by sending a set again.
+
+Reconfiguration (paper 004, sections 2.1.4 and 5.3.1: `DeferredUnsubCM`, after Picco, Cugola and Murphy).
+When link A-B breaks, the tree is soon joined again by another link, and most of what lay behind B then
+lies behind that one. So A keeps B's table as a *ghost* and goes on telling its other neighbours that
+those filters are wanted, for `unsubscription_delay`. The new link spreads the same filters; wherever they
+were told before, nothing needs to be said. When the ghost goes, only the nodes between the old and the
+new link hear of it. A ghost takes no events, and a link that came up after it is not told of it.
+
+Echoes. The ghost of B at A makes A's side say that it wants what only B's side wants. If B itself finds
+the new link, it is told its own side's filters, and would spread them among those who asked. B can
+tell: an *echo* is a filter that B had told A, and that A had not asked for. Events go by it at once, but
+it is passed on only if it still stands `echo_delay` after the ghost's end. (If another node of B's side
+finds the link, it has no ghost and cannot tell; the echo then travels and is withdrawn with the ghost.)
+"""
+
+from collections.abc import Collection, Iterable
+
+from roamcast.event import Event
+from roamcast.filter import Filter, MatchingIndex
+from roamcast.strategy.tree.content.covering_set import CoveringSet
+from roamcast.units import Micros, NodeId
+
+GHOSTS_MAX = 64  # the first to expire goes early
+EVERYTHING = Filter.everything()
+
+
+class RoutingTables:
+    def __init__(self, *, unsubscription_delay: Micros, echo_delay: Micros, filters_max: int) -> None:
+        self._unsubscription_delay = unsubscription_delay
+        self._echo_delay = echo_delay
+        self._filters_max = filters_max
+        self._local: dict[Filter, list[Micros]] = {}  # since when, one entry per subscription
+        self._links: dict[NodeId, TableLink] = {}
+        self._ghosts: dict[NodeId, Ghost] = {}
+        self._number = 0  # links and ghosts in the order in which they came to be
+        self._changed: set[NodeId] = set()
+
+    # Inputs.
+
+    def on_subscribed(self, wanted: Filter, now: Micros) -> None:
+        self._local.setdefault(wanted, []).append(now)
+        self._spread(self._links.values(), [(wanted, now)], [])
+
+    def on_unsubscribed(self, wanted: Filter) -> None:
+        self._local[wanted].pop()  # the youngest: the older wish stands for events already published
+        if not self._local[wanted]:
+            del self._local[wanted]
+        self._spread(self._links.values(), [], [wanted])
+
+    def on_link_up(self, neighbour: NodeId) -> None:
+        assert neighbour not in self._links
+        self._number += 1
+        link = TableLink(neighbour, self._number)
+        for wanted, times in self._local.items():
+            for since in times:
+                link.outgoing.add(wanted, since)
+        for other in self._links.values():
+            for wanted, since in other.spread().items():
+                link.outgoing.add(wanted, since)
+        self._links[neighbour] = link
+        self._changed.add(neighbour)
+
+    def on_link_down(self, neighbour: NodeId, now: Micros) -> None:
+        link = self._links.pop(neighbour)
+        self._changed.discard(neighbour)
+        if link.table is None:
+            return  # nothing was known; an earlier ghost of this neighbour stands as before
+        self._number += 1
+        self._ghosts[neighbour] = Ghost(
+            link.spread(),
+            frozenset(link.outgoing.visible()),
+            list(self._links.values()),
+            self._number,
+            now + self._unsubscription_delay,
+        )
+        if len(self._ghosts) > GHOSTS_MAX:
+            self._lay(min(self._ghosts, key=lambda each: (self._ghosts[each].expires_at, each)))
+
+    def on_table(self, neighbour: NodeId, table: dict[Filter, Micros]) -> list[Filter]:
+        """The neighbour's set is now this one; returns what is new in it."""
+        link = self._links[neighbour]
+        before, known = link.spread(), link.table or {}
+        added = [each for each in table if each not in known]
+        link.set_table(table, {each: until for each in added if (until := self._echo_until(link, each))})
+        after = link.spread()
+        self._spread(
+            [other for other in self._links.values() if other is not link],
+            [(each, since) for each, since in after.items() if each not in before],
+            [each for each in before if each not in after],
+        )
+        if neighbour in self._ghosts:
+            self._lay(neighbour)  # the neighbour itself is back and has said what it wants
+        return added
+
+    def on_time(self, now: Micros) -> None:
+        for neighbour in sorted(each for each, ghost in self._ghosts.items() if ghost.expires_at <= now):
+            self._lay(neighbour)
+        for link in self._links.values():
+            due = [each for each, until in link.held.items() if until <= now]
+            for each in due:
+                del link.held[each]
+            if due and link.table is not None:
+                others = [other for other in self._links.values() if other is not link]
+                self._spread(others, [(each, link.table[each]) for each in due], [])
+
+    def take_changed(self) -> list[NodeId]:
+        """The links whose outgoing set may have changed since the last call."""
+        changed = sorted(self._changed)
+        self._changed.clear()
+        return changed
+
+    # Questions.
+
+    def next_due(self) -> Micros | None:
+        """When `on_time` has something to do."""
+        times = [ghost.expires_at for ghost in self._ghosts.values()]
+        times += [until for link in self._links.values() for until in link.held.values()]
+        return min(times, default=None)
+
+    def outgoing(self, neighbour: NodeId) -> Collection[Filter]:
+        """What this neighbour should be told. Too many filters become one: everything."""
+        visible = self._links[neighbour].outgoing.visible()
+        return visible if len(visible) <= self._filters_max else (EVERYTHING,)
+
+    def outgoing_since(self, neighbour: NodeId, wanted: Filter) -> Micros | None:
+        outgoing = self._links[neighbour].outgoing
+        since = outgoing.since(wanted)
+        return outgoing.oldest() if since is None else since  # not in it: it stands for all of them
+
+    def table(self, neighbour: NodeId) -> dict[Filter, Micros] | None:
+        return self._links[neighbour].table
+
+    def wants(self, neighbour: NodeId, event: Event) -> bool:
+        """Whether the event goes over this link. Before a table has come, everything goes: losing an
+        event costs more than carrying one in vain."""
+        link = self._links[neighbour]
+        return link.table is None or bool(link.index.match(event))
+
+    def wanted_since(self, neighbour: NodeId, event: Event) -> Micros | None:
+        """The earliest wish for this event behind the link."""
+        link = self._links[neighbour]
+        if link.table is None:
+            return None
+        return min((link.table[each] for each in link.index.match(event)), default=None)
+
+    def wanted_here_since(self, event: Event) -> Micros | None:
+        """The earliest wish for this event of a local application."""
+        return min((times[0] for each, times in self._local.items() if each.matches(event)), default=None)
+
+    def is_local(self, wanted: Filter) -> bool:
+        return wanted in self._local
+
+    # Private.
+
+    def _spread(
+        self,
+        links: Iterable["TableLink"],
+        added: list[tuple[Filter, Micros]],
+        gone: list[Filter],
+    ) -> None:
+        if not added and not gone:
+            return
+        for link in links:
+            for wanted, since in added:
+                link.outgoing.add(wanted, since)
+            for wanted in gone:
+                link.outgoing.remove(wanted)
+            self._changed.add(link.neighbour)
+
+    def _lay(self, neighbour: NodeId) -> None:
+        """End a ghost: what it stood for is no longer told, unless others want it too."""
+        ghost = self._ghosts.pop(neighbour)
+        standing = [link for link in ghost.told_to if self._links.get(link.neighbour) is link]
+        self._spread(standing, [], list(ghost.table))
+
+    def _echo_until(self, link: "TableLink", wanted: Filter) -> Micros | None:
+        return max(
+            (
+                ghost.expires_at + self._echo_delay
+                for ghost in self._ghosts.values()
+                if ghost.number < link.number and wanted in ghost.told and wanted not in ghost.table
+            ),
+            default=None,
+        )
+
+
+class TableLink:
+    """One link: what the neighbour wants (`table`), and what it should be told (`outgoing`)."""
+
+    def __init__(self, neighbour: NodeId, number: int) -> None:
+        self.neighbour = neighbour
+        self.number = number
+        self.table: dict[Filter, Micros] | None = None  # None: not said yet
+        self.held: dict[Filter, Micros] = {}  # echoes, and when they are passed on after all
+        self.outgoing = CoveringSet()
+        self.index: MatchingIndex[Filter] = MatchingIndex()
+
+    def spread(self) -> dict[Filter, Micros]:
+        """The part of the table that other neighbours are told of."""
+        return {each: since for each, since in (self.table or {}).items() if each not in self.held}
+
+    def set_table(self, table: dict[Filter, Micros], held: dict[Filter, Micros]) -> None:
+        known = self.table or {}
+        for each in known:
+            if each not in table:
+                self.index.remove(each)
+        for each in table:
+            if each not in known:
+                self.index.add(each, each)
+        self.table = {each: min(since, known.get(each, since)) for each, since in table.items()}
+        self.held = {each: until for each, until in (self.held | held).items() if each in table}
+
+
+class Ghost:
+    """The table of a lost link, as it goes on being told to those who knew it."""
+
+    def __init__(
+        self,
+        table: dict[Filter, Micros],
+        told: frozenset[Filter],
+        told_to: list[TableLink],
+        number: int,
+        expires_at: Micros,
+    ) -> None:
+        self.table = table
+        self.told = told  # what the lost neighbour had been told
+        self.told_to = told_to
+        self.number = number
+        self.expires_at = expires_at

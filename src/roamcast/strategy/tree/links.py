@@ -1,0 +1,52 @@
+"""One end's view of a tree link.
+
+The overlay is the graph of links that both ends hold under the same number. A link that one end holds
+and the other does not is no link: what is sent over it is refused, and the refusal closes it.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from roamcast.units import Micros, NodeId
+
+
+class LinkState(Enum):
+    ADOPTED = "adopted"  # we took the peer as our upstream and wait for its word
+    OPEN = "open"  # the peer has spoken on this link
+
+
+@dataclass(slots=True)
+class Link:
+    peer: NodeId
+    number: int
+    state: LinkState
+    # How often the upstream end has changed sides. A message that turns the link names the turn it makes,
+    # so a repeated or delayed one cannot turn it back.
+    turn: int = 0
+    url: str = ""  # where the peer can be reached (reactive manager)
+    opened_here: bool = False  # whether this end sent the activation over the jump
+    # For link breakage by failed frames: how many in a row, by the numbers of the frames sent.
+    frames_sent: int = 0
+    last_failed: int = -1
+    failures: int = 0
+    suspected_at: Micros | None = None  # when failed data last made us probe
+
+    def on_sent(self) -> int:
+        self.frames_sent += 1
+        return self.frames_sent
+
+    def on_failed(self, frame: int) -> int:
+        """How many frames in a row, up to this one, have failed."""
+        self.failures = self.failures + 1 if frame == self.last_failed + 1 else 1
+        self.last_failed = frame
+        return self.failures
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A link that we would be the upstream end of, if the peer takes it."""
+
+    peer: NodeId
+    number: int
+    until: Micros
+    url: str

@@ -1,0 +1,755 @@
+"""Content routers on trees drawn by hand and by chance, over a network that can lose and rearrange."""
+
+from collections.abc import Callable, Iterable, MutableMapping
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roamcast.broker.core import Broker, Delivery, Subscription
+from roamcast.event import Event, EventClass, EventId
+from roamcast.filter import Filter
+from roamcast.host import Kind, Layer, TimerName
+from roamcast.strategy.tree.content import ContentOptions, ContentRouter
+from roamcast.strategy.tree.content.messages import CODEC, Acknowledge, Offer, Routed, Update
+from roamcast.strategy.tree.content.offers import WANTED_MAX
+from roamcast.testing import FakeHost
+from roamcast.trace import Dropped, DropReason
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
+
+Edge = tuple[NodeId, NodeId]
+
+
+class Peer(Layer):
+    """One node: a router over a static overlay, and an application that writes down what it gets."""
+
+    def __init__(
+        self,
+        network: "Network",
+        node: NodeId,
+        options: ContentOptions,
+        stable: MutableMapping[str, bytes] | None = None,
+    ) -> None:
+        self.network = network
+        self.host = FakeHost(node, seed=node + 1, now=network.now, stable=stable)
+        self.got: list[EventId] = []
+        self.broker = Broker(self.host, self)
+        self.router = ContentRouter(self.host, self.broker, options)
+        self.router.attach(self)
+        self.broker.watch(self.router)
+        self.host.attach(self)
+        self.router.on_start()
+
+    def on_event(self, delivery: Delivery) -> None:
+        self.got.append(delivery.event.id)
+
+    def on_timer(self, name: TimerName) -> None:
+        self.router.on_timer(name)
+
+    def send(
+        self,
+        neighbour: NodeId,
+        payload: bytes,
+        *,
+        kind: Kind,
+        message: str,
+        event: EventId | None,
+        own: bool,
+        on_failure: Callable[[], None] | None = None,
+    ) -> None:
+        self.network.send(self.host.node, neighbour, payload, kind, message, on_failure)
+
+
+class Network:
+    """A tree whose links can be replaced; messages take a millisecond, and may be lost.
+
+    The radio reports a lost data message and keeps silent about a lost control message: the worse case
+    for each of them that must still end well.
+    """
+
+    def __init__(
+        self, nodes: int, edges: Iterable[Edge], *, loss: float = 0.0, seed: int = 1, **options: Any
+    ) -> None:
+        self.now: Micros = 0
+        self.loss = loss
+        self.random = Random(seed)
+        self.links: dict[Edge, int] = {}
+        self.sent: list[tuple[NodeId, NodeId, str]] = []
+        self._flight: list[tuple[Micros, int, NodeId, NodeId, bytes, int, Callable[[], None] | None]] = []
+        self._number = 0
+        self._next_subscription = 0
+        self.peers = [Peer(self, node, ContentOptions(**options)) for node in range(nodes)]
+        for a, b in edges:
+            self.up(a, b)
+
+    def up(self, a: NodeId, b: NodeId) -> None:
+        self._number += 1
+        self.links[a, b] = self.links[b, a] = self._number
+        self.peers[a].router.on_link_up(b)
+        self.peers[b].router.on_link_up(a)
+
+    def down(self, a: NodeId, b: NodeId) -> None:
+        del self.links[a, b], self.links[b, a]
+        self.peers[a].router.on_link_down(b)
+        self.peers[b].router.on_link_down(a)
+
+    def subscribe(self, node: NodeId, wanted: str | Filter) -> int:
+        self._next_subscription += 1
+        chosen = Filter.sql(wanted) if isinstance(wanted, str) else wanted
+        self.peers[node].broker.subscribe(Subscription(self._next_subscription, chosen))
+        return self._next_subscription
+
+    def unsubscribe(self, node: NodeId, number: int) -> None:
+        self.peers[node].broker.unsubscribe(number)
+
+    def publish(self, node: NodeId, attributes: dict[str, Any], **rest: Any) -> Event:
+        peer = self.peers[node]
+        event = peer.broker.create(attributes, **rest)
+        peer.broker.deliver(event, 0)
+        peer.router.publish(event)
+        return event
+
+    def run(self, seconds: float) -> None:
+        until = self.now + micros(seconds)
+        while True:
+            timers = [at for peer in self.peers for at in peer.host.timers().values()]
+            at = min([*timers, *(entry[0] for entry in self._flight[:1])], default=until + 1)
+            if at > until:
+                break
+            self._turn_to(max(at, self.now))
+            while self._flight and self._flight[0][0] <= self.now:
+                self._arrive()
+        self._turn_to(until)
+
+    def send(
+        self,
+        sender: NodeId,
+        to: NodeId,
+        payload: bytes,
+        kind: Kind,
+        message: str,
+        on_failure: Callable[[], None] | None,
+    ) -> None:
+        assert (sender, to) in self.links, "a router sends over tree links only"
+        self.sent.append((sender, to, message))
+        self._number += 1
+        life = self.links[sender, to]
+        if self.loss and self.random.random() < self.loss:
+            life = -1 if kind is Kind.DATA else -2
+        heappush(self._flight, (self.now + MILLISECOND, self._number, sender, to, payload, life, on_failure))
+
+    def receivers(self, event: Event) -> list[NodeId]:
+        return [peer.host.node for peer in self.peers for each in peer.got if each == event.id]
+
+    def table(self, at: NodeId, link: NodeId) -> list[str]:
+        """What `at` knows that `link` wants."""
+        return sorted(str(each) for each in self.peers[at].router.table(link) or [])
+
+    def tables(self) -> dict[Edge, list[str]]:
+        return {(a, b): self.table(a, b) for a, b in sorted(self.links)}
+
+    def count(self, *names: str) -> int:
+        return sum(message in names for _, _, message in self.sent)
+
+    def _turn_to(self, now: Micros) -> None:
+        self.now = now
+        for peer in self.peers:
+            peer.host.advance(now - peer.host.now())
+
+    def _arrive(self) -> None:
+        _, _, sender, to, payload, life, on_failure = heappop(self._flight)
+        if life == self.links.get((sender, to)):
+            self.peers[to].router.on_receive(sender, payload)
+        elif life != -2 and on_failure is not None:
+            on_failure()
+
+
+LINE = [(0, 1), (1, 2), (2, 3)]
+
+
+# Tables on small trees, by hand.
+
+
+def test_a_subscription_reaches_every_link_in_the_direction_of_its_subscriber() -> None:
+    network = Network(4, LINE)
+    network.subscribe(3, "level > 3")
+    network.run(1)
+    assert network.tables() == {
+        (0, 1): ["level > 3"],
+        (1, 0): [],
+        (1, 2): ["level > 3"],
+        (2, 1): [],
+        (2, 3): ["level > 3"],
+        (3, 2): [],
+    }
+
+
+def test_a_covered_subscription_stops_where_the_wider_one_was_told() -> None:
+    network = Network(4, LINE)
+    network.subscribe(2, "level > 3")
+    network.run(1)
+    before = network.count("subscription")
+    network.subscribe(3, "level > 5")
+    network.run(1)
+    assert network.table(2, 3) == ["level > 5"]
+    assert network.table(1, 2) == network.table(0, 1) == ["level > 3"]
+    assert network.count("subscription") == before + 1  # from 3 to 2 and no further
+
+
+def test_a_wider_subscription_replaces_the_narrow_ones_and_its_end_brings_them_back() -> None:
+    network = Network(4, [(0, 1), (1, 2), (1, 3)])
+    network.subscribe(2, "level > 5")
+    network.subscribe(3, "level > 7 AND zone = 'north'")
+    network.run(1)
+    assert network.table(0, 1) == ["level > 5"]
+    wide = network.subscribe(3, "level > 3")
+    network.run(1)
+    assert network.table(0, 1) == ["level > 3"]
+    assert network.table(1, 3) == ["level > 3"]
+    assert network.table(2, 1) == ["level > 3"]
+    network.unsubscribe(3, wide)
+    network.run(1)
+    assert network.table(0, 1) == ["level > 5"]
+    assert network.table(1, 3) == network.table(2, 1) == ["zone = 'north' AND level > 7"]
+    assert network.table(3, 1) == ["level > 5"]
+
+
+def test_two_equal_subscriptions_end_with_the_second() -> None:
+    network = Network(3, [(0, 1), (1, 2)])
+    first = network.subscribe(2, "level > 3")
+    second = network.subscribe(2, "level > 3")
+    third = network.subscribe(1, "level > 3")
+    network.run(1)
+    network.unsubscribe(2, first)
+    network.run(1)
+    assert network.table(1, 2) == network.table(0, 1) == ["level > 3"]
+    network.unsubscribe(2, second)
+    network.run(1)
+    assert network.table(1, 2) == []
+    assert network.table(0, 1) == ["level > 3"]
+    network.unsubscribe(1, third)
+    network.run(1)
+    assert network.table(0, 1) == []
+
+
+def test_topics_and_types_are_filters_like_others() -> None:
+    network = Network(4, LINE)
+    network.subscribe(3, Filter.topic("alarms/#"))
+    network.subscribe(2, Filter.topic("alarms/fire"))
+    network.subscribe(1, Filter.of_type("report"))
+    network.run(1)
+    fire = network.publish(0, {}, topic="alarms/fire")
+    flood = network.publish(0, {}, topic="alarms/flood")
+    daily = network.publish(3, {}, type="report.daily")
+    network.run(1)
+    assert network.receivers(fire) == [2, 3]
+    assert network.receivers(flood) == [3]
+    assert network.receivers(daily) == [1]
+
+
+def test_an_event_travels_only_where_it_is_wanted() -> None:
+    """0 publishes; 1 and 4 want it; 2, 3 and 5 lie beside the way and carry nothing.
+
+         5
+         |
+    0 -- 1 -- 2
+         |
+         3 -- 4
+    """
+    network = Network(6, [(0, 1), (1, 2), (1, 3), (3, 4), (1, 5)])
+    network.subscribe(1, "level > 3")
+    network.subscribe(4, "level > 4")
+    network.run(1)
+    network.sent.clear()
+    event = network.publish(0, {"level": 5})
+    network.run(1)
+    assert network.receivers(event) == [1, 4]
+    assert [entry for entry in network.sent if entry[2] == "event"] == [
+        (0, 1, "event"),
+        (1, 3, "event"),
+        (3, 4, "event"),
+    ]
+
+
+def test_destinations_are_flooded_and_multimode_adds_the_subscribers() -> None:
+    network = Network(4, LINE)
+    network.subscribe(1, "level > 3")
+    network.run(1)
+    only_three = network.publish(0, {"level": 5}, destinations=(3,))
+    network.run(1)
+    both = network.publish(0, {"level": 5}, destinations=(3,), multimode=True)
+    network.run(1)
+    assert network.receivers(only_three) == [3]
+    assert network.receivers(both) == [1, 3]
+    network.sent.clear()
+    network.publish(0, {}, destinations=(1,))
+    network.run(1)
+    assert network.count("event") == 1, "beyond its only destination an event has nothing to look for"
+
+
+def test_a_table_too_large_for_one_message_comes_in_parts_and_counts_when_whole() -> None:
+    network = Network(2, [(0, 1)], table_bytes_max=64)
+    for level in range(30):
+        network.subscribe(1, f"level = {level}")
+    network.run(0.002)
+    assert network.peers[0].router.table(1) is None
+    network.run(1)
+    assert len(network.table(0, 1)) == 30
+    assert network.count("subscription") > 5
+
+
+def test_more_filters_than_the_bound_become_everything() -> None:
+    network = Network(2, [(0, 1)], filters_max=10)
+    numbers = [network.subscribe(1, f"level = {level}") for level in range(11)]
+    network.run(1)
+    assert network.table(0, 1) == [str(Filter.everything())]
+    network.unsubscribe(1, numbers[0])
+    network.run(1)
+    assert len(network.table(0, 1)) == 10
+
+
+# Reconfiguration, by hand.
+
+#   0 -- 1 -- 2 -- 3      the link 1-2 is replaced by 0-2: the way between the old and the new link
+#   |    |    |    |      is 0-1 on one side and 2 on the other; 4 to 7 and 3 lie beside it
+#   4    5    6    7
+LADDER = [(0, 1), (1, 2), (2, 3), (0, 4), (1, 5), (2, 6), (3, 7)]
+
+
+def on_a_ladder(**options: Any) -> Network:
+    network = Network(8, LADDER, table_refresh_interval=3600, **options)
+    for node in range(8):
+        network.subscribe(node, f"level = {node}")
+    network.subscribe(4, "zone = 'north'")
+    network.subscribe(7, "zone = 'north'")
+    network.run(20)
+    return network
+
+
+def test_a_replaced_link_touches_only_the_way_between_the_old_link_and_the_new() -> None:
+    network = on_a_ladder()
+    network.sent.clear()
+    network.down(1, 2)
+    network.run(0.6)
+    assert network.sent == [], "nothing is withdrawn yet"
+    network.up(0, 2)
+    network.run(20)
+    touched = {frozenset(entry[:2]) for entry in network.sent}
+    assert touched == {frozenset({0, 1}), frozenset({0, 2})}
+    assert network.tables() == reference_tables(network)
+
+
+def test_the_same_by_the_strawman_touches_everyone() -> None:
+    """Without the delay the whole tree hears of it twice; this is what the last test saves."""
+    network = on_a_ladder(unsubscription_delay=0.0, echo_delay=0.0)
+    network.sent.clear()
+    network.down(1, 2)
+    network.run(0.6)
+    network.up(0, 2)
+    network.run(20)
+    touched = {frozenset(entry[:2]) for entry in network.sent}
+    assert len(touched) == 7
+    assert network.tables() == reference_tables(network)
+
+
+def test_a_link_that_comes_back_changes_nothing_beyond_itself() -> None:
+    network = on_a_ladder()
+    network.sent.clear()
+    network.down(1, 2)
+    network.run(1)
+    network.up(1, 2)
+    network.run(20)
+    assert {frozenset(entry[:2]) for entry in network.sent} == {frozenset({1, 2})}
+    assert network.tables() == reference_tables(network)
+
+
+def test_a_link_that_is_not_replaced_is_forgotten_after_the_delay() -> None:
+    network = on_a_ladder()
+    network.down(1, 2)
+    network.run(2.9)
+    assert "level = 7" in network.table(4, 0)
+    network.run(0.2)
+    assert "level = 7" not in network.table(4, 0)
+    assert network.tables() == reference_tables(network)
+
+
+def test_what_another_node_of_the_lost_side_joins_ends_the_same() -> None:
+    """7 finds the new link to 4: it knows nothing of the ghosts at 1 and 2."""
+    network = on_a_ladder()
+    network.down(1, 2)
+    network.run(0.6)
+    network.up(7, 4)
+    network.run(20)
+    assert network.tables() == reference_tables(network)
+
+
+def test_a_restarted_neighbour_gets_the_whole_table_although_the_link_was_never_seen_down() -> None:
+    network = on_a_ladder()
+    reborn = network.peers[5] = Peer(network, 5, ContentOptions(), network.peers[5].host.stable)
+    reborn.router.on_link_up(1)
+    network.subscribe(5, "level = 50")
+    network.run(20)
+    assert network.table(1, 5) == ["level = 50"]
+    assert "level = 7" in network.table(5, 1)
+    assert "level = 5" not in network.table(0, 1)
+
+
+def test_a_message_of_an_earlier_life_of_a_link_is_not_believed() -> None:
+    network = Network(2, [(0, 1)])
+    old = Update(1, 0, 99, True, ((Filter.sql("level = 1").encode(), 0),), ())
+    network.subscribe(1, "level = 2")
+    network.run(1)
+    network.peers[0].router.on_receive(1, CODEC.encode(old))
+    network.run(1)
+    assert network.table(0, 1) == ["level = 2"]
+
+
+def test_a_table_that_went_wrong_is_mended_by_the_refresh() -> None:
+    network = Network(2, [(0, 1)])
+    network.subscribe(1, "level = 2")
+    network.run(1)
+    # Forged in the neighbour's name: the next version of its set, without what it wants.
+    held = network.peers[0].router._links[1].table
+    forged = Update(
+        held.session, held.version, held.version + 1, True, (), (Filter.sql("level = 2").encode(),)
+    )
+    network.peers[0].router.on_receive(1, CODEC.encode(forged))
+    assert network.table(0, 1) == []
+    network.run(25)
+    assert network.table(0, 1) == ["level = 2"]
+
+
+def test_octets_that_are_no_message_are_dropped_and_counted() -> None:
+    network = Network(2, [(0, 1)])
+    router = network.peers[0].router
+    no_filter = CODEC.encode(Update(1, 0, 1, True, ((b"\x01\xff", 0),), ()))
+    for payload in (b"", b"\x02abc", b"\x01\xc1", no_filter):
+        router.on_receive(1, payload)
+    drops = [each for each in network.peers[0].host.records if isinstance(each, Dropped)]
+    assert [each.reason for each in drops] == [DropReason.WIRE] * 4
+
+
+@given(st.binary(max_size=60))
+def test_no_octets_stop_a_router(tail: bytes) -> None:
+    network = Network(2, [(0, 1)])
+    network.peers[0].router.on_receive(1, b"\x01" + tail)
+    network.subscribe(0, "level = 2")
+    network.run(1)
+    assert network.table(1, 0) == ["level = 2"]
+
+
+def test_messages_from_a_node_that_is_no_neighbour_change_nothing() -> None:
+    network = Network(3, [(0, 1)])
+    update = Update(1, 0, 1, True, ((Filter.everything().encode(), 0),), ())
+    for message in (update, Acknowledge(1, 1), Offer(1, ((7, 7),))):
+        network.peers[0].router.on_receive(2, CODEC.encode(message))
+    network.run(1)
+    assert network.table(1, 0) == []
+
+
+# Recovery.
+
+
+@pytest.mark.parametrize("recovery", ["push", "pull"])
+def test_events_of_the_time_without_a_link_arrive_after_the_repair_once(recovery: str) -> None:
+    network = on_a_ladder(recovery=recovery)
+    network.down(1, 2)
+    network.run(0.3)
+    east = network.publish(5, {"level": 7})
+    west = network.publish(7, {"zone": "north"})
+    network.run(0.3)
+    assert network.receivers(east) == []
+    network.up(0, 2)
+    network.run(9)
+    assert network.receivers(east) == [7]
+    assert network.receivers(west) == [4, 7]
+
+
+def test_without_recovery_they_are_lost() -> None:
+    network = on_a_ladder(recovery="none")
+    network.down(1, 2)
+    network.run(0.3)
+    east = network.publish(5, {"level": 7})
+    network.run(0.3)
+    network.up(0, 2)
+    network.run(9)
+    assert network.receivers(east) == []
+
+
+@pytest.mark.parametrize("recovery", ["push", "pull"])
+def test_recovery_brings_no_event_to_a_later_subscription(recovery: str) -> None:
+    network = Network(4, LINE, recovery=recovery)
+    network.run(1)
+    event = network.publish(0, {"level": 5})
+    network.run(1)
+    network.subscribe(3, "level = 5")
+    network.run(5)
+    assert network.receivers(event) == []
+    assert network.count("recovery") == 0
+
+
+def test_a_push_costs_nothing_while_nothing_is_lost() -> None:
+    network = on_a_ladder()
+    network.sent.clear()
+    for level in range(8):
+        network.publish(level, {"level": 7 - level})
+        network.run(1)
+    assert {message for _, _, message in network.sent} == {"event"}
+
+
+def test_the_events_of_a_long_break_are_asked_for_a_few_at_a_time() -> None:
+    network = Network(2, [(0, 1)])
+    network.subscribe(1, "level = 5")
+    network.run(1)
+    network.down(0, 1)
+    events = [network.publish(0, {"level": 5}) for _ in range(100)]
+    network.run(1)
+    network.sent.clear()
+    network.up(0, 1)
+    network.run(8)
+    assert all(network.receivers(event) == [1] for event in events)
+    runs = "".join({"recovery": "r", "receipt": "."}.get(message, "") for _, _, message in network.sent)
+    assert max(map(len, runs.split("."))) == WANTED_MAX
+    assert network.count("recovery") == 100, "each once"
+
+
+def test_events_older_than_the_recovery_time_are_left_alone() -> None:
+    network = Network(2, [(0, 1)], recovery_time=2.0)
+    network.subscribe(1, "level = 5")
+    network.run(1)
+    network.down(0, 1)
+    old = network.publish(0, {"level": 5})
+    network.run(1.5)
+    young = network.publish(0, {"level": 5})
+    network.run(1)
+    network.up(0, 1)
+    network.run(5)
+    assert network.receivers(old) == []
+    assert network.receivers(young) == [1]
+
+
+def test_an_event_that_the_radio_could_not_bring_over_is_sent_again() -> None:
+    network = Network(2, [(0, 1)], recovery="none")
+    network.subscribe(1, "level = 5")
+    network.run(1)
+    network.loss = 1.0
+    event = network.publish(0, {"level": 5})
+    network.run(0.06)
+    network.loss = 0.0
+    network.run(1)
+    assert network.receivers(event) == [1]
+    assert network.count("event") > 1
+
+
+def test_after_the_last_retry_an_event_is_offered() -> None:
+    network = Network(2, [(0, 1)], event_retries=1)
+    network.subscribe(1, "level = 5")
+    network.run(1)
+    network.loss = 1.0
+    event = network.publish(0, {"level": 5})
+    network.run(0.2)
+    network.loss = 0.0
+    network.run(2)
+    assert network.receivers(event) == [1]
+    assert network.count("recovery") == 1
+
+
+# Memorized events.
+
+
+def test_a_memorized_event_reaches_a_subscription_made_later_on_another_node() -> None:
+    network = Network(4, LINE, recovery="none")
+    network.run(1)
+    event = network.publish(0, {"level": 5}, event_class=EventClass.MEMORIZED, lifetime=60 * SECOND)
+    gone = network.publish(0, {"level": 5}, event_class=EventClass.MEMORIZED, lifetime=2 * SECOND)
+    network.run(10)
+    network.subscribe(3, "level = 5")
+    network.run(1)
+    assert network.receivers(event) == [3]
+    assert network.receivers(gone) == []
+
+
+def test_a_memorized_event_waits_for_a_partition_to_come_back() -> None:
+    network = Network(4, LINE, recovery="none")
+    network.subscribe(3, "level = 5")
+    network.run(1)
+    network.down(1, 2)
+    network.run(10)
+    event = network.publish(0, {"level": 5}, event_class=EventClass.MEMORIZED, lifetime=60 * SECOND)
+    network.run(10)
+    network.up(0, 3)
+    network.run(1)
+    assert network.receivers(event) == [3]
+    network.subscribe(2, "level > 4")
+    network.run(1)
+    assert network.receivers(event) == [2, 3]
+
+
+def test_an_expired_copy_is_not_delivered() -> None:
+    network = Network(2, [(0, 1)])
+    network.subscribe(0, "level = 5")
+    event = Event(1, 0, {"level": 5}, event_class=EventClass.MEMORIZED, lifetime=SECOND)
+    network.peers[0].router.on_receive(1, CODEC.encode(Routed(event, 0, SECOND)))
+    assert network.receivers(event) == []
+
+
+# By chance.
+
+POOL = [
+    Filter.sql("level > 2"),
+    Filter.sql("level > 5"),
+    Filter.sql("level = 7"),
+    Filter.sql("level > 2 AND zone = 'a'"),
+    Filter.sql("zone = 'a'"),
+    Filter.sql("zone IN ('a', 'b')"),
+    Filter.sql("level BETWEEN 3 AND 6 AND zone = 'b'"),
+    Filter.topic("t/#"),
+    Filter.topic("t/1"),
+    Filter.of_type("alarm"),
+    Filter.of_type("alarm.fire"),
+    Filter.everything(),
+]
+
+
+def some_event(random: Random) -> dict[str, Any]:
+    return {
+        "attributes": {"level": random.randrange(10), "zone": random.choice("abc")},
+        "topic": random.choice(["", "t/1", "t/2"]),
+        "type": random.choice(["", "alarm", "alarm.fire"]),
+    }
+
+
+def some_tree(random: Random, nodes: int) -> list[Edge]:
+    return [(random.randrange(node), node) for node in range(1, nodes)]
+
+
+def side_of(links: Iterable[Edge], start: NodeId, without: NodeId) -> set[NodeId]:
+    """The nodes on `start`'s side of the link between the two."""
+    found, frontier = {start}, [start]
+    edges = set(links)
+    while frontier:
+        here = frontier.pop()
+        for a, b in edges:
+            if a == here and b not in found and (a, b) != (start, without):
+                found.add(b)
+                frontier.append(b)
+    return found
+
+
+def reference_tables(network: Network) -> dict[Edge, list[str]]:
+    """What must be known at the near end of each link: the maximal filters of the far side."""
+    tables = {}
+    for near, far in sorted(network.links):
+        wanted = {
+            each.filter
+            for node in side_of(network.links, far, near)
+            for each in network.peers[node].broker.subscriptions()
+        }
+        maximal = [each for each in wanted if not any(w != each and w.covers(each) for w in wanted)]
+        tables[near, far] = sorted(map(str, maximal))
+    return tables
+
+
+def those_who_want(network: Network, event: Event, among: Iterable[NodeId]) -> list[NodeId]:
+    return [
+        node
+        for node in sorted(among)
+        if any(each.filter.matches(event) for each in network.peers[node].broker.subscriptions())
+    ]
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32))
+def test_on_any_tree_an_event_reaches_exactly_those_who_want_it(seed: int) -> None:
+    random = Random(seed)
+    nodes = random.randint(2, 9)
+    network = Network(nodes, some_tree(random, nodes), seed=seed)
+    standing: list[tuple[NodeId, int]] = []
+    for _ in range(12):
+        match random.randrange(3):
+            case 0 if standing:
+                network.unsubscribe(*standing.pop(random.randrange(len(standing))))
+            case _:
+                node = random.randrange(nodes)
+                standing.append((node, network.subscribe(node, random.choice(POOL))))
+        network.run(1)
+        assert network.tables() == reference_tables(network), seed
+        event = network.publish(random.randrange(nodes), **some_event(random))
+        network.run(0.5)
+        assert network.receivers(event) == those_who_want(network, event, range(nodes)), seed
+
+
+def replace_a_link(network: Network, random: Random, pause: float) -> None:
+    """Break one link; later join the two sides again, anywhere."""
+    a, b = random.choice(sorted(each for each in network.links if each[0] < each[1]))
+    network.down(a, b)
+    ours = side_of(network.links, a, -1)
+    network.run(pause)
+    theirs = set(range(len(network.peers))) - ours
+    network.up(random.choice(sorted(ours)), random.choice(sorted(theirs)))
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**32), st.sampled_from(["none", "push", "pull"]))
+def test_whatever_links_are_replaced_and_messages_lost_the_tables_end_as_if_built_afresh(
+    seed: int, recovery: str
+) -> None:
+    random = Random(seed)
+    nodes = random.randint(2, 8)
+    network = Network(nodes, some_tree(random, nodes), loss=0.2, seed=seed, recovery=recovery)
+    standing: list[tuple[NodeId, int]] = []
+    published: list[Event] = []
+    for _ in range(10):
+        match random.randrange(4):
+            case 0 if standing:
+                network.unsubscribe(*standing.pop(random.randrange(len(standing))))
+            case 1:
+                replace_a_link(network, random, random.choice([0.0, 0.01, 0.6, 5.0]))
+            case 2:
+                published.append(network.publish(random.randrange(nodes), **some_event(random)))
+            case _:
+                node = random.randrange(nodes)
+                standing.append((node, network.subscribe(node, random.choice(POOL))))
+        network.run(random.choice([0.0, 0.001, 0.1, 2.0]))
+    network.run(60)
+    assert network.tables() == reference_tables(network), seed
+    for event in published:
+        receivers = network.receivers(event)
+        assert len(receivers) == len(set(receivers)), (seed, "delivered twice")
+    network.loss = 0.0
+    for node in range(nodes):
+        event = network.publish(node, **some_event(random))
+        network.run(0.1)
+        assert network.receivers(event) == those_who_want(network, event, range(nodes)), seed
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**32), st.sampled_from(["push", "pull"]))
+def test_no_event_is_lost_in_a_reconfiguration_that_ends_in_time(seed: int, recovery: str) -> None:
+    random = Random(seed)
+    nodes = random.randint(3, 8)
+    network = Network(nodes, some_tree(random, nodes), seed=seed, recovery=recovery, recovery_interval=0.2)
+    for node in range(nodes):
+        network.subscribe(node, random.choice(POOL))
+    network.run(5)
+    published: list[Event] = []
+    for _ in range(4):
+        pauses = [random.choice([0.0, 0.01, 0.5]) for _ in range(2)]
+        a, b = random.choice(sorted(each for each in network.links if each[0] < each[1]))
+        published.append(
+            network.publish(random.randrange(nodes), **some_event(random))
+        )  # under way at the break
+        network.down(a, b)
+        for pause in pauses:
+            published.append(network.publish(random.randrange(nodes), **some_event(random)))
+            network.run(pause)
+        ours = side_of(network.links, a, -1)
+        theirs = set(range(nodes)) - ours
+        network.up(random.choice(sorted(ours)), random.choice(sorted(theirs)))
+        network.run(random.choice([0.0, 0.5]))
+    network.run(9)
+    for event in published:
+        assert network.receivers(event) == those_who_want(network, event, range(nodes)), (seed, event.id)

@@ -1,0 +1,92 @@
+"""The parts by themselves: labels, the choice of a reply, parameters, tables that forget."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roamcast.strategy.tree.label import Label
+from roamcast.strategy.tree.parameters import Adaptation, Parameters, Preset, TreeOptions
+from roamcast.strategy.tree.routes import ENTRIES_MAX, KEPT, Recent, Request
+from roamcast.strategy.tree.search import Reply, best_reply
+from roamcast.units import SECOND
+
+labels = st.builds(Label, st.integers(0, 3), st.integers(0, 3), st.integers(-3, 3))
+
+
+@given(labels, labels, labels)
+def test_labels_have_a_strict_total_order(a: Label, b: Label, c: Label) -> None:
+    assert not a.better_than(a)
+    assert a == b or a.better_than(b) != b.better_than(a)
+    if a.better_than(b) and b.better_than(c):
+        assert a.better_than(c)
+
+
+def test_freshness_counts_before_distance_and_identifiers_break_ties() -> None:
+    assert Label(2, 0, 9).better_than(Label(1, 5, 0))
+    assert Label(1, 5, 9).better_than(Label(1, 4, 0))
+    assert Label(1, 5, 3).better_than(Label(1, 5, 4))
+
+
+def reply(responder: int, sequence: int, hops: int) -> Reply:
+    return Reply(Request(0, 1), responder, Label(sequence, 9, 0), hops, yields=False)
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "chosen"),
+    [(0, 1), (1, 2), (2, 3)],  # a staler reply wins by fewer hops, within the tolerance
+)
+def test_group_sequence_tolerance_weighs_freshness_against_distance(tolerance: int, chosen: int) -> None:
+    replies = [reply(1, 10, 5), reply(2, 9, 3), reply(3, 8, 1)]
+    assert best_reply(replies, tolerance) == replies[chosen - 1]
+    assert best_reply([], tolerance) is None
+
+
+def test_the_presets_are_tables_6_3_and_6_4() -> None:
+    walking = Parameters.of(TreeOptions(preset=Preset.WALKING))
+    assert walking == Parameters(1 * SECOND, 5 * SECOND, 2, 2, 2, 2, 2, 2, 10)
+    driving = Parameters.of(TreeOptions(preset=Preset.DRIVING))
+    assert driving == Parameters(1 * SECOND, 2_500_000, 1, 2, 2, 1, 2, 2, 10)
+
+
+def test_a_given_parameter_beats_the_preset() -> None:
+    options = TreeOptions(preset=Preset.DRIVING, hello_interval=0.5, request_retries=7)
+    assert Parameters.of(options).hello_interval == SECOND // 2
+    assert Parameters.of(options).request_retries == 7
+    assert options.beacons().allowed_loss == 2
+
+
+def test_impossible_values_are_refused() -> None:
+    for bad in ({"hello_interval": 0}, {"ttl_increment": 0}, {"preset": "flying"}, {"hello": 1}):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(bad, TreeOptions)
+
+
+def test_adaptation_goes_from_walking_to_driving_and_back_with_the_disconnection_rate() -> None:
+    adaptation = Adaptation(TreeOptions(adaptive=True, request_retries=5))
+    walking = Parameters.of(TreeOptions(request_retries=5))
+    assert adaptation.parameters(0) == walking
+    for each in range(13):  # 13 in a minute are 0.217 per second, more than 0.98 * 2 / 10
+        adaptation.on_break(each * 4 * SECOND)
+    restless = adaptation.parameters(52 * SECOND)
+    assert restless == Parameters.of(TreeOptions(preset=Preset.DRIVING, request_retries=5))
+    assert adaptation.parameters(200 * SECOND) == walking
+
+
+def test_adaptation_is_off_by_default_and_between_the_tables_in_between() -> None:
+    fixed, adaptive = Adaptation(TreeOptions()), Adaptation(TreeOptions(adaptive=True))
+    for each in range(9):  # 0.15 per second: 43 % of the way
+        fixed.on_break(each)
+        adaptive.on_break(each)
+    assert fixed.parameters(10) == Parameters.of(TreeOptions())
+    assert 3_800_000 < adaptive.parameters(10).hello_interval < 4_000_000
+
+
+def test_tables_forget_by_age_and_by_number() -> None:
+    recent: Recent[int, str] = Recent()
+    recent.put(1, "old", 0)
+    recent.put(2, "new", KEPT + 1)
+    assert recent.find(1) is None and recent.find(2) == "new"
+    for each in range(ENTRIES_MAX + 10):
+        recent.put(each, "", KEPT + 2)
+    assert len(recent) == ENTRIES_MAX

@@ -1,0 +1,96 @@
+"""Random schedules (`schedules.py`): acyclic at every instant, one tree per partition at rest.
+
+Some hundreds here, ten thousand in `tests/torture`. What a rule of `docs/tree.md` is for is shown by
+taking it away: the named seed then fails.
+"""
+
+import pytest
+from tests.strategy.tree.mutants import MUTANTS
+from tests.strategy.tree.network import Network
+from tests.strategy.tree.schedules import play
+
+from roamcast.host import Kind
+from roamcast.strategy.tree.evolved import Evolved
+from roamcast.strategy.tree.label import Label
+from roamcast.strategy.tree.messages import CODEC, RouteReply, Stage, Standing
+from roamcast.strategy.tree.parameters import Preset, TreeOptions
+from roamcast.strategy.tree.routes import Request, Reverse
+
+SCHEDULES = 300
+BATCH = 25
+
+
+@pytest.mark.parametrize("first", range(0, SCHEDULES, BATCH))
+def test_random_schedules_make_no_cycle_and_end_in_one_tree_per_partition(first: int) -> None:
+    for seed in range(first, first + BATCH):
+        play(seed)
+
+
+@pytest.mark.parametrize(
+    ("rule", "seed", "fault"),
+    [
+        ("R1", 5, "goes against the labels"),
+        ("R2", 0, "goes against the labels"),
+        ("R3", 2241, "has no lower end"),
+        ("R6", 0, "has no lower end"),
+        ("R9", 392, "does not span"),
+    ],
+)
+def test_each_rule_is_needed(rule: str, seed: int, fault: str) -> None:
+    with MUTANTS[rule](), pytest.raises(AssertionError, match=fault):
+        play(seed)
+    play(seed)
+
+
+def test_a_schedule_is_the_same_for_ever() -> None:
+    assert play(7).sent == play(7).sent
+
+
+def test_a_reply_is_passed_on_once_even_if_two_nodes_have_its_request_from_each_other() -> None:
+    network = Network([0, 1, 2], [(0, 1)], options=TreeOptions(preset=Preset.DRIVING))
+    network.run(4)
+    request = Request(2, 7)
+    for node, other in ((0, 1), (1, 0)):
+        protocol = network.nodes[node].protocol
+        assert isinstance(protocol, Evolved)
+        protocol._reverses.put(request, Reverse(Label(1, 2, 0), free=other), network.now)
+    network.sent.clear()
+    reply = RouteReply(*request, 5, Standing(9, 5, 0, 0), 0, Stage.NEAR, False, 0, 0)
+    network.nodes[0].overlay.on_receive(1, CODEC.encode(reply))
+    network.run(1)
+    assert len(network.of(RouteReply)) == 2  # 0 to 1, 1 to 0, and there it ends
+
+
+def test_deep_trees_that_touch_at_their_leaves_are_merged() -> None:
+    """R8: TTL_THRESHOLD is 10, the way between the leaders 30 hops."""
+    size = 15
+    nodes = range(2 * size)
+    chain = [(each, each + 1) for each in nodes[:-1] if each != size - 1]
+    network = Network(nodes, chain, options=TreeOptions(preset=Preset.DRIVING))
+    network.run(40)
+    assert len(network.leaders()) == 2
+    network.connect((size - 1, size))
+    network.run(20)
+    assert network.faults_at_rest() == []
+
+
+def test_data_crosses_a_tree_link_and_nothing_else() -> None:
+    network = Network([0, 1, 2], [(0, 1), (1, 2), (0, 2)], options=TreeOptions(preset=Preset.DRIVING))
+    network.run(8)
+    tree = network.open_tree()
+    failed: list[int] = []
+    for a in range(3):
+        for b in range(3):
+            if a != b:
+                network.nodes[a].overlay.send(
+                    b,
+                    b"%d" % a,
+                    kind=Kind.DATA,
+                    message="test",
+                    event=None,
+                    own=True,
+                    on_failure=lambda a=a: failed.append(a),  # type: ignore[misc]
+                )
+    network.run(0.1)
+    assert {(to, sender) for to, sender, _ in network.received} == tree | {(b, a) for a, b in tree}
+    assert len(failed) == 2

@@ -1,0 +1,18 @@
+"""Ten thousand random schedules of the acyclic overlay; a failure names its seed."""
+
+import pytest
+from tests.strategy.tree.schedules import play
+
+SCHEDULES = 10_000
+BATCH = 50
+
+
+@pytest.mark.parametrize("first", range(0, SCHEDULES, BATCH))
+def test_random_schedules_make_no_cycle_and_end_in_one_tree_per_partition(first: int) -> None:
+    failures = []
+    for seed in range(first, first + BATCH):
+        try:
+            play(seed)
+        except AssertionError as error:
+            failures.append(str(error))
+    assert not failures, "\n".join(failures)
