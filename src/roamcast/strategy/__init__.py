@@ -4,7 +4,7 @@
 |---|---|
 | `flooding` | the baseline: everything to everyone |
 | `chapar` | multipoint relays as brokers, node vectors, memorized events (Khakpour and Demeure) |
-| `tree` | an acyclic overlay and content-based routing on it (paper 004) |
+| `tree` | an acyclic overlay and content-based routing on it (the acyclic-overlay work) |
 """
 
 from roamcast.registry import Registry

@@ -1,6 +1,6 @@
 """The strategy `tree`: an acyclic overlay among dispatchers that move, and content-based routing on it.
 
-After "Content-based Publish-Subscribe for Mobile Ad-Hoc Networks: maintaining the overlay" (paper 004).
+After the acyclic-overlay work (`docs/papers.md`).
 `docs/tree.md` says what is where and which rules were added. Read in this order:
 
 - `label.py`: the order that forbids cycles; `messages.py`: RREQ, RREP, MACT, GRPH and the rest;

@@ -1,7 +1,7 @@
 """The strategy itself: the overlay below, content-based routing above, one host for both.
 
 Every node is a dispatcher, whatever the scenario's broker roles say: the tree spans all nodes of a
-partition, as in paper 004.
+partition, as in the acyclic-overlay work.
 """
 
 from typing import Any

@@ -2,7 +2,7 @@
 
 Every model is a struct of parameters with `check`, `motion` and `walls` (`model.py`), told apart by
 the key `model`; `msgspec.convert(table, type=Mobility)` makes the right one. Most follow the seven
-scenarios of paper 004, section 6.2.1; `docs/mobility.md` has them ready to copy.
+scenarios of the acyclic overlay (6.2.1); `docs/mobility.md` has them ready to copy.
 
 To read: `model.py`, `path.py` (pieces to knots), `stationary.py` (why and how runs start in the
 middle), `waypoints.py` (the walk behind most models), then the models: `static`, `random_waypoint`,

@@ -1,6 +1,6 @@
 """City block: cars on streets that cross at right angles, with buildings between them.
 
-Scenario 6 of paper 004, section 6.2.1: drive to random destinations at up to 20 km/h, rest 20 to 60 s,
+Scenario 6 of the acyclic overlay (6.2.1): drive to random destinations at up to 20 km/h, rest 20 to 60 s,
 stop at random for 5 to 25 s in front of a crossing; walls stand between parallel roads. Scenario 5 is
 the same drive on an open place: `buildings = false` and `stop_probability = 0`. One model serves both
 because the paper defines the one by the other, and a street grid is what turns its straight lines into

@@ -1,6 +1,6 @@
 """Column: a single file behind a leader who decides where it goes.
 
-Scenario 4 of paper 004, section 6.2.1: reference points 30 m apart along a column, each user within
+Scenario 4 of the acyclic overlay (6.2.1): reference points 30 m apart along a column, each user within
 5 m of its own, one user driving the column. Node 0 is that leader and moves by random waypoint. The
 reference point of node k follows in the leader's trail, k times the spacing behind, measured along the
 trail: it turns where the leader turned, as a file of children does, and stops when the leader stops. A

@@ -1,6 +1,6 @@
 """Fixed targets: random waypoint between a few places that all nodes share.
 
-Scenario 2 of paper 004, section 6.2.1: five points, fixed at random before the run, where users do some
+Scenario 2 of the acyclic overlay (6.2.1): five points, fixed at random before the run, where users do some
 task for 20 to 60 s. The paper lets a user choose among the five; here the next place is always another
 one, since choosing the same again is only a longer rest.
 """

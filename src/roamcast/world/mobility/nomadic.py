@@ -1,6 +1,6 @@
 """Nomadic community: everyone roams around one chief, who wanders.
 
-Scenario 3 of paper 004, section 6.2.1: at most 50 m from the chief, who is chosen before the run and stays
+Scenario 3 of the acyclic overlay (6.2.1): at most 50 m from the chief, who is chosen before the run and stays
 chief (a guide and the visitors of a museum). Node 0 is the chief and moves by random waypoint; the
 paper does not say how. A member walks between uniform points of the disc around the chief, and the disc moves
 with the chief.

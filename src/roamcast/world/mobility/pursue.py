@@ -1,6 +1,6 @@
 """Pursue: one criminal in the streets of a city, everyone else after it.
 
-Scenario 7 of paper 004, section 6.2.1: the city of scenario 6, followers at 15 km/h at most while the
+Scenario 7 of the acyclic overlay (6.2.1): the city of scenario 6, followers at 15 km/h at most while the
 criminal does 20 km/h, so that they must cut corners instead of driving behind. Node 0 is the criminal:
 it drives to random destinations without stopping at crossings and, unless `pause` says so, without
 resting. At each crossing a follower knows where the criminal is at that moment, takes a shortest way

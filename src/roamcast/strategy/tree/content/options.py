@@ -9,7 +9,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 
 class ContentOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # How long the wishes behind a lost link are kept up before they are withdrawn. It should outlast a
-    # repair: paper 004 measures 501-703 ms (table 6.15), several tries included.
+    # repair: the acyclic-overlay work measures 501-703 ms (table 6.15), several tries included.
     unsubscription_delay: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 3.0
     # How long an echo is held back after that; the withdrawal needs it to travel (see `tables.py`).
     echo_delay: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0

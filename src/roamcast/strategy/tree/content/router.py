@@ -1,4 +1,4 @@
-"""Content-based routing on an acyclic overlay: what REDS does on the tree of paper 004 (section 5.3).
+"""Content-based routing on an acyclic overlay: what REDS does on its tree (acyclic overlay, section 5.3).
 
 Subscriptions travel over every link of the tree, unless covered by what was told there already; events
 follow them back, over each link whose table matches, never the way they came. The overlay below keeps

@@ -4,7 +4,7 @@ A neighbour is told the union of what local applications and all *other* neighbo
 filters that others of the union cover (`covering_set.py`). These sets are a function of the tables, not
 of their history: that is what lets lost messages be mended by sending a set again.
 
-Reconfiguration (paper 004, sections 2.1.4 and 5.3.1: `DeferredUnsubCM`, after Picco, Cugola and Murphy).
+Reconfiguration (acyclic overlay, 2.1.4 and 5.3.1: `DeferredUnsubCM`, after Picco, Cugola and Murphy).
 When link A-B breaks, the tree is soon joined again by another link, and most of what lay behind B then
 lies behind that one. So A keeps B's table as a *ghost* and goes on telling its other neighbours that
 those filters are wanted, for `unsubscription_delay`. The new link spreads the same filters; wherever they
