@@ -99,3 +99,16 @@ def test_json_output_is_parseable_for_every_strategy(tmp_path: Path) -> None:
         result = call("simulate", path, "--set", f"strategy.name={name}", "--json")
         assert result.exit_code == 0, name
         assert json.loads(result.stdout)["run"]["strategy"] == name
+
+
+def test_a_sweep_with_failed_runs_says_so_and_exits_with_1(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How runs come to fail and are run again is tested on `sweep` itself; here, what the user sees."""
+    from roamcast.lab import sweep
+
+    monkeypatch.setattr(sweep, "sweep", lambda *_: sweep.SweepResult(done=197, failed=3, total=200, ran=200))
+    result = call("sweep", experiment, "--out", experiment.parent / "out")
+    assert result.exit_code == 1
+    assert "197 of 200" in result.stdout
+    assert "3 runs failed" in result.stderr and "--resume" in result.stderr

@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from roamcast import strategy
+
 SCENARIO = """
 [scenario]
 name = "twice"
@@ -27,8 +31,6 @@ publishers = 5
 [workload]
 rate = 2.0
 match = 0.4
-[underlay]
-name = "beacons"
 [strategy]
 name = "flooding"
 [[fault]]
@@ -46,32 +48,26 @@ nodes = [10, 11]
 """
 
 
-def trace_bytes(folder: Path, hash_seed: str, seed: int = 7) -> dict[str, str]:
+def trace_bytes(folder: Path, hash_seed: str, *settings: str) -> dict[str, str]:
     """Run the command as a user does; the digest of each file it wrote."""
     scenario = folder / "scenario.toml"
     scenario.write_text(SCENARIO)
-    out = folder / f"out-{hash_seed}-{seed}"
-    command = [
-        sys.executable,
-        "-m",
-        "roamcast",
-        "simulate",
-        str(scenario),
-        "--seed",
-        str(seed),
-        "--out",
-        str(out),
-    ]
+    out = folder / f"out-{hash_seed}-{len(list(folder.iterdir()))}"
+    command = [sys.executable, "-m", "roamcast", "simulate", str(scenario), "--out", str(out)]
+    for setting in settings:
+        command += ["--set", setting]
     subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": hash_seed})
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(out.iterdir())}
 
 
-def test_two_processes_with_different_hash_seeds_write_the_same_bytes(tmp_path: Path) -> None:
-    first = trace_bytes(tmp_path, "1")
+@pytest.mark.parametrize("strategy", strategy.names())
+def test_two_processes_with_different_hash_seeds_write_the_same_bytes(strategy: str, tmp_path: Path) -> None:
+    setting = f"strategy.name={strategy}"
+    first = trace_bytes(tmp_path, "1", setting)
     assert "transmissions.parquet" in first
-    assert first == trace_bytes(tmp_path, "2")
+    assert first == trace_bytes(tmp_path, "2", setting)
 
 
 def test_another_seed_is_another_run(tmp_path: Path) -> None:
-    first, second = trace_bytes(tmp_path, "1"), trace_bytes(tmp_path, "1", seed=8)
+    first, second = trace_bytes(tmp_path, "1"), trace_bytes(tmp_path, "1", "scenario.seed=8")
     assert first["transmissions.parquet"] != second["transmissions.parquet"]
