@@ -22,7 +22,8 @@ $(READY): pyproject.toml
 	touch $(READY)
 
 demo: $(READY)  ## the main job in small: one scenario, every strategy, to an HTML report
-	$(BIN)/roamcast demo
+	rm -rf out/demo
+	$(BIN)/roamcast demo --out out/demo
 
 test: lint types unit  ## lint, types and all tests; under 10 minutes on 2 cores
 
