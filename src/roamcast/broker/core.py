@@ -6,10 +6,10 @@ claim, nothing is handed to an application unless the exact filter matches or th
 destination, and no application sees an event twice.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import NamedTuple, Protocol
 
-from roamcast.broker.seen import SeenEvents
+from roamcast.broker.seen import EventKey, SeenEvents
 from roamcast.broker.store import EventStore
 from roamcast.event import Event, EventClass, EventId, Value
 from roamcast.filter import Filter, MatchingIndex
@@ -62,6 +62,8 @@ class Broker:
         self._index: MatchingIndex[int] = MatchingIndex()
         self._subscriptions: dict[int, Subscription] = {}
         self._seen = seen or SeenEvents()
+        # What was seen lately: most copies of a flood are in here, and need not be asked about.
+        self.seen_lately: Set[EventKey] = self._seen.current
         self._handed_over = SeenEvents()
         self.store = store or EventStore()
         self._watcher: SubscriptionWatcher | None = None
@@ -122,13 +124,11 @@ class Broker:
 
     # Inputs from the strategy.
 
-    def observe(self, event: tuple[NodeId, int], lives_for: Micros = 0) -> bool:
+    def observe(self, event: EventKey, lives_for: Micros = 0) -> bool:
         """True for the first copy of an event that reaches this node: the one to forward.
 
         `lives_for` is what a memorized event has left of its lifetime.
         """
-        if event in self._seen.current:
-            return False
         now = self._host.now()
         return self._seen.observe(event, now, now + lives_for)
 

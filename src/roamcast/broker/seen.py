@@ -24,7 +24,8 @@ class SeenEvents:
         assert hold > 0 and capacity >= 2
         self._hold = hold
         self._capacity = capacity
-        # The current generation. A hit here needs no clock, so a hot caller may look for itself.
+        # The current generation, always the same object. A hit here needs no clock, so a hot caller may
+        # look for itself before it asks.
         self.current: set[EventKey] = set()
         self._previous: set[EventKey] = set()
         self._turns_at: Micros = hold
@@ -59,8 +60,8 @@ class SeenEvents:
 
     def _turn(self, now: Micros) -> None:
         # After a silence of two holds even the current generation is too old to keep.
-        self._previous = self.current if now < self._turns_at + self._hold else set()
-        self.current = set()
+        self._previous = set(self.current) if now < self._turns_at + self._hold else set()
+        self.current.clear()
         self._turns_at = now + self._hold
         while self._lasting_by_expiry and self._lasting_by_expiry[0][0] <= now:
             self._lasting.discard(heapq.heappop(self._lasting_by_expiry)[1])

@@ -45,6 +45,7 @@ class Flooding(Strategy):
     def __init__(self, context: StrategyContext, options: FloodingOptions) -> None:
         self._host: Host = context.host
         self._broker: Broker = context.broker
+        self._seen_lately = context.broker.seen_lately
         self._jitter: Micros = micros(options.jitter)
         self._hop_limit = options.hop_limit
         self._pending_max = options.pending_max
@@ -63,10 +64,13 @@ class Flooding(Strategy):
             self._host.trace(Dropped(now, self._host.node, DropReason.WIRE, "flood", detail=str(error)))
             return
         event = flood.event
-        lives_for = event.lifetime - flood.age
-        # The hottest line of a simulation: most copies are duplicates, and a plain tuple is made faster
+        # The hottest lines of a simulation: most copies are duplicates, and a plain tuple is made faster
         # than an `EventId` while it means the same to a set.
-        if not self._broker.observe((event.publisher, event.sequence), lives_for):
+        key = (event.publisher, event.sequence)
+        if key in self._seen_lately:
+            return
+        lives_for = event.lifetime - flood.age
+        if not self._broker.observe(key, lives_for):
             return
         if event.event_class is EventClass.MEMORIZED and lives_for <= 0:
             self._broker.drop(event.id, DropReason.EXPIRED, "flood")

@@ -165,7 +165,7 @@ class CsmaMedium(Medium):
     def _freeze(self, heard_by: int) -> None:
         """Somebody began to send: those who hear it stop counting, unless it is too late to notice."""
         now = self._engine.now
-        for node in self._links.members(heard_by & self._counting):
+        for node in self._members[heard_by & self._counting]:
             station = self._stations[node]
             if station.access_at - now <= CARRIER_SENSE:
                 continue
@@ -209,7 +209,7 @@ class CsmaMedium(Medium):
         self._busy = busy
         stations = self._stations
         rests = (transmission.heard_by | transmission.bit) & ~busy
-        for node in self._links.members(rests):
+        for node in self._members[rests]:
             stations[node].idle_since = now
         if transmission.acknowledges:
             self._acknowledged(transmission)
@@ -218,7 +218,7 @@ class CsmaMedium(Medium):
         thawed = rests & self._waiting
         if thawed:
             self._waiting &= ~thawed
-            for node in self._links.members(thawed):
+            for node in self._members[thawed]:
                 self._count_down(stations[node])
 
     def _arrive(self, transmission: Transmission) -> None:

@@ -19,7 +19,7 @@ class Links:
         self._planned: list[int] = [0] * nodes
         self._cut: list[int] = [0] * nodes  # receivers that a cut hides from this sender
         self._distances: dict[NodeId, list[int | None]] = {}
-        self._members: dict[int, tuple[NodeId, ...]] = {}
+        self.members = Members()
 
     # Changes. Each answers whether the link, crashes apart, now differs from before.
 
@@ -60,7 +60,7 @@ class Links:
 
     def neighbours(self, node: NodeId) -> list[NodeId]:
         """Those with a working link in both directions, in increasing order."""
-        return [peer for peer in self.members(self.reach[node]) if self.hears(peer, node)]
+        return [peer for peer in self.members[self.reach[node]] if self.hears(peer, node)]
 
     def distance(self, node: NodeId, to: NodeId) -> int | None:
         """Hops of the shortest path from `node` to `to`, by one search per destination and link state."""
@@ -78,15 +78,6 @@ class Links:
         if not away:
             return None
         return next(peer for peer in self.neighbours(node) if self.distance(peer, to) == away - 1)
-
-    def members(self, nodes: int) -> tuple[NodeId, ...]:
-        """The numbers in a set, increasing. Sets recur, so the answers are kept."""
-        known = self._members.get(nodes)
-        if known is None:
-            if len(self._members) >= MEMBERS_CACHED_MAX:
-                self._members.clear()
-            known = self._members[nodes] = tuple(_bits(nodes))
-        return known
 
     # Private.
 
@@ -117,6 +108,17 @@ class Links:
     def _refresh_all(self) -> None:
         for node in range(self.nodes):
             self._refresh(node)
+
+
+class Members(dict[int, tuple[NodeId, ...]]):
+    """The numbers in a set of nodes, increasing. Sets recur, so the answers are kept; a look-up of one that
+    is known costs no call."""
+
+    def __missing__(self, nodes: int) -> tuple[NodeId, ...]:
+        if len(self) >= MEMBERS_CACHED_MAX:
+            self.clear()
+        self[nodes] = known = tuple(_bits(nodes))
+        return known
 
 
 def _bits(nodes: int) -> Iterator[NodeId]:

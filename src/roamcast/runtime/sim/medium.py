@@ -47,6 +47,7 @@ class Medium:
     def __init__(self, engine: Engine, links: Links, trace: Trace, random: Random, loss: float) -> None:
         self._engine = engine
         self._links = links
+        self._members = links.members
         self._trace = trace
         self._random = random
         self._loss = loss
@@ -68,7 +69,7 @@ class Medium:
         """The part of a set of receivers that random loss spares, drawn for each by itself."""
         if not self._loss:
             return nodes
-        for node in self._links.members(nodes):
+        for node in self._members[nodes]:
             if self._random.random() < self._loss:
                 nodes &= ~(1 << node)
         return nodes
@@ -76,7 +77,7 @@ class Medium:
     def _hand_up(self, job: Job, received: int) -> None:
         receivers = self.receivers[job.channel]
         sender, payload = job.sender, job.frame.payload
-        for node in self._links.members(received):
+        for node in self._members[received]:
             receive = receivers[node]
             if receive is not None:
                 receive(sender, payload)
