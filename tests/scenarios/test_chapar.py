@@ -1,6 +1,7 @@
 """Chapar on OLSR, as a scenario file runs it."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,3 +158,19 @@ def test_the_intervals_of_olsr_are_options_of_chapar_unless_the_scenario_names_a
     ]
     assert slow < usual / 2
     assert named == usual
+
+
+def test_a_relay_that_wants_an_event_gets_it_although_the_lookup_did_not_know() -> None:
+    """Seed 1 of a crowd: subscriptions still spread while the first events pass through their nodes."""
+    from roamcast.lab.why import Reason, explain
+    from roamcast.scenario import load_scenario
+
+    scenario = load_scenario(
+        Path(__file__).parents[2] / "examples" / "crowd.toml",
+        seed=1,
+        overrides=["strategy.name=chapar", "scenario.duration=12.0", "world.radio.loss=0.1"],
+    )
+    result = simulate(scenario)
+    reasons = {explanation.reason for explanation in explain(result.tables, result.info)}
+    assert not reasons & {Reason.FILTERED, Reason.UNKNOWN}
+    assert result.metrics["misdelivered"] == result.metrics["duplicates"] == 0

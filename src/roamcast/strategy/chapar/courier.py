@@ -118,8 +118,8 @@ class Courier:
     def _take(self, pending: Pending) -> None:
         """A copy has come: serve this node, and carry on what is new."""
         state, event = self._state, pending.carry.event.id
-        taken = self._taken.pop(event, None) or Taken()
-        self._taken[event] = taken
+        known = self._taken.pop(event, None)
+        taken = self._taken[event] = known or Taken()
         if len(self._taken) > TAKEN_MAX:
             del self._taken[next(iter(self._taken))]
         elsewhere = reduce(or_, taken.by_sender.values(), NO_NODES)
@@ -128,6 +128,8 @@ class Courier:
         taken.by_sender[pending.sender] = before | fresh
         if fresh & state.host_vector & ~elsewhere:
             self._hand_over(pending.carry)
+        elif known is None:
+            self._serve_unnamed(pending.carry)
         fresh &= ~state.host_vector
         if fresh and pending.carry.hops >= state.options.hop_limit:
             state.drop_event(event, DropReason.EXPIRED, "event", "hop limit")
@@ -198,6 +200,14 @@ class Courier:
 
     def _is_own(self, pending: Pending) -> bool:
         return pending.carry.event.publisher == self._state.node
+
+    def _serve_unnamed(self, carry: Carry) -> None:
+        """Beyond the paper: a relay that wants the event itself gets it although the vector does not name
+        it, because the broker that looked it up did not know its subscription yet."""
+        state = self._state
+        event = opened(carry.event, carry.sealed, state.inbox.opener)
+        if event is not None and event.publisher != state.node and state.broker.wants(event):
+            state.broker.deliver(event, carry.hops)
 
     def _hand_over(self, carry: Carry) -> None:
         state = self._state
