@@ -27,6 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "underlay": VALUES | REGISTRIES | {"wire", "host"},
     "strategy": VALUES | REGISTRIES | {"filter", "wire", "host", "broker", "underlay"},
     "node": VALUES | {"filter", "host", "broker", "underlay", "strategy"},
+    "applications": VALUES | {"filter", "broker", "node"},
     "scenario": VALUES | {"filter", "world", "strategy", "underlay"},
     "runtime": VALUES | {"filter", "host", "broker", "underlay", "strategy", "node", "scenario", "world"},
     "lab": VALUES | {"filter", "world", "scenario", "runtime", "strategy"},

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from roamcast.broker.core import Application, Broker, Subscription
+from roamcast.broker.store import EventStore
 from roamcast.event import Event, EventClass, Value
 from roamcast.filter import Filter
 from roamcast.host import Channel, Host, Layer
@@ -36,9 +37,10 @@ class Node:
         hosts: Callable[[Channel], Host],
         application: Application,
         oracle: Oracle | None = None,
+        store: EventStore | None = None,
     ) -> None:
         self._host = hosts(Channel.STRATEGY)
-        self.broker = Broker(self._host, application)
+        self.broker = Broker(self._host, application, store=store)
         self.underlay = UNDERLAYS.make(
             config.underlay or default_underlay(config.strategy),
             UnderlayContext(hosts(Channel.UNDERLAY), oracle),
@@ -73,7 +75,10 @@ class Node:
         destinations: tuple[NodeId, ...] = (),
         multimode: bool = False,
     ) -> Event:
-        """Publish an event; subscribers on this node get it first."""
+        """Publish an event; subscribers on this node get it first.
+
+        `StoreFullError` if it is memorized and this node can keep no more: then nothing has been published.
+        """
         event = self.broker.create(
             attributes,
             payload=payload,
@@ -84,6 +89,8 @@ class Node:
             destinations=destinations,
             multimode=multimode,
         )
+        if event_class is EventClass.MEMORIZED:
+            self.broker.keep(event, 0)
         self._host.trace(
             Published(
                 self._host.now(),
@@ -103,9 +110,9 @@ class Node:
         self.strategy.publish(event)
         return event
 
-    def subscribe(self, number: int, wanted: Filter) -> None:
+    def subscribe(self, number: int, wanted: Filter, application: int = 0) -> None:
         self._host.trace(Subscribed(self._host.now(), self._host.node, number, str(wanted), True))
-        self.broker.subscribe(Subscription(number, wanted))
+        self.broker.subscribe(Subscription(number, wanted, application))
 
     def unsubscribe(self, number: int) -> None:
         self._host.trace(Subscribed(self._host.now(), self._host.node, number, "", False))

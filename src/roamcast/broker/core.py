@@ -10,7 +10,7 @@ from collections.abc import Mapping, Set
 from typing import NamedTuple, Protocol
 
 from roamcast.broker.seen import EventKey, SeenEvents
-from roamcast.broker.store import EventStore
+from roamcast.broker.store import EventStore, StoreFullError
 from roamcast.event import Event, EventClass, EventId, Value
 from roamcast.filter import Filter, MatchingIndex
 from roamcast.host import Host
@@ -26,13 +26,14 @@ class Subscription(NamedTuple):
 
     number: int
     filter: Filter
+    application: int = 0  # whose it is: each application of a node gets an event once
 
 
 class Delivery(NamedTuple):
     """What an application gets: the event, the subscriptions it matched, the hops this copy took."""
 
     event: Event
-    subscriptions: tuple[int, ...]  # empty for an event addressed to this node by name
+    subscriptions: tuple[int, ...]  # of one application; empty for an event addressed to this node by name
     hops: int
 
 
@@ -61,11 +62,12 @@ class Broker:
         self._application = application
         self._index: MatchingIndex[int] = MatchingIndex()
         self._subscriptions: dict[int, Subscription] = {}
-        self._seen = seen or SeenEvents()
+        self._shared = False  # whether several applications have subscribed
+        self._seen = SeenEvents() if seen is None else seen
         # What was seen lately: most copies of a flood are in here, and need not be asked about.
         self.seen_lately: Set[EventKey] = self._seen.current
-        self._handed_over = SeenEvents()
-        self.store = store or EventStore()
+        self._handed_over = SeenEvents()  # with the application's number where several share the node
+        self.store = EventStore() if store is None else store
         self._watcher: SubscriptionWatcher | None = None
         self._next_sequence = int.from_bytes(host.stable.get("sequence", b""), "big")
         self._reserved = self._next_sequence
@@ -80,6 +82,7 @@ class Broker:
         if subscription.number in self._subscriptions:
             self.unsubscribe(subscription.number)
         self._subscriptions[subscription.number] = subscription
+        self._shared = self._shared or subscription.application != 0
         self._index.add(subscription.number, subscription.filter)
         if self._watcher is not None:
             self._watcher.on_subscribed(subscription)
@@ -134,12 +137,19 @@ class Broker:
 
     def deliver(self, event: Event, hops: int, age: Micros = 0) -> None:
         """The event is here: keep it if it is memorized, hand it over if someone wants it."""
-        now = self._host.now()
-        expires_at = now + event.lifetime - age
         if event.event_class is EventClass.MEMORIZED:
-            for pushed_out in self.store.keep(event, expires_at, hops, now):
-                self.drop(pushed_out.id, DropReason.STORE_FULL, "store")
-        self._hand_over(event, hops, expires_at)
+            try:
+                self.keep(event, hops, age)
+            except StoreFullError:
+                # Who asked for it gets it now; who comes later must find it with another node.
+                self.drop(event.id, DropReason.STORE_FULL, "store")
+        self._hand_over(event, hops, self._host.now() + event.lifetime - age)
+
+    def keep(self, event: Event, hops: int, age: Micros = 0) -> None:
+        """Store a memorized event, once; `StoreFullError` if the store can take no more."""
+        now = self._host.now()
+        for pushed_out in self.store.keep(event, now + event.lifetime - age, hops, now):
+            self.drop(pushed_out.id, DropReason.STORE_FULL, "store")
 
     def drop(self, event: EventId, reason: DropReason, message: str) -> None:
         """Trace that this node gave an event up."""
@@ -166,8 +176,21 @@ class Broker:
         if not matched and self._host.node not in event.destinations:
             return
         key = (event.publisher, event.sequence)
-        if self._handed_over.observe(key, self._host.now(), expires_at):
-            self._application.on_event(Delivery(event, tuple(matched), hops))
+        if not self._shared:
+            if self._handed_over.observe(key, self._host.now(), expires_at):
+                self._application.on_event(Delivery(event, tuple(matched), hops))
+            return
+        for application, numbers in self._by_application(matched):
+            if self._handed_over.observe((application, *key), self._host.now(), expires_at):
+                self._application.on_event(Delivery(event, tuple(numbers), hops))
+
+    def _by_application(self, numbers: list[int]) -> list[tuple[int, list[int]]]:
+        if not numbers:
+            return [(0, [])]  # addressed to this node: handed over once for all
+        parts: dict[int, list[int]] = {}
+        for number in numbers:
+            parts.setdefault(self._subscriptions[number].application, []).append(number)
+        return list(parts.items())
 
     def _take_sequence(self) -> int:
         if self._next_sequence >= self._reserved:

@@ -10,13 +10,13 @@ until its lifetime ends; past `capacity` of those, the first to expire is forgot
 import heapq
 from typing import TypeAlias
 
-from roamcast.units import SECOND, Micros, NodeId
+from roamcast.units import SECOND, Micros
 
 HOLD: Micros = 120 * SECOND  # far above any flight time of a copy that still has hops left
 CAPACITY = 65_536
 
-EventKey: TypeAlias = tuple[NodeId, int]
-"""An `EventId`, or a plain tuple of the same numbers."""
+EventKey: TypeAlias = tuple[int, ...]
+"""An `EventId`, or a plain tuple of the same numbers; maybe more numbers before them."""
 
 
 class SeenEvents:

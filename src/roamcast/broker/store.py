@@ -6,12 +6,17 @@ whose loss costs the least waiting time. The caller traces what was pushed out.
 
 import heapq
 
+from roamcast.errors import RoamcastError
 from roamcast.event import Event, EventId
 from roamcast.units import Micros
 
 ENTRIES_MAX = 10_000
 BYTES_MAX = 64 * 1024 * 1024
 OVERHEAD_BYTES = 500  # of one stored event beside its payload and attributes, roughly
+
+
+class StoreFullError(RoamcastError):
+    """A store that cannot take an event although it made no room for it: a full disk, not a full table."""
 
 
 class StoredEvent:

@@ -1,0 +1,176 @@
+"""Many applications on one node: each has a door of its own.
+
+A simulated node has one application, a live one has as many as its device runs: MQTT clients, Python
+clients, the node's own program. `Applications` is the one `Application` that the broker core knows. It
+numbers subscriptions, gives each delivery to the door that asked for it, and does so only after the
+protocol's handler has returned: whatever an application does with an event (publish another, subscribe,
+close its door) is then an ordinary input to the node, never a call into a handler that still runs.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeAlias
+
+from roamcast.broker.core import Delivery
+from roamcast.broker.store import StoredEvent
+from roamcast.event import Event, EventClass, Value
+from roamcast.filter import Filter
+from roamcast.node import Node
+from roamcast.units import Micros, NodeId
+
+Receiver: TypeAlias = Callable[[Delivery], None]
+
+
+class Gate(Protocol):
+    """The runtime's side of an input that comes from an application."""
+
+    def enter(self) -> None:
+        """An input begins: the node's clock moves on to it."""
+        ...
+
+    def now(self) -> Micros:
+        """The node's clock, as its layers see it."""
+        ...
+
+
+class Applications:
+    """Bound to its node once both exist; a node is built with its application."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._node: Node | None = None
+        self._doors: dict[int, Door] = {}  # by application number
+        self._owners: dict[int, Door] = {}  # by subscription number
+        self._next_application = 1  # 0 is an event that is addressed to the node itself
+        self._next_subscription = 1
+        self._waiting: deque[Delivery] = deque()
+        self._draining = False
+
+    def bind(self, node: Node) -> None:
+        self._node = node
+
+    def open(self, receiver: Receiver, *, addressed: bool = False) -> "Door":
+        """A new application. With `addressed` it also gets what is sent to this node by name."""
+        door = Door(self, self._next_application, receiver, addressed)
+        self._doors[door.application] = door
+        self._next_application += 1
+        return door
+
+    def on_event(self, delivery: Delivery) -> None:
+        """From the broker core, while a handler runs: wait for its end."""
+        self._waiting.append(delivery)
+
+    def drain(self) -> None:
+        """Hand over what waits. The runtime calls this after every handler that it ran."""
+        if self._draining:
+            return  # a receiver's own input ended; the loop below goes on with what that brought
+        self._draining = True
+        try:
+            while self._waiting:
+                self._hand_over(self._waiting.popleft())
+        finally:
+            self._draining = False
+
+    @property
+    def node(self) -> Node:
+        assert self._node is not None, "an application came before its node"
+        return self._node
+
+    def _hand_over(self, delivery: Delivery) -> None:
+        if not delivery.subscriptions:
+            for door in [door for door in self._doors.values() if door.addressed]:
+                door.receiver(delivery)
+            return
+        # All of one application; it may have ended some of them, or left, since the match.
+        standing = tuple(number for number in delivery.subscriptions if number in self._owners)
+        if standing:
+            self._owners[standing[0]].receiver(delivery._replace(subscriptions=standing))
+
+
+class Door:
+    """One application's way in and out. Made by `Applications.open`."""
+
+    def __init__(
+        self, applications: Applications, application: int, receiver: Receiver, addressed: bool
+    ) -> None:
+        self._applications = applications
+        self.application = application
+        self.receiver = receiver
+        self.addressed = addressed
+        self._subscriptions: set[int] = set()
+
+    def publish(
+        self,
+        attributes: Mapping[str, Value],
+        *,
+        payload: bytes = b"",
+        topic: str = "",
+        type: str = "",
+        event_class: EventClass = EventClass.REALTIME,
+        lifetime: Micros = 0,
+        destinations: tuple[NodeId, ...] = (),
+        multimode: bool = False,
+    ) -> Event:
+        """Publish; `StoreFullError` if a memorized event cannot be kept. Matching doors here get it first."""
+        applications = self._applications
+        applications._gate.enter()
+        event = applications.node.publish(
+            attributes,
+            payload=payload,
+            topic=topic,
+            type=type,
+            event_class=event_class,
+            lifetime=lifetime,
+            destinations=destinations,
+            multimode=multimode,
+        )
+        applications.drain()
+        return event
+
+    def subscribe(self, wanted: Filter) -> int:
+        """Subscribe. Memorized events that match, and that this door has not had yet, come before this
+        returns: a receiver that must know the number first takes it by `reserve`."""
+        return self.subscribe_as(self.reserve(), wanted)
+
+    def reserve(self) -> int:
+        """A subscription number that nobody else on this node has."""
+        number = self._applications._next_subscription
+        self._applications._next_subscription += 1
+        return number
+
+    def subscribe_as(self, number: int, wanted: Filter) -> int:
+        """Subscribe under a reserved number, or replace this door's subscription of that number."""
+        applications = self._applications
+        applications._owners[number] = self
+        self._subscriptions.add(number)
+        applications._gate.enter()
+        applications.node.subscribe(number, wanted, self.application)
+        applications.drain()
+        return number
+
+    def unsubscribe(self, number: int) -> None:
+        """End a subscription of this door; one that does not stand is no error."""
+        if number not in self._subscriptions:
+            return
+        applications = self._applications
+        self._subscriptions.discard(number)
+        del applications._owners[number]
+        applications._gate.enter()
+        applications.node.unsubscribe(number)
+        applications.drain()
+
+    def stored(self, wanted: Filter) -> list[StoredEvent]:
+        """The memorized events this node holds now that match, oldest arrival first."""
+        applications = self._applications
+        applications._gate.enter()
+        return [
+            stored
+            for stored in applications.node.broker.store.standing(applications._gate.now())
+            if stored.event.wants_subscribers and wanted.matches(stored.event)
+        ]
+
+    def close(self) -> None:
+        """The application leaves; its subscriptions end."""
+        for number in sorted(self._subscriptions):
+            self.unsubscribe(number)
+        self._applications._doors.pop(self.application, None)

@@ -1,0 +1,107 @@
+"""Doors of one node: who gets what, and when."""
+
+from roamcast.applications import Applications
+from roamcast.broker.core import Delivery
+from roamcast.event import EventClass
+from roamcast.filter import Filter
+from roamcast.host import Channel, Host
+from roamcast.node import Node, NodeConfig
+from roamcast.testing import FakeHost
+from roamcast.units import SECOND, Micros
+
+
+class Clock:
+    """A gate that only counts."""
+
+    def __init__(self, host: FakeHost) -> None:
+        self.entered = 0
+        self._host = host
+
+    def enter(self) -> None:
+        self.entered += 1
+
+    def now(self) -> Micros:
+        return self._host.now()
+
+
+def node() -> tuple[Applications, Clock]:
+    hosts = {channel: FakeHost(node=1) for channel in Channel}
+    gate = Clock(hosts[Channel.STRATEGY])
+    applications = Applications(gate)
+
+    def host(channel: Channel) -> Host:
+        return hosts[channel]
+
+    applications.bind(Node(NodeConfig("flooding"), host, applications))
+    return applications, gate
+
+
+def test_each_door_gets_a_matching_event_once_with_its_own_subscriptions() -> None:
+    applications, _ = node()
+    first: list[Delivery] = []
+    second: list[Delivery] = []
+    one = applications.open(first.append)
+    other = applications.open(second.append)
+    numbers = (one.subscribe(Filter.topic("a/#")), one.subscribe(Filter.topic("a/b")))
+    number = other.subscribe(Filter.topic("a/+"))
+    other.publish({}, topic="a/b")
+    assert [sorted(delivery.subscriptions) for delivery in first] == [sorted(numbers)]
+    assert [delivery.subscriptions for delivery in second] == [(number,)]
+
+
+def test_a_door_opened_later_still_gets_what_is_memorized_and_each_only_once() -> None:
+    applications, _ = node()
+    early: list[Delivery] = []
+    late: list[Delivery] = []
+    door = applications.open(early.append)
+    door.subscribe(Filter.topic("news"))
+    door.publish({}, topic="news", event_class=EventClass.MEMORIZED, lifetime=60 * SECOND)
+    applications.open(late.append).subscribe(Filter.topic("news"))
+    door.subscribe(Filter.everything())  # the first door has had it
+    assert (len(early), len(late)) == (1, 1)
+
+
+def test_what_a_receiver_does_is_an_input_of_its_own_not_a_call_into_a_running_handler() -> None:
+    applications, gate = node()
+    log: list[str] = []
+
+    def answer(delivery: Delivery) -> None:
+        log.append(delivery.event.topic)
+        if delivery.event.topic == "question":
+            door.publish({}, topic="answer")
+            log.append("published")  # and not delivered yet: the first hand-over has not ended
+
+    door = applications.open(answer)
+    door.subscribe(Filter.everything())
+    door.publish({}, topic="question")
+    assert log == ["question", "published", "answer"]
+    assert gate.entered == 3
+
+
+def test_a_subscription_that_ended_while_its_event_waited_gets_nothing() -> None:
+    applications, _ = node()
+    log: list[str] = []
+    leaving = applications.open(lambda _: log.append("left"))
+    staying = applications.open(lambda _: leaving.close())
+    staying.subscribe(Filter.everything())
+    leaving.subscribe(Filter.everything())
+    staying.publish({})  # matched both, in the order of their subscriptions
+    assert log == []
+
+
+def test_an_addressed_event_goes_to_the_doors_that_asked_for_it() -> None:
+    applications, _ = node()
+    log: list[str] = []
+    applications.open(lambda _: log.append("plain")).subscribe(Filter.everything())
+    applications.open(lambda _: log.append("addressed"), addressed=True)
+    applications.open(lambda _: None).publish({}, destinations=(1,))
+    assert log == ["addressed"]
+
+
+def test_what_is_stored_can_be_asked_for_again() -> None:
+    applications, _ = node()
+    door = applications.open(lambda _: None)
+    door.publish({}, topic="kept", event_class=EventClass.MEMORIZED, lifetime=60 * SECOND)
+    door.publish({}, topic="gone")
+    assert [stored.event.topic for stored in door.stored(Filter.everything())] == ["kept"]
+    assert door.stored(Filter.topic("other")) == []
