@@ -13,8 +13,8 @@ from typing import Protocol, TypeAlias
 
 from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoredEvent
-from roamcast.event import Event, EventClass, Value
-from roamcast.filter import Filter
+from roamcast.event import Event, EventClass, Value, check_content
+from roamcast.filter import Filter, check_topic
 from roamcast.node import Node
 from roamcast.units import Micros, NodeId
 
@@ -111,7 +111,14 @@ class Door:
         destinations: tuple[NodeId, ...] = (),
         multimode: bool = False,
     ) -> Event:
-        """Publish; `StoreFullError` if a memorized event cannot be kept. Matching doors here get it first."""
+        """Publish; matching doors of this node get it first.
+
+        `EventError` or `FilterError` for what can be no event, `StoreFullError` for a memorized one that
+        cannot be kept: then nothing has been published.
+        """
+        check_content(attributes, payload, topic, type, destinations)
+        if topic:
+            check_topic(topic)
         applications = self._applications
         applications._gate.enter()
         event = applications.node.publish(

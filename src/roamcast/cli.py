@@ -35,6 +35,9 @@ Master = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")]
 
+DEFAULT_SOCKET = Path("roamcast.sock")
+Socket = Annotated[Path, typer.Option(metavar="PATH", help="The node's socket; [clients] in its file.")]
+
 
 @app.command()
 def simulate(
@@ -221,6 +224,61 @@ def demo(
         Console().print(table)
         print(f"The whole report: {shown.report}")
         fail_if(shown.failed, f"{shown.failed} runs failed; {out}/runs says why")
+
+
+@app.command()
+def publish(
+    topic: Annotated[str, typer.Option(help="E.g. alarm/fire.")] = "",
+    payload: Annotated[str | None, typer.Option(metavar="TEXT")] = None,
+    file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The payload; - for standard input.")
+    ] = None,
+    attribute: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="E.g. level=5; may be repeated.")
+    ] = None,
+    type: Annotated[str, typer.Option(help="A dotted event type.")] = "",
+    lifetime: Annotated[
+        float | None, typer.Option(metavar="S", help="Seconds to keep it for absent and later subscribers.")
+    ] = None,
+    to: Annotated[
+        list[int] | None, typer.Option(metavar="NODE", help="Only to this node; may be repeated.")
+    ] = None,
+    socket: Socket = DEFAULT_SOCKET,
+) -> None:
+    """Publish one event through the node on this device."""
+    from roamcast.client import commands
+
+    with errors_as_exit_codes():
+        event = commands.publish(
+            socket,
+            topic=topic,
+            attributes=commands.parse_attributes(attribute or []),
+            payload=commands.payload_from(payload, file),
+            type=type,
+            lifetime=lifetime,
+            to=tuple(to or ()),
+        )
+        print(f"{event.publisher}:{event.sequence}")
+
+
+@app.command()
+def subscribe(
+    topic: Annotated[str | None, typer.Option(help="An MQTT topic filter, e.g. alarm/#.")] = None,
+    sql: Annotated[str | None, typer.Option(help="An SQL condition on the attributes.")] = None,
+    type: Annotated[str | None, typer.Option(help="An event type and those below it.")] = None,
+    xpath: Annotated[str | None, typer.Option(help="An XPath on XML events.")] = None,
+    count: Annotated[int | None, typer.Option(metavar="N", help="End after so many.")] = None,
+    socket: Socket = DEFAULT_SOCKET,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Show matching events as they reach the node on this device."""
+    from roamcast.client import Message, commands
+
+    def show(message: Message) -> None:
+        print(commands.to_json(message) if as_json else commands.to_line(message), flush=True)
+
+    with errors_as_exit_codes():
+        commands.subscribe(socket, show, topic=topic, sql=sql, type=type, xpath=xpath, count=count)
 
 
 def version(wanted: bool) -> None:

@@ -49,3 +49,7 @@ class FileError(InputError):
 
 class FilterError(InputError):
     """A filter text outside the language. `where` is the text, `problem` names the part and the rule."""
+
+
+class EventError(InputError):
+    """An event that cannot be published as it is. `where` names the part, `problem` what is allowed."""

@@ -6,11 +6,14 @@ carries it, because clocks of different nodes do not agree and a stored copy mus
 everywhere (Chapar's table consistency check compares hashes of stored events).
 """
 
+import math
+from collections.abc import Mapping
 from enum import Enum
 from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
 
+from roamcast.errors import EventError
 from roamcast.units import Micros, NodeId
 
 Value: TypeAlias = bool | int | float | str | None
@@ -21,6 +24,7 @@ TEXT_LENGTH_MAX = 4096
 ATTRIBUTES_MAX = 256
 DESTINATIONS_MAX = 1024
 PAYLOAD_BYTES_MAX = 60_000  # one UDP datagram with room for headers and sealing
+CONTENT_BYTES_MAX = 62_000  # payload, topic, type, attributes and destinations together
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=NAME_LENGTH_MAX)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_LENGTH_MAX)]
@@ -72,3 +76,39 @@ class Event(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 def lifetime_ends(event: Event, published: Micros) -> Micros:
     """The last instant at which a memorized event is still handed to a late subscriber."""
     return published + event.lifetime
+
+
+def check_content(
+    attributes: Mapping[str, Value],
+    payload: bytes,
+    topic: str,
+    type: str,
+    destinations: tuple[NodeId, ...],
+) -> None:
+    """EventError unless these can be one event: what the decoder of every other node will ask for."""
+    size = len(payload) + 9 * len(destinations)
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        raise EventError("payload", f"has {len(payload)} octets; at most {PAYLOAD_BYTES_MAX} are allowed")
+    if len(destinations) > DESTINATIONS_MAX:
+        raise EventError("destinations", f"are {len(destinations)}; at most {DESTINATIONS_MAX} are allowed")
+    if len(attributes) > ATTRIBUTES_MAX:
+        raise EventError("attributes", f"are {len(attributes)}; at most {ATTRIBUTES_MAX} are allowed")
+    texts = [("topic", topic, TEXT_LENGTH_MAX), ("type", type, NAME_LENGTH_MAX)]
+    for name, value in attributes.items():
+        texts.append(("attribute name", name, NAME_LENGTH_MAX))
+        if isinstance(value, str):
+            texts.append((f"attribute {name[:40]!r}", value, TEXT_LENGTH_MAX))
+        elif isinstance(value, int) and not -(2**63) <= value < 2**64:
+            raise EventError(f"attribute {name[:40]!r}", "is an integer of more than 64 bits")
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise EventError(f"attribute {name[:40]!r}", f"is {value}; a number is finite")
+        size += 9
+    for where, text, length_max in texts:
+        if len(text) > length_max:
+            raise EventError(where, f"has {len(text)} characters; at most {length_max} are allowed")
+        try:
+            size += len(text.encode())
+        except UnicodeEncodeError:
+            raise EventError(where, "is no text: it holds half of a surrogate pair") from None
+    if size > CONTENT_BYTES_MAX:
+        raise EventError("event", f"has {size} octets in all; at most {CONTENT_BYTES_MAX} are allowed")

@@ -1,0 +1,24 @@
+"""For programs: publish and subscribe through the node on this device.
+
+```python
+import asyncio
+from roamcast.client import connect
+
+async def main():
+    async with connect("roamcast.sock") as client:
+        await client.publish(topic="alarm/fire", attributes={"level": 5})
+        async with client.subscribe(topic="alarm/#", sql="level > 3") as alarms:
+            async for message in alarms:
+                print(message.event.topic, message.event.attributes, message.hops)
+
+asyncio.run(main())
+```
+
+`blocking` has the same for programs without asyncio; `roamcast.gateway.local.client_of(node)` gives the
+same client for a node in the same process.
+"""
+
+from roamcast.client.client import Client, ClientError, Link, Message, Subscription
+from roamcast.client.connect import connect
+
+__all__ = ["Client", "ClientError", "Link", "Message", "Subscription", "connect"]

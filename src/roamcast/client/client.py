@@ -1,0 +1,332 @@
+"""The client: requests and their answers, subscriptions and their messages. The link moves them."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import NamedTuple, Protocol
+
+from roamcast.errors import InputError, RoamcastError
+from roamcast.event import Event, EventId, Value
+from roamcast.filter import Filter
+from roamcast.units import NodeId, micros
+from roamcast.wire.local import (
+    ClientMessage,
+    Delivered,
+    Done,
+    Failed,
+    Hello,
+    Missed,
+    NodeMessage,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+    Welcome,
+)
+
+WAITING_MAX = 100_000
+"""Messages that may wait in one subscription for the program to take them; then the oldest goes."""
+
+
+class ClientError(RoamcastError):
+    """The node refused a request, or is gone."""
+
+
+class Message(NamedTuple):
+    event: Event
+    hops: int  # radio hops of this copy; 0 for an event of this very node
+
+
+class Link(Protocol):
+    """How messages get to the node."""
+
+    def send(self, message: ClientMessage) -> None: ...
+
+    async def drain(self) -> None:
+        """Wait while the node reads more slowly than we write."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Subscription:
+    """Iterate over it. Events wait here until they are taken; `missed` counts those that could not."""
+
+    def __init__(self, client: "Client", number: int, waiting_max: int = WAITING_MAX) -> None:
+        self._client = client
+        self.number = number
+        self.missed = 0
+        self._waiting: deque[Message] = deque()
+        self._waiting_max = waiting_max
+        self._arrival = asyncio.Event()
+        self._ended: ClientError | None = None
+        self._closed = False
+
+    def __aiter__(self) -> "Subscription":
+        return self
+
+    async def __anext__(self) -> Message:
+        while not self._waiting:
+            if self._closed:
+                raise StopAsyncIteration
+            if self._ended is not None:
+                raise self._ended
+            self._arrival.clear()
+            await self._arrival.wait()
+        return self._waiting.popleft()
+
+    async def next(self, timeout: float | None = None) -> Message:
+        """The next message; TimeoutError after `timeout` seconds."""
+        async with asyncio.timeout(timeout):
+            return await anext(self)
+
+    async def close(self) -> None:
+        """End the subscription; what has arrived can still be taken."""
+        if not self._closed:
+            self._closed = True
+            self._arrival.set()
+            await self._client._end(self)
+
+    def _on_message(self, message: Message) -> None:
+        if len(self._waiting) >= self._waiting_max:
+            self._waiting.popleft()
+            self.missed += 1
+        self._waiting.append(message)
+        self._arrival.set()
+
+    def _on_lost(self, error: ClientError) -> None:
+        self._ended = error
+        self._arrival.set()
+
+
+class Client:
+    """Made by `connect` or `roamcast.gateway.local.client_of`."""
+
+    def __init__(self) -> None:
+        self.node: NodeId = -1
+        self.node_name = ""
+        self.missed = 0  # events that the node left out because this program read too slowly
+        self._link: Link | None = None
+        self._next_request = 1
+        self._next_number = 1
+        self._answers: dict[int, asyncio.Future[Done]] = {}
+        self._subscriptions: dict[int, Subscription] = {}
+        self._addressed: Subscription | None = None
+        self._welcome: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
+        self._lost: ClientError | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        link: Callable[[Callable[[NodeMessage], None], Callable[[str], None]], Link],
+        *,
+        name: str = "",
+        addressed: bool = False,
+    ) -> "Client":
+        """`link` is made with the two call-backs: for each message, and for the end of the link."""
+        client = cls()
+        if addressed:
+            client._addressed = Subscription(client, 0)
+        client._link = link(client._on_message, client._on_lost)
+        client._link.send(Hello(name, addressed))
+        welcome = await client._welcome
+        client.node, client.node_name = welcome.node, welcome.name
+        return client
+
+    async def publish(
+        self,
+        *,
+        topic: str = "",
+        attributes: Mapping[str, Value] | None = None,
+        payload: bytes | str = b"",
+        type: str = "",
+        lifetime: float | None = None,
+        to: tuple[NodeId, ...] = (),
+        multimode: bool = False,
+    ) -> EventId:
+        """Publish, and wait until the node has taken it.
+
+        With a `lifetime` (seconds) the event is memorized: kept for absent and later subscribers, and on
+        this node's disk when this returns. `to` names nodes; with `multimode` subscribers get it too.
+        """
+        message = self._publication(topic, attributes, payload, type, lifetime, to, multimode)
+        done = await self._ask(message)
+        return EventId(self.node, done.sequence)
+
+    async def publish_soon(
+        self,
+        *,
+        topic: str = "",
+        attributes: Mapping[str, Value] | None = None,
+        payload: bytes | str = b"",
+        type: str = "",
+    ) -> None:
+        """Publish a real-time event without waiting for the node's word; waits only for room."""
+        link = self._standing()
+        link.send(self._publication(topic, attributes, payload, type, None, (), False, request=0))
+        await link.drain()
+
+    @asynccontextmanager
+    async def subscribe(
+        self,
+        wanted: Filter | None = None,
+        *,
+        topic: str | None = None,
+        sql: str | None = None,
+        type: str | None = None,
+        xpath: str | None = None,
+        waiting_max: int = WAITING_MAX,
+    ) -> AsyncIterator[Subscription]:
+        """A subscription for the length of the block. All conditions that are given must hold."""
+        subscription = await self.open_subscription(
+            filter_from(wanted, topic=topic, sql=sql, type=type, xpath=xpath), waiting_max=waiting_max
+        )
+        try:
+            yield subscription
+        finally:
+            await subscription.close()
+
+    async def open_subscription(self, wanted: Filter, *, waiting_max: int = WAITING_MAX) -> Subscription:
+        """A subscription that stands until it is closed."""
+        number = self._next_number
+        self._next_number += 1
+        subscription = Subscription(self, number, waiting_max)
+        self._subscriptions[number] = subscription
+        try:
+            await self._ask(Subscribe(self._request(), number, wanted.encode()))
+        except ClientError:
+            self._subscriptions.pop(number, None)
+            raise
+        return subscription
+
+    @property
+    def addressed(self) -> Subscription:
+        """What is sent to this node by name, if the client was opened with `addressed`."""
+        if self._addressed is None:
+            raise ClientError("this client was not opened with addressed=True")
+        return self._addressed
+
+    async def close(self) -> None:
+        if self._link is not None:
+            link, self._link = self._link, None
+            link.close()
+            self._on_lost("this client is closed")
+
+    async def __aenter__(self) -> "Client":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # Private.
+
+    def _publication(
+        self,
+        topic: str,
+        attributes: Mapping[str, Value] | None,
+        payload: bytes | str,
+        type: str,
+        lifetime: float | None,
+        to: tuple[NodeId, ...],
+        multimode: bool,
+        request: int | None = None,
+    ) -> Publish:
+        lifetime_micros = 0 if lifetime is None else micros(lifetime)
+        if lifetime is not None and lifetime_micros <= 0:
+            raise InputError("lifetime", f"is {lifetime}; a memorized event lives for more than 0 seconds")
+        return Publish(
+            self._request() if request is None else request,
+            dict(attributes or {}),
+            payload.encode() if isinstance(payload, str) else payload,
+            topic,
+            type,
+            lifetime_micros,
+            tuple(to),
+            multimode,
+        )
+
+    def _request(self) -> int:
+        self._next_request += 1
+        return self._next_request - 1
+
+    def _standing(self) -> Link:
+        if self._lost is not None:
+            raise self._lost
+        assert self._link is not None
+        return self._link
+
+    async def _ask(self, message: Publish | Subscribe | Unsubscribe) -> Done:
+        link = self._standing()
+        answer: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+        self._answers[message.request] = answer
+        try:
+            link.send(message)
+            return await answer
+        finally:
+            self._answers.pop(message.request, None)
+
+    async def _end(self, subscription: Subscription) -> None:
+        if self._subscriptions.pop(subscription.number, None) is not None and self._lost is None:
+            await self._ask(Unsubscribe(self._request(), subscription.number))
+
+    def _on_message(self, message: NodeMessage) -> None:
+        match message:
+            case Delivered(event, numbers, hops):
+                arrived = Message(event, hops)
+                if not numbers and self._addressed is not None:
+                    self._addressed._on_message(arrived)
+                for number in numbers:
+                    subscription = self._subscriptions.get(number)
+                    if subscription is not None:
+                        subscription._on_message(arrived)
+            case Done(request):
+                answer = self._answers.get(request)
+                if answer is not None and not answer.done():
+                    answer.set_result(message)
+            case Failed(request, problem):
+                answer = self._answers.get(request)
+                if answer is not None and not answer.done():
+                    answer.set_exception(ClientError(problem))
+            case Missed(events):
+                self.missed += events
+            case Welcome():
+                if not self._welcome.done():
+                    self._welcome.set_result(message)
+
+    def _on_lost(self, problem: str) -> None:
+        if self._lost is not None:
+            return
+        self._lost = ClientError(problem)
+        if not self._welcome.done():
+            self._welcome.set_exception(ClientError(problem))
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(ClientError(problem))
+        for subscription in [*self._subscriptions.values(), *filter(None, [self._addressed])]:
+            subscription._on_lost(self._lost)
+
+
+def filter_from(
+    wanted: Filter | None = None,
+    *,
+    topic: str | None = None,
+    sql: str | None = None,
+    type: str | None = None,
+    xpath: str | None = None,
+) -> Filter:
+    """All given conditions together; FilterError if one is outside its language, or none is given."""
+    parts = [] if wanted is None else [wanted]
+    if topic is not None:
+        parts.append(Filter.topic(topic))
+    if sql is not None:
+        parts.append(Filter.sql(sql))
+    if type is not None:
+        parts.append(Filter.of_type(type))
+    if xpath is not None:
+        parts.append(Filter.xpath(xpath))
+    if not parts:
+        raise InputError("subscription", "say what is wanted: a topic, SQL, a type, XPath, or a Filter")
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole & part
+    return whole

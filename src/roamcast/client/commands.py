@@ -1,0 +1,117 @@
+"""What `roamcast publish` and `roamcast subscribe` do."""
+
+import asyncio
+import base64
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from roamcast.client.client import Message, filter_from
+from roamcast.client.connect import connect
+from roamcast.errors import InputError
+from roamcast.event import EventId, Value
+from roamcast.units import NodeId
+
+
+def parse_attributes(texts: Sequence[str]) -> dict[str, Value]:
+    """`level=5`, `name=fire`, `name="5"`: JSON where the value is a JSON scalar, else the text itself."""
+    attributes: dict[str, Value] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise InputError(f"--attribute {text}", "write it as NAME=VALUE, e.g. level=5")
+        try:
+            attributes[name] = msgspec.json.decode(value, type=bool | int | float | str | None)
+        except msgspec.DecodeError:
+            attributes[name] = value
+    return attributes
+
+
+def payload_from(text: str | None, file: Path | None) -> bytes:
+    """The payload as given on the command line: a text, a file, or `-` for standard input."""
+    if text is not None and file is not None:
+        raise InputError("--payload and --file", "give one of them")
+    if file is None:
+        return (text or "").encode()
+    try:
+        return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        raise InputError(str(file), f"cannot be read: {error.strerror}") from None
+
+
+def publish(
+    socket: Path,
+    *,
+    topic: str,
+    attributes: dict[str, Value],
+    payload: bytes,
+    type: str,
+    lifetime: float | None,
+    to: tuple[NodeId, ...],
+) -> EventId:
+    async def once() -> EventId:
+        async with connect(socket, name="roamcast publish") as client:
+            return await client.publish(
+                topic=topic,
+                attributes=attributes,
+                payload=payload,
+                type=type,
+                lifetime=lifetime,
+                to=to,
+            )
+
+    return asyncio.run(once())
+
+
+def subscribe(
+    socket: Path,
+    show: Callable[[Message], None],
+    *,
+    topic: str | None,
+    sql: str | None,
+    type: str | None,
+    xpath: str | None,
+    count: int | None,
+) -> None:
+    """Show each message as it comes; ends after `count`, or when the node goes."""
+    wanted = filter_from(topic=topic, sql=sql, type=type, xpath=xpath)
+
+    async def listen() -> None:
+        async with connect(socket, name="roamcast subscribe") as client, client.subscribe(wanted) as messages:
+            shown = 0
+            while count is None or shown < count:
+                show(await messages.next())
+                shown += 1
+
+    asyncio.run(listen())
+
+
+def to_json(message: Message) -> str:
+    """One line. A payload that is UTF-8 text is given as `text`, another in Base64."""
+    event = message.event
+    fields: dict[str, object] = {
+        "publisher": event.publisher,
+        "sequence": event.sequence,
+        "topic": event.topic,
+        "type": event.type,
+        "attributes": event.attributes,
+        "class": event.event_class.value,
+        "hops": message.hops,
+    }
+    try:
+        fields["text"] = event.payload.decode()
+    except UnicodeDecodeError:
+        fields["payload"] = base64.b64encode(event.payload).decode()
+    return msgspec.json.encode(fields).decode()
+
+
+def to_line(message: Message) -> str:
+    """For people: topic or type, attributes, the payload as far as it is printable."""
+    event = message.event
+    head = event.topic or event.type or f"{event.publisher}:{event.sequence}"
+    attributes = " ".join(f"{name}={value}" for name, value in event.attributes.items())
+    text = event.payload.decode(errors="replace")
+    shown = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:1000])
+    return " ".join(part for part in (head, attributes, shown) if part)

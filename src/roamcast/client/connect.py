@@ -1,0 +1,101 @@
+"""The link over the local socket."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from roamcast.client.client import Client, ClientError
+from roamcast.errors import WireError
+from roamcast.wire.local import FROM_CLIENT, FROM_NODE, ClientMessage, NodeMessage, Unframer, framed
+
+DEFAULT_SOCKET = "roamcast.sock"
+
+
+@asynccontextmanager
+async def connect(
+    path: str | Path = DEFAULT_SOCKET, *, name: str = "", addressed: bool = False
+) -> AsyncIterator[Client]:
+    """A client of the node that listens at `path`; ClientError if none does."""
+    client = await open_client(path, name=name, addressed=addressed)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def open_client(path: str | Path, *, name: str = "", addressed: bool = False) -> Client:
+    """The same without a block: the caller closes it."""
+    link = SocketLink()
+    try:
+        await asyncio.get_running_loop().create_unix_connection(lambda: link, str(path))
+    except OSError as error:
+        raise ClientError(f"{path}: no node answers here ({error.strerror or error})") from None
+
+    def listen(on_message: Callable[[NodeMessage], None], on_lost: Callable[[str], None]) -> SocketLink:
+        link.listen(on_message, on_lost)
+        return link
+
+    return await Client.open(listen, name=name, addressed=addressed)
+
+
+class SocketLink(asyncio.Protocol):
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._unframer: Unframer[NodeMessage] = Unframer(FROM_NODE)
+        self._on_message: Callable[[NodeMessage], None] | None = None
+        self._on_lost: Callable[[str], None] | None = None
+        self._waiting: list[bytes] = []
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def listen(self, on_message: Callable[[NodeMessage], None], on_lost: Callable[[str], None]) -> None:
+        self._on_message, self._on_lost = on_message, on_lost
+        if self._transport is None:
+            on_lost("the node closed the connection")
+
+    def send(self, message: ClientMessage) -> None:
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._waiting.append(framed(FROM_CLIENT.encode(message)))
+
+    async def drain(self) -> None:
+        if len(self._waiting) > 100:
+            self._flush()
+        await self._room.wait()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._flush()
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._room.set()
+        if self._on_lost is not None:
+            self._on_lost("the node closed the connection" if error is None else f"the node is gone: {error}")
+
+    def data_received(self, data: bytes) -> None:
+        assert self._on_message is not None
+        try:
+            for message in self._unframer.feed(data):
+                self._on_message(message)
+        except WireError as error:
+            if self._on_lost is not None:
+                self._on_lost(f"this is no node, or one of another version: {error}")
+            self.close()
+
+    def pause_writing(self) -> None:
+        self._room.clear()
+
+    def resume_writing(self) -> None:
+        self._room.set()
+
+    def _flush(self) -> None:
+        if self._waiting and self._transport is not None:
+            waiting, self._waiting = self._waiting, []
+            self._transport.write(b"".join(waiting))

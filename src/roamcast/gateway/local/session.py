@@ -1,0 +1,127 @@
+"""One client of the local socket: its requests become calls on a door, its events messages.
+
+No I/O here: the server moves the octets, an in-process client passes the messages as they are.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from roamcast.applications import Applications, Door
+from roamcast.broker.core import Delivery
+from roamcast.broker.store import StoreFullError
+from roamcast.errors import InputError, WireError
+from roamcast.event import EventClass
+from roamcast.filter import Filter
+from roamcast.units import NodeId
+from roamcast.wire.local import (
+    ClientMessage,
+    Delivered,
+    Done,
+    Failed,
+    Hello,
+    NodeMessage,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+    Welcome,
+)
+
+SUBSCRIPTIONS_MAX = 10_000  # of one client
+
+
+class LocalNode(Protocol):
+    """What a gateway needs of a running node."""
+
+    @property
+    def number(self) -> NodeId: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def applications(self) -> Applications: ...
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        """Call back once everything said so far would survive a crash."""
+        ...
+
+
+class LocalSession:
+    def __init__(self, node: LocalNode, send: Callable[[NodeMessage], None]) -> None:
+        self._node = node
+        self._send = send
+        self._door: Door | None = None
+        self._numbers: dict[int, int] = {}  # the door's number by the client's
+        self._names: dict[int, int] = {}  # and back
+
+    def on_message(self, message: ClientMessage) -> None:
+        """WireError if the client does not keep to the protocol; it is then to be cut off."""
+        if isinstance(message, Hello):
+            if self._door is not None:
+                raise WireError("hello", 0, "came twice")
+            self._door = self._node.applications.open(self._on_delivery, addressed=message.addressed)
+            self._send(Welcome(self._node.number, self._node.name))
+            return
+        if self._door is None:
+            raise WireError("client message", 0, "came before the hello")
+        try:
+            match message:
+                case Publish():
+                    self._publish(self._door, message)
+                case Subscribe():
+                    self._subscribe(self._door, message)
+                case Unsubscribe():
+                    self._unsubscribe(self._door, message.number)
+                    self._send(Done(message.request))
+        except (InputError, StoreFullError, WireError) as error:
+            # Request 0 asked for no answer, but a refusal is never kept secret.
+            self._send(Failed(message.request, str(error)[:1000]))
+
+    def close(self) -> None:
+        if self._door is not None:
+            self._door.close()
+            self._door = None
+
+    def _publish(self, door: Door, message: Publish) -> None:
+        event = door.publish(
+            message.attributes,
+            payload=message.payload,
+            topic=message.topic,
+            type=message.type,
+            event_class=EventClass.MEMORIZED if message.lifetime else EventClass.REALTIME,
+            lifetime=message.lifetime,
+            destinations=message.destinations,
+            multimode=message.multimode,
+        )
+        if not message.request:
+            return
+        done = Done(message.request, event.sequence)
+        if message.lifetime:
+            self._node.when_durable(lambda: self._send(done))
+        else:
+            self._send(done)
+
+    def _subscribe(self, door: Door, message: Subscribe) -> None:
+        wanted = Filter.decode(message.filter)
+        self._unsubscribe(door, message.number)
+        if len(self._numbers) >= SUBSCRIPTIONS_MAX:
+            raise InputError("subscription", f"is one too many; a client may have {SUBSCRIPTIONS_MAX}")
+        number = door.reserve()  # known before the stored events that match arrive
+        self._numbers[message.number] = number
+        self._names[number] = message.number
+        self._send(Done(message.request))
+        door.subscribe_as(number, wanted)
+
+    def _unsubscribe(self, door: Door, name: int) -> None:
+        number = self._numbers.pop(name, None)
+        if number is not None:
+            del self._names[number]
+            door.unsubscribe(number)
+
+    def _on_delivery(self, delivery: Delivery) -> None:
+        names = self._names
+        self._send(
+            Delivered(
+                delivery.event, tuple([names[number] for number in delivery.subscriptions]), delivery.hops
+            )
+        )

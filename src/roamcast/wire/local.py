@@ -1,0 +1,135 @@
+"""What a client and the node on its device say to each other, over a local stream socket.
+
+Each message is a 32-bit length and that many octets in the common form (`codec.py`). A client speaks
+first (`Hello`); every request carries a number of the client's own, and `Done` or `Failed` answers it.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Annotated, Generic, TypeVar
+
+import msgspec
+
+from roamcast.errors import WireError
+from roamcast.event import (
+    ATTRIBUTES_MAX,
+    DESTINATIONS_MAX,
+    PAYLOAD_BYTES_MAX,
+    Count,
+    Event,
+    Name,
+    Text,
+)
+from roamcast.wire.codec import FRAME_BYTES_MAX, Codec
+
+VERSION = 1
+FILTER_BYTES_MAX = 8192
+LENGTH = struct.Struct("!I")
+
+
+class LocalMessage(
+    msgspec.Struct, frozen=True, array_like=True, tag_field="message", forbid_unknown_fields=True
+):
+    """On the wire an array that begins with the class's number, its `tag`."""
+
+
+class Hello(LocalMessage, frozen=True, tag=1):
+    """`addressed`: the client also wants what is sent to this node by name."""
+
+    client: Name
+    addressed: bool = False
+
+
+class Publish(LocalMessage, frozen=True, tag=2):
+    """`lifetime` in microseconds; 0 for a real-time event. Request 0 wants no answer."""
+
+    request: Count
+    attributes: Annotated[
+        dict[Name, bool | int | float | Text | None], msgspec.Meta(max_length=ATTRIBUTES_MAX)
+    ]
+    payload: Annotated[bytes, msgspec.Meta(max_length=PAYLOAD_BYTES_MAX)] = b""
+    topic: Text = ""
+    type: Name = ""
+    lifetime: Count = 0
+    destinations: Annotated[tuple[Count, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)] = ()
+    multimode: bool = False
+
+
+class Subscribe(LocalMessage, frozen=True, tag=3):
+    """`number` is the client's own name for the subscription; one that stands is replaced."""
+
+    request: Count
+    number: Count
+    filter: Annotated[bytes, msgspec.Meta(max_length=FILTER_BYTES_MAX)]
+
+
+class Unsubscribe(LocalMessage, frozen=True, tag=4):
+    request: Count
+    number: Count
+
+
+class Welcome(LocalMessage, frozen=True, tag=5):
+    node: Count
+    name: Name
+
+
+class Done(LocalMessage, frozen=True, tag=6):
+    """`sequence` of the event for a publication, else 0. A memorized event is on disk by now."""
+
+    request: Count
+    sequence: Count = 0
+
+
+class Failed(LocalMessage, frozen=True, tag=7):
+    request: Count
+    problem: Text
+
+
+class Delivered(LocalMessage, frozen=True, tag=8):
+    """`subscriptions`: the client's own numbers; none for an event addressed to the node."""
+
+    event: Event
+    subscriptions: tuple[Count, ...]
+    hops: Count
+
+
+class Missed(LocalMessage, frozen=True, tag=9):
+    """The client read too slowly: so many events were left out just here."""
+
+    events: Count
+
+
+ClientMessage = Hello | Publish | Subscribe | Unsubscribe
+NodeMessage = Welcome | Done | Failed | Delivered | Missed
+
+FROM_CLIENT: Codec[ClientMessage] = Codec("client message", VERSION, ClientMessage)
+FROM_NODE: Codec[NodeMessage] = Codec("node message", VERSION, NodeMessage)
+
+Message = TypeVar("Message", bound=msgspec.Struct)
+
+
+def framed(data: bytes) -> bytes:
+    return LENGTH.pack(len(data)) + data
+
+
+class Unframer(Generic[Message]):
+    """Takes a stream apart into messages; keeps what is not yet whole, never more than one message."""
+
+    def __init__(self, codec: Codec[Message]) -> None:
+        self._codec = codec
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """The messages that are complete now; WireError where the stream cannot be read any further."""
+        data = self._rest + data
+        at, end = 0, len(data)
+        while end - at >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(data, at)
+            if length > FRAME_BYTES_MAX:
+                raise WireError("message length", 0, f"is {length}, at most {FRAME_BYTES_MAX} are allowed")
+            if end - at < LENGTH.size + length:
+                break
+            at += LENGTH.size
+            yield self._codec.decode(data[at : at + length])
+            at += length
+        self._rest = data[at:]

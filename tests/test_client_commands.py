@@ -1,0 +1,109 @@
+"""`roamcast publish` and `roamcast subscribe` against a node's socket."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from roamcast.applications import Applications
+from roamcast.cli import app
+from roamcast.client.commands import parse_attributes
+from roamcast.errors import InputError
+from roamcast.gateway.local import LocalServer
+from roamcast.gateway.local.server import LocalOptions
+from roamcast.host import Channel
+from roamcast.node import Node, NodeConfig
+from roamcast.testing import FakeHost
+
+
+class OneNode:
+    number, name = 3, "three"
+
+    def __init__(self) -> None:
+        hosts = {channel: FakeHost(node=3) for channel in Channel}
+        self.applications = Applications(self)
+        self.applications.bind(Node(NodeConfig("flooding"), hosts.__getitem__, self.applications))
+
+    def enter(self) -> None:
+        pass
+
+    def now(self) -> int:
+        return 0
+
+    def when_durable(self, callback: object) -> None:
+        assert callable(callback)
+        callback()
+
+
+@pytest.fixture
+def socket(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "node.sock"
+    ready, stop = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        server = LocalServer(OneNode(), LocalOptions(socket=str(path)))
+        await server.start()
+        ready.set()
+        await asyncio.to_thread(stop.wait)
+        await server.stop()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    assert ready.wait(10)
+    yield path
+    stop.set()
+    thread.join()
+
+
+def test_publish_says_the_event_and_subscribe_shows_what_is_kept(socket: Path) -> None:
+    words = "publish --topic alarm/fire --attribute level=5 --attribute place=mill --payload smoke"
+    published = CliRunner().invoke(app, [*words.split(), "--lifetime", "60", "--socket", str(socket)])
+    assert (published.exit_code, published.stdout) == (0, "3:0\n")
+    words = "subscribe --topic alarm/# --sql level>3 --count 1"
+    shown = CliRunner().invoke(app, [*words.split(), "--socket", str(socket)])
+    assert (shown.exit_code, shown.stdout) == (0, "alarm/fire level=5 place=mill smoke\n")
+    as_json = CliRunner().invoke(app, [*words.split(), "--json", "--socket", str(socket)])
+    assert json.loads(as_json.stdout) == {
+        "publisher": 3,
+        "sequence": 0,
+        "topic": "alarm/fire",
+        "type": "",
+        "attributes": {"level": 5, "place": "mill"},
+        "class": "memorized",
+        "hops": 0,
+        "text": "smoke",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        ("publish --attribute level", 2, "NAME=VALUE"),
+        ("subscribe", 2, "say what is wanted"),
+        ("subscribe --sql level>>3", 2, "level>>3"),
+        ("publish --topic a/+", 1, "wildcards"),
+    ],
+)
+def test_what_cannot_be_is_one_line(socket: Path, words: str, code: int, line: str) -> None:
+    result = CliRunner().invoke(app, [*words.split(), "--socket", str(socket)])
+    assert result.exit_code == code
+    assert line in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_no_node_is_one_line(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["publish", "--topic", "a", "--socket", str(tmp_path / "none")])
+    assert result.exit_code == 1
+    assert "no node answers here" in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_attributes_are_json_where_they_can_be() -> None:
+    texts = ["a=5", "b=2.5", "c=true", 'd="5"', "e=fire", "f=null", "g=a=b"]
+    assert parse_attributes(texts) == {
+        "a": 5, "b": 2.5, "c": True, "d": "5", "e": "fire", "f": None, "g": "a=b",
+    }  # fmt: skip
+    with pytest.raises(InputError, match="NAME=VALUE"):
+        parse_attributes(["=5"])
