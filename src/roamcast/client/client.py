@@ -1,4 +1,9 @@
-"""The client: requests and their answers, subscriptions and their messages. The link moves them."""
+"""The client: requests and their answers, subscriptions and their messages. The link moves them.
+
+A client may outlive its node: `resume` gives it a new link. Its subscriptions go on; what a node hands over
+again after a restart (it knows what it keeps, not what we have had) is left out, so each subscription
+gets each event once. A request that was under way fails: whether the node took it, nobody knows.
+"""
 
 import asyncio
 from collections import deque
@@ -6,10 +11,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple, Protocol
 
+from roamcast.broker.seen import SeenEvents
 from roamcast.errors import InputError, RoamcastError
 from roamcast.event import Event, EventId, Value
 from roamcast.filter import Filter
-from roamcast.units import NodeId, micros
+from roamcast.units import Micros, NodeId, micros
 from roamcast.wire.local import (
     ClientMessage,
     Delivered,
@@ -52,10 +58,14 @@ class Link(Protocol):
 class Subscription:
     """Iterate over it. Events wait here until they are taken; `missed` counts those that could not."""
 
-    def __init__(self, client: "Client", number: int, waiting_max: int = WAITING_MAX) -> None:
+    def __init__(
+        self, client: "Client", number: int, wanted: Filter | None = None, waiting_max: int = WAITING_MAX
+    ) -> None:
         self._client = client
         self.number = number
+        self.wanted = wanted
         self.missed = 0
+        self._had = SeenEvents()
         self._waiting: deque[Message] = deque()
         self._waiting_max = waiting_max
         self._arrival = asyncio.Event()
@@ -87,7 +97,10 @@ class Subscription:
             self._arrival.set()
             await self._client._end(self)
 
-    def _on_message(self, message: Message) -> None:
+    def _on_message(self, message: Message, now: Micros) -> None:
+        event = message.event
+        if not self._had.observe((event.publisher, event.sequence), now, now + event.lifetime):
+            return
         if len(self._waiting) >= self._waiting_max:
             self._waiting.popleft()
             self.missed += 1
@@ -102,7 +115,10 @@ class Subscription:
 class Client:
     """Made by `connect` or `roamcast.gateway.local.client_of`."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        self._name = name
+        self.keep = False  # whether subscriptions outlive the link: somebody will `resume`
+        self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # when the link ends
         self.node: NodeId = -1
         self.node_name = ""
         self.missed = 0  # events that the node left out because this program read too slowly
@@ -113,7 +129,7 @@ class Client:
         self._subscriptions: dict[int, Subscription] = {}
         self._addressed: Subscription | None = None
         self._welcome: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
-        self._lost: ClientError | None = None
+        self._lost: ClientError | None = ClientError("this client is not connected")
 
     @classmethod
     async def open(
@@ -124,14 +140,30 @@ class Client:
         addressed: bool = False,
     ) -> "Client":
         """`link` is made with the two call-backs: for each message, and for the end of the link."""
-        client = cls()
+        client = cls(name)
         if addressed:
             client._addressed = Subscription(client, 0)
-        client._link = link(client._on_message, client._on_lost)
-        client._link.send(Hello(name, addressed))
-        welcome = await client._welcome
-        client.node, client.node_name = welcome.node, welcome.name
+        await client.resume(link)
         return client
+
+    async def resume(
+        self, link: Callable[[Callable[[NodeMessage], None], Callable[[str], None]], Link]
+    ) -> None:
+        """Go on over a new link: say hello, and subscribe again to all that stands."""
+        loop = asyncio.get_running_loop()
+        self.lost = loop.create_future()
+        self._welcome = loop.create_future()
+        self._link = link(self._on_message, self._on_lost)
+        self._link.send(Hello(self._name, self._addressed is not None))
+        welcome = await self._welcome
+        self.node, self.node_name = welcome.node, welcome.name
+        for subscription in list(self._subscriptions.values()):
+            assert subscription.wanted is not None
+            again = Subscribe(self._request(), subscription.number, subscription.wanted.encode())
+            await self._ask(again, self._link)
+        if self.lost.done():
+            raise ClientError(self.lost.result())
+        self._lost = None  # only now: what is published from here on reaches all of them
 
     async def publish(
         self,
@@ -190,7 +222,7 @@ class Client:
         """A subscription that stands until it is closed."""
         number = self._next_number
         self._next_number += 1
-        subscription = Subscription(self, number, waiting_max)
+        subscription = Subscription(self, number, wanted, waiting_max)
         self._subscriptions[number] = subscription
         try:
             await self._ask(Subscribe(self._request(), number, wanted.encode()))
@@ -207,10 +239,11 @@ class Client:
         return self._addressed
 
     async def close(self) -> None:
+        self.keep = False
         if self._link is not None:
             link, self._link = self._link, None
             link.close()
-            self._on_lost("this client is closed")
+        self._on_lost("this client is closed")
 
     async def __aenter__(self) -> "Client":
         return self
@@ -255,8 +288,8 @@ class Client:
         assert self._link is not None
         return self._link
 
-    async def _ask(self, message: Publish | Subscribe | Unsubscribe) -> Done:
-        link = self._standing()
+    async def _ask(self, message: Publish | Subscribe | Unsubscribe, link: Link | None = None) -> Done:
+        link = link or self._standing()
         answer: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
         self._answers[message.request] = answer
         try:
@@ -273,12 +306,13 @@ class Client:
         match message:
             case Delivered(event, numbers, hops):
                 arrived = Message(event, hops)
+                now = micros(asyncio.get_running_loop().time())
                 if not numbers and self._addressed is not None:
-                    self._addressed._on_message(arrived)
+                    self._addressed._on_message(arrived, now)
                 for number in numbers:
                     subscription = self._subscriptions.get(number)
                     if subscription is not None:
-                        subscription._on_message(arrived)
+                        subscription._on_message(arrived, now)
             case Done(request):
                 answer = self._answers.get(request)
                 if answer is not None and not answer.done():
@@ -294,16 +328,17 @@ class Client:
                     self._welcome.set_result(message)
 
     def _on_lost(self, problem: str) -> None:
-        if self._lost is not None:
-            return
+        if not self.lost.done():
+            self.lost.set_result(problem)
+            if not self._welcome.done():
+                self._welcome.set_exception(ClientError(problem))
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_exception(ClientError(problem))
         self._lost = ClientError(problem)
-        if not self._welcome.done():
-            self._welcome.set_exception(ClientError(problem))
-        for answer in self._answers.values():
-            if not answer.done():
-                answer.set_exception(ClientError(problem))
-        for subscription in [*self._subscriptions.values(), *filter(None, [self._addressed])]:
-            subscription._on_lost(self._lost)
+        if not self.keep:
+            for subscription in [*self._subscriptions.values(), *filter(None, [self._addressed])]:
+                subscription._on_lost(self._lost)
 
 
 def filter_from(

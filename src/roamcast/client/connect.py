@@ -10,22 +10,56 @@ from roamcast.errors import WireError
 from roamcast.wire.local import FROM_CLIENT, FROM_NODE, ClientMessage, NodeMessage, Unframer, framed
 
 DEFAULT_SOCKET = "roamcast.sock"
+RETRY_INTERVAL = 0.2  # seconds; a local connect costs nothing
 
 
 @asynccontextmanager
 async def connect(
-    path: str | Path = DEFAULT_SOCKET, *, name: str = "", addressed: bool = False
+    path: str | Path = DEFAULT_SOCKET, *, name: str = "", addressed: bool = False, reconnect: bool = False
 ) -> AsyncIterator[Client]:
-    """A client of the node that listens at `path`; ClientError if none does."""
-    client = await open_client(path, name=name, addressed=addressed)
+    """A client of the node that listens at `path`; ClientError if none does.
+
+    With `reconnect` the client waits for a node that is not there, and for one that goes to come back; its
+    subscriptions go on and get each event once. Publications fail meanwhile.
+    """
+    client = await open_client(path, name=name, addressed=addressed, reconnect=reconnect)
+    watch = asyncio.ensure_future(_stay_connected(client, path)) if reconnect else None
     try:
         yield client
     finally:
+        if watch is not None:
+            watch.cancel()
         await client.close()
 
 
-async def open_client(path: str | Path, *, name: str = "", addressed: bool = False) -> Client:
-    """The same without a block: the caller closes it."""
+async def open_client(
+    path: str | Path, *, name: str = "", addressed: bool = False, reconnect: bool = False
+) -> Client:
+    """The first connection, without a block: the caller closes it."""
+    while True:
+        try:
+            return await Client.open(await _link_to(path), name=name, addressed=addressed)
+        except ClientError:
+            if not reconnect:
+                raise
+            await asyncio.sleep(RETRY_INTERVAL)
+
+
+async def _stay_connected(client: Client, path: str | Path) -> None:
+    client.keep = True
+    while True:
+        await asyncio.shield(client.lost)
+        while True:
+            try:
+                await client.resume(await _link_to(path))
+                break
+            except ClientError:
+                await asyncio.sleep(RETRY_INTERVAL)
+
+
+async def _link_to(
+    path: str | Path,
+) -> Callable[[Callable[[NodeMessage], None], Callable[[str], None]], "SocketLink"]:
     link = SocketLink()
     try:
         await asyncio.get_running_loop().create_unix_connection(lambda: link, str(path))
@@ -36,7 +70,7 @@ async def open_client(path: str | Path, *, name: str = "", addressed: bool = Fal
         link.listen(on_message, on_lost)
         return link
 
-    return await Client.open(listen, name=name, addressed=addressed)
+    return listen
 
 
 class SocketLink(asyncio.Protocol):

@@ -189,6 +189,44 @@ def test_a_node_that_goes_ends_what_its_clients_wait_for(tmp_path: Path) -> None
     run(test())
 
 
+def test_a_client_that_reconnects_gets_each_event_once_through_restarts_of_its_node(tmp_path: Path) -> None:
+    async def test() -> None:
+        path = tmp_path / "s"
+        first = StandingNode()
+        async with served(path, first) as server, connect(path, reconnect=True) as client:
+            everything = await client.open_subscription(Filter.everything())
+            had = await client.publish(topic="a", lifetime=60.0)
+            assert (await everything.next(5)).event.id == had
+            await server.stop()
+            with pytest.raises(ClientError):
+                await client.publish(topic="b")
+            async with served(path, first):  # it still keeps the event, and does not know who had it
+                again = await published_when_back(client)
+                assert (await everything.next(5)).event.id == again
+        with pytest.raises(ClientError, match="closed"):
+            await everything.next(5)
+
+    async def published_when_back(client: Client) -> EventId:
+        while True:
+            try:
+                return await client.publish(topic="c")
+            except ClientError:
+                await asyncio.sleep(0.01)
+
+    run(test())
+
+
+def test_two_subscriptions_of_one_client_each_get_what_is_memorized(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with served(tmp_path / "s"), connect(tmp_path / "s") as client:
+            kept = await client.publish(topic="a", lifetime=60.0)
+            for _ in range(2):
+                subscription = await client.open_subscription(Filter.topic("a"))
+                assert (await subscription.next(5)).event.id == kept
+
+    run(test())
+
+
 def test_a_client_that_does_not_read_loses_events_and_is_told_how_many(tmp_path: Path) -> None:
     async def test() -> None:
         node = StandingNode()

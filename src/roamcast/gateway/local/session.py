@@ -1,9 +1,13 @@
-"""One client of the local socket: its requests become calls on a door, its events messages.
+"""One client of the local socket: its requests become calls on doors, its events messages.
+
+Each subscription has a door of its own, so each gets every event once, and what is memorized when it
+begins: two subscriptions of one program are as independent as those of two.
 
 No I/O here: the server moves the octets, an in-process client passes the messages as they are.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from roamcast.applications import Applications, Door
@@ -50,16 +54,17 @@ class LocalSession:
     def __init__(self, node: LocalNode, send: Callable[[NodeMessage], None]) -> None:
         self._node = node
         self._send = send
-        self._door: Door | None = None
-        self._numbers: dict[int, int] = {}  # the door's number by the client's
-        self._names: dict[int, int] = {}  # and back
+        self._door: Door | None = None  # for publications, and for what is addressed to the node
+        self._subscriptions: dict[int, Door] = {}  # by the client's number
 
     def on_message(self, message: ClientMessage) -> None:
         """WireError if the client does not keep to the protocol; it is then to be cut off."""
         if isinstance(message, Hello):
             if self._door is not None:
                 raise WireError("hello", 0, "came twice")
-            self._door = self._node.applications.open(self._on_delivery, addressed=message.addressed)
+            self._door = self._node.applications.open(
+                partial(self._on_delivery, ()), addressed=message.addressed
+            )
             self._send(Welcome(self._node.number, self._node.name))
             return
         if self._door is None:
@@ -69,15 +74,17 @@ class LocalSession:
                 case Publish():
                     self._publish(self._door, message)
                 case Subscribe():
-                    self._subscribe(self._door, message)
+                    self._subscribe(message)
                 case Unsubscribe():
-                    self._unsubscribe(self._door, message.number)
+                    self._unsubscribe(message.number)
                     self._send(Done(message.request))
         except (InputError, StoreFullError, WireError) as error:
             # Request 0 asked for no answer, but a refusal is never kept secret.
             self._send(Failed(message.request, str(error)[:1000]))
 
     def close(self) -> None:
+        for number in sorted(self._subscriptions):
+            self._unsubscribe(number)
         if self._door is not None:
             self._door.close()
             self._door = None
@@ -101,27 +108,20 @@ class LocalSession:
         else:
             self._send(done)
 
-    def _subscribe(self, door: Door, message: Subscribe) -> None:
+    def _subscribe(self, message: Subscribe) -> None:
         wanted = Filter.decode(message.filter)
-        self._unsubscribe(door, message.number)
-        if len(self._numbers) >= SUBSCRIPTIONS_MAX:
+        self._unsubscribe(message.number)
+        if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:
             raise InputError("subscription", f"is one too many; a client may have {SUBSCRIPTIONS_MAX}")
-        number = door.reserve()  # known before the stored events that match arrive
-        self._numbers[message.number] = number
-        self._names[number] = message.number
-        self._send(Done(message.request))
-        door.subscribe_as(number, wanted)
+        door = self._node.applications.open(partial(self._on_delivery, (message.number,)))
+        self._subscriptions[message.number] = door
+        self._send(Done(message.request))  # before the stored events that match
+        door.subscribe(wanted)
 
-    def _unsubscribe(self, door: Door, name: int) -> None:
-        number = self._numbers.pop(name, None)
-        if number is not None:
-            del self._names[number]
-            door.unsubscribe(number)
+    def _unsubscribe(self, number: int) -> None:
+        door = self._subscriptions.pop(number, None)
+        if door is not None:
+            door.close()
 
-    def _on_delivery(self, delivery: Delivery) -> None:
-        names = self._names
-        self._send(
-            Delivered(
-                delivery.event, tuple([names[number] for number in delivery.subscriptions]), delivery.hops
-            )
-        )
+    def _on_delivery(self, numbers: tuple[int, ...], delivery: Delivery) -> None:
+        self._send(Delivered(delivery.event, numbers, delivery.hops))
