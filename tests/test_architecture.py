@@ -19,6 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "trace": {"units"},
     "filter": VALUES,
     "xml": VALUES | {"filter"},
+    "modulator": VALUES | REGISTRIES | {"filter"},
     "wire": VALUES,
     "sealing": VALUES | {"wire"},
     "world": VALUES,
@@ -27,14 +28,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": VALUES | {"host"},
     "broker": VALUES | {"filter", "host"},
     "underlay": VALUES | REGISTRIES | {"wire", "host"},
-    "strategy": VALUES | REGISTRIES | {"filter", "wire", "host", "broker", "underlay"},
+    "strategy": VALUES | REGISTRIES | {"filter", "modulator", "wire", "host", "broker", "underlay"},
     "node": VALUES | {"filter", "host", "broker", "underlay", "strategy"},
     "applications": VALUES | {"filter", "broker", "node"},
-    "scenario": VALUES | {"filter", "world", "strategy", "underlay"},
-    "runtime": VALUES | {"filter", "host", "broker", "underlay", "strategy", "node", "scenario", "world"},
+    "scenario": VALUES | {"filter", "xml", "world", "strategy", "underlay"},
+    "runtime": VALUES
+    | {"filter", "wire", "sealing", "host", "broker", "underlay", "strategy", "node", "applications"}
+    | {"scenario", "world", "client"},
     "client": VALUES | {"filter", "wire", "broker"},
     "gateway": VALUES | {"filter", "wire", "broker", "applications", "client", "runtime"},
     "lab": VALUES | {"filter", "world", "scenario", "runtime", "strategy"},
+    "daemon": VALUES | {"scenario", "strategy", "underlay", "sealing", "runtime", "gateway"},
     "cli": VALUES | {"lab", "scenario", "strategy", "world", "client", "daemon"},
     "__main__": {"cli"},
 }

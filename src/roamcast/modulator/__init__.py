@@ -1,0 +1,41 @@
+"""Modulators: a consumer's function that runs in a broker, on the way of its events.
+
+It filters or transforms, may keep state, and moves with that state (opportunistic overlays, section 2.1).
+What travels is a name, parameters and state, never code: every broker has the same functions registered,
+and nothing is unpickled from the network. To read in this order:
+
+- `base.py`: what a modulator is, and its form on the wire.
+- `guard.py`: running one that may raise, hang or return rubbish.
+- `condition.py`, `projection.py`, `bounding_box.py`, `aggregate.py`: the ones that come along.
+
+An application adds its own with `MODULATORS.add(name, parameters, make)` before its node starts; every
+broker that shall run it must do the same.
+"""
+
+from roamcast.modulator.aggregate import Aggregate, AggregateParameters
+from roamcast.modulator.base import Content, Modulator, ModulatorError, ModulatorSpec
+from roamcast.modulator.bounding_box import BoundingBox, BoundingBoxParameters
+from roamcast.modulator.condition import Condition, ConditionParameters
+from roamcast.modulator.guard import Guard, Meter, Ran
+from roamcast.modulator.projection import Projection, ProjectionParameters
+from roamcast.modulator.registered import MODULATORS, make
+
+__all__ = [
+    "MODULATORS",
+    "Aggregate",
+    "AggregateParameters",
+    "BoundingBox",
+    "BoundingBoxParameters",
+    "Condition",
+    "ConditionParameters",
+    "Content",
+    "Guard",
+    "Meter",
+    "Modulator",
+    "ModulatorError",
+    "ModulatorSpec",
+    "Projection",
+    "ProjectionParameters",
+    "Ran",
+    "make",
+]

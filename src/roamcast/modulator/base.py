@@ -1,0 +1,81 @@
+"""What a modulator is, and what of it travels."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+from roamcast.errors import InputError, RoamcastError, WireError
+from roamcast.event import Event, Name, Value
+from roamcast.units import Micros
+
+STATE_BYTES_MAX = 48_000  # one message of a handoff, with room for its headers
+PARAMETER_BYTES_MAX = 8_192
+
+
+class ModulatorError(RoamcastError):
+    """A modulator failed: it raised, took too long, or returned what can be no event. Its owner is told."""
+
+
+class Content(NamedTuple):
+    """What a modulator makes of an event. The identity stays the event's own, so order and duplicates are
+    judged as before; a modulator gives at most one content for each event it gets."""
+
+    attributes: Mapping[str, Value]
+    payload: bytes = b""
+    topic: str = ""
+    type: str = ""
+
+
+class Modulator:
+    """Override `process`; one that keeps state overrides the other two as well.
+
+    The same events in the same order must give the same contents and the same state in every broker: no
+    clock, no chance. Time comes with the events, if at all.
+    """
+
+    def process(self, event: Event) -> Content | None:
+        """What the consumer gets instead of the event; None for nothing."""
+        raise NotImplementedError
+
+    def state(self) -> bytes:
+        """All that `restore` needs on another broker; at most `STATE_BYTES_MAX`."""
+        return b""
+
+    def restore(self, state: bytes) -> None:
+        """Go on where another broker stopped. The octets come from the network: WireError if they are none
+        of ours."""
+        if state:
+            raise WireError("modulator state", 0, f"has {len(state)} octets, this modulator keeps none")
+
+    def cost(self, event: Event) -> Micros:
+        """Processor time for this event on a broker of capacity 1: the model's quantity in `sim`."""
+        return 0
+
+
+class ModulatorSpec(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Which function with which parameters (MessagePack): what a subscription carries."""
+
+    name: Name
+    parameters: Annotated[bytes, msgspec.Meta(max_length=PARAMETER_BYTES_MAX)] = b"\x80"
+
+    @classmethod
+    def of(cls, name: str, parameters: Mapping[str, Any] | None = None) -> "ModulatorSpec":
+        encoded = msgspec.msgpack.encode(dict(parameters or {}))
+        if len(encoded) > PARAMETER_BYTES_MAX:
+            raise InputError(
+                f"modulator {name}",
+                f"its parameters take {len(encoded)} octets; at most {PARAMETER_BYTES_MAX} are allowed",
+            )
+        return cls(name, encoded)
+
+
+def modulated(event: Event, content: Content) -> Event:
+    """The event as its consumer sees it."""
+    return msgspec.structs.replace(
+        event,
+        attributes=dict(content.attributes),
+        payload=content.payload,
+        topic=content.topic,
+        type=content.type,
+    )
