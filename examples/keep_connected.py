@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Coroutine, MutableMapping
 from typing import Any
 
-from roamcast.host import Frame, Position, TimerName
+from roamcast.host import Frame, Position, SendFailure, TimerName
 from roamcast.strategy.tree.manager import ReactiveManager
 from roamcast.strategy.tree.parameters import TreeOptions
 from roamcast.trace import Record
@@ -157,12 +157,14 @@ class LoopHost(asyncio.DatagramProtocol):
             if number != self.node:
                 self.unicast(number, frame)
 
-    def unicast(self, to: NodeId, frame: Frame, on_failure: Callable[[], None] | None = None) -> None:
+    def unicast(
+        self, to: NodeId, frame: Frame, on_failure: Callable[[SendFailure], None] | None = None
+    ) -> None:
         if to in self._directory:
             datagram = self.node.to_bytes(4, "big") + frame.payload
             self._transport.sendto(datagram, ("127.0.0.1", self._directory[to]))
         elif on_failure is not None:
-            self._loop.call_soon(on_failure)
+            self._loop.call_soon(on_failure, SendFailure.LINK)
 
     def position(self) -> Position | None:
         return None

@@ -26,10 +26,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "host": VALUES,
     "registry": VALUES,
     "testing": VALUES | {"host"},
-    "broker": VALUES | {"filter", "host"},
+    "broker": VALUES | {"filter", "wire", "host"},
     "underlay": VALUES | REGISTRIES | {"wire", "host"},
     "strategy": VALUES | REGISTRIES | {"filter", "modulator", "wire", "host", "broker", "underlay"},
-    "node": VALUES | {"filter", "host", "broker", "underlay", "strategy"},
+    "node": VALUES | {"filter", "sealing", "host", "broker", "underlay", "strategy"},
     "applications": VALUES | {"filter", "broker", "node"},
     "scenario": VALUES | {"filter", "xml", "world", "strategy", "underlay"},
     "runtime": VALUES

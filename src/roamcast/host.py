@@ -6,7 +6,7 @@ A protocol layer is written once, without I/O. Each layer of each node has its o
 """
 
 from collections.abc import Callable, Hashable, MutableMapping
-from enum import IntEnum
+from enum import Enum, IntEnum
 from random import Random
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -31,6 +31,13 @@ class Kind(IntEnum):
 
     CONTROL = 0
     DATA = 1
+
+
+class SendFailure(Enum):
+    """Why the link layer gave a unicast frame up."""
+
+    QUEUE_FULL = "queue_full"  # our own send queue had no room: it says nothing about the neighbour
+    LINK = "link"  # sent, as often as the link layer does, and never acknowledged
 
 
 class Frame(NamedTuple):
@@ -77,7 +84,9 @@ class Host(Protocol):
         """Hand one frame to the radio. No promise that anyone hears it."""
         ...
 
-    def unicast(self, to: NodeId, frame: Frame, on_failure: Callable[[], None] | None = None) -> None:
+    def unicast(
+        self, to: NodeId, frame: Frame, on_failure: Callable[[SendFailure], None] | None = None
+    ) -> None:
         """Send to one neighbour. `on_failure` is called later, at most once, if the link layer gives up.
 
         Silence is no proof of arrival: the receiver may crash after its acknowledgement.

@@ -11,12 +11,16 @@ import msgspec
 
 from roamcast.broker.core import Application, Broker, Subscription
 from roamcast.broker.store import EventStore
+from roamcast.errors import EventError
 from roamcast.event import Event, EventClass, Value
 from roamcast.filter import Filter
 from roamcast.host import Channel, Host, Layer
+from roamcast.sealing.content import ContentKeys
 from roamcast.strategy import STRATEGIES, StrategyContext, TunesUnderlay, default_underlay
 from roamcast.trace import Published, Subscribed
 from roamcast.underlay import UNDERLAYS, Oracle, UnderlayContext
+from roamcast.underlay.addresses import Addresses
+from roamcast.underlay.routing_table import RoutingTable
 from roamcast.units import Micros, NodeId
 
 
@@ -38,12 +42,19 @@ class Node:
         application: Application,
         oracle: Oracle | None = None,
         store: EventStore | None = None,
+        addresses: Addresses | None = None,
+        routing_table: RoutingTable | None = None,
+        content: ContentKeys | None = None,
+        *,
+        is_traced: bool = True,
     ) -> None:
         self._host = hosts(Channel.STRATEGY)
-        self.broker = Broker(self._host, application, store=store)
+        self._is_traced = is_traced  # False: nobody reads the trace, so its costly records are not made
+        self.broker = Broker(self._host, application, store=store, opener=content)
+        self._content = content
         self.underlay = UNDERLAYS.make(
             config.underlay or default_underlay(config.strategy),
-            UnderlayContext(hosts(Channel.UNDERLAY), oracle),
+            UnderlayContext(hosts(Channel.UNDERLAY), oracle, addresses, routing_table),
             _underlay_options(config),
         )
         self.strategy = STRATEGIES.make(
@@ -74,10 +85,12 @@ class Node:
         lifetime: Micros = 0,
         destinations: tuple[NodeId, ...] = (),
         multimode: bool = False,
+        sealed: bool = False,
     ) -> Event:
         """Publish an event; subscribers on this node get it first.
 
         `StoreFullError` if it is memorized and this node can keep no more: then nothing has been published.
+        `sealed`: from end to end, with the first of the node's content keys; relays cannot read it.
         """
         event = self.broker.create(
             attributes,
@@ -89,8 +102,34 @@ class Node:
             destinations=destinations,
             multimode=multimode,
         )
+        carried = self._sealed(event) if sealed else event
         if event_class is EventClass.MEMORIZED:
-            self.broker.keep(event, 0)
+            self.broker.keep(carried, 0)
+        if self._is_traced:
+            self._trace_publication(event)
+        self.broker.deliver(carried, 0)
+        self.strategy.publish(carried)
+        return event
+
+    def _sealed(self, event: Event) -> Event:
+        identifier = self.strategy.seal_id(event)
+        if self._content is None:
+            raise EventError("sealed", "needs a content key, this node has none")
+        if identifier is None:
+            raise EventError(
+                "sealed", "needs a strategy that carries sealed events: chapar, epidemic, flooding"
+            )
+        return self._content.seal(event, identifier)
+
+    def subscribe(self, number: int, wanted: Filter, application: int = 0) -> None:
+        self._host.trace(Subscribed(self._host.now(), self._host.node, number, str(wanted), True))
+        self.broker.subscribe(Subscription(number, wanted, application))
+
+    def unsubscribe(self, number: int) -> None:
+        self._host.trace(Subscribed(self._host.now(), self._host.node, number, "", False))
+        self.broker.unsubscribe(number)
+
+    def _trace_publication(self, event: Event) -> None:
         self._host.trace(
             Published(
                 self._host.now(),
@@ -106,17 +145,6 @@ class Node:
                 event.multimode,
             )
         )
-        self.broker.deliver(event, 0)
-        self.strategy.publish(event)
-        return event
-
-    def subscribe(self, number: int, wanted: Filter, application: int = 0) -> None:
-        self._host.trace(Subscribed(self._host.now(), self._host.node, number, str(wanted), True))
-        self.broker.subscribe(Subscription(number, wanted, application))
-
-    def unsubscribe(self, number: int) -> None:
-        self._host.trace(Subscribed(self._host.now(), self._host.node, number, "", False))
-        self.broker.unsubscribe(number)
 
 
 def _underlay_options(config: NodeConfig) -> msgspec.Struct | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, MutableMapping
 from random import Random
 from typing import NamedTuple
 
-from roamcast.host import Frame, Layer, Position, TimerName
+from roamcast.host import Frame, Layer, Position, SendFailure, TimerName
 from roamcast.trace import Record
 from roamcast.units import Micros, NodeId
 
@@ -23,7 +23,7 @@ class Sent(NamedTuple):
     at: Micros
     to: NodeId | None
     frame: Frame
-    on_failure: Callable[[], None] | None
+    on_failure: Callable[[SendFailure], None] | None
 
 
 class FakeHost:
@@ -80,7 +80,9 @@ class FakeHost:
     def broadcast(self, frame: Frame) -> None:
         self.sent.append(Sent(self._now, None, frame, None))
 
-    def unicast(self, to: NodeId, frame: Frame, on_failure: Callable[[], None] | None = None) -> None:
+    def unicast(
+        self, to: NodeId, frame: Frame, on_failure: Callable[[SendFailure], None] | None = None
+    ) -> None:
         self.sent.append(Sent(self._now, to, frame, on_failure))
 
     def position(self) -> Position | None:

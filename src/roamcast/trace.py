@@ -88,16 +88,38 @@ class Transmitted(Record, frozen=True):
     layer: str = "strategy"  # whose frame it is: "underlay" or "strategy"
 
 
+class OnAir(Record, frozen=True):
+    """One attempt of one link-layer frame, whatever it carried, as the emulator's ether saw it.
+
+    Beside `Transmitted`, which has the frames of Roamcast's own layers: several of those may share a
+    datagram, and ARP or TCP acknowledgements belong to none. Empty where there is no ether.
+    """
+
+    TABLE: ClassVar[str] = "air"
+    t: Micros  # when the attempt began
+    node: NodeId
+    to: NodeId | None  # None: a group address
+    protocol: str  # "arp", "udp", "tcp", "icmp", "igmp", "ipv6", "other"
+    octets: int  # of the Ethernet frame, its header included, its checksum not
+    attempt: int
+    airtime: Micros
+    received: NodeSet
+    collided: NodeSet
+    faded: NodeSet
+
+
 class DropReason(Enum):
     """Why a layer or the radio gave a frame or an event up."""
 
     QUEUE_FULL = "queue_full"  # the radio's send queue was at its bound
     RETRIES = "retries"  # unicast: every attempt went unacknowledged
     NOT_IN_RANGE = "not_in_range"  # unicast to a node that is no neighbour
+    NO_ROUTE = "no_route"  # the underlay knew no way to its destination
     CRASHED = "crashed"  # was queued in a node that crashed
     EXPIRED = "expired"  # its lifetime or its hop limit ended
     WIRE = "wire"  # could not be decoded
     STORE_FULL = "store_full"  # a bounded table pushed it out
+    STALE = "stale"  # came by a route that its sender has and this node has given up
     FALSE_POSITIVE = "false_positive"  # came by a summary's mistake; no exact filter wants it here
 
 
@@ -142,12 +164,13 @@ class OverlayChanged(Record, frozen=True):
     TABLE: ClassVar[str] = "overlay"
     t: Micros
     node: NodeId
-    change: str  # "link_up", "link_down", "repaired", "role_on", "role_off"
+    change: str  # "link_up", "link_down", "repaired", "role_on", "role_off", "grouped"
     peer: NodeId | None = None
     # "broker", "mpr", "leader", …; of a link, where a strategy records it at both ends, this end's part:
     # "downstream" or "upstream".
     role: str = ""
-    value: float | None = None  # e.g. how long a repair took, in milliseconds
+    # How long a repair took, in milliseconds; of "grouped", how many channels a publisher's broker has now.
+    value: float | None = None
 
 
 class PathsSampled(Record, frozen=True):
@@ -166,6 +189,16 @@ class OverlayJudged(Record, frozen=True):
     TABLE: ClassVar[str] = "overlay_health"
     cycles: int  # instants at which the overlay had a cycle
     excess_partitions: float | None  # time average of overlay components beyond the physical ones
+
+
+class Reached(Record, frozen=True):
+    """Derived after the run, one row per event that somebody received: whom its frames reached."""
+
+    TABLE: ClassVar[str] = "reached"
+    publisher: NodeId
+    sequence: int
+    nodes: int  # that received a frame with it, the publisher apart
+    unwanted: int  # of those, where it was not expected: nobody there wanted it
 
 
 class Expected(Record, frozen=True):
@@ -189,6 +222,7 @@ RECORDS: tuple[type[Record], ...] = (
     Subscribed,
     Delivered,
     Transmitted,
+    OnAir,
     Dropped,
     LinkChanged,
     FaultHappened,
@@ -196,6 +230,7 @@ RECORDS: tuple[type[Record], ...] = (
     PathsSampled,
     OverlayJudged,
     Expected,
+    Reached,
 )
 
 

@@ -4,12 +4,24 @@ A runtime joins by adding a `Harness` to `HARNESSES`: a way to make a few connec
 time pass. The suite speaks of promises only, never of a runtime's insides.
 """
 
-from collections.abc import Callable
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from random import Random
 from typing import Protocol
 
 import pytest
 
-from roamcast.host import Channel, Frame, Host, Kind, Layer, TimerName
+from roamcast.host import Channel, Frame, Host, Kind, Layer, SendFailure, TimerName
+from roamcast.runtime.live import interface
+from roamcast.runtime.live.clock import Clock, monotonic
+from roamcast.runtime.live.counters import Counters
+from roamcast.runtime.live.host import LiveHost
+from roamcast.runtime.live.inputs import Inputs
+from roamcast.runtime.live.journal import Journal
+from roamcast.runtime.live.radio import Radio
+from roamcast.runtime.live.settings import AirSettings
+from roamcast.runtime.live.timers import Timers
 from roamcast.runtime.sim.csma import CsmaMedium
 from roamcast.runtime.sim.disk import DiskMedium
 from roamcast.runtime.sim.engine import Engine
@@ -17,6 +29,7 @@ from roamcast.runtime.sim.host import SimHost
 from roamcast.runtime.sim.ideal import IdealMedium
 from roamcast.runtime.sim.links import Links
 from roamcast.runtime.sim.medium import Medium
+from roamcast.sealing import GroupKey, Identity, KeyRing, Sealer
 from roamcast.streams import stream
 from roamcast.trace import Trace
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
@@ -35,6 +48,8 @@ class Harness(Protocol):
     def inside(self, action: Callable[[], None]) -> None:
         """Run `action` as an input of its own at the present instant."""
         ...
+
+    def close(self) -> None: ...
 
 
 class SimHarness:
@@ -63,6 +78,97 @@ class SimHarness:
     def inside(self, action: Callable[[], None]) -> None:
         self.engine.at(self.engine.now, lambda _: action())
 
+    def close(self) -> None:
+        pass
+
+
+class LivePart:
+    """One node's host over real sockets on the loopback, without the layers above."""
+
+    def __init__(self, node: NodeId, ring: KeyRing, air_port: int, loop: asyncio.AbstractEventLoop) -> None:
+        counters = Counters()
+        self.clock = Clock()
+        self.inputs = Inputs(self.clock, counters)
+        self.timers = Timers(self.inputs, loop)
+        journal = Journal(node, self.clock, counters, None)
+        sealer = Sealer(Identity.generate(node), ring, epoch=1)
+        settings = AirSettings(interface="lo", port=air_port)
+        lo = interface.named("lo", "air.interface")
+        self.radio = Radio(loop, settings, lo, sealer, {}, self.inputs, journal, counters)
+        self.host = LiveHost(
+            node, Channel.STRATEGY, self.clock, self.timers, self.radio, journal, Random(node), {}
+        )
+
+
+class LiveHarness:
+    """Real time passes, so a long run ends when nothing is under way any more."""
+
+    QUIET_LOOKS = 3
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        ring = KeyRing(GroupKey.generate())
+        here, elsewhere = free_port(), free_port()
+        self.parts = [LivePart(n, ring, elsewhere if n == 2 else here, self.loop) for n in range(3)]
+        self.errors: list[Exception] = []
+        for part in self.parts:
+            part.inputs.on_error = self.errors.append
+            self.loop.run_until_complete(part.radio.open())
+        books = [part.radio.peers for part in self.parts[:2]]
+        self.loop.run_until_complete(self.until(lambda: bool(books[0].find(1) and books[1].find(0))))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    def host(self, node: NodeId) -> Host:
+        return self.parts[node].host
+
+    def attach(self, node: NodeId, layer: Layer) -> None:
+        self.parts[node].host.attach(layer)
+        for part in self.parts:
+            part.clock.enter()
+
+    def run(self, by: Micros) -> None:
+        if by >= SECOND:
+            self.loop.run_until_complete(self.quiet(by))
+        else:
+            # To the instant, and no further: what else is due in the same turn of the loop waits.
+            until = max(part.clock.now for part in self.parts) + by
+
+            def stop() -> None:
+                raise KeyboardInterrupt
+
+            self.loop.call_later((until - monotonic()) / SECOND, stop)
+            with pytest.raises(KeyboardInterrupt):
+                self.loop.run_forever()
+        if self.errors:
+            raise self.errors[0]
+
+    async def quiet(self, by: Micros) -> None:
+        end, looks = self.loop.time() + by / SECOND, 0
+        while looks < self.QUIET_LOOKS and self.loop.time() < end:
+            await asyncio.sleep(0.02)
+            looks = 0 if any(len(part.timers) or part.radio.is_busy for part in self.parts) else looks + 1
+
+    def inside(self, action: Callable[[], None]) -> None:
+        self.loop.call_soon(self.parts[0].inputs.handle, action)
+
+    def close(self) -> None:
+        for part in self.parts:
+            part.timers.close()
+            self.loop.run_until_complete(part.radio.close())
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+        return number
+
 
 HARNESSES: dict[str, Callable[[], Harness]] = {
     "sim-ideal": lambda: SimHarness(lambda e, links, t: IdealMedium(e, links, t, stream(1, "radio"), 0.0)),
@@ -70,12 +176,15 @@ HARNESSES: dict[str, Callable[[], Harness]] = {
     "sim-csma": lambda: SimHarness(
         lambda e, links, t: CsmaMedium(e, links, t, stream(1, "radio"), Csma(), 1)
     ),
+    "live": LiveHarness,
 }
 
 
 @pytest.fixture(params=sorted(HARNESSES))
-def harness(request: pytest.FixtureRequest) -> Harness:
-    return HARNESSES[request.param]()
+def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
+    made = HARNESSES[request.param]()
+    yield made
+    made.close()
 
 
 class Recorder(Layer):
@@ -177,8 +286,8 @@ def test_an_answer_from_inside_a_handler_is_never_handled_inside_it(harness: Har
 
 def test_unicast_reaches_its_addressee_alone(harness: Harness) -> None:
     nodes = recorders(harness)
-    failures: list[str] = []
-    harness.inside(lambda: nodes[0].host.unicast(1, frame(), lambda: failures.append("failed")))
+    failures: list[SendFailure] = []
+    harness.inside(lambda: nodes[0].host.unicast(1, frame(), failures.append))
     harness.run(SECOND)
     assert [what for _, what, _ in nodes[1].log] == [(0, b"hello")]
     assert failures == []
@@ -186,16 +295,30 @@ def test_unicast_reaches_its_addressee_alone(harness: Harness) -> None:
 
 def test_unicast_to_a_node_out_of_range_fails_once_and_later(harness: Harness) -> None:
     nodes = recorders(harness)
-    failures: list[Micros] = []
+    failures: list[SendFailure] = []
 
     def send() -> None:
-        nodes[0].host.unicast(2, frame(), lambda: failures.append(nodes[0].host.now()))
+        nodes[0].host.unicast(2, frame(), failures.append)
         assert failures == [], "the call-back came inside the call"
 
     harness.inside(send)
     harness.run(SECOND)
-    assert len(failures) == 1
+    assert failures == [SendFailure.LINK]
     assert nodes[2].log == []
+
+
+def test_a_full_queue_of_our_own_is_not_taken_for_a_broken_link(harness: Harness) -> None:
+    nodes = recorders(harness)
+    failures: list[SendFailure] = []
+
+    def send() -> None:
+        for _ in range(200):
+            nodes[0].host.unicast(1, frame(), failures.append)
+
+    harness.inside(send)
+    harness.run(SECOND)
+    assert set(failures) <= {SendFailure.QUEUE_FULL}
+    assert len(nodes[1].log) + len(failures) == 200
 
 
 def test_frames_of_one_kind_from_one_sender_arrive_in_order(harness: Harness) -> None:

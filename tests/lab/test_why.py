@@ -145,6 +145,7 @@ def test_a_link_that_broke_during_the_frame_or_while_it_arrived() -> None:
         (DropReason.QUEUE_FULL, Reason.QUEUE_FULL),
         (DropReason.EXPIRED, Reason.EXPIRED),
         (DropReason.STORE_FULL, Reason.STORE_FULL),
+        (DropReason.STALE, Reason.STALE_ROUTE),
         (DropReason.CRASHED, Reason.RELAY_CRASHED),
     ],
 )
@@ -227,6 +228,7 @@ def test_a_copy_that_could_not_be_decoded_or_came_too_late() -> None:
     found = only(*arrived, garbled)
     assert found.reason is Reason.WIRE and "octet 0" in found.detail
     assert only(*arrived, dropped(10.001, 1, DropReason.EXPIRED)).reason is Reason.EXPIRED
+    assert only(*arrived, dropped(10.001, 1, DropReason.STALE)).reason is Reason.STALE_ROUTE
 
 
 def test_a_subscriber_that_has_unsubscribed_meanwhile() -> None:

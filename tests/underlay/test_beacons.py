@@ -92,3 +92,24 @@ def test_thousands_of_past_neighbours_leave_no_state(parts: tuple[Beacons, FakeH
         beacons.on_receive(node, says(1))
     host.advance(10 * SECOND)
     assert beacons.neighbours() == [] and host.timers() == {}
+
+
+def test_a_prompt_node_answers_one_it_hears_for_the_first_time_and_not_without_end() -> None:
+    host = FakeHost(node=1)
+    beacons = Beacons(UnderlayContext(host), BeaconOptions(interval=4.0, jitter=0.0, prompt=True))
+    host.attach(beacons)
+    beacons.on_start()
+    while not host.sent:
+        host.advance(SECOND // 10)
+    sent = len(host.sent)
+    host.advance(2 * SECOND)
+    beacons.on_receive(2, says())
+    host.advance(SECOND // 10)
+    assert [CODEC.decode(one.frame.payload) for one in host.sent[sent:]] == [Beacon((2,))]
+    for _ in range(100):  # a deaf stranger, or a liar, every 10 ms
+        beacons.on_receive(3, says())
+        host.advance(SECOND // 100)
+    assert len(host.sent) - sent <= 3
+    assert beacons.neighbours_of(3) == [] and beacons.neighbours_of(2) == []
+    beacons.on_receive(2, says(1, 7))
+    assert beacons.neighbours_of(2) == [1, 7]

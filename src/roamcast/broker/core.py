@@ -16,6 +16,7 @@ from roamcast.filter import Filter, MatchingIndex
 from roamcast.host import Host
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import Micros, NodeId
+from roamcast.wire.sealed_event import is_sealed
 
 SEQUENCE_BLOCK = 1_000
 """How many sequence numbers one stable write reserves. A crash skips the rest of a block."""
@@ -41,6 +42,14 @@ class Application(Protocol):
     def on_event(self, delivery: Delivery) -> None: ...
 
 
+class ContentOpener(Protocol):
+    """Whoever has the keys of events that are sealed from end to end (`sealing/content.py`)."""
+
+    def open(self, sealed: Event) -> Event | None:
+        """The clear event with the same publisher and sequence; None for one that is not ours to read."""
+        ...
+
+
 class SubscriptionWatcher(Protocol):
     """The strategy's side of a subscription: it spreads what it must."""
 
@@ -57,9 +66,11 @@ class Broker:
         *,
         seen: SeenEvents | None = None,
         store: EventStore | None = None,
+        opener: ContentOpener | None = None,
     ) -> None:
         self._host = host
         self._application = application
+        self.opener = opener
         self._index: MatchingIndex[int] = MatchingIndex()
         self._subscriptions: dict[int, Subscription] = {}
         self._shared = False  # whether several applications have subscribed
@@ -68,6 +79,8 @@ class Broker:
         self.seen_lately: Set[EventKey] = self._seen.current
         self._handed_over = SeenEvents()  # with the application's number where several share the node
         self.store = EventStore() if store is None else store
+        for stored in self.store.standing(host.now()):  # from before a restart: copies of it are not new
+            self._seen.observe(stored.event.id, host.now(), stored.expires_at)
         self._watcher: SubscriptionWatcher | None = None
         self._next_sequence = int.from_bytes(host.stable.get("sequence", b""), "big")
         self._reserved = self._next_sequence
@@ -87,7 +100,8 @@ class Broker:
         if self._watcher is not None:
             self._watcher.on_subscribed(subscription)
         for stored in self.store.standing(self._host.now()):
-            if stored.event.wants_subscribers and subscription.filter.matches(stored.event):
+            readable = self._readable(stored.event)
+            if readable.wants_subscribers and subscription.filter.matches(readable):
                 self._hand_over(stored.event, stored.hops, stored.expires_at)
 
     def unsubscribe(self, number: int) -> None:
@@ -135,6 +149,10 @@ class Broker:
         now = self._host.now()
         return self._seen.observe(event, now, now + lives_for)
 
+    def has_seen(self, event: EventKey) -> bool:
+        """Whether a copy has been here, as far as this node remembers."""
+        return event in self._seen
+
     def deliver(self, event: Event, hops: int, age: Micros = 0) -> None:
         """The event is here: keep it if it is memorized, hand it over if someone wants it."""
         if event.event_class is EventClass.MEMORIZED:
@@ -166,12 +184,20 @@ class Broker:
     def wants(self, event: Event) -> bool:
         """Whether a local application would get this event."""
         return self._host.node in event.destinations or (
-            event.wants_subscribers and bool(self._index.match(event))
+            event.wants_subscribers and bool(self._index.match(self._readable(event)))
         )
 
     # Private.
 
+    def _readable(self, event: Event) -> Event:
+        """As local applications may see it. A sealed event is carried and stored as it is, and opened here
+        for the exact match; one that is not ours to read stays sealed, for who asks for its type."""
+        if self.opener is None or not is_sealed(event):
+            return event
+        return self.opener.open(event) or event
+
     def _hand_over(self, event: Event, hops: int, expires_at: Micros) -> None:
+        event = self._readable(event)
         matched = self._index.match(event) if event.wants_subscribers else []
         if not matched and self._host.node not in event.destinations:
             return
@@ -194,8 +220,9 @@ class Broker:
 
     def _take_sequence(self) -> int:
         if self._next_sequence >= self._reserved:
-            self._reserved = self._next_sequence + SEQUENCE_BLOCK
-            self._host.stable["sequence"] = self._reserved.to_bytes(8, "big")
+            reserved = self._next_sequence + SEQUENCE_BLOCK
+            self._host.stable["sequence"] = reserved.to_bytes(8, "big")
+            self._reserved = reserved  # not before: a full disk refuses the write, and then this number too
         sequence = self._next_sequence
         self._next_sequence += 1
         return sequence

@@ -60,6 +60,10 @@ class EventStore:
         self._forget_expired(now)
         return list(self._entries.values())
 
+    def find(self, event: EventId) -> StoredEvent | None:
+        """One kept event; it may have expired."""
+        return self._entries.get(event)
+
     def __len__(self) -> int:
         return len(self._entries)
 

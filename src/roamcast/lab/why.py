@@ -69,6 +69,7 @@ class Reason(Enum):
     LINK_BROKE = "link_broke"  # stood when the event came, not when it was sent on
     EXPIRED = "expired"  # hop limit or lifetime
     STORE_FULL = "store_full"  # pushed out of a bounded store
+    STALE_ROUTE = "stale_route"  # arrived by a route that the node had given up, and was refused
     WIRE = "wire"  # arrived, but could not be decoded
     NOT_SENT = "not_sent"  # a holder with a link did not send: its strategy's choice
     LATE_SUBSCRIBER = "late_subscriber"  # memorized, but nobody served it from memory
@@ -318,7 +319,7 @@ class _Inquest:
             return found(Reason.UNSUBSCRIBED, ended, f"node {node} unsubscribed before it arrived")
         for drop in self._drops_of(story, node):
             # What it dropped as a relay is no reason; what it dropped from its store is one later on.
-            if drop.reason is DropReason.EXPIRED or (
+            if drop.reason in (DropReason.EXPIRED, DropReason.STALE) or (
                 drop.reason is DropReason.STORE_FULL and held <= drop.t <= pair.since
             ):
                 return found(_REASON_OF_DROP[drop.reason], drop.t, _of_drop(drop))
@@ -541,6 +542,7 @@ _REASON_OF_DROP = {
     DropReason.EXPIRED: Reason.EXPIRED,
     DropReason.WIRE: Reason.WIRE,
     DropReason.STORE_FULL: Reason.STORE_FULL,
+    DropReason.STALE: Reason.STALE_ROUTE,
 }
 
 

@@ -40,6 +40,10 @@ class Strategy(Layer):
         """A local application published; the broker core has numbered it and served local subscribers."""
         raise NotImplementedError
 
+    def seal_id(self, clear: Event) -> bytes | None:
+        """What brokers need to route an event whose content they cannot read; None: it cannot be routed."""
+        return None
+
     def on_subscribed(self, subscription: Subscription) -> None:
         """A local application subscribed."""
 

@@ -60,6 +60,10 @@ class Underlay(Layer):
         """One-hop neighbours with a link in both directions, in increasing order."""
         return []
 
+    def neighbours_of(self, neighbour: NodeId) -> list[NodeId]:
+        """Whom a neighbour has said it hears, lately; empty where the underlay does not know."""
+        return []
+
     def next_hop(self, to: NodeId) -> NodeId | None:
         """The neighbour on the way to `to`; None where no route is known."""
         return None

@@ -15,9 +15,10 @@ from roamcast.event import Count
 from roamcast.host import Frame, Kind, TimerName
 from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import Underlay, UnderlayContext
-from roamcast.units import Micros, NodeId, micros
+from roamcast.units import MILLISECOND, Micros, NodeId, micros
 from roamcast.wire import Codec
 
+PROMPT_DELAY: Micros = 10 * MILLISECOND
 NEIGHBOURS_MAX = 1_000  # named in one beacon; a node in such a crowd hears more than it can use
 
 
@@ -25,6 +26,9 @@ class BeaconOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     interval: Annotated[float, msgspec.Meta(ge=0.01, le=3600)] = 1.0  # seconds
     allowed_loss: Annotated[int, msgspec.Meta(ge=0, le=100)] = 2  # beacons
     jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.25  # share of the interval
+    # A beacon at once for a node heard for the first time, so that both know of each other in milliseconds
+    # instead of up to two intervals. Off: the acyclic-overlay work beacons by the clock alone.
+    prompt: bool = False
 
 
 class Beacon(msgspec.Struct, frozen=True, array_like=True, tag=1, forbid_unknown_fields=True):
@@ -44,7 +48,10 @@ class Beacons(Underlay):
         self._jitter = options.jitter
         # Half an interval of grace, so that a beacon that is merely late is not counted as lost.
         self._hold: Micros = micros(options.interval * (options.allowed_loss + 1.5))
+        self._prompt = options.prompt
         self._heard_until: dict[NodeId, Micros] = {}
+        self._sent_at: Micros = -self._interval
+        self._heard_by: dict[NodeId, tuple[NodeId, ...]] = {}  # what each neighbour's last beacon named
         self._symmetric: set[NodeId] = set()
 
     def on_start(self) -> None:
@@ -52,7 +59,7 @@ class Beacons(Underlay):
 
     def on_timer(self, name: TimerName) -> None:
         match name:
-            case "beacon":
+            case "beacon" | "prompt":
                 self._send()
             case ("silent", int() as neighbour):
                 self._lose(neighbour)
@@ -66,9 +73,14 @@ class Beacons(Underlay):
                 Dropped(now, self._host.node, DropReason.WIRE, "beacon", to=None, detail=str(error))
             )
             return
-        self._heard_until[sender] = now + self._hold
-        self._host.set_timer(("silent", sender), now + self._hold)
         hears_us = self._host.node in beacon.heard
+        if self._prompt and not hears_us:
+            # Set once: a crowd of newcomers gets one beacon, after a moment in which most have spoken.
+            delay = int(PROMPT_DELAY * (1 + self._host.random.random()))
+            self._host.set_timer("prompt", self._prompt_at(now + delay))
+        self._heard_until[sender] = now + self._hold
+        self._heard_by[sender] = beacon.heard
+        self._host.set_timer(("silent", sender), now + self._hold)
         if hears_us and sender not in self._symmetric:
             self._symmetric.add(sender)
             self._report_up(sender)
@@ -79,6 +91,9 @@ class Beacons(Underlay):
     def neighbours(self) -> list[NodeId]:
         return sorted(self._symmetric)
 
+    def neighbours_of(self, neighbour: NodeId) -> list[NodeId]:
+        return list(self._heard_by.get(neighbour, ()))
+
     def next_hop(self, to: NodeId) -> NodeId | None:
         return to if to in self._symmetric else None
 
@@ -88,12 +103,19 @@ class Beacons(Underlay):
     def _send(self) -> None:
         heard = tuple(sorted(self._heard_until))[:NEIGHBOURS_MAX]
         self._host.broadcast(Frame(CODEC.encode(Beacon(heard)), Kind.CONTROL, "beacon"))
+        self._sent_at = self._host.now()
+        self._host.cancel_timer("prompt")
         # Jitter keeps neighbours that started together from colliding for ever.
         early = int(self._host.random.random() * self._jitter * self._interval)
         self._host.set_timer("beacon", self._host.now() + self._interval - early)
 
+    def _prompt_at(self, wanted: Micros) -> Micros:
+        """Not so soon after the last beacon that a stranger could make this node talk without end."""
+        return max(wanted, self._sent_at + self._interval // 4)
+
     def _lose(self, neighbour: NodeId) -> None:
         del self._heard_until[neighbour]
+        self._heard_by.pop(neighbour, None)
         if neighbour in self._symmetric:
             self._symmetric.discard(neighbour)
             self._report_down(neighbour)

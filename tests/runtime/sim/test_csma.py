@@ -6,7 +6,7 @@ from statistics import mean
 
 import pytest
 
-from roamcast.host import Channel, Frame, Kind
+from roamcast.host import Channel, Frame, Kind, SendFailure
 from roamcast.runtime.sim.csma import CsmaMedium
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.links import Links
@@ -46,7 +46,7 @@ class Air:
         payload: bytes = bytes(100),
         kind: Kind = Kind.DATA,
     ) -> None:
-        def fail() -> None:
+        def fail(_: SendFailure) -> None:
             self.failed.append((self.engine.now, sender))
 
         job = Job(sender, Channel.STRATEGY, Frame(payload, kind, "test"), to, fail)

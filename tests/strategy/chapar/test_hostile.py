@@ -9,6 +9,7 @@ from roamcast.broker.core import Broker, Delivery, Subscription
 from roamcast.errors import WireError
 from roamcast.event import Event, EventClass
 from roamcast.filter import Filter
+from roamcast.host import SendFailure
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.chapar import Chapar, ChaparOptions
 from roamcast.strategy.chapar.messages import (
@@ -113,7 +114,7 @@ def fail_some(host: FakeHost, seen: int) -> int:
     for number in range(seen, len(host.sent)):
         failure = host.sent[number].on_failure
         if failure is not None and number % 3 == 0:
-            failure()
+            failure(SendFailure.LINK)
     return len(host.sent)
 
 

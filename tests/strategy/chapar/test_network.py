@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from roamcast.broker.core import Broker, Delivery, Subscription
+from roamcast.broker.store import EventStore
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
 from roamcast.host import Channel
@@ -112,7 +113,8 @@ class Place:
             network.stable[number],
             None,
         )
-        self.broker = Broker(self.host, network.application(number))
+        store = network.stores[number] if network.stores else None  # a disk that outlives the node
+        self.broker = Broker(self.host, network.application(number), store=store)
         self.underlay = Relays(number, network.links)
         self.chapar = Chapar(StrategyContext(self.host, self.broker, self.underlay, True), network.options)
         self.broker.watch(self.chapar)
@@ -130,8 +132,10 @@ class Network:
         seed: int = 1,
         options: ChaparOptions = OPTIONS,
         loss: float = 0.0,
+        durable: bool = False,
     ) -> None:
         self.seed = seed
+        self.stores = [EventStore() for _ in range(nodes)] if durable else []
         self.options = options
         self.engine = Engine()
         self.links = Links(nodes)
@@ -760,3 +764,35 @@ def test_frames_are_compact() -> None:
     assert largest["subscribe"] <= 24
     assert largest["attach"] <= 32
     assert largest["consistency"] <= 40
+
+
+@pytest.mark.parametrize("far", [2, 4])
+def test_a_publisher_that_was_killed_before_it_met_anyone_still_spreads_what_it_kept(far: NodeId) -> None:
+    network = Network(far + 1, durable=True)
+    network.subscribe(far, "a = 1")
+    network.run(1)
+    event = network.publish(0, {"a": 1}, lifetime=600.0)
+    network.run(1)
+    network.crash(0)
+    network.run(1)
+    network.restart(0)
+    network.run(1)
+    network.connect(line(far + 1))
+    network.run(6 * INTERVAL)
+    assert network.got(event) == {far: 1}
+
+
+def test_a_relay_that_was_killed_has_what_it_kept() -> None:
+    network = Network(3, [(0, 1)], durable=True)
+    network.subscribe(1, "b = 1")
+    network.run(INTERVAL)
+    event = network.publish(0, {"a": 1, "b": 1}, lifetime=600.0)
+    network.run(2 * INTERVAL)
+    network.crash(0)
+    network.crash(1)
+    network.run(1)
+    network.restart(1)
+    network.subscribe(2, "a = 1")
+    network.connect([(1, 2)])
+    network.run(6 * INTERVAL)
+    assert network.got(event)[2] == 1

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any, NamedTuple
 
-from roamcast.host import Frame, Position, TimerName
+from roamcast.host import Frame, Position, SendFailure, TimerName
 from roamcast.strategy.tree.evolved import Evolved
 from roamcast.strategy.tree.messages import CODEC, Message
 from roamcast.strategy.tree.overlay import Overlay
@@ -188,7 +188,11 @@ class Network:
     # What hosts do.
 
     def transmit(
-        self, sender: NodeId, to: NodeId | None, frame: Frame, on_failure: Callable[[], None] | None
+        self,
+        sender: NodeId,
+        to: NodeId | None,
+        frame: Frame,
+        on_failure: Callable[[SendFailure], None] | None,
     ) -> None:
         message = CODEC.decode(frame.payload)
         self.sent.append(Sent(self.now, sender, to, message))
@@ -203,7 +207,7 @@ class Network:
         hearer: NodeId,
         payload: bytes,
         message: Message,
-        on_failure: Callable[[], None] | None,
+        on_failure: Callable[[SendFailure], None] | None,
     ) -> None:
         weather, random = self.weather, self.random
         lost = not self.works(sender, hearer) or random.random() < weather.loss
@@ -219,7 +223,7 @@ class Network:
         def fail() -> None:
             assert on_failure is not None
             if origin is not None and origin.alive:
-                self._step(origin, on_failure)
+                self._step(origin, lambda: on_failure(SendFailure.LINK))
 
         if not lost:
             self.at(when, arrive)
@@ -318,6 +322,9 @@ class NetworkNode:
         assert neighbour in self.up
         self._network.received.append((self._number, neighbour, payload))
 
+    def event_in(self, payload: bytes) -> None:
+        """These tests send octets, no events."""
+
 
 class NetworkHost:
     def __init__(
@@ -356,7 +363,9 @@ class NetworkHost:
     def broadcast(self, frame: Frame) -> None:
         self._network.transmit(self.node, None, frame, None)
 
-    def unicast(self, to: NodeId, frame: Frame, on_failure: Callable[[], None] | None = None) -> None:
+    def unicast(
+        self, to: NodeId, frame: Frame, on_failure: Callable[[SendFailure], None] | None = None
+    ) -> None:
         assert to != self.node
         self._network.transmit(self.node, to, frame, on_failure)
 

@@ -32,7 +32,7 @@ def test_random_schedules_make_no_cycle_and_end_in_one_tree_per_partition(first:
         ("R1", 5, "goes against the labels"),
         ("R2", 0, "goes against the labels"),
         ("R3", 2241, "has no lower end"),
-        ("R6", 0, "has no lower end"),
+        ("R6", 0, "cycle"),
         ("R9", 392, "does not span"),
     ],
 )
@@ -89,7 +89,7 @@ def test_data_crosses_a_tree_link_and_nothing_else() -> None:
                     message="test",
                     event=None,
                     own=True,
-                    on_failure=lambda a=a: failed.append(a),  # type: ignore[misc]
+                    on_failure=lambda _, a=a: failed.append(a),  # type: ignore[misc]
                 )
     network.run(0.1)
     assert {(to, sender) for to, sender, _ in network.received} == tree | {(b, a) for a, b in tree}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, MutableMapping
 from random import Random
 
-from roamcast.host import Channel, Frame, Layer, Position, TimerName
+from roamcast.host import Channel, Frame, Layer, Position, SendFailure, TimerName
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.medium import Job, Medium
 from roamcast.trace import Record, Trace
@@ -59,9 +59,11 @@ class SimHost:
     def broadcast(self, frame: Frame) -> None:
         self._medium.send(Job(self.node, self._channel, frame, None, None))
 
-    def unicast(self, to: NodeId, frame: Frame, on_failure: Callable[[], None] | None = None) -> None:
+    def unicast(
+        self, to: NodeId, frame: Frame, on_failure: Callable[[SendFailure], None] | None = None
+    ) -> None:
         assert to != self.node, "a node does not send to itself"
-        failure = None if on_failure is None else lambda: self._fail(on_failure)
+        failure = None if on_failure is None else lambda reason: self._fail(on_failure, reason)
         self._medium.send(Job(self.node, self._channel, frame, to, failure))
 
     def position(self) -> Position | None:
@@ -79,6 +81,6 @@ class SimHost:
         assert self._layer is not None
         self._layer.on_timer(name)
 
-    def _fail(self, on_failure: Callable[[], None]) -> None:
+    def _fail(self, on_failure: Callable[[SendFailure], None], reason: SendFailure) -> None:
         if self._layer is not None:
-            on_failure()
+            on_failure(reason)

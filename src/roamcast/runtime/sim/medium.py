@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from random import Random
 
-from roamcast.host import Channel, Frame, Kind
+from roamcast.host import Channel, Frame, Kind, SendFailure
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.links import Links
 from roamcast.trace import Dropped, DropReason, Trace, Transmitted
@@ -30,7 +30,7 @@ class Job:
         channel: Channel,
         frame: Frame,
         to: NodeId | None,
-        on_failure: Callable[[], None] | None,
+        on_failure: Callable[[SendFailure], None] | None,
     ) -> None:
         self.sender = sender
         self.channel = channel
@@ -125,7 +125,8 @@ class Medium:
             )
         )
         if job.on_failure is not None and reason is not DropReason.CRASHED:
-            self._engine.at(self._engine.now, _call, job.on_failure)
+            failure = SendFailure.QUEUE_FULL if reason is DropReason.QUEUE_FULL else SendFailure.LINK
+            self._engine.at(self._engine.now, _call, (job.on_failure, failure))
 
 
 class SendQueue:
@@ -164,5 +165,6 @@ class SendQueue:
         return bool(self._control or self._data)
 
 
-def _call(action: Callable[[], None]) -> None:
-    action()
+def _call(failed: tuple[Callable[[SendFailure], None], SendFailure]) -> None:
+    on_failure, failure = failed
+    on_failure(failure)

@@ -27,6 +27,7 @@ from roamcast.event import Event, Value
 from roamcast.filter import Filter
 from roamcast.filter.expression import And, Compare, Expression, OfType, OneOf, OnTopic, Operator, Or
 from roamcast.filter.kind import Kind, kind_of
+from roamcast.wire.sealed_event import identifier_of, is_sealed
 
 NAMED_SLOTS = 2  # the topic's and the type's
 IDENTIFIER_BYTES_MAX = 128  # 16 slots of 64 bits
@@ -47,6 +48,9 @@ class Layout(NamedTuple):
         return _filter_id(self, wanted)
 
     def event_id(self, event: Event) -> int:
+        """EID: computed from a clear event; a sealed one brings its own."""
+        if is_sealed(event):
+            return self.decode(identifier_of(event))
         identifier = 0
         if event.topic:
             identifier |= self._slot("topic", f"t{event.topic}", 0)

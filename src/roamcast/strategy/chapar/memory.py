@@ -82,6 +82,19 @@ class Memory:
             self._memorize(memo)
         self._to_inbox(memo)
 
+    def resume(self) -> None:
+        """A node that kept events through a restart answers for its own and has the others, as before. What
+        came before what is forgotten; `handed` (`inbox.py`) keeps them from being handed over again."""
+        state = self._state
+        for stored in state.broker.store.standing(state.host.now()):
+            event = stored.event
+            memo = Memo(event, state.event_id(event, b""), stored.expires_at, stored.hops)
+            if event.publisher == state.node:
+                self._attachment.answer_for(memo)
+                state.inbox.take(memo, Interest.NONE)
+            else:
+                state.inbox.take(memo, Interest.KEEPS)
+
     def adopt(self, memos: list[Memo]) -> None:
         """A new broker brings what it has got itself."""
         now = self._state.host.now()

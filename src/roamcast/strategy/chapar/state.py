@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from roamcast.broker.core import Broker
 from roamcast.event import Event, EventId
-from roamcast.host import Frame, Host, Kind
+from roamcast.host import Frame, Host, Kind, SendFailure
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.chapar.event_table import EventTable, Memo
 from roamcast.strategy.chapar.filter_table import FilterTable
@@ -145,9 +145,10 @@ class State:
             self.host.broadcast(frame)
         elif to != self.node:
 
-            def failed() -> None:
-                self.broken[to] = self.host.now() + BROKEN_FOR
-                self.underlay.on_link_failure(to)
+            def failed(failure: SendFailure) -> None:
+                if failure is SendFailure.LINK:  # a full queue of our own says nothing about the link
+                    self.broken[to] = self.host.now() + BROKEN_FOR
+                    self.underlay.on_link_failure(to)
                 if on_failure is not None:
                     on_failure()
 

@@ -84,6 +84,7 @@ class Chapar(Strategy):
     # Inputs from the host and the underlay.
 
     def on_start(self) -> None:
+        self._memory.resume()
         self._reconsider()
         host = self.state.host
         # Neighbours check at different instants, so that most find their tables even already.

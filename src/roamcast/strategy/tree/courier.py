@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from roamcast.host import Frame, Host, Kind
+from roamcast.host import Frame, Host, Kind, SendFailure
 from roamcast.strategy.tree.messages import CODEC, NAMES, Message
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
@@ -52,10 +52,10 @@ class Courier:
     def hop(self, to: NodeId, message: Message, *, own: bool, attempt: int = 1) -> None:
         """Send to a neighbour, with a few attempts."""
 
-        def on_failure() -> None:
+        def on_failure(failure: SendFailure) -> None:
             if attempt < self._link_attempts:
                 self._later(HOP_DELAY << (attempt - 1), to, message, own, attempt + 1)
-            else:
+            elif failure is SendFailure.LINK:
                 self._on_undelivered(to)
 
         self._host.unicast(to, self._frame(message, own), on_failure)
@@ -99,8 +99,12 @@ class Courier:
         )
         agreement.attempt += 1
 
-        def on_failure() -> None:
-            if self._agreements.get(key) is agreement:  # known to be lost: no need to wait so long
+        def on_failure(failure: SendFailure) -> None:
+            if self._agreements.get(key) is not agreement:
+                return
+            if failure is SendFailure.QUEUE_FULL:
+                agreement.attempt -= 1  # it was none: a full queue of our own must not end the link
+            else:  # known to be lost: no need to wait so long
                 self._host.set_timer(
                     (TIMER, "again", to, link), self._host.now() + (HOP_DELAY << agreement.attempt)
                 )

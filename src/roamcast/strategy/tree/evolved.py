@@ -31,6 +31,7 @@ from roamcast.strategy.tree.messages import (
     Probe,
     RouteReply,
     RouteRequest,
+    Spread,
     Stage,
 )
 from roamcast.strategy.tree.parameters import TreeOptions
@@ -99,9 +100,11 @@ class Evolved(TreeProtocol):
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         match message:
-            case Data():
-                self._on_heard(sender, message.link)
-                self._on_data(sender, message)
+            case Data() | Spread():
+                number = self._link_in(message)
+                if number is not None:
+                    self._on_heard(sender, number)
+                    self._on_data(sender, message, number)
             case RouteRequest():
                 self._on_request(sender, message)
             case GroupHello():

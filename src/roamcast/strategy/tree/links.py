@@ -30,6 +30,10 @@ class Link:
     last_failed: int = -1
     failures: int = 0
     suspected_at: Micros | None = None  # when failed data last made us probe
+    # For link breakage by silence: when data last came, and how far apart it usually comes.
+    heard_at: Micros | None = None
+    usual_gap: Micros | None = None
+    is_watched: bool = False
 
     def on_sent(self) -> int:
         self.frames_sent += 1
@@ -40,6 +44,13 @@ class Link:
         self.failures = self.failures + 1 if frame == self.last_failed + 1 else 1
         self.last_failed = frame
         return self.failures
+
+
+    def on_data(self, now: Micros) -> None:
+        if self.heard_at is not None:
+            gap = now - self.heard_at
+            self.usual_gap = gap if self.usual_gap is None else (7 * self.usual_gap + gap) // 8
+        self.heard_at = now
 
 
 @dataclass(frozen=True, slots=True)

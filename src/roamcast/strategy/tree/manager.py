@@ -115,6 +115,9 @@ class _Spread:
     def on_receive(self, neighbour: NodeId, payload: bytes) -> None:
         self._manager.on_object(neighbour, payload)
 
+    def event_in(self, payload: bytes) -> None:
+        """Objects are no events."""
+
 
 class Connector(Protocol):
     """What the owner of a reactive manager provides (table 5.3, SysConnector).
@@ -197,6 +200,9 @@ class ReactiveManager(Layer):
 
     def on_link_down(self, neighbour: NodeId) -> None:
         self._connector.close_link(neighbour)
+
+    def event_in(self, payload: bytes) -> None:
+        """Data goes over the owner's own links."""
 
     def _audit(self) -> None:
         """A tree link that the owner has had no link for, twice in a row, is lost."""

@@ -1,4 +1,4 @@
-"""The messages on the air: the four of the protocol, three that keep links agreed, and the data envelope.
+"""The messages on the air: the four of the protocol, three that keep links agreed, and the data envelopes.
 
 RREQ, RREP, MACT and GRPH carry what appendix A gives them, less what one group without outsiders does
 not need (section 4.1: destination group, join and group-leader flags). What was added: a label in place
@@ -131,7 +131,17 @@ class Data(msgspec.Struct, frozen=True, array_like=True, tag=8, forbid_unknown_f
     payload: bytes
 
 
-Message: TypeAlias = RouteRequest | RouteReply | Activation | GroupHello | Confirm | Close | Probe | Data
+class Spread(msgspec.Struct, frozen=True, array_like=True, tag=9, forbid_unknown_fields=True):
+    """The same to several tree neighbours in one broadcast, as MAODV forwards multicast data. Who is not
+    named has nothing to do with it."""
+
+    links: Annotated[tuple[tuple[Count, LinkNumber], ...], msgspec.Meta(max_length=LINKS_MAX)]
+    payload: bytes
+
+
+Message: TypeAlias = (
+    RouteRequest | RouteReply | Activation | GroupHello | Confirm | Close | Probe | Data | Spread
+)
 
 CODEC: Codec[Message] = Codec("tree", 1, Message)
 
@@ -144,5 +154,6 @@ NAMES: dict[type[msgspec.Struct], str] = {
     Close: "close",
     Probe: "probe",
     Data: "data",
+    Spread: "data",
 }
 """As the trace names them."""

@@ -27,6 +27,7 @@ from roamcast.strategy.tree.messages import (
     Probe,
     RouteReply,
     RouteRequest,
+    Spread,
     Stage,
     Standing,
 )
@@ -94,8 +95,10 @@ class Original(TreeProtocol):
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         match message:
-            case Data():
-                self._on_data(sender, message)
+            case Data() | Spread():
+                number = self._link_in(message)
+                if number is not None:
+                    self._on_data(sender, message, number)
             case GroupHello():
                 self._on_hello(sender, message)
             case RouteRequest() if message.reconnect:

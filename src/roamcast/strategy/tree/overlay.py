@@ -10,11 +10,11 @@ recorded by the node that repairs; its value is the time in milliseconds from th
 breakage to the first RREP. `role_on` and `role_off` with role `leader` frame the life of a leader.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from roamcast.errors import WireError
 from roamcast.event import EventId
-from roamcast.host import Host, Kind, Layer, TimerName
+from roamcast.host import Host, Kind, Layer, SendFailure, TimerName
 from roamcast.strategy.tree.courier import TIMER
 from roamcast.strategy.tree.evolved import Evolved
 from roamcast.strategy.tree.messages import CODEC
@@ -23,7 +23,9 @@ from roamcast.strategy.tree.parameters import ProtocolName, TreeOptions
 from roamcast.strategy.tree.protocol import OverlayListener, TreeProtocol
 from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import Underlay
-from roamcast.units import NodeId
+from roamcast.units import Micros, NodeId, micros
+
+DOUBT_INTERVALS = 1.5  # beacon intervals without any frame before a neighbour without beacons is gone
 
 __all__ = ["TIMER", "Overlay", "OverlayListener", "make_protocol"]
 
@@ -37,6 +39,8 @@ class Overlay(Layer):
         self._host = host
         self._underlay = underlay
         self._nearby: set[NodeId] = set()
+        self._heard_at: dict[NodeId, Micros] = {}  # of each node in `_nearby`, when any frame last came
+        self._doubt = round(micros(options.beacon_interval) * DOUBT_INTERVALS)
         self.protocol = make_protocol(host, options, listener, self._nearby)
 
     # Inputs.
@@ -47,18 +51,33 @@ class Overlay(Layer):
 
     def on_timer(self, name: TimerName) -> None:
         """A timer whose name begins with `TIMER`."""
-        self.protocol.on_timer(name)
+        match name:
+            case (_, "doubt", int() as neighbour):
+                self.on_neighbour_down(neighbour)
+            case _:
+                self.protocol.on_timer(name)
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
+        if sender in self._nearby:
+            self._heard_at[sender] = self._host.now()
         receive(self._host, self.protocol, sender, payload)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
+        self._host.cancel_timer((TIMER, "doubt", neighbour))
         if neighbour not in self._nearby:
             self._nearby.add(neighbour)
             self.protocol.on_neighbour_up(neighbour)
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
+        """R11: whom we have just heard is there, though its beacons are lost. On a busy radio they are,
+        and a tree that breaks because of it makes the radio busier still."""
+        now = self._host.now()
+        heard_at = self._heard_at.get(neighbour)
+        if neighbour in self.protocol.links and heard_at is not None and now - heard_at < self._doubt:
+            self._host.set_timer((TIMER, "doubt", neighbour), heard_at + self._doubt)
+            return
         self._nearby.discard(neighbour)
+        self._heard_at.pop(neighbour, None)
         self.protocol.on_neighbour_down(neighbour)
 
     # For the layer above.
@@ -76,11 +95,24 @@ class Overlay(Layer):
         message: str,
         event: EventId | None,
         own: bool,
-        on_failure: Callable[[], None] | None = None,
+        on_failure: Callable[[SendFailure], None] | None = None,
     ) -> None:
         """Send over a tree link, once. `on_failure` is called later if there is none or the hop failed;
         several failures in a row break the link."""
         self.protocol.send(neighbour, payload, kind, message, event, own, on_failure)
+
+    def spread(
+        self,
+        neighbours: Iterable[NodeId],
+        payload: bytes,
+        *,
+        kind: Kind,
+        message: str,
+        event: EventId | None,
+        own: bool,
+    ) -> None:
+        """Send to several tree neighbours in one broadcast, which nobody acknowledges."""
+        self.protocol.spread(neighbours, payload, kind, message, event, own)
 
 
 def make_protocol(

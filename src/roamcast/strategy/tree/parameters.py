@@ -57,6 +57,8 @@ class TreeOptions(ContentOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     reply_wait: Seconds | None = 0.05
     jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01  # before a relayed broadcast
     link_attempts: Positive = 4  # of one unicast frame before its link counts as broken
+    # Beyond the source: an upstream that falls silent amid a stream of data is probed (R12).
+    quiet_probes: bool = True
     # Original protocol only. Do tree members pass requests on (fig. 3.13), or not (A.1, Carleton's ns-2)?
     member_forwarding: bool = False
     # Original protocol only. Does a node without group hellos leave its upstream, as Carleton's ns-2

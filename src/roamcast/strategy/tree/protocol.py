@@ -1,14 +1,25 @@
 """What the evolved and the original protocol have in common: links, data over them, the trace."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from roamcast.event import EventId
-from roamcast.host import Frame, Host, Kind, TimerName
+from roamcast.host import Frame, Host, Kind, SendFailure, TimerName
 from roamcast.strategy.tree.courier import TIMER, Courier
 from roamcast.strategy.tree.label import Label
 from roamcast.strategy.tree.links import Link, LinkState
-from roamcast.strategy.tree.messages import CODEC, NAMES, Close, Confirm, Data, Message, Probe, Standing
+from roamcast.strategy.tree.messages import (
+    CODEC,
+    LINKS_MAX,
+    NAMES,
+    Close,
+    Confirm,
+    Data,
+    Message,
+    Probe,
+    Spread,
+    Standing,
+)
 from roamcast.strategy.tree.parameters import Adaptation, Parameters, TreeOptions
 from roamcast.strategy.tree.routes import Recent
 from roamcast.trace import Dropped, DropReason, OverlayChanged
@@ -16,6 +27,10 @@ from roamcast.units import MILLISECOND, Micros, NodeId
 
 REFUSAL_INTERVAL: Micros = 200 * MILLISECOND
 SUSPICION_INTERVAL: Micros = 1000 * MILLISECOND  # between two probes of a link whose data fails
+# Data that comes this much later than usual, in gaps between data, makes us doubt the link.
+QUIET_GAPS = 4
+QUIET_MIN: Micros = 300 * MILLISECOND
+QUIET_MAX: Micros = 2000 * MILLISECOND  # a stream so slow tells no more than beacons do
 
 
 class OverlayListener(Protocol):
@@ -29,6 +44,10 @@ class OverlayListener(Protocol):
 
     def on_receive(self, neighbour: NodeId, payload: bytes) -> None:
         """Data that the neighbour sent over a tree link."""
+        ...
+
+    def event_in(self, payload: bytes) -> EventId | None:
+        """The event that data carries, if it does: what is refused is traced by its name."""
         ...
 
 
@@ -59,7 +78,7 @@ class TreeProtocol:
         self._courier = Courier(host, options.jitter, options.link_attempts, self._on_undelivered)
         self._broken_at: Micros | None = None  # when the upstream was lost that is being replaced
         self._refused: Recent[tuple[NodeId, int], Micros] = Recent()
-        self._failed: list[Callable[[], None]] = []  # call-backs of data that had no link
+        self._failed: list[Callable[[SendFailure], None]] = []  # call-backs of data that had no link
 
     # Inputs; each protocol has its own.
 
@@ -80,12 +99,14 @@ class TreeProtocol:
         match name:
             case (_, "again", int() as to, int() as link):
                 self._courier.on_again(to, link)
+            case (_, "quiet", int() as peer):
+                self._on_quiet(peer)
             case (_, "later", int() as number):
                 self._courier.on_later(number)
             case (_, "failed"):
                 failed, self._failed = self._failed, []
                 for on_failure in failed:
-                    on_failure()
+                    on_failure(SendFailure.LINK)
 
     # Questions.
 
@@ -105,7 +126,7 @@ class TreeProtocol:
         message: str,
         event: EventId | None,
         own: bool,
-        on_failure: Callable[[], None] | None,
+        on_failure: Callable[[SendFailure], None] | None,
     ) -> None:
         link = self.links.get(neighbour)
         if link is None or link.state is not LinkState.OPEN:
@@ -116,29 +137,77 @@ class TreeProtocol:
             return
         number = link.on_sent()
 
-        def failed() -> None:
-            self._on_data_failed(neighbour, link, number)
+        def failed(failure: SendFailure) -> None:
+            if failure is SendFailure.LINK:
+                self._on_data_failed(neighbour, link, number)
             if on_failure is not None:
-                on_failure()
+                on_failure(failure)
 
         frame = Frame(CODEC.encode(Data(link.number, payload)), kind, message, event, own)
         self._host.unicast(neighbour, frame, failed)
 
+    def spread(
+        self,
+        neighbours: Iterable[NodeId],
+        payload: bytes,
+        kind: Kind,
+        message: str,
+        event: EventId | None,
+        own: bool,
+    ) -> None:
+        links = [self.links[peer] for peer in neighbours if peer in self.links]
+        named = tuple((link.peer, link.number) for link in links if link.state is LinkState.OPEN)
+        if named:
+            spread = Spread(named[:LINKS_MAX], payload)
+            self._host.broadcast(Frame(CODEC.encode(spread), kind, message, event, own))
+
     def _on_data_failed(self, neighbour: NodeId, link: Link, number: int) -> None:
-        # Data fails for many reasons, a full queue of our own among them. A probe goes before all data,
-        # and tells a broken link from a busy one.
+        # Data fails on busy links too. A probe goes before all data, and tells a broken link from a busy one.
         failures = link.on_failed(number)
         due = link.suspected_at is None or self._host.now() - link.suspected_at >= SUSPICION_INTERVAL
         if failures >= self._options.link_attempts and due and self.links.get(neighbour) is link:
             link.suspected_at = self._host.now()
             self._probe(link)
 
-    def _on_data(self, sender: NodeId, message: Data) -> None:
+    def _on_data(self, sender: NodeId, message: Data | Spread, number: int) -> None:
         link = self.links.get(sender)
-        if link is None or link.number != message.link:
-            self._refuse(sender, message, message.link)
+        if link is None or link.number != number:
+            self._refuse(sender, message, number)
             return
+        if self._options.quiet_probes and sender == self.parent:
+            self._watch(link)
         self._listener.on_receive(sender, message.payload)
+
+    def _watch(self, link: Link) -> None:
+        """R12: an upstream that falls silent amid a stream of data is asked whether it is still there. Nobody
+        acknowledges broadcasts, and beacons tell of its loss only after seconds."""
+        link.on_data(self._host.now())
+        if not link.is_watched and link.usual_gap is not None:
+            link.is_watched = True
+            self._host.set_timer((TIMER, "quiet", link.peer), self._quiet_at(link))
+
+    def _on_quiet(self, peer: NodeId) -> None:
+        link = self.links.get(peer)
+        if link is None or not link.is_watched:
+            return
+        quiet_at = self._quiet_at(link)
+        if self._host.now() < quiet_at:
+            self._host.set_timer((TIMER, "quiet", peer), quiet_at)
+            return
+        link.is_watched = False  # until data comes again
+        if peer == self.parent and quiet_at - (link.heard_at or 0) <= QUIET_MAX:
+            self._probe(link)
+
+    def _quiet_at(self, link: Link) -> Micros:
+        assert link.heard_at is not None and link.usual_gap is not None
+        return link.heard_at + max(QUIET_MIN, QUIET_GAPS * link.usual_gap)
+
+    def _link_in(self, message: Data | Spread) -> int | None:
+        """By which number the sender calls the link that this data came over; None: it is not for us."""
+        if isinstance(message, Data):
+            return message.link
+        node = self._host.node
+        return next((number for peer, number in message.links if peer == node), None)
 
     # Links.
 
@@ -221,15 +290,22 @@ class TreeProtocol:
 
     def _refuse(self, sender: NodeId, message: Message, link: int) -> None:
         """A message about a link that we do not have: say so, that the other end may forget it too."""
-        self._drop(message, "names no link of ours")
+        event = self._listener.event_in(message.payload) if isinstance(message, Data | Spread) else None
+        self._drop(message, "names no link of ours", DropReason.STALE, event)
         now = self._host.now()
         last = self._refused.find((sender, link))
         if last is None or now - last >= REFUSAL_INTERVAL:  # a stream of data is refused once, not each time
             self._refused.put((sender, link), now, now)
             self._courier.once(sender, Close(link), own=False)
 
-    def _drop(self, message: Message, why: str) -> None:
+    def _drop(
+        self,
+        message: Message,
+        why: str,
+        reason: DropReason = DropReason.EXPIRED,
+        event: EventId | None = None,
+    ) -> None:
         self.dropped[why] = self.dropped.get(why, 0) + 1
-        self._host.trace(
-            Dropped(self._host.now(), self._host.node, DropReason.EXPIRED, NAMES[type(message)], detail=why)
-        )
+        publisher, sequence = (None, None) if event is None else event
+        now, node, name = self._host.now(), self._host.node, NAMES[type(message)]
+        self._host.trace(Dropped(now, node, reason, name, publisher, sequence, detail=why))

@@ -10,11 +10,11 @@ from roamcast.broker.core import Subscription
 from roamcast.event import Event
 from roamcast.host import TimerName
 from roamcast.strategy.base import Strategy, StrategyContext
-from roamcast.strategy.tree.content.router import TIMER as CONTENT_TIMER
+from roamcast.strategy.tree.content.carrier import TIMER as CONTENT_TIMER
 from roamcast.strategy.tree.content.router import ContentRouter
 from roamcast.strategy.tree.overlay import Overlay
 from roamcast.strategy.tree.parameters import TreeOptions
-from roamcast.units import NodeId
+from roamcast.units import NodeId, micros
 
 
 class TreeStrategyOptions(TreeOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,7 +28,7 @@ class TreeStrategyOptions(TreeOptions, frozen=True, kw_only=True, forbid_unknown
 
 class Tree(Strategy):
     def __init__(self, context: StrategyContext, options: TreeStrategyOptions) -> None:
-        self.router = ContentRouter(context.host, context.broker, options)
+        self.router = ContentRouter(context.host, context.broker, options, micros(options.jitter))
         self.overlay = Overlay(context.host, context.underlay, options, self.router)
         self.router.attach(self.overlay)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from roamcast.broker.core import Broker, Delivery, Subscription
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
-from roamcast.host import Kind, Layer, TimerName
-from roamcast.strategy.tree.content import ContentOptions, ContentRouter
+from roamcast.host import Kind, Layer, SendFailure, TimerName
+from roamcast.strategy.tree.content import ContentOptions, ContentRouter, Forwarding
 from roamcast.strategy.tree.content.messages import CODEC, Acknowledge, Offer, Routed, Update
 from roamcast.strategy.tree.content.offers import WANTED_MAX
 from roamcast.testing import FakeHost
@@ -58,9 +58,22 @@ class Peer(Layer):
         message: str,
         event: EventId | None,
         own: bool,
-        on_failure: Callable[[], None] | None = None,
+        on_failure: Callable[[SendFailure], None] | None = None,
     ) -> None:
         self.network.send(self.host.node, neighbour, payload, kind, message, on_failure)
+
+    def spread(
+        self,
+        neighbours: Iterable[NodeId],
+        payload: bytes,
+        *,
+        kind: Kind,
+        message: str,
+        event: EventId | None,
+        own: bool,
+    ) -> None:
+        for neighbour in neighbours:
+            self.network.send(self.host.node, neighbour, payload, kind, message, None)
 
 
 class Network:
@@ -78,7 +91,9 @@ class Network:
         self.random = Random(seed)
         self.links: dict[Edge, int] = {}
         self.sent: list[tuple[NodeId, NodeId, str]] = []
-        self._flight: list[tuple[Micros, int, NodeId, NodeId, bytes, int, Callable[[], None] | None]] = []
+        self._flight: list[
+            tuple[Micros, int, NodeId, NodeId, bytes, int, Callable[[SendFailure], None] | None]
+        ] = []
         self._number = 0
         self._next_subscription = 0
         self.peers = [Peer(self, node, ContentOptions(**options)) for node in range(nodes)]
@@ -131,7 +146,7 @@ class Network:
         payload: bytes,
         kind: Kind,
         message: str,
-        on_failure: Callable[[], None] | None,
+        on_failure: Callable[[SendFailure], None] | None,
     ) -> None:
         assert (sender, to) in self.links, "a router sends over tree links only"
         self.sent.append((sender, to, message))
@@ -164,7 +179,7 @@ class Network:
         if life == self.links.get((sender, to)):
             self.peers[to].router.on_receive(sender, payload)
         elif life != -2 and on_failure is not None:
-            on_failure()
+            on_failure(SendFailure.LINK)
 
 
 LINE = [(0, 1), (1, 2), (2, 3)]
@@ -497,7 +512,9 @@ def test_a_push_costs_nothing_while_nothing_is_lost() -> None:
     for level in range(8):
         network.publish(level, {"level": 7 - level})
         network.run(1)
-    assert {message for _, _, message in network.sent} == {"event"}
+    casts = network.count("event")
+    assert casts and network.count("tally") <= casts, "one small frame after each"
+    assert {message for _, _, message in network.sent} == {"event", "tally"}
 
 
 def test_the_events_of_a_long_break_are_asked_for_a_few_at_a_time() -> None:
@@ -532,7 +549,7 @@ def test_events_older_than_the_recovery_time_are_left_alone() -> None:
 
 
 def test_an_event_that_the_radio_could_not_bring_over_is_sent_again() -> None:
-    network = Network(2, [(0, 1)], recovery="none")
+    network = Network(2, [(0, 1)], recovery="none", forwarding=Forwarding.UNICAST)
     network.subscribe(1, "level = 5")
     network.run(1)
     network.loss = 1.0
@@ -545,7 +562,7 @@ def test_an_event_that_the_radio_could_not_bring_over_is_sent_again() -> None:
 
 
 def test_after_the_last_retry_an_event_is_offered() -> None:
-    network = Network(2, [(0, 1)], event_retries=1)
+    network = Network(2, [(0, 1)], event_retries=1, forwarding=Forwarding.UNICAST)
     network.subscribe(1, "level = 5")
     network.run(1)
     network.loss = 1.0

@@ -1,6 +1,6 @@
 """Content-based routing on an acyclic overlay; `router.py` says what is where, `docs/tree-routing.md` why."""
 
-from roamcast.strategy.tree.content.options import ContentOptions
+from roamcast.strategy.tree.content.options import ContentOptions, Forwarding
 from roamcast.strategy.tree.content.router import ContentRouter
 
-__all__ = ["ContentOptions", "ContentRouter"]
+__all__ = ["ContentOptions", "ContentRouter", "Forwarding"]

@@ -10,6 +10,9 @@
 | 6 | `Want` | `request` | which of those you should send |
 | 8 | `Received` | `receipt` | they have come: offer me more |
 | 7 | `Pull` | `digest` | events that I have; send what else I should have (pull) |
+| 9 | `Cast` | `event`, `recovery` | an event on its way to several neighbours, in one broadcast |
+| 10 | `Tally` | `tally` | how many broadcasts have gone to each of you |
+| 11 | `Missed` | `request` | which of them did not come |
 """
 
 from typing import Annotated, TypeAlias
@@ -64,6 +67,29 @@ class Routed(Message, frozen=True, tag=4):
     hops: Annotated[int, msgspec.Meta(ge=0, le=255)]
     age: Count
     again: bool = False
+    number: Count = 0  # of the broadcast in which it did not arrive
+
+
+Counts: TypeAlias = Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(max_length=ENTRIES_MAX)]
+"""For each neighbour that is meant, how many broadcasts have gone over our link to it."""
+
+
+class Cast(Message, frozen=True, tag=9):
+    """As `Routed`; `counts` include this one, and are empty where nobody recovers."""
+
+    event: Event
+    hops: Annotated[int, msgspec.Meta(ge=0, le=255)]
+    age: Count
+    again: bool
+    counts: Counts
+
+
+class Tally(Message, frozen=True, tag=10):
+    counts: Counts
+
+
+class Missed(Message, frozen=True, tag=11):
+    numbers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=ENTRIES_MAX)]
 
 
 class Offer(Message, frozen=True, tag=5):
@@ -90,7 +116,9 @@ class Received(Message, frozen=True, tag=8):
     number: Count
 
 
-ContentMessage: TypeAlias = Update | Acknowledge | Refresh | Routed | Offer | Want | Pull | Received
+ContentMessage: TypeAlias = (
+    Update | Acknowledge | Refresh | Routed | Offer | Want | Pull | Received | Cast | Tally | Missed
+)
 
 CODEC: Codec[Message] = Codec("content", 1, ContentMessage)
 

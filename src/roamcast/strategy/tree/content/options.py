@@ -1,10 +1,19 @@
 """The options of content-based routing, part of the strategy's one flat table of options."""
 
+from enum import Enum
 from typing import Annotated, Literal
 
 import msgspec
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
+
+
+class Forwarding(Enum):
+    """How an event goes to the tree neighbours that want it."""
+
+    UNICAST = "unicast"  # a frame for each, acknowledged by the radio
+    BROADCAST = "broadcast"  # one frame for all, as MAODV forwards multicast data
+    MIXED = "mixed"  # unicast where one wants it, broadcast where several do
 
 
 class ContentOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -17,9 +26,10 @@ class ContentOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     table_refresh_interval: Seconds = 10.0  # how often a neighbour is reminded which table it should hold
     table_bytes_max: Annotated[int, msgspec.Meta(ge=64, le=32_000)] = 1_400  # of filters in one message
     filters_max: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 4_096  # told to one neighbour
+    forwarding: Forwarding = Forwarding.BROADCAST
     event_retries: Annotated[int, msgspec.Meta(ge=0, le=100)] = 3  # beyond the link layer's own
     event_retry_interval: Seconds = 0.05  # a link rests this long after a failure
-    event_pace: Seconds = 0.01  # then its waiting events go, two at a time
+    event_pace: Seconds = 0.01  # at best, between two pairs of events that had to wait
     pending_max: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1_000  # events waiting for one link
     hop_limit: Annotated[int, msgspec.Meta(ge=1, le=255)] = 255
     recovery: Literal["none", "push", "pull"] = "push"

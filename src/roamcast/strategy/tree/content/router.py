@@ -8,16 +8,13 @@ whole while the tree is rearranged. Where to look:
 - `tables.py`: what each link wants and is told; deferred unsubscription;
 - `session.py`: keeping a neighbour's copy of a table true over a lossy link;
 - `recent.py`, `offers.py`: recovery of lost events, handing over of memorized ones;
-- here: messages, timers, and the way of an event.
+- `carrier.py`: bringing an event over a link; `gaps.py`, `pace.py`;
+- here: messages, timers, and where an event goes.
 
 Explicit destinations: an event that names nodes is flooded over the tree, because a table of all
 nodes at every link would have to be kept true for events that are rare. It stops at a node that is its
 only destination.
 """
-
-from collections import deque
-from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
@@ -26,16 +23,21 @@ from roamcast.errors import WireError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
 from roamcast.host import Host, Kind, TimerName
+from roamcast.strategy.tree.content.carrier import TIMER, Carrier, TreeLinks
+from roamcast.strategy.tree.content.copies import Copy
 from roamcast.strategy.tree.content.messages import (
     CODEC,
     Acknowledge,
+    Cast,
     Change,
     ContentMessage,
+    Missed,
     Offer,
     Pull,
     Received,
     Refresh,
     Routed,
+    Tally,
     Update,
     Want,
     change_of,
@@ -53,30 +55,12 @@ BOOTS = "tree-boots"  # key in stable storage
 SESSIONS_PER_BOOT = 1 << 32
 
 BACKOFF_MAX = 8  # times `table_retry_interval`: how rarely a silent neighbour is told again
-BURST = 2  # waiting events sent over a link together
-TIMER = "content"  # first part of all timer names here; the overlay shares the host
-
-
-class TreeLinks(Protocol):
-    """The part of the overlay that this layer uses."""
-
-    def send(
-        self,
-        neighbour: NodeId,
-        payload: bytes,
-        *,
-        kind: Kind,
-        message: str,
-        event: EventId | None,
-        own: bool,
-        on_failure: Callable[[], None] | None = None,
-    ) -> None: ...
 
 
 class ContentRouter:
     """Listens to the overlay (`on_link_up`, `on_link_down`, `on_receive`) and to the broker."""
 
-    def __init__(self, host: Host, broker: Broker, options: ContentOptions) -> None:
+    def __init__(self, host: Host, broker: Broker, options: ContentOptions, jitter: Micros = 0) -> None:
         self._host = host
         self._broker = broker
         self._options = options
@@ -90,11 +74,10 @@ class ContentRouter:
         self._recent = RecentEvents(
             events_max=options.recovery_events, keep_for=micros(options.recovery_time)
         )
-        self._event_retry_interval = micros(options.event_retry_interval)
+        self._carrier = Carrier(host, options, jitter, self)
         self._table_retry_interval = micros(options.table_retry_interval)
         self._table_refresh_interval = micros(options.table_refresh_interval)
         self._recovery_interval = micros(options.recovery_interval)
-        self._pace = micros(options.event_pace)
         boots = int.from_bytes(host.stable.get(BOOTS, b""), "big") + 1
         host.stable[BOOTS] = boots.to_bytes(8, "big")
         self._session = boots * SESSIONS_PER_BOOT
@@ -102,6 +85,7 @@ class ContentRouter:
     def attach(self, overlay: TreeLinks) -> None:
         """The overlay is built with its listener, so it comes after this router."""
         self._overlay = overlay
+        self._carrier.attach(overlay)
 
     # Inputs from the node and its applications.
 
@@ -123,7 +107,7 @@ class ContentRouter:
         self._broker.observe(event.id, event.lifetime)
         now = self._host.now()
         self._remember(event, 0, now)
-        self._route(event, 0, now, None, again=False)
+        self._route(Copy(event, 0, now, False), None)
 
     def on_timer(self, name: TimerName) -> None:
         """A timer whose name begins with `TIMER`."""
@@ -138,8 +122,8 @@ class ContentRouter:
                 self._retry_update(neighbour)
             case (_, "offer", int() as neighbour):
                 self._send_offer(neighbour)
-            case (_, "queue", int() as neighbour):
-                self._send_waiting(neighbour)
+            case (_, str() as kind, int() as which):
+                self._carrier.on_timer(kind, which)
 
     # Inputs from the overlay.
 
@@ -154,6 +138,7 @@ class ContentRouter:
             Offers(options.digest_events),
             self._table_retry_interval,
         )
+        self._carrier.on_link_up(neighbour)
         self._tables.on_link_up(neighbour)
         self._announce_soon()
 
@@ -161,14 +146,13 @@ class ContentRouter:
         link = self._links.pop(neighbour, None)
         if link is None:
             return
-        for attempt in link.waiting:
-            if not self._is_kept(attempt.event.id):
-                self._broker.drop(attempt.event.id, DropReason.RETRIES, "event")
+        for event in self._carrier.on_link_down(neighbour):
+            if not self._is_kept(event):
+                self._broker.drop(event, DropReason.RETRIES, "event")
         self._tables.on_link_down(neighbour, self._host.now())
         self._recent.on_link_down(neighbour)
         self._host.cancel_timer((TIMER, "retry", neighbour))
         self._host.cancel_timer((TIMER, "offer", neighbour))
-        self._host.cancel_timer((TIMER, "queue", neighbour))
         self._announce_soon()
 
     def on_receive(self, neighbour: NodeId, payload: bytes) -> None:
@@ -181,6 +165,10 @@ class ContentRouter:
             return
         link = self._links.get(neighbour)
         if isinstance(message, Routed):
+            self._carrier.on_routed(neighbour, message)
+            self._on_event(neighbour, message)
+        elif isinstance(message, Cast):
+            self._carrier.on_counts(neighbour, message)
             self._on_event(neighbour, message)
         elif link is None:
             return  # their side of the link is up before ours; what matters they say again
@@ -201,8 +189,19 @@ class ContentRouter:
                         self._send_offer(neighbour)
                 case Pull():
                     self._on_pull(neighbour, message)
+                case Tally():
+                    self._carrier.on_counts(neighbour, message)
+                case Missed():
+                    self._carrier.on_missed(neighbour, message)
 
     # Questions.
+
+    def event_in(self, payload: bytes) -> EventId | None:
+        try:
+            message = CODEC.decode(payload)
+        except WireError:
+            return None
+        return message.event.id if isinstance(message, Routed | Cast) else None
 
     def table(self, neighbour: NodeId) -> list[Filter] | None:
         """What a neighbour wants, in a fixed order; None before it has said so."""
@@ -283,6 +282,7 @@ class ContentRouter:
     def _on_new_life(self, neighbour: NodeId, link: "Link") -> None:
         """The neighbour lost the link and has it again, and we did not notice: it has forgotten our table."""
         self._recent.on_link_down(neighbour)
+        self._carrier.on_new_life(neighbour)
         link.announcement.restart()
         self._announce(neighbour)
 
@@ -314,7 +314,7 @@ class ContentRouter:
 
     # The way of an event.
 
-    def _on_event(self, neighbour: NodeId, routed: Routed) -> None:
+    def _on_event(self, neighbour: NodeId, routed: Routed | Cast) -> None:
         event = routed.event
         link = self._links.get(neighbour)
         if routed.again and link is not None:
@@ -337,7 +337,7 @@ class ContentRouter:
             kept.had_by.add(neighbour)
         if not routed.again or self._is_wanted_here(event, published_at):
             self._broker.deliver(event, hops, routed.age)
-        self._route(event, hops, published_at, neighbour, again=routed.again)
+        self._route(Copy(event, hops, published_at, routed.again), neighbour)
 
     def _is_wanted_here(self, event: Event, published_at: Micros) -> bool:
         """Whether a recovered event is still for us: a real-time event is not for later subscriptions."""
@@ -346,30 +346,24 @@ class ContentRouter:
         since = self._tables.wanted_here_since(event)
         return since is not None and since <= published_at
 
-    def _route(
-        self, event: Event, hops: int, published_at: Micros, came_from: NodeId | None, *, again: bool
-    ) -> None:
+    def _route(self, copy: Copy, came_from: NodeId | None) -> None:
+        event = copy.event
         onward = [
             neighbour
             for neighbour in sorted(self._links)
             if neighbour != came_from
             and (
-                self._is_missed(neighbour, event, published_at) if again else self._goes_to(neighbour, event)
+                self._is_missed(neighbour, event, copy.published_at)
+                if copy.again
+                else self._goes_to(neighbour, event)
             )
         ]
-        if onward and hops >= self._options.hop_limit:
-            self._broker.drop(event.id, DropReason.EXPIRED, "event")
+        if not onward:
             return
-        for neighbour in onward:
-            if again:
-                self._send_again(neighbour, event, hops, published_at)
-            else:
-                link = self._links[neighbour]
-                attempt = Attempt(neighbour, link, event, hops, published_at, False)
-                if link.waiting or self._host.now() < link.paused_until:
-                    self._queue(attempt)
-                else:
-                    self._send_event(attempt)
+        if copy.hops >= self._options.hop_limit:
+            self._broker.drop(event.id, DropReason.EXPIRED, "event")
+        else:
+            self._carrier.send(onward, copy)
 
     def _goes_to(self, neighbour: NodeId, event: Event) -> bool:
         if any(each != self._host.node for each in event.destinations):
@@ -383,59 +377,21 @@ class ContentRouter:
         since = self._tables.wanted_since(neighbour, event)
         return since is not None and since <= published_at
 
-    def _send_event(self, attempt: "Attempt") -> None:
-        assert self._overlay is not None
-        event = attempt.event
-        key = event.id
-        now = self._host.now()
-        kept = self._recent.find(key)
-        if kept is not None and attempt.link.is_settled:
-            kept.sent_to.add(attempt.neighbour)
-        self._overlay.send(
-            attempt.neighbour,
-            CODEC.encode(Routed(event, attempt.hops, max(0, now - attempt.published_at), attempt.again)),
-            kind=Kind.DATA,
-            message="recovery" if attempt.again else "event",
-            event=key,
-            own=attempt.hops == 0 and not attempt.again,
-            on_failure=lambda: self._on_event_failed(attempt),
-        )
+    # What the carrier tells.
 
-    def _on_event_failed(self, attempt: "Attempt") -> None:
-        kept = self._recent.find(attempt.event.id)
+    def on_sent(self, neighbour: NodeId, event: EventId) -> None:
+        kept = self._recent.find(event)
+        if kept is not None and self._links[neighbour].is_settled:
+            kept.sent_to.add(neighbour)
+
+    def on_not_sent(self, neighbour: NodeId, event: EventId) -> None:
+        kept = self._recent.find(event)
         if kept is not None:
-            kept.sent_to.discard(attempt.neighbour)
-        link = attempt.link
-        if self._links.get(attempt.neighbour) is not link:
-            return
-        # The neighbour is gone, or our radio's queue is full. Either way more frames now do harm: they
-        # block the queue for the other neighbours, and a refused frame looks like a broken link.
-        link.paused_until = self._host.now() + self._event_retry_interval
-        attempt.failures += 1
-        if attempt.failures <= self._options.event_retries:
-            self._queue(attempt, first=True)
-        elif self._is_kept(attempt.event.id):
-            self._offer(attempt.neighbour, link, [attempt.event.id])
+            kept.sent_to.discard(neighbour)
 
-    def _queue(self, attempt: "Attempt", *, first: bool = False) -> None:
-        """Events that wait for their link go a few at a time, in order."""
-        link = attempt.link
-        if len(link.waiting) >= self._options.pending_max:
-            self._broker.drop(attempt.event.id, DropReason.QUEUE_FULL, "event")
-            return
-        if first:
-            link.waiting.appendleft(attempt)
-        else:
-            link.waiting.append(attempt)
-        self._host.set_timer((TIMER, "queue", attempt.neighbour), max(link.paused_until, self._host.now()))
-
-    def _send_waiting(self, neighbour: NodeId) -> None:
-        link = self._links[neighbour]
-        for _ in range(min(BURST, len(link.waiting))):
-            self._send_event(link.waiting.popleft())
-        link.paused_until = self._host.now() + self._pace
-        if link.waiting:
-            self._host.set_timer((TIMER, "queue", neighbour), link.paused_until)
+    def on_given_up(self, neighbour: NodeId, event: EventId) -> None:
+        if self._is_kept(event):
+            self._offer(neighbour, self._links[neighbour], [event])
 
     # Recovery, and memorized events for those who come late.
 
@@ -517,7 +473,7 @@ class ContentRouter:
             self._send_offer(neighbour)
 
     def _send_again(self, neighbour: NodeId, event: Event, hops: int, published_at: Micros) -> None:
-        self._queue(Attempt(neighbour, self._links[neighbour], event, hops, published_at, True))
+        self._carrier.send_again(neighbour, Copy(event, hops, published_at, True))
 
     def _pull_from_one(self) -> None:
         if self._links:
@@ -583,33 +539,8 @@ class Link:
         self.update_made_at: Micros = 0
         self.has_pulled = False
         self.wanted = Wanted()
-        self.waiting: deque[Attempt] = deque()
-        self.paused_until: Micros = 0
 
     @property
     def is_settled(self) -> bool:
         """Whether the neighbour has shown that it takes us for its neighbour too, and reads what we send."""
         return self.table.session >= 0
-
-
-class Attempt:
-    """An event on its way over one link."""
-
-    __slots__ = ("again", "event", "failures", "hops", "link", "neighbour", "published_at")
-
-    def __init__(
-        self,
-        neighbour: NodeId,
-        link: Link,
-        event: Event,
-        hops: int,
-        published_at: Micros,
-        again: bool,
-    ) -> None:
-        self.neighbour = neighbour
-        self.link = link
-        self.event = event
-        self.hops = hops
-        self.published_at = published_at
-        self.again = again
-        self.failures = 0

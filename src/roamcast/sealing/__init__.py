@@ -1,0 +1,50 @@
+"""Identity and sealing: who a node is, and frames that only the group can make, read, and use once.
+
+To read in this order:
+
+- `frame.py`: the octets of a sealed frame, and why one is refused.
+- `identity.py` (Ed25519), `keyring.py` (group keys, rotation), `epoch.py` (one number per boot, never twice).
+- `window.py`: at most once, out of order. `announcement.py`: the signed answer to a challenge.
+- `sealer.py` and `opener.py`: the two ends of a frame. Here a runtime comes in.
+- `content.py`: events that relays carry without reading them (Chapar's encrypted events).
+
+How a runtime uses it, one pair per running node (`stable` is durable storage; time and sockets are its own):
+
+    epoch = reserve_epoch(stable, time.time())          # durable before the first frame is sealed
+    sealer = Sealer(identity, ring, epoch)
+    opener = Opener(sealer, stable)
+    socket.send(opener.announcement())                  # once at boot, and when `announcement_due`
+    socket.send(sealer.seal(channel, payload))          # stream=1 for frames that go over TCP
+    try:
+        sender, channel, payload = opener.open(data)    # channel HANDSHAKE: done here, nothing to hand on
+    except SealError as error:                          # count by `error.reason`, drop the frame
+        ...
+    if opener.announcement_due: ...                     # after every `open`: broadcast one soon, see `Opener`
+    opener.turn()                                       # every TURN_SECONDS
+
+No sockets, no clock, no files here. `docs/security.md` says what this protects against whom. Left out:
+signatures on every frame (the costs are stated there), keys per pair of nodes, forward secrecy.
+"""
+
+from roamcast.sealing.epoch import reserve_epoch
+from roamcast.sealing.frame import HANDSHAKE, OVERHEAD, STREAMS, Opened, Refusal, SealError
+from roamcast.sealing.identity import Identity
+from roamcast.sealing.keyring import GroupKey, KeyRing
+from roamcast.sealing.opener import TURN_SECONDS, Opener
+from roamcast.sealing.sealer import Sealer
+
+__all__ = [
+    "HANDSHAKE",
+    "OVERHEAD",
+    "STREAMS",
+    "TURN_SECONDS",
+    "GroupKey",
+    "Identity",
+    "KeyRing",
+    "Opened",
+    "Opener",
+    "Refusal",
+    "SealError",
+    "Sealer",
+    "reserve_epoch",
+]

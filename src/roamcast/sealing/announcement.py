@@ -1,0 +1,84 @@
+"""The signed announcement: this key holds this number and is here now.
+
+    | public key 256 | nonce 64
+    | count 8 | count × (node 32 | nonce 64)     echoes: answers to the challenges of others
+    | count 8 | count × node 32                  asked: whose answer the sender lacks
+    | signature 512 |
+
+`nonce` is the sender's challenge to those it asks. Whoever finds its own nonce of now among the echoes knows
+that the frame was made after that nonce was, so it is no recording. The signature covers the frame's
+sender, epoch and counter too.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from roamcast.sealing.frame import Refusal, SealError
+from roamcast.sealing.identity import KEY_BYTES, SIGNATURE_BYTES, Identity, is_signed
+from roamcast.units import NodeId
+
+NONCE_BYTES = 8
+LIST_MAX = 48  # echoes, and nodes asked: one frame of at most 900 octets; the others come with the next one
+_PURPOSE = b"roamcast announcement 1"
+_COUNT = struct.Struct("!B")
+_ECHO = struct.Struct("!I8s")
+_NODE = struct.Struct("!I")
+_FIXED = KEY_BYTES + NONCE_BYTES
+BYTES_MIN = _FIXED + 2 * _COUNT.size + SIGNATURE_BYTES
+
+
+class Announcement(NamedTuple):
+    public_key: bytes
+    nonce: bytes
+    echoes: tuple[tuple[NodeId, bytes], ...]
+    asked: tuple[NodeId, ...]
+    signature: bytes
+    signed: bytes  # the octets that the signature covers
+
+    def is_genuine(self) -> bool:
+        return is_signed(self.public_key, self.signature, self.signed)
+
+
+def encode(
+    identity: Identity,
+    position: bytes,
+    nonce: bytes,
+    echoes: Sequence[tuple[NodeId, bytes]],
+    asked: Sequence[NodeId],
+) -> bytes:
+    """`position`: sender, epoch and counter as in the header of the frame that will carry it."""
+    assert len(echoes) <= LIST_MAX and len(asked) <= LIST_MAX
+    body = b"".join(
+        [
+            identity.public_key,
+            nonce,
+            _COUNT.pack(len(echoes)),
+            *(_ECHO.pack(*echo) for echo in echoes),
+            _COUNT.pack(len(asked)),
+            *(_NODE.pack(node) for node in asked),
+        ]
+    )
+    return body + identity.sign(_PURPOSE + position + body)
+
+
+def decode(position: bytes, payload: bytes) -> Announcement:
+    body = payload[:-SIGNATURE_BYTES]
+    if len(payload) < BYTES_MIN:
+        raise _misfit(payload)
+    echoes_at = _FIXED + 1
+    asked_at = echoes_at + payload[_FIXED] * _ECHO.size + 1
+    if len(body) < asked_at or len(body) != asked_at + body[asked_at - 1] * _NODE.size:
+        raise _misfit(payload)
+    return Announcement(
+        payload[:KEY_BYTES],
+        payload[KEY_BYTES:_FIXED],
+        tuple(_ECHO.iter_unpack(body[echoes_at : asked_at - 1])),
+        tuple(node for (node,) in _NODE.iter_unpack(body[asked_at:])),
+        payload[-SIGNATURE_BYTES:],
+        _PURPOSE + position + body,
+    )
+
+
+def _misfit(payload: bytes) -> SealError:
+    return SealError(Refusal.BAD_ANNOUNCEMENT, 17, f"begins {len(payload)} octets that fit no announcement")

@@ -1,0 +1,308 @@
+"""The receiving end: authentic, of now, and for the first time, or refused.
+
+A replay window alone knows only what it has seen. After a restart, or when a sender is met for the first
+time, an outsider could play it a recording of hours. So nobody is believed before it has answered a
+challenge: each node has a random nonce, and a sender counts as *proven* once it has sent an announcement that
+echoes the nonce of now, signed by its identity. From that frame's counter on its window opens. Nothing about
+replays has to be durable, no clock is needed, and a table that forgets a sender is safe: it proves itself
+again. What a restart costs is one exchange of two frames with each neighbour, begun by the first frame heard
+from it; after an absence shorter than `IDLE_TURNS` turns there is none.
+
+State is made only by what opens under a group key; all of it is bounded.
+"""
+
+import secrets
+from collections.abc import Callable, MutableMapping
+from contextlib import suppress
+from typing import TypeVar
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from roamcast.errors import RoamcastError
+from roamcast.sealing.announcement import LIST_MAX, NONCE_BYTES, Announcement, decode, encode
+from roamcast.sealing.frame import (
+    CLEAR,
+    HANDSHAKE,
+    HEADER,
+    NONCE,
+    OVERHEAD,
+    POSITION,
+    RESERVED,
+    STREAMS,
+    TAG_BYTES,
+    VERSION,
+    Opened,
+    Refusal,
+    SealError,
+)
+from roamcast.sealing.identity import DERIVED_FROM, may_hold
+from roamcast.sealing.keyring import KeyRing
+from roamcast.sealing.sealer import Sealer
+from roamcast.sealing.window import Window
+from roamcast.units import NodeId
+from roamcast.wire.codec import FRAME_BYTES_MAX
+
+TURN_SECONDS = 60  # how often a runtime calls `turn`
+IDLE_TURNS = 3  # a sender not heard for so long proves itself again
+SESSIONS_MAX = 4_096
+PINS_MAX = 4_096
+WAITING_MAX = 256  # echoes owed, and senders asked
+UNPROVEN_MAX = 256  # ciphers kept of senders that have not proven themselves yet
+ASKS_MAX = (
+    8  # per sender and turn; then only every 8th of its frames makes us ask again: a link may be one-way
+)
+
+_KEPT_PIN = "sealing pin "  # + node number: its public key, in durable storage
+
+
+class Session:
+    """A sender that has proven itself, in one of its boots."""
+
+    __slots__ = ("ciphers", "epoch", "heard", "public_key", "windows")
+
+    def __init__(self, epoch: int, public_key: bytes, floor: int, heard: int) -> None:
+        self.epoch = epoch
+        self.public_key = public_key
+        self.windows = [Window(floor) for _ in range(STREAMS)]
+        self.ciphers: dict[int, ChaCha20Poly1305] = {}
+        self.heard = heard  # the turn of its last frame
+
+
+class Opener:
+    """One per running node.
+
+    When `announcement_due` is set, the runtime broadcasts `announcement()` soon: after a random delay of some
+    milliseconds, so that neighbours do not answer all at once, and not more often than ten times a second.
+    """
+
+    def __init__(
+        self,
+        sealer: Sealer,
+        stored: MutableMapping[str, bytes],
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._sealer = sealer
+        self._own: NodeId = sealer.identity.node
+        self._keys = sealer.ring.by_id
+        self._stored = stored
+        self._random_bytes = random_bytes
+        self._sessions: dict[NodeId, Session] = {}
+        self._unproven: dict[tuple[int, NodeId, int], ChaCha20Poly1305] = {}
+        self._pins = _pins_in(stored)
+        self._nonces: tuple[bytes, bytes] = (random_bytes(NONCE_BYTES), random_bytes(NONCE_BYTES))
+        self._turn = 0
+        self._echoes: dict[NodeId, bytes] = {}
+        self._asked: dict[NodeId, None] = {}
+        self._tries: dict[NodeId, int] = {}
+        self.announcement_due = False
+
+    # Inputs.
+
+    def open(self, data: bytes) -> Opened:
+        """The content of a frame, or `SealError`; never anything else, whatever the octets."""
+        if len(data) < OVERHEAD:
+            raise SealError(Refusal.TOO_SHORT, len(data), f"is the end, {OVERHEAD} octets are the least")
+        if len(data) > FRAME_BYTES_MAX:
+            raise SealError(
+                Refusal.TOO_LONG, FRAME_BYTES_MAX, f"should be the end, but there are {len(data)}"
+            )
+        first, channel, key_id, sender, epoch, high, low = HEADER.unpack_from(data)
+        if first >> 4 != VERSION or first & RESERVED:
+            raise SealError(Refusal.VERSION, 0, f"is {first:#04x}, this node speaks version {VERSION}")
+        session = self._sessions.get(sender)
+        if session is None or session.epoch != epoch:
+            return self._open_unproven(data, session)
+        window = session.windows[first >> 2 & 3]
+        counter = high << 32 | low
+        if not window.is_new(counter):  # before the cipher is tried: a replay is the cheapest to refuse
+            raise SealError(Refusal.REPLAYED, 12, f"begins counter {counter} of node {sender} again")
+        cipher = session.ciphers.get(key_id)
+        if cipher is None:
+            cipher = self._derived(key_id, sender, epoch)
+            payload = _decrypted(cipher, data)
+            session.ciphers[key_id] = cipher
+        else:
+            payload = _decrypted(cipher, data)
+        window.mark(counter)
+        session.heard = self._turn
+        if channel == HANDSHAKE:
+            self._answer(sender, decode(data[POSITION], payload))
+            payload = b""
+        return Opened(sender, channel, payload)
+
+    def turn(self) -> None:
+        """Call every `TURN_SECONDS`: forget who has been silent for long, and change the nonce."""
+        self._turn += 1
+        idle = [node for node, session in self._sessions.items() if session.heard <= self._turn - IDLE_TURNS]
+        for node in idle:
+            del self._sessions[node]
+        # The nonce before stays good for one turn: answers to it are under way. A session that is idle for
+        # `IDLE_TURNS` cannot come back by a recording, because both nonces are younger than its last frame.
+        self._nonces = (self._random_bytes(NONCE_BYTES), self._nonces[0])
+        self._tries.clear()
+        self._echoes.clear()
+        self._asked.clear()
+
+    def replace_keys(self, ring: KeyRing) -> None:
+        """From now on seal and accept with another ring, on both ends. Senders stay proven."""
+        self._sealer.replace_keys(ring)
+        self._keys = ring.by_id
+        self._unproven.clear()
+        for session in self._sessions.values():
+            session.ciphers.clear()
+
+    def forget(self, node: NodeId) -> None:
+        """An operator says that a number has passed to another device."""
+        if self._pins.pop(node, None) is not None:
+            del self._stored[f"{_KEPT_PIN}{node}"]
+        if self._sessions.pop(node, None) is not None:
+            self._renew_nonces()
+
+    # What to send.
+
+    def announcement(self) -> bytes:
+        """A sealed frame, to be broadcast: our challenge, and the answers to those we have heard."""
+        self.announcement_due = len(self._echoes) > LIST_MAX or len(self._asked) > LIST_MAX
+        echoes = [(node, self._echoes.pop(node)) for node in list(self._echoes)[:LIST_MAX]]
+        asked = list(self._asked)[:LIST_MAX]
+        for node in asked:
+            del self._asked[node]
+        identity, nonce = self._sealer.identity, self._nonces[0]
+        return self._sealer.seal_announcement(
+            HANDSHAKE, lambda position: encode(identity, position, nonce, echoes, asked)
+        )
+
+    # Questions.
+
+    def proven(self) -> list[NodeId]:
+        """Whose frames are accepted."""
+        return sorted(self._sessions)
+
+    def public_key(self, node: NodeId) -> bytes | None:
+        """The key that holds a number, as far as this node has been shown."""
+        session = self._sessions.get(node)
+        return session.public_key if session is not None else self._pins.get(node)
+
+    # Private.
+
+    def _open_unproven(self, data: bytes, session: Session | None) -> Opened:
+        """A frame of a sender, or of a boot of it, that has not proven itself."""
+        _, channel, key_id, sender, epoch, high, low = HEADER.unpack_from(data)
+        counter = high << 32 | low
+        sent = (self._sealer.epoch, self._sealer.counter)
+        if sender == self._own and (channel != HANDSHAKE or (epoch, counter) <= sent):
+            raise SealError(Refusal.OWN, 4, "begins our own number")
+        key = (key_id, sender, epoch)
+        cipher = self._unproven.get(key) or self._derived(key_id, sender, epoch)
+        payload = _decrypted(cipher, data)
+        _remember(self._unproven, key, cipher, UNPROVEN_MAX)
+        if session is not None and epoch < session.epoch:
+            raise SealError(
+                Refusal.STALE_EPOCH, 8, f"begins epoch {epoch}; node {sender} is in {session.epoch}"
+            )
+        if channel == HANDSHAKE:
+            announcement = decode(data[POSITION], payload)
+            if sender == self._own:
+                raise self._clash(announcement)
+            proves = any(node == self._own and nonce in self._nonces for node, nonce in announcement.echoes)
+            if proves:
+                self._prove(sender, epoch, counter, announcement)
+            self._answer(sender, announcement)
+            if proves:
+                return Opened(sender, channel, b"")
+            if sender not in self._echoes:  # not asked yet; but we are about to speak, and it will ask next
+                _remember(self._echoes, sender, announcement.nonce, WAITING_MAX)
+        self._ask(sender)
+        raise SealError(
+            Refusal.UNPROVEN, 4, f"begins node {sender}, which has not answered our challenge yet"
+        )
+
+    def _prove(self, sender: NodeId, epoch: int, counter: int, announcement: Announcement) -> None:
+        # The signature is looked at last, and only where the nonce fits: a recording cannot make us work.
+        if not may_hold(sender, announcement.public_key):
+            raise SealError(Refusal.IDENTITY, 4, f"begins node {sender}, which does not follow from its key")
+        if self._pins.get(sender, announcement.public_key) != announcement.public_key:
+            raise SealError(Refusal.IDENTITY, 4, f"begins node {sender}, known by another key")
+        if not announcement.is_genuine():
+            raise SealError(Refusal.BAD_SIGNATURE, 17, f"begins an announcement not signed by node {sender}")
+        with suppress(RoamcastError):  # a full disk: then the pin lasts until the next boot
+            self._pin(sender, announcement.public_key)
+        self._sessions.pop(sender, None)
+        self._sessions[sender] = Session(epoch, announcement.public_key, counter, self._turn)
+        if len(self._sessions) > SESSIONS_MAX:
+            del self._sessions[next(iter(self._sessions))]
+            self._renew_nonces()  # or a recorded answer could bring back the one that we forgot
+        self._tries.pop(sender, None)
+        self._asked.pop(sender, None)
+
+    def _pin(self, node: NodeId, public_key: bytes) -> None:
+        """Remember who holds a configured number; a derived one is proof enough in itself."""
+        if node >= DERIVED_FROM:
+            return
+        known = self._pins.pop(node, None)
+        self._pins[node] = public_key  # last, as the one used most lately
+        if known is None:
+            self._stored[f"{_KEPT_PIN}{node}"] = public_key
+            if len(self._pins) > PINS_MAX:
+                oldest = next(iter(self._pins))
+                del self._pins[oldest]
+                del self._stored[f"{_KEPT_PIN}{oldest}"]
+
+    def _answer(self, sender: NodeId, announcement: Announcement) -> None:
+        """Echo the nonce of someone who asks us to."""
+        if self._own in announcement.asked:
+            _remember(self._echoes, sender, announcement.nonce, WAITING_MAX)
+            self.announcement_due = True
+
+    def _ask(self, sender: NodeId) -> None:
+        """Challenge a sender soon, unless it has left many challenges of this turn unanswered."""
+        _remember(self._asked, sender, None, WAITING_MAX)
+        tries = self._tries.get(sender, 0) + 1
+        _remember(self._tries, sender, tries, WAITING_MAX)
+        if tries <= ASKS_MAX or tries % ASKS_MAX == 0:
+            self.announcement_due = True
+
+    def _clash(self, announcement: Announcement) -> SealError:
+        if not announcement.is_genuine():
+            return SealError(Refusal.BAD_SIGNATURE, 17, "begins a false announcement of our own number")
+        same = announcement.public_key == self._sealer.identity.public_key
+        copy = "a copy of our identity" if same else "another device with our number"
+        return SealError(Refusal.CLASH, 4, f"begins node {self._own}: {copy} is in the network")
+
+    def _derived(self, key_id: int, sender: NodeId, epoch: int) -> ChaCha20Poly1305:
+        key = self._keys.get(key_id)
+        if key is None:
+            raise SealError(Refusal.UNKNOWN_KEY, 2, f"begins key id {key_id:04x}, which is not in our ring")
+        return key.cipher(sender, epoch)
+
+    def _renew_nonces(self) -> None:
+        self._nonces = (self._random_bytes(NONCE_BYTES), self._random_bytes(NONCE_BYTES))
+
+
+def _decrypted(cipher: ChaCha20Poly1305, data: bytes) -> bytes:
+    header = data[: HEADER.size]
+    try:
+        if not data[0] & CLEAR:
+            return cipher.decrypt(header[NONCE], data[HEADER.size :], header)
+        cipher.decrypt(header[NONCE], data[-TAG_BYTES:], data[:-TAG_BYTES])
+        return data[HEADER.size : -TAG_BYTES]
+    except InvalidTag:
+        raise SealError(Refusal.FORGED, len(data) - TAG_BYTES, "begins a tag that does not fit") from None
+
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+def _remember(table: dict[_K, _V], key: _K, value: _V, most: int) -> None:
+    """Enter or renew; of too many the oldest goes."""
+    table.pop(key, None)
+    table[key] = value
+    if len(table) > most:
+        del table[next(iter(table))]
+
+
+def _pins_in(stored: MutableMapping[str, bytes]) -> dict[NodeId, bytes]:
+    names = (name for name in stored if name.startswith(_KEPT_PIN))
+    return {int(name.removeprefix(_KEPT_PIN)): stored[name] for name in names}

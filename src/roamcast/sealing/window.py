@@ -1,0 +1,32 @@
+"""At most once, in any order within reach: a sliding window over counters (RFC 4303, section 3.4.3).
+
+`REACH` is wide because one counter numbers all frames of a sender, and a receiver sees only some of them:
+what others get counts too.
+"""
+
+REACH = 4_096
+_MASK = (1 << REACH) - 1
+
+
+class Window:
+    """Accepts each counter above `floor` once. Below `highest - REACH` nothing is accepted any more."""
+
+    __slots__ = ("_seen", "highest")
+
+    def __init__(self, floor: int) -> None:
+        self.highest = floor
+        self._seen = _MASK  # bit n: `highest - n` was seen. All of it: what is at or below the floor is over.
+
+    def is_new(self, counter: int) -> bool:
+        behind = self.highest - counter
+        return behind < 0 or (behind < REACH and not self._seen >> behind & 1)
+
+    def mark(self, counter: int) -> None:
+        """Note a counter that `is_new`."""
+        behind = self.highest - counter
+        if behind >= 0:
+            self._seen |= 1 << behind
+        else:
+            ahead = -behind
+            self._seen = ((self._seen << ahead) & _MASK | 1) if ahead < REACH else 1
+            self.highest = counter

@@ -1,0 +1,93 @@
+"""What this node can give: memorized events from the broker's store, real-time ones of the last moments."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from roamcast.broker.store import EventStore
+from roamcast.event import Event, EventId
+from roamcast.strategy.epidemic.messages import PUBLISHERS_MAX, RANGES_MAX, Held
+from roamcast.units import Micros, NodeId
+
+SCANNED_MAX = 50_000  # identifiers of one digest that are looked at
+
+
+class Holding(NamedTuple):
+    event: Event
+    hops: int
+    age: Micros  # now
+
+
+class Holdings:
+    def __init__(self, store: EventStore, *, recent_time: Micros, recent_max: int) -> None:
+        self._store = store
+        self._recent: OrderedDict[EventId, tuple[Event, int, Micros, Micros]] = OrderedDict()
+        self._recent_time = recent_time
+        self._recent_max = recent_max
+        self._turn = 0
+
+    def remember(self, event: Event, hops: int, age: Micros, now: Micros) -> None:
+        """A real-time event has come; memorized ones are in the store already."""
+        if age < self._recent_time:
+            self._recent[event.id] = (event, hops, age, now)
+            if len(self._recent) > self._recent_max:
+                self._recent.popitem(last=False)
+
+    def find(self, key: EventId, now: Micros) -> Holding | None:
+        stored = self._store.find(key)
+        if stored is not None:
+            left = stored.expires_at - now
+            return Holding(stored.event, stored.hops, stored.event.lifetime - left) if left > 0 else None
+        recent = self._recent.get(key)
+        if recent is None:
+            return None
+        event, hops, age, arrived = recent
+        return Holding(event, hops, age + now - arrived)
+
+    def digest(self, now: Micros) -> tuple[Held, ...]:
+        """In increasing order; of more publishers than fit, the next ones in turn."""
+        self._forget_old(now)
+        keys = [stored.event.id for stored in self._store.standing(now)]
+        keys.extend(self._recent)
+        by_publisher: dict[NodeId, list[int]] = {}
+        for publisher, sequence in sorted(set(keys)):
+            by_publisher.setdefault(publisher, []).append(sequence)
+        publishers = list(by_publisher)
+        if len(publishers) > PUBLISHERS_MAX:
+            self._turn %= len(publishers)
+            publishers = (publishers[self._turn :] + publishers[: self._turn])[:PUBLISHERS_MAX]
+            self._turn += PUBLISHERS_MAX
+        return tuple(
+            # The newest runs, if there are too many: the oldest events have had the most chances.
+            Held(publisher, tuple(runs(by_publisher[publisher]))[-2 * RANGES_MAX :])
+            for publisher in publishers
+        )
+
+    def _forget_old(self, now: Micros) -> None:
+        while self._recent:
+            _, _, age, arrived = next(iter(self._recent.values()))
+            if age + now - arrived < self._recent_time:
+                break
+            self._recent.popitem(last=False)
+
+
+def runs(sequences: list[int]) -> Iterator[int]:
+    """First and last of each run of consecutive numbers, in a sorted list without repeats."""
+    yield sequences[0]
+    for before, after in pairwise(sequences):
+        if after != before + 1:
+            yield before
+            yield after
+    yield sequences[-1]
+
+
+def events_of(held: Iterable[Held]) -> Iterator[EventId]:
+    """Every event that a digest names, up to `SCANNED_MAX`: a hostile digest may claim 2^63 of them."""
+    left = SCANNED_MAX
+    for entry in held:
+        for first, last in zip(entry.runs[::2], entry.runs[1::2], strict=False):
+            count = min(last - first + 1, left)
+            for sequence in range(first, first + count):
+                yield EventId(entry.publisher, sequence)
+            left -= max(count, 0)

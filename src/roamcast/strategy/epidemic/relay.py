@@ -1,0 +1,54 @@
+"""Copies that wait for their turn to be passed on, and whether that is still needed.
+
+Who broadcasts reaches its neighbours, and beacons name those. So each copy that is heard covers its
+sender and the sender's neighbours; when all of our own are covered, another copy would tell nobody
+anything (Peng and Lu, "On the reduction of broadcast redundancy in mobile ad hoc networks", 2000). Beacons
+are old by up to an interval and frames get lost, so this can be wrong; the next digest then mends it.
+"""
+
+from typing import NamedTuple
+
+from roamcast.event import Event, EventId
+from roamcast.underlay.base import Underlay
+from roamcast.units import Micros, NodeId
+
+
+class Waiting(NamedTuple):
+    event: Event
+    hops: int  # so far
+    age: Micros  # at its arrival
+    arrived: Micros
+    covered: set[NodeId]
+
+
+class Relay:
+    def __init__(self, underlay: Underlay, *, suppress: bool, pending_max: int) -> None:
+        self._underlay = underlay
+        self._suppress = suppress
+        self._pending_max = pending_max
+        self._waiting: dict[EventId, Waiting] = {}
+
+    def full(self) -> bool:
+        return len(self._waiting) >= self._pending_max
+
+    def add(self, event: Event, hops: int, age: Micros, now: Micros) -> None:
+        self._waiting[event.id] = Waiting(event, hops, age, now, set())
+
+    def cover(self, key: EventId, sender: NodeId, *, to_all: bool) -> None:
+        """A copy was heard from `sender`."""
+        waiting = self._waiting.get(key)
+        if waiting is not None:
+            waiting.covered.add(sender)
+            if to_all:
+                waiting.covered.update(self._underlay.neighbours_of(sender))
+
+    def take(self, key: EventId) -> Waiting | None:
+        """Its turn has come: the copy to send, or None where nobody needs it."""
+        waiting = self._waiting.pop(key)
+        if not self._suppress:
+            return waiting
+        neighbours = self._underlay.neighbours()
+        # Without any known neighbour it is sent: the beacons may not have met yet.
+        if neighbours and all(node in waiting.covered for node in neighbours):
+            return None
+        return waiting

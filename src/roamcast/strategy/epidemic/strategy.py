@@ -1,0 +1,200 @@
+"""The layer: copies in and out, digests by the clock and at each meeting, requests and answers."""
+
+from collections import deque
+from functools import partial
+
+from roamcast.broker.core import Broker
+from roamcast.errors import WireError
+from roamcast.event import Event, EventClass, EventId
+from roamcast.host import Frame, Host, Kind, SendFailure, TimerName
+from roamcast.strategy.base import Strategy, StrategyContext
+from roamcast.strategy.epidemic.exchange import Exchange
+from roamcast.strategy.epidemic.holdings import Holdings, events_of
+from roamcast.strategy.epidemic.messages import CODEC, Copy, Digest, Handed, Held, Want
+from roamcast.strategy.epidemic.options import EpidemicOptions
+from roamcast.strategy.epidemic.relay import Relay
+from roamcast.trace import Dropped, DropReason
+from roamcast.units import MILLISECOND, Micros, NodeId, micros
+
+ANSWER_PACE: Micros = 10 * MILLISECOND  # a burst of answers, then a pause: others use the air too
+ANSWER_BURST = 4
+ANSWERS_MAX = 10_000
+MEETING_DELAY: Micros = 20 * MILLISECOND
+UNCHANGED_TURNS = 5  # a digest that says nothing new is sent only every so many intervals
+
+
+class Epidemic(Strategy):
+    def __init__(self, context: StrategyContext, options: EpidemicOptions) -> None:
+        self._host: Host = context.host
+        self._broker: Broker = context.broker
+        self._underlay = context.underlay
+        self._jitter = micros(options.jitter)
+        self._hop_limit = options.hop_limit
+        self._digest_interval = micros(options.digest_interval)
+        self._request_timeout = micros(options.request_timeout)
+        self._holdings = Holdings(
+            context.broker.store,
+            recent_time=micros(options.recent_time),
+            recent_max=options.recent_max,
+        )
+        self._relay = Relay(context.underlay, suppress=options.suppress, pending_max=options.pending_max)
+        self._exchange = Exchange(
+            context.broker.has_seen,
+            request_max=options.request_max,
+            timeout=self._request_timeout,
+        )
+        self._answers: deque[tuple[NodeId, EventId]] = deque()
+        self._last_digest: tuple[Held, ...] = ()
+        self._unchanged = 0
+
+    # Inputs.
+
+    def on_start(self) -> None:
+        # Not all at once: nodes that boot together would speak together for ever.
+        first = int(self._host.random.random() * self._digest_interval)
+        self._host.set_timer("digest", self._host.now() + first)
+
+    def publish(self, event: Event) -> None:
+        self._broker.observe(event.id, event.lifetime)
+        self._remember(event, 0, 0)
+        self._send(Copy(event, 0, 0))
+
+    def seal_id(self, clear: Event) -> bytes | None:
+        return b""  # every node gets every event
+
+    def on_receive(self, sender: NodeId, payload: bytes) -> None:
+        try:
+            message = CODEC.decode(payload)
+        except WireError as error:
+            now = self._host.now()
+            self._host.trace(Dropped(now, self._host.node, DropReason.WIRE, "epidemic", detail=str(error)))
+            return
+        match message:
+            case Copy() | Handed():
+                self._on_copy(sender, message)
+            case Digest(held):
+                self._exchange.on_offer(sender, events_of(held))
+                self._ask(sender)
+            case Want(events):
+                self._on_want(sender, events)
+
+    def on_timer(self, name: TimerName) -> None:
+        match name:
+            case "digest":
+                self._send_digest()
+                self._host.set_timer("digest", self._host.now() + self._digest_interval)
+            case "meeting":
+                self._send_digest(also_unchanged=True)
+            case "answer":
+                self._answer()
+            case ("ask", int() as neighbour):
+                self._ask(neighbour)
+            case EventId():
+                self._pass_on(name)
+
+    def on_neighbour_up(self, neighbour: NodeId) -> None:
+        delay = int(self._host.random.random() * MEETING_DELAY)
+        self._host.set_timer("meeting", self._host.now() + delay)
+
+    def on_neighbour_down(self, neighbour: NodeId) -> None:
+        self._exchange.on_neighbour_down(neighbour)
+        self._host.cancel_timer(("ask", neighbour))
+
+    # Copies.
+
+    def _on_copy(self, sender: NodeId, copy: Copy | Handed) -> None:
+        event = copy.event
+        key = event.id
+        self._exchange.on_copy(sender, key)
+        lives_for = event.lifetime - copy.age
+        if self._broker.observe(key, lives_for):
+            self._take(copy, lives_for)
+        self._relay.cover(key, sender, to_all=isinstance(copy, Copy))
+        if isinstance(copy, Handed) and self._exchange.has_offers(sender):
+            self._ask(sender)
+
+    def _take(self, copy: Copy | Handed, lives_for: Micros) -> None:
+        """The first copy: deliver it, and wait for the turn to pass it on."""
+        event, hops, now = copy.event, copy.hops + 1, self._host.now()
+        if event.event_class is EventClass.MEMORIZED and lives_for <= 0:
+            self._broker.drop(event.id, DropReason.EXPIRED, "copy")
+            return
+        self._broker.deliver(event, hops, copy.age)
+        self._remember(event, hops, copy.age)
+        if hops >= self._hop_limit:
+            self._broker.drop(event.id, DropReason.EXPIRED, "copy")
+        elif self._relay.full():
+            self._broker.drop(event.id, DropReason.QUEUE_FULL, "copy")
+        else:
+            self._relay.add(event, hops, copy.age, now)
+            self._host.set_timer(event.id, now + int(self._host.random.random() * self._jitter))
+
+    def _pass_on(self, key: EventId) -> None:
+        waiting = self._relay.take(key)
+        if waiting is not None:
+            waited = self._host.now() - waiting.arrived
+            self._send(Copy(waiting.event, waiting.hops, waiting.age + waited))
+
+    def _remember(self, event: Event, hops: int, age: Micros) -> None:
+        if event.event_class is EventClass.REALTIME:
+            self._holdings.remember(event, hops, age, self._host.now())
+
+    # Digests, requests, answers.
+
+    def _send_digest(self, *, also_unchanged: bool = False) -> None:
+        if not self._underlay.neighbours():
+            return
+        held = self._holdings.digest(self._host.now())
+        if held == self._last_digest and not also_unchanged:
+            self._unchanged += 1
+            if self._unchanged % UNCHANGED_TURNS:
+                return
+        if held != self._last_digest:
+            self._unchanged = 0
+        self._last_digest = held
+        if held:
+            self._host.broadcast(Frame(CODEC.encode(Digest(held)), Kind.CONTROL, "digest"))
+
+    def _ask(self, neighbour: NodeId) -> None:
+        now = self._host.now()
+        wanted = self._exchange.request(neighbour, now)
+        if wanted:
+            numbers = tuple(number for event in wanted for number in event)
+            self._host.unicast(neighbour, Frame(CODEC.encode(Want(numbers)), Kind.CONTROL, "want"))
+        if self._exchange.has_offers(neighbour):
+            # A request or an answer may be lost, and another neighbour may not give what it was asked for.
+            self._host.set_timer(("ask", neighbour), now + self._request_timeout)
+
+    def _on_want(self, sender: NodeId, events: tuple[int, ...]) -> None:
+        room = ANSWERS_MAX - len(self._answers)
+        wanted = zip(events[::2], events[1::2], strict=False)
+        idle = not self._answers
+        for _, (publisher, sequence) in zip(range(room), wanted, strict=False):
+            self._answers.append((sender, EventId(publisher, sequence)))
+        if idle:
+            self._answer()
+
+    def _answer(self) -> None:
+        now = self._host.now()
+        sent = 0
+        while self._answers and sent < ANSWER_BURST:
+            neighbour, key = self._answers.popleft()
+            holding = self._holdings.find(key, now)
+            if holding is None or holding.hops >= self._hop_limit:
+                continue
+            handed = Handed(holding.event, holding.hops, holding.age)
+            frame = Frame(CODEC.encode(handed), Kind.DATA, "handed", key, key.publisher == self._host.node)
+            self._host.unicast(neighbour, frame, partial(self._on_failure, neighbour))
+            sent += 1
+        if self._answers:
+            self._host.set_timer("answer", now + ANSWER_PACE)
+
+    def _on_failure(self, neighbour: NodeId, why: SendFailure) -> None:
+        """The neighbour asks again if it is still there; more of the same would only fill the air."""
+        if why is SendFailure.LINK:
+            self._underlay.on_link_failure(neighbour)
+        self._answers = deque(answer for answer in self._answers if answer[0] != neighbour)
+
+    def _send(self, copy: Copy) -> None:
+        key = copy.event.id
+        self._host.broadcast(Frame(CODEC.encode(copy), Kind.DATA, "copy", key, copy.hops == 0))

@@ -1,0 +1,367 @@
+"""Bringing events over tree links: by unicast or in one broadcast, again when the radio failed, not too fast.
+
+Where one neighbour wants an event it goes by unicast, which the radio acknowledges and repeats. Where
+several do, one broadcast serves all of them, and who missed it asks (`gaps.py`); `forwarding` can choose
+one way for all. What a link or the radio could not take waits here and not in the radio's queue, where
+it would block what is for other neighbours, and leaves at the common pace of all links (`pace.py`).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from roamcast.event import EventClass, EventId
+from roamcast.host import Host, Kind, SendFailure
+from roamcast.strategy.tree.content.copies import Copy
+from roamcast.strategy.tree.content.gaps import HeardCasts, SentCasts
+from roamcast.strategy.tree.content.messages import CODEC, Cast, Missed, Routed, Tally
+from roamcast.strategy.tree.content.options import ContentOptions, Forwarding
+from roamcast.strategy.tree.content.pace import Pace
+from roamcast.trace import Dropped, DropReason
+from roamcast.units import MILLISECOND, Micros, NodeId, micros
+
+TIMER = "content"  # first part of all timer names of this layer; the overlay shares the host
+BURST = 2  # waiting events sent together
+ASK_DELAY: Micros = 40 * MILLISECOND  # before a gap is asked for: it may fill by itself
+TALLY_DELAY: Micros = 250 * MILLISECOND  # of silence after the last broadcast
+
+
+class TreeLinks(Protocol):
+    """The part of the overlay that this layer uses."""
+
+    def send(
+        self,
+        neighbour: NodeId,
+        payload: bytes,
+        *,
+        kind: Kind,
+        message: str,
+        event: EventId | None,
+        own: bool,
+        on_failure: Callable[[SendFailure], None] | None = None,
+    ) -> None: ...
+
+    def spread(
+        self,
+        neighbours: Iterable[NodeId],
+        payload: bytes,
+        *,
+        kind: Kind,
+        message: str,
+        event: EventId | None,
+        own: bool,
+    ) -> None: ...
+
+
+class CarrierOwner(Protocol):
+    """Who keeps the books: which neighbour has what."""
+
+    def on_sent(self, neighbour: NodeId, event: EventId) -> None: ...
+
+    def on_not_sent(self, neighbour: NodeId, event: EventId) -> None:
+        """The radio has failed; the event will be tried again, or given up."""
+        ...
+
+    def on_given_up(self, neighbour: NodeId, event: EventId) -> None:
+        """Every attempt failed, though the link still stands."""
+        ...
+
+
+class Carrier:
+    def __init__(self, host: Host, options: ContentOptions, jitter: Micros, owner: CarrierOwner) -> None:
+        self._host = host
+        self._options = options
+        self._jitter = jitter
+        self._owner = owner
+        self._overlay: TreeLinks | None = None
+        self._lanes: dict[NodeId, Lane] = {}
+        self._retry_interval = micros(options.event_retry_interval)
+        self._lifetime = micros(options.recovery_time)
+        self._pace = Pace(micros(options.event_pace))
+        self._paced_until: Micros = 0
+        self._last_served: NodeId = -1
+        self._casts: dict[int, tuple[Copy, tuple[NodeId, ...]]] = {}  # about to be broadcast
+        self._number = 0
+        self._counts_gaps = options.recovery != "none"
+
+    def attach(self, overlay: TreeLinks) -> None:
+        self._overlay = overlay
+
+    # Links.
+
+    def on_link_up(self, neighbour: NodeId) -> None:
+        self._lanes[neighbour] = Lane()
+
+    def on_link_down(self, neighbour: NodeId) -> list[EventId]:
+        """Returns what was still waiting for it."""
+        lane = self._lanes.pop(neighbour)
+        self._host.cancel_timer((TIMER, "gap", neighbour))
+        return [attempt.copy.event.id for attempt in (*lane.fresh, *lane.repeats)]
+
+    def on_new_life(self, neighbour: NodeId) -> None:
+        """The neighbour's end of the link is a new one: it counts from the beginning."""
+        lane = self._lanes[neighbour]
+        lane.sent, lane.heard = SentCasts(), HeardCasts()
+
+    # Sending.
+
+    def send(self, neighbours: list[NodeId], copy: Copy) -> None:
+        """To each of these tree neighbours."""
+        forwarding = self._options.forwarding
+        if forwarding is Forwarding.BROADCAST or (forwarding is Forwarding.MIXED and len(neighbours) > 1):
+            self._cast_soon(tuple(neighbours), copy)
+            return
+        for neighbour in neighbours:
+            attempt = Attempt(neighbour, copy)
+            lane = self._lanes[neighbour]
+            if copy.again or lane.fresh or self._host.now() < lane.paused_until:
+                self._queue(lane, attempt)
+            else:
+                self._send(lane, attempt)
+
+    def send_again(self, neighbour: NodeId, copy: Copy, number: int = 0) -> None:
+        """By unicast, at the common pace; `number` of the broadcast that did not arrive."""
+        lane = self._lanes[neighbour]
+        if all(waiting.copy.event.id != copy.event.id for waiting in lane.repeats):
+            self._queue(lane, Attempt(neighbour, copy, number))
+
+    # Inputs.
+
+    def on_timer(self, name: str, which: int) -> None:
+        match name:
+            case "cast":
+                self._cast(which)
+            case "waiting":
+                self._send_waiting()
+            case "gap":
+                self._ask(which)
+            case "tally":
+                self._tell_tally()
+
+    def on_routed(self, neighbour: NodeId, routed: Routed) -> None:
+        lane = self._lanes.get(neighbour)
+        if lane is not None and routed.number and lane.heard.on_recovered(routed.number):
+            self._ask(neighbour)
+
+    def on_counts(self, neighbour: NodeId, message: Cast | Tally) -> None:
+        lane = self._lanes.get(neighbour)
+        node = self._host.node
+        number = next((count for each, count in message.counts if each == node), None)
+        if lane is None or number is None:
+            return
+        heard = lane.heard
+        new_gap = heard.on_cast(number) if isinstance(message, Cast) else heard.on_tally(number)
+        if new_gap and not lane.is_asking:
+            lane.is_asking = True
+            self._set_timer("gap", neighbour, ASK_DELAY + self._some_of(ASK_DELAY))
+
+    def on_missed(self, neighbour: NodeId, missed: Missed) -> None:
+        lane = self._lanes.get(neighbour)
+        if lane is None:
+            return
+        self._pace.on_loss(self._host.now())
+        for number in missed.numbers:
+            copy = lane.sent.find(number)
+            if copy is not None:
+                self._owner.on_not_sent(neighbour, copy.event.id)
+                self.send_again(neighbour, copy, number)
+
+    # Unicast.
+
+    def _send(self, lane: "Lane", attempt: "Attempt") -> None:
+        assert self._overlay is not None
+        copy = attempt.copy
+        event = copy.event
+        age = max(0, self._host.now() - copy.published_at)
+        if not attempt.is_repeat:
+            self._pace.on_fresh()
+        self._owner.on_sent(attempt.neighbour, event.id)
+        self._overlay.send(
+            attempt.neighbour,
+            CODEC.encode(Routed(event, copy.hops, age, copy.again, attempt.number)),
+            kind=Kind.DATA,
+            message="recovery" if attempt.is_repeat else "event",
+            event=event.id,
+            own=copy.hops == 0 and not attempt.is_repeat,
+            on_failure=lambda failure: self._on_failed(lane, attempt, failure),
+        )
+
+    def _on_failed(self, lane: "Lane", attempt: "Attempt", failure: SendFailure) -> None:
+        event = attempt.copy.event.id
+        self._owner.on_not_sent(attempt.neighbour, event)
+        if self._lanes.get(attempt.neighbour) is not lane:
+            return
+        now = self._host.now()
+        if failure is SendFailure.QUEUE_FULL:
+            self._pace.on_loss(now)
+            self._queue(lane, attempt, first=True)
+            return
+        lane.paused_until = now + self._retry_interval
+        attempt.failures += 1
+        if attempt.failures <= self._options.event_retries:
+            self._queue(lane, attempt, first=True)
+        else:
+            self._owner.on_given_up(attempt.neighbour, event)
+
+    def _queue(self, lane: "Lane", attempt: "Attempt", *, first: bool = False) -> None:
+        """What waits goes a few at a time: first what goes for the first time, each in order."""
+        if len(lane.fresh) + len(lane.repeats) >= self._options.pending_max:
+            self._drop(attempt.copy, DropReason.QUEUE_FULL)
+            return
+        waiting = lane.repeats if attempt.is_repeat else lane.fresh
+        if first:
+            waiting.appendleft(attempt)
+        else:
+            waiting.append(attempt)
+        self._wake()
+
+    def _send_waiting(self) -> None:
+        now = self._host.now()
+        for _ in range(BURST):
+            lane = self._next_lane(lambda lane: lane.fresh)
+            if lane is not None:
+                self._send(lane, lane.fresh.popleft())
+                continue
+            lane = self._next_lane(lambda lane: lane.repeats)
+            if lane is None or not self._pace.take(now):
+                break
+            self._send(lane, lane.repeats.popleft())
+        self._paced_until = now + self._pace.interval
+        self._wake()
+
+    def _next_lane(self, waiting_in: Callable[["Lane"], "deque[Attempt]"]) -> "Lane | None":
+        """The next that has something to send and may, each neighbour in turn."""
+        now = self._host.now()
+        order = sorted(self._lanes, key=lambda node: (node <= self._last_served, node))
+        for neighbour in order:
+            lane = self._lanes[neighbour]
+            waiting = waiting_in(lane)
+            while waiting and self._is_late(waiting[0].copy):
+                self._drop(waiting.popleft().copy, DropReason.EXPIRED)
+            if waiting and lane.paused_until <= now:
+                self._last_served = neighbour
+                return lane
+        return None
+
+    def _is_late(self, copy: Copy) -> bool:
+        """Too old to be worth the air: nobody recovers it either."""
+        memorized = copy.event.event_class is EventClass.MEMORIZED
+        return not memorized and self._host.now() - copy.published_at >= self._lifetime
+
+    def _wake(self) -> None:
+        now = self._host.now()
+        lanes = self._lanes.values()
+        due = [lane.paused_until for lane in lanes if lane.fresh]
+        repeats = [lane.paused_until for lane in lanes if lane.repeats]
+        if repeats:
+            due.append(max(min(repeats), self._pace.next_at(now)))
+        if due:
+            self._host.set_timer((TIMER, "waiting", 0), max(now, self._paced_until, min(due)))
+
+    # Broadcast.
+
+    def _cast_soon(self, neighbours: tuple[NodeId, ...], copy: Copy) -> None:
+        """Those who heard the same broadcast pass it on at different times; they may not hear each other."""
+        if len(self._casts) >= self._options.pending_max:
+            self._drop(copy, DropReason.QUEUE_FULL)
+            return
+        self._number += 1
+        self._casts[self._number] = (copy, neighbours)
+        self._set_timer("cast", self._number, self._some_of(self._jitter))
+
+    def _cast(self, which: int) -> None:
+        assert self._overlay is not None
+        copy, neighbours = self._casts.pop(which)
+        event = copy.event
+        to = [neighbour for neighbour in neighbours if neighbour in self._lanes]
+        counts: tuple[tuple[NodeId, int], ...] = ()
+        if self._counts_gaps:
+            counts = tuple((neighbour, self._lanes[neighbour].sent.add(copy)) for neighbour in to)
+            self._set_timer("tally", 0, TALLY_DELAY)
+        if not copy.again:
+            self._pace.on_fresh()
+        for neighbour in to:
+            self._owner.on_sent(neighbour, event.id)
+        age = max(0, self._host.now() - copy.published_at)
+        self._overlay.spread(
+            to,
+            CODEC.encode(Cast(event, copy.hops, age, copy.again, counts)),
+            kind=Kind.DATA,
+            message="recovery" if copy.again else "event",
+            event=event.id,
+            own=copy.hops == 0 and not copy.again,
+        )
+
+    def _tell_tally(self) -> None:
+        assert self._overlay is not None
+        counts = tuple(
+            (node, lane.sent.count) for node, lane in sorted(self._lanes.items()) if lane.sent.count
+        )
+        if counts:
+            self._overlay.spread(
+                [node for node, _ in counts],
+                CODEC.encode(Tally(counts)),
+                kind=Kind.CONTROL,
+                message="tally",
+                event=None,
+                own=False,
+            )
+
+    def _ask(self, neighbour: NodeId) -> None:
+        assert self._overlay is not None
+        lane = self._lanes[neighbour]
+        numbers = lane.heard.take_missing()
+        lane.is_asking = bool(numbers)
+        if numbers:
+            self._overlay.send(
+                neighbour,
+                CODEC.encode(Missed(tuple(numbers))),
+                kind=Kind.CONTROL,
+                message="request",
+                event=None,
+                own=False,
+            )
+            wait = micros(self._options.recovery_interval) << (lane.heard.tries - 1)
+            self._set_timer("gap", neighbour, wait + self._some_of(ASK_DELAY))
+
+    # Private.
+
+    def _drop(self, copy: Copy, reason: DropReason) -> None:
+        event = copy.event
+        self._host.trace(
+            Dropped(self._host.now(), self._host.node, reason, "event", event.publisher, event.sequence)
+        )
+
+    def _set_timer(self, name: str, which: int, after: Micros) -> None:
+        self._host.set_timer((TIMER, name, which), self._host.now() + after)
+
+    def _some_of(self, interval: Micros) -> Micros:
+        return int(self._host.random.random() * interval)
+
+
+class Lane:
+    """One tree link in one of its lives, as events see it."""
+
+    def __init__(self) -> None:
+        self.fresh: deque[Attempt] = deque()
+        self.repeats: deque[Attempt] = deque()
+        self.paused_until: Micros = 0
+        self.sent = SentCasts()
+        self.heard = HeardCasts()
+        self.is_asking = False
+
+
+class Attempt:
+    """An event on its way over one link by unicast."""
+
+    __slots__ = ("copy", "failures", "neighbour", "number")
+
+    def __init__(self, neighbour: NodeId, copy: Copy, number: int = 0) -> None:
+        self.neighbour = neighbour
+        self.copy = copy
+        self.number = number  # of the broadcast in which it did not arrive; 0: of none
+        self.failures = 0
+
+    @property
+    def is_repeat(self) -> bool:
+        return self.copy.again or self.number > 0

@@ -1,0 +1,79 @@
+"""Finding what a broadcast did not bring: both ends of a link count the events sent over it in broadcasts.
+
+Nobody acknowledges a broadcast. So each names, for each neighbour it is for, how many have gone over
+their link; who hears a number beyond the next one has missed what lies between and asks for it. The last
+broadcast before a silence is followed by the bare number (`Tally`), or nobody would miss it.
+"""
+
+from roamcast.strategy.tree.content.copies import Copy
+
+HISTORY = 256  # broadcasts per link that can be asked for
+GAP_MAX = 64  # more than that is not a gap but a broken link
+ASKED_MAX = 4  # at a time, so that what is sent again cannot fill the radio's queue
+TRIES = 3
+
+
+class SentCasts:
+    """What went over a link in broadcasts, at the sender's end."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._history: dict[int, Copy] = {}
+
+    def add(self, copy: Copy) -> int:
+        self.count += 1
+        self._history[self.count] = copy
+        self._history.pop(self.count - HISTORY, None)
+        return self.count
+
+    def find(self, number: int) -> Copy | None:
+        return self._history.get(number)
+
+
+class HeardCasts:
+    """The receiver's end."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._missing: dict[int, int] = {}  # numbers that did not come: how often asked for
+        self._asked: set[int] = set()
+
+    def on_cast(self, number: int) -> bool:
+        """True if something before it is missing now."""
+        self._missing.pop(number, None)
+        return self._advance(number, number - 1)
+
+    def on_tally(self, number: int) -> bool:
+        return self._advance(number, number)
+
+    def on_recovered(self, number: int) -> bool:
+        """True if all that was asked for has come, and there is more to ask for."""
+        self._missing.pop(number, None)
+        if number not in self._asked:
+            return False
+        self._asked.discard(number)
+        return not self._asked and bool(self._missing)
+
+    def take_missing(self) -> list[int]:
+        """What to ask for now: the youngest, since on a busy radio the oldest come too late anyway. What
+        was asked for often enough is given up."""
+        self._missing = {number: tries for number, tries in self._missing.items() if tries < TRIES}
+        self._asked = set(sorted(self._missing)[-ASKED_MAX:])
+        for number in self._asked:
+            self._missing[number] += 1
+        return sorted(self._asked)
+
+    @property
+    def tries(self) -> int:
+        """How often the most stubborn gap was asked for; 0 without gaps."""
+        return max(self._missing.values(), default=0)
+
+    def _advance(self, number: int, last: int) -> bool:
+        if number <= self._count:
+            return False
+        missed = range(max(self._count + 1, last - GAP_MAX + 1), last + 1)
+        self._missing.update(dict.fromkeys(missed, 0))
+        while len(self._missing) > GAP_MAX:
+            del self._missing[min(self._missing)]
+        self._count = number
+        return len(missed) > 0
