@@ -110,8 +110,9 @@ class Door:
         lifetime: Micros = 0,
         destinations: tuple[NodeId, ...] = (),
         multimode: bool = False,
+        sealed: bool = False,
     ) -> Event:
-        """Publish; matching doors of this node get it first.
+        """Publish; matching doors of this node get it first. `sealed`: relays cannot read it.
 
         `EventError` or `FilterError` for what can be no event, `StoreFullError` for a memorized one that
         cannot be kept: then nothing has been published.
@@ -130,6 +131,7 @@ class Door:
             lifetime=lifetime,
             destinations=destinations,
             multimode=multimode,
+            sealed=sealed,
         )
         applications.drain()
         return event

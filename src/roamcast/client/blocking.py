@@ -60,6 +60,7 @@ class BlockingClient:
         lifetime: float | None = None,
         to: tuple[NodeId, ...] = (),
         multimode: bool = False,
+        sealed: bool = False,
     ) -> EventId:
         """As `Client.publish`."""
         return self._loop.run(
@@ -71,6 +72,7 @@ class BlockingClient:
                 lifetime=lifetime,
                 to=to,
                 multimode=multimode,
+                sealed=sealed,
             )
         )
 

@@ -175,13 +175,15 @@ class Client:
         lifetime: float | None = None,
         to: tuple[NodeId, ...] = (),
         multimode: bool = False,
+        sealed: bool = False,
     ) -> EventId:
         """Publish, and wait until the node has taken it.
 
         With a `lifetime` (seconds) the event is memorized: kept for absent and later subscribers, and on
         this node's disk when this returns. `to` names nodes; with `multimode` subscribers get it too.
+        `sealed`: only nodes with the same content key can read it, relays only carry it.
         """
-        message = self._publication(topic, attributes, payload, type, lifetime, to, multimode)
+        message = self._publication(topic, attributes, payload, type, lifetime, to, multimode, sealed)
         done = await self._ask(message)
         return EventId(self.node, done.sequence)
 
@@ -195,7 +197,7 @@ class Client:
     ) -> None:
         """Publish a real-time event without waiting for the node's word; waits only for room."""
         link = self._standing()
-        link.send(self._publication(topic, attributes, payload, type, None, (), False, request=0))
+        link.send(self._publication(topic, attributes, payload, type, None, (), False, False, request=0))
         await link.drain()
 
     @asynccontextmanager
@@ -262,6 +264,7 @@ class Client:
         lifetime: float | None,
         to: tuple[NodeId, ...],
         multimode: bool,
+        sealed: bool,
         request: int | None = None,
     ) -> Publish:
         lifetime_micros = 0 if lifetime is None else micros(lifetime)
@@ -276,6 +279,7 @@ class Client:
             lifetime_micros,
             tuple(to),
             multimode,
+            sealed,
         )
 
     def _request(self) -> int:

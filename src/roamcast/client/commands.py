@@ -50,6 +50,7 @@ def publish(
     type: str,
     lifetime: float | None,
     to: tuple[NodeId, ...],
+    sealed: bool = False,
 ) -> EventId:
     async def once() -> EventId:
         async with connect(socket, name="roamcast publish") as client:
@@ -60,6 +61,7 @@ def publish(
                 type=type,
                 lifetime=lifetime,
                 to=to,
+                sealed=sealed,
             )
 
     return asyncio.run(once())

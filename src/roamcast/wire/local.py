@@ -53,6 +53,7 @@ class Publish(LocalMessage, frozen=True, tag=2):
     lifetime: Count = 0
     destinations: Annotated[tuple[Count, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)] = ()
     multimode: bool = False
+    sealed: bool = False  # with the node's content key: relays cannot read it
 
 
 class Subscribe(LocalMessage, frozen=True, tag=3):

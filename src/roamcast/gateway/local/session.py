@@ -99,6 +99,7 @@ class LocalSession:
             lifetime=message.lifetime,
             destinations=message.destinations,
             multimode=message.multimode,
+            sealed=message.sealed,
         )
         if not message.request:
             return
