@@ -20,11 +20,12 @@ KEYS = [
     *("world.radio", "world.radio.model", "world.radio.loss"),
     *("roles", "roles.brokers", "roles.publishers"),
     *("workload", "workload.rate", "workload.subscriptions", "workload.publications"),
+    "workload.schema",
     *("strategy", "strategy.name", "strategy.options", "strategy.options.jitter"),
     *("underlay", "underlay.name", "underlay.options", "fault"),
 ]
 ENTRY_KEYS = [
-    *("t", "node", "filter", "topic", "type", "from", "until"),
+    *("t", "node", "filter", "xpath", "topic", "type", "from", "until"),
     *("attributes", "class", "lifetime", "to", "multimode", "size"),
 ]
 VALUES = st.recursive(

@@ -390,6 +390,14 @@ CUT = {"at": 1.0, "kind": "cut", "nodes": [1]}
             'workload.subscriptions[0].filter: is "level >": ',
         ),
         (
+            {"workload__subscriptions": [SUBSCRIPTION | {"xpath": "/alarm[level > floor]"}]},
+            'workload.subscriptions[0].xpath: is "/alarm[level > floor]": `>` at character 14 is outside',
+        ),
+        (
+            {"workload__schema": "missing.xsd"},
+            'workload.schema: is "missing.xsd": missing.xsd: cannot be read: No such file',
+        ),
+        (
             {"workload__subscriptions": [SUBSCRIPTION | {"topic": "a/#/b"}]},
             'workload.subscriptions[0].topic: is "a/#/b": ',
         ),

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roamcast.errors import ScenarioError
 from roamcast.event import Event, EventClass
 from roamcast.scenario import Scenario, load_scenario, scenario_from
 from roamcast.scenario.workload import (
@@ -226,6 +227,40 @@ def test_the_conditions_of_a_written_subscription_must_all_hold() -> None:
         assert not plan.filter.matches(misfit)
     assert full.workload.subscriptions is not None
     assert str(filter_of(full.workload.subscriptions[0])) == str(plan.filter)
+
+
+def test_an_xpath_subscription_is_read_with_the_schema_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "forum.xsd").write_bytes((EXAMPLES / "golf" / "forum.xsd").read_bytes())
+    (tmp_path / "golf.toml").write_text(
+        """
+        [scenario]
+        name = "golf"
+        duration = 20.0
+        [world]
+        nodes = 3
+        area = [9.0, 9.0]
+        range = 5.0
+        [world.mobility]
+        model = "static"
+        [workload]
+        schema = "forum.xsd"
+        subscriptions = [
+            { node = 1, xpath = "//player[. = 'woods']" },
+            { node = 2, xpath = "/PGMFORUM[hole > 10]", filter = "currentrank < 5" },
+        ]
+        [strategy]
+        name = "flooding"
+        """
+    )
+    by_name, by_hole = (plan.filter for plan in subscriptions(load_scenario(tmp_path / "golf.toml")))
+    woods = Event(0, 0, {"player": "woods", "hole": 15, "currentrank": 2}, type="PGMFORUM")
+    assert by_name.matches(woods) and by_hole.matches(woods)
+    assert not by_name.matches(Event(0, 0, {"player": "palmer", "hole": 15}, type="PGMFORUM"))
+    assert not by_hole.matches(Event(0, 0, {"hole": 15, "currentrank": 7}, type="PGMFORUM"))
+    assert not by_name.matches(Event(0, 0, {"player": "woods"}, type="other"))
+    (tmp_path / "forum.xsd").write_bytes(b"<nonsense/>")
+    with pytest.raises(ScenarioError, match=r"workload.schema: is .*forum.xsd:1: .*no xs:schema"):
+        load_scenario(tmp_path / "golf.toml")
 
 
 # Sameness

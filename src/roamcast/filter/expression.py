@@ -1,6 +1,6 @@
 """The filter model: one small tree behind every filter language.
 
-SQL conditions, MQTT topic filters, event types and (later) XPath all become these nodes. They are
+SQL conditions, MQTT topic filters, event types and XPath all become these nodes. They are
 values: immutable, hashable, comparable, sent on the wire. Truth is three-valued as in SQL: comparing
 an absent attribute, or values of different kinds (a text with a number), is UNKNOWN, and a filter
 matches only where it is TRUE.

@@ -13,6 +13,7 @@ from roamcast.filter.expression import TRUE, And, Expression, OfType, OnTopic
 from roamcast.filter.normal import normalise
 from roamcast.filter.text import to_text
 from roamcast.filter.validity import problem_of
+from roamcast.filter.xpath import DocumentShape, parse_filter
 
 ENCODING_VERSION = 1  # the first octet; another one is a format that this node does not know
 FILTER_BYTES_MAX = 8192  # encoded; leaves room in a datagram for several
@@ -54,6 +55,14 @@ class Filter:
     def parse(cls, text: str) -> "Filter":
         """A canonical text, as `str` gives it: SQL in which a backslash stands for itself."""
         return _parsed(text, True)
+
+    @classmethod
+    def xpath(cls, text: str, schema: DocumentShape | None = None) -> "Filter":
+        """An XPath condition on XML events, of a subset of XPath (see `xpath.py`).
+
+        `schema`, a `roamcast.xml.Schema`, says what the events hold; without it `//` is refused.
+        """
+        return _translated(text, schema)
 
     @classmethod
     def topic(cls, topic_filter: str) -> "Filter":
@@ -142,6 +151,18 @@ def _parsed(text: str, backslashes: bool) -> Filter:
     except FilterError as error:
         if error.where != "filter":
             raise
+        raise FilterError(one_line(text), error.problem) from None
+
+
+@lru_cache(maxsize=4096)
+def _translated(text: str, schema: DocumentShape | None) -> Filter:
+    try:
+        return Filter(parse_filter(text, schema))
+    except FilterError as error:
+        if error.where != "filter":
+            raise
+        from roamcast.filter.sql import one_line
+
         raise FilterError(one_line(text), error.problem) from None
 
 

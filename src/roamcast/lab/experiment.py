@@ -303,6 +303,8 @@ def _files_of(scenario: Scenario) -> list[str]:
         names.append(scenario.world.contacts)
     if isinstance(scenario.world.mobility, RecordedTrace):
         names.append(scenario.world.mobility.file)
+    if scenario.workload.schema is not None:
+        names.append(scenario.workload.schema)
     return names
 
 

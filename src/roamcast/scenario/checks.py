@@ -8,9 +8,10 @@ from types import ModuleType
 import msgspec
 
 from roamcast import strategy, underlay
-from roamcast.errors import FilterError, ScenarioError
+from roamcast.errors import FilterError, InputError, ScenarioError
 from roamcast.event import EventClass
 from roamcast.filter.topic import check_topic
+from roamcast.filter.xpath import DocumentShape
 from roamcast.scenario.explain import converted, shown, unknown
 from roamcast.scenario.faults import faults
 from roamcast.scenario.model import (
@@ -25,7 +26,7 @@ from roamcast.scenario.model import (
     Tables,
     World,
 )
-from roamcast.scenario.workload import count_of, filter_of
+from roamcast.scenario.workload import count_of, filter_of, schema_of
 from roamcast.scenario.world import nodes_in_world
 from roamcast.units import seconds
 from roamcast.world.radio import problem_of
@@ -146,8 +147,9 @@ def _check_workload(scenario: Scenario) -> None:
         )
     if workload.event_class is EventClass.MEMORIZED and workload.lifetime == 0:
         raise ScenarioError("workload.lifetime", "is 0; allowed: above 0 seconds for memorized events")
+    schema = _checked_schema(scenario)
     for index, subscription in enumerate(workload.subscriptions or ()):
-        _check_subscription(f"workload.subscriptions[{index}]", subscription, scenario)
+        _check_subscription(f"workload.subscriptions[{index}]", subscription, scenario, schema)
     for index, publication in enumerate(workload.publications or ()):
         _check_publication(f"workload.publications[{index}]", publication, scenario)
     if workload.publications is None:
@@ -159,18 +161,27 @@ def _check_workload(scenario: Scenario) -> None:
             )
 
 
-def _check_subscription(key: str, entry: SubscriptionEntry, scenario: Scenario) -> None:
+def _checked_schema(scenario: Scenario) -> DocumentShape | None:
+    try:
+        return schema_of(scenario)
+    except InputError as error:
+        raise ScenarioError("workload.schema", f"is {shown(scenario.workload.schema)}: {error}") from None
+
+
+def _check_subscription(
+    key: str, entry: SubscriptionEntry, scenario: Scenario, schema: DocumentShape | None
+) -> None:
     _check_node(f"{key}.node", entry.node, scenario.nodes)
     _check_time(f"{key}.from", entry.since, scenario)
     if entry.until is not None and entry.until <= entry.since:
         raise ScenarioError(
             f"{key}.until", f"is {entry.until:g}; allowed: later than `from`, {entry.since:g} s"
         )
-    for name in ("filter", "topic", "type"):
+    for name in ("filter", "xpath", "topic", "type"):
         with _filter_errors_at(f"{key}.{name}", getattr(entry, name)):
-            filter_of(SubscriptionEntry(node=entry.node, **{name: getattr(entry, name)}))
-    with _filter_errors_at(key, "filter, topic and type"):
-        filter_of(entry)  # together they can be more than one filter may hold
+            filter_of(SubscriptionEntry(node=entry.node, **{name: getattr(entry, name)}), schema)
+    with _filter_errors_at(key, "filter, xpath, topic and type"):
+        filter_of(entry, schema)  # together they can be more than one filter may hold
 
 
 def _check_publication(key: str, entry: PublicationEntry, scenario: Scenario) -> None:

@@ -92,6 +92,7 @@ class SubscriptionEntry(_Table, frozen=True, kw_only=True):
 
     node: NodeNumber
     filter: Text | None = None  # a SQL condition
+    xpath: Text | None = None  # an XPath condition, read with `workload.schema`
     topic: Text | None = None  # an MQTT topic filter
     type: Name | None = None
     since: Instant = msgspec.field(default=0.0, name="from")
@@ -131,6 +132,7 @@ class Workload(_Table, frozen=True, kw_only=True):
     stop: Instant | None = None  # None: `Scenario.stop`
     event_class: EventClass = msgspec.field(default=EventClass.REALTIME, name="class")
     lifetime: Instant = 0.0  # of memorized events
+    schema: FileName | None = None  # of XML events, for `xpath`; relative to the scenario file
     subscriptions: (
         Annotated[tuple[SubscriptionEntry, ...], msgspec.Meta(max_length=LIST_LENGTH_MAX)] | None
     ) = None

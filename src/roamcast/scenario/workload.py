@@ -14,6 +14,7 @@ from typing import NamedTuple
 from roamcast.event import EventClass, Value
 from roamcast.filter import Filter
 from roamcast.filter.expression import And, Compare, Expression, OfType, OnTopic, Operator, Or
+from roamcast.filter.xpath import DocumentShape
 from roamcast.scenario.model import Arrival, Chosen, PublicationEntry, Scenario, SubscriptionEntry
 from roamcast.streams import stream
 from roamcast.units import SECOND, Micros, NodeId, micros
@@ -68,7 +69,10 @@ def roles(scenario: Scenario) -> Roles:
 def subscriptions(scenario: Scenario) -> list[SubscriptionPlan]:
     """By time, then node, then subscription number."""
     entries = scenario.workload.subscriptions
-    plans = _generated_subscriptions(scenario) if entries is None else _written_subscriptions(entries)
+    if entries is None:
+        plans = _generated_subscriptions(scenario)
+    else:
+        plans = _written_subscriptions(entries, schema_of(scenario))
     return sorted(plans, key=lambda plan: (plan.since, plan.node, plan.subscription))
 
 
@@ -82,16 +86,27 @@ def publications(scenario: Scenario) -> list[PublicationPlan]:
     return sorted(plans, key=lambda plan: (plan.time, plan.node))
 
 
-def filter_of(entry: SubscriptionEntry) -> Filter:
+def filter_of(entry: SubscriptionEntry, schema: DocumentShape | None = None) -> Filter:
     """All the conditions of one entry together; a `FilterError` if one is outside its language."""
     terms: list[Expression] = []
     if entry.filter is not None:
         terms.append(Filter.sql(entry.filter).expression)
+    if entry.xpath is not None:
+        terms.append(Filter.xpath(entry.xpath, schema).expression)
     if entry.topic is not None:
         terms.append(OnTopic(entry.topic))
     if entry.type is not None:
         terms.append(OfType(entry.type))
     return Filter(terms[0] if len(terms) == 1 else And(tuple(terms)))
+
+
+def schema_of(scenario: Scenario) -> DocumentShape | None:
+    """The schema that the file names; an `InputError` if it cannot be read."""
+    if scenario.workload.schema is None:
+        return None
+    from roamcast.xml import Schema  # few scenarios have one, and lxml takes its time to load
+
+    return Schema.load(scenario.base / scenario.workload.schema)
 
 
 def count_of(chosen: Chosen, nodes: int) -> int:
@@ -140,12 +155,14 @@ def arc_filter(index: int, subscribers: int, match: float) -> Filter:
     return Filter(Or((from_first, Compare("key", Operator.LESS, end - KEYS))))
 
 
-def _written_subscriptions(entries: tuple[SubscriptionEntry, ...]) -> list[SubscriptionPlan]:
+def _written_subscriptions(
+    entries: tuple[SubscriptionEntry, ...], schema: DocumentShape | None
+) -> list[SubscriptionPlan]:
     return [
         SubscriptionPlan(
             entry.node,
             index,
-            filter_of(entry),
+            filter_of(entry, schema),
             micros(entry.since),
             None if entry.until is None else micros(entry.until),
         )
