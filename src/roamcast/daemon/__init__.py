@@ -1,0 +1,11 @@
+"""`roamcast node`: a node with its doors, run from one file until it is told to stop.
+
+- `config.py`: the file, checked; every problem names its key. `fresh.py`: a new file with fresh keys.
+- `run.py`: node, gateways, metrics, signals. `metrics.py`: the Prometheus endpoint. `logs.py`: log lines.
+"""
+
+from roamcast.daemon.config import Config, load_config
+from roamcast.daemon.fresh import write_fresh
+from roamcast.daemon.run import Daemon, run
+
+__all__ = ["Config", "Daemon", "load_config", "run", "write_fresh"]

@@ -1,0 +1,163 @@
+"""From a TOML file to a checked configuration. `docs/live.md` explains the keys."""
+
+import ipaddress
+from enum import Enum
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import msgspec
+
+from roamcast import strategy, underlay
+from roamcast.errors import InputError, ScenarioError
+from roamcast.gateway.local.server import LocalOptions
+from roamcast.gateway.mqtt.options import MqttOptions
+from roamcast.runtime.live.node import DEFAULT_STRATEGY
+from roamcast.runtime.live.settings import (
+    AirSettings,
+    KeySettings,
+    LiveSettings,
+    NodeSettings,
+    PartSettings,
+    Table,
+    TraceSettings,
+)
+from roamcast.scenario.explain import converted, shown, unknown
+from roamcast.scenario.load import read_tables
+from roamcast.sealing import Identity, KeyRing
+from roamcast.sealing.content import ContentKey
+
+SIMULATED_UNDERLAYS = {"ideal"}  # they know the whole world
+
+
+class LogFormat(Enum):
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(Enum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogSettings(Table, frozen=True, kw_only=True):
+    """`[log]`"""
+
+    level: LogLevel = LogLevel.INFO
+    format: LogFormat = LogFormat.TEXT
+
+
+class MetricsSettings(Table, frozen=True, kw_only=True):
+    """`[metrics]`"""
+
+    listen: Annotated[str, msgspec.Meta(min_length=3, max_length=100)] = "127.0.0.1:9747"
+
+
+class Config(Table, frozen=True, kw_only=True):
+    """A whole file. A table of a door that is not in the file leaves that door closed."""
+
+    node: NodeSettings = NodeSettings()
+    keys: KeySettings
+    air: AirSettings = AirSettings()
+    strategy: PartSettings = PartSettings()
+    underlay: PartSettings = PartSettings()
+    clients: LocalOptions | None = None
+    mqtt: MqttOptions | None = None
+    metrics: MetricsSettings | None = None
+    log: LogSettings = LogSettings()
+    trace: TraceSettings = TraceSettings()
+
+    @property
+    def live(self) -> LiveSettings:
+        return LiveSettings(
+            node=self.node,
+            keys=self.keys,
+            air=self.air,
+            strategy=self.strategy,
+            underlay=self.underlay,
+            trace=self.trace,
+        )
+
+
+def load_config(path: Path) -> Config:
+    """The configuration in a file; `ScenarioError` or `FileError` in one line where it is wrong."""
+    tables = read_tables(path)
+    try:
+        config: Config = converted(tables, Config)
+        _check_keys(config)
+        _check_air(config.air)
+        _check_part("strategy", config.strategy, strategy, set())
+        _check_part("underlay", config.underlay, underlay, SIMULATED_UNDERLAYS)
+        if config.metrics is not None:
+            listening_address(config.metrics.listen)
+    except ScenarioError as error:
+        raise ScenarioError(f"{path}: {error.where}", _without_secret(error)) from None
+    return config
+
+
+def listening_address(text: str) -> tuple[str, int]:
+    """`127.0.0.1:9747` or `[::1]:9747` as host and port."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 <= int(port) <= 65_535:
+        raise ScenarioError("metrics.listen", f'is {shown(text)}; allowed: "address:port"')
+    return host.strip("[]"), int(port)
+
+
+def _without_secret(error: ScenarioError) -> str:
+    """The problem, without the value where that may be a key."""
+    if (
+        error.where.startswith(("keys.identity", "keys.group", "keys.content"))
+        and "; allowed: " in error.problem
+    ):
+        return "cannot be used; allowed: " + error.problem.rpartition("; allowed: ")[2]
+    return error.problem
+
+
+def _check_keys(config: Config) -> None:
+    """Texts of keys are secrets: no message repeats them."""
+    try:
+        Identity.from_text(config.keys.identity, config.node.number)
+    except InputError as error:
+        raise ScenarioError("keys.identity", error.problem) from None
+    try:
+        KeyRing.from_texts(list(config.keys.group))
+    except InputError as error:
+        raise ScenarioError("keys.group", error.problem) from None
+    try:
+        for text in config.keys.content:
+            ContentKey.from_text(text)
+    except InputError as error:
+        raise ScenarioError("keys.content", error.problem) from None
+
+
+def _check_air(air: AirSettings) -> None:
+    if air.interface is not None and air.address is not None:
+        raise ScenarioError("air.address", "stands beside air.interface; allowed: one of them")
+    if air.own_port == air.port:
+        raise ScenarioError("air.own_port", f"is {air.own_port}, the air's own port; allowed: another one")
+    try:
+        is_group = ipaddress.IPv4Address(air.group).is_multicast
+    except ValueError:
+        is_group = False
+    if not is_group:
+        raise ScenarioError(
+            "air.group", f"is {shown(air.group)}; allowed: an IPv4 multicast address, 224.0.0.0 and up"
+        )
+
+
+def _check_part(key: str, part: PartSettings, registry: ModuleType, refused: set[str]) -> None:
+    names = [name for name in registry.names() if name not in refused]
+    name = part.name
+    if name is None and key == "strategy":
+        name = DEFAULT_STRATEGY
+    if name is None:
+        if part.options:
+            raise ScenarioError(
+                f"{key}.options", f"is given without {key}.name, which says whose options they are"
+            )
+        return
+    if name not in names:
+        raise ScenarioError(f"{key}.name", unknown(name, names, f"is {shown(name)}"))
+    converted(part.options, registry.options_type(name), f"{key}.options")

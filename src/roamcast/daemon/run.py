@@ -1,0 +1,112 @@
+"""Node, gateways, metrics and signals: the life of the daemon."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from roamcast.daemon import logs
+from roamcast.daemon.config import Config, load_config
+from roamcast.daemon.metrics import MetricsEndpoint
+from roamcast.runtime.live.node import LiveNode
+
+logger = logging.getLogger("roamcast.daemon")
+
+
+class Door(Protocol):
+    """A gateway or an endpoint beside the node."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class Daemon:
+    """A node and its doors. File names in the configuration are relative to `base`."""
+
+    def __init__(self, config: Config, base: Path) -> None:
+        self._config = config
+        self._base = base
+        self._doors: list[Door] = []
+        self._node: LiveNode | None = None
+
+    @property
+    def node(self) -> LiveNode:
+        assert self._node is not None, "the daemon has not started"
+        return self._node
+
+    async def start(self) -> None:
+        """Everything open, or nothing: an `InputError` leaves no door behind."""
+        try:
+            self._node = await LiveNode.start(self._config.live, self._base)
+            for door in _doors(self._config, self._node, self._base):
+                await door.start()
+                self._doors.append(door)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        while self._doors:
+            await self._doors.pop().stop()
+        if self._node is not None:
+            await self._node.stop()
+
+
+def run(path: Path, on_ready: Callable[[Daemon], None] | None = None) -> None:
+    """Run the node of a file until SIGTERM or SIGINT."""
+    config = load_config(path)
+    logs.set_up(config.log)
+    if path.stat().st_mode & 0o077:
+        logger.warning("%s holds secret keys and others may read it; chmod 600 helps", path)
+    asyncio.run(_run(config, path.parent, on_ready))
+
+
+async def _run(config: Config, base: Path, on_ready: Callable[[Daemon], None] | None) -> None:
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    daemon = Daemon(config, base)
+    await daemon.start()
+    try:
+        _tell_service_manager("READY=1")
+        if on_ready is not None:
+            on_ready(daemon)
+        await told.wait()
+        _tell_service_manager("STOPPING=1")
+    finally:
+        await daemon.stop()
+
+
+def _doors(config: Config, node: LiveNode, base: Path) -> list[Door]:
+    doors: list[Door] = []
+    if config.clients is not None:
+        from roamcast.gateway.local import LocalServer
+
+        options = msgspec.structs.replace(config.clients, socket=str(base / config.clients.socket))
+        doors.append(LocalServer(node, options))
+    if config.mqtt is not None:
+        from roamcast.gateway.mqtt import MqttListener
+
+        doors.append(MqttListener(node, config.mqtt))
+    if config.metrics is not None:
+        doors.append(MetricsEndpoint(node.counters, config.metrics))
+    return doors
+
+
+def _tell_service_manager(state: str) -> None:
+    """sd_notify(3), where systemd started us with Type=notify."""
+    import socket
+
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
+        manager.connect("\0" + address[1:] if address.startswith("@") else address)
+        manager.send(state.encode())

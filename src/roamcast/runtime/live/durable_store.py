@@ -1,0 +1,44 @@
+"""The event store of a live node: in memory for the broker core, written through to `Storage`.
+
+Lifetimes are on the node's own clock, which begins anew at each boot. Across boots the wall clock counts.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from roamcast.broker.store import BYTES_MAX, ENTRIES_MAX, EventStore, StoredEvent, StoreFullError
+from roamcast.event import Event, EventId
+from roamcast.runtime.live.storage import Storage
+from roamcast.units import Micros
+
+
+class DurableEventStore(EventStore):
+    def __init__(
+        self,
+        storage: Storage,
+        now: Micros,
+        wall_clock: Callable[[], Micros],
+        *,
+        entries_max: int = ENTRIES_MAX,
+        bytes_max: int = BYTES_MAX,
+    ) -> None:
+        """With what stands from before. `now`: the node's clock; `wall_clock`: microseconds since 1970."""
+        super().__init__(entries_max=entries_max, bytes_max=bytes_max)
+        self._storage = storage
+        self._wall_clock = wall_clock
+        for kept in storage.events(wall_clock()):
+            super().keep(kept.event, now + kept.remaining, kept.hops, now)
+
+    def keep(self, event: Event, expires_at: Micros, hops: int, now: Micros) -> list[Event]:
+        """As `EventStore.keep`, durable after the next `Storage.commit`; `StoreFullError` changes nothing."""
+        self._forget_expired(now)
+        if event.id in self or expires_at <= now:
+            return []
+        self._storage.keep(event, expires_at - now, hops, self._wall_clock())
+        return super().keep(event, expires_at, hops, now)
+
+    def _remove(self, event: EventId) -> StoredEvent:
+        # A disk may lack the room even for this note; the next boot then finds that the event has expired.
+        with suppress(StoreFullError):
+            self._storage.remove(event)
+        return super()._remove(event)

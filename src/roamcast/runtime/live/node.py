@@ -1,0 +1,317 @@
+"""One running node: the layers of `roamcast.node`, on a live host, with doors for applications.
+
+    node = await LiveNode.start(settings)
+    door = node.applications.open(receiver)
+    …
+    await node.stop()
+
+Everything happens in the loop that started it. Gateways use `applications`, `when_durable` and `counters`.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from roamcast import strategy, underlay
+from roamcast.applications import Applications
+from roamcast.broker.core import Delivery
+from roamcast.broker.store import EventStore, StoreFullError
+from roamcast.errors import InputError
+from roamcast.host import Channel, Host
+from roamcast.node import Node, NodeConfig
+from roamcast.runtime.live import interface
+from roamcast.runtime.live.clock import Clock
+from roamcast.runtime.live.counters import Counters
+from roamcast.runtime.live.durable_store import DurableEventStore
+from roamcast.runtime.live.host import LiveHost
+from roamcast.runtime.live.inputs import Inputs
+from roamcast.runtime.live.journal import Journal
+from roamcast.runtime.live.kernel_routes import KernelRoutes, NumberedAddresses, numbers_of_hosts
+from roamcast.runtime.live.radio import Radio
+from roamcast.runtime.live.settings import AirSettings, LiveSettings, PartSettings
+from roamcast.runtime.live.storage import CLOCK_SET, Storage
+from roamcast.runtime.live.timers import Timers
+from roamcast.runtime.live.trace_file import TraceFile
+from roamcast.sealing import Identity, KeyRing, Sealer, reserve_epoch
+from roamcast.sealing.content import ContentKey, ContentKeys
+from roamcast.strategy import default_underlay
+from roamcast.trace import Delivered
+from roamcast.units import SECOND, Micros, NodeId
+
+logger = logging.getLogger("roamcast.node")
+
+DEFAULT_STRATEGY = "epidemic"
+SEQUENCES_PER_SECOND = 100_000
+
+
+class LiveNode:
+    """Made by `start`."""
+
+    def __init__(self, settings: LiveSettings, base: Path) -> None:
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self.counters = Counters()
+        identity = _identity(settings)
+        self.number: NodeId = identity.node
+        self.name: str = settings.node.name or f"node-{identity.node}"
+        self.clock = Clock()
+        self.inputs = Inputs(self.clock, self.counters)
+        self._timers = Timers(self.inputs, loop)
+        air = _interface(settings.air)
+        ring = _ring(settings)
+        state = settings.node.state
+        self.storage: Storage | None = None if state is None else Storage.open(base / state)
+        self._trace: TraceFile | None = None
+        try:
+            self._trace = _trace_file(settings, base, self.clock.now, loop)
+            stable = _without_storage() if self.storage is None else self.storage.stable
+            epoch = reserve_epoch(stable, time.time())
+            sealer = Sealer(identity, ring, epoch, settings.keys.encrypt)
+            self._journal = Journal(self.number, self.clock, self.counters, self._trace)
+            self.radio = Radio(
+                loop, settings.air, air, sealer, stable, self.inputs, self._journal, self.counters
+            )
+            self.applications = Applications(self)
+            self.node = self._build(settings, stable)
+        except BaseException:
+            self._close_files()
+            raise
+        self.applications.bind(self.node)
+        self.inputs.after = self._after
+        self._commit: asyncio.Handle | None = None
+        self._is_stopping = False
+        self._count_what_stands()
+
+    @classmethod
+    async def start(cls, settings: LiveSettings, base: Path = Path()) -> "LiveNode":
+        """A running node, or `InputError`. File names in the settings are relative to `base`."""
+        node = cls(settings, base)
+        try:
+            await node.radio.open()
+        except BaseException:
+            await node.radio.close()
+            node._close_files()
+            raise
+        node.inputs.handle(node.node.start)
+        air = node.radio.air
+        logger.info(
+            "%s is node %d on %s (%s), air port %d, own port %d",
+            node.name,
+            node.number,
+            air.interface.name,
+            air.interface.address,
+            settings.air.port,
+            air.port,
+        )
+        return node
+
+    async def stop(self) -> None:
+        """Say the last, close the links, make everything durable. A second call does nothing."""
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        self.inputs.close()
+        self._timers.close()
+        await self.radio.close()
+        if self._commit is not None:
+            self._commit.cancel()
+        self._close_files()
+        logger.info("%s has stopped", self.name)
+
+    # For gateways.
+
+    def when_durable(
+        self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], None] | None = None
+    ) -> None:
+        """Call back after the next commit: what was said so far survives a crash. At once without storage.
+
+        If something of this turn could not be kept, `on_failure` is called instead.
+        """
+        if self.storage is None:
+            callback()
+            return
+
+        def durable(failure: StoreFullError | None) -> None:
+            if failure is None:
+                callback()
+            elif on_failure is not None:
+                on_failure(failure)
+
+        self.storage.on_durable(durable)
+        self._commit_soon()
+
+    # The gate of `Applications`.
+
+    def enter(self) -> None:
+        self.clock.enter()
+        if self.storage is not None:
+            self._commit_soon()
+
+    def now(self) -> Micros:
+        return self.clock.now
+
+    # The application that the broker core knows, where the run is traced.
+
+    def on_event(self, delivery: Delivery) -> None:
+        if delivery.event.publisher != self.number:  # as in a simulation: no metric speaks of one's own
+            self._trace_delivery(delivery)
+        self.applications.on_event(delivery)
+
+    # Private.
+
+    def _build(self, settings: LiveSettings, stable: MutableMapping[str, bytes]) -> Node:
+        hosts: dict[Channel, LiveHost] = {}
+
+        def host(channel: Channel) -> Host:
+            if channel not in hosts:
+                hosts[channel] = LiveHost(
+                    self.number,
+                    channel,
+                    self.clock,
+                    self._timers,
+                    self.radio,
+                    self._journal,
+                    Random(secrets.randbits(256)),
+                    stable,
+                )
+            return hosts[channel]
+
+        config = _config(settings)
+        kernel = (config.underlay or default_underlay(config.strategy)) == "kernel"
+        addresses = numbers_of_hosts(self.number, self.radio.air, self.radio.peers) if kernel else None
+        node = Node(
+            config,
+            host,
+            self if self._journal.is_traced else self.applications,
+            store=self._store(),
+            addresses=addresses or NumberedAddresses(),
+            routing_table=KernelRoutes(),
+            content=_content_keys(settings),
+            is_traced=self._journal.is_traced,
+        )
+        for channel, layer in node.layers.items():
+            host(channel)
+            hosts[channel].attach(layer)
+        return node
+
+    def _store(self) -> EventStore | None:
+        if self.storage is None:
+            return None
+        return DurableEventStore(self.storage, self.clock.now, lambda: time.time_ns() // 1_000)
+
+    def _after(self) -> None:
+        self.applications.drain()
+        if self.storage is not None:
+            self._commit_soon()
+
+    def _commit_soon(self) -> None:
+        if self._commit is None and not self._is_stopping:
+            self._commit = self._loop.call_soon(self._on_commit)
+
+    def _on_commit(self) -> None:
+        self._commit = None
+        assert self.storage is not None
+        self.storage.commit()
+
+    def _close_files(self) -> None:
+        if self._trace is not None:
+            self._trace.close()
+        if self.storage is not None:
+            self.storage.close()
+
+    def _trace_delivery(self, delivery: Delivery) -> None:
+        event = delivery.event
+        # Tried one by one, not by the broker's index: this is the check on the broker.
+        wanted = self.node.broker.subscriptions()
+        matched = self.number in event.destinations or any(
+            one.filter.matches(event) for one in wanted if one.number in delivery.subscriptions
+        )
+        self._journal.add(
+            Delivered(self.clock.now, self.number, event.publisher, event.sequence, delivery.hops, matched)
+        )
+
+    def _count_what_stands(self) -> None:
+        gauge = self.counters.gauge
+        gauge("peers", lambda: len(self.radio.peers))
+        gauge("neighbours", lambda: len(self.node.underlay.neighbours()))
+        gauge("links", lambda: len(self.radio.links))
+        gauge("frames_queued", lambda: self.radio.links.queued)
+        gauge("datagrams_dropped_by_kernel", self.radio.air.dropped_by_kernel)
+        gauge("timers", lambda: len(self._timers))
+        gauge("subscriptions", lambda: len(self.node.broker.subscriptions()))
+        gauge("events_stored", lambda: len(self.node.broker.store))
+
+
+def _without_storage() -> MutableMapping[str, bytes]:
+    """Sequence numbers of a node that keeps nothing begin at the clock, so that a restart repeats none
+    (up to `SEQUENCES_PER_SECOND` since the last); where the clock was never set, anywhere."""
+    since = time.time() - CLOCK_SET / SECOND
+    first = int(since * SEQUENCES_PER_SECOND) if since > 0 else secrets.randbits(48)
+    return {"sequence": first.to_bytes(8, "big")}
+
+
+def _identity(settings: LiveSettings) -> Identity:
+    try:
+        return Identity.from_text(settings.keys.identity, settings.node.number)
+    except InputError as error:
+        key = "node.number" if error.where == "node" else "keys.identity"
+        raise InputError(key, error.problem) from None
+
+
+def _ring(settings: LiveSettings) -> KeyRing:
+    try:
+        return KeyRing.from_texts(list(settings.keys.group))
+    except InputError as error:
+        raise InputError("keys.group", error.problem) from None
+
+
+def _content_keys(settings: LiveSettings) -> ContentKeys | None:
+    if not settings.keys.content:
+        return None
+    try:
+        return ContentKeys(*(ContentKey.from_text(text) for text in settings.keys.content))
+    except InputError as error:
+        raise InputError("keys.content", error.problem) from None
+
+
+def _interface(settings: AirSettings) -> interface.Interface:
+    if settings.interface is not None:
+        return interface.named(settings.interface, "air.interface")
+    if settings.address is not None:
+        return interface.with_address(settings.address, "air.address")
+    return interface.chosen("air.interface")
+
+
+def _trace_file(
+    settings: LiveSettings, base: Path, now: Micros, loop: asyncio.AbstractEventLoop
+) -> TraceFile | None:
+    trace = settings.trace
+    if trace.file is None:
+        return None
+    return TraceFile(base / trace.file, now if trace.epoch is None else trace.epoch, trace.bytes_max, loop)
+
+
+def _config(settings: LiveSettings) -> NodeConfig:
+    name = settings.strategy.name or DEFAULT_STRATEGY
+    options = dict(settings.strategy.options)
+    if name == "chapar" and settings.node.number is None:
+        # Derived numbers are arbitrary; a bitmap by number has no place for them.
+        options.setdefault("node_vectors", "bloom")
+    return NodeConfig(
+        name,
+        msgspec.convert(options, strategy.options_type(name)),
+        settings.underlay.name,
+        _options(settings.underlay),
+    )
+
+
+def _options(part: PartSettings) -> msgspec.Struct | None:
+    if part.name is None:
+        return None
+    return msgspec.convert(part.options, underlay.options_type(part.name))

@@ -1,0 +1,82 @@
+"""The tables of a node's file that the runtime itself reads. What the keys mean: `docs/live.md`.
+
+What one key allows by itself is in its type; `roamcast.daemon.config` loads the file and checks the rest.
+"""
+
+from enum import Enum
+from typing import Annotated, Any
+
+import msgspec
+
+from roamcast.sealing.identity import DERIVED_FROM
+
+Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
+KeyText = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A TOML table whose keys are all known."""
+
+
+class NodeSettings(Table, frozen=True, kw_only=True):
+    """`[node]`"""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] | None = None  # None: as its number
+    number: Annotated[int, msgspec.Meta(ge=0, lt=DERIVED_FROM)] | None = None  # None: follows from the key
+    state: FileName | None = None  # None: in memory only
+
+
+class KeySettings(Table, frozen=True, kw_only=True):
+    """`[keys]`"""
+
+    identity: KeyText
+    group: Annotated[tuple[KeyText, ...], msgspec.Meta(min_length=1, max_length=8)]
+    content: Annotated[tuple[KeyText, ...], msgspec.Meta(max_length=64)] = ()  # seal events end to end
+    encrypt: bool = True
+
+
+class AirMode(Enum):
+    BROADCAST = "broadcast"
+    MULTICAST = "multicast"
+
+
+class AirSettings(Table, frozen=True, kw_only=True):
+    """`[air]`"""
+
+    interface: Annotated[str, msgspec.Meta(min_length=1, max_length=15)] | None = None
+    address: Annotated[str, msgspec.Meta(min_length=7, max_length=15)] | None = None
+    port: Port = 4747  # of the air: all nodes that are to hear each other have the same
+    own_port: Port | None = None  # this node's own; None: port + 1 if it is free, else any
+    mode: AirMode = AirMode.BROADCAST
+    group: Annotated[str, msgspec.Meta(min_length=7, max_length=15)] = "239.255.47.47"
+    presence: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 1.0  # seconds of silence after which we say so
+    link_timeout: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 1.0  # seconds without acknowledgement
+    link_idle: Annotated[float, msgspec.Meta(ge=1, le=120)] = 30.0  # seconds without data until a link closes
+    queue_frames: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1_024  # per neighbour
+
+
+class PartSettings(Table, frozen=True, kw_only=True):
+    """`[underlay]`, and `[strategy]` with a name of its own."""
+
+    name: str | None = None
+    options: dict[str, Any] = {}
+
+
+class TraceSettings(Table, frozen=True, kw_only=True):
+    """`[trace]`"""
+
+    file: FileName | None = None
+    epoch: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None  # µs; None: when the node started
+    bytes_max: Annotated[int, msgspec.Meta(ge=1_000, le=2**40)] = 64_000_000  # then the file begins anew
+
+
+class LiveSettings(Table, frozen=True, kw_only=True):
+    """What a `LiveNode` is started with; the other tables of the file are the daemon's."""
+
+    node: NodeSettings = NodeSettings()
+    keys: KeySettings
+    air: AirSettings = AirSettings()
+    strategy: PartSettings = PartSettings()
+    underlay: PartSettings = PartSettings()
+    trace: TraceSettings = TraceSettings()

@@ -1,0 +1,147 @@
+"""A node's file: every problem names its key; the fresh file works; the documentation has every key."""
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import inspect
+
+from roamcast.daemon.config import Config, load_config
+from roamcast.daemon.fresh import write_fresh
+from roamcast.errors import FileError, InputError, ScenarioError
+from roamcast.sealing import GroupKey, Identity
+
+IDENTITY = Identity.generate().to_text()
+GROUP = GroupKey.generate().to_text()
+KEYS = f'[keys]\nidentity = "{IDENTITY}"\ngroup = ["{GROUP}"]\n'
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "live.md"
+
+
+def load(tmp_path: Path, text: str) -> Config:
+    path = tmp_path / "node.toml"
+    path.write_text(text)
+    return load_config(path)
+
+
+def test_keys_alone_are_a_configuration(tmp_path: Path) -> None:
+    config = load(tmp_path, KEYS)
+    assert config.node.state is None and config.clients is None and config.mqtt is None
+    assert (config.air.port, config.air.mode.value) == (4747, "broadcast")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "keys: is missing"),
+        ('[keys]\nidentity = "x"\ngroup = []', "keys.group"),
+        (f'[keys]\nidentity = "x"\ngroup = ["{GROUP}"]', "keys.identity: must begin with 'ed25519:'"),
+        (f'[keys]\nidentity = "{IDENTITY}"\ngroup = ["{IDENTITY}"]', "keys.group: must begin with 'group:'"),
+        (f'[keys]\nidentity = "{IDENTITY[:-4]}"\ngroup = ["{GROUP}"]', "keys.identity: "),
+        (KEYS + 'content = ["secret"]', "keys.content: must begin with 'content:'"),
+        (KEYS + "encrypt = 1", "keys.encrypt: is 1; allowed: true or false"),
+        (KEYS + "[nod]", "nod: is no known key (did you mean `node`?)"),
+        (KEYS + "[node]\nnumber = 65536", "node.number: is 65536; allowed: a whole number"),
+        (KEYS + "[node]\nnumber = -1", "node.number: is -1"),
+        (KEYS + '[node]\nname = ""', "node.name: "),
+        (KEYS + '[air]\ninterfac = "lo"', "air.interfac: is no known key (did you mean `interface`?)"),
+        (KEYS + '[air]\ninterface = "lo"\naddress = "127.0.0.1"', "air.address: stands beside air.interface"),
+        (KEYS + "[air]\nport = 0", "air.port: is 0; allowed: a whole number from 1 to 65,535"),
+        (KEYS + "[air]\nport = 5000\nown_port = 5000", "air.own_port: is 5000, the air's own port"),
+        (KEYS + '[air]\nmode = "shout"', 'air.mode: is "shout"; allowed: "broadcast" or "multicast"'),
+        (KEYS + '[air]\ngroup = "10.0.0.1"', 'air.group: is "10.0.0.1"; allowed: an IPv4 multicast address'),
+        (KEYS + "[air]\nlink_timeout = 0.0", "air.link_timeout: is 0.0; allowed: a number from 0.1 to 60"),
+        (KEYS + '[strategy]\nname = "floding"', 'strategy.name: is "floding" (did you mean `flooding`?)'),
+        (
+            KEYS + '[strategy]\nname = "flooding"\noptions = { jiter = 1 }',
+            "strategy.options.jiter: is no known key",
+        ),
+        (KEYS + '[strategy]\nname = "flooding"\noptions = { jitter = -1 }', "strategy.options.jitter: is -1"),
+        (KEYS + '[underlay]\nname = "ideal"', 'underlay.name: is "ideal"; allowed: beacons'),
+        (KEYS + "[underlay]\noptions = { interval = 1 }", "underlay.options: is given without underlay.name"),
+        (KEYS + '[metrics]\nlisten = "9747"', 'metrics.listen: is "9747"; allowed: "address:port"'),
+        (KEYS + '[metrics]\nlisten = "localhost:99999"', "metrics.listen: "),
+        (
+            KEYS + '[log]\nlevel = "loud"',
+            'log.level: is "loud"; allowed: "debug", "info", "warning" or "error"',
+        ),
+        (KEYS + '[trace]\nepoch = "now"', "trace.epoch: "),
+        (KEYS + '[mqtt]\nport = "x"', "mqtt.port: "),
+        (KEYS + "[clients]\nsocket = 3", "clients.socket: is 3; allowed: a text"),
+    ],
+)
+def test_a_wrong_key_is_named_with_what_is_allowed(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        load(tmp_path, text)
+    assert f"node.toml: {problem}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_message_repeats_a_key(tmp_path: Path) -> None:
+    secret = IDENTITY.removeprefix("ed25519:")
+    for text in (
+        f'[keys]\nidentity = "{secret}"\ngroup = ["{GROUP}"]',
+        f'[keys]\nidentity = "{IDENTITY}A"\ngroup = ["{GROUP}"]',
+        f'[keys]\nidentity = "{IDENTITY}"\ngroup = ["{secret}"]',
+        f'[keys]\nidentity = ["{IDENTITY}"]\ngroup = ["{GROUP}"]',
+        f'[keys]\nidentity = "{IDENTITY}"\ngroup = "{IDENTITY}"',
+    ):
+        with pytest.raises(ScenarioError) as caught:
+            load(tmp_path, text)
+        assert secret[:12] not in str(caught.value)
+
+
+def test_a_file_that_is_missing_or_no_toml_is_said_to_be_so(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="cannot be read: No such file"):
+        load_config(tmp_path / "none.toml")
+    with pytest.raises(FileError, match=r"node\.toml:1: is no TOML"):
+        load(tmp_path, "[keys")
+
+
+def test_a_fresh_file_is_secret_and_works_and_is_never_overwritten(tmp_path: Path) -> None:
+    path = write_fresh(tmp_path / "alice.toml", interface="lo")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    config = load_config(path)
+    assert (config.node.name, config.node.state, config.air.interface) == ("alice", "alice.db", "lo")
+    assert config.clients is not None and config.clients.socket == "alice.sock"
+    before = path.read_text()
+    with pytest.raises(FileError, match="exists already"):
+        write_fresh(path)
+    assert path.read_text() == before
+
+
+def test_the_next_node_has_the_same_group_and_another_identity(tmp_path: Path) -> None:
+    alice = load_config(write_fresh(tmp_path / "alice.toml", interface="lo"))
+    bob = load_config(write_fresh(tmp_path / "bob.toml", like=tmp_path / "alice.toml"))
+    carol = load_config(write_fresh(tmp_path / "carol.toml", group_key=alice.keys.group[0]))
+    assert alice.keys.group == bob.keys.group == carol.keys.group
+    assert len({alice.keys.identity, bob.keys.identity, carol.keys.identity}) == 3
+    assert bob.air.interface == "lo" and carol.air.interface is None
+    with pytest.raises(InputError, match="--group-key: must begin with 'group:'"):
+        write_fresh(tmp_path / "dave.toml", group_key="secret")
+    with pytest.raises(InputError, match="--group-key: stands beside --like"):
+        write_fresh(tmp_path / "dave.toml", group_key=GROUP, like=tmp_path / "alice.toml")
+
+
+def every_key(kind: type[Any] = Config) -> list[str]:
+    """Dotted, without the gateways' own tables, which have pages of their own."""
+    keys = []
+    for field in msgspec.structs.fields(kind):
+        if field.name in ("clients", "mqtt"):
+            continue
+        info = inspect.type_info(field.type)
+        parts = info.types if isinstance(info, inspect.UnionType) else (info,)
+        tables = [part.cls for part in parts if isinstance(part, inspect.StructType)]
+        keys += [f"{field.name}.{key}" for key in tables[0].__struct_fields__] if tables else [field.name]
+    return keys
+
+
+def test_the_documentation_has_every_key_and_no_other() -> None:
+    rows = [
+        line.split("|")[1].strip()
+        for line in DOCUMENTATION.read_text().splitlines()
+        if line.startswith("| `")
+    ]
+    documented = [row.strip("`") for row in rows if "." in row and " " not in row]
+    assert sorted(documented) == sorted(every_key())

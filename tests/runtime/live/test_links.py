@@ -1,0 +1,217 @@
+"""Frames to one neighbour: TCP links for data, acknowledged letters for control."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.runtime.live.nodes import acquainted, free_port, running, settings, until
+
+from roamcast.host import Channel, Frame, Kind, SendFailure
+from roamcast.runtime.live.air import Endpoint
+from roamcast.runtime.live.datagrams import REPEATS
+from roamcast.runtime.live.node import LiveNode
+from roamcast.runtime.live.peers import Peers
+from roamcast.units import SECOND, NodeId
+
+
+def data(payload: bytes) -> Frame:
+    return Frame(payload, Kind.DATA, "test")
+
+
+def control(payload: bytes) -> Frame:
+    return Frame(payload, Kind.CONTROL, "test")
+
+
+def log_of(node: LiveNode) -> list[tuple[NodeId, bytes]]:
+    """What reaches the strategy's place from now on; `flooding` itself sends nothing by unicast."""
+    log: list[tuple[NodeId, bytes]] = []
+    node.radio.receivers[Channel.STRATEGY] = lambda sender, payload: log.append((sender, payload))
+    return log
+
+
+def send(node: LiveNode, to: NodeId, frame: Frame, on_failure: Callable[[SendFailure], None]) -> None:
+    node.inputs.handle(node.radio.unicast, Channel.STRATEGY, to, frame, on_failure)
+
+
+def pair(**air: Any) -> Any:
+    port = free_port()
+    return running(settings(1, port=port, **air), settings(2, port=port, **air))
+
+
+def test_neighbours_that_open_links_to_each_other_at_once_lose_nothing_and_end_with_one() -> None:
+    async def play() -> None:
+        async with pair() as (alice, bob):
+            await until(acquainted(alice, bob))
+            logs = {1: log_of(alice), 2: log_of(bob)}
+            failures: list[SendFailure] = []
+            count = 300
+            for number in range(count):
+                payload = number.to_bytes(2, "big")
+                send(alice, 2, data(payload), failures.append)
+                send(bob, 1, data(payload), failures.append)
+                if number % 10 == 0:
+                    await asyncio.sleep(0)
+            await until(lambda: len(logs[1]) + len(logs[2]) >= 2 * count)
+            for sender, log in ((2, logs[1]), (1, logs[2])):
+                assert [payload for _, payload in log] == [n.to_bytes(2, "big") for n in range(count)]
+                assert {who for who, _ in log} == {sender}
+            assert failures == []
+            await until(lambda: len(alice.radio.links) == len(bob.radio.links) == 1)
+
+    asyncio.run(play())
+
+
+def test_frames_that_nobody_acknowledges_fail_within_the_timeout() -> None:
+    """A neighbour that stops reading: its window closes, and the kernel hears of no progress any more."""
+
+    async def play() -> None:
+        async with pair(link_timeout=0.3, link_idle=60.0) as (alice, bob):
+            await until(acquainted(alice, bob))
+            log = log_of(bob)
+            failures: list[SendFailure] = []
+            send(alice, 2, data(b"first"), failures.append)
+            await until(lambda: log)
+            bob.radio.air.close()  # not heard any more either
+            (link,) = bob.radio.links._all()
+            assert link._transport is not None
+            link._transport.pause_reading()
+            began = asyncio.get_running_loop().time()
+            for _ in range(600):
+                send(alice, 2, data(bytes(60_000)), failures.append)
+            await until(lambda: failures)
+            took = asyncio.get_running_loop().time() - began
+            await until(lambda: not alice.radio.is_busy)
+            assert set(failures) == {SendFailure.LINK}
+            assert 0 < len(failures) <= 600
+            assert 0.3 <= took < 5
+            assert len(alice.radio.links) == 0
+            peer = alice.radio.peers.find(2)
+            assert peer is not None and peer.is_silent(alice.clock.now)
+            # Not heard since: what comes now fails without another attempt.
+            before = len(failures)
+            send(alice, 2, data(b"late"), failures.append)
+            await until(lambda: len(failures) == before + 1)
+            assert alice.counters.value("links_opened_total") == 1
+            assert alice.counters.value("links_failed_total") == 0
+
+    asyncio.run(play())
+
+
+def test_a_neighbour_that_takes_no_link_is_a_broken_link() -> None:
+    async def play() -> None:
+        async with running(settings(1, port=free_port())) as (node,):
+            node.radio.peers.heard(2, ("127.0.0.1", free_port()), node.clock.now)
+            failures: list[SendFailure] = []
+            send(node, 2, data(b"hello"), failures.append)
+            assert failures == []
+            await until(lambda: failures)
+            assert failures == [SendFailure.LINK]
+
+    asyncio.run(play())
+
+
+def test_a_neighbour_that_has_to_get_to_know_us_first_loses_no_frame() -> None:
+    """Alice knows bob, but bob has just booted and alice has not proven herself to him yet."""
+
+    async def play() -> None:
+        port = free_port()
+        async with running(settings(1, port=port), settings(2, port=port)) as (alice, bob):
+            await until(acquainted(alice, bob))
+            bob.radio._opener._sessions.clear()
+            log = log_of(bob)
+            failures: list[SendFailure] = []
+            for number in range(5):
+                send(alice, 2, data(bytes([number])), failures.append)
+                send(alice, 2, control(bytes([number])), failures.append)
+            await until(lambda: len(log) + len(failures) == 10)
+            assert failures == []
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("make", [data, control], ids=["link", "letters"])
+def test_a_full_queue_is_said_to_be_one_and_what_fits_arrives(make: Callable[[bytes], Frame]) -> None:
+    async def play() -> None:
+        async with pair(queue_frames=10) as (alice, bob):
+            await until(acquainted(alice, bob))
+            log = log_of(bob)
+            failures: list[SendFailure] = []
+            for number in range(50):
+                send(alice, 2, make(bytes([number])), failures.append)
+            await until(lambda: len(log) + len(failures) == 50)
+            assert failures == [SendFailure.QUEUE_FULL] * 40
+            assert log == [(1, bytes([number])) for number in range(10)]
+
+    asyncio.run(play())
+
+
+def test_an_idle_link_is_closed_by_both_and_opened_again_for_the_next_frame() -> None:
+    async def play() -> None:
+        async with pair(link_idle=1.0) as (alice, bob):
+            await until(acquainted(alice, bob))
+            log = log_of(bob)
+            failures: list[SendFailure] = []
+            send(alice, 2, data(b"one"), failures.append)
+            await until(lambda: len(log) == 1)
+            await until(lambda: len(alice.radio.links) + len(bob.radio.links) == 0)
+            send(alice, 2, data(b"two"), failures.append)
+            await until(lambda: len(log) == 2)
+            assert log == [(1, b"one"), (1, b"two")] and failures == []
+            assert alice.counters.value("links_opened_total") == 2
+
+    asyncio.run(play())
+
+
+def test_a_letter_whose_acknowledgement_is_lost_is_repeated_and_handled_once() -> None:
+    async def play() -> None:
+        async with pair() as (alice, bob):
+            await until(acquainted(alice, bob))
+            log = log_of(bob)
+            failures: list[SendFailure] = []
+            lost = 3
+            passed_on = bob.radio.air.send
+
+            def lossy(datagram: bytes, to: Endpoint) -> None:
+                nonlocal lost
+                if to == ("127.0.0.1", alice.radio.air.port) and lost:
+                    lost -= 1
+                else:
+                    passed_on(datagram, to)
+
+            bob.radio.air.send = lossy
+            send(alice, 2, control(b"first"), failures.append)
+            await asyncio.sleep(0)
+            send(alice, 2, control(b"second"), failures.append)
+            await until(lambda: len(log) == 2 and not alice.radio.is_busy)
+            assert lost == 0
+            assert log == [(1, b"first"), (1, b"second")] and failures == []
+
+    asyncio.run(play())
+
+
+def test_a_letter_to_a_node_that_has_gone_fails_when_all_attempts_are_used() -> None:
+    async def play() -> None:
+        async with running(settings(1, port=free_port())) as (node,):
+            node.radio.peers.heard(2, ("127.0.0.1", free_port()), node.clock.now)
+            failures: list[SendFailure] = []
+            began = asyncio.get_running_loop().time()
+            send(node, 2, control(b"anyone"), failures.append)
+            await until(lambda: failures)
+            assert failures == [SendFailure.LINK]
+            assert asyncio.get_running_loop().time() - began >= sum(REPEATS) / SECOND
+            frames = node.counters.value("frames_sent_total", kind="control", layer="strategy")
+            assert frames == len(REPEATS)
+
+    asyncio.run(play())
+
+
+def test_thousands_of_past_peers_are_forgotten() -> None:
+    peers = Peers(peers_max=100, expiry=60 * SECOND)
+    for number in range(5_000):
+        peers.heard(number, ("10.0.0.1", 4748), number)
+    assert len(peers) == 100
+    assert peers.find(4_899) is None and peers.find(4_900) is not None
+    peers.heard(4_900, ("10.0.0.2", 4748), 50 * SECOND)
+    peers.forget_old(61 * SECOND)
+    assert [(peer.number, peer.endpoint[0]) for peer in peers] == [(4_900, "10.0.0.2")]

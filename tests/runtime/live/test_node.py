@@ -1,0 +1,157 @@
+"""Whole nodes over the loopback: real sockets, real seals, real time."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.runtime.live.nodes import QUICK, acquainted, free_port, running, settings, until
+
+from roamcast.broker.core import Delivery
+from roamcast.event import EventClass
+from roamcast.filter import Filter
+from roamcast.runtime.live.clock import monotonic
+from roamcast.runtime.live.node import LiveNode
+from roamcast.runtime.live.settings import TraceSettings
+from roamcast.runtime.live.trace_file import read_trace
+from roamcast.sealing import GroupKey, Identity
+from roamcast.trace import Delivered, Published, Transmitted
+from roamcast.units import SECOND
+
+
+@pytest.mark.parametrize("strategy", sorted(QUICK))
+def test_two_nodes_exchange_events_of_both_classes(strategy: str) -> None:
+    async def play() -> None:
+        port = free_port()
+        async with running(
+            settings(port=port, strategy=strategy), settings(port=port, strategy=strategy)
+        ) as (alice, bob):
+            got: list[Delivery] = []
+            bob.applications.open(got.append).subscribe(Filter.sql("level > 3"))
+            door = alice.applications.open(lambda delivery: None)
+            await until(acquainted(alice, bob))
+
+            def publish_until_heard() -> bool:
+                # A network that has just begun to form may miss some real-time events.
+                door.publish({"level": 5}, payload=b"now")
+                door.publish({"level": 2}, payload=b"not wanted")
+                return bool(got)
+
+            await until(publish_until_heard)
+            kept = door.publish({"level": 7}, event_class=EventClass.MEMORIZED, lifetime=60 * SECOND)
+            await until(lambda: any(delivery.event.id == kept.id for delivery in got))
+            assert {delivery.event.attributes["level"] for delivery in got} == {5, 7}
+            ids = [delivery.event.id for delivery in got]
+            assert len(set(ids)) == len(ids), "an application got an event twice"
+            assert all(delivery.hops == 1 for delivery in got)
+
+    asyncio.run(play())
+
+
+def test_a_node_without_the_group_key_is_neither_heard_nor_helped() -> None:
+    async def play() -> None:
+        port = free_port()
+        stranger_key = GroupKey.generate().to_text()
+        async with running(
+            settings(port=port), settings(port=port), settings(port=port, group=stranger_key)
+        ) as (alice, bob, stranger):
+            got: dict[str, list[Delivery]] = {"bob": [], "stranger": []}
+            bob.applications.open(got["bob"].append).subscribe(Filter.everything())
+            stranger.applications.open(got["stranger"].append).subscribe(Filter.everything())
+            await until(acquainted(alice, bob))
+            stranger.applications.open(lambda delivery: None).publish({"from": "stranger"})
+            door = alice.applications.open(lambda delivery: None)
+            await until(lambda: door.publish({"from": "alice"}) and got["bob"])
+            await until(lambda: stranger.counters.value("frames_refused_total", reason="unknown_key") > 3)
+            assert {delivery.event.attributes["from"] for delivery in got["bob"]} == {"alice"}
+            assert {delivery.event.attributes["from"] for delivery in got["stranger"]} == {"stranger"}
+            assert bob.counters.value("frames_refused_total", reason="unknown_key") > 0
+            assert len(stranger.radio.peers) == 0
+
+    asyncio.run(play())
+
+
+def test_a_restart_uses_no_sequence_number_again_and_keeps_memorized_events(tmp_path: Path) -> None:
+    identity = Identity.generate().to_text()
+
+    async def publish() -> list[int]:
+        async with running(settings(port=free_port(), identity=identity, state="a.db"), base=tmp_path) as (
+            node,
+        ):
+            door = node.applications.open(lambda delivery: None)
+            durable = asyncio.Event()
+            events = [
+                door.publish({"n": n}, event_class=EventClass.MEMORIZED, lifetime=60 * SECOND)
+                for n in range(3)
+            ]
+            node.when_durable(durable.set)
+            await durable.wait()
+            return [event.sequence for event in events]
+
+    async def look() -> tuple[list[int], int]:
+        async with running(settings(port=free_port(), identity=identity, state="a.db"), base=tmp_path) as (
+            node,
+        ):
+            got: list[Delivery] = []
+            door = node.applications.open(got.append)
+            door.subscribe(Filter.everything())
+            return [delivery.event.sequence for delivery in got], door.publish({}).sequence
+
+    first = asyncio.run(publish())
+    kept, following = asyncio.run(look())
+    assert kept == first == [0, 1, 2]
+    assert following > max(first)
+
+
+def test_a_node_that_keeps_nothing_repeats_no_sequence_number_either() -> None:
+    identity = Identity.generate().to_text()
+
+    async def publish() -> int:
+        async with running(settings(port=free_port(), identity=identity)) as (node,):
+            return node.applications.open(lambda delivery: None).publish({}).sequence
+
+    assert asyncio.run(publish()) < asyncio.run(publish())
+
+
+def test_the_trace_has_the_run_on_the_common_clock(tmp_path: Path) -> None:
+    epoch = monotonic()
+
+    async def play() -> None:
+        port = free_port()
+        async with running(
+            settings(1, port=port, trace=TraceSettings(file="1.jsonl", epoch=epoch)),
+            settings(2, port=port, trace=TraceSettings(file="2.jsonl", epoch=epoch)),
+            base=tmp_path,
+        ) as (alice, bob):
+            got: list[Delivery] = []
+            bob.applications.open(got.append).subscribe(Filter.everything())
+            door = alice.applications.open(lambda delivery: None)
+            await until(acquainted(alice, bob))
+            await until(lambda: door.publish({"n": 1}, payload=bytes(200)) and got)
+
+    asyncio.run(play())
+    alice, bob = list(read_trace(tmp_path / "1.jsonl")), list(read_trace(tmp_path / "2.jsonl"))
+    delivered = next(record for record in bob if isinstance(record, Delivered))
+    published = next(
+        record for record in alice if isinstance(record, Published) and record.sequence == delivered.sequence
+    )
+    sent = next(
+        record
+        for record in alice
+        if isinstance(record, Transmitted) and record.sequence == delivered.sequence
+    )
+    assert (delivered.node, delivered.publisher, delivered.hops, delivered.matched) == (2, 1, 1, True)
+    assert 0 <= published.t <= sent.t <= delivered.t <= monotonic() - epoch
+    assert sent.size > 200 and sent.kind == "data" and sent.message == "flood"
+
+
+def test_stopping_twice_is_stopping_once_and_frees_the_ports() -> None:
+    async def play() -> None:
+        port = free_port()
+        node = await LiveNode.start(settings(1, port=port, own_port=free_port()))
+        own = node.radio.air.port
+        await node.stop()
+        await node.stop()
+        again = await LiveNode.start(settings(1, port=port, own_port=own))
+        await again.stop()
+
+    asyncio.run(play())
