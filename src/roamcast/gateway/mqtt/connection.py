@@ -1,0 +1,423 @@
+"""One client's connection: what each packet means (MQTT 5.0, chapter 3; 3.1.1 the same where it has it).
+
+                CONNECT accepted                    DISCONNECT · error · silence · taken over
+    opened ───────────────────────▶ connected ─────────────────────────────────────────────▶ closed
+       └── refused, malformed, too slow ──────────────────────────────────────────────────────▶
+
+Everything that is wrong ends the connection with a reason code and is counted; nothing else suffers.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from roamcast.errors import FilterError
+from roamcast.filter import check_topic
+from roamcast.gateway.mqtt.answers import Answer, Answers
+from roamcast.gateway.mqtt.codec import MalformedPacket, decoded_text, protocol_error
+from roamcast.gateway.mqtt.decode import decode
+from roamcast.gateway.mqtt.encode import PING_RESPONSE, encode
+from roamcast.gateway.mqtt.exchange import Exchange
+from roamcast.gateway.mqtt.options import MqttOptions
+from roamcast.gateway.mqtt.outlet import Outlet
+from roamcast.gateway.mqtt.packets import (
+    V3_1_1,
+    V5,
+    Acknowledge,
+    ConnAck,
+    Connect,
+    Disconnect,
+    PingRequest,
+    SubAck,
+    Subscribe,
+    UnsubAck,
+    Unsubscribe,
+)
+from roamcast.gateway.mqtt.properties import PacketType, Properties, read_properties
+from roamcast.gateway.mqtt.reasons import Reason, connack_return_code, label
+from roamcast.gateway.mqtt.session import Session, Subscription
+from roamcast.gateway.mqtt.sessions import Sessions
+from roamcast.gateway.mqtt.transport import Turn
+from roamcast.units import SECOND
+
+TOPICS_KNOWN_MAX = 256  # topics of one client that need not be checked again
+KEEP_ALIVE_GRACE = 1.5  # section 3.1.2.10
+
+_PUBLISH = int(PacketType.PUBLISH)
+
+
+class Accepted:
+    """What a CONNECT was granted."""
+
+    def __init__(self, session: Session, stood_before: bool, properties: Properties) -> None:
+        self.session = session
+        self.stood_before = stood_before
+        self.properties = properties
+
+
+class Server(Protocol):
+    """The listener, as a connection sees it."""
+
+    options: MqttOptions
+    exchange: Exchange
+    sessions: Sessions
+
+    def admit(self, connection: "Connection", connect: Connect) -> Accepted | Reason: ...
+
+    def left(self, connection: "Connection") -> None: ...
+
+    def when_durable(self, callback: Callable[[], None], on_failure: Callable[[], None]) -> None: ...
+
+    def count_reason(self, name: str, reason: str) -> None: ...
+
+
+class Connection(Outlet):
+    def __init__(self, server: Server, turn: Turn) -> None:
+        options = server.options
+        super().__init__(turn, options, server.exchange.now, server.count_reason)
+        self._server = server
+        self._exchange = server.exchange
+        self._options = options
+        self.session: Session | None = None
+        self._opened_at = self._loop.time()
+        self._within_since: float | None = None  # a packet has begun and is not whole
+        self._silence_max: float | None = None  # seconds; the keep alive with its grace
+        self._timer: asyncio.TimerHandle | None = self._loop.call_later(
+            options.connect_timeout, self._check_deadlines
+        )
+        self._topics: dict[bytes, str] = {}  # checked ones
+        self._aliases_in: dict[int, str] = {}
+        self._says_why = True  # the client wants reason strings
+        self._answers = Answers(self.send)
+
+    # From the transport.
+
+    def on_packet(self, first: int, body: bytes) -> None:
+        kind = first >> 4
+        session = self.session
+        if session is None:
+            self._on_connect(first, body)
+        elif kind == _PUBLISH:
+            self._on_publish(session, first, body)
+        else:
+            self._on_other(session, first, body)
+
+    def on_malformed(self, error: MalformedPacket) -> None:
+        self._count("mqtt_malformed_total", label(error.reason))
+        self.disconnect(error.reason, str(error))
+
+    def on_lost(self) -> None:
+        self._cancel_timer()
+        self._answers.clear()
+        self._leave(with_will=True)
+        self._server.left(self)
+
+    def on_writable(self) -> None:
+        if self.session is not None:
+            self.session.pump()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self.is_within_packet:
+            self._within_since = None
+        elif self._within_since is None:
+            self._within_since = self._loop.time()
+            if self._timer is None and not self.is_closing:
+                self._check_deadlines()
+
+    def disconnect(self, reason: Reason, why: str = "", *, with_will: bool = True) -> None:
+        """End the connection from our side; an MQTT 5 client is told the reason."""
+        if self.is_closing:
+            return
+        if self.session is None:
+            if reason is Reason.UNSUPPORTED_VERSION:
+                self.send(encode(ConnAck(False, connack_return_code(reason)), V3_1_1))
+        elif self.version == V5:
+            properties = Properties(reason_string=why[:200]) if why and self._says_why else None
+            self.send(encode(Disconnect(reason, properties), V5))
+        self._count("mqtt_disconnected_total", label(reason))
+        self._leave(with_will=with_will)
+        self._cancel_timer()
+        self.close()
+
+    # CONNECT.
+
+    def _on_connect(self, first: int, body: bytes) -> None:
+        connect = decode(first, body, V3_1_1) if first >> 4 == PacketType.CONNECT else None
+        if not isinstance(connect, Connect):
+            raise protocol_error("packet type", 0, f"{first >> 4} comes before CONNECT")
+        asked = connect.properties or Properties()
+        self.take_limits(connect.version, asked)
+        self._says_why = asked.request_problem_information != 0
+        accepted = self._server.admit(self, connect)
+        if isinstance(accepted, Reason):
+            self._count("mqtt_refused_total", label(accepted))
+            code = accepted if self.version == V5 else connack_return_code(accepted)
+            self.send(encode(ConnAck(False, code, Properties()), self.version))
+            self._cancel_timer()
+            self.close()
+            return
+        self.session = accepted.session
+        granted = accepted.properties.server_keep_alive
+        keep_alive = connect.keep_alive if granted is None else granted
+        self._silence_max = keep_alive * KEEP_ALIVE_GRACE if keep_alive else None
+        self.heard_at = self._loop.time()
+        self._cancel_timer()
+        self._check_deadlines()
+        self.send(encode(ConnAck(accepted.stood_before, Reason.SUCCESS, accepted.properties), self.version))
+        self.session.resume()
+
+    # PUBLISH from the client.
+
+    def _on_publish(self, session: Session, first: int, body: bytes) -> None:
+        """The hottest input: decoded here, without a packet in between."""
+        qos = (first >> 1) & 3
+        if len(body) < 2:
+            raise MalformedPacket("topic name", 0, "is missing")
+        at = 2 + (body[0] << 8 | body[1])
+        raw = body[2:at]
+        topic = self._topics.get(raw)
+        if topic is None:
+            topic = self._checked_topic(raw, at, len(body))
+        packet_id = 0
+        if qos:
+            if qos == 3 or at + 2 > len(body):
+                raise MalformedPacket("PUBLISH", at, "has QoS 3 or no packet identifier")
+            packet_id = body[at] << 8 | body[at + 1]
+            if not packet_id:
+                raise MalformedPacket("packet identifier", at, "must not be 0")
+            at += 2
+        elif first & 8:
+            raise MalformedPacket("DUP", 0, "must not be set with QoS 0")
+        properties: Properties | None = None
+        if self.version == V5:
+            if at < len(body) and not body[at]:
+                at += 1  # no properties: the usual case
+            else:
+                properties, at = read_properties(body, at, PacketType.PUBLISH)
+                topic = self._with_properties(topic, properties)
+        if not topic:
+            raise protocol_error("topic name", 0, "is empty")
+        payload = body[at:]
+        if not qos:
+            outcome = self._exchange.publish(session, topic, payload, 0, bool(first & 1), properties)
+            if outcome.reason:
+                self._count("mqtt_dropped_total", label(outcome.reason))
+            return
+        self._on_acknowledged_publish(session, qos, packet_id, topic, payload, bool(first & 1), properties)
+
+    def _on_acknowledged_publish(
+        self,
+        session: Session,
+        qos: int,
+        packet_id: int,
+        topic: str,
+        payload: bytes,
+        retain: bool,
+        properties: Properties | None,
+    ) -> None:
+        answer_type = PacketType.PUBACK if qos == 1 else PacketType.PUBREC
+        if qos == 2 and packet_id in session.received:
+            self._answers.give(answer_type, packet_id, Reason.SUCCESS, self.version)  # we have it already
+            return
+        if len(session.received) + len(self._answers) >= self._options.receive_maximum:
+            if self.version == V5:
+                raise MalformedPacket(
+                    "PUBLISH", 0, "exceeds the receive maximum", Reason.RECEIVE_MAXIMUM_EXCEEDED
+                )
+            self.hold(bool(len(self._answers)))  # 3.1.1 has no such bound: we read on when we have answered
+        outcome = self._exchange.publish(session, topic, payload, qos, retain, properties)
+        if self.is_closing:
+            return
+        if outcome.reason >= 0x80:
+            self._count("mqtt_dropped_total", label(outcome.reason))
+            if self.version != V5:
+                # 3.1.1 has no way to say no, and to acknowledge would be to promise.
+                self.disconnect(outcome.reason)
+                return
+        elif qos == 2:
+            session.received.add(packet_id)
+        if outcome.must_wait:
+            self._answer_when_durable(answer_type, packet_id)
+        else:
+            self._answers.give(answer_type, packet_id, outcome.reason, self.version)
+
+    def _checked_topic(self, raw: bytes, end: int, available: int) -> str:
+        if end > available:
+            raise MalformedPacket("topic name", 2, f"needs {end - 2} octets, {available - 2} left")
+        topic = decoded_text(raw, 2, "topic name")
+        if topic:  # an empty one stands for an alias
+            check_published_topic(topic, self.version)
+        if len(self._topics) >= TOPICS_KNOWN_MAX:
+            self._topics.clear()
+        self._topics[raw] = topic
+        return topic
+
+    def _with_properties(self, topic: str, properties: Properties) -> str:
+        """The topic with its alias resolved; what a client must not say is an error."""
+        if properties.subscription_identifiers:
+            raise protocol_error("subscription_identifiers", 0, "is not for clients to send")
+        response = properties.response_topic
+        if response is not None and ("+" in response or "#" in response or not response):
+            raise protocol_error("response_topic", 0, "is no topic name")
+        alias = properties.topic_alias
+        if alias is None:
+            return topic
+        if not 1 <= alias <= self._options.topic_alias_max:
+            raise MalformedPacket("topic_alias", 0, f"is {alias}", Reason.TOPIC_ALIAS_INVALID)
+        if topic:
+            self._aliases_in[alias] = topic
+            return topic
+        if alias not in self._aliases_in:
+            raise MalformedPacket("topic_alias", 0, f"{alias} stands for nothing", Reason.TOPIC_ALIAS_INVALID)
+        return self._aliases_in[alias]
+
+    def _answer_when_durable(self, type: PacketType, packet_id: int) -> None:
+        answer = self._answers.hold_back(type, packet_id)
+        self._server.when_durable(lambda: self._on_durable(answer), lambda: self._on_not_durable(answer))
+
+    def _on_durable(self, answer: Answer) -> None:
+        if answer in self._answers:
+            self._answers.release(answer)
+            self.hold(False)
+
+    def _on_not_durable(self, answer: Answer) -> None:
+        """The disk refused what was to be kept: the client is told, and may try again."""
+        if answer not in self._answers:
+            return
+        if self.session is not None and answer.type is PacketType.PUBREC:
+            self.session.received.discard(answer.packet_id)
+        if self.version == V5:
+            self._answers.refuse(answer, Reason.QUOTA_EXCEEDED)
+        else:
+            self.disconnect(Reason.QUOTA_EXCEEDED)
+
+    # Everything else.
+
+    def _on_other(self, session: Session, first: int, body: bytes) -> None:
+        packet = decode(first, body, self.version)
+        match packet:
+            case Acknowledge():
+                self._on_acknowledge(session, packet)
+            case PingRequest():
+                self.send(PING_RESPONSE)
+            case Subscribe():
+                self._on_subscribe(session, packet)
+            case Unsubscribe():
+                self._on_unsubscribe(session, packet)
+            case Disconnect():
+                self._on_disconnect(session, packet)
+            case _:
+                raise protocol_error("packet type", 0, f"{first >> 4} is not for clients to send here")
+
+    def _on_acknowledge(self, session: Session, packet: Acknowledge) -> None:
+        packet_id = packet.packet_id
+        match packet.type:
+            case PacketType.PUBACK:
+                session.on_acknowledged(packet_id, 1)
+            case PacketType.PUBREC:
+                found = session.on_received(packet_id, packet.reason)
+                if packet.reason < 0x80:
+                    reason = Reason.SUCCESS if found else Reason.PACKET_ID_NOT_FOUND
+                    self._answers.give(PacketType.PUBREL, packet_id, reason, self.version)
+            case PacketType.PUBREL:
+                reason = (
+                    Reason.SUCCESS if packet_id in session.received else Reason.PACKET_ID_NOT_FOUND
+                )  # in 3.1.1 PUBCOMP has no reason: the exchange is over either way
+                session.received.discard(packet_id)
+                self._answers.give(PacketType.PUBCOMP, packet_id, reason, self.version)
+            case _:
+                session.on_acknowledged(packet_id, 2)
+
+    def _on_subscribe(self, session: Session, packet: Subscribe) -> None:
+        identifiers = [] if packet.properties is None else packet.properties.subscription_identifiers
+        identifier = identifiers[0] if identifiers else 0
+        reasons: list[int] = []
+        standing: list[tuple[Subscription, bool]] = []
+        for request in packet.requests:
+            if request.no_local and request.filter.startswith("$share/"):
+                raise protocol_error("no local", 0, "is not allowed in a shared subscription")
+            is_new = request.filter not in session.subscriptions
+            found = self._exchange.subscribe(session, request, identifier)
+            if isinstance(found, Reason):
+                self._count("mqtt_subscriptions_refused_total", label(found))
+                reasons.append(found if self.version == V5 else Reason.UNSPECIFIED)
+            else:
+                reasons.append(request.qos)
+                standing.append((found, is_new))
+        self._server.sessions.changed(session)
+        self._acknowledge_later(SubAck(packet.packet_id, tuple(reasons)), session)
+        for subscription, is_new in standing:
+            self._exchange.show_stored(session, subscription, is_new)
+
+    def _on_unsubscribe(self, session: Session, packet: Unsubscribe) -> None:
+        reasons = tuple(
+            Reason.SUCCESS
+            if self._exchange.interests.remove(session, filter)
+            else Reason.NO_SUBSCRIPTION_EXISTED
+            for filter in packet.filters
+        )
+        self._server.sessions.changed(session)
+        self._acknowledge_later(UnsubAck(packet.packet_id, reasons), session)
+
+    def _acknowledge_later(self, packet: SubAck | UnsubAck, session: Session) -> None:
+        """A durable session's subscriptions are on the disk before the client hears that they stand."""
+        encoded = encode(packet, self.version)
+        if not session.is_durable:
+            self.send(encoded)
+            return
+        self._server.when_durable(
+            lambda: None if self.is_closing else self.send(encoded),
+            lambda: None if self.is_closing else self.send(encoded),  # kept in memory all the same
+        )
+
+    def _on_disconnect(self, session: Session, packet: Disconnect) -> None:
+        asked = None if packet.properties is None else packet.properties.session_expiry
+        if asked is not None:
+            if asked and not session.expiry:
+                raise protocol_error("session_expiry", 0, "must stay 0 when CONNECT said so")
+            self._server.sessions.set_expiry(session, asked * SECOND)
+        self._count("mqtt_disconnected_total", "by_client")
+        self._leave(with_will=packet.reason != Reason.SUCCESS)
+        self._cancel_timer()
+        self.close()
+
+    # Private.
+
+    def _leave(self, *, with_will: bool) -> None:
+        session = self.session
+        if session is not None and session.link is self:
+            self._server.sessions.detach(session, with_will=with_will)
+
+    def _check_deadlines(self) -> None:
+        """End the connection if something is overdue; else come back when the next thing will be."""
+        self._timer = None
+        if self.is_closing:
+            return
+        now = self._loop.time()
+        due = [self._opened_at + self._options.connect_timeout] if self.session is None else []
+        if self.session is not None and self._silence_max is not None:
+            due.append(self.heard_at + self._silence_max)
+        if self._within_since is not None:
+            due.append(self._within_since + self._options.packet_timeout)
+        if not due:
+            return
+        if min(due) <= now:
+            self.disconnect(Reason.KEEP_ALIVE_TIMEOUT)
+        else:
+            self._timer = self._loop.call_at(min(due), self._check_deadlines)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def check_published_topic(topic: str, version: int) -> None:
+    """MalformedPacket unless a client may publish on this topic."""
+    try:
+        check_topic(topic)
+    except FilterError as error:
+        raise MalformedPacket("topic name", 2, error.problem, Reason.TOPIC_NAME_INVALID) from None
+    if topic.startswith(("$SYS/", "$share/")):
+        raise MalformedPacket("topic name", 2, "is the server's own", Reason.TOPIC_NAME_INVALID)

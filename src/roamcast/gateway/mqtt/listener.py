@@ -1,0 +1,223 @@
+"""The listener: sockets, admission, and the parts put together.
+
+listener = MqttListener(node, options)
+await listener.start()
+…
+await listener.stop()
+"""
+
+import asyncio
+import hmac
+import logging
+import secrets
+import ssl
+import time
+from collections.abc import Callable
+
+from roamcast.errors import InputError
+from roamcast.gateway.mqtt.codec import MalformedPacket
+from roamcast.gateway.mqtt.connection import Accepted, Connection, check_published_topic
+from roamcast.gateway.mqtt.durable import Notes
+from roamcast.gateway.mqtt.exchange import Exchange
+from roamcast.gateway.mqtt.node import MqttNode
+from roamcast.gateway.mqtt.options import MqttOptions
+from roamcast.gateway.mqtt.packets import V5, Connect
+from roamcast.gateway.mqtt.properties import Properties
+from roamcast.gateway.mqtt.reasons import Reason
+from roamcast.gateway.mqtt.sessions import Sessions, session_expiry
+from roamcast.gateway.mqtt.transport import Turn
+from roamcast.units import Micros, seconds
+
+CLIENT_ID_LENGTH_MAX = 1_024
+UNADMITTED = 64  # connections beyond `clients_max` that may say CONNECT and hear why not
+
+logger = logging.getLogger("roamcast.mqtt")
+
+
+class MqttListener:
+    def __init__(self, node: MqttNode, options: MqttOptions) -> None:
+        self.options = options
+        self._node = node
+        self._notes = Notes(node, monotonic, wall, options.queue_messages_max + options.inflight_max)
+        self.exchange = Exchange(node, options, self._notes, monotonic, wall)
+        self.sessions = Sessions(self.exchange, self._notes, options, monotonic)
+        self._servers: list[asyncio.Server] = []
+        self._connections: set[Connection] = set()
+        self._turn: Turn | None = None
+        self.port = 0  # the plain one, once started
+        self.tls_port = 0
+
+    async def start(self) -> None:
+        """Listen. InputError if a port, a certificate or an address is not to be had."""
+        loop = asyncio.get_running_loop()
+        self._turn = Turn(loop)
+        context = _tls_context(self.options)
+        self.sessions.restore(wall())
+        try:
+            if self.options.plain:
+                self.port = await self._listen("mqtt.port", self.options.port, None)
+            if context is not None:
+                self.tls_port = await self._listen("mqtt.tls_port", self.options.tls_port, context)
+        except InputError:
+            await self.stop()
+            raise
+        counters = self._node.counters
+        counters.gauge("mqtt_clients", lambda: sum(c.session is not None for c in self._connections))
+        counters.gauge("mqtt_sessions", lambda: len(self.sessions))
+        counters.gauge("mqtt_waiting", lambda: sum(session.waiting for session in self.sessions))
+        counters.gauge("mqtt_mesh_subscriptions", lambda: len(self.exchange.interests))
+        counters.gauge("mqtt_received", lambda: self.exchange.published)
+        counters.gauge("mqtt_delivered", lambda: self.exchange.delivered)
+        logger.info("MQTT on %s, port %s", self.options.host, self.port or self.tls_port)
+
+    async def stop(self) -> None:
+        """Send the clients away and publish their wills; sessions that last are kept."""
+        for server in self._servers:
+            server.close()
+        for connection in list(self._connections):
+            connection.disconnect(Reason.SERVER_SHUTTING_DOWN)
+        self.sessions.close()
+        for server in self._servers:
+            await server.wait_closed()
+        self._servers.clear()
+        self.exchange.close()
+
+    # The `Server` of connections.
+
+    def admit(self, connection: Connection, connect: Connect) -> Accepted | Reason:
+        """A session for a client, or why not."""
+        is_v5 = connect.version == V5
+        asked = connect.properties or Properties()
+        properties = Properties()
+        client_id = connect.client_id
+        reason = self._objection(connect)
+        if reason is not None:
+            return reason
+        if not client_id:
+            client_id = f"roamcast-{secrets.token_hex(8)}"
+            properties.assigned_client_id = client_id
+        standing = self.sessions.find(client_id)
+        if standing is not None and standing.username != connect.username:
+            return Reason.NOT_AUTHORIZED  # another user's session
+        if standing is not None and isinstance(standing.link, Connection):
+            standing.link.disconnect(Reason.SESSION_TAKEN_OVER)
+        elif sum(other.session is not None for other in self._connections) >= self.options.clients_max:
+            return Reason.SERVER_BUSY
+        expiry = session_expiry(asked.session_expiry, is_v5=is_v5, clean=connect.clean_start)
+        attached = self.sessions.attach(
+            connection, client_id, connect.username, clean=connect.clean_start, expiry=expiry
+        )
+        if attached is None:
+            return Reason.QUOTA_EXCEEDED
+        session, stood_before = attached
+        session.will = connect.will
+        if is_v5:
+            self._grant(properties, connect, expiry, session.expiry)
+        self._node.counters.count("mqtt_connected_total", 1, version="5" if is_v5 else "3.1.1")
+        return Accepted(session, stood_before, properties)
+
+    def left(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+
+    def when_durable(self, callback: Callable[[], None], on_failure: Callable[[], None]) -> None:
+        self._node.when_durable(callback, lambda _: on_failure())
+
+    def count_reason(self, name: str, reason: str) -> None:
+        self._node.counters.count(name, 1, reason=reason)
+
+    # Private.
+
+    def _objection(self, connect: Connect) -> Reason | None:
+        if connect.properties is not None and connect.properties.authentication_method is not None:
+            return Reason.BAD_AUTHENTICATION_METHOD  # none is offered
+        if not connect.client_id and not connect.clean_start and connect.version != V5:
+            return Reason.CLIENT_ID_NOT_VALID
+        if len(connect.client_id) > CLIENT_ID_LENGTH_MAX:
+            return Reason.CLIENT_ID_NOT_VALID
+        if self.options.users and not self._is_user(connect.username, connect.password):
+            return Reason.BAD_USER_OR_PASSWORD
+        if connect.will is not None:
+            try:
+                check_published_topic(connect.will.topic, connect.version)
+            except MalformedPacket as error:
+                return error.reason
+        return None
+
+    def _is_user(self, name: str | None, password: bytes | None) -> bool:
+        expected = self.options.users.get(name or "")
+        # Compared even for an unknown name, so that the time taken does not tell names.
+        same = hmac.compare_digest((expected or "").encode(), password or b"")
+        return expected is not None and password is not None and same
+
+    def _grant(self, properties: Properties, connect: Connect, asked: Micros, granted: Micros) -> None:
+        """What CONNACK says of our bounds, where they are not the specification's own defaults."""
+        options = self.options
+        properties.receive_maximum = options.receive_maximum
+        properties.maximum_packet_size = options.packet_bytes_max
+        if options.topic_alias_max:
+            properties.topic_alias_maximum = options.topic_alias_max
+        if granted != asked:
+            properties.session_expiry = int(seconds(granted))
+        if connect.keep_alive > options.keep_alive_max:
+            properties.server_keep_alive = options.keep_alive_max
+
+    async def _listen(self, key: str, port: int, context: ssl.SSLContext | None) -> int:
+        loop = asyncio.get_running_loop()
+        timeout = None if context is None else self.options.connect_timeout
+        try:
+            server = await loop.create_server(
+                self._connection, self.options.host, port, ssl=context, ssl_handshake_timeout=timeout
+            )
+        except OSError as error:
+            problem = f"cannot listen on {self.options.host}, port {port}: {error.strerror or error}"
+            raise InputError(key, problem) from None
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
+    def _connection(self) -> asyncio.Protocol:
+        assert self._turn is not None
+        if len(self._connections) >= self.options.clients_max + UNADMITTED:
+            self.count_reason("mqtt_refused_total", "too_many_connections")
+            return _Refused()
+        connection = Connection(self, self._turn)
+        self._connections.add(connection)
+        return connection
+
+
+class _Refused(asyncio.Protocol):
+    """One connection too many: closed before it says a word."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()
+
+
+def monotonic() -> Micros:
+    return time.monotonic_ns() // 1_000
+
+
+def wall() -> Micros:
+    return time.time_ns() // 1_000
+
+
+def _tls_context(options: MqttOptions) -> ssl.SSLContext | None:
+    if not options.tls_certificate:
+        if not options.plain:
+            raise InputError("mqtt.plain", "is false, and without mqtt.tls_certificate nothing would listen")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    key = options.tls_key or options.tls_certificate
+    try:
+        context.load_cert_chain(options.tls_certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise InputError("mqtt.tls_certificate", f"{options.tls_certificate}, {key}: {error}") from None
+    if options.tls_client_authority:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(options.tls_client_authority)
+        except (OSError, ssl.SSLError) as error:
+            raise InputError(
+                "mqtt.tls_client_authority", f"{options.tls_client_authority}: {error}"
+            ) from None
+    return context

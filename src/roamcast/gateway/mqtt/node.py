@@ -1,0 +1,35 @@
+"""What the listener needs from the node it serves. `runtime.live.LiveNode` has it; tests have a double."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from roamcast.applications import Applications
+from roamcast.broker.store import StoreFullError
+from roamcast.runtime.live.storage import Storage
+from roamcast.units import Micros, NodeId
+
+
+class Counting(Protocol):
+    def count(self, name: str, amount: float = 1, **labels: str) -> None: ...
+
+    def gauge(self, name: str, read: Callable[[], float], **labels: str) -> None: ...
+
+
+class MqttNode(Protocol):
+    number: NodeId
+    name: str
+    applications: Applications
+    storage: Storage | None
+
+    @property
+    def counters(self) -> Counting: ...
+
+    def now(self) -> Micros:
+        """The node's clock, on which stored events expire."""
+        ...
+
+    def when_durable(
+        self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], None] | None = None
+    ) -> None:
+        """Call back once what was said so far survives a crash."""
+        ...

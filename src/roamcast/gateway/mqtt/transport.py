@@ -1,0 +1,231 @@
+"""A connection's octets: packets out of a stream, and writes joined per turn of the loop.
+
+Reading is fair: after `SLICE` packets of one client the others have their turn, and while a client's octets
+wait we do not read more of them, so a flood stays in the sender. Writing is joined: all that a turn brings
+for a client goes out in one call. Nothing grows without bound: at most one packet is kept that is not whole,
+and what a client does not read is counted against `write_bytes_max`.
+"""
+
+import asyncio
+import socket
+from typing import cast
+
+from roamcast.gateway.mqtt.codec import MalformedPacket
+from roamcast.gateway.mqtt.reasons import Reason
+
+SLICE = 64  # packets of one client before the next one's turn
+LINGER = 5.0  # seconds until a closed connection that does not take its last octets is cut
+
+
+class Turn:
+    """Which connections have something to write at the end of this turn of the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._dirty: list[PacketTransport] = []
+
+    def add(self, connection: "PacketTransport") -> None:
+        if not self._dirty:
+            self.loop.call_soon(self._flush)
+        self._dirty.append(connection)
+
+    def _flush(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        for connection in dirty:
+            connection.flush()
+
+
+class PacketTransport(asyncio.Protocol):
+    """Subclasses handle packets: `on_packet`, `on_malformed`, `on_lost`, `on_writable`."""
+
+    def __init__(self, turn: Turn, packet_bytes_max: int, write_bytes_max: int) -> None:
+        self._turn = turn
+        self._loop = turn.loop
+        self._transport: asyncio.Transport | None = None
+        self._packet_bytes_max = packet_bytes_max
+        self._write_bytes_max = write_bytes_max
+        self._buffer = b""
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._is_paused = False  # the client does not read
+        self._is_held = False  # we do not read: `hold`
+        self._has_more = False  # whole packets wait for our next turn
+        self._linger: asyncio.TimerHandle | None = None
+        self.is_closing = False
+        self.heard_at = self._loop.time()  # when the last whole packet came
+
+    # For subclasses.
+
+    def on_packet(self, first: int, body: bytes) -> None:
+        raise NotImplementedError
+
+    def on_malformed(self, error: MalformedPacket) -> None:
+        raise NotImplementedError
+
+    def on_lost(self) -> None:
+        raise NotImplementedError
+
+    def on_writable(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the client reads what it is sent."""
+        return not self._is_paused and self._out_bytes < self._write_bytes_max and not self.is_closing
+
+    @property
+    def is_within_packet(self) -> bool:
+        """Whether a packet has begun and is not whole."""
+        return bool(self._buffer) and not self._has_more and not self._is_held
+
+    def send(self, data: bytes) -> None:
+        """With whatever else this turn brings."""
+        if not self._out:
+            self._turn.add(self)
+        self._out.append(data)
+        self._out_bytes += len(data)
+
+    def hold(self, is_held: bool) -> None:
+        """Read no more from this client for now, or go on."""
+        if is_held != self._is_held:
+            self._is_held = is_held
+            if not is_held and not self._has_more:
+                self._has_more = True
+                self._loop.call_soon(self._go_on)
+            self._set_reading()
+
+    def close(self) -> None:
+        """Send what is to be sent, then close; nothing more is read."""
+        if self.is_closing:
+            return
+        self.is_closing = True
+        self._buffer = b""
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
+            self._linger = self._loop.call_later(LINGER, self._transport.abort)
+
+    # Called by asyncio.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self._write_bytes_max)
+        peer: socket.socket | None = transport.get_extra_info("socket")
+        if peer is not None:
+            # A client without keep alive whose machine is gone is noticed by TCP.
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_closing:
+            return
+        self._buffer = self._buffer + data if self._buffer else data
+        if not self._has_more and not self._is_held:
+            self._work()
+
+    def connection_lost(self, exception: Exception | None) -> None:
+        self.is_closing = True
+        self._buffer = b""
+        self._transport = None
+        if self._linger is not None:
+            self._linger.cancel()
+        self.on_lost()
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        if not self.is_closing:
+            self.on_writable()
+
+    # Private.
+
+    def flush(self) -> None:
+        """Called by `Turn`."""
+        out = self._out
+        if out and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+        if out:
+            out.clear()
+            self._out_bytes = 0
+
+    def _work(self) -> None:
+        """Handle up to a slice of the packets that are whole."""
+        try:
+            left = self._take_packets()
+        except MalformedPacket as error:
+            self._has_more = False
+            self.on_malformed(error)
+            return
+        if self.is_closing:
+            return
+        more = left == 0
+        if more != self._has_more:
+            self._has_more = more
+            self._set_reading()
+        if more:
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._has_more = False
+        if not self.is_closing and not self._is_held:
+            self._work()
+        self._set_reading()
+
+    def _take_packets(self) -> int:
+        """Returns how much of the slice is left; 0: there may be more packets."""
+        data = self._buffer
+        at, end = 0, len(data)
+        left = SLICE
+        try:
+            while left and end - at >= 2:
+                length = data[at + 1]
+                start = at + 2
+                if length >= 0x80:
+                    if start < end and (second := data[start]) < 0x80:
+                        length += (second << 7) - 0x80  # two octets: nearly every longer packet
+                        start += 1
+                    else:
+                        long = _long_length(data, at + 1)
+                        if long is None:
+                            break
+                        length, start = long
+                stop = start + length
+                if stop - at > self._packet_bytes_max:
+                    raise MalformedPacket("packet", 0, f"has {length} octets", Reason.PACKET_TOO_LARGE)
+                if stop > end:
+                    break
+                first = data[at]
+                at = stop
+                left -= 1
+                self.on_packet(first, data[start:stop])
+                if self.is_closing or self._is_held:
+                    break
+        finally:
+            if left != SLICE:
+                self.heard_at = self._loop.time()
+            self._buffer = b"" if self.is_closing else data[at:]
+        return left
+
+    def _set_reading(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._has_more or self._is_held:
+            if transport.is_reading():
+                transport.pause_reading()
+        elif not transport.is_reading():
+            transport.resume_reading()
+
+
+def _long_length(data: bytes, at: int) -> tuple[int, int] | None:
+    """A remaining length of two to four octets and the position after it; None if it is not whole."""
+    length = 0
+    for count in range(4):
+        if at + count >= len(data):
+            return None
+        octet = data[at + count]
+        length |= (octet & 0x7F) << (7 * count)
+        if octet < 0x80:
+            return length, at + count + 1
+    raise MalformedPacket("remaining length", 1, "has more than 4 octets")
