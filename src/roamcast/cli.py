@@ -68,6 +68,37 @@ def simulate(
 
 
 @app.command()
+def emulate(
+    scenario: ScenarioFile,
+    seed: Seed = None,
+    settings: Settings = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the trace as Parquet; a new or empty folder.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run one scenario in real time: real nodes in network namespaces, an emulated radio; same metrics."""
+    from roamcast.lab import runs
+    from roamcast.scenario import load_scenario
+
+    with errors_as_exit_codes():
+        loaded = load_scenario(scenario, seed=seed, overrides=settings or ())
+        with progress(f"emulating {loaded.scenario.name}") as on_progress:
+            result = runs.emulate(loaded, on_progress)
+        if out is not None:
+            result.write(out)
+        if as_json:
+            print(result.to_json())
+        else:
+            show_metrics(
+                result.metrics,
+                f"{result.info.name}: {result.info.strategy}, seed {result.info.seed}, emulated",
+            )
+        if result.remark is not None:
+            print(f"roamcast: {result.remark}", file=sys.stderr)
+
+
+@app.command()
 def why(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A trace that `simulate --out` wrote.")],
     event: Annotated[
@@ -227,6 +258,36 @@ def demo(
 
 
 @app.command()
+def node(
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG.toml", help="The node's file; with --init the one to write.")
+    ] = Path("roamcast.toml"),
+    init: Annotated[
+        bool, typer.Option("--init", help="Write a commented file with fresh keys, and stop.")
+    ] = False,
+    like: Annotated[
+        Path | None,
+        typer.Option(metavar="OTHER.toml", help="With --init: for the same network as this node."),
+    ] = None,
+    group_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="With --init: for the network that has this group key.")
+    ] = None,
+    interface: Annotated[str | None, typer.Option(metavar="NAME", help="With --init: e.g. wlan0.")] = None,
+) -> None:
+    """Run a live node until it is told to stop (Ctrl-C, SIGTERM)."""
+    from roamcast import daemon
+
+    with errors_as_exit_codes():
+        if init:
+            print(daemon.write_fresh(config, group_key=group_key, like=like, interface=interface))
+        else:
+            for name, given in (("--like", like), ("--group-key", group_key), ("--interface", interface)):
+                if given is not None:
+                    raise InputError(name, "is given without --init; allowed: only beside it")
+            daemon.run(config)
+
+
+@app.command()
 def publish(
     topic: Annotated[str, typer.Option(help="E.g. alarm/fire.")] = "",
     payload: Annotated[str | None, typer.Option(metavar="TEXT")] = None,
@@ -243,6 +304,7 @@ def publish(
     to: Annotated[
         list[int] | None, typer.Option(metavar="NODE", help="Only to this node; may be repeated.")
     ] = None,
+    sealed: Annotated[bool, typer.Option(help="For holders of the content key only.")] = False,
     socket: Socket = DEFAULT_SOCKET,
 ) -> None:
     """Publish one event through the node on this device."""
@@ -257,6 +319,7 @@ def publish(
             type=type,
             lifetime=lifetime,
             to=tuple(to or ()),
+            sealed=sealed,
         )
         print(f"{event.publisher}:{event.sequence}")
 

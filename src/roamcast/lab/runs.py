@@ -1,4 +1,5 @@
-"""One run, from scenario to tables and metrics. `simulate` the command and every sweep call this."""
+"""One run, from scenario to tables and metrics. `simulate` and `emulate` the commands and every sweep call
+this; how a run is measured does not depend on where it took place."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +10,11 @@ import msgspec
 from roamcast.lab.expected import expected, sample_paths
 from roamcast.lab.metrics import Figure, measure
 from roamcast.lab.overlay_graph import overlay_health
+from roamcast.lab.reach import reached
 from roamcast.lab.tables import RunInfo, Tables, tables, write
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario import Scenario
+from roamcast.scenario.workload import Roles
 from roamcast.trace import (
     Expected,
     FaultHappened,
@@ -19,7 +22,11 @@ from roamcast.trace import (
     OverlayChanged,
     OverlayJudged,
     PathsSampled,
+    Reached,
+    Trace,
+    Transmitted,
 )
+from roamcast.units import Micros
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,7 @@ class RunResult:
     info: RunInfo
     tables: Tables
     metrics: dict[str, Figure]
+    remark: str | None = None  # what to say beside the figures, in one line
 
     def to_json(self) -> str:
         """What `--json` prints: the run and its metrics, nothing else."""
@@ -41,13 +49,29 @@ class RunResult:
 def simulate(scenario: Scenario, on_progress: Callable[[float], None] | None = None) -> RunResult:
     """Run a scenario in virtual time and measure it."""
     result = Simulation(scenario).run(on_progress)
-    trace = result.trace
+    info = _info(scenario, result.roles, runtime="sim", sim_events=result.sim_events, wall_s=result.wall_s)
+    return _measured(scenario, result.trace, info)
+
+
+def emulate(scenario: Scenario, on_progress: Callable[[float], None] | None = None) -> RunResult:
+    """Run a scenario in real time, on network namespaces with real nodes, and measure it likewise."""
+    from roamcast.runtime.emulate.emulation import Emulation  # sweeps, in their many processes, never need it
+
+    result = Emulation(scenario).run(on_progress)
+    delay = result.circumstances.play_delay
+    info = _info(scenario, result.roles, runtime="emulate", wall_s=result.wall_s, play_delay=delay)
+    return _measured(scenario, result.trace, info, result.remark)
+
+
+def _measured(scenario: Scenario, trace: Trace, info: RunInfo, remark: str | None = None) -> RunResult:
+    """What follows from a trace, whichever runtime left it: ground truth, tables, metrics."""
     trace.records[Expected].extend(expected(trace))
+    trace.records[Reached].extend(reached(trace.of(Transmitted), trace.of(Expected)))
     trace.records[PathsSampled].extend(
         sample_paths(
             trace.of(LinkChanged),
             trace.of(FaultHappened),
-            result.roles.brokers,
+            info.brokers,
             scenario.nodes,
             scenario.warmup,
             scenario.duration,
@@ -64,17 +88,30 @@ def simulate(scenario: Scenario, on_progress: Callable[[float], None] | None = N
             duration=scenario.duration,
         )
         trace.add(OverlayJudged(health.cycles, health.excess_partitions))
-    info = RunInfo(
+    made = tables(trace)
+    return RunResult(info, made, measure(made, info), remark)
+
+
+def _info(
+    scenario: Scenario,
+    roles: Roles,
+    *,
+    runtime: str,
+    wall_s: float,
+    sim_events: int | None = None,
+    play_delay: Micros | None = None,
+) -> RunInfo:
+    return RunInfo(
         name=scenario.scenario.name,
         strategy=scenario.strategy.name,
         seed=scenario.seed,
         nodes=scenario.nodes,
         duration=scenario.duration,
         warmup=scenario.warmup,
-        brokers=tuple(result.roles.brokers),
-        sim_events=result.sim_events,
-        wall_s=result.wall_s,
+        brokers=tuple(roles.brokers),
+        runtime=runtime,
+        sim_events=sim_events,
+        wall_s=wall_s,
+        play_delay=play_delay,
         scenario=scenario.to_dict(),
     )
-    made = tables(trace)
-    return RunResult(info, made, measure(made, info))

@@ -1,0 +1,280 @@
+"""The journals of an emulation's parts, put together to one trace on one time axis.
+
+| from | tables |
+|---|---|
+| the ether | `links`, `faults`, `air`, and `drops` of the radio |
+| the nodes' own traces | `transmissions`, `overlay`, `drops` of the protocols |
+| the applications | `publications`, `subscriptions`, `deliveries` |
+
+A node's kernel does not say what became of a frame, and the ether does not see what a sealed datagram is.
+Together they know: a datagram is as large as the frames that its node says it has put in, in their order
+(`Datagrams`). What went over a TCP link may be cut and joined anywhere, so there the receiver's own trace
+decides: it has the event if it handed it over, sent it on or dropped it.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from roamcast.event import EventId
+from roamcast.runtime.emulate import journal
+from roamcast.runtime.emulate.configuration import LOG, TRACE
+from roamcast.runtime.emulate.stage import Stage
+from roamcast.runtime.live.trace_file import read_trace
+from roamcast.scenario.model import Scenario
+from roamcast.trace import (
+    RECORDS,
+    Delivered,
+    Dropped,
+    DropReason,
+    FaultHappened,
+    LinkChanged,
+    NodeSet,
+    OnAir,
+    OverlayChanged,
+    Published,
+    Record,
+    Subscribed,
+    Trace,
+    Transmitted,
+)
+from roamcast.units import MILLISECOND, Micros, NodeId
+
+SEEN_WITHIN: Micros = 500 * MILLISECOND
+"""Between a node's `send` and the ether's `read`; what has not come by then was lost in the kernel."""
+SKIPPED_MAX = 32  # frames that may have been lost in the kernel before one that was seen
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """Whether the run was what the scenario says. Delays in microseconds."""
+
+    play_delay: Micros  # of the ether, links and frames: 99th percentile
+    play_delay_worst: Micros
+    publish_delay: Micros  # of the applications: 99th percentile
+    refused: tuple[str, ...] = ()  # what nodes that never crashed refused to their applications
+    missed: int = 0  # events that an application read too slowly for
+    errors: tuple[str, ...] = ()  # lines of the nodes' logs that say so
+    restart_delay: Micros = 0  # the longest time from a restart to the node's first answer
+
+
+class Attempt(NamedTuple):
+    """A line `air` of the ether's journal."""
+
+    number: int  # of the Ethernet frame
+    taken: Micros
+    t: Micros
+    node: NodeId
+    to: NodeId | None
+    protocol: str
+    datagram: int | None
+    octets: int
+    attempt: int
+    airtime: Micros
+    received: list[NodeId]
+    collided: list[NodeId]
+    faded: list[NodeId]
+
+    def record(self) -> OnAir:
+        return OnAir(
+            self.t,
+            self.node,
+            self.to,
+            self.protocol,
+            self.octets,
+            self.attempt,
+            self.airtime,
+            _set(self.received),
+            _set(self.collided),
+            _set(self.faded),
+        )
+
+    def decides(self, sent: Transmitted) -> Transmitted:
+        return msgspec.structs.replace(
+            sent,
+            t=self.t,
+            airtime=self.airtime,
+            received=_set(self.received),
+            collided=_set(self.collided),
+            faded=_set(self.faded),
+        )
+
+
+def collect(scenario: Scenario, stage: Stage) -> tuple[Trace, Circumstances]:
+    applications = _Journal(journal.read(stage.applications))
+    ether = _Journal(journal.read(stage.ether))
+    epoch, zero = (int(value) for value in applications.one("zero"))
+    records: list[Record] = []
+    records += _typed((Subscribed, Delivered, Published), applications)
+    records += _typed((LinkChanged, FaultHappened), ether)
+    acknowledged = {(r.publisher, r.sequence) for r in records if isinstance(r, Published)}
+    attempts = [Attempt(*line) for line in ether.all("air")]
+    transmitted: list[Transmitted] = []
+    for node in range(scenario.nodes):
+        own = [
+            record
+            for record in _of_node(stage, node, zero - epoch)
+            if not isinstance(record, Published) or (record.publisher, record.sequence) not in acknowledged
+        ]
+        sent = [record for record in own if isinstance(record, Transmitted)]
+        transmitted += with_fates(sent, [attempt for attempt in attempts if attempt.node == node])
+        records += [record for record in own if not isinstance(record, Transmitted)]
+    records += [_dropped(*line) for line in ether.all("given_up")]
+    records += [attempt.record() for attempt in attempts]
+    records += _over_links(transmitted, records)
+    trace = _in_order(records, scenario.duration)
+    errors = [line for node in range(scenario.nodes) for line in _errors(stage, node)]
+    return trace, _circumstances(ether, applications, trace, errors)
+
+
+def with_fates(sent: list[Transmitted], attempts: list[Attempt]) -> list[Transmitted]:
+    """What one node says it sent, with what the ether knows about it. Frames over TCP stay as they are."""
+    fates: dict[int, Attempt] = {}
+    datagrams: dict[NodeId | None, list[Attempt]] = {}
+    for attempt in sorted(attempts, key=lambda attempt: (attempt.number, attempt.attempt)):
+        if attempt.datagram is not None:
+            if attempt.number not in fates:
+                datagrams.setdefault(attempt.to, []).append(attempt)
+            fates[attempt.number] = attempt  # the last attempt decides
+    known: dict[int, Attempt] = {}  # by position in `sent`
+    for to, seen in datagrams.items():
+        waiting = deque(
+            (at, record) for at, record in enumerate(sent) if record.to == to and not over_link(record)
+        )
+        for datagram in seen:
+            for at in _frames_in(datagram, waiting):
+                known[at] = fates[datagram.number]
+    return [known[at].decides(record) if at in known else record for at, record in enumerate(sent)]
+
+
+def over_link(record: Transmitted) -> bool:
+    """Data for one neighbour goes over a TCP link, everything else in datagrams."""
+    return record.to is not None and record.kind == "data"
+
+
+# Private.
+
+
+class _Journal:
+    """Lines by their first word."""
+
+    def __init__(self, lines: Iterable[list[Any]]) -> None:
+        self._lines: dict[str, list[list[Any]]] = {}
+        for kind, *values in lines:
+            self._lines.setdefault(kind, []).append(values)
+
+    def all(self, kind: str) -> list[list[Any]]:
+        return self._lines.get(kind, [])
+
+    def one(self, kind: str) -> list[Any]:
+        (line,) = self._lines[kind]
+        return line
+
+
+def _frames_in(datagram: Attempt, waiting: deque[tuple[int, Transmitted]]) -> list[int]:
+    """Which of the frames that wait make up a datagram; none, if it is one that no layer asked for."""
+    assert datagram.datagram is not None
+    while waiting and waiting[0][1].t < datagram.taken - SEEN_WITHIN:
+        waiting.popleft()
+    for skipped in range(min(len(waiting), SKIPPED_MAX)):
+        size = 0
+        for last in range(skipped, len(waiting)):
+            if waiting[last][1].t > datagram.taken:
+                break
+            size += waiting[last][1].size
+            if size == datagram.datagram:
+                for _ in range(skipped):
+                    waiting.popleft()
+                return [waiting.popleft()[0] for _ in range(last - skipped + 1)]
+            if size > datagram.datagram:
+                break
+    return []
+
+
+def _over_links(transmitted: list[Transmitted], others: Iterable[Record]) -> list[Transmitted]:
+    """Frames over TCP: received, if the receiver did anything with the event afterwards."""
+    last: dict[tuple[NodeId, EventId], Micros] = {}
+    for record in (*transmitted, *others):
+        if isinstance(record, Transmitted | Dropped | Delivered) and record.sequence is not None:
+            assert record.publisher is not None
+            key = (record.node, EventId(record.publisher, record.sequence))
+            last[key] = max(record.t, last.get(key, record.t))
+    return [
+        msgspec.structs.replace(record, received=1 << record.to)
+        if over_link(record) and record.to is not None and _had(record, last)
+        else record
+        for record in transmitted
+    ]
+
+
+def _had(record: Transmitted, last: dict[tuple[NodeId, EventId], Micros]) -> bool:
+    if record.publisher is None or record.sequence is None or record.to is None:
+        return False
+    return last.get((record.to, EventId(record.publisher, record.sequence)), -1) >= record.t
+
+
+def _of_node(stage: Stage, node: NodeId, zero: Micros) -> Iterator[Record]:
+    """A node's own records on the common axis; what it did before time zero counts only where it stands."""
+    path = stage.of(node) / TRACE
+    if not path.exists():
+        return
+    for record in read_trace(path):
+        if not isinstance(record, Transmitted | Dropped | OverlayChanged | Published):
+            continue  # applications speak for themselves
+        t = record.t - zero
+        if t >= 0 or isinstance(record, OverlayChanged):
+            yield msgspec.structs.replace(record, t=max(t, 0))
+
+
+def _typed(kinds: Iterable[type[Record]], lines: _Journal) -> list[Record]:
+    return [
+        msgspec.convert(dict(zip(kind.__struct_fields__, line, strict=True)), kind)
+        for kind in kinds
+        for line in lines.all(kind.TABLE)
+    ]
+
+
+def _dropped(number: int, t: Micros, node: NodeId, reason: str, protocol: str, to: NodeId | None) -> Dropped:
+    return Dropped(t, node, DropReason(reason), protocol, to=to, detail="given up by the radio")
+
+
+def _in_order(records: Iterable[Record], duration: Micros) -> Trace:
+    trace = Trace()
+    for record in records:
+        if record.t < duration:  # type: ignore[attr-defined]
+            trace.add(record)
+    for kind in RECORDS:
+        trace.records[kind].sort(key=lambda record: record.t if "t" in kind.__struct_fields__ else 0)  # type: ignore[attr-defined]
+    return trace
+
+
+def _circumstances(
+    ether: _Journal, applications: _Journal, trace: Trace, errors: Iterable[str]
+) -> Circumstances:
+    _, play_delay, play_delay_worst = ether.one("lateness")
+    publish_delay, _ = applications.one("publish_delay")
+    crashed = {fault.node for fault in trace.of(FaultHappened) if fault.kind == "crash"}
+    return Circumstances(
+        play_delay,
+        play_delay_worst,
+        publish_delay,
+        tuple(f"node {node}: {what}" for _, node, what in applications.all("refused") if node not in crashed),
+        sum(missed for _, missed in applications.all("missed")),
+        tuple(errors),
+        max((delay for delay, _ in applications.all("restarted")), default=0),
+    )
+
+
+def _errors(stage: Stage, node: NodeId) -> Iterator[str]:
+    log = stage.of(node) / LOG
+    if log.exists():
+        for line in log.read_text(errors="replace").splitlines():
+            if " ERROR " in line:
+                yield f"node {node}: {line.partition(' ERROR ')[2].strip()}"
+
+
+def _set(nodes: Iterable[NodeId]) -> NodeSet:
+    return sum(1 << node for node in nodes)

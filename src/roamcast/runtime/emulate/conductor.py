@@ -1,0 +1,286 @@
+"""The conductor: starts every part, gives the time, kills and restarts nodes as the scenario says, stops all.
+
+Each node is a real `roamcast node` process in its own namespace, each with a state folder that outlives its
+crashes. Time zero comes when all of them answer and the machine has calmed down; until then the ether is
+shut, so a run begins as in the simulator: everyone up, nobody known. All children end with this process,
+however it ends.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from roamcast.client import ClientError
+from roamcast.runtime.emulate.applications import NodeApplication, play
+from roamcast.runtime.emulate.configuration import FILE, LOG, SOCKET, Configuration
+from roamcast.runtime.emulate.journal import Journal
+from roamcast.runtime.emulate.namespaces import Namespace, die_with_parent, enter
+from roamcast.runtime.emulate.real_time import monotonic, percentile
+from roamcast.runtime.emulate.stage import EmulationError, Stage
+from roamcast.scenario.faults import FaultPlan, faults
+from roamcast.scenario.model import FaultKind, Scenario
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
+
+SETTLING = SECOND
+"""Between the last node's first answer and time zero: start-up work that is still under way ends there."""
+STOPPING = 5.0  # seconds that a node has to stop by itself
+ENDING = 0.5  # seconds that the ether has, after all others, to close its journal
+PROGRESS = 0.25  # seconds
+STARTED_AT_ONCE = 4  # nodes; a Python start is all computation, so more would only queue for the processors
+LEAD = 100 * MILLISECOND  # the ether hears of time zero this long before it, at least
+
+Tell = Callable[..., None]
+
+
+def conduct(scenario: Scenario, namespaces: list[Namespace], stage: Stage, tell: Tell) -> None:
+    """Play the whole scenario. Raises `EmulationError` when a part fails."""
+    asyncio.run(Conductor(scenario, namespaces, stage, tell).run())
+
+
+class Conductor:
+    def __init__(self, scenario: Scenario, namespaces: list[Namespace], stage: Stage, tell: Tell) -> None:
+        self._scenario = scenario
+        self._stage = stage
+        self._tell = tell
+        self._epoch = self._zero = monotonic()
+        self._journal = Journal(stage.applications)
+        self._nodes = [NodeProcess(space, stage.of(space.node)) for space in namespaces]
+        self._connecting: dict[NodeId, asyncio.Future[None]] = {}
+        self._ether = EtherProcess(stage, [space.tap for space in namespaces])
+        self._applications = [
+            NodeApplication(node.number, node.socket, self._journal, self._clock) for node in self._nodes
+        ]
+
+    async def run(self) -> None:
+        try:
+            await self._ready()
+            self._zero = monotonic() + SETTLING
+            self._ether.begin(self._zero)
+            self._journal.write("zero", self._epoch, self._zero)
+            await asyncio.sleep((self._zero - monotonic()) / SECOND)
+            await self._play()
+        finally:
+            for application in self._applications:
+                await application.disconnect()
+                application.close()
+            await self._stop()
+            self._write_delays()
+            self._journal.close()
+
+    # The beginning.
+
+    async def _ready(self) -> None:
+        configuration = Configuration(self._scenario, epoch=self._epoch)
+        for node in self._nodes:
+            configuration.write(node.number, node.folder)
+        self._ether.start()
+        turns = asyncio.Semaphore(STARTED_AT_ONCE)
+
+        async def start(node: NodeProcess) -> None:
+            async with turns:
+                node.start()
+                await self._connect(node)
+
+        starting = [asyncio.ensure_future(start(node)) for node in self._nodes]
+        try:
+            await asyncio.gather(*starting)
+        finally:
+            for task in starting:
+                task.cancel()
+        self._ether.wait_until_ready()
+
+    async def _connect(self, node: "NodeProcess") -> None:
+        connecting = asyncio.ensure_future(self._applications[node.number].connect())
+        self._connecting[node.number] = connecting
+        while not connecting.done():
+            node.check()
+            await asyncio.wait([connecting], timeout=0.1)
+        if connecting.cancelled():
+            raise asyncio.CancelledError  # killed again before it answered
+        try:
+            await connecting
+        except TimeoutError:
+            raise EmulationError(f"node {node.number} does not answer: {node.last_words()}") from None
+        except ClientError as error:
+            raise EmulationError(f"node {node.number}: {error}") from None
+
+    # The run.
+
+    async def _play(self) -> None:
+        watching = [
+            asyncio.ensure_future(part)
+            for part in (self._watch(), self._show_progress(), self._play_faults())
+        ]
+        playing = asyncio.ensure_future(play(self._scenario, self._applications, self._clock))
+        try:
+            await asyncio.wait([playing, watching[0]], return_when=asyncio.FIRST_COMPLETED)
+            for part in (*watching, playing):
+                if part.done():
+                    part.result()  # its exception, if it has one
+            await playing
+        finally:
+            for part in (*watching, playing):
+                part.cancel()
+            await asyncio.gather(*watching, playing, return_exceptions=True)
+
+    async def _play_faults(self) -> None:
+        restarting: set[asyncio.Task[None]] = set()
+        for fault in faults(self._scenario):
+            if fault.kind in (FaultKind.CRASH, FaultKind.RESTART):
+                await asyncio.sleep(max((fault.time - self._clock()) / SECOND, 0))
+                restarting.add(asyncio.ensure_future(self._happen(fault)))
+        await asyncio.gather(*restarting, return_exceptions=True)
+        for task in restarting:
+            if not task.cancelled():
+                task.result()  # its exception, if it has one
+
+    async def _happen(self, fault: FaultPlan) -> None:
+        node = self._nodes[fault.node]
+        if fault.kind is FaultKind.CRASH:
+            self._connecting[node.number].cancel()
+            node.kill()
+            await self._applications[node.number].disconnect()
+        else:
+            node.start()
+            await self._connect(node)
+            self._journal.write("restarted", self._clock() - fault.time, node.number)
+
+    async def _watch(self) -> None:
+        """Ends with an error when a part has ended that should not have."""
+        while True:
+            await asyncio.sleep(0.2)
+            for node in self._nodes:
+                node.check()
+            self._ether.check()
+
+    async def _show_progress(self) -> None:
+        while True:
+            self._tell("progress", min(max(self._clock() / self._scenario.duration, 0), 1))
+            await asyncio.sleep(PROGRESS)
+
+    # The end.
+
+    async def _stop(self) -> None:
+        for node in self._nodes:
+            node.ask_to_stop()
+        end = monotonic() + STOPPING * SECOND
+        while monotonic() < end and any(node.is_running for node in self._nodes):
+            await asyncio.sleep(0.02)
+        for node in self._nodes:
+            node.kill()
+        self._ether.stop()
+
+    def _write_delays(self) -> None:
+        delays = [delay for application in self._applications for delay in application.publish_delays]
+        self._journal.write("publish_delay", percentile(delays, 0.99), max(delays, default=0))
+
+    def _clock(self) -> Micros:
+        return monotonic() - self._zero
+
+
+class NodeProcess:
+    """One `roamcast node`, through all its crashes and restarts."""
+
+    def __init__(self, namespace: Namespace, folder: Path) -> None:
+        self.number: NodeId = namespace.node
+        self.folder = folder
+        self.socket = folder / SOCKET
+        self._namespace = namespace
+        self._process: subprocess.Popen[bytes] | None = None  # None: it is to be down
+        self._log = folder / LOG
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "roamcast", "node", str(self.folder / FILE)]
+        with self._log.open("ab") as log:
+            self._process = _started(command, self._namespace.network, stdout=log, stderr=log)
+
+    def check(self) -> None:
+        if self._process is not None and self._process.poll() is not None:
+            code = self._process.returncode
+            raise EmulationError(f"node {self.number} ended by itself, exit {code}: {self.last_words()}")
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def ask_to_stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def last_words(self) -> str:
+        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+class EtherProcess:
+    def __init__(self, stage: Stage, taps: list[int]) -> None:
+        self._stage = stage
+        self._taps = taps
+        self._log = stage.folder / "ether.err"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        module = "roamcast.runtime.emulate.ether"
+        files = [str(self._stage.scenario), str(self._stage.ether)]
+        command = [sys.executable, "-m", module, *files, *map(str, self._taps)]
+        with self._log.open("ab") as log:
+            self._process = _started(
+                command,
+                None,
+                pass_fds=self._taps,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+
+    def wait_until_ready(self) -> None:
+        assert self._process is not None and self._process.stdout is not None
+        if self._process.stdout.readline() != b"ready\n":
+            raise EmulationError(f"the ether did not start: {self._last_words()}")
+
+    def begin(self, zero: Micros) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        assert zero >= monotonic() + LEAD
+        self._process.stdin.write(f"{zero}\n".encode())
+        self._process.stdin.flush()
+
+    def check(self) -> None:
+        if self._process is not None and self._process.poll():
+            raise EmulationError(f"the ether ended: {self._last_words()}")
+
+    def stop(self) -> None:
+        """It has ended by itself when the scenario has; if the run was broken off, it has not."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(ENDING)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _last_words(self) -> str:
+        lines = self._log.read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+
+def _started(command: list[str], network: int | None, **options: object) -> "subprocess.Popen[bytes]":
+    conductor = os.getpid()
+
+    def before() -> None:
+        if network is not None:
+            enter(network)
+        die_with_parent(conductor)
+
+    # Nothing in these processes computes in threads; a dozen of them times eight idle threads is a burden.
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    # The one thread here is the loop's own, so running Python between fork and exec is safe.
+    return subprocess.Popen(command, preexec_fn=before, env=environment, **options)  # type: ignore[call-overload,no-any-return]

@@ -1,0 +1,71 @@
+"""The file that each emulated node is started with: the scenario's strategy, keys made for this run alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from roamcast.runtime.emulate.namespaces import INTERFACE
+from roamcast.scenario.model import Scenario
+from roamcast.sealing import GroupKey, Identity
+from roamcast.units import Micros, NodeId
+
+FILE = "node.toml"
+TRACE = "trace.jsonl"
+SOCKET = "s"
+LOG = "log"
+TRACE_BYTES_MAX = 2**36
+PRIVATE = 0o600
+
+
+class Configuration:
+    def __init__(self, scenario: Scenario, *, epoch: Micros) -> None:
+        """`epoch`: where the traces of all nodes have their zero, on the machine's monotonic clock."""
+        self._scenario = scenario
+        self._epoch = epoch
+        self._group = GroupKey.generate().to_text()
+
+    def write(self, node: NodeId, folder: Path) -> None:
+        folder.mkdir()
+        path = folder / FILE
+        path.touch(PRIVATE)
+        path.write_text(toml(self.tables(node, folder)))
+
+    def tables(self, node: NodeId, folder: Path) -> dict[str, dict[str, Any]]:
+        strategy, underlay = self._scenario.strategy, self._scenario.underlay
+        tables: dict[str, dict[str, Any]] = {
+            "node": {"number": node, "state": str(folder / "state")},
+            "keys": {"identity": Identity.generate(node).to_text(), "group": [self._group]},
+            "air": {"interface": INTERFACE},
+            "strategy": {"name": strategy.name, "options": strategy.options},
+            "clients": {"socket": str(folder / SOCKET)},
+            "trace": {"file": str(folder / TRACE), "epoch": self._epoch, "bytes_max": TRACE_BYTES_MAX},
+        }
+        if underlay.name is not None:
+            tables["underlay"] = {"name": underlay.name, "options": underlay.options}
+        return tables
+
+
+def toml(tables: dict[str, dict[str, Any]]) -> str:
+    """Tables of plain values as TOML text."""
+    lines = []
+    for name, table in tables.items():
+        lines.append(f"[{name}]")
+        lines += [f"{_key(key)} = {_value(value)}" for key, value in table.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    if isinstance(value, int | float):
+        return repr(value)
+    return _key(value)
+
+
+def _key(text: str) -> str:
+    """A JSON text is a TOML text, but for one character that only TOML wants escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,195 @@
+"""The ether: one process that moves Ethernet frames between the TAP devices of all nodes.
+
+It plays the contact plan and the faults on the clock and hands each frame to the radio model of the scenario.
+Before time zero nobody hears anybody; then the plan begins. Group addresses reach everyone in range, other
+frames the owner of the address, if it is in range. Address resolution and TCP work, because the nodes' own
+kernels do them.
+
+What is exact and what is not: the radio model computes on the instants at which the ether read the frames,
+so airtime, carrier sense and collisions follow from those exactly. Between a node's `send` and the ether's
+`read`, and between a frame's computed end and its arrival in the receiver's kernel, the machine takes its
+time. Each frame that is read gets an instant of its own, some microseconds apart: two nodes that send at the
+same time on one machine do not really, and do not collide for that. Hidden nodes do.
+
+The program: `python -m roamcast.runtime.emulate.ether SCENARIO JOURNAL TAP…`. It says `ready` when it
+listens, and reads the clock's zero in microseconds from standard input.
+"""
+
+import gc
+import os
+import select
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from roamcast.runtime.emulate.journal import Journal
+from roamcast.runtime.emulate.media import CHANNEL, EtherJob, medium_of
+from roamcast.runtime.emulate.packet import NONE, Packet, Reader
+from roamcast.runtime.emulate.playback import Playback
+from roamcast.runtime.emulate.real_time import (
+    RealTimeEngine,
+    ask_for_exact_timers,
+    monotonic,
+    percentile,
+    seconds_until,
+)
+from roamcast.runtime.emulate.stage import read_scenario
+from roamcast.runtime.sim.links import Links
+from roamcast.runtime.sim.medium import Receive
+from roamcast.scenario.model import Scenario
+from roamcast.trace import DropReason
+from roamcast.units import Micros, NodeId
+
+FRAME_BYTES_MAX = 65_536
+READY = b"ready\n"
+FRAMES_AT_ONCE = 64  # from one device, before the others and the clock have their turn
+
+
+class Lateness(msgspec.Struct, frozen=True):
+    """How much later than planned the ether played, microseconds."""
+
+    median: Micros
+    p99: Micros
+    worst: Micros
+
+
+class Ether:
+    def __init__(self, scenario: Scenario, taps: list[int], journal: Journal) -> None:
+        assert len(taps) == scenario.nodes
+        self._duration = scenario.duration
+        self._taps = taps
+        self._senders = {tap: node for node, tap in enumerate(taps)}
+        self._journal = journal
+        self._reader = Reader(scenario.nodes)
+        self._zero = monotonic()
+        self._frames = 0
+        self.engine = RealTimeEngine(self._clock)
+        self.links = Links(scenario.nodes)
+        self._medium = medium_of(scenario, self.engine, self.links, self._on_attempt, self._on_given_up)
+        self._receivers = [self._receiver(tap) for tap in taps]
+        self._medium.receivers[CHANNEL] = list(self._receivers)
+        self._playback = Playback(scenario, self.engine, self.links, journal.record, self._on_node)
+        self._members = self.links.members
+
+    def wait(self, lines: int) -> None:
+        """Nobody hears anybody until the descriptor `lines` says when zero is, and until then."""
+        zero: Micros | None = None
+        while zero is None or monotonic() < zero:
+            left = seconds_until(zero, monotonic())
+            ready, _, _ = select.select([*self._taps, *([lines] if zero is None else [])], [], [], left)
+            for number in ready:
+                if number == lines:
+                    line = os.read(lines, 100)
+                    if not line:
+                        raise SystemExit(1)  # the conductor is gone
+                    zero = int(line)
+                else:
+                    self._discard(number)
+        self._zero = zero
+
+    def play(self) -> Lateness:
+        """From zero to the end of the scenario."""
+        self.engine.beat_until(self._duration)
+        taps = self._taps
+        while (now := self._clock()) < self._duration:
+            self.engine.run(now)
+            ready, _, _ = select.select(taps, [], [], seconds_until(self.engine.next_due(), self._clock()))
+            for tap in ready:
+                self._take(tap)
+        self.engine.run(self._duration)
+        delays = self.engine.delays
+        return Lateness(percentile(delays, 0.5), percentile(delays, 0.99), max(delays, default=0))
+
+    # Frames.
+
+    def _take(self, tap: int) -> None:
+        sender = self._senders[tap]
+        with suppress(BlockingIOError):
+            for _ in range(FRAMES_AT_ONCE):
+                frame = os.read(tap, FRAME_BYTES_MAX)
+                packet = self._reader.read(frame)
+                if packet is None or not self.links.alive >> sender & 1:
+                    continue
+                self.engine.run(self._clock())
+                self._send(sender, packet, frame)
+
+    def _send(self, sender: NodeId, packet: Packet, frame: bytes) -> None:
+        self._frames += 1
+        job = EtherJob(self._frames, self.engine.now, sender, packet, frame)
+        if packet.to == NONE:
+            self._on_given_up(job, DropReason.NOT_IN_RANGE)
+            return
+        self._medium.send(job)
+
+    def _receiver(self, tap: int) -> Receive:
+        def receive(_: NodeId, frame: bytes) -> None:
+            # A device that is full or just going down loses the frame, as a radio would.
+            with suppress(OSError):
+                os.write(tap, frame)
+
+        return receive
+
+    def _discard(self, tap: int) -> None:
+        with suppress(BlockingIOError):
+            while True:
+                os.read(tap, FRAME_BYTES_MAX)
+
+    # What happened.
+
+    def _on_attempt(
+        self, job: EtherJob, began: Micros, airtime: Micros, received: int, collided: int, faded: int
+    ) -> None:
+        members = self._members
+        self._journal.write(
+            "air",
+            job.number,
+            job.taken,
+            began,
+            job.sender,
+            job.to,
+            job.packet.protocol,
+            job.packet.datagram,
+            len(job.frame.payload),
+            job.attempt,
+            airtime,
+            members[received],
+            members[collided],
+            members[faded],
+        )
+
+    def _on_given_up(self, job: EtherJob, reason: DropReason) -> None:
+        to = None if job.to in (None, NONE) else job.to
+        values = (self.engine.now, job.sender, reason.value, job.packet.protocol, to)
+        self._journal.write("given_up", job.number, *values)
+
+    def _on_node(self, node: NodeId, up: bool) -> None:
+        if up:
+            self._discard(self._taps[node])
+        else:
+            self._medium.forget(node)
+        self._medium.receivers[CHANNEL][node] = self._receivers[node] if up else None
+
+    def _clock(self) -> Micros:
+        return monotonic() - self._zero
+
+
+def main(arguments: list[str]) -> int:
+    scenario = read_scenario(Path(arguments[0]))
+    journal = Journal(Path(arguments[1]))
+    ether = Ether(scenario, [int(number) for number in arguments[2:]], journal)
+    ask_for_exact_timers()
+    with suppress(OSError):  # an ordinary user may not
+        os.setpriority(os.PRIO_PROCESS, 0, -10)
+    gc.freeze()
+    os.write(sys.stdout.fileno(), READY)
+    ether.wait(sys.stdin.fileno())
+    lateness = ether.play()
+    journal.write("lateness", lateness.median, lateness.p99, lateness.worst)
+    journal.close()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

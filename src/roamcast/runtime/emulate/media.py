@@ -1,0 +1,102 @@
+"""The simulator's radio models, carrying Ethernet frames between TAP devices.
+
+The models are the very classes of `runtime/sim`; only what they write down differs. A node's kernel does not
+hear of a unicast frame that was given up, as with real Wi-Fi: the protocols above must notice.
+
+One correction: `csma` in a simulation adds to each payload what link, network and transport layers add in the
+field. Here the frame has its own Ethernet, IPv4 and UDP or TCP headers, so only the rest is added.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from roamcast.host import Channel, Frame, Kind
+from roamcast.runtime.emulate.packet import Packet
+from roamcast.runtime.sim.csma import CsmaMedium
+from roamcast.runtime.sim.disk import DiskMedium
+from roamcast.runtime.sim.engine import Engine
+from roamcast.runtime.sim.ideal import IdealMedium
+from roamcast.runtime.sim.links import Links
+from roamcast.runtime.sim.medium import Job, Medium
+from roamcast.scenario.model import Scenario
+from roamcast.streams import stream
+from roamcast.trace import DropReason, Trace
+from roamcast.units import Micros, NodeId
+from roamcast.world.radio import Csma, Disk
+
+CHANNEL = Channel.STRATEGY  # the ether tells no channels apart; the models want one
+HEADERS_CARRIED = 14 + 20 + 8  # Ethernet, IPv4, UDP
+
+
+class EtherJob(Job):
+    """One Ethernet frame, numbered in the order in which the ether took them."""
+
+    __slots__ = ("number", "packet", "taken")
+
+    def __init__(self, number: int, taken: Micros, sender: NodeId, packet: Packet, frame: bytes) -> None:
+        super().__init__(sender, CHANNEL, Frame(frame, Kind.DATA, packet.protocol), packet.to, None)
+        self.number = number
+        self.taken = taken
+        self.packet = packet
+
+
+OnAttempt = Callable[[EtherJob, Micros, Micros, int, int, int], None]
+"""A frame, when an attempt began, its airtime; the sets that received it, lost it to a collision, faded."""
+OnGivenUp = Callable[[EtherJob, DropReason], None]
+
+
+class _Carrying(Medium):
+    """Tells the ether instead of writing records."""
+
+    on_attempt: OnAttempt
+    on_given_up: OnGivenUp
+
+    def _record(
+        self, job: Job, began: Micros, airtime: Micros, received: int, collided: int, faded: int
+    ) -> None:
+        assert isinstance(job, EtherJob)
+        if job.to is not None:
+            addressee = 1 << job.to
+            received, collided, faded = received & addressee, collided & addressee, faded & addressee
+        self.on_attempt(job, began, airtime, received, collided, faded)
+
+    def _give_up(self, job: Job, reason: DropReason) -> None:
+        assert isinstance(job, EtherJob)
+        self.on_given_up(job, reason)
+
+
+class _Ideal(_Carrying, IdealMedium):
+    pass
+
+
+class _Disk(_Carrying, DiskMedium):
+    pass
+
+
+class _Csma(_Carrying, CsmaMedium):
+    pass
+
+
+def medium_of(
+    scenario: Scenario, engine: Engine, links: Links, on_attempt: OnAttempt, on_given_up: OnGivenUp
+) -> Medium:
+    random = stream(scenario.seed, "radio")
+    medium = _model(scenario, engine, links, random)
+    medium.on_attempt, medium.on_given_up = on_attempt, on_given_up
+    return medium
+
+
+def _model(scenario: Scenario, engine: Engine, links: Links, random: Random) -> _Ideal | _Disk | _Csma:
+    radio = scenario.world.radio
+    unused = Trace()
+    match radio:
+        case Csma():
+            beyond = max(radio.header - HEADERS_CARRIED, 0)
+            radio = msgspec.structs.replace(radio, header=beyond)
+            return _Csma(engine, links, unused, random, radio, scenario.seed)
+        case Disk():
+            return _Disk(engine, links, unused, random, radio)
+        case _:
+            return _Ideal(engine, links, unused, random, radio.loss)

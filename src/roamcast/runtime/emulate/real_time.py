@@ -1,0 +1,74 @@
+"""The simulator's queue of things to come, played against the clock."""
+
+import ctypes
+import time
+from collections.abc import Callable
+from heapq import heappop
+
+from roamcast.runtime.sim.engine import Engine
+from roamcast.units import MILLISECOND, SECOND, Micros
+
+HEARTBEAT: Micros = 5 * MILLISECOND
+TRUSTED_DELAY: Micros = 20 * MILLISECOND
+"""What is played later than this (99th percentile) was not the scenario any more. Protocol timers, the
+shortest of which are tens of milliseconds, do not notice less."""
+PR_SET_TIMERSLACK = 29
+
+Clock = Callable[[], Micros]
+
+
+def monotonic() -> Micros:
+    """The one clock that all processes of an emulation share."""
+    return time.monotonic_ns() // 1000
+
+
+class RealTimeEngine(Engine):
+    """Every action still sees the instant for which it was scheduled, so a radio model computes as in a
+    simulation; how much later it really ran is noted. A heartbeat makes sure that there is something to
+    note when nothing else is to be done: a machine that is too slow shows there first."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+        self.delays: list[Micros] = []  # of the heartbeats, microseconds
+
+    def beat_until(self, end: Micros) -> None:
+        self._end = end
+        self.at(0, self._beat, 0)
+
+    def next_due(self) -> Micros | None:
+        return self._queue[0][0] if self._queue else None
+
+    def run(self, until: Micros) -> None:
+        queue = self._queue
+        while queue and queue[0][0] < until:
+            self.now, _, action, argument = heappop(queue)
+            action(argument)
+            self.executed += 1
+        self.now = max(self.now, until)
+
+    def _beat(self, due: Micros) -> None:
+        late = max(self._clock() - due, 0)
+        self.delays.append(late)
+        # Beats that were missed while we were late count as late too, each by what was left then.
+        for missed in range(due + HEARTBEAT, due + late, HEARTBEAT):
+            self.delays.append(due + late - missed)
+        following = due + late // HEARTBEAT * HEARTBEAT + HEARTBEAT
+        if following < self._end:
+            self.at(following, self._beat, following)
+
+
+def percentile(values: list[Micros], share: float) -> Micros:
+    """The value that `share` of them do not exceed; 0 of none."""
+    ordered = sorted(values)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0
+
+
+def ask_for_exact_timers() -> None:
+    """Timers of this thread fire within a microsecond, not fifty."""
+    ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1_000, 0, 0, 0)
+
+
+def seconds_until(due: Micros | None, now: Micros, longest: Micros = SECOND // 10) -> float:
+    wait = longest if due is None else min(max(due - now, 0), longest)
+    return wait / SECOND

@@ -1,0 +1,91 @@
+"""The folder that the parts of one emulation share, and the program that opens the stage.
+
+`python -m roamcast.runtime.emulate.stage FOLDER PARENT` goes into namespaces first and only then loads what
+the conductor needs: a process that has threads, as numpy starts them, may not make a user namespace.
+
+It tells its parent what happens by lines on standard output, each a JSON array: `["progress", share]`,
+`["cannot", where, problem]` (the user's fault), `["failed", text]`, `["done"]`.
+"""
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+
+from roamcast.errors import InputError, RoamcastError
+from roamcast.runtime.emulate.namespaces import allow_namespaces, die_with_parent, make_namespaces
+
+if TYPE_CHECKING:
+    from roamcast.scenario.model import Scenario
+    from roamcast.units import NodeId
+
+SCENARIO = "scenario.json"
+
+
+class EmulationError(RoamcastError):
+    """A part of the emulation failed; what it measured so far is worth nothing."""
+
+
+class Stage:
+    """Where everything is. Names are short: a socket's path may have 107 octets."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.scenario = folder / SCENARIO
+        self.ether = folder / "ether.log"
+        self.applications = folder / "applications.log"
+
+    def of(self, node: "NodeId") -> Path:
+        """A node's own folder: configuration, state, trace, log."""
+        return self.folder / f"n{node}"
+
+
+def write_scenario(scenario: "Scenario", path: Path) -> None:
+    base = str(scenario.base.resolve())
+    path.write_bytes(msgspec.json.encode({"base": base, "scenario": scenario.to_dict()}))
+
+
+def read_scenario(path: Path) -> "Scenario":
+    from roamcast.scenario.load import scenario_from
+
+    document = msgspec.json.decode(path.read_bytes())
+    return scenario_from(document["scenario"], Path(document["base"]))
+
+
+def tell(*words: object) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(words) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def main(folder: Path, parent: int) -> int:
+    die_with_parent(parent, signal.SIGTERM)
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        allow_namespaces()
+        from roamcast.runtime.emulate.conductor import conduct
+
+        scenario = read_scenario(folder / SCENARIO)
+        conduct(scenario, make_namespaces(scenario.nodes), Stage(folder), tell)
+    except InputError as error:
+        tell("cannot", error.where, error.problem)
+    except (RoamcastError, OSError) as error:
+        tell("failed", str(error))
+    except SystemExit:
+        if os.getppid() != parent:  # nobody is left to tidy up
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    else:
+        tell("done")
+    return 0
+
+
+def _stop(_: int, __: object) -> NoReturn:
+    raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(Path(sys.argv[1]), int(sys.argv[2])))

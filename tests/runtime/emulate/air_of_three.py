@@ -1,0 +1,114 @@
+"""A program for `test_ether.py`: three namespaces in a row, the ether, plain UDP and TCP programs in them.
+
+Prints what each heard, and the ether's journal as it was read back, as one JSON object.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from roamcast.runtime.emulate.namespaces import address_of, allow_namespaces, enter, make_namespaces
+from roamcast.runtime.emulate.real_time import monotonic
+from roamcast.units import SECOND
+
+BROADCASTS = 30
+STREAM = 50_000
+DURATION = 3.0
+
+LISTENER = f"""
+import socket, sys, time
+heard = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+heard.bind(("", 9000))
+stream = socket.create_server(("", 9001))
+heard.settimeout(0.2); stream.settimeout(0.1)
+end = time.monotonic() + {DURATION} + 0.3
+numbers, octets = [], 0
+while time.monotonic() < end:
+    try:
+        numbers.append(int(heard.recv(2000)))
+    except TimeoutError:
+        pass
+    try:
+        link, _ = stream.accept()
+        link.settimeout(2)
+        while data := link.recv(65536):
+            octets += len(data)
+    except TimeoutError:
+        pass
+print(numbers, octets, sep=";")
+"""
+SPEAKER = f"""
+import socket, time
+with socket.create_connection(("{address_of(1)}", 9001)) as link:
+    link.sendall(bytes({STREAM}))
+air = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+air.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+for number in range({BROADCASTS}):
+    air.sendto(b"%d" % number, ("10.83.255.255", 9000))
+    time.sleep(0.08)
+try:  # two hops away, and nobody forwards
+    socket.create_connection(("{address_of(2)}", 9001), timeout=0.3)
+except OSError:
+    print("unreachable")
+"""
+
+
+def main(folder: Path, model: str) -> None:
+    allow_namespaces()
+    spaces = make_namespaces(3)
+    from roamcast.runtime.emulate.journal import read
+    from roamcast.runtime.emulate.stage import Stage, write_scenario
+    from roamcast.scenario import scenario_from
+
+    places = [[0.0, 0.0], [100.0, 0.0], [200.0, 0.0]]
+    scenario = scenario_from(
+        {
+            "scenario": {"name": "three", "duration": DURATION},
+            "world": {"nodes": 3, "area": [200.0, 1.0], "range": 120.0, "radio": {"model": model}}
+            | {"mobility": {"model": "static", "positions": places}},
+            "strategy": {"name": "flooding"},
+            "fault": [
+                {"at": 1.0, "kind": "cut", "links": [[0, 1]]},
+                {"at": 1.6, "kind": "heal", "links": [[0, 1]]},
+            ],
+        }
+    )
+    stage = Stage(folder)
+    write_scenario(scenario, stage.scenario)
+    taps = [space.tap for space in spaces]
+    files = [str(stage.scenario), str(stage.ether)]
+    ether = subprocess.Popen(
+        [sys.executable, "-m", "roamcast.runtime.emulate.ether", *files, *map(str, taps)],
+        pass_fds=taps,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert ether.stdin is not None and ether.stdout is not None
+    assert ether.stdout.readline() == b"ready\n"
+    programs = [started(LISTENER, spaces[1].network), started(LISTENER, spaces[2].network)]
+    time.sleep(0.3)
+    zero = monotonic() + SECOND // 5
+    ether.stdin.write(b"%d\n" % zero)
+    ether.stdin.flush()
+    time.sleep((zero - monotonic()) / SECOND)
+    programs.append(started(SPEAKER, spaces[0].network))
+    said = [program.communicate()[0].strip() for program in programs]
+    assert ether.wait(5) == 0
+    sys.stdout.write(json.dumps({"said": said, "journal": list(read(stage.ether))}))
+
+
+def started(program: str, network: int) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", program],
+        preexec_fn=lambda: enter(network),
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ,
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

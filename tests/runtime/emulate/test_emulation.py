@@ -1,0 +1,165 @@
+"""Whole emulations: real nodes, real time. Few and short, because each takes its seconds."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roamcast.errors import ScenarioError
+from roamcast.lab import runs, why
+from roamcast.runtime.emulate.collect import Circumstances
+from roamcast.runtime.emulate.emulation import Emulation, EmulationResult
+from roamcast.scenario import Scenario, scenario_from
+from roamcast.scenario.workload import roles
+from roamcast.trace import Delivered, Published, Trace
+from roamcast.units import SECOND
+
+
+def line(nodes: int, duration: float, **others: Any) -> Scenario:
+    places = [[30.0 * node, 0.0] for node in range(nodes)]
+    tables: dict[str, Any] = {
+        "scenario": {"name": "line", "duration": duration, "warmup": 2.0},
+        "world": {"nodes": nodes, "area": [30.0 * nodes, 1.0], "range": 40.0}
+        | {"mobility": {"model": "static", "positions": places}, "radio": {"model": "disk"}},
+        "roles": {"publishers": "all"},
+        "workload": {"rate": 2.0, "size": 100},
+        "strategy": {"name": "flooding"},
+    }
+    return scenario_from(tables | others)
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_a_line_of_three_delivers_everything_and_a_cut_is_a_cut() -> None:
+    """Two runs in one, because starting costs the most: whole, then cut, then healed."""
+    faults = [
+        {"at": 3.5, "kind": "cut", "links": [[1, 2]]},
+        {"at": 5.0, "kind": "heal", "links": [[1, 2]]},
+    ]
+    shares: list[float] = []
+    result = runs.emulate(line(3, 8.0, fault=faults), shares.append)
+    metrics = result.metrics
+    assert result.info.runtime == "emulate"
+    assert shares == sorted(shares) and shares[0] >= 0 and shares[-1] <= 1
+    assert metrics["duplicates"] == metrics["misdelivered"] == 0
+    assert metrics["published"] == 3 * 2 * 5  # from the warm-up's end to a second before the run's
+    assert metrics["expected"] == 2 * 3 * 2 * 5
+    # By hand: during the cut node 2 hears nobody and nobody hears it: 4 of 6 pairs of 1.5 s of 5.
+    assert metrics["reachable_ratio"] == pytest.approx(1 - 1.5 / 5 * 4 / 6, abs=0.05)
+    reachable = metrics["delivery_ratio_reachable"]
+    assert reachable is not None
+    if result.remark is None:
+        # After the cut nodes 1 and 2 may have to prove themselves to each other again: one event each way.
+        assert reachable >= 0.95
+    missing = why.explain(result.tables, result.info)
+    assert why.Reason.UNKNOWN not in why.counts(missing)
+    assert why.counts(missing)[why.Reason.NO_PATH] >= len(missing) - 4
+    air = metrics["air_bytes"]
+    data = metrics["data_bytes"]
+    # Each datagram has 42 octets of headers around what the node counts.
+    assert air is not None and data is not None and air >= data + 42 * metrics["data_messages"]  # type: ignore[operator]
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_a_killed_node_comes_back_with_what_was_memorized() -> None:
+    faults = [{"at": 3.0, "kind": "crash", "nodes": [1]}, {"at": 4.0, "kind": "restart", "nodes": [1]}]
+    workload = {
+        "class": "memorized",
+        "lifetime": 60.0,
+        "size": 50,
+        "publications": [{"t": 2.5, "node": 1}, {"t": 3.5, "node": 1}, {"t": 3.6, "node": 0}],
+    }
+    scenario = line(2, 11.0, fault=faults, workload=workload, strategy={"name": "epidemic"})
+    emulated = Emulation(scenario).run()
+    if emulated.circumstances.restart_delay > 5 * SECOND:
+        pytest.skip("this machine is too busy: the node was not back in time")
+    # Node 1 is down at 3.5 s and publishes nothing; what node 0 publishes meanwhile waits for it.
+    published = {(r.publisher, r.t // SECOND) for r in emulated.trace.of(Published)}
+    assert published == {(1, 2), (0, 3)}
+    delivered = {(r.publisher, r.node) for r in emulated.trace.of(Delivered)}
+    assert delivered == {(1, 0), (0, 1)}
+
+
+@pytest.mark.usefixtures("namespaces")
+@pytest.mark.parametrize(
+    ("victim", "number"),
+    [("lab", signal.SIGKILL), ("conductor", signal.SIGKILL), ("lab", signal.SIGINT)],
+    ids=["lab killed", "conductor killed", "interrupted"],
+)
+def test_nothing_is_left_when_a_part_is_killed(tmp_path: Path, victim: str, number: int) -> None:
+    program = (
+        "from roamcast.runtime.emulate.emulation import Emulation\n"
+        "from test_emulation import line\n"
+        "Emulation(line(2, 60.0)).run()\n"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parent)}
+    lab = subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.DEVNULL)
+    try:
+        eventually(lambda: len(parts(tmp_path)) >= 4)  # conductor, ether, two nodes
+        (conductor,) = (process for process, words in parts(tmp_path).items() if "emulate.stage" in words)
+        os.kill(lab.pid if victim == "lab" else conductor, number)
+        lab.wait(20)
+    finally:
+        lab.kill()
+    eventually(lambda: not parts(tmp_path))
+    eventually(lambda: not list(tmp_path.iterdir()))
+
+
+def eventually(holds: Callable[[], bool], within: float = 60.0) -> None:
+    end = time.monotonic() + within
+    while not holds():
+        assert time.monotonic() < end, "not in time"
+        time.sleep(0.05)
+
+
+def parts(folder: Path) -> dict[int, str]:
+    """The processes that work in a folder, by their command lines."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            if f"{folder}/" in words:
+                found[int(entry.name)] = words
+    return found
+
+
+@pytest.mark.parametrize(
+    ("others", "key"),
+    [
+        ({"underlay": {"name": "ideal"}}, "underlay.name"),
+        ({"roles": {"brokers": 2}}, "roles.brokers"),
+    ],
+)
+def test_what_only_a_simulation_can_do_is_refused(others: dict[str, Any], key: str) -> None:
+    with pytest.raises(ScenarioError, match=key):
+        Emulation(line(3, 5.0, **others))
+
+
+def test_too_many_nodes_are_refused() -> None:
+    with pytest.raises(ScenarioError, match=r"world.nodes: is 251; an emulation takes at most 250"):
+        Emulation(line(251, 5.0))
+
+
+def test_a_machine_that_was_too_slow_says_so() -> None:
+    scenario = line(3, 5.0)
+
+    def result(play: int, publish: int, *others: Any) -> EmulationResult:
+        circumstances = Circumstances(play, 10 * play, publish, *others)
+        return EmulationResult(scenario, roles(scenario), Trace(), circumstances, 1.0)
+
+    assert result(19_000, 19_000).remark is None
+    late = result(45_000, 1_000).remark
+    assert late is not None and "too slow" in late and "45 ms" in late
+    assert result(1_000, 45_000).remark is not None
+    refused = result(0, 0, ("node 3: subscription: no",)).remark
+    assert refused is not None and "node 3: subscription: no" in refused
+    assert result(0, 0, (), 7).remark is not None
+    assert result(0, 0, (), 0, ("node 1: a fault of ours",)).remark is not None

@@ -1,0 +1,52 @@
+"""The ether between plain programs: who hears whom does not depend on Roamcast."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CUT, HEALED = 1_000_000, 1_600_000
+PROGRAM = Path(__file__).with_name("air_of_three.py")
+
+
+def played(folder: Path, model: str) -> dict[str, Any]:
+    ran = subprocess.run(
+        [sys.executable, str(PROGRAM), str(folder), model], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    answer: dict[str, Any] = json.loads(ran.stdout)
+    return answer
+
+
+@pytest.mark.usefixtures("namespaces")
+@pytest.mark.parametrize("model", ["disk", "csma"])
+def test_frames_follow_the_plan(tmp_path: Path, model: str) -> None:
+    answer = played(tmp_path, model)
+    near, far, speaker = answer["said"]
+    numbers, octets = near.split(";")
+    heard = json.loads(numbers)
+    # The stream and address resolution work, broadcasts reach the neighbour, but not during the cut.
+    assert int(octets) == 50_000
+    assert heard == sorted(set(heard))
+    # Two hops away nothing arrives: the ether is no router.
+    assert far == "[];0"
+    assert speaker == "unreachable"
+    journal = answer["journal"]
+    kinds = {line[0] for line in journal}
+    assert kinds >= {"links", "faults", "air", "lateness"}
+    air = [line[1:] for line in journal if line[0] == "air"]
+    broadcasts = [line for line in air if line[5] == "udp"]
+    assert len(broadcasts) == 30
+    lost = [number for number, line in enumerate(broadcasts) if line[10] != [1]]
+    assert heard == [number for number in range(30) if number not in lost]
+    cut = [number for number, line in enumerate(broadcasts) if CUT <= line[1] < HEALED]
+    assert len(cut) >= 3 and set(cut) <= set(lost)
+    # A shared medium may lose a broadcast to the acknowledgements of the stream; a private one loses none.
+    assert len(lost) <= len(cut) + (4 if model == "csma" else 0)
+    assert all(line[6] in (1, 2) and line[7] == line[6] + 42 for line in broadcasts)
+    if model == "csma":  # whoever sends to an acknowledging neighbour may have to repeat
+        assert all(line[9] > 192 for line in air)
+    assert {line[5] for line in air} == {"udp", "tcp", "arp"}
