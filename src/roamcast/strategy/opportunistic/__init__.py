@@ -1,0 +1,14 @@
+"""Opportunistic overlays and channels (Chen, Schwan and Zhou): brokers, home brokers and modulators that
+follow the network. `docs/opportunistic.md` says what is where; to read in this order:
+
+- `messages.py`, `transport.py`, `reliable.py`, `post.py`: what nodes say to each other, in order and surely.
+- `discovery.py`, `topology.py`, `brokers.py`: the broker overlay (section 2.3).
+- `client.py`, `clients.py`, `consumers.py`, `dispatch.py`, `places.py`: from producer to consumer (2.1).
+- `home.py`, `handoff.py`: home brokers and how they change (2.4).
+- `strategy.py`: all of it put together.
+"""
+
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.strategy import Opportunistic
+
+__all__ = ["Opportunistic", "OpportunisticOptions"]

@@ -1,0 +1,548 @@
+"""Moving a client from one broker to another (section 2.4, step 3): the eight steps, made safe.
+
+All letters between two brokers keep their order, so a broker's `Switched` is behind its last event on the old
+way and before its first on the new. The steps, at the source broker:
+
+    asked ──Accepted──▶ switching ──all Switched──▶ moved ──Taken──▶ done
+      │ refused, late       │ late                    │ destination restarted
+      ▼                     ▼                         ▼
+    aborted              `open`, or rolled back     resumed here
+
+- Late while asked: `Cancelled`; nothing had changed.
+- Late while switching, because a producers' broker does not answer: the client moves all the same. That
+  broker's way stays `open`: what still comes to the source goes on by `Relay`, the destination holds back
+  what comes from it directly, and `Closed` says that the old way is at its end. Nothing is lost or reordered,
+  and one broker behind a partition stops no other.
+- Late while switching, because the destination does not answer: rolled back. Everyone is told to switch back;
+  what the destination has got in the meantime goes back to the source by the same `Relay` and `Closed`, with
+  the ways exchanged.
+- A party that crashes takes what it alone had with it: the destination its buffer, the source its unconfirmed
+  deliveries and the modulators' states. Whoever remains goes on.
+
+`loose`: the client is moved at once with its state, and what comes late is passed on: order is not kept.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from roamcast.host import Host
+from roamcast.strategy.opportunistic.clients import CLIENTS_MAX, Arrival, Client, Gate
+from roamcast.strategy.opportunistic.dispatch import Dispatch, undelivered
+from roamcast.strategy.opportunistic.messages import (
+    Accepted,
+    Cancelled,
+    Closed,
+    Deliver,
+    Detour,
+    Handoff,
+    Letters,
+    Moved,
+    MovedDelivery,
+    NewHome,
+    Register,
+    Relay,
+    Skip,
+    Switched,
+    Taken,
+    Undelivered,
+)
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.post import Post
+from roamcast.strategy.opportunistic.windows import WINDOWS_MAX, Windows
+from roamcast.trace import DropReason, HandedOff
+from roamcast.units import Micros, NodeId, micros
+
+NUMBERS_SKIPPED = 1 << 20
+BUFFER_MAX = 10_000  # events of one client at the destination
+
+HandoffLetter = (
+    Handoff | Accepted | Detour | Switched | MovedDelivery | Moved | Taken | Cancelled | Relay | Closed
+)
+
+
+class Phase(Enum):
+    ASKED = "asked"
+    SWITCHING = "switching"
+    MOVED = "moved"
+    BACK = "back"
+
+
+@dataclass
+class Leaving:
+    """At the source."""
+
+    client: Client
+    to: NodeId
+    version: int  # of the registration at the destination
+    started: Micros
+    on_done: Callable[[bool], None]
+    phase: Phase = Phase.ASKED
+    waiting: set[NodeId] = field(default_factory=set)  # producers' brokers that have not switched
+    asked: int = 0  # how many there were
+    undelivered: list[Deliver] = field(default_factory=list)
+
+
+@dataclass
+class Coming:
+    """At the destination."""
+
+    source: NodeId
+    version: int
+    arrivals: list[Arrival] = field(default_factory=list)
+    deliveries: list[Undelivered] = field(default_factory=list)
+    is_back: bool = False  # the source wants it back
+
+
+@dataclass
+class Open:
+    """At a source that has moved a client while some brokers had not switched."""
+
+    to: NodeId
+    version: int
+    brokers: set[NodeId]
+
+
+class Handoffs:
+    """Timers are `("handoff", client)`, `("coming", client)`, `("gates", client)` and `("open", client)`."""
+
+    def __init__(self, host: Host, options: OpportunisticOptions, post: Post, dispatch: Dispatch) -> None:
+        self._host = host
+        self._options = options
+        self._post = post
+        self._dispatch = dispatch
+        self._timeout = micros(options.handoff_timeout)
+        self._leaving: dict[NodeId, Leaving] = {}
+        self._coming: dict[NodeId, Coming] = {}
+        self._open: dict[NodeId, Open] = {}
+        self._unreachable: set[NodeId] = set()
+        dispatch.on_stray = self._on_stray
+        dispatch.on_superseded = self._on_superseded
+
+    # Inputs.
+
+    def relocate(self, node: NodeId, to: NodeId, on_done: Callable[[bool], None] = lambda moved: None) -> bool:
+        """Begin to move a client; False if it is not at home here, or on the move already."""
+        client = self._dispatch.clients.get(node)
+        if client is None or to == self._host.node or node in self._leaving or client.gates:
+            return False
+        leaving = Leaving(client, to, client.version + 1, self._host.now(), on_done)
+        self._leaving[node] = leaving
+        if self._options.handoff == "loose":
+            self._switch(leaving)
+            leaving.waiting.clear()
+            self._dispatch.processor.submit(0, lambda: self._move(leaving))
+        else:
+            self._host.set_timer(("handoff", node), self._host.now() + self._timeout)
+            self._post.write(to, Handoff(node, leaving.version, client.generation, client.interests))
+        return True
+
+    def on_letter(self, sender: NodeId, message: HandoffLetter, hops: int, held: Micros) -> None:
+        match message:
+            case Handoff():
+                self._on_handoff(sender, message)
+            case Accepted():
+                self._on_accepted(sender, message)
+            case Detour():
+                self._on_detour(message)
+            case Switched():
+                self._on_switched(sender, message)
+            case MovedDelivery():
+                coming = self._coming.get(message.consumer)
+                if coming is not None and coming.version == message.version:
+                    coming.deliveries.append(message.delivery)
+            case Moved():
+                self._on_moved(sender, message)
+            case Taken():
+                self._on_taken(message)
+            case Cancelled():
+                coming = self._coming.get(message.consumer)
+                if coming is not None and coming.version == message.version:
+                    self._forget_coming(message.consumer)
+            case Relay():
+                self._on_relay(message, hops, held)
+            case Closed():
+                self._on_closed(message)
+
+    def on_timer(self, name: tuple[str, NodeId]) -> None:
+        kind, node = name
+        match kind:
+            case "handoff" if node in self._leaving:
+                self._on_late(self._leaving[node])
+            case "gates" if node in self._dispatch.clients:
+                client = self._dispatch.clients[node]
+                for broker in list(client.gates):
+                    self._release(client, broker)
+            case "coming":
+                self._forget_coming(node)
+            case "open":
+                self._open.pop(node, None)
+
+    def on_unreachable(self, peer: NodeId) -> None:
+        self._unreachable.add(peer)
+
+    def on_heard(self, peer: NodeId) -> None:
+        self._unreachable.discard(peer)
+
+    def on_reset(self, peer: NodeId, unconfirmed: list[Letters]) -> None:
+        """A broker restarted, or forgot us: it knows of no handoff and has switched nothing."""
+        for leaving in list(self._leaving.values()):
+            if leaving.to == peer:
+                self._on_destination_lost(leaving)
+            elif peer in leaving.waiting:
+                leaving.waiting.discard(peer)
+                self._check_switched(leaving)
+        for node, coming in list(self._coming.items()):
+            if coming.source == peer:
+                self._forget_coming(node)
+        for client in self._dispatch.clients.values():
+            if peer in client.gates:
+                self._release(client, peer)
+        for node, gone in list(self._open.items()):
+            if peer in gone.brokers:
+                self._close(node, gone, peer)
+        for letter in unconfirmed:
+            if isinstance(letter, Relay):
+                arrival = Arrival(letter.sender, letter.event, letter.age, letter.hops, self._host.now())
+                self._dispatch.arrive(letter.consumer, arrival)
+
+    # Questions.
+
+    def is_moving(self, node: NodeId) -> bool:
+        return node in self._leaving
+
+    # The source.
+
+    def _on_accepted(self, sender: NodeId, message: Accepted) -> None:
+        leaving = self._leaving.get(message.consumer)
+        if leaving is None or leaving.phase is not Phase.ASKED or leaving.version != message.version:
+            return
+        if message.problem:
+            self._end(leaving, "refused")
+            return
+        self._switch(leaving)
+        self._check_switched(leaving)
+
+    def _switch(self, leaving: Leaving) -> None:
+        """Step 3. Our own table switches at once: what our producers sent before has been taken already."""
+        client, own = leaving.client, self._host.node
+        leaving.phase = Phase.SWITCHING
+        leaving.waiting = set(client.told) - {own}
+        leaving.asked = len(leaving.waiting) + 1
+        self._detour(client, leaving.version, leaving.to, own)
+
+    def _detour(self, client: Client, version: int, home: NodeId, source: NodeId) -> None:
+        self._dispatch.consumers.update(client.node, version, home, client.interests, self._host.now())
+        for broker in client.told:
+            if broker != self._host.node:
+                self._post.write(broker, Detour(client.node, version, home, source, client.interests))
+
+    def _check_switched(self, leaving: Leaving) -> None:
+        if leaving.phase is Phase.SWITCHING and not leaving.waiting:
+            # Behind all work that this client still has here.
+            self._dispatch.processor.submit(0, lambda: self._move(leaving))
+
+    def _move(self, leaving: Leaving) -> None:
+        """Step 7."""
+        client, to = leaving.client, leaving.to
+        node = client.node
+        if self._leaving.get(node) is not leaving or leaving.phase is not Phase.SWITCHING:
+            return  # superseded while it waited for the processor
+        leaving.phase = Phase.MOVED
+        del self._dispatch.clients[node]
+        self._dispatch.moved_away[node] = self._host.now() + 2 * self._timeout
+        for letter in self._post.abandon(node):
+            if isinstance(letter, Deliver) and letter.generation == client.generation:
+                leaving.undelivered.append(letter)
+            elif not isinstance(letter, NewHome):
+                self._post.write(node, letter)
+        for letter in leaving.undelivered:
+            self._post.write(to, MovedDelivery(node, leaving.version, undelivered(letter)))
+        states = self._dispatch.places.states(client)
+        told = {**client.told, self._host.node: None}
+        told.pop(to, None)
+        self._post.write(
+            to,
+            Moved(
+                node,
+                leaving.version,
+                client.generation,
+                client.interests,
+                client.next_number,
+                tuple(states),
+                tuple(states.values()),
+                tuple(told),
+                tuple(sorted(leaving.waiting)),
+                client.windows.export()[:WINDOWS_MAX],
+                client.produces,
+                client.distance,
+            ),
+        )
+        if leaving.waiting:
+            self._open[node] = Open(to, leaving.version, set(leaving.waiting))
+            self._host.set_timer(("open", node), self._host.now() + self._patience())
+        self._host.set_timer(("handoff", node), self._host.now() + self._patience())
+
+    def _on_taken(self, message: Taken) -> None:
+        leaving = self._leaving.get(message.consumer)
+        if leaving is not None and leaving.phase is Phase.MOVED and leaving.version == message.version:
+            self._end(leaving, "moved")
+
+    def _on_late(self, leaving: Leaving) -> None:
+        match leaving.phase:
+            case Phase.ASKED:
+                self._post.write(leaving.to, Cancelled(leaving.client.node, leaving.version))
+                self._end(leaving, "aborted")
+            case Phase.SWITCHING if leaving.to in self._unreachable:
+                self._roll_back(leaving)
+            case Phase.SWITCHING:
+                self._dispatch.processor.submit(0, lambda: self._move(leaving))
+            case Phase.MOVED:
+                self._resume(leaving)
+            case Phase.BACK:
+                self._end(leaving, "rolled_back")
+
+    def _roll_back(self, leaving: Leaving) -> None:
+        """Everyone sends here again. Until the destination has given back what it got from a broker, that
+        broker's new events wait."""
+        client, own = leaving.client, self._host.node
+        leaving.phase = Phase.BACK
+        client.version = leaving.version + 1
+        client.gates = {broker: Gate(False) for broker in client.told if broker != own}
+        client.gates[own] = Gate(True)
+        client.gates.setdefault(leaving.to, Gate(False))
+        client.told.setdefault(leaving.to, None)
+        self._detour(client, client.version, own, leaving.to)
+        self._post.write(leaving.to, Switched(client.node, client.version))
+        self._host.set_timer(("handoff", client.node), self._host.now() + self._patience())
+        self._host.set_timer(("gates", client.node), self._host.now() + self._patience())
+
+    def _on_destination_lost(self, leaving: Leaving) -> None:
+        """The destination restarted: it has none of what we gave it."""
+        match leaving.phase:
+            case Phase.ASKED:
+                self._end(leaving, "aborted")
+            case Phase.SWITCHING | Phase.MOVED:
+                self._resume(leaving)
+            case Phase.BACK:
+                for broker in list(leaving.client.gates):
+                    self._release(leaving.client, broker)
+
+    def _resume(self, leaving: Leaving) -> None:
+        """Serve the client again, from what we kept."""
+        client = leaving.client
+        known = self._dispatch.consumers.find(client.node)
+        self._end(leaving, "resumed")
+        if known is not None and known.version > leaving.version:
+            return  # somebody else serves it by now
+        client.version = leaving.version + 1
+        client.gates.clear()
+        self._open.pop(client.node, None)
+        self._dispatch.clients[client.node] = client
+        client.told.setdefault(leaving.to, None)
+        self._dispatch.register(client, list(client.told))
+        for letter in leaving.undelivered:
+            self._post.write(client.node, letter)
+        # The destination may have delivered under the next numbers: begin far behind them.
+        first, client.next_number = client.next_number, client.next_number + NUMBERS_SKIPPED
+        self._post.write(client.node, Skip(client.generation, first, client.next_number))
+        self._post.write(client.node, NewHome(client.generation, client.version))
+
+    def _end(self, leaving: Leaving, outcome: str) -> None:
+        node = leaving.client.node
+        del self._leaving[node]
+        self._host.cancel_timer(("handoff", node))
+        now = self._host.now()
+        self._host.trace(
+            HandedOff(now, node, self._host.node, leaving.to, leaving.started, leaving.asked, outcome)
+        )
+        leaving.on_done(outcome == "moved")
+
+    def _on_superseded(self, node: NodeId, version: int) -> None:
+        """A newer registration of the client: whatever is under way here is over."""
+        leaving = self._leaving.get(node)
+        if leaving is not None and version > leaving.version + 1:
+            self._end(leaving, "superseded")
+        coming = self._coming.get(node)
+        if coming is not None and version > coming.version and not coming.is_back:
+            self._forget_coming(node)
+
+    # Every broker.
+
+    def _on_detour(self, message: Detour) -> None:
+        """Step 4. The answer goes out whether or not it was news: the source waits for it."""
+        node, own = message.consumer, self._host.node
+        coming = self._coming.get(node)
+        if coming is not None and message.home != own and message.version == coming.version + 1:
+            coming.is_back = True
+        if coming is None and message.home == own and node not in self._dispatch.clients:
+            self._expect(node, message.source, message.version)
+        self._dispatch.on_registration(
+            Register(node, message.version, message.home, message.interests)
+        )
+        for broker in (message.source, message.home):
+            self._post.write(broker, Switched(node, message.version))
+
+    def _on_switched(self, sender: NodeId, message: Switched) -> None:
+        node = message.consumer
+        leaving = self._leaving.get(node)
+        if leaving is not None and message.version == leaving.version:
+            leaving.waiting.discard(sender)
+            self._check_switched(leaving)
+        gone = self._open.get(node)
+        if gone is not None and message.version == gone.version and sender in gone.brokers:
+            self._close(node, gone, sender)
+        coming = self._coming.get(node)
+        if coming is not None and coming.is_back and message.version == coming.version + 1:
+            self._give_back(node, coming, sender)
+        client = self._dispatch.clients.get(node)
+        if client is not None and message.version == client.version and sender in client.gates:
+            self._on_gate_switched(client, sender)
+
+    def _on_stray(self, node: NodeId, arrival: Arrival) -> bool:
+        """An event for a client that is not at home here: ours to keep, to relay, or not."""
+        coming = self._coming.get(node)
+        if coming is not None:
+            if len(coming.arrivals) >= BUFFER_MAX:
+                self._post.drop(DropReason.QUEUE_FULL, "handoff", arrival.event.id)
+            else:
+                coming.arrivals.append(arrival)
+            return True
+        gone = self._open.get(node)
+        if gone is not None and arrival.sender in gone.brokers:
+            self._relay(gone.to, node, gone.version, arrival)
+            return True
+        return False
+
+    # Ways that are exchanged.
+
+    def _relay(self, to: NodeId, node: NodeId, version: int, arrival: Arrival) -> None:
+        age = arrival.age + self._host.now() - arrival.at
+        hops = min(arrival.hops, 255)
+        self._post.write(to, Relay(node, version, arrival.sender, arrival.event, age, hops))
+
+    def _close(self, node: NodeId, gone: Open, broker: NodeId) -> None:
+        gone.brokers.discard(broker)
+        self._post.write(gone.to, Closed(node, gone.version, broker))
+        if not gone.brokers:
+            del self._open[node]
+
+    def _give_back(self, node: NodeId, coming: Coming, broker: NodeId) -> None:
+        """Roll back: `broker` sends to the source again; what it sent here goes there too."""
+        mine = [arrival for arrival in coming.arrivals if arrival.sender == broker]
+        coming.arrivals = [arrival for arrival in coming.arrivals if arrival.sender != broker]
+        for arrival in mine:
+            self._relay(coming.source, node, coming.version + 1, arrival)
+        self._post.write(coming.source, Closed(node, coming.version + 1, broker))
+
+    def _on_relay(self, message: Relay, hops: int, held: Micros) -> None:
+        arrival = Arrival(
+            message.sender, message.event, message.age + held, message.hops + hops, self._host.now()
+        )
+        client = self._dispatch.clients.get(message.consumer)
+        if client is None:
+            self._dispatch.arrive(message.consumer, arrival)
+            return
+        gate = client.gates.get(message.sender)
+        if gate is not None and not gate.is_switched:
+            gate.relayed.append(arrival)
+        else:
+            self._dispatch.process(client, arrival)
+
+    def _on_gate_switched(self, client: Client, broker: NodeId) -> None:
+        gate = client.gates[broker]
+        gate.is_switched = True
+        relayed, gate.relayed = gate.relayed, []
+        for arrival in relayed:
+            self._dispatch.process(client, arrival)
+        if gate.is_closed:
+            self._release(client, broker)
+
+    def _on_closed(self, message: Closed) -> None:
+        client = self._dispatch.clients.get(message.consumer)
+        gate = None if client is None else client.gates.get(message.sender)
+        if client is None or gate is None or message.version != client.version:
+            return
+        if gate.is_switched:
+            self._release(client, message.sender)
+        else:
+            gate.is_closed = True
+
+    def _release(self, client: Client, broker: NodeId) -> None:
+        gate = client.gates.pop(broker)
+        for arrival in gate.relayed + gate.direct:
+            self._dispatch.process(client, arrival)
+        if client.gates:
+            return
+        self._host.cancel_timer(("gates", client.node))
+        leaving = self._leaving.get(client.node)
+        if leaving is not None and leaving.phase is Phase.BACK:
+            self._post.write(leaving.to, Cancelled(client.node, leaving.version))
+            self._end(leaving, "rolled_back")
+
+    # The destination.
+
+    def _on_handoff(self, source: NodeId, message: Handoff) -> None:
+        """Step 2."""
+        node = message.consumer
+        known = self._dispatch.consumers.find(node)
+        problem = ""
+        if len(self._dispatch.clients) + len(self._coming) >= CLIENTS_MAX:
+            problem = "full"
+        elif node in self._dispatch.clients or (known is not None and known.version > message.version):
+            problem = "outdated"
+        elif node not in self._coming or self._coming[node].version < message.version:
+            self._expect(node, source, message.version)
+        self._post.write(source, Accepted(node, message.version, problem))
+
+    def _expect(self, node: NodeId, source: NodeId, version: int) -> None:
+        self._coming[node] = Coming(source, version)
+        self._host.set_timer(("coming", node), self._host.now() + 2 * self._patience())
+
+    def _on_moved(self, source: NodeId, message: Moved) -> None:
+        """Step 8."""
+        node, own = message.consumer, self._host.node
+        known = self._dispatch.consumers.find(node)
+        standing = self._dispatch.clients.get(node)
+        is_old = known is not None and known.version > message.version
+        if is_old or (standing is not None and standing.version >= message.version):
+            self._post.write(source, Taken(node, message.version))
+            return
+        coming = self._coming.pop(node, None) or Coming(source, message.version)
+        self._host.cancel_timer(("coming", node))
+        client = Client(
+            node, message.generation, message.version, message.produces, message.distance, self._host.now()
+        )
+        client.next_number = message.next_number
+        client.windows = Windows(message.windows)
+        client.told = dict.fromkeys(broker for broker in message.told if broker != own)
+        client.wants(message.interests)
+        client.gates = {broker: Gate(True) for broker in message.open if broker != own}
+        if client.gates:
+            self._host.set_timer(("gates", node), self._host.now() + self._patience())
+        self._dispatch.clients[node] = client
+        self._dispatch.moved_away.pop(node, None)
+        self._dispatch.places.install(client, dict(zip(message.subscriptions, message.states, strict=False)))
+        self._post.write(node, NewHome(message.generation, message.version))
+        for d in coming.deliveries:
+            letter = Deliver(message.generation, d.number, d.event, d.age, d.hops, d.subscription)
+            self._post.write(node, letter)
+        # Our own table, if nobody has told us; brokers that nobody has told; interests that have changed.
+        is_changed = known is None or known.interests != message.interests
+        self._dispatch.register(client, list(client.told) if is_changed else [])
+        self._dispatch.on_topology_changed()
+        for arrival in coming.arrivals:
+            self._dispatch.arrive(node, arrival)
+        self._post.write(source, Taken(node, message.version))
+
+    def _forget_coming(self, node: NodeId) -> None:
+        """It does not come: what has arrived for it goes where it is now."""
+        coming = self._coming.pop(node, None)
+        self._host.cancel_timer(("coming", node))
+        if coming is not None:
+            for arrival in coming.arrivals:
+                self._dispatch.arrive(node, arrival)
+
+    def _patience(self) -> Micros:
+        """For parties that may be behind a partition: as long as a registration lasts."""
+        return micros(self._options.registration_lifetime)

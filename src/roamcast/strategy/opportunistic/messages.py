@@ -1,0 +1,389 @@
+"""What goes over the air, in three layers.
+
+Frames go one hop: `Search` to all who hear it, `Datagram` to the next hop. Datagrams go from node to node,
+and carry a `Content`. `Segment`s are numbered so that nothing is lost, and carry a `Letter`: what clients and
+brokers say to each other.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from roamcast.event import Count, Event, Name
+from roamcast.filter.filter import FILTER_BYTES_MAX
+from roamcast.modulator.base import STATE_BYTES_MAX, ModulatorSpec
+from roamcast.strategy.opportunistic.reliable import Acknowledgement, Segment
+from roamcast.strategy.opportunistic.topology import Row
+from roamcast.strategy.opportunistic.windows import WINDOWS_MAX, Window
+from roamcast.wire import Codec
+
+HOPS_MAX = 64
+VIA_MAX = 64
+ROWS_MAX = 200  # in one update
+SUBSCRIPTIONS_MAX = 256  # of one client at its home broker
+CONSUMERS_MAX = 1_024  # of one event at one home broker
+
+Hops = Annotated[int, msgspec.Meta(ge=0, le=255)]
+
+
+class Wire(msgspec.Struct, frozen=True, array_like=True, tag_field="message", forbid_unknown_fields=True):
+    """On the wire an array that begins with the class's number."""
+
+
+# Frames.
+
+
+class Search(Wire, frozen=True, tag=1):
+    """Expanding ring search: who is a broker within `reach` hops of `origin`?"""
+
+    origin: Count
+    number: Count
+    reach: Hops
+    hops: Hops
+
+
+class Datagram(Wire, frozen=True, tag=2):
+    """`via`: brokers still to be passed, in this order (source routing)."""
+
+    origin: Count
+    to: Count
+    hops: Hops  # so far
+    via: Annotated[tuple[Count, ...], msgspec.Meta(max_length=VIA_MAX)]
+    body: Annotated[bytes, msgspec.Meta(max_length=65_000)]
+    # For the queues and the trace of the nodes on the way, which do not look inside.
+    name: Annotated[str, msgspec.Meta(max_length=16)]
+    event: Annotated[tuple[Count, ...], msgspec.Meta(max_length=2)] = ()  # publisher, sequence; a data frame
+
+
+# Contents of datagrams, beside `Segment` and `Acknowledgement`.
+
+
+class Found(Wire, frozen=True, tag=3):
+    """A broker's answer to a search. `load` in hundredths of its capacity."""
+
+    number: Count
+    hops: Hops
+    load: Count
+
+
+class Update(Wire, frozen=True, tag=4):
+    """Rows of the sender's topology table that changed since the receiver last confirmed any."""
+
+    number: Count
+    rows: Annotated[tuple[Row, ...], msgspec.Meta(max_length=ROWS_MAX)]
+
+
+class UpdateTaken(Wire, frozen=True, tag=7):
+    """That update has arrived: its rows need not be told again."""
+
+    number: Count
+
+
+# Letters.
+
+
+class Interest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One subscription of a client; with a modulator the client gets what that makes of its events."""
+
+    number: Count
+    filter: Annotated[bytes, msgspec.Meta(max_length=FILTER_BYTES_MAX)]
+    modulator: ModulatorSpec | None = None
+
+
+Interests = Annotated[tuple[Interest, ...], msgspec.Meta(max_length=SUBSCRIPTIONS_MAX)]
+
+
+class Attach(Wire, frozen=True, tag=10):
+    """A client chooses its home broker by itself: at first, or when the one it had is gone.
+
+    `generation` grows with each choice of the client's own; deliveries count from 0 in each.
+    """
+
+    generation: Count
+    interests: Interests
+    produces: bool
+    distance: Hops
+
+
+class Want(Wire, frozen=True, tag=11):
+    """A client's subscriptions have changed."""
+
+    generation: Count
+    interests: Interests
+
+
+class Publish(Wire, frozen=True, tag=12):
+    """A client's event, for its home broker."""
+
+    event: Event
+    age: Count
+    hops: Hops
+
+
+class Nearer(Wire, frozen=True, tag=13):
+    """A client found a broker nearer than its home (2.4, step 1): distances in hops, load in hundredths."""
+
+    generation: Count
+    broker: Count
+    distance: Hops
+    load: Count
+    home_distance: Hops
+
+
+class Deliver(Wire, frozen=True, tag=14):
+    """An event for a client; `number` counts them, across all its home brokers of one generation."""
+
+    generation: Count
+    number: Count
+    event: Event
+    age: Count
+    hops: Hops
+    subscription: Count | None = None  # which one's modulator made it; None: the event as it was published
+
+
+class Here(Wire, frozen=True, tag=21):
+    """Every discovery period: the client is there, so far from its home broker (CIT), and publishes or not."""
+
+    generation: Count
+    distance: Hops
+    produces: bool
+
+
+class NotHome(Wire, frozen=True, tag=22):
+    """The broker has no such client (any more): it shall choose again."""
+
+    generation: Count
+
+
+class Skip(Wire, frozen=True, tag=23):
+    """Deliveries from `first` to `until - 1` that have not come will not come: their time was over."""
+
+    generation: Count
+    first: Count
+    until: Count
+
+
+class ModulatorFailed(Wire, frozen=True, tag=26):
+    """To its owner: the modulator of this subscription was cut off, and why."""
+
+    generation: Count
+    subscription: Count
+    problem: Annotated[str, msgspec.Meta(max_length=400)]
+
+
+class Register(Wire, frozen=True, tag=15):
+    """Where a consumer is at home and what it wants: told to every broker. Higher `version` wins."""
+
+    consumer: Count
+    version: Count
+    home: Count
+    interests: Interests
+
+
+Nodes = Annotated[tuple[Count, ...], msgspec.Meta(max_length=4_096)]
+
+
+class Renew(Wire, frozen=True, tag=24):
+    """The sender is still the home of these consumers, by these versions of their registrations."""
+
+    consumers: Nodes
+    versions: Nodes
+
+
+class Missing(Wire, frozen=True, tag=25):
+    """Of those renewed, the ones that the receiver does not know so."""
+
+    consumers: Nodes
+
+
+class Forward(Wire, frozen=True, tag=16):
+    """An event from a producer's home broker to the home broker of consumers."""
+
+    event: Event
+    consumers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=CONSUMERS_MAX)]
+    age: Count
+    hops: Hops
+
+
+class Leave(Wire, frozen=True, tag=17):
+    """A producer is about to publish through another broker: is all that it gave you delivered?"""
+
+    number: Count
+
+
+class Left(Wire, frozen=True, tag=18):
+    number: Count
+
+
+class Barrier(Wire, frozen=True, tag=19):
+    """Answered at once; what the sender sent before has then been handled."""
+
+    producer: Count
+    number: Count
+
+
+class Passed(Wire, frozen=True, tag=20):
+    producer: Count
+    number: Count
+
+
+# The handoff, section 2.4, step 3.
+
+
+class Handoff(Wire, frozen=True, tag=30):
+    """1: the source broker asks the destination to take a client over."""
+
+    consumer: Count
+    version: Count  # of the registration that will say so
+    generation: Count
+    interests: Interests
+
+
+class Accepted(Wire, frozen=True, tag=31):
+    """2: the destination has entered the client, or says why not."""
+
+    consumer: Count
+    version: Count
+    problem: Name = ""
+
+
+class Detour(Wire, frozen=True, tag=32):
+    """3: to every producer's home broker: from now on to `home`. It is a registration, too."""
+
+    consumer: Count
+    version: Count
+    home: Count
+    source: Count
+    interests: Interests
+
+
+class Switched(Wire, frozen=True, tag=33):
+    """4: a producer's home broker has switched; to source and destination, behind its last event."""
+
+    consumer: Count
+    version: Count
+
+
+class Undelivered(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A delivery that the client has not confirmed to the source broker."""
+
+    number: Count
+    event: Event
+    age: Count
+    hops: Hops
+    subscription: Count | None = None
+
+
+class Moved(Wire, frozen=True, tag=34):
+    """7: the modulators' states by subscription, and how far deliveries have been counted."""
+
+    consumer: Count
+    version: Count
+    generation: Count
+    interests: Interests  # they may have changed since the request
+    next_number: Count
+    subscriptions: Annotated[tuple[Count, ...], msgspec.Meta(max_length=SUBSCRIPTIONS_MAX)]
+    states: Annotated[
+        tuple[Annotated[bytes, msgspec.Meta(max_length=STATE_BYTES_MAX)], ...],
+        msgspec.Meta(max_length=SUBSCRIPTIONS_MAX),
+    ]
+    told: Nodes  # brokers that know the registration
+    open: Nodes  # of those, the ones that may still send to the source: `Closed` will say
+    windows: Annotated[tuple[Window, ...], msgspec.Meta(max_length=WINDOWS_MAX)]  # events already handled
+    produces: bool
+    distance: Hops
+
+
+class MovedDelivery(Wire, frozen=True, tag=35):
+    """Before 7: one delivery that the client has not confirmed."""
+
+    consumer: Count
+    version: Count
+    delivery: Undelivered
+
+
+class Salvaged(Wire, frozen=True, tag=41):
+    """A delivery that an earlier home broker could not make before the client chose another."""
+
+    consumer: Count
+    delivery: Undelivered
+
+
+class Taken(Wire, frozen=True, tag=38):
+    """8: the destination serves the client; the source may forget it."""
+
+    consumer: Count
+    version: Count
+
+
+class Cancelled(Wire, frozen=True, tag=36):
+    """The source broker gave the handoff up before anything was switched."""
+
+    consumer: Count
+    version: Count
+
+
+class Relay(Wire, frozen=True, tag=39):
+    """An event of producers' broker `sender` that reached a broker where the consumer is not at home: on its
+    way to the home, in `sender`'s order."""
+
+    consumer: Count
+    version: Count
+    sender: Count
+    event: Event
+    age: Count
+    hops: Hops
+
+
+class Closed(Wire, frozen=True, tag=40):
+    """That was all that `sender` had sent here."""
+
+    consumer: Count
+    version: Count
+    sender: Count
+
+
+class NewHome(Wire, frozen=True, tag=37):
+    """8: the destination tells the client where it is at home now."""
+
+    generation: Count
+    version: Count
+
+
+FRAMES: Codec[Search | Datagram] = Codec("opportunistic frame", 1, Search | Datagram)
+
+Content = Found | Update | UpdateTaken | Segment | Acknowledgement
+CONTENTS: Codec[Content] = Codec("opportunistic content", 1, Content)
+
+Letters = (
+    Attach
+    | Want
+    | Publish
+    | Nearer
+    | Deliver
+    | Here
+    | NotHome
+    | Skip
+    | ModulatorFailed
+    | Register
+    | Renew
+    | Missing
+    | Forward
+    | Leave
+    | Left
+    | Barrier
+    | Passed
+    | Handoff
+    | Accepted
+    | Detour
+    | Switched
+    | Moved
+    | MovedDelivery
+    | Salvaged
+    | Taken
+    | Cancelled
+    | Relay
+    | Closed
+    | NewHome
+)
+LETTERS: Codec[Letters] = Codec("opportunistic letter", 1, Letters)

@@ -1,0 +1,27 @@
+"""Which way events would go at this instant: what figures 7, 8 and 10 to 12 compare (section 4.1)."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.units import NodeId
+
+if TYPE_CHECKING:
+    from roamcast.strategy.opportunistic.strategy import Brokerage
+
+
+def event_paths(broker: "Brokerage", options: OpportunisticOptions) -> Iterator[tuple[NodeId, ...]]:
+    """`brokers`: from this broker to every other, on its own view of the overlay. `clients`: from each of its
+    producers, through this broker and the consumer's home broker as known here, to every consumer."""
+    manager, dispatch = broker.manager, broker.dispatch
+    if options.paths == "brokers":
+        for other in manager.topology.reachable():
+            yield manager.path(other)
+        return
+    for producer in dispatch.clients.values():
+        if not producer.produces:
+            continue
+        for consumer in dispatch.consumers.consumers():
+            known = dispatch.consumers.find(consumer)
+            if consumer != producer.node and known is not None and known.interests:
+                yield (producer.node, *manager.path(known.home), consumer)

@@ -1,0 +1,130 @@
+"""Letters between clients and brokers: in order, exactly once, whether the other is far away or in this node.
+
+What a node says to itself takes no radio, but it is handled after the current input, like any other letter:
+no part ever calls itself while it is still at work.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from roamcast.errors import WireError
+from roamcast.event import EventId
+from roamcast.host import Host, Kind, TimerName
+from roamcast.strategy.opportunistic.messages import LETTERS, Content, Deliver, Forward, Letters, Publish, Relay
+from roamcast.strategy.opportunistic.reliable import Acknowledgement, Letter, Reliable, Segment
+from roamcast.strategy.opportunistic.transport import Transport
+from roamcast.trace import Dropped, DropReason
+from roamcast.underlay.base import Underlay
+from roamcast.units import Micros, NodeId
+
+EVENT_LETTERS = (Publish, Deliver, Forward, Relay)
+
+
+class Post:
+    def __init__(
+        self,
+        host: Host,
+        underlay: Underlay,
+        *,
+        on_content: Callable[[NodeId, Content, int], None],
+        on_letter: Callable[[NodeId, Letters, int, Micros], None],
+        on_reset: Callable[[NodeId, list[Letters]], None],
+        on_unreachable: Callable[[NodeId], None],
+        way: Callable[[NodeId], tuple[NodeId, ...]],
+    ) -> None:
+        """`way` names the brokers that a datagram to a node shall pass: the source route."""
+        self._host = host
+        self._on_content = on_content
+        self._on_letter = on_letter
+        self._on_reset = on_reset
+        self._on_unreachable = on_unreachable
+        self._way = way
+        self._to_self: deque[Letters] = deque()
+        self.transport = Transport(host, underlay, self._on_datagram)
+        self._reliable = Reliable(host, self._Ways(self), self)
+        self.boot = self._reliable.boot
+
+    def write(self, to: NodeId, message: Letters) -> bool:
+        """False if too much waits for `to` already."""
+        if to == self._host.node:
+            self._to_self.append(message)
+            self._host.set_timer("to self", self._host.now())
+            return True
+        event = message.event.id if isinstance(message, EVENT_LETTERS) else None
+        kind = Kind.CONTROL if event is None else Kind.DATA
+        letter = Letter(LETTERS.encode(message), kind, type(message).__name__.lower(), event)
+        if self._reliable.send(to, letter):
+            return True
+        self.drop(DropReason.QUEUE_FULL, letter.name, event, to)
+        return False
+
+    def abandon(self, peer: NodeId) -> list[Letters]:
+        """Give up what `peer` has not confirmed; it comes back, and may have arrived all the same."""
+        return self._opened(self._reliable.abandon(peer))
+
+    def unconfirmed(self, peer: NodeId) -> list[Letters]:
+        """What still waits for `peer`, in order."""
+        return self._opened(self._reliable.unconfirmed(peer))
+
+    def waiting(self, peer: NodeId) -> int:
+        return self._reliable.waiting(peer)
+
+    def nudge(self, peer: NodeId) -> None:
+        self._reliable.nudge(peer)
+
+    def drop(self, reason: DropReason, message: str, event: EventId | None, to: NodeId | None = None) -> None:
+        publisher, sequence = event if event is not None else (None, None)
+        self._host.trace(
+            Dropped(self._host.now(), self._host.node, reason, message, publisher, sequence, to=to)
+        )
+
+    # Inputs.
+
+    def on_timer(self, name: TimerName) -> None:
+        if name == "to self":
+            for _ in range(len(self._to_self)):
+                self._on_letter(self._host.node, self._to_self.popleft(), 0, 0)
+        else:
+            self._reliable.on_timer(name)
+
+    def on_letter(self, sender: NodeId, body: bytes, hops: int, held: Micros) -> None:
+        try:
+            message = LETTERS.decode(body)
+        except WireError:
+            self.drop(DropReason.WIRE, "letter", None)
+            return
+        self._on_letter(sender, message, hops, held)
+
+    def on_reset(self, peer: NodeId, unconfirmed: list[Letter]) -> None:
+        self._on_reset(peer, self._opened(unconfirmed))
+
+    def on_unreachable(self, peer: NodeId) -> None:
+        self._on_unreachable(peer)
+
+    def _on_datagram(self, sender: NodeId, content: Content, hops: int) -> None:
+        if isinstance(content, Segment | Acknowledgement):
+            self._reliable.on_datagram(sender, content, hops)
+        else:
+            self._on_content(sender, content, hops)
+
+    def _opened(self, letters: list[Letter]) -> list[Letters]:
+        """As written, with events aged by the time they have waited."""
+        now = self._host.now()
+        opened: list[Letters] = []
+        for letter in letters:
+            message = LETTERS.decode(letter.body)
+            if isinstance(message, EVENT_LETTERS):
+                message = msgspec.structs.replace(message, age=message.age + now - letter.written_at)
+            opened.append(message)
+        return opened
+
+    class _Ways:
+        """Datagrams for `Reliable`, on the source route of the moment."""
+
+        def __init__(self, post: "Post") -> None:
+            self._post = post
+
+        def send(self, to: NodeId, message: Segment | Acknowledgement, letter: Letter) -> None:
+            self._post.transport.send(to, message, letter, self._post._way(to))
