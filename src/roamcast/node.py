@@ -15,6 +15,7 @@ from roamcast.errors import EventError
 from roamcast.event import Event, EventClass, Value
 from roamcast.filter import Filter
 from roamcast.host import Channel, Host, Layer
+from roamcast.modulator import Meter, ModulatorSpec
 from roamcast.sealing.content import ContentKeys
 from roamcast.strategy import STRATEGIES, StrategyContext, TunesUnderlay, default_underlay
 from roamcast.trace import Published, Subscribed
@@ -59,7 +60,7 @@ class Node:
         )
         self.strategy = STRATEGIES.make(
             config.strategy,
-            StrategyContext(self._host, self.broker, self.underlay, config.is_broker),
+            StrategyContext(self._host, self.broker, self.underlay, config.is_broker, meter),
             config.strategy_options,
         )
         self.broker.watch(self.strategy)
@@ -121,9 +122,12 @@ class Node:
             )
         return self._content.seal(event, identifier)
 
-    def subscribe(self, number: int, wanted: Filter, application: int = 0) -> None:
+    def subscribe(
+        self, number: int, wanted: Filter, application: int = 0, modulator: ModulatorSpec | None = None
+    ) -> None:
+        """`modulator`: what shall be made of the events in a broker, where the strategy can do that."""
         self._host.trace(Subscribed(self._host.now(), self._host.node, number, str(wanted), True))
-        self.broker.subscribe(Subscription(number, wanted, application))
+        self.broker.subscribe(Subscription(number, wanted, application, modulator))
 
     def unsubscribe(self, number: int) -> None:
         self._host.trace(Subscribed(self._host.now(), self._host.node, number, "", False))

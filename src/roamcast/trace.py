@@ -120,6 +120,7 @@ class DropReason(Enum):
     WIRE = "wire"  # could not be decoded
     STORE_FULL = "store_full"  # a bounded table pushed it out
     STALE = "stale"  # came by a route that its sender has and this node has given up
+    MODULATOR = "modulator"  # a consumer's function failed and runs no more
     FALSE_POSITIVE = "false_positive"  # came by a summary's mistake; no exact filter wants it here
 
 
@@ -173,6 +174,21 @@ class OverlayChanged(Record, frozen=True):
     value: float | None = None
 
 
+class HandedOff(Record, frozen=True):
+    """A client was moved from one home broker to another, or was not after all."""
+
+    TABLE: ClassVar[str] = "handoffs"
+    t: Micros  # when it ended
+    node: NodeId  # the client
+    source: NodeId
+    destination: NodeId
+    started: Micros
+    producers: int  # brokers that were asked to send elsewhere
+    # "moved"; "refused" or "aborted": nothing had changed; "rolled_back": everything was changed back;
+    # "resumed": the destination was lost; "superseded": the client had chosen another home by itself.
+    outcome: str
+
+
 class PathsSampled(Record, frozen=True):
     """At one instant, the lengths of shortest paths over all pairs of brokers that have one."""
 
@@ -199,6 +215,7 @@ class Reached(Record, frozen=True):
     sequence: int
     nodes: int  # that received a frame with it, the publisher apart
     unwanted: int  # of those, where it was not expected: nobody there wanted it
+    relayed: int  # of the unwanted, that sent it on
 
 
 class Expected(Record, frozen=True):
@@ -227,6 +244,7 @@ RECORDS: tuple[type[Record], ...] = (
     LinkChanged,
     FaultHappened,
     OverlayChanged,
+    HandedOff,
     PathsSampled,
     OverlayJudged,
     Expected,

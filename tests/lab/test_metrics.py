@@ -17,16 +17,19 @@ from roamcast.trace import (
     Delivered,
     Expected,
     FaultHappened,
+    OnAir,
     OverlayChanged,
     PathsSampled,
     Published,
+    Reached,
     Record,
     Trace,
     Transmitted,
 )
 from roamcast.units import micros
 
-# The names of the design, in its order; `underlay_bytes` is ours.
+# The names of the design, in its order; ours are `underlay_bytes`, what begins with `air_` or `noise`,
+# `forwarders_mean` and `channels_mean`.
 NAMES = [
     "published",
     "expected",
@@ -44,6 +47,8 @@ NAMES = [
     "data_messages",
     "data_bytes",
     "underlay_bytes",
+    "air_bytes",
+    "air_bytes_ratio",
     "control_overhead",
     "control_bytes_ratio",
     "own_control_ratio",
@@ -55,6 +60,11 @@ NAMES = [
     "excess_partitions",
     "brokers_mean",
     "mprs_mean",
+    "forwarders_mean",
+    "channels_mean",
+    "noise",
+    "noise_relayed",
+    "noise_ratio",
     "path_hops_mean",
     "path_hops_network",
     "handoffs",
@@ -86,6 +96,10 @@ def sent(
     t: float, kind: str, size: int, own: bool = True, attempt: int = 1, layer: str = "strategy"
 ) -> Transmitted:
     return Transmitted(micros(t), 0, None, kind, "m", size, attempt, 10, None, None, own, 2, 0, 0, layer)
+
+
+def aired(t: float, protocol: str, octets: int) -> OnAir:
+    return OnAir(micros(t), 0, None, protocol, octets, 1, 10, 2, 0, 0)
 
 
 def overlay(t: float, node: int, change: str, **others: Any) -> OverlayChanged:
@@ -126,6 +140,9 @@ def small_run() -> Tables:
         sent(12, "control", 30),
         sent(13, "data", 300),
         sent(13.1, "data", 300, attempt=2),
+        aired(9.9, "udp", 1000),
+        aired(10, "arp", 42),
+        aired(13, "udp", 342),
         overlay(1, 0, "link_up", peer=1),
         overlay(5, 0, "link_down", peer=1),
         overlay(15, 0, "link_down", peer=1),
@@ -144,6 +161,14 @@ def small_run() -> Tables:
         overlay(2, 4, "role_on", role="broker"),  # nothing: over before the warm-up ended
         overlay(7, 4, "role_off", role="broker"),
         overlay(109, 1, "role_on", role="mpr"),  # 1 s
+        overlay(60, 5, "role_on", role="forwarding"),  # 50 s
+        overlay(5, 6, "grouped", role="channel", value=2.0),  # 2 for 20 s after the warm-up, 3 for 10 s
+        overlay(30, 6, "grouped", role="channel", value=3.0),
+        overlay(40, 6, "grouped", role="channel", value=0.0),
+        overlay(20, 3, "grouped", role="channel", value=1.0),  # for 10 s, until its crash
+        Reached(0, 0, 5, 5, 5),  # in the warm-up
+        Reached(0, 1, 4, 1, 0),
+        Reached(0, 2, 6, 4, 3),
         PathsSampled(micros(5), "network", 100, 1000),
         PathsSampled(micros(10), "network", 4, 6),
         PathsSampled(micros(60), "network", 6, 14),
@@ -168,6 +193,8 @@ SMALL_RUN: dict[str, Figure] = {
     "data_messages": 2,
     "data_bytes": 600,
     "underlay_bytes": 20,
+    "air_bytes": 384,
+    "air_bytes_ratio": 384 / (100 + 100 + 200),
     "control_overhead": 3 / 3,
     "control_bytes_ratio": 60 / (5 * 100 + 2 * 200),
     "own_control_ratio": 40 / 60,
@@ -179,6 +206,11 @@ SMALL_RUN: dict[str, Figure] = {
     "excess_partitions": None,
     "brokers_mean": (100 + 25 + 10 + 60) / 100,
     "mprs_mean": 1 / 100,
+    "forwarders_mean": 50 / 100,
+    "channels_mean": (2 * 20 + 3 * 10 + 1 * 10) / (20 + 10 + 10),
+    "noise": 5,
+    "noise_relayed": 3,
+    "noise_ratio": 5 / 10,
     "path_hops_mean": 5 / 2,
     "path_hops_network": 20 / 10,
     "handoffs": None,
@@ -222,7 +254,7 @@ def test_an_empty_run_counts_zero_and_has_no_ratios() -> None:
     assert counts == {
         *("published", "expected", "delivered", "duplicates", "misdelivered"),
         *("control_messages", "control_bytes", "data_messages", "data_bytes"),
-        "underlay_bytes",
+        *("underlay_bytes", "noise", "noise_relayed"),
     }
     assert all(figure is None for name, figure in measured.items() if name not in counts)
 

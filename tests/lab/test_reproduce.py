@@ -118,6 +118,16 @@ def test_a_ratio_between_two_cells_is_made_seed_by_seed(tmp_path: Path) -> None:
     assert row.ours == pytest.approx((0.7 / 0.8 + 0.9 / 0.9) / 2)  # and not 0.8 / 0.85
 
 
+def test_a_trend_of_ratios_divides_each_cell_by_its_own(tmp_path: Path) -> None:
+    row = judged(
+        tmp_path,
+        'at = { "world.radio.model" = "csma" }\nrelative_to = { "world.radio.model" = "ideal" }\n'
+        'rule = { trend = "increasing", along = "workload.rate" }',
+    )
+    # 0.9 / 1.0; 0.7 / 0.9 and 0.9 / 1.0; 0.75 / 0.8 and 0.95 / 0.9
+    assert row.detail == "1: 0.9; 2: 0.8389; 4: 0.9965" and row.ours == pytest.approx(0.5)
+
+
 def test_an_order_holds_only_if_every_step_rises(tmp_path: Path) -> None:
     order = 'rule = {{ order = [{{ "workload.rate" = {} }}, {{ "workload.rate" = {} }}] }}'
     at = 'at = { "world.radio.model" = "ideal" }\n'

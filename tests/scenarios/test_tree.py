@@ -34,16 +34,20 @@ GRID = [(100.0 * (n % 4), 100.0 * (n // 4)) for n in range(16)]
 RING = [(100.0, 0.0), (200.0, 0.0), (250.0, 87.0), (200.0, 174.0), (100.0, 174.0), (50.0, 87.0)]
 
 
-def test_on_a_line_every_event_reaches_everyone_once_over_one_link_each() -> None:
+# A frame for each link and event; or one for each node that has someone to pass an event on to: on the way
+# from the ends four nodes, else three.
+@pytest.mark.parametrize(("forwarding", "frames"), [("unicast", 20), ("broadcast", 17), ("mixed", 17)])
+def test_on_a_line_every_event_reaches_everyone_once(forwarding: str, frames: int) -> None:
     result = run(
         scenario={"name": "line", "duration": 40.0, "warmup": FORMED},
         world=static(LINE),
         workload={"publications": [{"t": 30.0 + n, "node": n} for n in range(5)]},
+        strategy={"name": "tree", "options": {"forwarding": forwarding}},
     )
     metrics = result.metrics
     assert metrics["expected"] == metrics["delivered"] == 20
     assert metrics["duplicates"] == metrics["misdelivered"] == 0
-    assert metrics["data_messages"] == 20  # four links, five events
+    assert metrics["data_messages"] == frames
     # From the ends 1 + 2 + 3 + 4, beside them 1 + 1 + 2 + 3, from the middle 2 + 1 + 1 + 2.
     assert metrics["hops_mean"] == (2 * 10 + 2 * 7 + 6) / 20
 
@@ -205,8 +209,12 @@ def test_on_a_lossy_radio_everything_arrives_once() -> None:
     assert result.metrics["duplicates"] == result.metrics["misdelivered"] == 0
 
 
-@pytest.mark.parametrize("recovery", ["none", "push"])
-def test_among_walkers_most_events_arrive_and_recovery_brings_the_rest(recovery: str) -> None:
+@pytest.mark.parametrize(
+    ("recovery", "forwarding"), [("none", "unicast"), ("push", "unicast"), ("push", "broadcast")]
+)
+def test_among_walkers_most_events_arrive_and_recovery_brings_the_rest(
+    recovery: str, forwarding: str
+) -> None:
     metrics = run(
         scenario={"name": "walkers", "duration": 90.0, "warmup": FORMED},
         world={
@@ -218,7 +226,7 @@ def test_among_walkers_most_events_arrive_and_recovery_brings_the_rest(recovery:
         },
         roles={"publishers": 4, "subscribers": 10},
         workload={"rate": 1.0, "size": 128, "match": 0.5},
-        strategy={"name": "tree", "options": {"recovery": recovery}},
+        strategy={"name": "tree", "options": {"recovery": recovery, "forwarding": forwarding}},
     ).metrics
     assert float(metrics["delivery_ratio"] or 0) > (0.99 if recovery == "push" else 0.85)
     assert metrics["duplicates"] == metrics["misdelivered"] == 0

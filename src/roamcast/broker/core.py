@@ -14,9 +14,12 @@ from roamcast.broker.store import EventStore, StoreFullError
 from roamcast.event import Event, EventClass, EventId, Value
 from roamcast.filter import Filter, MatchingIndex
 from roamcast.host import Host
+from roamcast.modulator.base import ModulatorSpec
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import Micros, NodeId
 from roamcast.wire.sealed_event import is_sealed
+
+MODULATED = -1  # in the keys of what was handed over: by subscription, not by application
 
 SEQUENCE_BLOCK = 1_000
 """How many sequence numbers one stable write reserves. A crash skips the rest of a block."""
@@ -28,6 +31,8 @@ class Subscription(NamedTuple):
     number: int
     filter: Filter
     application: int = 0  # whose it is: each application of a node gets an event once
+    # The consumer's function that runs in a broker: the application gets what it makes, and nothing else.
+    modulator: ModulatorSpec | None = None
 
 
 class Delivery(NamedTuple):
@@ -36,6 +41,7 @@ class Delivery(NamedTuple):
     event: Event
     subscriptions: tuple[int, ...]  # of one application; empty for an event addressed to this node by name
     hops: int
+    modulated: bool = False  # the content is what the subscription's modulator made of it
 
 
 class Application(Protocol):
@@ -96,9 +102,12 @@ class Broker:
             self.unsubscribe(subscription.number)
         self._subscriptions[subscription.number] = subscription
         self._shared = self._shared or subscription.application != 0
-        self._index.add(subscription.number, subscription.filter)
+        if subscription.modulator is None:
+            self._index.add(subscription.number, subscription.filter)
         if self._watcher is not None:
             self._watcher.on_subscribed(subscription)
+        if subscription.modulator is not None:
+            return  # what is stored here is not what it makes of it
         for stored in self.store.standing(self._host.now()):
             readable = self._readable(stored.event)
             if readable.wants_subscribers and subscription.filter.matches(readable):
@@ -109,7 +118,8 @@ class Broker:
         subscription = self._subscriptions.pop(number, None)
         if subscription is None:
             return
-        self._index.remove(number)
+        if subscription.modulator is None:
+            self._index.remove(number)
         if self._watcher is not None:
             self._watcher.on_unsubscribed(subscription)
 
@@ -162,6 +172,23 @@ class Broker:
                 # Who asked for it gets it now; who comes later must find it with another node.
                 self.drop(event.id, DropReason.STORE_FULL, "store")
         self._hand_over(event, hops, self._host.now() + event.lifetime - age)
+
+    def deliver_to(self, event: Event, numbers: tuple[int, ...], hops: int) -> None:
+        """A modulator's product is here: for its own subscriptions, once each, whatever it looks like now."""
+        for number in numbers:
+            subscription = self._subscriptions.get(number)
+            if subscription is None:
+                continue  # ended while the product was on its way
+            key = (MODULATED, number, event.publisher, event.sequence)
+            now = self._host.now()
+            if self._handed_over.observe(key, now, now + event.lifetime):
+                self._application.on_event(Delivery(event, (number,), hops, True))
+
+    def notify(self, number: int, type: str, problem: str) -> None:
+        """Tell the owner of a subscription what went wrong with it, as an event of this node."""
+        if number in self._subscriptions:
+            event = self.create({"subscription": number, "problem": problem}, type=type)
+            self._application.on_event(Delivery(event, (number,), 0))
 
     def keep(self, event: Event, hops: int, age: Micros = 0) -> None:
         """Store a memorized event, once; `StoreFullError` if the store can take no more."""

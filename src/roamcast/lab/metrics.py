@@ -41,7 +41,7 @@ RELATIONS: dict[str, str] = {
         FROM deliveries d
         JOIN events e ON e.run = d.run AND e.publisher = d.publisher AND e.sequence = d.sequence""",
     "pairs": """
-        SELECT x.run AS run, x.reachable AS reachable, h.latency AS latency, h.hops AS hops
+        SELECT x.run AS run, x.reachable AS reachable, h.latency AS latency, h.hops AS hops, h.size AS size
         FROM expected x
         JOIN events e ON e.run = x.run AND e.publisher = x.publisher AND e.sequence = x.sequence
         LEFT JOIN hand_overs h ON h.run = x.run AND h.publisher = x.publisher
@@ -50,6 +50,10 @@ RELATIONS: dict[str, str] = {
         SELECT s.run AS run, s.kind AS kind, s.size AS size, s.own AS own, s.layer AS layer
         FROM transmissions s JOIN runs r ON r.run = s.run
         WHERE s.t >= r.warmup""",
+    "air_frames": """
+        SELECT a.run AS run, a.octets AS octets
+        FROM air a JOIN runs r ON r.run = a.run
+        WHERE a.t >= r.warmup""",
     "overlay_links": """
         SELECT o.run AS run, o.change AS change, o.value AS value, o.t >= r.warmup AS counted,
             r.duration - r.warmup AS span
@@ -71,6 +75,29 @@ RELATIONS: dict[str, str] = {
             (c.held - LAG(c.held, 1, 0) OVER (PARTITION BY c.run, c.node, c.role ORDER BY c.t, c.held))
                 * (r.duration - CASE WHEN c.t > r.warmup THEN c.t ELSE r.warmup END) AS held_for
         FROM role_changes c JOIN runs r ON r.run = c.run""",
+    # How many channels a publisher's broker has, until the next change; a crash takes them all.
+    "channel_changes": """
+        SELECT run, node, t, CAST(value AS BIGINT) AS channels FROM overlay WHERE change = 'grouped'
+        UNION ALL
+        SELECT f.run, f.node, f.t, 0
+        FROM faults f
+        JOIN (SELECT DISTINCT run, node FROM overlay WHERE change = 'grouped') o
+            ON o.run = f.run AND o.node = f.node
+        WHERE f.kind = 'crash'""",
+    "channel_steps": """
+        SELECT run, channels,
+            CASE WHEN ends > begins THEN ends - begins ELSE 0 END AS lasted
+        FROM (
+            SELECT c.run AS run, c.channels AS channels,
+                CASE WHEN c.t > r.warmup THEN c.t ELSE r.warmup END AS begins,
+                COALESCE(LEAD(c.t) OVER (PARTITION BY c.run, c.node ORDER BY c.t), r.duration) AS ends
+            FROM channel_changes c JOIN runs r ON r.run = c.run
+        ) steps""",
+    "reaches": """
+        SELECT d.run AS run, d.nodes AS nodes, d.unwanted AS unwanted,
+            d.relayed AS relayed
+        FROM reached d
+        JOIN events e ON e.run = d.run AND e.publisher = d.publisher AND e.sequence = d.sequence""",
     "path_samples": """
         SELECT p.run AS run, p.kind AS kind, p.pairs AS pairs, p.hops AS hops
         FROM paths p JOIN runs r ON r.run = p.run
@@ -190,6 +217,18 @@ METRICS: dict[str, Metric] = {
         "SUM(CASE WHEN layer = 'underlay' THEN size ELSE 0 END)",
         "0",
     ),
+    "air_bytes": Metric(
+        "octets",
+        "all link-layer frames that an ether saw, every attempt and every protocol's own traffic counted",
+        "air_frames",
+        "SUM(octets)",
+    ),
+    "air_bytes_ratio": Metric(
+        "",
+        "octets on the air over payload octets of the delivered pairs",
+        "",
+        "air_bytes * 1e0 / NULLIF(delivered_bytes, 0)",
+    ),
     "control_overhead": Metric(
         "frames per pair",
         "control messages over delivered pairs",
@@ -238,6 +277,35 @@ METRICS: dict[str, Metric] = {
     "mprs_mean": Metric(
         "nodes", "nodes that are multipoint relays, over time", "role_steps", _of_role("mpr")
     ),
+    "forwarders_mean": Metric(
+        "nodes", "nodes in a forwarding group, over time", "role_steps", _of_role("forwarding")
+    ),
+    "channels_mean": Metric(
+        "channels",
+        "multicast groups of a publisher's broker, over the time in which it has any",
+        "channel_steps",
+        "SUM(channels * lasted) * 1e0 / NULLIF(SUM(CASE WHEN channels > 0 THEN lasted ELSE 0 END), 0)",
+    ),
+    "noise": Metric(
+        "pairs",
+        "(event, node) pairs in which a node received an event that nobody there wanted",
+        "reaches",
+        "SUM(unwanted)",
+        "0",
+    ),
+    "noise_relayed": Metric(
+        "pairs",
+        "the part of the noise at nodes that sent the event on",
+        "reaches",
+        "SUM(relayed)",
+        "0",
+    ),
+    "noise_ratio": Metric(
+        "",
+        "share of the nodes that an event reached where nobody wanted it",
+        "reaches",
+        "SUM(unwanted) * 1e0 / NULLIF(SUM(nodes), 0)",
+    ),
     "path_hops_mean": Metric(
         "hops",
         "physical length of overlay paths between the sampled pairs",
@@ -263,6 +331,13 @@ METRICS: dict[str, Metric] = {
 
 _AUXILIARY: dict[str, Metric] = {
     "application_bytes": Metric("octets", "payload handed to applications", "hand_overs", "SUM(size)", "0"),
+    "delivered_bytes": Metric(
+        "octets",
+        "payload of the delivered pairs, repeats left out",
+        "pairs",
+        "SUM(size)",
+        "0",
+    ),
 }
 
 
@@ -304,10 +379,18 @@ COLUMNS: dict[str, dict[str, str]] = {
         "own": "BOOLEAN",
         "layer": "TEXT",
     },
+    "air": {"t": "BIGINT", "octets": "BIGINT"},
     "faults": {"t": "BIGINT", "kind": "TEXT", "node": "INT"},
     "overlay": {"t": "BIGINT", "node": "INT", "change": "TEXT", "role": "TEXT", "value": "DOUBLE"},
     "overlay_health": {"cycles": "BIGINT", "excess_partitions": "DOUBLE"},
     "paths": {"t": "BIGINT", "kind": "TEXT", "pairs": "BIGINT", "hops": "BIGINT"},
+    "reached": {
+        "publisher": "INT",
+        "sequence": "BIGINT",
+        "nodes": "BIGINT",
+        "unwanted": "BIGINT",
+        "relayed": "BIGINT",
+    },
     "expected": {"publisher": "INT", "sequence": "BIGINT", "node": "INT", "reachable": "BOOLEAN"},
 }
 """The columns that the metrics read; the pipeline need load no others."""

@@ -29,7 +29,7 @@ from roamcast.units import Micros, NodeId
 Tables = dict[str, pa.Table]
 RUN_FILE = "run.json"
 # `NodeId` is an `int` to the type checker and at run time; only the names tell node numbers apart.
-NODE_COLUMNS = frozenset({"node", "publisher", "to", "sender", "receiver", "peer"})
+NODE_COLUMNS = frozenset({"node", "publisher", "to", "sender", "receiver", "peer", "source", "destination"})
 NODE_LIST = pa.list_(pa.field("element", pa.int32(), nullable=False))
 
 
@@ -47,6 +47,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     sim_events: int | None = None  # None where nothing is simulated
     # Never written beside the trace: the same run must give the same bytes.
     wall_s: float | None = None
+    play_delay: Micros | None = None  # of an ether: how late it played, 99th percentile
     scenario: dict[str, Any] = {}  # the whole scenario, as its file has it
 
 

@@ -6,6 +6,7 @@
 | `epidemic` | ours: flooding that spares copies, and anti-entropy for what was missed or is memorized |
 | `chapar` | multipoint relays as brokers, node vectors, memorized events (Khakpour and Demeure) |
 | `odmrp` | content-based multicast over an on-demand mesh; plain ODMRP as baseline (Yoneki and Bacon) |
+| `opportunistic` | a broker overlay and home brokers that follow the network; modulators (Chen and Schwan) |
 | `tree` | an acyclic overlay and content-based routing on it (the acyclic-overlay work) |
 """
 
@@ -15,6 +16,7 @@ from roamcast.strategy.chapar import Chapar, ChaparOptions
 from roamcast.strategy.epidemic import Epidemic, EpidemicOptions
 from roamcast.strategy.flooding import Flooding, FloodingOptions
 from roamcast.strategy.odmrp import Odmrp, OdmrpOptions
+from roamcast.strategy.opportunistic import Opportunistic, OpportunisticOptions
 from roamcast.strategy.tree.strategy import Tree, TreeStrategyOptions
 
 __all__ = [
@@ -32,6 +34,7 @@ STRATEGIES.add("flooding", FloodingOptions, Flooding)
 STRATEGIES.add("epidemic", EpidemicOptions, Epidemic)
 STRATEGIES.add("chapar", ChaparOptions, Chapar)
 STRATEGIES.add("odmrp", OdmrpOptions, Odmrp)
+STRATEGIES.add("opportunistic", OpportunisticOptions, Opportunistic)
 STRATEGIES.add("tree", TreeStrategyOptions, Tree)
 
 names = STRATEGIES.names
@@ -42,6 +45,7 @@ DEFAULT_UNDERLAYS = {
     "epidemic": "beacons",
     "flooding": "none",
     "odmrp": "none",
+    "opportunistic": "olsr",
     "tree": "beacons",
 }
 

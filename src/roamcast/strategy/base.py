@@ -6,11 +6,13 @@ and down; the opportunistic overlay talks to brokers several hops away and needs
 get local subscriptions and publications from the broker core and give arrived events back to it.
 """
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from roamcast.broker.core import Broker, Subscription
 from roamcast.event import Event
 from roamcast.host import Host, Layer
+from roamcast.modulator.guard import Meter
 from roamcast.underlay.base import Underlay
 from roamcast.units import NodeId
 
@@ -22,6 +24,7 @@ class StrategyContext(NamedTuple):
     broker: Broker
     underlay: Underlay
     is_broker: bool = True  # may this node serve others as a broker (the scenario's roles)
+    meter: Meter | None = None  # how the runtime times consumers' functions; None: they take what they say
 
 
 @runtime_checkable
@@ -42,6 +45,11 @@ class Strategy(Layer):
 
     def seal_id(self, clear: Event) -> bytes | None:
         """What brokers need to route an event whose content they cannot read; None: it cannot be routed."""
+        return None
+
+    def overlay_paths(self) -> Iterable[tuple[NodeId, ...]] | None:
+        """The ways that events would take now, as this node knows them: for studies of overlays (sampled by
+        `sim`). None: this strategy has no overlay paths."""
         return None
 
     def on_subscribed(self, subscription: Subscription) -> None:

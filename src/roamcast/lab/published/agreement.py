@@ -22,7 +22,7 @@ from roamcast.lab.published.figure import (
     known,
     load_figure,
 )
-from roamcast.lab.published.formula import evaluate, metrics_in
+from roamcast.lab.published.formula import evaluate, names_in
 from roamcast.lab.results import Results, value_label
 from roamcast.lab.summary import CONFIDENCE, Spread, spread
 
@@ -34,7 +34,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One row of `reproduction.json`.
 
     `ours` is a mean over seeds, for `order` the smallest step between neighbours, for `trend` Spearman's
-    rank correlation. `low` and `high` are its 95% confidence interval, None with a single seed.
+    rank correlation, for `linear` the mean R². `low` and `high` are its 95% confidence interval, None with a single seed.
     """
 
     paper: str
@@ -79,6 +79,8 @@ def _row(figure: PublishedFigure, profile: str, quantity: Quantity, results: Res
             found, agrees, detail = _ordered(quantity, results)
         case "trend":
             found, agrees, detail = _trend(quantity, results)
+        case "linear":
+            found, agrees, detail = _linear(quantity, results)
         case _:
             found, agrees, detail = _single(quantity, results)
     return Row(
@@ -94,7 +96,7 @@ def _row(figure: PublishedFigure, profile: str, quantity: Quantity, results: Res
         agrees=agrees,
         unit=quantity.unit,
         profile=profile,
-        metrics=metrics_in(quantity.metric, quantity.name),
+        metrics=names_in(quantity.metric),
         detail=detail,
         note=quantity.note,
     )
@@ -159,18 +161,36 @@ def _trend(quantity: Quantity, results: Results) -> tuple[Spread, bool, str]:
     return Spread(len(seeds), correlation, None, low, high), agrees, detail
 
 
+def _linear(quantity: Quantity, results: Results) -> tuple[Spread, bool, str]:
+    """Seed by seed, the share of the variance that a straight line along the axis explains."""
+    along, least = quantity.rule.along, quantity.rule.linear
+    assert along is not None and least is not None
+    places = [{along: value} for value in results.description.axes[along]]
+    columns = [_values(quantity, quantity.at | place, results) for place in places]
+    seeds = [seed for seed in columns[0] if all(seed in column for column in columns)]
+    axis = [float(place[along]) for place in places]
+    found = spread([r_squared(axis, [column[seed] for column in columns]) for seed in seeds])
+    return found, found.mean is not None and found.mean >= least, _told(places, columns)
+
+
+def r_squared(axis: Sequence[float], values: Sequence[float]) -> float:
+    """Of the least-squares line; 0 if the values are all the same, for then nothing grows."""
+    correlation = np.corrcoef(axis, values)[0, 1] if len(set(values)) > 1 else 0.0
+    return float(correlation * correlation)
+
+
 def _values(quantity: Quantity, at: Cell, results: Results) -> dict[int, float]:
     """By seed: the quantity in one cell, over its figure in the cell of reference if it has one."""
     own = _formula_values(quantity, at, results)
     if quantity.relative_to is None:
         return own
-    reference = _formula_values(quantity, quantity.relative_to, results)
+    reference = _formula_values(quantity, at | quantity.relative_to, results)
     return {seed: own[seed] / reference[seed] for seed in own if reference.get(seed)}
 
 
 def _formula_values(quantity: Quantity, at: Cell, results: Results) -> dict[int, float]:
     (cell,) = chosen_cells(results.description.axes, at)
-    names = metrics_in(quantity.metric, quantity.name)
+    names = names_in(quantity.metric)
     by_metric = {name: results.values(name, cell) for name in names}
     found = {}
     for seed in results.description.seeds:

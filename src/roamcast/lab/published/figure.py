@@ -14,7 +14,9 @@ import msgspec
 
 from roamcast.errors import InputError, ScenarioError
 from roamcast.lab.experiment import Experiment, cells, experiment_from
+from roamcast.lab.metrics import METRICS
 from roamcast.lab.published.formula import metrics_in
+from roamcast.lab.published.study import STUDIES, Study, study_experiment
 from roamcast.lab.results import value_label
 from roamcast.scenario import read_tables
 from roamcast.scenario.explain import converted, shown, unknown
@@ -28,7 +30,7 @@ Cell: TypeAlias = dict[str, Any]
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Exactly one, but for `along`, which belongs to `trend`."""
+    """Exactly one, but for `along`, which belongs to `trend` and `linear`."""
 
     within: Annotated[float, msgspec.Meta(ge=0)] | None = None  # of the published value, in its unit
     within_relative: Annotated[float, msgspec.Meta(ge=0)] | None = None  # as a share of the published value
@@ -36,6 +38,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     at_least: float | None = None
     order: Annotated[tuple[Cell, ...], msgspec.Meta(min_length=2)] | None = None  # smallest first
     trend: Literal["increasing", "decreasing"] | None = None
+    linear: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None  # the least R² of a straight line
     along: str | None = None  # an axis
 
     @property
@@ -57,11 +60,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 return " < ".join(
                     ", ".join(value_label(value) for value in cell.values()) for cell in self.order
                 )
+            case "linear":
+                return f"linear along {self.along}: R² of at least {self.linear:g}"
             case _:
                 return f"{self.trend} along {self.along}"
 
 
-RULES = ("within", "within_relative", "at_most", "at_least", "order", "trend")
+RULES = ("within", "within_relative", "at_most", "at_least", "order", "trend", "linear")
 
 
 class Quantity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,7 +76,9 @@ class Quantity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     metric: Text  # or arithmetic over metrics of one run
     rule: Rule
     at: Cell = {}  # axis values; an axis with one value need not be named
-    relative_to: Cell | None = None  # divide by the figure in this cell, seed by seed
+    # Divide by the figure in the cell that differs in these axes, seed by seed; where a rule looks at
+    # several cells, each by its own.
+    relative_to: Cell | None = None
     published: float | None = None
     unit: str = ""
     note: str = ""  # why ours differs, or what to know
@@ -97,7 +104,9 @@ class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     title: Text
     source: Text  # the work and the section
     note: str = ""
-    scenario: dict[str, Any]  # the tables of a scenario file
+    scenario: dict[str, Any] = {}  # the tables of a scenario file; or …
+    study: Text | None = None  # … a study (`study.py`), with
+    parameters: dict[str, Any] = {}  # its parameters beside the axes
     axes: dict[str, Any] = {}
     profile: Profiles
     quantity: Annotated[tuple[Quantity, ...], msgspec.Meta(min_length=1)]
@@ -116,6 +125,12 @@ class PublishedFigure:
     def name(self) -> str:
         return f"{self.paper}/{self.figure}"
 
+    @property
+    def study(self) -> Study | None:
+        """What computes it, if that is no sweep of a scenario."""
+        name = self.file.study
+        return None if name is None else STUDIES.named(name, f"{self.source}: study")
+
     def experiment(self, profile: str) -> Experiment:
         """What the profile runs. Its name says which figure and profile it is."""
         return self._experiments[profile]
@@ -128,6 +143,15 @@ class PublishedFigure:
         return {profile: self._made(profile, getattr(self.file.profile, profile)) for profile in PROFILES}
 
     def _made(self, name: str, profile: Profile) -> Experiment:
+        if (study := self.study) is not None:
+            return study_experiment(
+                study,
+                f"{self.name} ({name})",
+                self.file.parameters | profile.set,
+                self.file.axes | profile.axes,
+                profile.replications,
+                f"{self.source}: profile.{name}",
+            )
         tables = with_settings(self.file.scenario, profile.set.items())
         return experiment_from(
             f"{self.name} ({name})",
@@ -163,11 +187,15 @@ def load_figure(path: Path) -> PublishedFigure:
         file: File = converted(read_tables(path), File)
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error.where}", error.problem) from None
+    if (file.study is None) == (not file.scenario):
+        raise ScenarioError(f"{path}: scenario", "stands beside `study`, or both are missing; allowed: one")
     figure = PublishedFigure(path.parent.name, path.stem, file, str(path))
+    figures = METRICS if figure.study is None else figure.study.figures
     for profile in PROFILES:
         axes = figure.experiment(profile).axes
         for index, quantity in enumerate(file.quantity):
             if quantity.only in (None, profile):
+                metrics_in(quantity.metric, f"{path}: quantity[{index}].metric", figures)
                 _check(quantity, axes, f"{path}: quantity[{index}]", profile)
     return figure
 
@@ -183,30 +211,32 @@ def chosen_cells(axes: Mapping[str, Any], at: Cell) -> list[int]:
 
 
 def _check(quantity: Quantity, axes: Mapping[str, tuple[Any, ...]], where: str, profile: str) -> None:
-    metrics_in(quantity.metric, f"{where}.metric")
     rule = quantity.rule
     given = [name for name in RULES if getattr(rule, name) is not None]
     if len(given) != 1:
         has = " and ".join(given) or "none"
         raise ScenarioError(f"{where}.rule", f"has {has}; allowed: exactly one of {', '.join(RULES)}")
-    if (rule.trend is None) != (rule.along is None):
-        raise ScenarioError(f"{where}.rule", "must have `trend` and `along` together, or neither")
+    if (given[0] in ("trend", "linear")) != (rule.along is not None):
+        raise ScenarioError(f"{where}.rule", "must have `along` together with `trend` or `linear`")
     if given[0].startswith("within") and quantity.published is None:
         raise ScenarioError(f"{where}.published", f"is missing; the rule `{given[0]}` needs it")
-    if quantity.relative_to is not None:
-        _check_cell(quantity.relative_to, axes, f"{where}.relative_to", profile)
+    relative = quantity.relative_to or {}
     if rule.order is not None:
         for place, cell in enumerate(rule.order):
             _check_cell(quantity.at | cell, axes, f"{where}.rule.order[{place}]", profile)
+            _check_cell(quantity.at | cell | relative, axes, f"{where}.relative_to", profile)
     elif rule.along is not None:
         if len(axes.get(rule.along, ())) < 2:
             several = [key for key, values in axes.items() if len(values) > 1]
             raise ScenarioError(
                 f"{where}.rule.along", unknown(rule.along, several, f"is {shown(rule.along)}, not to follow")
             )
-        _check_cell(quantity.at | {rule.along: axes[rule.along][0]}, axes, f"{where}.at", profile)
+        first = quantity.at | {rule.along: axes[rule.along][0]}
+        _check_cell(first, axes, f"{where}.at", profile)
+        _check_cell(first | relative, axes, f"{where}.relative_to", profile)
     else:
         _check_cell(quantity.at, axes, f"{where}.at", profile)
+        _check_cell(quantity.at | relative, axes, f"{where}.relative_to", profile)
 
 
 def _check_cell(at: Cell, axes: Mapping[str, tuple[Any, ...]], where: str, profile: str) -> None:

@@ -2,7 +2,7 @@
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from roamcast.errors import ScenarioError
 from roamcast.lab.metrics import METRICS
@@ -18,8 +18,8 @@ _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
 _ALLOWED = "allowed: metrics, numbers, + - * / and parentheses"
 
 
-def metrics_in(formula: str, where: str) -> list[str]:
-    """The metrics that a formula uses, or a `ScenarioError` that begins with `where`."""
+def metrics_in(formula: str, where: str, known: Collection[str] = METRICS) -> list[str]:
+    """The metrics that a formula uses, all of them `known`, or a `ScenarioError` that begins with `where`."""
     if len(formula) > LENGTH_MAX:
         raise ScenarioError(where, f"is longer than {LENGTH_MAX} characters, the most allowed")
     try:
@@ -30,8 +30,8 @@ def metrics_in(formula: str, where: str) -> list[str]:
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name):
-                if name not in METRICS:
-                    raise ScenarioError(where, unknown(name, list(METRICS), f"has `{name}`, no metric"))
+                if name not in known:
+                    raise ScenarioError(where, unknown(name, list(known), f"has `{name}`, no metric"))
                 names.append(name)
             case ast.Constant(value=bool()):
                 raise ScenarioError(where, f"is {shown(formula)}; {_ALLOWED}")
@@ -47,6 +47,12 @@ def metrics_in(formula: str, where: str) -> list[str]:
     if not names:
         raise ScenarioError(where, f"is {shown(formula)}, which has no metric; {_ALLOWED}")
     return list(dict.fromkeys(names))
+
+
+def names_in(formula: str) -> list[str]:
+    """The names in a formula that `metrics_in` has checked."""
+    tree = ast.parse(formula.strip(), mode="eval")
+    return list(dict.fromkeys(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)))
 
 
 def evaluate(formula: str, figures: Mapping[str, float]) -> float | None:

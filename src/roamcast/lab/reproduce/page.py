@@ -39,7 +39,9 @@ def _figure(figure: PublishedFigure, rows: Sequence[Row]) -> Markup:
         element("p", element("code", figure.name), f" · {figure.file.source}", class_="lead"),
         element("p", figure.file.note) if figure.file.note else "",
         published_table(rows),
-        element("p", element("a", "The whole sweep", href=f"{figure.name}/{REPORT_NAME}"), class_="note"),
+        element("p", element("a", "The whole sweep", href=f"{figure.name}/{REPORT_NAME}"), class_="note")
+        if figure.study is None
+        else "",
     )
 
 

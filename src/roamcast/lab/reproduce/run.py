@@ -6,14 +6,16 @@ from pathlib import Path
 
 import msgspec
 
-from roamcast.errors import InputError
+from roamcast.errors import FileError, InputError
 from roamcast.lab.published import PublishedFigure, Row, rows, selected
 from roamcast.lab.published.figure import FOLDER, PROFILES
+from roamcast.lab.published.study import Study, study_results
 from roamcast.lab.report import place, report
 from roamcast.lab.results import read_results
 from roamcast.lab.sweep import Progress, sweep
 
 JSON_NAME = "reproduction.json"
+STUDY_NAME = "study.json"
 PAGE_NAME = "reproduction.html"
 
 
@@ -55,6 +57,9 @@ def reproduce(
     failed = 0
     for figure in figures:
         folder = out / figure.paper / figure.figure
+        if figure.study is not None:
+            found.append((figure, _studied(figure, figure.study, profile, folder, _named(progress, figure))))
+            continue
         ended = sweep(
             figure.experiment(profile), folder, master=master, resume=True, progress=_named(progress, figure)
         )
@@ -67,6 +72,26 @@ def reproduce(
 
     page = place(render(found, profile, failed), out / PAGE_NAME)
     return Reproduction(all_rows, failed, page)
+
+
+def _studied(
+    figure: PublishedFigure,
+    study: Study,
+    profile: str,
+    folder: Path,
+    progress: Callable[[Progress], None] | None,
+) -> list[Row]:
+    """A study runs here and now; what it computed stays in its folder."""
+    kept = folder / STUDY_NAME
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        computed = kept.read_bytes() if kept.is_file() else None
+    except OSError as error:
+        raise FileError(str(folder), f"cannot be used: {error.strerror or error}") from None
+    told = None if progress is None else lambda done, total: progress(Progress(done, 0, total, None))
+    results, text = study_results(study, figure.experiment(profile), computed, told)
+    place(text.decode(), kept)
+    return rows(figure, profile, results)
 
 
 def _named(

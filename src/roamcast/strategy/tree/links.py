@@ -45,7 +45,6 @@ class Link:
         self.last_failed = frame
         return self.failures
 
-
     def on_data(self, now: Micros) -> None:
         if self.heard_at is not None:
             gap = now - self.heard_at

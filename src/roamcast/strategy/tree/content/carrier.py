@@ -125,6 +125,10 @@ class Carrier:
         if all(waiting.copy.event.id != copy.event.id for waiting in lane.repeats):
             self._queue(lane, Attempt(neighbour, copy, number))
 
+    def is_repeating(self, neighbour: NodeId) -> bool:
+        """Whether something is waiting here to be sent to it again."""
+        return bool(self._lanes[neighbour].repeats)
+
     # Inputs.
 
     def on_timer(self, name: str, which: int) -> None:
@@ -294,9 +298,14 @@ class Carrier:
 
     def _tell_tally(self) -> None:
         assert self._overlay is not None
-        counts = tuple(
-            (node, lane.sent.count) for node, lane in sorted(self._lanes.items()) if lane.sent.count
-        )
+        untold = [
+            (node, lane.sent)
+            for node, lane in sorted(self._lanes.items())
+            if lane.sent.count > lane.sent.tallied
+        ]
+        counts = tuple((node, sent.count) for node, sent in untold)
+        for _, sent in untold:
+            sent.tallied = sent.count
         if counts:
             self._overlay.spread(
                 [node for node, _ in counts],

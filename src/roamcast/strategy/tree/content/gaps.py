@@ -18,6 +18,7 @@ class SentCasts:
 
     def __init__(self) -> None:
         self.count = 0
+        self.tallied = 0  # the last count that was told for itself
         self._history: dict[int, Copy] = {}
 
     def add(self, copy: Copy) -> int:

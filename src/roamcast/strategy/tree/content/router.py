@@ -436,6 +436,10 @@ class ContentRouter:
             self._host.set_timer((TIMER, "offer", neighbour), self._host.now())
 
     def _send_offer(self, neighbour: NodeId) -> None:
+        if self._carrier.is_repeating(neighbour):
+            # What it asked for is still here: it waits for the radio, not for a lost answer.
+            self._host.set_timer((TIMER, "offer", neighbour), self._host.now() + self._recovery_interval)
+            return
         offer = self._links[neighbour].offers.due()
         if offer is not None:
             self._send_control(neighbour, offer, "digest")

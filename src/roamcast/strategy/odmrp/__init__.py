@@ -1,0 +1,22 @@
+"""Pub/Sub ODMRP: content-based subscriptions carried by an on-demand multicast mesh.
+
+Follows E. Yoneki and J. Bacon, *Dynamic Group Communication in Mobile Peer-to-Peer Environments* (SAC
+2005), over ODMRP as its Internet draft describes it. docs/odmrp.md goes through the paper and lists the
+departures; docs/odmrp-summaries.md is about the summaries. In the order to read:
+
+- `options`, `messages`: the parameters, what travels;
+- `summary` and what it is made of (`bloom`, `cells`, `elements`, `conditions`, `entry`, `merging`,
+  `geometry`), `digest`, `grouping`: subscriptions and events in short, and groups of them (3.3, 3.4);
+- `routes`, `forwarding_group`, `join_tables`, `interests`: the mesh as a node sees it (3.5);
+- `channels`, `publisher`: what a publisher's broker does with it;
+- `prediction`: how long links will last (3.6);
+- `strategy`: who handles which message and timer.
+
+Left out: the choice of routes by predicted lifetime (only the intervals follow it), unicast over ODMRP,
+and the draft's request to neighbours when a next hop is gone (other upstream nodes are tried instead).
+"""
+
+from roamcast.strategy.odmrp.options import OdmrpOptions
+from roamcast.strategy.odmrp.strategy import Odmrp
+
+__all__ = ["Odmrp", "OdmrpOptions"]

@@ -1,0 +1,70 @@
+"""The forwarding group table: for which publishers and members this node relays data (section 3.5.2).
+
+A branch is a member whose Join Table came through this node. The FG flag for a publisher is set while
+one of its branches stands; nothing is ever sent to end it.
+"""
+
+from roamcast.units import Micros, NodeId
+
+
+class Branch:
+    """A member below this node, and the version of its subscriptions."""
+
+    __slots__ = ("expires_at", "version")
+
+    def __init__(self, version: int, expires_at: Micros) -> None:
+        self.version = version
+        self.expires_at = expires_at
+
+
+class ForwardingGroup:
+    def __init__(self, members_max: int) -> None:
+        self._members_max = members_max
+        self._branches: dict[NodeId, dict[NodeId, Branch]] = {}
+
+    def refresh(self, publisher: NodeId, member: NodeId, version: int, expires_at: Micros) -> bool:
+        """A Join Table named this node as the way to `member`. False where the table is full."""
+        branches = self._branches.setdefault(publisher, {})
+        branch = branches.get(member)
+        if branch is not None:
+            branch.version = version
+            branch.expires_at = expires_at
+            return True
+        if len(branches) >= self._members_max:
+            return False
+        branches[member] = Branch(version, expires_at)
+        return True
+
+    def has(self, publisher: NodeId, member: NodeId, version: int) -> bool:
+        """Whether the member is a branch already and wants what it wanted."""
+        branch = self._branches.get(publisher, {}).get(member)
+        return branch is not None and branch.version == version
+
+    def branches(self, publisher: NodeId, now: Micros) -> list[tuple[NodeId, int]]:
+        """The members that stand, with their versions, in the order in which they came."""
+        found = self._branches.get(publisher)
+        if not found:
+            return []
+        return [(member, branch.version) for member, branch in found.items() if now < branch.expires_at]
+
+    def stands(self, now: Micros) -> bool:
+        """Whether this node forwards for any publisher."""
+        return any(
+            now < branch.expires_at for branches in self._branches.values() for branch in branches.values()
+        )
+
+    def expire(self, now: Micros) -> None:
+        for publisher, branches in list(self._branches.items()):
+            for member in [m for m, branch in branches.items() if branch.expires_at <= now]:
+                del branches[member]
+            if not branches:
+                del self._branches[publisher]
+
+    def next_expiry(self) -> Micros | None:
+        return min(
+            (branch.expires_at for branches in self._branches.values() for branch in branches.values()),
+            default=None,
+        )
+
+    def __len__(self) -> int:
+        return sum(len(branches) for branches in self._branches.values())

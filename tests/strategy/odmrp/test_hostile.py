@@ -1,0 +1,183 @@
+"""Whatever a neighbour sends: no crash, a count of what was refused, and bounds that hold."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roamcast.broker.core import Broker, Delivery, Subscription
+from roamcast.event import Event, EventClass
+from roamcast.filter import Filter
+from roamcast.strategy.base import StrategyContext
+from roamcast.strategy.odmrp import Odmrp, OdmrpOptions
+from roamcast.strategy.odmrp.interests import version_of
+from roamcast.strategy.odmrp.messages import (
+    CODEC,
+    HOLD_MAX,
+    UNLIMITED,
+    Acknowledgement,
+    AnyMessage,
+    Data,
+    Entry,
+    JoinRequest,
+    JoinTable,
+    Place,
+    Row,
+)
+from roamcast.strategy.odmrp.summary import Digest, Summary
+from roamcast.testing import FakeHost
+from roamcast.trace import Dropped, DropReason
+from roamcast.underlay.base import NoUnderlay
+from roamcast.units import SECOND
+
+ME = 2
+nodes = st.integers(0, 5)
+counts = st.one_of(st.integers(0, 5), st.just(2**63 - 1))
+summaries = st.sampled_from(
+    [Summary.of([Filter.sql(text)]).encode() for text in ("a = 1", "a > 1", "b LIKE 'x%'")]
+)
+digests = st.one_of(
+    st.sampled_from([Digest.of(Event(0, 0, {"a": value})).encode() for value in (0, 1, 2)]),
+    st.binary(max_size=8),
+)
+events = st.builds(
+    Event,
+    nodes,
+    counts,
+    st.sampled_from([{}, {"a": 1}, {"a": 2, "b": "xy"}]),
+    event_class=st.sampled_from(EventClass),
+    lifetime=st.sampled_from([0, SECOND, 2**63 - 1]),
+    destinations=st.sampled_from([(), (ME,), (4, 5)]),
+    multimode=st.booleans(),
+)
+
+
+@st.composite
+def entries(draw: Any) -> Entry:
+    summary = draw(st.one_of(st.none(), summaries, st.binary(max_size=8)))
+    version = draw(st.one_of(st.just(version_of(summary or b"")), st.just(0), st.integers(0, 2**32 - 1)))
+    return Entry(draw(nodes), version, summary)
+
+
+finite = st.floats(allow_nan=True, allow_infinity=True)
+messages: st.SearchStrategy[AnyMessage] = st.one_of(
+    st.builds(
+        JoinRequest,
+        nodes,
+        counts,
+        st.integers(0, 255),
+        st.integers(1, HOLD_MAX),
+        st.booleans(),
+        st.booleans(),
+        st.lists(digests, max_size=3).map(tuple),
+        st.lists(st.sampled_from(["", "a", "a.b"]), max_size=2).map(tuple),
+        st.lists(nodes, max_size=2).map(tuple),
+        counts,
+        st.lists(st.lists(nodes, max_size=3).map(tuple), max_size=3).map(tuple),
+        st.integers(0, UNLIMITED),
+        st.one_of(st.none(), st.builds(Place, finite, finite, finite, finite)),
+    ),
+    st.builds(
+        JoinTable,
+        st.lists(
+            st.builds(
+                Row,
+                nodes,
+                counts,
+                nodes,
+                st.integers(0, UNLIMITED),
+                st.lists(entries(), max_size=3).map(tuple),
+            ),
+            max_size=3,
+        ).map(tuple),
+        st.lists(
+            st.builds(Acknowledgement, nodes, counts, st.lists(nodes, max_size=3).map(tuple)), max_size=2
+        ).map(tuple),
+    ),
+    st.builds(
+        Data,
+        counts,
+        counts,
+        counts,
+        st.lists(nodes, max_size=2).map(tuple),
+        digests,
+        st.integers(0, 255),
+        counts,
+        events,
+    ),
+)
+steps = st.lists(
+    st.one_of(
+        st.tuples(nodes, messages),
+        st.tuples(nodes, st.binary(max_size=40)),
+        st.integers(0, 8 * SECOND),
+        st.sampled_from(["publish", "subscribe", "unsubscribe"]),
+    ),
+    max_size=30,
+)
+
+
+class Ignore:
+    def on_event(self, delivery: Delivery) -> None:
+        pass
+
+
+def stack(**options: Any) -> tuple[FakeHost, Broker, Odmrp]:
+    host = FakeHost(node=ME)
+    broker = Broker(host, Ignore())
+    strategy = Odmrp(StrategyContext(host, broker, NoUnderlay()), OdmrpOptions(**options))
+    broker.watch(strategy)
+    host.attach(strategy)
+    return host, broker, strategy
+
+
+@given(steps, st.sampled_from(["k_means", "graph", "none"]), st.booleans())
+@settings(max_examples=120, deadline=None)
+def test_no_sequence_of_messages_breaks_a_node(moves: list[Any], grouping: str, adapt: bool) -> None:
+    host, broker, strategy = stack(
+        grouping=grouping, adapt_refresh=adapt, publishers_max=3, members_max=3, recent_max=3, pending_max=2
+    )
+    for move in moves:
+        match move:
+            case int():
+                host.advance(move)
+            case "publish":
+                strategy.publish(broker.create({"a": 1}))
+            case "subscribe":
+                broker.subscribe(Subscription(1, Filter.sql("a > 0")))
+            case "unsubscribe":
+                broker.unsubscribe(1)
+            case (sender, bytes() as octets):
+                strategy.on_receive(sender, octets)
+            case (sender, message):
+                strategy.on_receive(sender, CODEC.encode(message))
+        assert len(strategy.routes) <= 3 and len(strategy.forwarding) <= 9
+        assert len(strategy.publisher.members()) <= 3
+    # Soft state: an hour later, the longest that a request may ask for, nothing is left of it.
+    host.advance(HOLD_MAX + 60 * SECOND)
+    assert len(strategy.routes) == len(strategy.forwarding) == len(strategy.known) == 0
+    assert len(strategy.publisher) == 0 and strategy.member_table == {} and len(strategy.tables) == 0
+    assert host.timers() == {}
+    assert all(msgspec.msgpack.decode(sent.frame.payload[1:]) for sent in host.sent)
+
+
+def test_what_cannot_be_read_is_dropped_and_counted() -> None:
+    host, _, strategy = stack()
+    strategy.on_receive(1, b"\x01garbage")
+    strategy.on_receive(1, CODEC.encode(JoinTable((Row(0, 1, ME, 0, (Entry(4, 7, b"not a summary"),)),))))
+    strategy.on_receive(
+        1, CODEC.encode(JoinRequest(0, 1, 0, SECOND, False, False, (b"not a digest",), (), (), 0, ()))
+    )
+    refused = [r.reason for r in host.records if isinstance(r, Dropped)]
+    # The table came before any request: nobody looked at its entry.
+    assert refused == [DropReason.WIRE, DropReason.WIRE]
+    assert len(strategy.routes) == 0 and host.timers() == {}
+
+
+def test_a_request_from_the_end_of_all_numbers_blocks_its_publisher_only_for_its_hold() -> None:
+    host, _, strategy = stack()
+    strategy.on_receive(1, CODEC.encode(JoinRequest(0, 2**63 - 1, 0, SECOND, False, True, (), (), (), 0, ())))
+    host.advance(2 * SECOND)
+    strategy.on_receive(1, CODEC.encode(JoinRequest(0, 5, 0, SECOND, False, True, (), (), (), 0, ())))
+    assert len(strategy.routes) == 1
