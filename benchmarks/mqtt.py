@@ -244,7 +244,7 @@ class Server:
         config = folder / "mosquitto.conf"
         config.write_text(
             f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_inflight_messages {INFLIGHT}\n"
-            "max_queued_messages 100000\nlog_type none\n"
+            "max_queued_messages 100000\nset_tcp_nodelay true\nlog_type none\n"
         )
         process = subprocess.Popen(["mosquitto", "-c", str(config)], text=True)
         until = time.monotonic() + 10

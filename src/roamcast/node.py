@@ -48,6 +48,7 @@ class Node:
         content: ContentKeys | None = None,
         *,
         is_traced: bool = True,
+        meter: Meter | None = None,
     ) -> None:
         self._host = hosts(Channel.STRATEGY)
         self._is_traced = is_traced  # False: nobody reads the trace, so its costly records are not made

@@ -20,6 +20,7 @@ from roamcast.daemon.fresh import write_fresh
 from roamcast.daemon.metrics import REQUEST_BYTES_MAX, MetricsEndpoint
 from roamcast.errors import InputError
 from roamcast.runtime.live.counters import Counters
+from roamcast.sealing import GroupKey
 
 SECONDS = 60
 
@@ -98,6 +99,26 @@ def test_an_interrupt_is_a_clean_stop_too(config: Path) -> None:
 
     run(config, interrupt)
     assert not (config.parent / "alice.sock").exists()
+
+
+def test_a_hangup_reads_the_group_keys_anew_and_a_wrong_file_changes_nothing(config: Path) -> None:
+    new = GroupKey.generate()
+    text = config.read_text()
+    seen: list[int] = []
+
+    def rotate(daemon: Daemon) -> None:
+        sealer = daemon.node.radio._sealer
+        config.write_text(text.replace('group = ["', f'group = ["{new.to_text()}", "'))
+        daemon.reload_keys(config)
+        seen.append(sealer.ring.sending.id)
+        seen.append(len(sealer.ring.by_id))
+        config.write_text(text.replace('group = ["group:', 'group = ["'))
+        daemon.reload_keys(config)
+        seen.append(sealer.ring.sending.id)
+        signal.raise_signal(signal.SIGTERM)
+
+    run(config, rotate)
+    assert seen == [new.id, 2, new.id]
 
 
 @pytest.mark.parametrize(

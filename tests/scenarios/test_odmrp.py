@@ -18,7 +18,9 @@ from roamcast.units import SECOND
 TIMEOUT = 25 * SECOND
 
 
-def tables(positions: Sequence[tuple[float, float]], *, duration: float = 60.0, **others: Any) -> dict[str, Any]:
+def tables(
+    positions: Sequence[tuple[float, float]], *, duration: float = 60.0, **others: Any
+) -> dict[str, Any]:
     made: dict[str, Any] = {
         "scenario": {"name": "odmrp", "duration": duration, "seed": others.pop("seed", 1)},
         "world": {
@@ -266,6 +268,46 @@ def test_on_a_network_at_rest_everyone_gets_everything_once_and_nothing_stays(da
         strategy = strategy_of(simulation, node)
         assert len(strategy.routes) == len(strategy.forwarding) == len(strategy.publisher) == 0
         assert len(strategy.known) == len(strategy.tables) == 0 and strategy.member_table == {}
+
+
+@given(st.integers(0, 10_000), st.sampled_from(["graph", "k_means", "none"]), st.booleans(), st.booleans())
+@settings(max_examples=8, deadline=None)
+def test_whatever_happens_no_event_comes_twice_and_the_mesh_ends(
+    seed: int, grouping: str, advertisement: bool, adapt: bool
+) -> None:
+    options = {"grouping": grouping, "advertisement": advertisement, "adapt_refresh": adapt}
+    made = {
+        "scenario": {"name": "weather", "duration": 75.0, "seed": seed},
+        "world": {
+            "nodes": 15,
+            "area": [500.0, 500.0],
+            "range": [120.0, 200.0],  # one-way links exist
+            "mobility": {"model": "random_waypoint", "speed": [1.0, 20.0], "pause": [0.0, 5.0]},
+            "radio": {"model": "csma", "loss": 0.1},
+        },
+        "roles": {"publishers": 4, "subscribers": 10},
+        "workload": {"rate": 1.0, "match": 0.4, "stop": 15.0},
+        "strategy": {"name": "odmrp", "options": options | {"refresh_interval_max": 5.0}},
+        "fault": [
+            {"at": 4.0, "kind": "crash", "nodes": [1, 2, 3]},
+            {"at": 7.0, "kind": "restart", "nodes": [2, 3]},
+            {"at": 9.0, "kind": "cut", "nodes": [5, 6, 7]},
+            {"at": 12.0, "kind": "heal", "nodes": [5, 6, 7]},
+        ],
+    }
+    result = simulate(scenario_from(made))
+    assert result.metrics["duplicates"] == result.metrics["misdelivered"] == 0
+    assert not {e.reason for e in explain(result.tables, result.info)} & {Reason.UNKNOWN, Reason.FILTERED}
+    simulation = played(made)
+    # The last event at 15 s, active until 40 s, the last request's mesh until 65 s.
+    for node, changes in forwarding(simulation).items():
+        assert changes[-1][1] == "role_off" or node == 1, (made, changes)  # 1 crashed and stayed down
+    for stack in simulation.nodes:
+        if stack is not None:
+            strategy = stack.strategy
+            assert isinstance(strategy, Odmrp)
+            assert len(strategy.routes) == len(strategy.forwarding) == len(strategy.publisher) == 0
+            assert len(strategy.known) == len(strategy.tables) == 0 and strategy.member_table == {}
 
 
 MOVING: dict[str, Any] = {

@@ -1,8 +1,10 @@
 """Node, gateways, metrics and signals: the life of the daemon."""
 
 import asyncio
+import gc
 import logging
 import os
+import resource
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +15,12 @@ import msgspec
 from roamcast.daemon import logs
 from roamcast.daemon.config import Config, load_config
 from roamcast.daemon.metrics import MetricsEndpoint
+from roamcast.errors import InputError
 from roamcast.runtime.live.node import LiveNode
 
 logger = logging.getLogger("roamcast.daemon")
+
+FILES_MAX = 65_536
 
 
 class Door(Protocol):
@@ -51,6 +56,15 @@ class Daemon:
             await self.stop()
             raise
 
+    def reload_keys(self, path: Path) -> None:
+        """SIGHUP: the file's group keys of now. A file that is wrong by now changes nothing."""
+        try:
+            self.node.replace_group_keys(load_config(path).keys)
+        except InputError as error:
+            logger.error("the group keys stay as they are: %s", error)
+        else:
+            logger.info("group keys as in %s from now on", path)
+
     async def stop(self) -> None:
         while self._doors:
             await self._doors.pop().stop()
@@ -59,21 +73,24 @@ class Daemon:
 
 
 def run(path: Path, on_ready: Callable[[Daemon], None] | None = None) -> None:
-    """Run the node of a file until SIGTERM or SIGINT."""
+    """Run the node of a file until SIGTERM or SIGINT; SIGHUP reads its group keys anew."""
     config = load_config(path)
     logs.set_up(config.log)
     if path.stat().st_mode & 0o077:
         logger.warning("%s holds secret keys and others may read it; chmod 600 helps", path)
-    asyncio.run(_run(config, path.parent, on_ready))
+    _allow_many_sockets()
+    asyncio.run(_run(config, path, on_ready))
 
 
-async def _run(config: Config, base: Path, on_ready: Callable[[Daemon], None] | None) -> None:
+async def _run(config: Config, path: Path, on_ready: Callable[[Daemon], None] | None) -> None:
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
-    daemon = Daemon(config, base)
+    daemon = Daemon(config, path.parent)
     await daemon.start()
+    loop.add_signal_handler(signal.SIGHUP, daemon.reload_keys, path)
+    _calm_collector()
     try:
         _tell_service_manager("READY=1")
         if on_ready is not None:
@@ -98,6 +115,22 @@ def _doors(config: Config, node: LiveNode, base: Path) -> list[Door]:
     if config.metrics is not None:
         doors.append(MetricsEndpoint(node.counters, config.metrics))
     return doors
+
+
+def _allow_many_sockets() -> None:
+    """Links and clients may be more than the usual soft limit of 1,024 files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _calm_collector() -> None:
+    """What was loaded stays for good: the collector of cycles need not look at it again, nor look so often.
+    A full pass over a busy node's tables would hold up every event for milliseconds."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def _tell_service_manager(state: str) -> None:

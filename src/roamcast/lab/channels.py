@@ -204,7 +204,7 @@ class OneClientChannel:
         pass
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _network(generator: Generator, nodes: int, seed: int, number: int) -> tuple[Graph, Distances]:
     graph = generated(generator, nodes, AREA, stream(seed, "network", number))
     return graph, graph.distances.tolist()

@@ -18,10 +18,9 @@ import msgspec
 from roamcast.event import Event, EventClass
 from roamcast.filter import Filter
 from roamcast.lab.graph import ContactGraph, members
+from roamcast.runtime.sim.paths import path_instants
 from roamcast.trace import Expected, FaultHappened, LinkChanged, PathsSampled, Published, Subscribed, Trace
-from roamcast.units import SECOND, Micros, NodeId
-
-PATH_SAMPLES_MAX = 120
+from roamcast.units import Micros, NodeId
 
 
 def expected(trace: Trace) -> list[Expected]:
@@ -137,10 +136,9 @@ def sample_paths(
     links the two directions of a pair count apart; without, the mean is that of unordered pairs.
     """
     graph = ContactGraph(links, faults)
-    step = max(SECOND, -(-(duration - warmup) // PATH_SAMPLES_MAX))
     samples = []
     known_epoch, lengths = -1, (0, 0)
-    for instant in range(warmup, max(duration, warmup + 1), step):
+    for instant in path_instants(warmup, duration):
         graph.advance(instant)
         if graph.epoch != known_epoch:
             known_epoch, lengths = graph.epoch, graph.path_lengths(brokers, nodes)

@@ -60,7 +60,7 @@ ITERATIONS_MAX = 20
 MEMBERS_PART = 20_000  # brokers whose filters one worker holds at a time
 EVENTS_PART = 50_000  # events that it tries against them
 
-WANTING = "size(bits) > 0"  # a broker whose filters no event can match is in no group
+WANTING = "size(places) > 0"  # a broker whose filters no event can match is in no group
 
 OnProgress: TypeAlias = Callable[[str, int, int], None]
 """What is being done, steps done and steps in all."""
@@ -198,16 +198,12 @@ class _Work:
 
     def _assigned(self, brokers: DataFrame, ks: Sequence[int]) -> DataFrame:
         """With a column `groups`: each broker's group for each of `ks`."""
-        dimension = sum(
-            (
-                self._options.type_bits,
-                self._options.association_bits,
-                self._options.geometry.element_bits,
-            )
-        )
+        dimension = len(self._options.geometry.scale())
         vector = F.udf(_SparseVector(dimension), VectorUDT(), useArrow=False)  # Arrow knows no vectors
         # In an order of its own: K-means draws its first centroids by position.
-        points = brokers.withColumn("features", vector("bits")).sortWithinPartitions("run", "node")
+        points = brokers.withColumn("features", vector("places", "values")).sortWithinPartitions(
+            "run", "node"
+        )
         points = self._kept(points)
         assigned = points
         for done, k in enumerate(ks):
@@ -306,8 +302,8 @@ class _SparseVector:
     def __init__(self, dimension: int) -> None:
         self._dimension = dimension
 
-    def __call__(self, bits: list[int]) -> SparseVector:
-        return Vectors.sparse(self._dimension, bits, [1.0] * len(bits))
+    def __call__(self, places: list[int], values: list[float]) -> SparseVector:
+        return Vectors.sparse(self._dimension, places, values)
 
 
 # Around the job.

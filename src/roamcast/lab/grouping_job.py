@@ -34,7 +34,8 @@ BROKERS = pa.schema(
         _required("run", pa.string()),
         _required("node", pa.int32()),
         _required("summary", pa.binary()),
-        _required("bits", pa.list_(pa.int32())),  # of the summary's vector, those that are set
+        _required("places", pa.list_(pa.int32())),  # of the scaled vector, those that are not 0 …
+        _required("values", pa.list_(pa.float64())),  # … and what they are
         pa.field("problem", pa.string()),
     ]
 )
@@ -59,7 +60,7 @@ MATCHED = pa.schema([_required("matched", pa.int64())])
 
 @dataclass(frozen=True)
 class Summarise:
-    """Of each broker, with the texts of its `filters`: the summary, and its bits."""
+    """Of each broker, with the texts of its `filters`: the summary, and its vector."""
 
     options: SummaryOptions
 
@@ -74,8 +75,16 @@ class Summarise:
             summary = Summary.of(map(Filter.parse, filters), self.options)
         except FilterError as error:
             summary, problem = Summary.of([], self.options), f"{_of(run)}node {node} has the filter {error}"
-        bits = np.flatnonzero(summary.vector()).tolist()
-        return {"run": run, "node": node, "summary": summary.encode(), "bits": bits, "problem": problem}
+        vector = summary.scaled_vector()
+        places = np.flatnonzero(vector)
+        return {
+            "run": run,
+            "node": node,
+            "summary": summary.encode(),
+            "places": places.tolist(),
+            "values": vector[places].astype(float).tolist(),
+            "problem": problem,
+        }
 
 
 GroupKey: TypeAlias = tuple[int, str, int]

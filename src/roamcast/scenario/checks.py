@@ -26,11 +26,12 @@ from roamcast.scenario.model import (
     Tables,
     World,
 )
-from roamcast.scenario.workload import count_of, filter_of, schema_of
+from roamcast.scenario.workload import count_of, filter_of, modulator_of, schema_of
 from roamcast.scenario.world import nodes_in_world
 from roamcast.units import seconds
 from roamcast.world.radio import problem_of
 
+MODULATING = ("opportunistic",)  # strategies whose brokers run consumers' functions
 EVENTS_MAX = 10_000_000  # generated in one run; beyond this a run would end for lack of memory
 
 
@@ -182,6 +183,15 @@ def _check_subscription(
             filter_of(SubscriptionEntry(node=entry.node, **{name: getattr(entry, name)}), schema)
     with _filter_errors_at(key, "filter, xpath, topic and type"):
         filter_of(entry, schema)  # together they can be more than one filter may hold
+    if entry.modulator is not None:
+        if scenario.strategy.name not in MODULATING:
+            raise ScenarioError(
+                f"{key}.modulator", f"is given; allowed: with the strategy {' or '.join(MODULATING)} only"
+            )
+        try:
+            modulator_of(entry)
+        except InputError as error:
+            raise ScenarioError(f"{key}.modulator", f"is {shown(entry.modulator)}: {error}") from None
 
 
 def _check_publication(key: str, entry: PublicationEntry, scenario: Scenario) -> None:

@@ -95,6 +95,7 @@ class SubscriptionEntry(_Table, frozen=True, kw_only=True):
     xpath: Text | None = None  # an XPath condition, read with `workload.schema`
     topic: Text | None = None  # an MQTT topic filter
     type: Name | None = None
+    modulator: dict[str, Any] | None = None  # `name`, and the parameters of that modulator
     since: Instant = msgspec.field(default=0.0, name="from")
     until: Instant | None = None
 

@@ -15,6 +15,7 @@ from roamcast.event import EventClass, Value
 from roamcast.filter import Filter
 from roamcast.filter.expression import And, Compare, Expression, OfType, OnTopic, Operator, Or
 from roamcast.filter.xpath import DocumentShape
+from roamcast.modulator import ModulatorSpec, make
 from roamcast.scenario.model import Arrival, Chosen, PublicationEntry, Scenario, SubscriptionEntry
 from roamcast.streams import stream
 from roamcast.units import SECOND, Micros, NodeId, micros
@@ -37,6 +38,7 @@ class SubscriptionPlan(NamedTuple):
     filter: Filter
     since: Micros
     until: Micros | None
+    modulator: ModulatorSpec | None = None
 
 
 class PublicationPlan(NamedTuple):
@@ -98,6 +100,16 @@ def filter_of(entry: SubscriptionEntry, schema: DocumentShape | None = None) -> 
     if entry.type is not None:
         terms.append(OfType(entry.type))
     return Filter(terms[0] if len(terms) == 1 else And(tuple(terms)))
+
+
+def modulator_of(entry: SubscriptionEntry) -> ModulatorSpec | None:
+    """What one entry wants made of its events; an `InputError` if no broker could do that."""
+    if entry.modulator is None:
+        return None
+    parameters = {key: value for key, value in entry.modulator.items() if key != "name"}
+    spec = ModulatorSpec.of(str(entry.modulator.get("name", "")), parameters)
+    make(spec)
+    return spec
 
 
 def schema_of(scenario: Scenario) -> DocumentShape | None:
@@ -165,6 +177,7 @@ def _written_subscriptions(
             filter_of(entry, schema),
             micros(entry.since),
             None if entry.until is None else micros(entry.until),
+            modulator_of(entry),
         )
         for index, entry in enumerate(entries)
     ]

@@ -4,8 +4,8 @@ Nodes lie uniformly in a plane and join one after the other; each newcomer links
 Waxman: a node at distance d is chosen in proportion to α e^(-d / (β L)), L being the plane's diagonal (B. M.
 Waxman, "Routing of multipoint connections", IEEE JSAC 6(9), 1988). Barabási–Albert: in proportion to how many
 links it has already ("Emergence of scaling in random networks", Science 286, 1999). The plane of 1000 x 1000,
-two links per newcomer, α = 0.15 and β = 0.2 are BRITE's own defaults (A. Medina et al., "BRITE: an approach to
-universal topology generation", MASCOTS 2001). Growth makes every network connected.
+two links per newcomer, α = 0.15 and β = 0.2 are BRITE's own defaults (A. Medina et al., "BRITE: an approach
+to universal topology generation", MASCOTS 2001). Growth makes every network connected.
 
 A link costs its length, as a whole number: sums along different ways then compare exactly.
 """
@@ -103,11 +103,16 @@ def _chosen(weights: list[int], count: int, random: Random) -> list[int]:
     left = dict(enumerate(weights))
     chosen = []
     for _ in range(count):
-        mark = int(random.random() * sum(left.values()))
-        for number, weight in left.items():
-            mark -= weight
-            if mark < 0:
-                break
+        number = _drawn(left, random)
         chosen.append(number)
         del left[number]
     return chosen
+
+
+def _drawn(weights: dict[int, int], random: Random) -> int:
+    mark = int(random.random() * sum(weights.values()))
+    for number, weight in weights.items():
+        mark -= weight
+        if mark < 0:
+            return number
+    raise AssertionError("the mark lies below the sum")

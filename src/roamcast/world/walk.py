@@ -1,7 +1,7 @@
 """How a host moves over a network: from one access point to the next, staying a while at each.
 
-The four behaviours of the opportunistic channels' simulation (section 3.3). How often the last two leave their
-habits it does not say ("sometimes", "occasionally"): `roam`.
+The four behaviours of the opportunistic channels' simulation (section 3.3). How often the last two leave
+their habits it does not say ("sometimes", "occasionally"): `roam`.
 """
 
 import math

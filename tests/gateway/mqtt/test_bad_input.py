@@ -181,7 +181,7 @@ class Sink(asyncio.Transport):
         self.closed = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        assert bytes(data)
+        assert bytes(data) and not self.closed
 
     def is_closing(self) -> bool:
         return self.closed
@@ -194,6 +194,12 @@ class Sink(asyncio.Transport):
 
     def resume_reading(self) -> None:
         pass
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.closed = True
 
     def close(self) -> None:
         self.closed = True
@@ -228,6 +234,18 @@ def test_no_session_ever_crashes(said: list[Packet | bytes], version: int, cut: 
             assert server.listener.sessions.find("x") is None
 
     asyncio.run(play())
+
+
+@in_loop
+async def test_a_client_learns_why_although_it_was_still_sending() -> None:
+    async with serving(packet_bytes_max=300) as server:
+        client = await server.client5()
+        client.say_raw(encode(Publish(topic="a", payload=bytes(400)), V5))
+        for _ in range(50):  # would reset a connection that was closed on unread octets
+            client.say_raw(bytes(10_000))
+            await asyncio.sleep(0)
+        assert (await client.expect(Disconnect)).reason == Reason.PACKET_TOO_LARGE
+        assert await client.is_closed()
 
 
 @in_loop

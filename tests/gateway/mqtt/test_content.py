@@ -138,7 +138,16 @@ def test_a_message_comes_back_from_its_event_as_it_was(
 
 values = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | names
 keys = names | st.sampled_from(
-    ["mqtt", "mqtt.user", "mqtt.format", "mqtt.correlation", "mqtt.expiry", "mqtt.response_topic", "mqtt.at"]
+    [
+        "a\0b",
+        "mqtt",
+        "mqtt.user",
+        "mqtt.format",
+        "mqtt.correlation",
+        "mqtt.expiry",
+        "mqtt.response_topic",
+        "mqtt.at",
+    ]
 )
 
 

@@ -46,8 +46,9 @@ async def killed(state: Path, **options: Any) -> AsyncIterator[Killed]:
     arguments = [program, "--port", "0", "--state", str(state), "--options", json.dumps(options)]
     process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
-    node = Killed(process, int((await process.stdout.readline()).split()[2]))
+    node = Killed(process, 0)
     try:
+        node.port = int((await process.stdout.readline()).split()[2])
         yield node
     finally:
         process.kill()

@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.mqtt.harness import in_loop, serving, until
 
 from roamcast.broker.core import Delivery
-from roamcast.event import EventClass
+from roamcast.event import Event, EventClass
 from roamcast.filter import Filter
 from roamcast.gateway.mqtt.packets import (
     V3_1_1,
@@ -364,6 +364,22 @@ async def test_an_event_of_another_kind_of_client_comes_as_a_plain_message() -> 
         )
         door.publish({}, payload=b"without a topic nobody can ask for it by MQTT")
         await client.hears_nothing()
+
+
+@in_loop
+async def test_a_topic_of_another_node_that_is_none_does_not_reach_clients() -> None:
+    async with serving() as server:
+        client = await server.client()
+        await client.subscribe("#")
+        for sequence, topic in enumerate(("a/+", "#", "a\0b", "fine")):
+            event = Event(9, sequence, {}, b"x", topic, "", EventClass.MEMORIZED, SECOND * 60)
+            server.node.node.broker.deliver(event, 1)
+        server.node.applications.drain()
+        assert (await client.receive()).topic == "fine"
+        assert server.counted("mqtt_dropped_total:topic_name_invalid") == 3
+        late = await server.client("late")
+        await late.subscribe("#")
+        assert (await late.receive()).topic == "fine"
 
 
 @in_loop

@@ -225,7 +225,8 @@ async def test_a_message_that_expired_meanwhile_is_not_sent() -> None:
         client = await server.client5("id", clean_start=False, expiry=60)
         message = await client.receive()
         assert message.payload == b"stands"
-        assert message.properties is not None and message.properties.message_expiry in (59, 60)
+        assert message.properties is not None and message.properties.message_expiry is not None
+        assert 30 < message.properties.message_expiry <= 60
         assert server.counted("mqtt_dropped_total:expired") == 1
 
 
@@ -341,7 +342,7 @@ async def test_a_silent_client_is_sent_away_and_its_will_published(version: int)
         started = loop.time()
         client = await server.client("id", version, keep_alive=1, will=Will("will", b"silent"))
         assert (await watcher.receive()).payload == b"silent"
-        assert 1.4 <= loop.time() - started < 5
+        assert loop.time() - started >= 1.4
         if version == V5:
             assert (await client.expect(Disconnect)).reason == Reason.KEEP_ALIVE_TIMEOUT
         assert await client.is_closed()

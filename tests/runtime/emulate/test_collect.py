@@ -1,7 +1,7 @@
 """Which frames were in which datagram: what a node says and what the ether saw, joined by order and size."""
 
-from roamcast.runtime.emulate.collect import SEEN_WITHIN, Attempt, with_fates
-from roamcast.trace import Transmitted
+from roamcast.runtime.emulate.collect import SEEN_WITHIN, Attempt, GivenUp, with_fates
+from roamcast.trace import Dropped, DropReason, Transmitted
 from roamcast.units import MILLISECOND, NodeId
 
 
@@ -14,12 +14,13 @@ def seen(number: int, taken: int, datagram: int | None, to: NodeId | None = None
     return attempt._replace(**fate)  # type: ignore[arg-type]
 
 
-def received(records: list[Transmitted]) -> list[int]:
-    return [record.received for record in records]
+def received(records: list[Transmitted | Dropped]) -> list[int]:
+    return [record.received for record in records if isinstance(record, Transmitted)]
 
 
 def test_a_frame_alone_in_its_datagram_gets_that_datagrams_fate() -> None:
     (known,) = with_fates([sent(1_000, 50)], [seen(1, 1_200, 50, received=[1, 3], faded=[2])])
+    assert isinstance(known, Transmitted)
     assert (known.t, known.airtime) == (1_210, 77)
     assert (known.received, known.collided, known.faded) == (0b1010, 0, 0b100)
     assert known.size == 50 and known.sequence == 50
@@ -65,9 +66,18 @@ def test_of_a_link_layers_repeats_the_last_decides() -> None:
         seen(1, 1_100, 50, 1, attempt=2, t=5_000, received=[1]),
     ]
     (known,) = with_fates([sent(1_000, 50, to=1)], attempts)
+    assert isinstance(known, Transmitted)
     assert (known.t, known.received, known.collided) == (5_000, 2, 0)
 
 
 def test_data_for_one_neighbour_went_over_tcp_and_is_left_alone() -> None:
     rows = [sent(1_000, 50, to=1, kind="data")]
     assert with_fates(rows, [seen(1, 1_100, 50, 1)]) == rows
+
+
+def test_what_found_the_queue_full_was_dropped_with_its_event() -> None:
+    full = GivenUp(2, 1_300, 1_300, 0, None, "udp", 60, "queue_full")
+    rows = [sent(1_000, 50), sent(1_100, 60)]
+    first, second = with_fates(rows, [seen(1, 1_200, 50), full.as_attempt()])
+    assert isinstance(first, Transmitted) and first.received == 2
+    assert second == Dropped(1_300, 0, DropReason.QUEUE_FULL, "m", 5, 60)

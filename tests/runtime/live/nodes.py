@@ -22,8 +22,6 @@ GROUP = GroupKey.generate().to_text()
 
 # As fast as they go: these tests wait for real time.
 QUICK: dict[str, dict[str, Any]] = {
-    "flooding": {},
-    "epidemic": {},
     "tree": {"beacon_interval": 0.1, "hello_interval": 0.3, "discover_timeout": 0.2},
     "chapar": {"hello_interval": 0.1, "tc_interval": 0.2, "role_interval": 0.1, "consistency_interval": 0.3},
 }
@@ -45,7 +43,7 @@ def settings(
         node=NodeSettings(number=number, state=state),
         keys=KeySettings(identity=identity or Identity.generate().to_text(), group=(group,)),
         air=AirSettings(interface="lo", port=port, presence=0.1, **air),
-        strategy=PartSettings(name=strategy, options=QUICK[strategy] if options is None else options),
+        strategy=PartSettings(name=strategy, options=QUICK.get(strategy, {}) if options is None else options),
         trace=trace or TraceSettings(),
     )
 

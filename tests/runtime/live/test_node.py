@@ -4,21 +4,22 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.runtime.live.nodes import QUICK, acquainted, free_port, running, settings, until
+from tests.runtime.live.nodes import GROUP, acquainted, free_port, running, settings, until
 
 from roamcast.broker.core import Delivery
 from roamcast.event import EventClass
 from roamcast.filter import Filter
 from roamcast.runtime.live.clock import monotonic
 from roamcast.runtime.live.node import LiveNode
-from roamcast.runtime.live.settings import TraceSettings
+from roamcast.runtime.live.settings import KeySettings, TraceSettings
 from roamcast.runtime.live.trace_file import read_trace
 from roamcast.sealing import GroupKey, Identity
+from roamcast.strategy import STRATEGIES
 from roamcast.trace import Delivered, Published, Transmitted
 from roamcast.units import SECOND
 
 
-@pytest.mark.parametrize("strategy", sorted(QUICK))
+@pytest.mark.parametrize("strategy", STRATEGIES.names())
 def test_two_nodes_exchange_events_of_both_classes(strategy: str) -> None:
     async def play() -> None:
         port = free_port()
@@ -66,6 +67,26 @@ def test_a_node_without_the_group_key_is_neither_heard_nor_helped() -> None:
             assert {delivery.event.attributes["from"] for delivery in got["stranger"]} == {"stranger"}
             assert bob.counters.value("frames_refused_total", reason="unknown_key") > 0
             assert len(stranger.radio.peers) == 0
+
+    asyncio.run(play())
+
+
+def test_a_group_changes_its_key_one_node_after_the_other_without_a_pause() -> None:
+    old, new = GROUP, GroupKey.generate().to_text()
+
+    async def play() -> None:
+        port = free_port()
+        async with running(settings(1, port=port), settings(2, port=port)) as (alice, bob):
+            got: list[Delivery] = []
+            bob.applications.open(got.append).subscribe(Filter.everything())
+            door = alice.applications.open(lambda delivery: None)
+            await until(acquainted(alice, bob))
+            identity = Identity.generate().to_text()  # not looked at: a node keeps its own
+            for group in ((old, new), (new, old), (new,)):
+                for node in (alice, bob):
+                    node.replace_group_keys(KeySettings(identity=identity, group=group))
+                    event = door.publish({})
+                    await until(lambda event=event: any(one.event.id == event.id for one in got))  # type: ignore[misc]
 
     asyncio.run(play())
 

@@ -1,6 +1,8 @@
 """Summaries and digests case by case: what each structure tells apart, sizes, and octets from the air."""
 
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -89,6 +91,14 @@ def test_types_and_topics() -> None:
     assert below.matches(Digest.of(event("golf"))) and not below.matches(Digest.of(event("chess")))
 
 
+def test_xpath_subscriptions_are_summarised_like_any_other() -> None:
+    wanted = Filter.xpath("/PGMFORUM[player = 'woods' and hole > 10]")
+    summary = Summary.of([wanted])
+    assert wanted.matches(WOODS) and summary.matches(Digest.of(WOODS))
+    assert not summary.matches(Digest.of(PALMER))
+    assert not summary.matches(Digest.of(Event(1, 1, WOODS.attributes, type="WEATHER")))
+
+
 def test_an_and_needs_all_its_conditions_and_an_or_one() -> None:
     both = "player = 'woods' AND hole = 15"
     assert matches(both, WOODS)
@@ -160,8 +170,17 @@ def test_sizes_on_the_wire() -> None:
     golf = Filter.of_type("PGMFORUM")
     texts = ["player = 'woods'", "hole BETWEEN 10 AND 18", "player = 'woods' AND hole BETWEEN 10 AND 18"]
     sizes = [len(Summary.of([golf & Filter.sql(text)]).encode()) for text in texts]
-    assert sizes == [18, 41, 54]
+    assert sizes == [18, 42, 55]
     assert len(Digest.of(WOODS).encode()) == 2 + 3 + 2 + (3 + 3 + 2 * 3 * 3) + 4 * 6
+
+
+def test_the_documented_example_is_true() -> None:
+    page = Path(__file__).parents[3] / "docs" / "odmrp-summaries.md"
+    example = page.read_text().split("```python\n")[1].split("```")[0]
+    names: dict[str, Any] = {}
+    exec(example, names)
+    assert names["summary"].matches(Digest.of(names["event"]))
+    assert Summary.decode(names["summary"].encode()) == names["summary"]
 
 
 def test_colliding_attributes_are_one_element_with_two_values() -> None:
@@ -236,8 +255,8 @@ def test_a_summary_survives_the_wire_with_every_structure() -> None:
         ("01 F 01 80 01 01", "EN at octet 6 is not padded with zeros"),
         ("01 F 01 80 00 00", "EN at octet 5 needs 17 octets, 2 left"),
         ("01 F 01 80 00" + " 00" * 16, "EN at octet 5 is empty or has bits beyond its 128"),
-        ("01 F 01 01 0005 00", "structures at octet 7 is 0, not 1 to 31"),
-        ("01 F 01 01 0005 40", "structures at octet 7 is 64, not 1 to 31"),
+        ("01 F 01 01 0005 00", "structures at octet 7 is 0, not 1 to 63"),
+        ("01 F 01 01 0005 80", "structures at octet 7 is 128, not 1 to 63"),
         ("01 F 01 01 0000 01 01 00", "element at octet 5 0 does not follow in ascending order"),
         ("01 F 01 02 0005 01 01 00 0005 01 01 00", "element at octet 10 5 does not follow"),
         ("01 F 01 02 0005 01 01 00 0006 01 01 00 02", "associations at octet 15 names a pair beyond"),

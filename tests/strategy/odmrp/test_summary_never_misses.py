@@ -120,9 +120,56 @@ def pool_of_events() -> list[Event]:
     ]
 
 
-POOL = Random(2).sample(pool_of_events(), 250)
+ALL = pool_of_events()
+ALL_DIGESTS = [Digest.of(event) for event in ALL]
+POOL = Random(2).sample(ALL, 250)
 DIGESTS = [Digest.of(event) for event in POOL]
 TINY_DIGESTS = [Digest.of(event, TINY) for event in POOL]
+
+
+def every_leaf() -> list[Expression]:
+    found: list[Expression] = [Compare("a", operator, value) for operator in Operator for value in LITERALS]
+    found += [Like("a", pattern) for pattern in PATTERNS]
+    found += [OneOf("a", (one, other)) for one, other in itertools.pairwise(LITERALS)]
+    found += [OnTopic(topic_filter) for topic_filter in TOPIC_FILTERS]
+    found += [OfType(type_) for type_ in TYPES]
+    return [*found, IsNull("a"), OneOf("a", tuple(LITERALS))]
+
+
+def test_each_condition_alone_lets_all_its_events_pass() -> None:
+    """Every condition with every value, and its opposite: the many cases of the next test are wider."""
+    others = [
+        (topic, type_) for topic in TOPICS for type_ in [*TYPES, "", "alarm.fire.big", "a.b.c.d.e.f.g.h.x"]
+    ]
+    events = [Event(1, 1, {"a": value}) for value in VALUES]
+    events += [Event(1, 1, topic=topic, type=type_) for topic, type_ in others]
+    digests = [Digest.of(event) for event in events]
+    for leaf in every_leaf():
+        for wanted in (Filter(leaf), Filter(Not(leaf))):
+            summary = Summary.of([wanted])
+            for event, digest in zip(events, digests, strict=True):
+                assert not wanted.matches(event) or summary.matches(digest), (wanted, event)
+
+
+def test_all_values_that_belong_together_do() -> None:
+    few: list[Literal] = [True, -3, 5, 5.5, 1e300, "", "woods", "abcdefghi"]
+    for one, other, third in itertools.combinations(few, 3):
+        wanted = Filter(And((OneOf("a", (one, other)), OneOf("b", (other, third)))))
+        (entry,) = Summary.of([wanted]).entries
+        assert any(key >> 16 for key, _ in entry.constraints)
+        for a, b in itertools.product((one, other), (other, third)):
+            assert Digest.of(Event(1, 1, {"a": a, "b": b})).satisfies(entry)
+
+
+@settings(max_examples=2 * EXAMPLES, deadline=None)
+@given(st.lists(st.one_of(leaves, leaves.map(Not)), min_size=2, max_size=4), st.booleans())
+def test_a_single_conjunction_lets_all_its_events_pass(terms: list[Expression], as_one: bool) -> None:
+    """With one entry, or two of them merged, no other entry can hide a mistake."""
+    wanted = [Filter(And(tuple(terms)))] if as_one else [Filter(terms[0]), Filter(And(tuple(terms[1:])))]
+    summary = Summary.of(wanted).reduced(1)
+    for event, digest in zip(ALL, ALL_DIGESTS, strict=True):
+        if any(each.matches(event) for each in wanted):
+            assert summary.matches(digest), event
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

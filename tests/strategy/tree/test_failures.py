@@ -1,13 +1,18 @@
 """What the radio reports and what a node refuses: a busy radio is no broken link, a stale one is named."""
 
+from functools import partial
+
+from tests.strategy.tree.network import Network, Weather, pair
+
 from roamcast.broker.core import Broker, Delivery
 from roamcast.event import Event, EventId
-from roamcast.host import SendFailure
+from roamcast.host import Kind, SendFailure
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.tree.content.messages import CODEC as CONTENT
 from roamcast.strategy.tree.content.messages import Routed
 from roamcast.strategy.tree.courier import AGREEMENT_ATTEMPTS, Courier
 from roamcast.strategy.tree.messages import CODEC, Close, Data, Probe
+from roamcast.strategy.tree.parameters import Preset, TreeOptions
 from roamcast.strategy.tree.strategy import Tree, TreeStrategyOptions
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
@@ -94,3 +99,72 @@ def test_an_event_over_a_link_that_we_gave_up_is_traced_as_stale_by_its_name() -
         (DropReason.STALE, *EventId(5, 17)),
         (DropReason.STALE, None, None),
     ]
+
+
+# Whom we hear is there (R11); who falls silent is asked (R12).
+
+
+def linked(**options: object) -> tuple[Network, NodeId, NodeId]:
+    """Two nodes with a link, in a world where a lost neighbour is noticed late; the upstream end first."""
+    weather = Weather(detection=(20 * SECOND, 20 * SECOND))
+    network = Network([0, 1], options=TreeOptions(preset=Preset.DRIVING, **options), weather=weather)  # type: ignore[arg-type]
+    network.connect((0, 1))
+    for node, other in ((0, 1), (1, 0)):
+        network._step(network.nodes[node], partial(network.nodes[node].overlay.on_neighbour_up, other))
+    network.run(8)
+    assert network.open_tree() == {pair(0, 1)}
+    below = 0 if network.parent(0) == 1 else 1
+    return network, 1 - below, below
+
+
+def stream(network: Network, sender: NodeId, to: NodeId, seconds: float) -> None:
+    for n in range(round(seconds * 10)):
+        network.at(
+            network.now + n * SECOND // 10,
+            lambda: network.nodes[sender].overlay.spread(
+                [to], b"data", kind=Kind.DATA, message="test", event=None, own=True
+            ),
+        )
+    network.run(seconds)
+
+
+def test_a_neighbour_without_beacons_is_kept_while_it_is_heard_and_lost_when_not() -> None:
+    network, above, below = linked()
+    stream(network, above, below, 1)
+    overlay = network.nodes[below].overlay
+    overlay.on_neighbour_down(above)  # three beacons lost, on a busy radio
+    stream(network, above, below, 5)
+    assert overlay.neighbours() == [above]
+    overlay.on_neighbour_down(above)
+    network.run(3)
+    assert overlay.neighbours() == []
+
+
+def test_a_neighbour_that_comes_back_in_time_is_no_longer_doubted() -> None:
+    network, above, below = linked()
+    stream(network, above, below, 1)
+    overlay = network.nodes[below].overlay
+    overlay.on_neighbour_down(above)
+    overlay.on_neighbour_up(above)
+    network.run(4)
+    assert overlay.neighbours() == [above]
+
+
+def test_an_upstream_that_falls_silent_in_a_stream_is_probed_and_lost_before_beacons_tell() -> None:
+    for probes, lost in ((True, True), (False, False)):
+        network, above, below = linked(quiet_probes=probes)
+        stream(network, above, below, 3)
+        asked = len(network.of(Probe))
+        network.cut((0, 1))
+        network.run(3)
+        assert (network.nodes[below].overlay.neighbours() == []) is lost
+        assert (len(network.of(Probe)) > asked) is probes
+
+
+def test_an_upstream_with_nothing_more_to_say_is_asked_once_and_kept() -> None:
+    network, above, below = linked()
+    stream(network, above, below, 3)
+    before = len(network.of(Probe))
+    network.run(20)
+    assert len(network.of(Probe)) == before + 1
+    assert network.nodes[below].overlay.neighbours() == [above]

@@ -17,6 +17,7 @@ from roamcast.strategy.tree.messages import (
     Probe,
     RouteReply,
     RouteRequest,
+    Spread,
     Stage,
     Standing,
 )
@@ -76,6 +77,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Close, numbers),
     st.builds(Probe, numbers),
     st.builds(Data, numbers, st.binary(max_size=8)),
+    st.builds(Spread, st.lists(st.tuples(nodes, numbers), max_size=4).map(tuple), st.binary(max_size=8)),
 )
 
 
@@ -163,7 +165,7 @@ def test_a_reboot_within_a_beacon_makes_the_old_link_die_by_its_number() -> None
     assert network.open_tree() == {(0, 1)}
 
 
-@pytest.mark.parametrize("message", [Probe(5), Confirm(5, 0), Data(5, b"x")])
+@pytest.mark.parametrize("message", [Probe(5), Confirm(5, 0), Data(5, b"x"), Spread(((0, 5), (1, 5)), b"x")])
 def test_a_message_about_an_unknown_link_is_answered_by_a_close(message: Message) -> None:
     network = Network([0, 1], options=OPTIONS)
     network.links.add((0, 1))

@@ -66,8 +66,8 @@ def test_adaptation_goes_from_walking_to_driving_and_back_with_the_disconnection
     adaptation = Adaptation(TreeOptions(adaptive=True, request_retries=5))
     walking = Parameters.of(TreeOptions(request_retries=5))
     assert adaptation.parameters(0) == walking
-    for each in range(13):  # 13 in a minute are 0.217 per second, more than 0.98 * 2 / 10
-        adaptation.on_break(each * 4 * SECOND)
+    for each in (0, 50):  # two within two minutes
+        adaptation.on_break(each * SECOND)
     restless = adaptation.parameters(52 * SECOND)
     assert restless == Parameters.of(TreeOptions(preset=Preset.DRIVING, request_retries=5))
     assert adaptation.parameters(200 * SECOND) == walking
@@ -75,11 +75,11 @@ def test_adaptation_goes_from_walking_to_driving_and_back_with_the_disconnection
 
 def test_adaptation_is_off_by_default_and_between_the_tables_in_between() -> None:
     fixed, adaptive = Adaptation(TreeOptions()), Adaptation(TreeOptions(adaptive=True))
-    for each in range(9):  # 0.15 per second: 43 % of the way
-        fixed.on_break(each)
-        adaptive.on_break(each)
+    fixed.on_break(5)
+    adaptive.on_break(5)  # one within two minutes: half the way
     assert fixed.parameters(10) == Parameters.of(TreeOptions())
-    assert 3_800_000 < adaptive.parameters(10).hello_interval < 4_000_000
+    assert adaptive.parameters(10).hello_interval == 3_750_000
+    assert adaptive.parameters(10).reconnection_trigger == 1
 
 
 def test_tables_forget_by_age_and_by_number() -> None:

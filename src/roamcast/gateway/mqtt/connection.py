@@ -44,6 +44,7 @@ TOPICS_KNOWN_MAX = 256  # topics of one client that need not be checked again
 KEEP_ALIVE_GRACE = 1.5  # section 3.1.2.10
 
 _PUBLISH = int(PacketType.PUBLISH)
+_PUBACK = PacketType.PUBACK << 4
 
 
 class Accepted:
@@ -99,6 +100,11 @@ class Connection(Outlet):
             self._on_connect(first, body)
         elif kind == _PUBLISH:
             self._on_publish(session, first, body)
+        elif first == _PUBACK and len(body) == 2:  # the usual one, without a reason
+            packet_id = body[0] << 8 | body[1]
+            if not packet_id:
+                raise MalformedPacket("packet identifier", 0, "must not be 0")
+            session.on_acknowledged(packet_id, 1)
         else:
             self._on_other(session, first, body)
 
@@ -125,7 +131,7 @@ class Connection(Outlet):
             if self._timer is None and not self.is_closing:
                 self._check_deadlines()
 
-    def disconnect(self, reason: Reason, why: str = "", *, with_will: bool = True) -> None:
+    def disconnect(self, reason: Reason, why: str = "", *, at_once: bool = False) -> None:
         """End the connection from our side; an MQTT 5 client is told the reason."""
         if self.is_closing:
             return
@@ -136,9 +142,9 @@ class Connection(Outlet):
             properties = Properties(reason_string=why[:200]) if why and self._says_why else None
             self.send(encode(Disconnect(reason, properties), V5))
         self._count("mqtt_disconnected_total", label(reason))
-        self._leave(with_will=with_will)
+        self._leave(with_will=True)
         self._cancel_timer()
-        self.close()
+        self.close(at_once=at_once)
 
     # CONNECT.
 

@@ -11,12 +11,13 @@ from roamcast.applications import Applications
 from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoredEvent, StoreFullError
 from roamcast.errors import FilterError, InputError
-from roamcast.event import EventClass, EventId, Value
+from roamcast.event import Event, EventClass, EventId, Value
 from roamcast.filter import Filter
+from roamcast.filter.expression import Compare, Operator
 from roamcast.gateway.mqtt.content import parse_client_filter
 from roamcast.gateway.mqtt.durable import Notes
 from roamcast.gateway.mqtt.interests import Interests
-from roamcast.gateway.mqtt.mapping import AT, FLAGS, TooLarge, attributes_of, is_retained
+from roamcast.gateway.mqtt.mapping import AT, FLAGS, RETAINED, TooLarge, attributes_of, is_retained, is_topic
 from roamcast.gateway.mqtt.message import Message
 from roamcast.gateway.mqtt.node import MqttNode
 from roamcast.gateway.mqtt.options import MqttOptions
@@ -26,6 +27,8 @@ from roamcast.gateway.mqtt.reasons import Reason
 from roamcast.gateway.mqtt.retained import RetainedStamps, newest_retained
 from roamcast.gateway.mqtt.session import Session, Subscription
 from roamcast.units import SECOND, Micros, micros
+
+ALL_RETAINED = Filter(Compare(FLAGS, Operator.GREATER_OR_EQUAL, RETAINED))
 
 _PLAIN: tuple[dict[str, Value], ...] = tuple({FLAGS: qos} for qos in range(3))
 
@@ -61,7 +64,8 @@ class Exchange:
         applications: Applications = node.applications
         self._door = applications.open(self._on_delivery)
         self.interests = Interests(self._door.reserve, self._door.subscribe_as, self._door.unsubscribe)
-        self._stamps = RetainedStamps()
+        self._stamps = RetainedStamps(self._held)
+        self._number = node.number
         self._publisher: Session | None = None
         self._publishing = b""
         self.published = 0  # messages from clients, and to them; the listener counts what is new
@@ -168,6 +172,9 @@ class Exchange:
 
     def _on_delivery(self, delivery: Delivery) -> None:
         event = delivery.event
+        if event.publisher != self._number and not is_topic(event.topic):
+            self._notes.on_dropped("topic_name_invalid")  # to a client it would be a protocol error
+            return
         attributes = event.attributes
         flags = attributes.get(FLAGS)
         # The usual message, without properties, is made without looking any further.
@@ -175,7 +182,7 @@ class Exchange:
             message = Message(event.topic, event.payload, flags)
         else:
             if is_retained(event):
-                self._stamps.on_event(event, self._wall())
+                self._stamps.on_event(event)
             message = Message.of_event(event, self._clock())
         targets, groups = self.interests.plan(delivery.subscriptions)
         if groups:
@@ -201,9 +208,16 @@ class Exchange:
         now, node_now = self._clock(), self._node.now()
         for entry in stored:
             event = entry.event
-            if event.id in without or (is_retained(event) and event.id not in newest):
+            if (
+                not is_topic(event.topic)
+                or event.id in without
+                or (is_retained(event) and event.id not in newest)
+            ):
                 continue
             yield entry, Message.of_event(event, now, now + entry.expires_at - node_now)
+
+    def _held(self) -> Iterator[Event]:
+        return (entry.event for entry in self._door.stored(ALL_RETAINED))
 
     def _lifetime(self, is_clearing: bool, retain: bool, properties: Properties | None) -> Micros:
         """Of a memorized event. One that clears a topic outlives all that it clears."""

@@ -62,7 +62,7 @@ class MqttListener:
             await self.stop()
             raise
         counters = self._node.counters
-        counters.gauge("mqtt_clients", lambda: sum(c.session is not None for c in self._connections))
+        counters.gauge("mqtt_clients", self._connected)
         counters.gauge("mqtt_sessions", lambda: len(self.sessions))
         counters.gauge("mqtt_waiting", lambda: sum(session.waiting for session in self.sessions))
         counters.gauge("mqtt_mesh_subscriptions", lambda: len(self.exchange.interests))
@@ -75,7 +75,7 @@ class MqttListener:
         for server in self._servers:
             server.close()
         for connection in list(self._connections):
-            connection.disconnect(Reason.SERVER_SHUTTING_DOWN)
+            connection.disconnect(Reason.SERVER_SHUTTING_DOWN, at_once=True)
         self.sessions.close()
         for server in self._servers:
             await server.wait_closed()
@@ -101,7 +101,7 @@ class MqttListener:
             return Reason.NOT_AUTHORIZED  # another user's session
         if standing is not None and isinstance(standing.link, Connection):
             standing.link.disconnect(Reason.SESSION_TAKEN_OVER)
-        elif sum(other.session is not None for other in self._connections) >= self.options.clients_max:
+        elif self._connected() >= self.options.clients_max:
             return Reason.SERVER_BUSY
         expiry = session_expiry(asked.session_expiry, is_v5=is_v5, clean=connect.clean_start)
         attached = self.sessions.attach(
@@ -126,6 +126,9 @@ class MqttListener:
         self._node.counters.count(name, 1, reason=reason)
 
     # Private.
+
+    def _connected(self) -> int:
+        return sum(one.session is not None and not one.is_closing for one in self._connections)
 
     def _objection(self, connect: Connect) -> Reason | None:
         if connect.properties is not None and connect.properties.authentication_method is not None:

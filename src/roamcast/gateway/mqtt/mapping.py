@@ -78,7 +78,11 @@ def origin_of(event: Event) -> Origin:
     attributes = event.attributes
     flags = attributes.get(FLAGS)
     if type(flags) is not int or not 0 <= flags <= 6 or flags & 3 == 3:
-        shown = [(name, text_of(value)) for name, value in attributes.items() if value is not None]
+        shown = [
+            (name.replace("\0", ""), text_of(value))
+            for name, value in attributes.items()
+            if value is not None
+        ]
         return Origin(PLAIN_QOS, False, Properties(user_properties=shown) if shown else None, None)
     if len(attributes) == 1:
         return Origin(flags & 3, flags >= RETAINED, None, None)
@@ -97,6 +101,11 @@ def origin_of(event: Event) -> Origin:
 def is_retained(event: Event) -> bool:
     flags = event.attributes.get(FLAGS)
     return type(flags) is int and RETAINED <= flags <= RETAINED + 2
+
+
+def is_topic(topic: str) -> bool:
+    """Whether a client can be sent this topic; another node's event may have any text."""
+    return bool(topic) and "+" not in topic and "#" not in topic and "\0" not in topic
 
 
 def text_of(value: Value) -> str:

@@ -108,6 +108,7 @@ class Message:
         expiry: int | None = None,
     ) -> bytes:
         """The PUBLISH for one client. `alias` 0: none; `expiry`: seconds left."""
+        first = _PUBLISH | duplicate << 3 | qos << 1 | retain
         parts = [text(self.topic) if with_topic else b"\0\0"]
         if qos:
             parts.append(packet_id.to_bytes(2, "big"))
@@ -122,7 +123,8 @@ class Message:
             parts += [variable(len(properties)), properties]
         parts.append(self.payload)
         body = b"".join(parts)
-        return bytes((_PUBLISH | duplicate << 3 | qos << 1 | retain,)) + variable(len(body)) + body
+        size = len(body)
+        return b"%c%b%b" % (first, _ONE_OR_TWO[size] if size < 0x4000 else variable(size), body)
 
     def seconds_left(self, now: Micros) -> int | None:
         """The message expiry to send (MQTT 5.0, section 3.3.2.3.3); 0 when it is over."""

@@ -5,41 +5,53 @@ the one that a new subscriber is shown, and one without payload says that there 
 too, so it clears the topic on nodes that come back later).
 
 "Newest" must be the same on every node. Each retained message carries a stamp `mqtt.at`: the publishing
-node's clock in microseconds, moved past every stamp the node has seen on that topic (a hybrid logical
-clock). So who has seen a message and publishes again is newer, whatever the clocks say; messages published
-apart from each other are ordered by clock, then by node and sequence number.
+node's clock in microseconds, moved past every stamp on that topic that the node has seen or holds (a hybrid
+logical clock). So who has seen a message and publishes again is newer, whatever the clocks say; messages
+published apart from each other are ordered by clock, then by node and sequence number.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from roamcast.broker.store import StoredEvent
 from roamcast.event import Event
 from roamcast.gateway.mqtt.mapping import AT, is_retained
-from roamcast.units import Micros
+from roamcast.units import SECOND, Micros
 
 TOPICS_MAX = 10_000  # whose last stamp is remembered; beyond, the least recently used is forgotten
-STAMP_AHEAD_MAX: Micros = 86_400_000_000
-"""A stamp further ahead of our clock than a day moves nothing: one wild clock must not push all others."""
+STAMP_MAX: Micros = 2**62  # no clock says more; so there is always a higher stamp
+SCAN_INTERVAL: Micros = SECOND
 
 
 class RetainedStamps:
-    def __init__(self) -> None:
-        self._last: dict[str, Micros] = {}  # by topic, least recently used first
+    """Stamps for what is published here. `held`: the retained events that the node holds, wanted here or
+    not; they are looked through when a topic is unknown, once in `SCAN_INTERVAL` at most."""
 
-    def on_event(self, event: Event, now: Micros) -> None:
+    def __init__(self, held: Callable[[], Iterable[Event]]) -> None:
+        self._held = held
+        self._last: dict[str, Micros] = {}  # by topic, least recently used first
+        self._scanned_at: Micros | None = None
+
+    def on_event(self, event: Event) -> None:
         """A retained event was delivered here."""
-        stamp = _stamp(event)
-        if stamp <= now + STAMP_AHEAD_MAX:
-            self._remember(event.topic, max(stamp, self._last.pop(event.topic, 0)))
+        self._remember(event.topic, max(_stamp(event), self._last.pop(event.topic, 0)))
 
     def next(self, topic: str, now: Micros) -> Micros:
-        """The stamp for a message that is about to be published."""
+        """The stamp for a message that is about to be published; `now` on the wall clock."""
+        if topic not in self._last and not self._has_scanned(now):
+            for event in self._held():
+                self.on_event(event)
         stamp = max(now, self._last.pop(topic, 0) + 1)
         self._remember(topic, stamp)
         return stamp
 
     def __len__(self) -> int:
         return len(self._last)
+
+    def _has_scanned(self, now: Micros) -> bool:
+        if self._scanned_at is not None and 0 <= now - self._scanned_at < SCAN_INTERVAL:
+            return True
+        self._scanned_at = now
+        return False
 
     def _remember(self, topic: str, stamp: Micros) -> None:
         self._last[topic] = stamp
@@ -66,4 +78,4 @@ def _order(event: Event) -> tuple[int, int, int]:
 
 def _stamp(event: Event) -> Micros:
     stamp = event.attributes.get(AT)
-    return stamp if type(stamp) is int else 0
+    return stamp if type(stamp) is int and 0 <= stamp < STAMP_MAX else 0

@@ -146,9 +146,11 @@ class Session:
             else:
                 self._watcher.on_dropped("slow")
             return
-        self._enqueue(Outgoing(message, qos, retain, identifiers, self._clock()))
-        if link is not None:
-            self.pump()
+        outgoing = Outgoing(message, qos, retain, identifiers, self._clock())
+        if link is not None and not self._queue and self._has_room(link):
+            self._send(link, outgoing)
+        else:
+            self._enqueue(outgoing)
 
     def restore(self, outgoing: Outgoing) -> None:
         """A message of an earlier life of this node; it is already written down."""
@@ -178,19 +180,14 @@ class Session:
         """Send what waits while there is room in flight and the client reads."""
         link = self.link
         queue = self._queue
-        while queue and link is not None and len(self._inflight) < link.inflight_max and link.is_writable:
+        while queue and link is not None and self._has_room(link):
             outgoing = queue.popleft()
             self._queue_bytes -= outgoing.message.size
             if self._is_over(outgoing.message):
                 self._watcher.on_dropped("expired")
                 self._watcher.on_done(self, outgoing.message, outgoing)
-                continue
-            outgoing.packet_id = self._take_packet_id()
-            if link.send_outgoing(outgoing, False):
-                self._inflight[outgoing.packet_id] = outgoing
             else:
-                self._watcher.on_dropped("packet_too_large")
-                self._watcher.on_done(self, outgoing.message, outgoing)
+                self._send(link, outgoing)
 
     def on_acknowledged(self, packet_id: int, qos: int) -> bool:
         """PUBACK (QoS 1) or PUBCOMP (QoS 2); False if nothing of that kind is in flight."""
@@ -215,25 +212,26 @@ class Session:
 
     # Private.
 
+    def _has_room(self, link: Link) -> bool:
+        return len(self._inflight) < link.inflight_max and link.is_writable
+
+    def _send(self, link: Link, outgoing: Outgoing) -> None:
+        outgoing.packet_id = self._take_packet_id()
+        if link.send_outgoing(outgoing, False):
+            self._inflight[outgoing.packet_id] = outgoing
+        else:
+            self._watcher.on_dropped("packet_too_large")
+            self._watcher.on_done(self, outgoing.message, outgoing)
+
     def _enqueue(self, outgoing: Outgoing) -> None:
         self._queue.append(outgoing)
         self._queue_bytes += outgoing.message.size
-        link = self.link
-        goes_at_once = (
-            link is not None
-            and len(self._queue) == 1
-            and len(self._inflight) < link.inflight_max
-            and link.is_writable
-        )
-        if not goes_at_once:
-            self._watcher.on_waiting(self, outgoing)
+        self._watcher.on_waiting(self, outgoing)
         while len(self._queue) > self._queue_messages_max or self._queue_bytes > self._queue_bytes_max:
             dropped = self._queue.popleft()
             self._queue_bytes -= dropped.message.size
             self._watcher.on_dropped("queue_full")
             self._watcher.on_done(self, dropped.message, dropped)
-            if not self._queue:
-                break
 
     def _is_over(self, message: Message) -> bool:
         return message.expires_at is not None and message.expires_at <= self._clock()

@@ -14,7 +14,7 @@ from roamcast.gateway.mqtt.codec import MalformedPacket
 from roamcast.gateway.mqtt.reasons import Reason
 
 SLICE = 64  # packets of one client before the next one's turn
-LINGER = 5.0  # seconds until a closed connection that does not take its last octets is cut
+LINGER = 2.0  # seconds that a client has to take our last octets and to close
 
 
 class Turn:
@@ -94,16 +94,27 @@ class PacketTransport(asyncio.Protocol):
                 self._loop.call_soon(self._go_on)
             self._set_reading()
 
-    def close(self) -> None:
-        """Send what is to be sent, then close; nothing more is read."""
+    def close(self, *, at_once: bool = False) -> None:
+        """Send what is to be sent, then close; nothing more is handled.
+
+        What the client still sends is read and forgotten for a moment: to close on unread octets would make
+        TCP reset the connection, and the client might never see why it was sent away.
+        """
         if self.is_closing:
             return
+        self.flush()
         self.is_closing = True
         self._buffer = b""
-        self.flush()
-        if self._transport is not None:
-            self._transport.close()
-            self._linger = self._loop.call_later(LINGER, self._transport.abort)
+        self._is_held = self._has_more = False
+        transport = self._transport
+        if transport is None:
+            return
+        self._linger = self._loop.call_later(LINGER, transport.abort)
+        if at_once or not transport.can_write_eof():
+            transport.close()
+        else:
+            self._set_reading()
+            transport.write_eof()
 
     # Called by asyncio.
 
@@ -143,7 +154,7 @@ class PacketTransport(asyncio.Protocol):
     def flush(self) -> None:
         """Called by `Turn`."""
         out = self._out
-        if out and self._transport is not None and not self._transport.is_closing():
+        if out and not self.is_closing and self._transport is not None and not self._transport.is_closing():
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
         if out:
             out.clear()

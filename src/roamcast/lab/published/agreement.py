@@ -34,7 +34,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One row of `reproduction.json`.
 
     `ours` is a mean over seeds, for `order` the smallest step between neighbours, for `trend` Spearman's
-    rank correlation, for `linear` the mean R². `low` and `high` are its 95% confidence interval, None with a single seed.
+    rank correlation, for `linear` the mean R². `low` and `high` are its 95% confidence interval, None with
+    a single seed.
     """
 
     paper: str

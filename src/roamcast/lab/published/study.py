@@ -22,6 +22,8 @@ from roamcast.scenario.explain import converted, unknown
 MODULES = {
     "channels": "roamcast.lab.channels",
     "balancing": "roamcast.lab.balancing",
+    "relocation": "roamcast.lab.relocation",
+    "testbed": "roamcast.lab.testbed",
 }
 """Where each study is defined; loaded when a figure names it."""
 
@@ -104,10 +106,7 @@ def study_results(
         ),
         [Run(plan.run, plan.cell, plan.seed, OK, "") for plan in plans],
         {
-            name: {
-                cell: {seed: value for seed, value in zip(experiment.seeds, row, strict=True)}
-                for cell, row in enumerate(rows)
-            }
+            name: {cell: dict(zip(experiment.seeds, row, strict=True)) for cell, row in enumerate(rows)}
             for name, rows in found.items()
         },
     )

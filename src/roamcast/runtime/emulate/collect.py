@@ -72,7 +72,7 @@ class Attempt(NamedTuple):
     protocol: str
     datagram: int | None
     octets: int
-    attempt: int
+    attempt: int  # 0: none was made, there was no room in the queue
     airtime: Micros
     received: list[NodeId]
     collided: list[NodeId]
@@ -92,7 +92,10 @@ class Attempt(NamedTuple):
             _set(self.faded),
         )
 
-    def decides(self, sent: Transmitted) -> Transmitted:
+    def decides(self, sent: Transmitted) -> Transmitted | Dropped:
+        if self.attempt == 0:
+            name = (sent.message, sent.publisher, sent.sequence, sent.to)
+            return Dropped(self.t, self.node, DropReason.QUEUE_FULL, *name)
         return msgspec.structs.replace(
             sent,
             t=self.t,
@@ -101,6 +104,30 @@ class Attempt(NamedTuple):
             collided=_set(self.collided),
             faded=_set(self.faded),
         )
+
+
+class GivenUp(NamedTuple):
+    """A line `given_up` of the ether's journal."""
+
+    number: int
+    taken: Micros
+    t: Micros
+    node: NodeId
+    to: NodeId | None
+    protocol: str
+    datagram: int | None
+    reason: str
+
+    @property
+    def is_unsent_datagram(self) -> bool:
+        return self.datagram is not None and self.reason == DropReason.QUEUE_FULL.value
+
+    def record(self) -> Dropped:
+        detail = "given up by the radio"
+        return Dropped(self.t, self.node, DropReason(self.reason), self.protocol, to=self.to, detail=detail)
+
+    def as_attempt(self) -> Attempt:
+        return Attempt(*self[:-1], 0, 0, 0, [], [], [])
 
 
 def collect(scenario: Scenario, stage: Stage) -> tuple[Trace, Circumstances]:
@@ -112,6 +139,11 @@ def collect(scenario: Scenario, stage: Stage) -> tuple[Trace, Circumstances]:
     records += _typed((LinkChanged, FaultHappened), ether)
     acknowledged = {(r.publisher, r.sequence) for r in records if isinstance(r, Published)}
     attempts = [Attempt(*line) for line in ether.all("air")]
+    given_up = [GivenUp(*line) for line in ether.all("given_up")]
+    unsent = [drop.as_attempt() for drop in given_up if drop.is_unsent_datagram]
+    of_node: dict[NodeId, list[Attempt]] = {}
+    for attempt in (*attempts, *unsent):
+        of_node.setdefault(attempt.node, []).append(attempt)
     transmitted: list[Transmitted] = []
     for node in range(scenario.nodes):
         own = [
@@ -120,9 +152,13 @@ def collect(scenario: Scenario, stage: Stage) -> tuple[Trace, Circumstances]:
             if not isinstance(record, Published) or (record.publisher, record.sequence) not in acknowledged
         ]
         sent = [record for record in own if isinstance(record, Transmitted)]
-        transmitted += with_fates(sent, [attempt for attempt in attempts if attempt.node == node])
+        for record in with_fates(sent, of_node.get(node, [])):
+            if isinstance(record, Transmitted):
+                transmitted.append(record)
+            else:
+                records.append(record)
         records += [record for record in own if not isinstance(record, Transmitted)]
-    records += [_dropped(*line) for line in ether.all("given_up")]
+    records += [drop.record() for drop in given_up if not drop.is_unsent_datagram]  # those have their frames'
     records += [attempt.record() for attempt in attempts]
     records += _over_links(transmitted, records)
     trace = _in_order(records, scenario.duration)
@@ -130,8 +166,9 @@ def collect(scenario: Scenario, stage: Stage) -> tuple[Trace, Circumstances]:
     return trace, _circumstances(ether, applications, trace, errors)
 
 
-def with_fates(sent: list[Transmitted], attempts: list[Attempt]) -> list[Transmitted]:
-    """What one node says it sent, with what the ether knows about it. Frames over TCP stay as they are."""
+def with_fates(sent: list[Transmitted], attempts: list[Attempt]) -> list[Transmitted | Dropped]:
+    """What one node says it sent, with what the ether knows about it. Frames over TCP stay as they are; what
+    found the ether's queue full was dropped, not sent."""
     fates: dict[int, Attempt] = {}
     datagrams: dict[NodeId | None, list[Attempt]] = {}
     for attempt in sorted(attempts, key=lambda attempt: (attempt.number, attempt.attempt)):
@@ -235,10 +272,6 @@ def _typed(kinds: Iterable[type[Record]], lines: _Journal) -> list[Record]:
         for kind in kinds
         for line in lines.all(kind.TABLE)
     ]
-
-
-def _dropped(number: int, t: Micros, node: NodeId, reason: str, protocol: str, to: NodeId | None) -> Dropped:
-    return Dropped(t, node, DropReason(reason), protocol, to=to, detail="given up by the radio")
 
 
 def _in_order(records: Iterable[Record], duration: Micros) -> Trace:

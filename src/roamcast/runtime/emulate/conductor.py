@@ -27,7 +27,7 @@ from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 SETTLING = SECOND
 """Between the last node's first answer and time zero: start-up work that is still under way ends there."""
 STOPPING = 5.0  # seconds that a node has to stop by itself
-ENDING = 0.5  # seconds that the ether has, after all others, to close its journal
+ENDING = 10.0  # seconds that the ether has, after all others, to close its journal
 PROGRESS = 0.25  # seconds
 STARTED_AT_ONCE = 4  # nodes; a Python start is all computation, so more would only queue for the processors
 LEAD = 100 * MILLISECOND  # the ether hears of time zero this long before it, at least
@@ -55,6 +55,7 @@ class Conductor:
         ]
 
     async def run(self) -> None:
+        finished = False
         try:
             await self._ready()
             self._zero = monotonic() + SETTLING
@@ -62,11 +63,13 @@ class Conductor:
             self._journal.write("zero", self._epoch, self._zero)
             await asyncio.sleep((self._zero - monotonic()) / SECOND)
             await self._play()
+            finished = True
         finally:
             for application in self._applications:
                 await application.disconnect()
                 application.close()
             await self._stop()
+            self._ether.stop(ENDING if finished else 0.0)
             self._write_delays()
             self._journal.close()
 
@@ -171,7 +174,6 @@ class Conductor:
             await asyncio.sleep(0.02)
         for node in self._nodes:
             node.kill()
-        self._ether.stop()
 
     def _write_delays(self) -> None:
         delays = [delay for application in self._applications for delay in application.publish_delays]
@@ -257,12 +259,12 @@ class EtherProcess:
         if self._process is not None and self._process.poll():
             raise EmulationError(f"the ether ended: {self._last_words()}")
 
-    def stop(self) -> None:
-        """It has ended by itself when the scenario has; if the run was broken off, it has not."""
+    def stop(self, patience: float) -> None:
+        """It ends by itself when the scenario does, some time after the conductor on a busy machine."""
         if self._process is None:
             return
         try:
-            self._process.wait(ENDING)
+            self._process.wait(patience)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

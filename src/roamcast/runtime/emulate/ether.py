@@ -161,8 +161,17 @@ class Ether:
 
     def _on_given_up(self, job: EtherJob, reason: DropReason) -> None:
         to = None if job.to in (None, NONE) else job.to
-        values = (self.engine.now, job.sender, reason.value, job.packet.protocol, to)
-        self._journal.write("given_up", job.number, *values)
+        self._journal.write(
+            "given_up",
+            job.number,
+            job.taken,
+            self.engine.now,
+            job.sender,
+            to,
+            job.packet.protocol,
+            job.packet.datagram,
+            reason.value,
+        )
 
     def _on_node(self, node: NodeId, up: bool) -> None:
         if up:
@@ -182,7 +191,7 @@ def main(arguments: list[str]) -> int:
     ask_for_exact_timers()
     with suppress(OSError):  # an ordinary user may not
         os.setpriority(os.PRIO_PROCESS, 0, -10)
-    gc.freeze()
+    gc.disable()  # nothing here makes cycles, and a collection would make frames wait
     os.write(sys.stdout.fileno(), READY)
     ether.wait(sys.stdin.fileno())
     lateness = ether.play()

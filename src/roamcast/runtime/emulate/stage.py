@@ -66,6 +66,7 @@ def main(folder: Path, parent: int) -> int:
     signal.signal(signal.SIGTERM, _stop)
     try:
         allow_namespaces()
+        die_with_parent(parent, signal.SIGTERM)  # again: to become root, if only inside, cancels the first
         from roamcast.runtime.emulate.conductor import conduct
 
         scenario = read_scenario(folder / SCENARIO)

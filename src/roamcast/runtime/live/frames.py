@@ -3,7 +3,7 @@
     | FRAME | channel 8 | length 16 | payload …          a layer's frame
     | ASKED | to 32 | number 32                          "acknowledge this datagram"; its frames follow
     | HEARD | to 32 | number 32                          the acknowledgement
-    | HELLO | to 32 | port 16                            first record on a TCP link, in both directions
+    | HELLO | to 32                                      first record on a TCP link, in both directions
 
 The tag is one octet. Who sent it says the seal, not the record; `to` keeps a record from being taken by a
 node that has inherited the address of another. Several frames share one datagram, and so one seal and one
@@ -23,7 +23,7 @@ FRAME, ASKED, HEARD, HELLO = 1, 2, 3, 4
 
 _FRAME = struct.Struct("!BBH")
 _NUMBERED = struct.Struct("!BII")
-_HELLO = struct.Struct("!BIH")
+_HELLO = struct.Struct("!BI")
 
 FRAME_OVERHEAD = _FRAME.size
 ASKED_OVERHEAD = _NUMBERED.size
@@ -54,10 +54,9 @@ class Heard(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """The sender meant to reach `to`, and takes TCP links at `port`."""
+    """The sender meant to reach `to`."""
 
     to: NodeId
-    port: int
 
 
 LinkRecord: TypeAlias = Carried | Asked | Heard | Hello
@@ -75,8 +74,8 @@ def heard(to: NodeId, number: int) -> bytes:
     return _NUMBERED.pack(HEARD, to, number)
 
 
-def hello(to: NodeId, port: int) -> bytes:
-    return _HELLO.pack(HELLO, to, port)
+def hello(to: NodeId) -> bytes:
+    return _HELLO.pack(HELLO, to)
 
 
 def decode(data: bytes) -> list[LinkRecord]:

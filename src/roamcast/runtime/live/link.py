@@ -73,7 +73,6 @@ class Link(asyncio.Protocol):
         journal: Journal,
         *,
         peer: NodeId | None,
-        own_port: int,
         timeout: float,
         idle: float,
     ) -> None:
@@ -88,7 +87,6 @@ class Link(asyncio.Protocol):
         self.is_closing = False
         self.is_silent = False  # it broke because nothing was acknowledged any more
         self.waiting: deque[Outgoing] = deque()
-        self._own_port = own_port
         self._timeout = timeout
         self._idle = idle
         self._written: deque[Written] = deque()
@@ -254,7 +252,7 @@ class Link(asyncio.Protocol):
             self._write_hello(sender)
 
     def _write_hello(self, to: NodeId) -> None:
-        self._write(self._sealer.seal(frames.RECORDS, frames.hello(to, self._own_port), STREAM))
+        self._write(self._sealer.seal(frames.RECORDS, frames.hello(to), STREAM))
 
     def _on_flush(self) -> None:
         """Write what waits, as long as the kernel takes it."""
@@ -319,7 +317,10 @@ class Link(asyncio.Protocol):
             self._transport.close()
         elif self._closed_at is None:
             self._closed_at = now
-            self._transport.write_eof()
+            try:
+                self._transport.write_eof()
+            except OSError:  # the other side has broken the connection, and we are about to hear of it
+                self._reset()
         elif now - self._closed_at >= FAREWELL_SECONDS:
             self._reset()
 

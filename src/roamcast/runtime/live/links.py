@@ -280,7 +280,6 @@ class Links:
             self._sealer,
             self._journal,
             peer=peer,
-            own_port=self._air.port,
             timeout=self._settings.link_timeout,
             idle=self._settings.link_idle,
         )

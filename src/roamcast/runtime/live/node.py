@@ -34,15 +34,16 @@ from roamcast.runtime.live.inputs import Inputs
 from roamcast.runtime.live.journal import Journal
 from roamcast.runtime.live.kernel_routes import KernelRoutes, NumberedAddresses, numbers_of_hosts
 from roamcast.runtime.live.radio import Radio
-from roamcast.runtime.live.settings import AirSettings, LiveSettings, PartSettings
+from roamcast.runtime.live.settings import AirSettings, KeySettings, LiveSettings, PartSettings
 from roamcast.runtime.live.storage import CLOCK_SET, Storage
 from roamcast.runtime.live.timers import Timers
 from roamcast.runtime.live.trace_file import TraceFile
+from roamcast.runtime.meter import LiveMeter
 from roamcast.sealing import Identity, KeyRing, Sealer, reserve_epoch
 from roamcast.sealing.content import ContentKey, ContentKeys
 from roamcast.strategy import default_underlay
 from roamcast.trace import Delivered
-from roamcast.units import SECOND, Micros, NodeId
+from roamcast.units import SECOND, Micros, NodeId, micros
 
 logger = logging.getLogger("roamcast.node")
 
@@ -64,7 +65,7 @@ class LiveNode:
         self.inputs = Inputs(self.clock, self.counters)
         self._timers = Timers(self.inputs, loop)
         air = _interface(settings.air)
-        ring = _ring(settings)
+        ring = _ring(settings.keys)
         state = settings.node.state
         self.storage: Storage | None = None if state is None else Storage.open(base / state)
         self._trace: TraceFile | None = None
@@ -123,6 +124,10 @@ class LiveNode:
             self._commit.cancel()
         self._close_files()
         logger.info("%s has stopped", self.name)
+
+    def replace_group_keys(self, keys: KeySettings) -> None:
+        """Go over to other group keys without a restart: the first seals, all are accepted."""
+        self.radio.replace_keys(_ring(keys))
 
     # For gateways.
 
@@ -194,6 +199,7 @@ class LiveNode:
             routing_table=KernelRoutes(),
             content=_content_keys(settings),
             is_traced=self._journal.is_traced,
+            meter=_meter(config),
         )
         for channel, layer in node.layers.items():
             host(channel)
@@ -264,9 +270,9 @@ def _identity(settings: LiveSettings) -> Identity:
         raise InputError(key, error.problem) from None
 
 
-def _ring(settings: LiveSettings) -> KeyRing:
+def _ring(keys: KeySettings) -> KeyRing:
     try:
-        return KeyRing.from_texts(list(settings.keys.group))
+        return KeyRing.from_texts(list(keys.group))
     except InputError as error:
         raise InputError("keys.group", error.problem) from None
 
@@ -309,6 +315,12 @@ def _config(settings: LiveSettings) -> NodeConfig:
         settings.underlay.name,
         _options(settings.underlay),
     )
+
+
+def _meter(config: NodeConfig) -> LiveMeter | None:
+    """For strategies that run consumers' functions, and say how long those may take."""
+    limit = getattr(config.strategy_options, "modulator_limit", None)
+    return None if limit is None else LiveMeter(micros(limit))
 
 
 def _options(part: PartSettings) -> msgspec.Struct | None:

@@ -23,7 +23,7 @@ from roamcast.runtime.live.journal import Journal
 from roamcast.runtime.live.links import Links
 from roamcast.runtime.live.peers import Peers
 from roamcast.runtime.live.settings import AirSettings
-from roamcast.sealing import HANDSHAKE, TURN_SECONDS, Opened, Opener, Refusal, Sealer, SealError
+from roamcast.sealing import HANDSHAKE, TURN_SECONDS, KeyRing, Opened, Opener, Refusal, Sealer, SealError
 from roamcast.trace import DropReason
 from roamcast.units import NodeId, micros
 
@@ -111,6 +111,11 @@ class Radio:
         self._datagrams.close()
         await self.links.close()
         self.air.close()
+
+    def replace_keys(self, ring: KeyRing) -> None:
+        """Seal and accept by other group keys from now on; neighbours stay known."""
+        self._sealer.replace_keys(ring)
+        self._opener.replace_keys(ring)
 
     @property
     def is_busy(self) -> bool:

@@ -16,6 +16,7 @@ class Links:
         self.nodes = nodes
         self.alive = (1 << nodes) - 1
         self.reach: list[int] = [0] * nodes
+        self._heard: list[int] = [0] * nodes  # whom each node hears: `reach` the other way round
         self._planned: list[int] = [0] * nodes
         self._cut: list[int] = [0] * nodes  # receivers that a cut hides from this sender
         self._distances: dict[NodeId, list[int | None]] = {}
@@ -60,7 +61,7 @@ class Links:
 
     def neighbours(self, node: NodeId) -> list[NodeId]:
         """Those with a working link in both directions, in increasing order."""
-        return [peer for peer in self.members[self.reach[node]] if self.hears(peer, node)]
+        return list(self.members[self.reach[node] & self._heard[node]])
 
     def distance(self, node: NodeId, to: NodeId) -> int | None:
         """Hops of the shortest path from `node` to `to`, by one search per destination and link state."""
@@ -84,26 +85,28 @@ class Links:
     def _search(self, to: NodeId) -> list[int | None]:
         """Breadth first from `to` over links that work in both directions."""
         distances: list[int | None] = [None] * self.nodes
-        distances[to] = 0
-        frontier = [to]
+        reach, heard, members = self.reach, self._heard, self.members
+        found = frontier = 1 << to
         hops = 0
         while frontier:
+            ahead = 0
+            for node in members[frontier]:
+                distances[node] = hops
+                ahead |= reach[node] & heard[node]
+            frontier = ahead & ~found
+            found |= frontier
             hops += 1
-            reached: list[NodeId] = []
-            for node in frontier:
-                for peer in self.neighbours(node):
-                    if distances[peer] is None:
-                        distances[peer] = hops
-                        reached.append(peer)
-            frontier = reached
         return distances
 
     def _refresh(self, sender: NodeId) -> None:
         self._distances.clear()
+        before = self.reach[sender]
         if self.alive >> sender & 1:
             self.reach[sender] = self._planned[sender] & ~self._cut[sender] & self.alive
         else:
             self.reach[sender] = 0
+        for receiver in _bits(before ^ self.reach[sender]):
+            self._heard[receiver] ^= 1 << sender
 
     def _refresh_all(self) -> None:
         for node in range(self.nodes):

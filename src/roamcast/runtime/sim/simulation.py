@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from roamcast.broker.core import Delivery, Subscription
 from roamcast.filter import Filter
 from roamcast.host import Channel, Host
+from roamcast.modulator import ModulatorSpec
 from roamcast.node import Node, NodeConfig
 from roamcast.runtime.sim.csma import CsmaMedium
 from roamcast.runtime.sim.disk import DiskMedium
@@ -17,6 +18,7 @@ from roamcast.runtime.sim.host import SimHost
 from roamcast.runtime.sim.ideal import IdealMedium
 from roamcast.runtime.sim.links import Links
 from roamcast.runtime.sim.medium import Medium
+from roamcast.runtime.sim.paths import path_instants, sample_overlay
 from roamcast.scenario.faults import FaultPlan, faults
 from roamcast.scenario.model import FaultKind, Scenario
 from roamcast.scenario.workload import (
@@ -78,6 +80,8 @@ class Simulation:
             self.engine.at(subscription.since, self._subscribe, subscription)
             if subscription.until is not None:
                 self.engine.at(subscription.until, self._unsubscribe, subscription)
+        self._path_instants = iter(path_instants(scenario.warmup, scenario.duration))
+        self._schedule_paths()
         for publication in publications(scenario):
             self.engine.at(publication.time, self._publish, publication)
 
@@ -136,15 +140,19 @@ class Simulation:
     # The workload.
 
     def _subscribe(self, plan: SubscriptionPlan) -> None:
-        self._applications[plan.node].filters[plan.subscription] = plan.filter
+        application = self._applications[plan.node]
+        application.filters[plan.subscription] = plan.filter
+        if plan.modulator is not None:
+            application.modulators[plan.subscription] = plan.modulator
         node = self.nodes[plan.node]
         if node is not None:
-            node.subscribe(plan.subscription, plan.filter)
+            node.subscribe(plan.subscription, plan.filter, modulator=plan.modulator)
         else:  # the user's wish stands although the device is down; it is renewed at the restart
             self.trace.add(Subscribed(self.engine.now, plan.node, plan.subscription, str(plan.filter), True))
 
     def _unsubscribe(self, plan: SubscriptionPlan) -> None:
         del self._applications[plan.node].filters[plan.subscription]
+        self._applications[plan.node].modulators.pop(plan.subscription, None)
         node = self.nodes[plan.node]
         if node is not None:
             node.unsubscribe(plan.subscription)
@@ -213,6 +221,17 @@ class Simulation:
         else:
             node.underlay.on_neighbour_down(neighbour)
 
+    def _schedule_paths(self) -> None:
+        instant = next(self._path_instants, None)
+        if instant is not None:
+            self.engine.at(instant, self._sample_paths)
+
+    def _sample_paths(self, _: None) -> None:
+        sample = sample_overlay(self.nodes, self.links, self.engine.now)
+        if sample is not None:
+            self.trace.add(sample)
+            self._schedule_paths()
+
     def _schedule_fault(self, fault: FaultPlan | None) -> None:
         if fault is not None:
             self.engine.world_at(fault.time, FAULTS_NEXT, self._happen, fault)
@@ -251,7 +270,8 @@ class Simulation:
             self._report(neighbour, number, up=True)
         # The application starts again with its device, and still wants what it wanted.
         for subscription, wanted in sorted(self._applications[number].filters.items()):
-            node.broker.subscribe(Subscription(subscription, wanted))
+            modulator = self._applications[number].modulators.get(subscription)
+            node.broker.subscribe(Subscription(subscription, wanted, modulator=modulator))
 
 
 class WorkloadApplication:
@@ -259,6 +279,7 @@ class WorkloadApplication:
 
     def __init__(self, simulation: Simulation, node: NodeId) -> None:
         self.filters: dict[int, Filter] = {}
+        self.modulators: dict[int, ModulatorSpec] = {}
         self._simulation = simulation
         self._node = node
 
@@ -267,8 +288,11 @@ class WorkloadApplication:
         if event.publisher == self._node:
             return  # no metric speaks of an application's own events
         # Tried one by one, not by the broker's index: this is the check on the broker.
-        matched = self._node in event.destinations or (
-            event.wants_subscribers and any(wanted.matches(event) for wanted in self.filters.values())
+        matched = (
+            self._node in event.destinations
+            or (event.wants_subscribers and any(wanted.matches(event) for wanted in self._plain_filters()))
+            # What a modulator made need not match the filter any more; its subscription must stand.
+            or (delivery.modulated and all(n in self.filters for n in delivery.subscriptions))
         )
         self._simulation.trace.add(
             Delivered(
@@ -280,6 +304,11 @@ class WorkloadApplication:
                 matched,
             )
         )
+
+    def _plain_filters(self) -> list[Filter]:
+        if not self.modulators:
+            return list(self.filters.values())
+        return [wanted for number, wanted in self.filters.items() if number not in self.modulators]
 
 
 LinkPlan = tuple[Micros, list[tuple[NodeId, NodeId, bool, bool]]]

@@ -23,7 +23,6 @@ class Channels:
         self._method = options.grouping
         self._k = options.k
         self._channels_max = options.channels_max
-        self._summary_options = options.summary
         self._random = random
         self._groups: list[Group] = []
         self._bits: dict[NodeId, int] = {}
@@ -72,7 +71,7 @@ class Channels:
             return sum(2 << number for number in range(len(self._groups)))
         bits = 0
         for number, summary in enumerate(self._summaries):
-            if matches(summary, digest, self._summary_options):
+            if matches(summary, digest):
                 bits |= 2 << number
         return bits
 

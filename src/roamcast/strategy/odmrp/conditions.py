@@ -7,8 +7,8 @@ the entry. What the structures cannot hold is left out, and leaving out only wid
 |---|---|
 | type | EN |
 | `= text` | SC_X |
-| IN of several texts, booleans | EC |
-| numbers: `=`, IN, `<>`, ranges | AC, as nodes of a tree over cells (`cells.py`) |
+| IN of several texts, booleans, numbers by `=` and IN | EC |
+| ranges of numbers, `<>` | AC, as nodes of a tree over cells (`cells.py`) |
 | LIKE, topic filters with wildcards | what stands before the first wildcard in SC_L, after the last in SC_R |
 | ranges of texts | the common beginning in SC_L |
 | NOT LIKE, NOT NULL | that the element is there at all |
@@ -39,6 +39,7 @@ from roamcast.strategy.odmrp.elements import (
     label,
     left_token,
     node_token,
+    number_point_token,
     right_token,
     type_token,
     types_above,
@@ -193,14 +194,23 @@ class _Writer:
         self._add_affixes(beginning, end)
 
     def _add_numbers(self, ranges: list[tuple[Cut, Cut]]) -> None:
-        if len(ranges) > SPANS_MAX and not all(_is_point(*each) for each in ranges):
+        if sum(not _is_point(*each) for each in ranges) > SPANS_MAX:
             ranges = [(ranges[0][0], ranges[-1][1])]
         for first, end in ranges:
+            if _is_point(first, end):
+                self._add_number(first)
+                continue
             for node in nodes_between(first, end):
-                self._bits |= self._geometry.arithmetic.mask(node_token(self._element, node))
-            value = first[1]
-            assert not isinstance(value, str)
-            self._name(label(2, cell_of(value)) if _is_point(first, end) else None)
+                structure = self._geometry.arithmetic(node.level)
+                self._bits |= structure.mask(node_token(self._element, node))
+            self._name(None)
+
+    def _add_number(self, cut: Cut) -> None:
+        value = cut[1]
+        assert not isinstance(value, str)
+        token = number_point_token(self._element, cell_of(value))
+        self._bits |= self._geometry.enumeration.mask(token)
+        self._name(label(2, token))
 
     def _add_texts(self, texts: list[str]) -> None:
         structure = self._geometry.exact if len(texts) == 1 else self._geometry.enumeration

@@ -37,6 +37,7 @@ from roamcast.strategy.odmrp.elements import (
     label,
     left_token,
     node_token,
+    number_point_token,
     right_token,
     type_token,
     types_above,
@@ -231,8 +232,10 @@ def _question(named: Named, geometry: Geometry) -> Question:
     if kind in (_FALSE, _TRUE):
         return Question([geometry.enumeration.mask(boolean_token(element, kind == _TRUE))])
     if kind in (_WHOLE, _REAL):
+        point = geometry.enumeration.mask(number_point_token(element, tokens[0]))
         nodes = nodes_above(tokens[0], kind == _WHOLE)
-        return Question(geometry.arithmetic.mask(node_token(element, node)) for node in nodes)
+        ranges = [geometry.arithmetic(node.level).mask(node_token(element, node)) for node in nodes]
+        return Question([point, *ranges])
     exact, affixes = tokens[0], tokens[1:]
     lefts, rights = affixes[: len(affixes) // 2], affixes[len(affixes) // 2 :]
     empty = any_text(element)
@@ -247,7 +250,9 @@ def _label(named: Named) -> int:
     element, kind, tokens = named
     if kind in (_FALSE, _TRUE):
         return label(1, boolean_token(element, kind == _TRUE))
-    return label(3 if kind == _TEXT else 2, tokens[0])
+    if kind == _TEXT:
+        return label(3, tokens[0])
+    return label(2, number_point_token(element, tokens[0]))
 
 
 class _Reader:

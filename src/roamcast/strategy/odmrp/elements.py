@@ -46,6 +46,10 @@ def node_token(element: int, node: Node) -> int:
     return number_token(3, element, *node)
 
 
+def number_point_token(element: int, cell: int) -> int:
+    return number_token(5, element, cell)
+
+
 def association_token(first: int, second: int) -> int:
     """Of two labels, the one of the element with the smaller number first."""
     return number_token(4, first, second)

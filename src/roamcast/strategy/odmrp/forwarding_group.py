@@ -18,13 +18,18 @@ class Branch:
 
 
 class ForwardingGroup:
-    def __init__(self, members_max: int) -> None:
+    def __init__(self, publishers_max: int, members_max: int) -> None:
+        self._publishers_max = publishers_max
         self._members_max = members_max
         self._branches: dict[NodeId, dict[NodeId, Branch]] = {}
 
     def refresh(self, publisher: NodeId, member: NodeId, version: int, expires_at: Micros) -> bool:
         """A Join Table named this node as the way to `member`. False where the table is full."""
-        branches = self._branches.setdefault(publisher, {})
+        branches = self._branches.get(publisher)
+        if branches is None:
+            if len(self._branches) >= self._publishers_max:
+                return False
+            branches = self._branches[publisher] = {}
         branch = branches.get(member)
         if branch is not None:
             branch.version = version

@@ -55,7 +55,7 @@ class OwnInterests:
     def match(self, digest: bytes) -> bool:
         """Whether the summary claims an event with this digest."""
         self._update()
-        return self._summary is not None and matches(self._summary, digest, self._options)
+        return self._summary is not None and matches(self._summary, digest)
 
     def answers(self, request: JoinRequest) -> bool:
         """Whether what a publisher announces may concern this node."""
@@ -124,7 +124,7 @@ class KnownSummaries:
         known = self._known.get(member)
         if known is None or known[0] != version or not digest:
             return True
-        return matches(known[2], digest, self._options)
+        return matches(known[2], digest)
 
     def expire(self, now: Micros) -> None:
         for member in [m for m, known in self._known.items() if known[3] <= now]:
@@ -153,9 +153,9 @@ def version_of(octets: bytes) -> int:
 
 # Pure functions of what travels; the nodes of a simulation share the answers.
 @lru_cache(maxsize=65_536)
-def matches(summary: Summary, digest: bytes, options: SummaryOptions) -> bool:
+def matches(summary: Summary, digest: bytes) -> bool:
     """Digests were decoded when they arrived, so this cannot fail."""
-    return summary.matches(decoded_digest(digest, options))
+    return summary.matches(decoded_digest(digest, summary.options))
 
 
 @lru_cache(maxsize=16_384)

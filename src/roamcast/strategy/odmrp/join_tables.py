@@ -84,6 +84,10 @@ class JoinTables:
         self._acknowledge.setdefault((publisher, sequence), {})[member] = None
         self._send_at_latest(self._within(self._delay))
 
+    def awaits(self, sender: NodeId) -> bool:
+        """Whether something told to `sender` is not acknowledged yet."""
+        return any(awaiting.next_hop == sender for awaiting in self._awaiting.values())
+
     def on_heard(self, sender: NodeId, publisher: NodeId, sequence: int, members: Iterable[NodeId]) -> None:
         """`sender` has these members: by its own Join Table, or by saying so."""
         for member in members:

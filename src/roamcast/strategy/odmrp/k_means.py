@@ -1,8 +1,8 @@
 """K-means [10] over summary vectors (section 3.4.3).
 
-Vectors are rows of 0 and 1, and centroids are kept as sums and counts, so all products below are whole
-numbers that a float holds exactly: the outcome is the same on every machine, in whatever order a library
-adds. Ties go to the lower number.
+Vectors are rows of small whole numbers, and centroids are kept as sums and counts, so all products below
+are whole numbers that a float holds exactly: the outcome is the same on every machine, in whatever order a
+library adds. Ties go to the lower number.
 
 The paper starts with K = 2 or 3 and applies "some heuristic step" because K is not known. Here K grows by
 one while a further group is worth its price. What groups are good for is less noise: a member gets what
@@ -12,7 +12,7 @@ mean over all members, must fall by `GROUP_PRICE` for each further group.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,8 @@ from roamcast.units import NodeId
 ITERATIONS_MAX = 10  # K-means converges quickly in practice, and may stop after any iteration
 GROUPS_FIRST = (2, 3)  # "the initial K value is assigned either 2 or 3"
 GROUPS_MAX = 8  # of the heuristic: each group is one more mesh to keep up
-GROUP_PRICE = 0.05  # less noise, as a share of what members get, that a further group must bring
+GROUP_PRICE = 0.03  # less noise, as a share of what members get, that a further group must bring
+DRAWN_STARTS = 4
 PATIENCE = 1  # larger K that are tried after one that was not worth it
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -49,7 +50,7 @@ class Centroids(NamedTuple):
 
 
 def cluster(
-    vectors: Mapping[NodeId, npt.NDArray[np.uint8]],
+    vectors: Mapping[NodeId, npt.NDArray[np.integer[Any]]],
     *,
     k: int | None,
     random: Chance,
@@ -59,10 +60,13 @@ def cluster(
     """Disjoint groups that together hold every node; none is empty."""
     nodes = sorted(vectors)
     points = np.array([vectors[node] for node in nodes], np.float64)
+    points = points[:, points.any(axis=0)]  # few of a summary's places are ever used
     most = len(np.unique(points, axis=0))  # equal vectors have one nearest centroid
     start = None if previous is None else _centroids_of(points, nodes, previous)
-    if k is not None:
-        labels = iterate(points, _with_size(points, start, min(k, most), random), iterations_max)
+    if k is not None and start is not None:
+        labels = iterate(points, _with_size(points, start, min(k, most)), iterations_max)
+    elif k is not None:
+        labels = _from_scratch(points, min(k, most), random, iterations_max)
     elif start is None:
         labels = _grown(points, min(GROUPS_MAX, most), random, iterations_max)
     else:
@@ -89,7 +93,7 @@ def noise(points: Floats, labels: Labels) -> float:
     """Mean over the members: the share of their group's bits that they do not have themselves."""
     shares = []
     for number in np.unique(labels):
-        members = points[labels == number]
+        members = points[labels == number] ** 2
         united = float(members.max(axis=0).sum())
         shares += [1.0 - float(own) / united for own in members.sum(axis=1)] if united else [0.0]
     return math.fsum(shares) / len(points)
@@ -103,19 +107,38 @@ def squared_distances(points: Floats, centroids: Centroids) -> Floats:
     return distances
 
 
-def _with_size(points: Floats, centroids: Centroids | None, k: int, random: Chance) -> Centroids:
-    """K centroids: those there are, without one of the nearest two or with a far point until K is reached.
+def _from_scratch(points: Floats, k: int, random: Chance, iterations_max: int) -> Labels:
+    """The least noisy of several starts, since K-means finds local optima."""
+    first = _point(points, random.random() * len(points))
+    # One start with far points: it puts outliers, which the paper wants out of the main group, into groups of
+    # their own at once. The others with points drawn by their distance (k-means++, Arthur and Vassilvitskii).
+    starts = [_with_size(points, first, k)]
+    starts += (_drawn(points, k, random) for _ in range(DRAWN_STARTS))
+    candidates = [iterate(points, start, iterations_max) for start in starts]
+    return min(candidates, key=lambda labels: noise(points, labels))
 
-    The very first is a random point. Far points as starts put outliers, which the paper wants out of the
-    main group, into groups of their own at once.
-    """
-    if centroids is None:
-        first = min(int(random.random() * len(points)), len(points) - 1)
-        centroids = Centroids(points[[first]], np.ones(1))
+
+def _drawn(points: Floats, k: int, random: Chance) -> Centroids:
+    centroids = _point(points, random.random() * len(points))
+    own = np.einsum("ij,ij->i", points, points)
+    while len(centroids.sizes) < k:
+        nearest = squared_distances(points, centroids).min(axis=1) + own
+        reached = np.cumsum(nearest)
+        drawn = int(np.searchsorted(reached, random.random() * reached[-1], side="right"))
+        centroids = centroids.with_point(points[min(drawn, len(points) - 1)])
+    return centroids
+
+
+def _point(points: Floats, drawn: float) -> Centroids:
+    return Centroids(points[[min(int(drawn), len(points) - 1)]], np.ones(1))
+
+
+def _with_size(points: Floats, centroids: Centroids, k: int) -> Centroids:
+    """K centroids: those there are, without one of the nearest two or with a far point until K is reached."""
+    own = np.einsum("ij,ij->i", points, points)
     while len(centroids.sizes) > k:
         centroids = centroids.without(_nearest_pair(centroids)[1])
     while len(centroids.sizes) < k:
-        own = np.einsum("ij,ij->i", points, points)
         farthest = int(np.argmax(squared_distances(points, centroids).min(axis=1) + own))
         centroids = centroids.with_point(points[farthest])
     return centroids
@@ -124,7 +147,7 @@ def _with_size(points: Floats, centroids: Centroids | None, k: int, random: Chan
 def _grown(points: Floats, most: int, random: Chance, iterations_max: int) -> Labels:
     best, best_cost, misses = np.zeros(len(points), np.intp), math.inf, 0
     for k in range(min(GROUPS_FIRST[0], most), most + 1):
-        labels = iterate(points, _with_size(points, None, k, random), iterations_max)
+        labels = _from_scratch(points, k, random, iterations_max)
         cost = noise(points, labels) + GROUP_PRICE * k
         if cost < best_cost:
             best, best_cost, misses = labels, cost, 0
@@ -142,19 +165,11 @@ def _readjusted(points: Floats, start: Centroids, most: int, iterations_max: int
     sizes = {min(max(size, least), most) for size in (before - 1, before, before + 1)}
     best, best_cost = np.zeros(len(points), np.intp), math.inf
     for k in sorted(sizes, key=lambda size: abs(size - before)):  # at a tie, as many as before
-        labels = iterate(points, _with_size(points, start, k, _NO_CHANCE), iterations_max)
+        labels = iterate(points, _with_size(points, start, k), iterations_max)
         cost = noise(points, labels) + GROUP_PRICE * k
         if cost < best_cost:
             best, best_cost = labels, cost
     return best
-
-
-class _NoChance:
-    def random(self) -> float:
-        raise AssertionError("there are centroids to start from")
-
-
-_NO_CHANCE = _NoChance()
 
 
 def _nearest(points: Floats, centroids: Centroids) -> Labels:

@@ -119,6 +119,8 @@ class Publisher:
         self._active_until = now + self._hold
         if self._options.advertisement:
             self._types[type] = self._active_until
+            if len(self._types) > self._options.recent_max:
+                del self._types[next(iter(self._types))]  # more than fit a request: everyone is asked
         if self._requested_at is not None and now < self._requested_at + self._interval:
             return  # the timer of the next one is set
         if self._members:
@@ -254,6 +256,8 @@ class Publisher:
             if not recent.announced:
                 recent.announced = True
                 self._announced[recent.digest] = now + self._hold
+                if len(self._announced) > self._options.digests_max:
+                    del self._announced[next(iter(self._announced))]
                 if recent.event.event_class is EventClass.MEMORIZED:
                     recent.until = recent.published_at + recent.event.lifetime
                 else:
@@ -357,7 +361,8 @@ class Publisher:
         data = Data(packet, self._channels.epoch, bits, members, recent.digest, 0, age, event)
         frame = Frame(CODEC.encode(data), Kind.DATA, "data", event.id)
         self._host.broadcast(frame)
-        if any(not self._members[member].direct for member in members or self._members):
+        relayed = any(not self._members[member].direct for member in members or self._members)
+        if relayed and len(self._unheard) < self._options.pending_max:
             self._unheard[packet] = frame
             self._host.set_timer((TIMER_ECHO, packet), self._host.now() + micros(self._options.echo_timeout))
 

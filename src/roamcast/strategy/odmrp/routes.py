@@ -19,14 +19,19 @@ class Route:
     __slots__ = ("alternates", "bits", "expires_at", "hops", "lifetime", "request", "told", "upstream")
 
     def __init__(
-        self, request: JoinRequest, upstream: NodeId, now: Micros, lifetime: Micros, bits: dict[NodeId, int]
+        self,
+        request: JoinRequest,
+        upstream: NodeId,
+        expires_at: Micros,
+        lifetime: Micros,
+        bits: dict[NodeId, int],
     ) -> None:
         self.request = request
         self.upstream = upstream
         self.hops = request.hops + 1
         # Forwarding group members demote when no Join Request comes within the timeout (section 3.6), so
         # everything that this round builds ends at the same instant.
-        self.expires_at = now + min(request.hold, HOLD_MAX)
+        self.expires_at = expires_at
         self.lifetime = lifetime  # of the weakest link on the way from the publisher, or to its members
         self.bits = bits  # member to channel bit, as of `request.epoch`
         self.alternates: list[NodeId] = []
@@ -45,8 +50,9 @@ class Route:
 
 
 class Routes:
-    def __init__(self, publishers_max: int) -> None:
+    def __init__(self, publishers_max: int, hold_max: Micros = HOLD_MAX) -> None:
         self._publishers_max = publishers_max
+        self._hold_max = hold_max  # whatever a request asks for
         self._routes: dict[NodeId, Route] = {}
 
     def on_request(self, request: JoinRequest, sender: NodeId, now: Micros, lifetime: Micros) -> Route | None:
@@ -64,7 +70,8 @@ class Routes:
             bits = known.bits
         else:
             bits = {m: 2 << number for number, members in enumerate(request.channels) for m in members}
-        route = self._routes[request.publisher] = Route(request, sender, now, lifetime, bits)
+        expires_at = now + min(request.hold, self._hold_max)
+        route = self._routes[request.publisher] = Route(request, sender, expires_at, lifetime, bits)
         return route
 
     def standing(self, publisher: NodeId, now: Micros) -> Route | None:

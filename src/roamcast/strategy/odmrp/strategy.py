@@ -16,7 +16,7 @@ from roamcast.strategy.odmrp import join_tables, publisher
 from roamcast.strategy.odmrp.forwarding_group import ForwardingGroup
 from roamcast.strategy.odmrp.interests import KnownSummaries, OwnInterests, decoded_digest
 from roamcast.strategy.odmrp.join_tables import JoinTables
-from roamcast.strategy.odmrp.messages import CODEC, Data, JoinRequest, JoinTable, Place, Row
+from roamcast.strategy.odmrp.messages import CODEC, HOLD_MAX, Data, JoinRequest, JoinTable, Place, Row
 from roamcast.strategy.odmrp.numbers import Numbers
 from roamcast.strategy.odmrp.options import OdmrpOptions
 from roamcast.strategy.odmrp.prediction import link_lifetime
@@ -28,6 +28,7 @@ from roamcast.units import MILLISECOND, Micros, NodeId, micros
 ROLE = "forwarding"
 TIMER_EXPIRE = "expire"
 TIMER_INTERESTS = "interests"
+HOLD_FACTOR = 10  # a publisher may ask its mesh to stand for so many of our own forwarding timeouts
 INTERESTS_DELAY = 100 * MILLISECOND  # subscriptions made together are told together
 
 
@@ -40,8 +41,9 @@ class Odmrp(Strategy):
         self._jitter = micros(options.jitter)
         self._summary_options = options.summary
         self._numbers = Numbers(context.host.stable)
-        self.routes = Routes(options.publishers_max)
-        self.forwarding = ForwardingGroup(options.members_max)
+        hold_max = min(HOLD_FACTOR * micros(options.forwarding_timeout), HOLD_MAX)
+        self.routes = Routes(options.publishers_max, hold_max)
+        self.forwarding = ForwardingGroup(options.publishers_max, options.members_max)
         self.known = KnownSummaries(self._summary_options)
         self.own = OwnInterests(context.broker, self._summary_options, plain=self._plain)
         self.tables = JoinTables(context.host, self.routes, self.own, self.known, options)
@@ -50,6 +52,7 @@ class Odmrp(Strategy):
         self._packets = SeenEvents()
         self._packets_lately = self._packets.current
         self._pending: dict[TimerName, tuple[Data, Micros]] = {}  # with their time of arrival
+        self._booted_at: Micros = context.host.now()
         self._is_forwarding = False
         self._expire_at: Micros | None = None
 
@@ -163,6 +166,9 @@ class Odmrp(Strategy):
         node = self._host.node
         news = request.urgent or request.publisher not in self.member_table
         if node in request.destinations or self.own.answers(request):
+            full = len(self.member_table) >= self._options.publishers_max
+            if full and request.publisher not in self.member_table:
+                del self.member_table[min(self.member_table, key=self.member_table.__getitem__)]
             self.member_table[request.publisher] = route.expires_at
         until = self.member_table.get(request.publisher)
         if until is None:
@@ -178,7 +184,7 @@ class Odmrp(Strategy):
         for row in table.rows:
             if row.next_hop == self._host.node:
                 self._on_row(sender, row)
-            elif row.publisher != self._host.node:
+            elif self.tables.awaits(sender):
                 self.tables.on_heard(sender, row.publisher, row.sequence, [e.member for e in row.entries])
         for said in table.acknowledgements:
             self.tables.on_heard(sender, said.publisher, said.sequence, said.members)
@@ -253,11 +259,20 @@ class Odmrp(Strategy):
         if data.digest:
             decoded_digest(data.digest, self._summary_options)  # refused here, if at all
         if self._broker.observe((event.publisher, event.sequence), lives_for):
-            self._broker.deliver(event, data.hops + 1, data.age)
-            if data.digest and self.own.match(data.digest) and not self._broker.wants(event):
-                self._broker.drop(event.id, DropReason.FALSE_POSITIVE, "data")
+            self._hand_over(data, now)
         if self._forwards(data, now):
             self._relay_later(data, now)
+
+    def _hand_over(self, data: Data, now: Micros) -> None:
+        event = data.event
+        if event.event_class is EventClass.REALTIME and data.age > now - self._booted_at:
+            # Published before this node booted: it may have been handed over before a crash that made us
+            # forget, and a real-time event is not for those who come later.
+            self._broker.drop(event.id, DropReason.EXPIRED, "data")
+            return
+        self._broker.deliver(event, data.hops + 1, data.age)
+        if data.digest and self.own.match(data.digest) and not self._broker.wants(event):
+            self._broker.drop(event.id, DropReason.FALSE_POSITIVE, "data")
 
     def _forwards(self, data: Data, now: Micros) -> bool:
         """Membership in the forwarding group stands, and what lies behind it may want the event."""

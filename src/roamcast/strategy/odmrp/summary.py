@@ -128,6 +128,10 @@ class Summary:
         """EN, EL, EC, AC, SC_L, SC_R and SC_X as 0 and 1, all elements and entries together."""
         return self._vector
 
+    def scaled_vector(self) -> npt.NDArray[np.int64]:
+        """The same in the proportions in which `Geometry.scale` compares summaries."""
+        return self._vector * self.options.geometry.scale()
+
     @property
     def is_empty(self) -> bool:
         """Nobody subscribes: nothing matches."""

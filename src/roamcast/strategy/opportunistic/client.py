@@ -34,6 +34,7 @@ from roamcast.strategy.opportunistic.messages import (
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.partition import is_over
 from roamcast.strategy.opportunistic.post import Post
+from roamcast.strategy.opportunistic.reliable import UNREACHABLE_AFTER
 from roamcast.trace import DropReason
 from roamcast.underlay.base import Underlay
 from roamcast.units import SECOND, Micros, NodeId, micros
@@ -51,7 +52,7 @@ ClientLetter = Deliver | NewHome | NotHome | Skip | ModulatorFailed | Left
 
 
 class ClientSide:
-    """Timers are `"discovery"` and `"leave"`."""
+    """Timers are `"discovery"`, `"home lost"` and `"leave"`."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class ClientSide:
         self._by_routes = is_best or options.discovery == "routes"
         self._generation = int.from_bytes(host.stable.get(GENERATION, b""), "big")
         self.home: NodeId | None = None
-        self._is_suspect = False  # the home broker has not answered for a while
+        self._suspect_since: Micros | None = None  # the home broker does not answer
         self._is_searching = False
         self._produces = False
         self._known: dict[NodeId, int] = {}  # brokers seen by searches, with their load
@@ -116,10 +117,13 @@ class ClientSide:
     def on_timer(self, name: TimerName) -> None:
         if name == "discovery":
             self._host.set_timer("discovery", self._host.now() + self._period)
-            if self.home is None or self._is_suspect or self._adapts:
+            if self.home is None or self._adapts:
                 self._look()
             if self.home is not None and self.home != self._host.node and self._adapts:
                 self._say_here()
+        elif name == "home lost":
+            if self._suspect_since is not None:
+                self._look()
         elif name == "leave" and self._leaving:
             assert self._outlet is not None
             self._take_back(self._post.abandon(self._outlet))
@@ -153,8 +157,9 @@ class ClientSide:
             self._left()
 
     def on_unreachable(self, peer: NodeId) -> None:
-        if peer == self.home and self._options.mode != "static":
-            self._is_suspect = True
+        if peer == self.home and self._adapts and self._suspect_since is None:
+            self._suspect_since = self._host.now()
+            self._host.set_timer("home lost", self._host.now() + self._patience())
             self._look()
 
     # The home broker.
@@ -162,6 +167,14 @@ class ClientSide:
     @property
     def _adapts(self) -> bool:
         return self._options.mode != "static"
+
+    def _patience(self) -> Micros:
+        """After a stream has found that nothing is confirmed."""
+        return max(micros(self._options.home_timeout) - UNREACHABLE_AFTER, 0)
+
+    def _is_lost(self) -> bool:
+        since = self._suspect_since
+        return since is not None and self._host.now() - since >= self._patience()
 
     def _need_home(self) -> None:
         if self.home is None and not self._is_searching:
@@ -197,11 +210,11 @@ class ClientSide:
             return
         nearest = found[0]
         home = next((near for near in found if near.broker == self.home), None)
-        if self.home is None or (self._is_suspect and home is None):
+        if self.home is None or (home is None and self._is_lost()):
             self._attach(nearest.broker, nearest.distance)
             return
-        if self._is_suspect:
-            self._is_suspect = False
+        if home is not None and self._suspect_since is not None:
+            self._suspect_since = None
             self._post.nudge(self.home)
         distance = self._home_distance(reach + 1) if home is None else home.distance
         if nearest.broker != self.home and nearest.distance < distance:
@@ -215,7 +228,7 @@ class ClientSide:
         if self._outlet is not None:
             # What it has confirmed is in its hands; the rest goes through the new home, in the same order.
             self._take_back(self._post.abandon(self._outlet))
-        self._is_suspect = False
+        self._suspect_since = None
         self.home = broker
         self._expected = 0
         self._early.clear()
@@ -227,7 +240,7 @@ class ClientSide:
 
     def _on_new_home(self, broker: NodeId) -> None:
         self.home = broker
-        self._is_suspect = False
+        self._suspect_since = None
         self._post.write(broker, Want(self._generation, self._interests()))
         if self._outlet is None or not self._produces:
             self._outlet = broker
@@ -235,7 +248,7 @@ class ClientSide:
             self._leaves += 1
             self._leaving = self._leaves
             self._post.write(self._outlet, Leave(self._leaving))
-            self._host.set_timer("leave", self._host.now() + micros(self._options.handoff_timeout))
+            self._host.set_timer("leave", self._host.now() + micros(self._options.home_timeout))
 
     def _left(self) -> None:
         """From now on publications go to the home broker; first those that had to wait."""

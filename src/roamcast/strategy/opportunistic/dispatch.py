@@ -93,9 +93,8 @@ class Dispatch:
         now = self._host.now()
         self._host.set_timer("renew", now + self._renewal_period())
         self.consumers.forget_silent(now - micros(self._options.registration_lifetime), self.clients)
-        for client, until in list(self.moved_away.items()):
-            if until < now:
-                del self.moved_away[client]
+        for node in [node for node, until in self.moved_away.items() if until < now]:
+            del self.moved_away[node]
         told: dict[NodeId, list[Client]] = {}
         for client in list(self.clients.values()):
             if self._is_gone(client):
@@ -146,6 +145,8 @@ class Dispatch:
 
     def on_topology_changed(self) -> None:
         """Brokers that no path led to before hear of our clients."""
+        if not self.clients:
+            return
         reachable = self._manager.topology.reachable()
         for client in self.clients.values():
             new = [broker for broker in reachable if broker not in client.told]

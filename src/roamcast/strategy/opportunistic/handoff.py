@@ -231,11 +231,14 @@ class Handoffs:
         leaving.asked = len(leaving.waiting) + 1
         self._detour(client, leaving.version, leaving.to, own)
 
-    def _detour(self, client: Client, version: int, home: NodeId, source: NodeId) -> None:
+    def _detour(
+        self, client: Client, version: int, home: NodeId, source: NodeId, is_back: bool = False
+    ) -> None:
         self._dispatch.consumers.update(client.node, version, home, client.interests, self._host.now())
         for broker in client.told:
             if broker != self._host.node:
-                self._post.write(broker, Detour(client.node, version, home, source, client.interests))
+                letter = Detour(client.node, version, home, source, client.interests, is_back)
+                self._post.write(broker, letter)
 
     def _check_switched(self, leaving: Leaving) -> None:
         if leaving.phase is Phase.SWITCHING and not leaving.waiting:
@@ -312,7 +315,7 @@ class Handoffs:
         client.gates[own] = Gate(True)
         client.gates.setdefault(leaving.to, Gate(False))
         client.told.setdefault(leaving.to, None)
-        self._detour(client, client.version, own, leaving.to)
+        self._detour(client, client.version, own, leaving.to, is_back=True)
         self._post.write(leaving.to, Switched(client.node, client.version))
         self._host.set_timer(("handoff", client.node), self._host.now() + self._patience())
         self._host.set_timer(("gates", client.node), self._host.now() + self._patience())
@@ -380,8 +383,9 @@ class Handoffs:
         self._dispatch.on_registration(
             Register(node, message.version, message.home, message.interests)
         )
-        for broker in (message.source, message.home):
-            self._post.write(broker, Switched(node, message.version))
+        self._post.write(message.source, Switched(node, message.version))
+        if message.is_back:
+            self._post.write(message.home, Switched(node, message.version))
 
     def _on_switched(self, sender: NodeId, message: Switched) -> None:
         node = message.consumer

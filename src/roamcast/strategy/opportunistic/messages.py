@@ -255,6 +255,7 @@ class Detour(Wire, frozen=True, tag=32):
     home: Count
     source: Count
     interests: Interests
+    is_back: bool = False  # a roll back: `home` waits for the answer, too
 
 
 class Switched(Wire, frozen=True, tag=33):

@@ -25,6 +25,7 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     neighbours_wanted: Annotated[int, msgspec.Meta(ge=1, le=64)] = 3
     handoff: Literal["strict", "loose"] = "strict"  # loose: without the promises of section 2.4
     handoff_timeout: Annotated[float, msgspec.Meta(ge=0.1, le=600)] = 10.0
+    home_timeout: Period = 10.0  # a client whose home broker is silent for so long chooses another by itself
     registration_lifetime: Period = 120.0  # a consumer whose home broker is silent for so long is forgotten
     # Events that cannot be delivered: who decides how long they are kept, and what it takes of real-time ones.
     discard: str = "lifetime"

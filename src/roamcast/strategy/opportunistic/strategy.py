@@ -88,7 +88,7 @@ class Opportunistic(Strategy):
                 self._post.on_timer(name)
             case "ring" | ("pass on", _, _):
                 self._search.on_timer(name)
-            case "discovery" | "leave":
+            case "discovery" | "home lost" | "leave":
                 self.client.on_timer(name)
             case _:
                 assert self.broker is not None
@@ -134,7 +134,7 @@ class Opportunistic(Strategy):
 
     def _on_letter(self, sender: NodeId, message: Letters, hops: int, held: Micros) -> None:
         if isinstance(message, CLIENT_LETTERS):
-            self.client.on_letter(sender, message, hops, held)  # type: ignore[arg-type]
+            self.client.on_letter(sender, message, hops, held)
         elif self.broker is not None:
             self.broker.on_letter(sender, message, hops, held)
 
@@ -196,9 +196,9 @@ class Brokerage:
     def on_letter(self, sender: NodeId, message: Letters, hops: int, held: Micros) -> None:
         self.handoffs.on_heard(sender)
         if isinstance(message, DISPATCH_LETTERS):
-            self.dispatch.on_letter(sender, message, hops, held)  # type: ignore[arg-type]
+            self.dispatch.on_letter(sender, message, hops, held)
         elif isinstance(message, HANDOFF_LETTERS):
-            self.handoffs.on_letter(sender, message, hops, held)  # type: ignore[arg-type]
+            self.handoffs.on_letter(sender, message, hops, held)
         elif isinstance(message, Nearer):
             self.clients.on_nearer(sender, message)
 

@@ -16,6 +16,8 @@ from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import Underlay
 from roamcast.units import NodeId
 
+ATTEMPTS_PER_HOP = 4  # on top of the link layer's own
+
 
 class Transport:
     def __init__(
@@ -38,8 +40,8 @@ class Transport:
     def on_datagram(self, datagram: Datagram) -> None:
         """A datagram has reached this node: its end, a broker it was to pass, or a node in between."""
         own = self._host.node
-        if datagram.origin == own:
-            return  # it went in a circle
+        # It may be one of our own: the way to the first broker of a source route, and from there to the second,
+        # can lead through its origin again (section 4.3 has an example). Hops are limited.
         hops, via = datagram.hops + 1, datagram.via
         if via and via[0] == own:
             via = via[1:]
@@ -56,7 +58,7 @@ class Transport:
             return
         self._receive(datagram.origin, content, hops)
 
-    def _pass_on(self, datagram: Datagram) -> None:
+    def _pass_on(self, datagram: Datagram, attempt: int = 1) -> None:
         if datagram.hops >= HOPS_MAX:
             self._drop(datagram, DropReason.EXPIRED, "went too far")
             return
@@ -82,11 +84,14 @@ class Transport:
         kind = Kind.CONTROL if event is None else Kind.DATA
         own = datagram.origin == self._host.node
         frame = Frame(FRAMES.encode(datagram), kind, datagram.name, event, own)
-        self._host.unicast(next_hop, frame, partial(self._on_failure, next_hop))
+        self._host.unicast(next_hop, frame, partial(self._on_failure, datagram, attempt, next_hop))
 
-    def _on_failure(self, next_hop: NodeId, why: SendFailure) -> None:
+    def _on_failure(self, datagram: Datagram, attempt: int, next_hop: NodeId, why: SendFailure) -> None:
+        """Try again from here, maybe by another neighbour: cheaper than from the datagram's origin."""
         if why is SendFailure.LINK:
             self._underlay.on_link_failure(next_hop)
+            if attempt < ATTEMPTS_PER_HOP:
+                self._pass_on(datagram, attempt + 1)
 
     def _drop(self, datagram: Datagram, reason: DropReason, detail: str) -> None:
         publisher, sequence = datagram.event if len(datagram.event) == 2 else (None, None)

@@ -1,4 +1,5 @@
-"""What is said on the internal system channel: by monitor, broker manager and client manager (section 3.3)."""
+"""What is said on the internal system channel: by monitor, broker manager and client manager (section
+3.3)."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias

@@ -1,0 +1,161 @@
+"""Flood watch: real rain over real terrain, watched from a laptop whose network changes under it.
+
+    python examples/flood/flood_watch.py [--out FOLDER] [--events 800] [--mode opportunistic] [--box]
+
+Plays the storm of September 2013 through the scenario `flood.toml` in the simulator: A sends a grid of rain
+per event, the client's runoff model runs in a broker on A or B, C gets the water depth. Prints the latency
+on each of the four topologies and draws the map that C has at the end. `--box` asks for a tenth of the area
+only.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import ClassVar, TextIO
+
+import numpy as np
+import numpy.typing as npt
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import rain
+from runoff import TERRAIN, Runoff, RunoffParameters, read_terrain
+
+from roamcast.errors import InputError
+from roamcast.event import Event
+from roamcast.filter import Filter
+from roamcast.lab.testbed import latencies
+from roamcast.modulator import MODULATORS, Content, ModulatorSpec
+from roamcast.runtime.sim.simulation import Simulation
+from roamcast.scenario import read_tables, scenario_from
+from roamcast.trace import Delivered
+from roamcast.units import SECOND, Micros, micros
+
+A, B, C = 0, 1, 2
+TOPOLOGIES = ["A-B-C", "A-B-C-A", "A-C-B", "B-A-C"]
+TOPOLOGY_SECONDS = 200
+BOX = {"top": 45, "left": 30, "bottom": 65, "right": 80}  # 20 x 50 of 100 x 100 cells
+Depth = npt.NDArray[np.float32]
+
+
+class WatchedRunoff(Runoff):
+    """Keeps what it makes, by event: the simulator's trace says which of it arrived, not what was in it."""
+
+    products: ClassVar[dict[int, Content]] = {}
+
+    def process(self, event: Event) -> Content | None:
+        content = super().process(event)
+        if content is not None:
+            self.products[event.sequence] = content
+        return content
+
+
+class FloodWatch:
+    """One run: the sender on A, the client on C."""
+
+    def __init__(self, mode: str, box: bool, events: int) -> None:
+        folder = Path(__file__).parent
+        WatchedRunoff.products.clear()
+        if "watched_runoff" not in MODULATORS.names():
+            MODULATORS.add("watched_runoff", RunoffParameters, lambda _, own: WatchedRunoff(own))
+        tables = read_tables(folder / "flood.toml")
+        scenario = scenario_from(tables, folder, [("strategy.options.mode", mode)])
+        self._simulation = Simulation(scenario)
+        self._gauge = rain.hourly()
+        self.depths: list[Depth] = []
+        self.place = (0, 0)  # of the first cell of the last map
+        parameters = {"box": BOX} if box else {}
+        self._wanted = ModulatorSpec.of("watched_runoff", parameters)
+        # Where nothing happens the storm is as long; fewer events skip evenly.
+        self._simulation.engine.at(0, self._subscribe)
+        for number in range(events):
+            at = micros((number + 0.5) * 4 * TOPOLOGY_SECONDS / events)
+            self._simulation.engine.at(at, self._send, number * rain.EVENTS // events)
+
+    def run(self) -> list[float | None]:
+        """The mean latency on each topology in seconds; None where nothing arrived."""
+        trace = self._simulation.run().trace
+        for delivered in trace.of(Delivered):
+            self._keep(WatchedRunoff.products[delivered.sequence])
+        means: list[float | None] = []
+        for number in range(len(TOPOLOGIES)):
+            begin: Micros = number * TOPOLOGY_SECONDS * SECOND
+            found = latencies(trace, C, begin + 20 * SECOND, begin + TOPOLOGY_SECONDS * SECOND)
+            came = [latency for latency in found if latency is not None]
+            means.append(sum(came) / len(came) / SECOND if came else None)
+        return means
+
+    def _subscribe(self, _: None) -> None:
+        client = self._simulation.nodes[C]
+        assert client is not None
+        client.subscribe(1, Filter.sql("quantity = 'rain'"), modulator=self._wanted)
+
+    def _send(self, number: int) -> None:
+        sender = self._simulation.nodes[A]
+        assert sender is not None
+        sender.publish(
+            {"quantity": "rain", "quarter_hour": number, "rows": rain.SIDE, "columns": rain.SIDE},
+            payload=rain.grid(number, self._gauge).tobytes(),
+        )
+
+    def _keep(self, content: Content) -> None:
+        at = {name: int(str(content.attributes[name])) for name in ("rows", "columns", "row", "column")}
+        self.depths.append(np.frombuffer(content.payload, "<f4").reshape(at["rows"], at["columns"]))
+        self.place = at["row"], at["column"]
+
+
+def draw(depth: Depth, place: tuple[int, int], target: Path) -> None:
+    """The water over the shaded terrain."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.colors import LightSource, LogNorm
+
+    ground = read_terrain(TERRAIN) / 1e6
+    figure, axes = pyplot.subplots(figsize=(7, 6), layout="constrained")
+    axes.imshow(LightSource(315, 45).hillshade(ground, vert_exag=0.05), cmap="gray")
+    top, left = place
+    extent = (left - 0.5, left + depth.shape[1] - 0.5, top + depth.shape[0] - 0.5, top - 0.5)
+    water = np.ma.masked_less(depth, 5.0)
+    shown = axes.imshow(water, cmap="Blues", norm=LogNorm(5.0, 5_000.0), extent=extent, alpha=0.9)
+    axes.set(xlim=(-0.5, 99.5), ylim=(99.5, -0.5), title="Water depth, hills north-west of Boulder")
+    axes.set(xlabel="cells of about 90 m, to the east", ylabel="to the south")
+    figure.colorbar(shown, label="millimetres")
+    figure.savefig(target, dpi=120)
+    pyplot.close(figure)
+
+
+def say(text: object, to: TextIO = sys.stdout) -> None:
+    to.write(f"{text}\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Flood watch in the simulator.")
+    parser.add_argument("--out", type=Path, default=Path("flood-watch"), help="folder for the map")
+    parser.add_argument("--events", type=int, default=rain.EVENTS, help="1 to 800")
+    parser.add_argument("--mode", choices=["opportunistic", "static"], default="opportunistic")
+    parser.add_argument("--box", action="store_true", help="a tenth of the area only")
+    arguments = parser.parse_args()
+    if not 1 <= arguments.events <= rain.EVENTS:
+        parser.error(f"--events is {arguments.events}; allowed: 1 to {rain.EVENTS}")
+    watch = FloodWatch(arguments.mode, arguments.box, arguments.events)
+    means = watch.run()
+    for topology, latency in zip(TOPOLOGIES, means, strict=True):
+        say(f"{topology:8} {'nothing arrived' if latency is None else f'{1000 * latency:7.0f} ms'}")
+    if not watch.depths:
+        say("nothing arrived", sys.stderr)
+        return 1
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    target = arguments.out / f"depth-{arguments.mode}{'-box' if arguments.box else ''}.png"
+    draw(watch.depths[-1], watch.place, target)
+    say(f"{len(watch.depths)} of {arguments.events} maps arrived; the last one is {target}")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except InputError as error:
+        say(error, sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,130 @@
+"""Rain and terrain to water depth: the consumer's function of flood watch, as a modulator.
+
+A simple overland-flow model on the terrain's grid, in whole micrometres of water, so that no drop is lost or
+made by rounding and every machine computes the same:
+
+1. Rain falls: the event's grid is added to the depth.
+2. The soil takes up to `infiltration` of it.
+3. `STEPS` times, water flows: from each cell to the lowest of its eight neighbours (D8; O'Callaghan and Mark,
+   1984), judged by the water's surface, ground plus depth. Half of the difference in level flows, at most
+   what is there: that evens the two out, and never turns the slope around (as diffusive wave models do).
+   Cells at the border also give half of their water to the world outside.
+
+No speed of flow, no roughness, no channels: it shows where water gathers, and it shows modulators. It is no
+forecast of anything. State is the depth of every cell; with it a modulator goes on in another broker.
+"""
+
+import struct
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from roamcast.errors import InputError, WireError
+from roamcast.event import Event
+from roamcast.modulator import MODULATORS, BoundingBoxParameters, Content, Modulator
+from roamcast.units import Micros
+
+Grid = npt.NDArray[np.int64]
+
+TERRAIN = Path(__file__).parent / "data" / "terrain.asc"
+STEPS = 12  # per event
+CELL_STEP_NANOSECONDS = 150  # of processor time for one cell and step on a 1 GHz machine: the model's cost
+MICROMETRES = 1_000  # in a millimetre
+HEAD = struct.Struct("<QQQ")  # rained, infiltrated and run off so far, micrometres summed over the cells
+
+
+class RunoffParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    infiltration: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 300  # micrometres per event
+    box: BoundingBoxParameters | None = None  # None: the whole grid
+
+
+class Runoff(Modulator):
+    def __init__(self, parameters: RunoffParameters, ground: Grid | None = None) -> None:
+        self.ground = read_terrain(TERRAIN) if ground is None else ground
+        self.depth: Grid = np.zeros_like(self.ground)
+        self.rained = self.infiltrated = self.left = 0
+        self._parameters = parameters
+
+    def process(self, event: Event) -> Content | None:
+        """Rain in millimetres comes as a grid of 32-bit floats, depth in millimetres goes out as one."""
+        rows, columns = self.ground.shape
+        if event.attributes.get("rows") != rows or event.attributes.get("columns") != columns:
+            return None
+        if len(event.payload) != 4 * rows * columns:
+            return None
+        rain = np.frombuffer(event.payload, "<f4").reshape(rows, columns)
+        if not np.isfinite(rain).all() or rain.min() < 0 or rain.max() > 1_000:
+            return None  # rubbish from a sensor must not flood the map
+        self.step(np.rint(rain.astype(np.float64) * MICROMETRES).astype(np.int64))
+        box = self._parameters.box or BoundingBoxParameters(top=0, left=0, bottom=rows, right=columns)
+        inside = self.depth[box.top : box.bottom, box.left : box.right]
+        if inside.size == 0:
+            return None
+        place = {"rows": inside.shape[0], "columns": inside.shape[1], "row": box.top, "column": box.left}
+        millimetres = (inside / MICROMETRES).astype("<f4")
+        return Content({**event.attributes, **place, "quantity": "depth"}, millimetres.tobytes(), event.topic)
+
+    def step(self, rain: Grid) -> None:
+        """One event's time passes."""
+        self.depth = self.depth + rain
+        self.rained += int(rain.sum())
+        soaked = np.minimum(self.depth, self._parameters.infiltration)
+        self.depth -= soaked
+        self.infiltrated += int(soaked.sum())
+        for _ in range(STEPS):
+            self._flow()
+
+    def _flow(self) -> None:
+        level = self.ground + self.depth
+        lowest, target = _lowest_neighbours(level)
+        out = np.minimum(self.depth, np.maximum(level - lowest, 0) // 2)
+        leaving = np.zeros_like(out)
+        for edge in (np.s_[0, :], np.s_[-1, :], np.s_[1:-1, 0], np.s_[1:-1, -1]):
+            leaving[edge] = (self.depth[edge] - out[edge]) // 2
+        self.depth = self.depth - out - leaving
+        flat = self.depth.reshape(-1)
+        np.add.at(flat, target.reshape(-1), out.reshape(-1))
+        self.left += int(leaving.sum())
+
+    def state(self) -> bytes:
+        return HEAD.pack(self.rained, self.infiltrated, self.left) + self.depth.astype("<u4").tobytes()
+
+    def restore(self, state: bytes) -> None:
+        if len(state) != HEAD.size + 4 * self.depth.size:
+            raise WireError("state of runoff", 0, f"has {len(state)} octets, not those of this terrain")
+        self.rained, self.infiltrated, self.left = HEAD.unpack_from(state)
+        grid = np.frombuffer(state, "<u4", offset=HEAD.size)
+        self.depth = grid.reshape(self.ground.shape).astype(np.int64)
+
+    def cost(self, event: Event) -> Micros:
+        return self.ground.size * STEPS * CELL_STEP_NANOSECONDS // 1_000
+
+
+def _lowest_neighbours(level: Grid) -> tuple[Grid, Grid]:
+    """Of each cell: the level of its lowest neighbour, and that neighbour's number. Ties go to the
+    north-west."""
+    rows, columns = level.shape
+    padded = np.pad(level, 1, constant_values=np.iinfo(np.int64).max // 2)
+    numbers = np.pad(np.arange(level.size).reshape(rows, columns), 1)
+    ways = [(dy, dx) for dy in (0, 1, 2) for dx in (0, 1, 2) if (dy, dx) != (1, 1)]
+    levels = np.stack([padded[dy : dy + rows, dx : dx + columns] for dy, dx in ways])
+    targets = np.stack([numbers[dy : dy + rows, dx : dx + columns] for dy, dx in ways])
+    best = levels.argmin(axis=0)[None]
+    return np.take_along_axis(levels, best, 0)[0], np.take_along_axis(targets, best, 0)[0]
+
+
+def read_terrain(path: Path) -> Grid:
+    """An ESRI ASCII grid of elevations in metres, as micrometres."""
+    try:
+        metres = np.loadtxt(path, skiprows=6)
+    except (OSError, ValueError) as error:
+        raise InputError(str(path), f"is no ESRI ASCII grid: {error}") from None
+    return np.rint(metres * 1_000 * MICROMETRES).astype(np.int64)
+
+
+# As every application does, once, before its node starts.
+if "runoff" not in MODULATORS.names():
+    MODULATORS.add("runoff", RunoffParameters, lambda _, parameters: Runoff(parameters))

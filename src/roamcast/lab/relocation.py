@@ -1,0 +1,73 @@
+"""How long a relocation takes as suppliers become more (opportunistic channels, section 3.3, figure 7).
+
+Measured with the strategy's own handoff in the simulator. Each supplier is on a machine of its own, with its own
+broker; the consumer moves from one broker to another, and its relocation is the trace's `HandedOff`. The paper
+had a switched network of 100 Mbit/s and PCs of 300 MHz, whose time per message it does not give; here every node
+sends one frame after the other at the radio's bitrate, so only the shape is comparable.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from roamcast.lab.published.study import STUDIES, Study
+from roamcast.runtime.sim.simulation import Simulation
+from roamcast.scenario import scenario_from
+from roamcast.trace import Delivered, HandedOff, Published
+
+SOURCE, DESTINATION, CONSUMER, FIRST_SUPPLIER = 0, 1, 2, 3
+MOVES_AT = 40.0
+END = 70.0
+
+
+class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    suppliers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
+    bitrate: Annotated[int, msgspec.Meta(ge=100_000, le=1_000_000_000)] = 2_000_000
+    rate: Annotated[float, msgspec.Meta(ge=0, le=1_000)] = 2.0  # events per second and supplier
+
+
+def run(parameters: Parameters, seed: int) -> dict[str, float]:
+    trace = Simulation(scenario_from(_tables(parameters, seed))).run().trace
+    moved = [h for h in trace.of(HandedOff) if h.node == CONSUMER and h.outcome == "moved"]
+    delivered = [(d.publisher, d.sequence) for d in trace.of(Delivered) if d.node == CONSUMER]
+    return {
+        "relocations": float(len(moved)),
+        "relocation_ms": sum(h.t - h.started for h in moved) / len(moved) / 1_000 if moved else 1e9,
+        "lost": float(len(trace.of(Published)) - len(set(delivered))),
+        "doubled": float(len(delivered) - len(set(delivered))),
+    }
+
+
+def _tables(parameters: Parameters, seed: int) -> dict[str, object]:
+    suppliers = list(range(FIRST_SUPPLIER, FIRST_SUPPLIER + parameters.suppliers))
+    elsewhere = [[CONSUMER, supplier] for supplier in suppliers]
+    return {
+        "scenario": {"name": "relocation", "duration": END, "seed": seed},
+        "world": {
+            "nodes": FIRST_SUPPLIER + parameters.suppliers,
+            "area": [100.0, 100.0],
+            "range": 200.0,
+            "mobility": {"model": "static"},
+            "radio": {"model": "disk", "bitrate": parameters.bitrate},
+        },
+        "roles": {
+            "brokers": [SOURCE, DESTINATION, *suppliers],
+            "publishers": suppliers,
+            "subscribers": [CONSUMER],
+        },
+        # Events begin once the overlay stands: the figure is about the move, not about the beginning.
+        "workload": {"rate": parameters.rate, "size": 400, "start": MOVES_AT / 2, "stop": END - 10},
+        "strategy": {
+            "name": "opportunistic",
+            "options": {"broker_update": 5.0, "broker_discovery": 2.0, "neighbours_wanted": 64},
+        },
+        "underlay": {"name": "ideal"},
+        "fault": [
+            {"at": 0.0, "kind": "cut", "links": [[CONSUMER, DESTINATION], *elsewhere]},
+            {"at": MOVES_AT, "kind": "heal", "links": [[CONSUMER, DESTINATION]]},
+            {"at": MOVES_AT, "kind": "cut", "links": [[CONSUMER, SOURCE]]},
+        ],
+    }
+
+
+STUDIES.add(Study("relocation", Parameters, run, ("relocations", "relocation_ms", "lost", "doubled")))

@@ -1,0 +1,34 @@
+"""How long the ways are that a strategy's overlay would send events, in hops of the network as it is now."""
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from roamcast.node import Node
+from roamcast.runtime.sim.links import Links
+from roamcast.trace import PathsSampled
+from roamcast.units import SECOND, Micros
+
+PATH_SAMPLES_MAX = 120
+
+
+def path_instants(warmup: Micros, duration: Micros) -> range:
+    """Evenly spaced instants of [warmup, duration): one a second, but at most 120."""
+    step = max(SECOND, -(-(duration - warmup) // PATH_SAMPLES_MAX))
+    return range(warmup, max(duration, warmup + 1), step)
+
+
+def sample_overlay(nodes: Iterable[Node | None], links: Links, now: Micros) -> PathsSampled | None:
+    """All paths that the nodes know, each leg by the shortest physical way; those with a leg that cannot be
+    gone are left out. None where the strategy has no overlay."""
+    pairs = hops = 0
+    for node in nodes:
+        if node is None:
+            continue
+        paths = node.strategy.overlay_paths()
+        if paths is None:
+            return None
+        for path in paths:
+            legs = [links.distance(a, b) for a, b in pairwise(path)]
+            if None not in legs:
+                pairs, hops = pairs + 1, hops + sum(leg for leg in legs if leg is not None)
+    return PathsSampled(now, "overlay", pairs, hops)

@@ -1,0 +1,106 @@
+"""The workload as applications play it, without nodes: nobody answers at the sockets here."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roamcast.client import Message
+from roamcast.event import Event
+from roamcast.filter import Filter
+from roamcast.runtime.emulate.applications import NodeApplication, actions, play
+from roamcast.runtime.emulate.journal import Journal, read
+from roamcast.runtime.emulate.real_time import monotonic
+from roamcast.scenario import Scenario, scenario_from
+from roamcast.scenario.workload import SubscriptionPlan
+from roamcast.units import SECOND
+
+
+def scenario(duration: float = 0.2) -> Scenario:
+    return scenario_from(
+        {
+            "scenario": {"name": "s", "duration": duration},
+            "world": {"nodes": 2, "area": [1.0, 1.0], "range": 9.0, "mobility": {"model": "static"}},
+            "workload": {
+                "subscriptions": [
+                    {"node": 1, "filter": "a > 1", "from": 0.1},
+                    {"node": 0, "filter": "a > 2", "until": 0.1},
+                ],
+                "publications": [{"t": 0.1, "node": 0}, {"t": 0.05, "node": 1}],
+            },
+            "strategy": {"name": "flooding"},
+        }
+    )
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    journal = Journal(tmp_path / "log")
+    yield journal
+    journal.close()
+
+
+def application(node: int, journal: Journal) -> NodeApplication:
+    began = monotonic()
+    return NodeApplication(node, Path("no-such-socket"), journal, lambda: monotonic() - began)
+
+
+def test_actions_come_by_time_and_subscriptions_before_events_of_the_same_instant(journal: Journal) -> None:
+    applications = [application(node, journal) for node in range(2)]
+    planned = actions(scenario(), applications)
+    assert [moment for moment, _ in planned] == [0, 50_000, 100_000, 100_000, 100_000]
+    names = [act.func.__name__ for _, act in planned]  # type: ignore[attr-defined]
+    assert names == ["subscribe", "publish", "unsubscribe", "subscribe", "publish"]
+
+
+def test_a_device_that_is_down_publishes_nothing_but_its_users_wishes_stand(
+    tmp_path: Path, journal: Journal
+) -> None:
+    applications = [application(node, journal) for node in range(2)]
+    began = monotonic()
+    asyncio.run(play(scenario(), applications, lambda: monotonic() - began))
+    journal.flush()
+    assert monotonic() - began >= SECOND // 5
+    lines = [line for line in read(tmp_path / "log") if line[0] != "subscriptions" or line[2] == 0]
+    assert [(line[0], line[3], line[5]) for line in lines] == [
+        ("subscriptions", 1, True),
+        ("subscriptions", 1, False),
+    ]
+
+
+def test_an_event_for_two_subscriptions_is_one_delivery_and_a_repeat_is_two(
+    tmp_path: Path, journal: Journal
+) -> None:
+    receiver = application(0, journal)
+    for number in range(2):
+        plan = SubscriptionPlan(0, number, Filter.sql(f"a > {number}"), 0, None)
+        asyncio.run(receiver.subscribe(plan))
+        receiver._open[number] = None  # type: ignore[assignment] # stands for a connected subscription
+    message = Message(Event(1, 7, {"a": 5}), 2)
+    receiver._on_message(message)
+    receiver._on_message(message)  # the same message, from the second subscription
+    receiver._on_message(Message(Event(1, 7, {"a": 5}), 2))  # the node handed it over once more
+    receiver._on_message(Message(Event(1, 8, {"a": 0}), 1))  # matches nothing
+    receiver._on_message(Message(Event(0, 9, {"a": 5}), 0))  # its own
+    journal.flush()
+    delivered = [line[2:] for line in read(tmp_path / "log") if line[0] == "deliveries"]
+    assert delivered == [[0, 1, 7, 2, True], [0, 1, 7, 2, True], [0, 1, 8, 1, False]]
+
+
+def test_a_journal_passes_over_a_line_that_a_kill_cut_short(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    journal = Journal(path)
+    journal.write("a", 1)
+    journal.write("b", [2, 3], None)
+    journal.close()
+    whole = path.read_bytes()
+    for cut in range(len(whole) - 1):
+        path.write_bytes(whole[:cut])
+        assert list(read(path)) == ([["a", 1]] if cut >= 8 else [])
+    assert list(read(tmp_path / "never begun")) == []
+
+
+def test_nobody_answers_and_the_application_gives_up(journal: Journal) -> None:
+    with pytest.raises(TimeoutError):
+        asyncio.run(application(0, journal).connect(patience=0.15))
