@@ -101,6 +101,7 @@ def through(nodes: int, strategy: str, events: int, rate: float | None) -> Passe
         ours.recv()
         time.sleep(0.5)
         ours.send("count")
+        ours.recv()
         cpu = [process_cpu(process) for process in started]
         publisher_ours.send((events, rate))
         publisher_ours.recv()
@@ -148,6 +149,7 @@ def subscribe(path: str, control: Connection) -> None:
             control.recv()
             while wanted._waiting:
                 wanted._waiting.popleft()
+            control.send("counting")
             latencies: list[float] = []
             began = ended = 0.0
             try:

@@ -15,10 +15,11 @@ Exits 1 when the node misses its goals: 20,000 events/s of QoS 0, p99 under 10 m
 """
 
 import argparse
-import asyncio
+import cProfile
 import json
 import multiprocessing
 import os
+import pstats
 import shutil
 import signal
 import socket
@@ -32,6 +33,9 @@ from typing import Any
 
 import numpy as np
 
+from roamcast.daemon.fresh import write_fresh
+from roamcast.daemon.run import run as run_daemon
+
 PAYLOAD = 200
 TOPIC = b"bench/events"
 RATE = 10_000
@@ -43,7 +47,7 @@ INFLIGHT = 100
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0, help="length of each measurement")
-    parser.add_argument("--strategy", default="flooding")
+    parser.add_argument("--strategy", default="epidemic")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--profile", action="store_true", help="where the node's time goes; no mosquitto")
     options = parser.parse_args()
@@ -229,13 +233,26 @@ class Server:
     def __init__(self, process: "subprocess.Popen[str]", port: int) -> None:
         self._process = process
         self.port = port
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except OSError:
+                time.sleep(0.05)
 
     @classmethod
     def node(cls, strategy: str, *, profiled: bool) -> "Server":
-        command = [sys.executable, __file__, "--serve", strategy, "profiled" if profiled else "plain"]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        return cls(process, int(process.stdout.readline()))
+        """The daemon, as `roamcast node` runs it."""
+        port = free_port()
+        config = Path(tempfile.mkdtemp(prefix="roamcast-bench-")) / "bench.toml"
+        write_fresh(config, interface="lo")
+        text = config.read_text().replace('state = "', '# state = "')
+        text = text.replace("# port = 4747 ", f"port = {free_port()} ")
+        tables = f'\n[strategy]\nname = "{strategy}"\n[mqtt]\nport = {port}\n'
+        config.write_text(text + tables + f'inflight_max = {INFLIGHT}\n[log]\nlevel = "error"\n')
+        command = [sys.executable, __file__, "--serve", str(config), "profiled" if profiled else "plain"]
+        return cls(subprocess.Popen(command, stdout=subprocess.PIPE, text=True), port)
 
     @classmethod
     def mosquitto(cls) -> "Server":
@@ -246,15 +263,7 @@ class Server:
             f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_inflight_messages {INFLIGHT}\n"
             "max_queued_messages 100000\nset_tcp_nodelay true\nlog_type none\n"
         )
-        process = subprocess.Popen(["mosquitto", "-c", str(config)], text=True)
-        until = time.monotonic() + 10
-        while time.monotonic() < until:
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except OSError:
-                time.sleep(0.05)
-        return cls(process, port)
+        return cls(subprocess.Popen(["mosquitto", "-c", str(config)], text=True), port)
 
     def __enter__(self) -> "Server":
         return self
@@ -277,41 +286,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def serve(strategy: str) -> None:
-    from roamcast.gateway.mqtt import MqttListener, MqttOptions
-    from roamcast.runtime.live.node import LiveNode
-    from roamcast.runtime.live.settings import AirSettings, KeySettings, LiveSettings, PartSettings
-    from roamcast.sealing import GroupKey, Identity
-
-    keys = KeySettings(identity=Identity.generate().to_text(), group=(GroupKey.generate().to_text(),))
-    settings = LiveSettings(
-        keys=keys, air=AirSettings(interface="lo", port=free_port()), strategy=PartSettings(name=strategy)
-    )
-    node = await LiveNode.start(settings)
-    listener = MqttListener(node, MqttOptions(port=0, inflight_max=INFLIGHT))
-    await listener.start()
-    print(listener.port, flush=True)
-    stopped = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    await stopped.wait()
-    await listener.stop()
-    await node.stop()
-
-
-def serve_profiled(strategy: str) -> None:
-    import cProfile
-    import pstats
-
+def serve_profiled(config: Path) -> None:
     profile = cProfile.Profile()
-    profile.runcall(asyncio.run, serve(strategy))
+    profile.runcall(run_daemon, config)
     pstats.Stats(profile, stream=sys.stdout).sort_stats("tottime").print_stats(45)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
-        if sys.argv[3] == "profiled":
-            serve_profiled(sys.argv[2])
-        else:
-            asyncio.run(serve(sys.argv[2]))
+        serve = serve_profiled if sys.argv[3] == "profiled" else run_daemon
+        serve(Path(sys.argv[2]))
     else:
         sys.exit(main())

@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "host": VALUES,
     "registry": VALUES,
     "testing": VALUES | {"host"},
-    "broker": VALUES | {"filter", "wire", "host"},
+    "broker": VALUES | {"filter", "modulator", "wire", "host"},
     "underlay": VALUES | REGISTRIES | {"wire", "host"},
     "strategy": VALUES | REGISTRIES | {"filter", "modulator", "wire", "host", "broker", "underlay"},
     "node": VALUES | {"filter", "sealing", "host", "broker", "underlay", "strategy"},

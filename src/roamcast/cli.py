@@ -211,6 +211,35 @@ def contacts(
 
 
 @app.command()
+def groups(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A trace that `simulate --out` wrote, or a sweep's folder.")
+    ],
+    k: Annotated[str, typer.Option("--k", metavar="K", help="How many groups: 3, 1..8 or 1,2,4.")] = "1..8",
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write costs and members as Parquet; a new folder.")
+    ] = None,
+    refresh: Annotated[float, typer.Option(metavar="S", help="Seconds between two refreshes.")] = 5.0,
+    control_cost: Annotated[
+        float, typer.Option(metavar="N", help="What a group's refresh costs, in deliveries.")
+    ] = 10.0,
+    as_json: AsJson = False,
+    master: Master = None,
+) -> None:
+    """Which number of multicast groups would have cost the least traffic, on Spark."""
+    from roamcast.lab.grouping import group_subscriptions, parse_ks
+    from roamcast.lab.grouping_costs import CostModel
+
+    with errors_as_exit_codes():
+        model = CostModel(refresh_interval=refresh, control_cost=control_cost)
+        with stage_progress() as on_progress:
+            found = group_subscriptions(
+                folder, ks=parse_ks(k), out=out, model=model, master=master, progress=on_progress
+            )
+        print(found.to_json() if as_json else found.to_text())
+
+
+@app.command()
 def watch(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where nodes put their trace files.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the table and the checkpoint go.")],

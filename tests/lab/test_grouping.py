@@ -10,7 +10,8 @@ import pytest
 from roamcast.errors import FileError, InputError
 from roamcast.event import Event
 from roamcast.filter import Filter
-from roamcast.lab.grouping import CostModel, Grouping, group_subscriptions, parse_ks
+from roamcast.lab.grouping import group_subscriptions, parse_ks
+from roamcast.lab.grouping_costs import Cost, CostModel, Grouping
 from roamcast.lab.grouping_job import Reach, count_matched
 from roamcast.lab.tables import table, with_run
 from roamcast.strategy.odmrp.geometry import DEFAULT
@@ -209,6 +210,19 @@ def test_bad_input_is_refused_before_spark_starts(tmp_path: Path) -> None:
     assert [parse_ks("3"), parse_ks("1..3"), parse_ks("1,4")] == [[3], [1, 2, 3], [1, 4]]
     with pytest.raises(InputError, match=r"^refresh: is 0"):
         group_subscriptions(tmp_path, model=CostModel(refresh_interval=0.0))
+
+
+def test_the_answer_as_text_and_as_json() -> None:
+    costs = [Cost(1, 1, (18,), 126, 469, 24, 835.0), Cost(9, 9, (2,) * 9, 126, 99, 216, 2385.0)]
+    found = Grouping(costs, 1, 18, 60)
+    assert found.to_text().splitlines() == [
+        "k  groups  matched  noise  control  total  sizes",
+        "1       1      126    469       24    835  18",
+        "9       9      126     99      216   2385  2 2 2 2 2 2 2 2 …",
+        "18 brokers, 60 events; 1 groups would have cost least",
+    ]
+    read = msgspec.json.decode(found.to_json())
+    assert read["best"] == 1 and read["costs"][0]["sizes"] == [18]
 
 
 def test_matched_counts_subscriptions_as_they_stand() -> None:

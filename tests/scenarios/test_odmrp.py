@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from roamcast.lab.expected import expected
 from roamcast.lab.runs import RunResult, simulate
 from roamcast.lab.why import Reason, explain
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario import scenario_from
 from roamcast.strategy.odmrp import Odmrp
-from roamcast.trace import OverlayChanged, Transmitted
+from roamcast.trace import Delivered, OverlayChanged, Transmitted
 from roamcast.units import SECOND
 
 TIMEOUT = 25 * SECOND
@@ -53,6 +54,13 @@ def forwarding(simulation: Simulation) -> dict[int, list[tuple[int, str]]]:
     return changes
 
 
+def deliveries(simulation: Simulation) -> set[tuple[int, int, int]]:
+    """Who got what; each once, and only what it wanted."""
+    found = [(d.publisher, d.sequence, d.node) for d in simulation.trace.of(Delivered) if d.matched]
+    assert len(found) == len(set(found)) == len(simulation.trace.of(Delivered))
+    return set(found)
+
+
 def sent(simulation: Simulation, message: str, node: int) -> list[int]:
     return [t.t for t in simulation.trace.of(Transmitted) if t.message == message and t.node == node]
 
@@ -86,12 +94,11 @@ def figure_2(**others: Any) -> dict[str, Any]:
 def test_figure_2_the_forwarding_group_is_what_lies_between_source_and_receivers() -> None:
     simulation = played(figure_2())
     assert set(forwarding(simulation)) == {1, 2}
-    result = simulate(scenario_from(figure_2()))
-    assert result.metrics["delivered"] == result.metrics["expected"] == 6
-    frames = result.tables["transmissions"].to_pylist()
-    assert {row["node"] for row in frames if row["message"] == "data"} == {0, 1, 2}
+    assert deliveries(simulation) == {(0, number, node) for number in range(3) for node in (3, 5)}
+    frames = simulation.trace.of(Transmitted)
+    assert {frame.node for frame in frames if frame.message == "data"} == {0, 1, 2}
     # Requests are flooded: everybody passes them on.
-    assert {row["node"] for row in frames if row["message"] == "join_request"} == set(range(7))
+    assert {frame.node for frame in frames if frame.message == "join_request"} == set(range(7))
 
 
 def test_figure_2_it_ends_a_timeout_after_the_last_request_and_leaves_nothing() -> None:
@@ -259,10 +266,9 @@ def test_on_a_network_at_rest_everyone_gets_everything_once_and_nothing_stays(da
             },
         },
     }
-    result = simulate(scenario_from(made))
-    assert result.metrics["duplicates"] == result.metrics["misdelivered"] == 0
-    assert result.metrics["delivery_ratio_reachable"] in (1.0, None), made
     simulation = played(made)
+    wanted = {(e.publisher, e.sequence, e.node) for e in expected(simulation.trace) if e.reachable}
+    assert deliveries(simulation) == wanted, made
     assert all(changes[-1][1] == "role_off" for changes in forwarding(simulation).values())
     for node in range(nodes):
         strategy = strategy_of(simulation, node)
@@ -271,7 +277,7 @@ def test_on_a_network_at_rest_everyone_gets_everything_once_and_nothing_stays(da
 
 
 @given(st.integers(0, 10_000), st.sampled_from(["graph", "k_means", "none"]), st.booleans(), st.booleans())
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None, phases=[Phase.generate])  # a run takes too long to shrink
 def test_whatever_happens_no_event_comes_twice_and_the_mesh_ends(
     seed: int, grouping: str, advertisement: bool, adapt: bool
 ) -> None:
@@ -295,13 +301,13 @@ def test_whatever_happens_no_event_comes_twice_and_the_mesh_ends(
             {"at": 12.0, "kind": "heal", "nodes": [5, 6, 7]},
         ],
     }
-    result = simulate(scenario_from(made))
-    assert result.metrics["duplicates"] == result.metrics["misdelivered"] == 0
-    assert not {e.reason for e in explain(result.tables, result.info)} & {Reason.UNKNOWN, Reason.FILTERED}
     simulation = played(made)
+    deliveries(simulation)
     # The last event at 15 s, active until 40 s, the last request's mesh until 65 s.
     for node, changes in forwarding(simulation).items():
-        assert changes[-1][1] == "role_off" or node == 1, (made, changes)  # 1 crashed and stayed down
+        t, change = changes[-1]
+        crashed_with_it = node in (1, 2, 3) and t < 4 * SECOND
+        assert change == "role_off" or crashed_with_it, (made, changes)
     for stack in simulation.nodes:
         if stack is not None:
             strategy = stack.strategy

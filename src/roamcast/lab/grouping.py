@@ -23,9 +23,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
-import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -37,6 +36,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from roamcast.errors import FileError, InputError, RoamcastError
+from roamcast.lab.grouping_costs import CostModel, Grouping, cost_of
 from roamcast.lab.grouping_job import (
     BROKERS,
     GROUPS,
@@ -64,34 +64,6 @@ WANTING = "size(places) > 0"  # a broker whose filters no event can match is in 
 
 OnProgress: TypeAlias = Callable[[str, int, int], None]
 """What is being done, steps done and steps in all."""
-
-
-class CostModel(msgspec.Struct, frozen=True, kw_only=True):
-    """What traffic costs, in deliveries of one event to one member."""
-
-    refresh_interval: float = 5.0  # seconds; section 4.1
-    # One group's share of a refresh: the Join Tables that come back and the entries they carry. The Join
-    # Request itself is flooded once for all groups of a publisher.
-    control_cost: float = 10.0
-
-
-class Cost(NamedTuple):
-    """One number of groups."""
-
-    k: int
-    groups: int  # K-means may leave some empty
-    sizes: tuple[int, ...]  # members of each, the largest first; in a sweep, of all runs together
-    matched: int
-    noise: int
-    control: int
-    total: float
-
-
-class Grouping(NamedTuple):
-    costs: list[Cost]  # by k
-    best: int  # the k of the smallest total; the smaller one of two that are equal
-    brokers: int
-    events: int
 
 
 def group_subscriptions(
@@ -170,7 +142,7 @@ class _Work:
         matched = _matched(subscriptions, publications, count, events)
         refreshes = _refreshes(publications, self._model)
         self._progress("costs", 2, 2)
-        costs = [_cost(k, groups, matched, reached[k], refreshes, self._model) for k in ks]
+        costs = [cost_of(k, groups, matched, reached[k], refreshes, self._model) for k in ks]
         best = min(costs, key=lambda each: (each.total, each.k)).k
         members = assigned.select("run", "node", F.posexplode("groups").alias("at", "group")).withColumn(
             "k", F.element_at(F.array(*map(F.lit, ks)), F.col("at") + 1)
@@ -282,20 +254,6 @@ def _refreshes(publications: DataFrame, model: CostModel) -> dict[str, int]:
     spans = publications.groupBy("run", "publisher").agg((F.max("t") - F.min("t")).alias("span"))
     counted = spans.groupBy("run").agg(F.sum(F.floor(F.col("span") / F.lit(interval)) + 1).alias("refreshes"))
     return {row["run"]: int(row["refreshes"]) for row in counted.collect()}
-
-
-def _cost(
-    k: int, groups: pa.Table, matched: int, reached: int, refreshes: dict[str, int], model: CostModel
-) -> Cost:
-    sizes: dict[int, int] = {}
-    control = 0
-    for row in groups.to_pylist():
-        if row["k"] == k:
-            sizes[row["number"]] = sizes.get(row["number"], 0) + row["members"]
-            control += refreshes.get(row["run"], 0)
-    total = reached + model.control_cost * control
-    ordered = tuple(sorted(sizes.values(), reverse=True))
-    return Cost(k, len(sizes), ordered, matched, reached - matched, control, total)
 
 
 class _SparseVector:

@@ -16,14 +16,15 @@ from roamcast.scenario import scenario_from
 from roamcast.trace import Delivered, HandedOff, Published
 
 SOURCE, DESTINATION, CONSUMER, FIRST_SUPPLIER = 0, 1, 2, 3
-MOVES_AT = 40.0
-END = 70.0
+STANDS_AT = 30.0  # seconds; the overlay and the registrations are there by then
+STAY = 8.0
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     suppliers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
     bitrate: Annotated[int, msgspec.Meta(ge=100_000, le=1_000_000_000)] = 2_000_000
-    rate: Annotated[float, msgspec.Meta(ge=0, le=1_000)] = 2.0  # events per second and supplier
+    rate: Annotated[float, msgspec.Meta(ge=0, le=1_000)] = 0.5  # events per second and supplier
+    moves: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 8  # to and fro; the figure is the mean over them
 
 
 def run(parameters: Parameters, seed: int) -> dict[str, float]:
@@ -40,9 +41,9 @@ def run(parameters: Parameters, seed: int) -> dict[str, float]:
 
 def _tables(parameters: Parameters, seed: int) -> dict[str, object]:
     suppliers = list(range(FIRST_SUPPLIER, FIRST_SUPPLIER + parameters.suppliers))
-    elsewhere = [[CONSUMER, supplier] for supplier in suppliers]
+    end = STANDS_AT + STAY * parameters.moves
     return {
-        "scenario": {"name": "relocation", "duration": END, "seed": seed},
+        "scenario": {"name": "relocation", "duration": end + 10.0, "seed": seed},
         "world": {
             "nodes": FIRST_SUPPLIER + parameters.suppliers,
             "area": [100.0, 100.0],
@@ -56,18 +57,27 @@ def _tables(parameters: Parameters, seed: int) -> dict[str, object]:
             "subscribers": [CONSUMER],
         },
         # Events begin once the overlay stands: the figure is about the move, not about the beginning.
-        "workload": {"rate": parameters.rate, "size": 400, "start": MOVES_AT / 2, "stop": END - 10},
+        "workload": {"rate": parameters.rate, "size": 400, "start": STANDS_AT / 2, "stop": end},
         "strategy": {
             "name": "opportunistic",
             "options": {"broker_update": 5.0, "broker_discovery": 2.0, "neighbours_wanted": 64},
         },
         "underlay": {"name": "ideal"},
-        "fault": [
-            {"at": 0.0, "kind": "cut", "links": [[CONSUMER, DESTINATION], *elsewhere]},
-            {"at": MOVES_AT, "kind": "heal", "links": [[CONSUMER, DESTINATION]]},
-            {"at": MOVES_AT, "kind": "cut", "links": [[CONSUMER, SOURCE]]},
-        ],
+        "fault": _faults(parameters.moves, suppliers),
     }
+
+
+def _faults(moves: int, suppliers: list[int]) -> list[dict[str, object]]:
+    """The consumer hears one of the two brokers at a time, and no supplier ever."""
+    never = [[CONSUMER, node] for node in (DESTINATION, *suppliers)]
+    faults: list[dict[str, object]] = [{"at": 0.0, "kind": "cut", "links": never}]
+    here, there = SOURCE, DESTINATION
+    for move in range(moves):
+        at = STANDS_AT + STAY * move
+        faults.append({"at": at, "kind": "heal", "links": [[CONSUMER, there]]})
+        faults.append({"at": at, "kind": "cut", "links": [[CONSUMER, here]]})
+        here, there = there, here
+    return faults
 
 
 STUDIES.add(Study("relocation", Parameters, run, ("relocations", "relocation_ms", "lost", "doubled")))

@@ -13,6 +13,7 @@ import secrets
 import ssl
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from roamcast.errors import InputError
 from roamcast.gateway.mqtt.codec import MalformedPacket
@@ -35,8 +36,10 @@ logger = logging.getLogger("roamcast.mqtt")
 
 
 class MqttListener:
-    def __init__(self, node: MqttNode, options: MqttOptions) -> None:
+    def __init__(self, node: MqttNode, options: MqttOptions, base: Path = Path()) -> None:
+        """File names in the options are relative to `base`."""
         self.options = options
+        self._base = base
         self._node = node
         self._notes = Notes(node, monotonic, wall, options.queue_messages_max + options.inflight_max)
         self.exchange = Exchange(node, options, self._notes, monotonic, wall)
@@ -51,7 +54,7 @@ class MqttListener:
         """Listen. InputError if a port, a certificate or an address is not to be had."""
         loop = asyncio.get_running_loop()
         self._turn = Turn(loop)
-        context = _tls_context(self.options)
+        context = _tls_context(self.options, self._base)
         self.sessions.restore(wall())
         try:
             if self.options.plain:
@@ -203,18 +206,19 @@ def wall() -> Micros:
     return time.time_ns() // 1_000
 
 
-def _tls_context(options: MqttOptions) -> ssl.SSLContext | None:
+def _tls_context(options: MqttOptions, base: Path) -> ssl.SSLContext | None:
     if not options.tls_certificate:
         if not options.plain:
             raise InputError("mqtt.plain", "is false, and without mqtt.tls_certificate nothing would listen")
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    key = options.tls_key or options.tls_certificate
+    certificate = base / options.tls_certificate
+    key = base / (options.tls_key or options.tls_certificate)
     try:
-        context.load_cert_chain(options.tls_certificate, key)
+        context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
-        raise InputError("mqtt.tls_certificate", f"{options.tls_certificate}, {key}: {error}") from None
+        raise InputError("mqtt.tls_certificate", f"{certificate}, {key}: {error}") from None
     if options.tls_client_authority:
         context.verify_mode = ssl.CERT_REQUIRED
         try:

@@ -1,22 +1,21 @@
 """The scenario's workload through the public client: what applications on the devices would do.
 
 One application per node. It subscribes and publishes at the scenario's times and writes down what it gets,
-as the application of a simulated node does. When its node is killed it waits for the restart, connects again
-under the same name, and still wants what it wanted.
+as the application of a simulated node does. When its node is killed its client waits for the restart and
+subscribes again; the application still wants what it wanted.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
 import msgspec
 
-from roamcast.client import Client, ClientError, Message, Subscription
-from roamcast.client.connect import open_client
+from roamcast.client import Client, ClientError, Message, Subscription, connect
 from roamcast.event import EventClass
 from roamcast.filter import Filter
 from roamcast.runtime.emulate.journal import Journal
@@ -42,6 +41,8 @@ class NodeApplication:
         self._clock = clock
         self._filters: dict[int, Filter] = {}  # by the scenario's number, whether the node is up or down
         self._client: Client | None = None
+        self._connection = AsyncExitStack()
+        self._is_up = False
         self._open: dict[int, Subscription] = {}
         self._readers: set[asyncio.Task[None]] = set()
         self._missed = 0  # events that this program read too slowly for
@@ -50,28 +51,37 @@ class NodeApplication:
         self.publish_delays: list[Micros] = []
 
     async def connect(self, patience: float = PATIENCE) -> None:
-        """Wait until the node answers; ClientError if it does not in time."""
+        """Wait until the node answers for the first time; TimeoutError if it does not."""
         async with asyncio.timeout(patience):
-            while self._client is None:
-                try:
-                    self._client = await open_client(self._socket, name=NAME, addressed=True)
-                except (ClientError, OSError):
-                    await asyncio.sleep(RETRY)
+            client = connect(self._socket, name=NAME, addressed=True, reconnect=True)
+            self._client = await self._connection.enter_async_context(client)
+        self._is_up = True
         self._read(self._client.addressed)
-        for number in sorted(self._filters):
-            await self._subscribe(number)
+
+    def on_killed(self) -> None:
+        """The device is down. The client waits for its node by itself."""
+        self._is_up = False
+
+    async def on_restarted(self, patience: float = PATIENCE) -> None:
+        """Wait until the client has its node again; what was wished for meanwhile is asked for now."""
+        client = self._client
+        assert client is not None
+        async with asyncio.timeout(patience):
+            while client.lost.done():
+                await asyncio.sleep(RETRY)
+            for number in sorted(self._filters.keys() - self._open.keys()):
+                while number in self._filters and not await self._subscribe(number):
+                    await asyncio.sleep(RETRY)
+        self._is_up = True
 
     async def disconnect(self) -> None:
-        """The node is gone, or the run has ended."""
-        client, self._client = self._client, None
-        if client is not None:
-            self._missed += client.missed + sum(subscription.missed for subscription in self._open.values())
-        self._open.clear()
+        """The run has ended."""
         for reader in list(self._readers):
             reader.cancel()
-        if client is not None:
-            with suppress(ClientError):
-                await client.close()
+        if self._client is not None:
+            missed = [subscription.missed for subscription in self._open.values()]
+            self._missed = self._client.missed + sum(missed)
+        await self._connection.aclose()
 
     def close(self) -> None:
         """After the last `disconnect`: write down what is only known at the end."""
@@ -80,7 +90,8 @@ class NodeApplication:
     async def subscribe(self, plan: SubscriptionPlan) -> None:
         self._filters[plan.subscription] = plan.filter
         self._journal.record(Subscribed(self._clock(), self._node, plan.subscription, str(plan.filter), True))
-        await self._subscribe(plan.subscription)
+        if self._is_up:  # else the user's wish stands although the device is down; see `on_restarted`
+            await self._subscribe(plan.subscription)
 
     async def unsubscribe(self, plan: SubscriptionPlan) -> None:
         del self._filters[plan.subscription]
@@ -94,7 +105,7 @@ class NodeApplication:
         """A device that is down publishes nothing. What the node did not acknowledge is written down too."""
         asked = self._clock()
         self.publish_delays.append(max(asked - plan.time, 0))
-        if self._client is None:
+        if self._client is None or not self._is_up:
             return
         lifetime = seconds(plan.lifetime) if plan.event_class is EventClass.MEMORIZED else None
         try:
@@ -128,16 +139,18 @@ class NodeApplication:
 
     # Private.
 
-    async def _subscribe(self, number: int) -> None:
+    async def _subscribe(self, number: int) -> bool:
+        """False if the node did not take it."""
         if self._client is None:
-            return  # the user's wish stands although the device is down; it is renewed at the restart
+            return False
         try:
             subscription = await self._client.open_subscription(self._filters[number])
-        except ClientError as error:  # perhaps the node is being killed just now; likewise
+        except ClientError as error:
             self._journal.write("refused", self._clock(), self._node, f"subscription: {error}")
-            return
+            return False
         self._open[number] = subscription
         self._read(subscription)
+        return True
 
     def _read(self, subscription: Subscription) -> None:
         reader = asyncio.get_running_loop().create_task(self._take(subscription))

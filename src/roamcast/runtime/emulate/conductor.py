@@ -10,7 +10,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from roamcast.client import ClientError
@@ -85,7 +85,7 @@ class Conductor:
         async def start(node: NodeProcess) -> None:
             async with turns:
                 node.start()
-                await self._connect(node)
+                await self._answer(node, self._applications[node.number].connect())
 
         starting = [asyncio.ensure_future(start(node)) for node in self._nodes]
         try:
@@ -95,8 +95,9 @@ class Conductor:
                 task.cancel()
         self._ether.wait_until_ready()
 
-    async def _connect(self, node: "NodeProcess") -> None:
-        connecting = asyncio.ensure_future(self._applications[node.number].connect())
+    async def _answer(self, node: "NodeProcess", awaited: Coroutine[None, None, None]) -> None:
+        """Wait for a node that was started, as long as its process lives."""
+        connecting = asyncio.ensure_future(awaited)
         self._connecting[node.number] = connecting
         while not connecting.done():
             node.check()
@@ -141,14 +142,14 @@ class Conductor:
                 task.result()  # its exception, if it has one
 
     async def _happen(self, fault: FaultPlan) -> None:
-        node = self._nodes[fault.node]
+        node, application = self._nodes[fault.node], self._applications[fault.node]
         if fault.kind is FaultKind.CRASH:
             self._connecting[node.number].cancel()
+            application.on_killed()
             node.kill()
-            await self._applications[node.number].disconnect()
         else:
             node.start()
-            await self._connect(node)
+            await self._answer(node, application.on_restarted())
             self._journal.write("restarted", self._clock() - fault.time, node.number)
 
     async def _watch(self) -> None:

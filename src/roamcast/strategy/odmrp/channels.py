@@ -6,10 +6,10 @@ to no channel yet; they share bit 0.
 """
 
 from collections.abc import Mapping
-from random import Random
 
 from roamcast.strategy.odmrp.grouping import Group, group
 from roamcast.strategy.odmrp.interests import matches
+from roamcast.strategy.odmrp.k_means import Chance
 from roamcast.strategy.odmrp.options import OdmrpOptions
 from roamcast.strategy.odmrp.summary import Summary
 from roamcast.units import NodeId
@@ -19,7 +19,7 @@ UNGROUPED = 1
 
 
 class Channels:
-    def __init__(self, options: OdmrpOptions, random: Random) -> None:
+    def __init__(self, options: OdmrpOptions, random: Chance) -> None:
         self._method = options.grouping
         self._k = options.k
         self._channels_max = options.channels_max

@@ -15,6 +15,7 @@ from roamcast.broker.core import Broker
 from roamcast.event import Event, EventClass
 from roamcast.host import Host
 from roamcast.modulator import Meter
+from roamcast.strategy.opportunistic.barriers import Barriers
 from roamcast.strategy.opportunistic.brokers import BrokerManager
 from roamcast.strategy.opportunistic.clients import CLIENTS_MAX, Arrival, Client
 from roamcast.strategy.opportunistic.consumers import Consumers, first_version
@@ -26,7 +27,6 @@ from roamcast.strategy.opportunistic.messages import (
     Here,
     Interest,
     Leave,
-    Left,
     Letters,
     Missing,
     ModulatorFailed,
@@ -77,11 +77,12 @@ class Dispatch:
         self.consumers = Consumers()
         self.clients: dict[NodeId, Client] = {}  # CIT
         self.moved_away: dict[NodeId, Micros] = {}  # clients handed off lately: they will hear where they are
-        # The handoff's say, set by `Handoffs`: it may take an arrival that is not for a client at home.
+        # The handoff's say, set by `Handoffs`: it may take an arrival that is not for a client at home, hears of
+        # newer registrations, and knows which producers' events are held back.
         self.on_stray: Callable[[NodeId, Arrival], bool] = lambda consumer, arrival: False
         self.on_superseded: Callable[[NodeId, int], None] = lambda consumer, version: None
-        self._forwarded: dict[NodeId, dict[NodeId, None]] = {}  # where each producer's events went from here
-        self._leaving: dict[tuple[NodeId, int], set[NodeId]] = {}  # whose `Passed` is missing
+        self.on_hold: Callable[[NodeId], bool] = lambda producer: False
+        self.barriers = Barriers(post, lambda producer: self.on_hold(producer))
 
     # Inputs.
 
@@ -133,11 +134,11 @@ class Dispatch:
                     if consumer in self.clients:
                         self.register(self.clients[consumer], [sender])
             case Leave():
-                self._on_leave(sender, message)
+                self.barriers.ask(sender, sender, message.number, is_leave=True)
             case Barrier():
-                self._post.write(sender, Passed(message.producer, message.number))
+                self.barriers.ask(sender, message.producer, message.number, is_leave=False)
             case Passed():
-                self._on_passed(sender, message)
+                self.barriers.on_passed(sender, message)
             case Salvaged():
                 client = self.clients.get(message.consumer)
                 if client is not None:
@@ -158,9 +159,7 @@ class Dispatch:
         for client in self.clients.values():
             if peer in client.told:
                 self.register(client, [peer])
-        for key, missing in list(self._leaving.items()):
-            missing.discard(peer)
-            self._check_left(key)
+        self.barriers.on_reset(peer)
         for letter in unconfirmed:
             match letter:
                 case Forward():
@@ -310,13 +309,8 @@ class Dispatch:
                 for consumer in consumers:
                     self.arrive(consumer, Arrival(home, event, age, message.hops + hops, self._host.now()))
             else:
-                self._remember_forwarded(node, home)
+                self.barriers.on_sent(event.publisher, home)
                 self._post.write(home, Forward(event, tuple(consumers), age, message.hops + hops))
-
-    def _remember_forwarded(self, producer: NodeId, home: NodeId) -> None:
-        if producer not in self._forwarded and len(self._forwarded) >= CLIENTS_MAX:
-            del self._forwarded[next(iter(self._forwarded))]
-        self._forwarded.setdefault(producer, {})[home] = None
 
     def _serve_stored(self, consumer: NodeId, interests: tuple[Interest, ...]) -> None:
         """Memorized events of our producers, for a subscription made after them."""
@@ -335,27 +329,6 @@ class Dispatch:
                 self.arrive(consumer, Arrival(known.home, event, age, stored.hops, now))
             else:
                 self._post.write(known.home, Forward(event, (consumer,), age, stored.hops))
-
-    def _on_leave(self, producer: NodeId, message: Leave) -> None:
-        missing = set(self._forwarded.pop(producer, ()))
-        key = (producer, message.number)
-        if len(self._leaving) >= CLIENTS_MAX:
-            del self._leaving[next(iter(self._leaving))]
-        self._leaving[key] = missing
-        for home in sorted(missing):
-            self._post.write(home, Barrier(producer, message.number))
-        self._check_left(key)
-
-    def _on_passed(self, sender: NodeId, message: Passed) -> None:
-        key = (message.producer, message.number)
-        if key in self._leaving:
-            self._leaving[key].discard(sender)
-            self._check_left(key)
-
-    def _check_left(self, key: tuple[NodeId, int]) -> None:
-        if not self._leaving[key]:
-            del self._leaving[key]
-            self._post.write(key[0], Left(key[1]))
 
     # Events for consumers.
 
@@ -377,6 +350,7 @@ class Dispatch:
             self._post.drop(DropReason.STALE, "forward", arrival.event.id)
             return
         age = arrival.age + self._host.now() - arrival.at
+        self.barriers.on_sent(arrival.event.publisher, known.home)
         self._post.write(known.home, Forward(arrival.event, (consumer,), age, min(arrival.hops, 255)))
 
     def process(self, client: Client, arrival: Arrival) -> None:

@@ -115,9 +115,9 @@ class Handoffs:
         self._leaving: dict[NodeId, Leaving] = {}
         self._coming: dict[NodeId, Coming] = {}
         self._open: dict[NodeId, Open] = {}
-        self._unreachable: set[NodeId] = set()
         dispatch.on_stray = self._on_stray
         dispatch.on_superseded = self._on_superseded
+        dispatch.on_hold = self._holds
 
     # Inputs.
 
@@ -178,12 +178,6 @@ class Handoffs:
             case "open":
                 self._open.pop(node, None)
 
-    def on_unreachable(self, peer: NodeId) -> None:
-        self._unreachable.add(peer)
-
-    def on_heard(self, peer: NodeId) -> None:
-        self._unreachable.discard(peer)
-
     def on_reset(self, peer: NodeId, unconfirmed: list[Letters]) -> None:
         """A broker restarted, or forgot us: it knows of no handoff and has switched nothing."""
         for leaving in list(self._leaving.values()):
@@ -210,6 +204,17 @@ class Handoffs:
 
     def is_moving(self, node: NodeId) -> bool:
         return node in self._leaving
+
+    def _holds(self, producer: NodeId) -> bool:
+        """Whether events of a producer wait here for a handoff to end."""
+        for coming in self._coming.values():
+            if any(arrival.event.publisher == producer for arrival in coming.arrivals):
+                return True
+        for client in self._dispatch.clients.values():
+            for gate in client.gates.values():
+                if any(arrival.event.publisher == producer for arrival in gate.relayed + gate.direct):
+                    return True
+        return False
 
     # The source.
 
@@ -296,7 +301,7 @@ class Handoffs:
             case Phase.ASKED:
                 self._post.write(leaving.to, Cancelled(leaving.client.node, leaving.version))
                 self._end(leaving, "aborted")
-            case Phase.SWITCHING if leaving.to in self._unreachable:
+            case Phase.SWITCHING if self._post.silence(leaving.to) >= self._timeout // 2:
                 self._roll_back(leaving)
             case Phase.SWITCHING:
                 self._dispatch.processor.submit(0, lambda: self._move(leaving))
@@ -423,6 +428,7 @@ class Handoffs:
     def _relay(self, to: NodeId, node: NodeId, version: int, arrival: Arrival) -> None:
         age = arrival.age + self._host.now() - arrival.at
         hops = min(arrival.hops, 255)
+        self._dispatch.barriers.on_sent(arrival.event.publisher, to)
         self._post.write(to, Relay(node, version, arrival.sender, arrival.event, age, hops))
 
     def _close(self, node: NodeId, gone: Open, broker: NodeId) -> None:

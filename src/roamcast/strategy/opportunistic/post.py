@@ -71,6 +71,10 @@ class Post:
     def waiting(self, peer: NodeId) -> int:
         return self._reliable.waiting(peer)
 
+    def silence(self, peer: NodeId) -> Micros:
+        """For how long a peer has owed us a confirmation."""
+        return self._reliable.silence(peer)
+
     def nudge(self, peer: NodeId) -> None:
         self._reliable.nudge(peer)
 

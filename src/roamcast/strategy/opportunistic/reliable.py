@@ -173,6 +173,13 @@ class Reliable:
         outgoing = self._outgoing.get(peer)
         return [] if outgoing is None else list(outgoing.letters)
 
+    def silence(self, peer: NodeId) -> Micros:
+        """For how long a peer has owed us a confirmation."""
+        outgoing = self._outgoing.get(peer)
+        if outgoing is None or not outgoing.letters:
+            return 0
+        return self._host.now() - outgoing.progress_at
+
     def waiting(self, peer: NodeId) -> int:
         outgoing = self._outgoing.get(peer)
         return 0 if outgoing is None else len(outgoing.letters)

@@ -192,13 +192,14 @@ class Brokerage:
                 self.dispatch.on_look_through(peer)
             case (str() as kind, int() as node):
                 self.handoffs.on_timer((kind, node))
+                self.dispatch.barriers.check()
 
     def on_letter(self, sender: NodeId, message: Letters, hops: int, held: Micros) -> None:
-        self.handoffs.on_heard(sender)
         if isinstance(message, DISPATCH_LETTERS):
             self.dispatch.on_letter(sender, message, hops, held)
         elif isinstance(message, HANDOFF_LETTERS):
             self.handoffs.on_letter(sender, message, hops, held)
+            self.dispatch.barriers.check()
         elif isinstance(message, Nearer):
             self.clients.on_nearer(sender, message)
 
@@ -207,7 +208,6 @@ class Brokerage:
         self.dispatch.on_reset(peer, unconfirmed)
 
     def on_unreachable(self, peer: NodeId) -> None:
-        self.handoffs.on_unreachable(peer)
         self.dispatch.on_unreachable(peer)
 
     def way(self, to: NodeId) -> tuple[NodeId, ...]:

@@ -44,6 +44,8 @@ MERGE_DELAY: Micros = 200 * MILLISECOND  # at most; before a leader greets a new
 SILENCES_MAX = 3  # in a row, with an upstream that answers, before it is left anyway
 OFFERS_MAX = 1_000
 ANSWERS_MAX = 4  # to one request that comes by several ways
+CROWD = 8  # nodes in range from which on they alone are asked first
+CROWD_TIMEOUT: Micros = 200 * MILLISECOND
 
 
 class Evolved(TreeProtocol):
@@ -59,6 +61,7 @@ class Evolved(TreeProtocol):
         self.offers: dict[int, Offer] = {}
         self._search: Search | None = None
         self._attempts = 0  # requests since the upstream was lost
+        self._has_asked_around = False  # by a request of one hop before those, in a crowd (R13)
         self._yielded_to: Request | None = None  # whose activation we wait for, as the root of our tree
         self._request_number = host.random.getrandbits(32)
         # Replies to earlier requests are not welcome any more (R9). None: to no request.
@@ -221,29 +224,43 @@ class Evolved(TreeProtocol):
         """Ask for a new upstream, or give up after REQUEST_RETRIES and lead the partition."""
         alone = self._nearby is not None and not self._nearby
         if alone or self._attempts > self._parameters().request_retries:
-            self._attempts = 0
+            self._forget_attempts()
             self._declare_leader()
-            return
-        self._request(reconnect=False)
-        self._attempts += 1
+        elif self._is_first_attempt() and self._nearby is not None and len(self._nearby) >= CROWD:
+            # R13: in a crowd somebody near can answer; asked for more hops, all of them would pass it on.
+            self._request(reconnect=False, around=True)
+            self._has_asked_around = True
+        else:
+            self._request(reconnect=False)
+            self._attempts += 1
 
-    def _request(self, *, reconnect: bool) -> None:
+    def _is_first_attempt(self) -> bool:
+        return self._attempts == 0 and not self._has_asked_around
+
+    def _forget_attempts(self) -> None:
+        self._attempts = 0
+        self._has_asked_around = False
+
+    def _request(self, *, reconnect: bool, around: bool = False) -> None:
         if self._nearby is not None and not self._nearby:
             return
         parameters = self._parameters()
         self._request_number += 1
         request = Request(self._host.node, self._request_number)
         self._search = Search()
-        if reconnect or self._attempts == 0 or self._welcome_from is None:
+        if reconnect or self._is_first_attempt() or self._welcome_from is None:
             self._welcome_from = self._request_number
         # R8: the search for other partitions reaches as far as the tree does, or two deep trees that
         # touch at their leaves would never meet.
         reach = HOPS_MAX
         if not reconnect:
             reach = min(parameters.ttl_increment * (self._attempts + 1), parameters.ttl_threshold)
+        timeout = parameters.discover_timeout
+        if around:
+            reach, timeout = 1, min(timeout, CROWD_TIMEOUT)
         message = RouteRequest(*request, self._standing(), reach, 0, False, reconnect)
         self._courier.broadcast(message, own=True)
-        self._set_timer("search", parameters.discover_timeout)
+        self._set_timer("search", timeout)
 
     def _on_request(self, sender: NodeId, message: RouteRequest) -> None:
         if message.requester == self._host.node or not self.is_nearby(sender):
@@ -610,7 +627,7 @@ class Evolved(TreeProtocol):
         """The other end of an adopted link has spoken on it, so it stands there too."""
         link = self.links.get(sender)
         if link is not None and link.number == number and link.state is LinkState.ADOPTED:
-            self._attempts = 0
+            self._forget_attempts()
             self._open(link)
             self._say_hello(update=True)
 
