@@ -29,15 +29,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "broker": VALUES | {"filter", "modulator", "wire", "host"},
     "underlay": VALUES | REGISTRIES | {"wire", "host"},
     "strategy": VALUES | REGISTRIES | {"filter", "modulator", "wire", "host", "broker", "underlay"},
-    "node": VALUES | {"filter", "sealing", "host", "broker", "underlay", "strategy"},
+    "node": VALUES | {"filter", "modulator", "sealing", "host", "broker", "underlay", "strategy"},
     "applications": VALUES | {"filter", "broker", "node"},
-    "scenario": VALUES | {"filter", "xml", "world", "strategy", "underlay"},
+    "scenario": VALUES | {"filter", "modulator", "xml", "world", "strategy", "underlay"},
     "runtime": VALUES
-    | {"filter", "wire", "sealing", "host", "broker", "underlay", "strategy", "node", "applications"}
+    | {"filter", "modulator", "wire", "sealing", "host", "broker", "underlay", "strategy", "node", "applications"}
     | {"scenario", "world", "client"},
     "client": VALUES | {"filter", "wire", "broker"},
     "gateway": VALUES | {"filter", "wire", "broker", "applications", "client", "runtime"},
-    "lab": VALUES | {"filter", "world", "scenario", "runtime", "strategy"},
+    "lab": VALUES | {"filter", "modulator", "world", "scenario", "runtime", "strategy"},
     "daemon": VALUES | {"scenario", "strategy", "underlay", "sealing", "runtime", "gateway"},
     "cli": VALUES | {"lab", "scenario", "strategy", "world", "client", "daemon"},
     "__main__": {"cli"},

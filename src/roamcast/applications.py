@@ -82,9 +82,12 @@ class Applications:
                 door.receiver(delivery)
             return
         # All of one application; it may have ended some of them, or left, since the match.
-        standing = tuple(number for number in delivery.subscriptions if number in self._owners)
-        if standing:
-            self._owners[standing[0]].receiver(delivery._replace(subscriptions=standing))
+        owners = self._owners
+        standing = tuple([number for number in delivery.subscriptions if number in owners])
+        if len(standing) == len(delivery.subscriptions):
+            owners[standing[0]].receiver(delivery)
+        elif standing:
+            owners[standing[0]].receiver(delivery._replace(subscriptions=standing))
 
 
 class Door:

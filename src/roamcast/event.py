@@ -86,29 +86,34 @@ def check_content(
     destinations: tuple[NodeId, ...],
 ) -> None:
     """EventError unless these can be one event: what the decoder of every other node will ask for."""
-    size = len(payload) + 9 * len(destinations)
+    size = len(payload) + 9 * (len(destinations) + len(attributes))
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise EventError("payload", f"has {len(payload)} octets; at most {PAYLOAD_BYTES_MAX} are allowed")
     if len(destinations) > DESTINATIONS_MAX:
         raise EventError("destinations", f"are {len(destinations)}; at most {DESTINATIONS_MAX} are allowed")
     if len(attributes) > ATTRIBUTES_MAX:
         raise EventError("attributes", f"are {len(attributes)}; at most {ATTRIBUTES_MAX} are allowed")
-    texts = [("topic", topic, TEXT_LENGTH_MAX), ("type", type, NAME_LENGTH_MAX)]
+    size += _octets("topic", topic, TEXT_LENGTH_MAX) if topic else 0
+    size += _octets("type", type, NAME_LENGTH_MAX) if type else 0
     for name, value in attributes.items():
-        texts.append(("attribute name", name, NAME_LENGTH_MAX))
+        size += _octets("attribute name", name, NAME_LENGTH_MAX)
         if isinstance(value, str):
-            texts.append((f"attribute {name[:40]!r}", value, TEXT_LENGTH_MAX))
-        elif isinstance(value, int) and not -(2**63) <= value < 2**64:
-            raise EventError(f"attribute {name[:40]!r}", "is an integer of more than 64 bits")
+            size += _octets(f"attribute {name[:40]!r}", value, TEXT_LENGTH_MAX)
+        elif isinstance(value, int):
+            if not -(2**63) <= value < 2**64:
+                raise EventError(f"attribute {name[:40]!r}", "is an integer of more than 64 bits")
         elif isinstance(value, float) and not math.isfinite(value):
             raise EventError(f"attribute {name[:40]!r}", f"is {value}; a number is finite")
-        size += 9
-    for where, text, length_max in texts:
-        if len(text) > length_max:
-            raise EventError(where, f"has {len(text)} characters; at most {length_max} are allowed")
-        try:
-            size += len(text.encode())
-        except UnicodeEncodeError:
-            raise EventError(where, "is no text: it holds half of a surrogate pair") from None
     if size > CONTENT_BYTES_MAX:
         raise EventError("event", f"has {size} octets in all; at most {CONTENT_BYTES_MAX} are allowed")
+
+
+def _octets(where: str, text: str, length_max: int) -> int:
+    if len(text) > length_max:
+        raise EventError(where, f"has {len(text)} characters; at most {length_max} are allowed")
+    if text.isascii():
+        return len(text)
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise EventError(where, "is no text: it holds half of a surrogate pair") from None

@@ -11,7 +11,7 @@ from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.tree.content.messages import CODEC as CONTENT
 from roamcast.strategy.tree.content.messages import Routed
 from roamcast.strategy.tree.courier import AGREEMENT_ATTEMPTS, Courier
-from roamcast.strategy.tree.messages import CODEC, Close, Data, Probe
+from roamcast.strategy.tree.messages import CODEC, Close, Data, Probe, RouteReply, RouteRequest
 from roamcast.strategy.tree.parameters import Preset, TreeOptions
 from roamcast.strategy.tree.strategy import Tree, TreeStrategyOptions
 from roamcast.testing import FakeHost
@@ -99,6 +99,28 @@ def test_an_event_over_a_link_that_we_gave_up_is_traced_as_stale_by_its_name() -
         (DropReason.STALE, *EventId(5, 17)),
         (DropReason.STALE, None, None),
     ]
+
+
+def test_in_a_crowd_the_first_request_goes_one_hop_and_then_as_far_as_ever() -> None:
+    """Nine nodes around a leaf whose upstream goes; R13."""
+    for others, reaches in ((9, [1, 2]), (5, [2])):
+        crowd = list(range(others + 1))
+        network = Network(crowd, [(a, b) for a in crowd for b in range(a)])
+        network.run(30)
+        leaf = next(node for node in crowd if network.parent(node) is not None)
+        network.sent.clear()
+        network.lose = lambda sender, to, message: isinstance(message, RouteReply)
+        protocol = network.nodes[leaf].protocol
+        parent = protocol.parent
+        assert parent is not None
+        network._step(network.nodes[leaf], lambda: protocol._lose(parent, tell=True))  # noqa: B023
+        network.run(0.9)
+        asked = [
+            sent.message.time_to_live
+            for sent in network.of(RouteRequest)
+            if sent.sender == leaf and isinstance(sent.message, RouteRequest)
+        ]
+        assert asked == reaches
 
 
 # Whom we hear is there (R11); who falls silent is asked (R12).

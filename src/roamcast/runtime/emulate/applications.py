@@ -45,7 +45,6 @@ class NodeApplication:
         self._is_up = False
         self._open: dict[int, Subscription] = {}
         self._readers: set[asyncio.Task[None]] = set()
-        self._missed = 0  # events that this program read too slowly for
         # One delivery that several subscriptions share reaches each of them as the same object.
         self._told_apart: deque[Message] = deque(maxlen=TOLD_APART)
         self.publish_delays: list[Micros] = []
@@ -74,18 +73,14 @@ class NodeApplication:
                     await asyncio.sleep(RETRY)
         self._is_up = True
 
-    async def disconnect(self) -> None:
-        """The run has ended."""
+    async def close(self) -> None:
+        """The run has ended: write down what was read too slowly, and leave."""
         for reader in list(self._readers):
             reader.cancel()
         if self._client is not None:
             missed = [subscription.missed for subscription in self._open.values()]
-            self._missed = self._client.missed + sum(missed)
+            self._journal.write("missed", self._node, self._client.missed + sum(missed))
         await self._connection.aclose()
-
-    def close(self) -> None:
-        """After the last `disconnect`: write down what is only known at the end."""
-        self._journal.write("missed", self._node, self._missed)
 
     async def subscribe(self, plan: SubscriptionPlan) -> None:
         self._filters[plan.subscription] = plan.filter

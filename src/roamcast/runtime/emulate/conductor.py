@@ -66,8 +66,7 @@ class Conductor:
             finished = True
         finally:
             for application in self._applications:
-                await application.disconnect()
-                application.close()
+                await application.close()
             await self._stop()
             self._ether.stop(ENDING if finished else 0.0)
             self._write_delays()

@@ -86,6 +86,7 @@ class Publisher:
         self._plain = options.grouping == "none"
         self._interval: Micros = micros(options.refresh_interval)
         self._hold: Micros = micros(options.forwarding_timeout)
+        self._round_ends: Micros | None = None  # what the last Join Request built stands until then
         self._channels = Channels(options, host.random)
         self._members: dict[NodeId, Member] = {}
         self._recent: dict[int, Recent] = {}  # by sequence number
@@ -97,7 +98,8 @@ class Publisher:
         self._sequence = 0  # of the last Join Request
         self._grouping_is_old = False
         self._turn = 0  # counts dispatches: finer than the clock, which stands still in a handler
-        self._request_is_set = False
+        self._request_at: Micros | None = None  # when the timer of the next one is set to
+        self._lateness: Micros = 0  # of the next one
         self._serve_is_set = False
         self._serve_wait: Micros = 0
         self._channels_traced = 0
@@ -121,19 +123,17 @@ class Publisher:
             self._types[type] = self._active_until
             if len(self._types) > self._options.recent_max:
                 del self._types[next(iter(self._types))]  # more than fit a request: everyone is asked
-        if self._requested_at is not None and now < self._requested_at + self._interval:
-            return  # the timer of the next one is set
-        if self._members:
-            # Their data is on its way; a flood of requests beside it would only disturb it.
-            self._set_request_timer(now + micros(self._options.request_delay))
-        else:
+        if self._requested_at is None or (not self._members and now >= self._due()):
             self._request(now)
+        else:
+            # Those who are members have their data on its way; a flood beside it would only disturb it.
+            self._request_by(max(self._due(), now + self._lateness))
 
     def on_member(self, member: NodeId, version: int, lifetime: Micros, *, direct: bool) -> None:
         """A Join Table has reached its goal; the member's summary is known."""
-        assert self._requested_at is not None
+        assert self._round_ends is not None
         now = self._host.now()
-        expires_at = self._requested_at + self._hold
+        expires_at = self._round_ends
         found = self._members.get(member)
         if found is None or found.expires_at <= now or found.version != version:
             if found is None and len(self._members) >= self._options.members_max:
@@ -148,7 +148,7 @@ class Publisher:
             self._adapt()
 
     def on_request_due(self) -> None:
-        self._request_is_set = False
+        self._request_at = None
         now = self._host.now()
         self.expire(now)
         memorized = any(r.event.event_class is EventClass.MEMORIZED for r in self._recent.values())
@@ -198,7 +198,7 @@ class Publisher:
 
     def round_ends(self) -> Micros | None:
         """Until when those who answer the last Join Request are members; None before the first."""
-        return None if self._requested_at is None else self._requested_at + self._hold
+        return self._round_ends
 
     def members(self) -> list[NodeId]:
         return sorted(self._members)
@@ -218,6 +218,7 @@ class Publisher:
             self._regroup()
         self._sequence = self._number()
         self._requested_at = now
+        self._round_ends = now + self._hold
         self._serve_wait = micros(self._options.serve_delay) // 2
         everyone, digests = self._announcement(now)
         place = self._host.position() if self._options.adapt_refresh else None
@@ -237,15 +238,24 @@ class Publisher:
             None if place is None else Place(*place),
         )
         self._host.broadcast(Frame(CODEC.encode(request), Kind.CONTROL, "join_request"))
-        self._request_is_set = False
-        self._set_request_timer(now + self._interval + micros(self._options.request_delay))
+        # By chance a little late: publishers that began together shall not go on together.
+        self._lateness = int(self._host.random.random() * micros(self._options.request_delay))
+        self._request_at = None
+        self._request_by(self._due())
 
-    def _set_request_timer(self, at: Micros) -> None:
-        """A little earlier, by chance: publishers that began together shall not go on together."""
-        if not self._request_is_set:
-            self._request_is_set = True
-            early = int(self._host.random.random() * micros(self._options.request_delay))
-            self._host.set_timer(TIMER_REQUEST, at - early)
+    def _due(self) -> Micros:
+        """When the next Join Request is: a predicted lifetime may put off what only refreshes, not news."""
+        assert self._requested_at is not None
+        interval = self._interval
+        asks_for_events = not self._plain and not self._options.advertisement
+        if asks_for_events and any(not recent.announced for recent in self._recent.values()):
+            interval = min(interval, micros(self._options.refresh_interval))
+        return self._requested_at + interval + self._lateness
+
+    def _request_by(self, at: Micros) -> None:
+        if self._request_at is None or at < self._request_at:
+            self._request_at = at
+            self._host.set_timer(TIMER_REQUEST, at)
 
     def _announcement(self, now: Micros) -> tuple[bool, tuple[bytes, ...]]:
         """Whom to ask: everyone, or those whom these digests concern."""
@@ -295,8 +305,8 @@ class Publisher:
         self._interval = interval
         # As many lost rounds as the fixed parameters allow.
         self._hold = min(round(interval * options.forwarding_timeout / options.refresh_interval), HOLD_MAX)
-        assert self._requested_at is not None
-        self._host.set_timer(TIMER_REQUEST, max(now, self._requested_at + interval))
+        self._request_at = None
+        self._request_by(max(now, self._due()))
 
     def _regroup(self) -> None:
         self._grouping_is_old = False

@@ -1,0 +1,63 @@
+"""What can be published is what every other node's decoder will take."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roamcast.errors import EventError
+from roamcast.event import CONTENT_BYTES_MAX, Event, check_content
+from roamcast.wire.codec import FRAME_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("parts", "line"),
+    [
+        ({"payload": bytes(60_001)}, "60001 octets"),
+        ({"topic": "x" * 4097}, "4097 characters"),
+        ({"type": "x" * 129}, "129 characters"),
+        ({"attributes": {"x" * 129: 1}}, "attribute name"),
+        ({"attributes": {"a": "x" * 4097}}, "'a'"),
+        ({"attributes": {"a": 2**64}}, "64 bits"),
+        ({"attributes": {"a": float("inf")}}, "finite"),
+        ({"attributes": {"a": "\ud800"}}, "surrogate"),
+        ({"attributes": {str(n): 0 for n in range(257)}}, "257"),
+        ({"destinations": tuple(range(1025))}, "1025"),
+        ({"attributes": {str(n): "é" * 4000 for n in range(8)}}, "in all"),
+    ],
+)
+def test_what_can_be_no_event_is_refused_in_one_line(parts: dict[str, Any], line: str) -> None:
+    whole = {"attributes": {}, "payload": b"", "topic": "", "type": "", "destinations": ()} | parts
+    with pytest.raises(EventError, match=line) as refused:
+        check_content(**whole)
+    assert "\n" not in str(refused.value)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.dictionaries(
+        st.text(max_size=20),
+        st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=30),
+        max_size=8,
+    ),
+    st.binary(max_size=60),
+    st.text(max_size=20),
+)
+def test_what_is_accepted_survives_the_wire(attributes: dict[str, Any], payload: bytes, topic: str) -> None:
+    try:
+        check_content(attributes, payload, topic, "", ())
+    except EventError:
+        return
+    event = Event(1, 2, attributes, payload, topic)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(event), type=Event) == event
+
+
+def test_the_largest_content_fits_a_frame() -> None:
+    attributes: dict[str, Any] = {f"{n:04}": "x" * 100 for n in range(15)}
+    payload = bytes(CONTENT_BYTES_MAX - 15 * (4 + 100 + 9) - 305)
+    check_content(attributes, payload, "t" * 300, "type", ())
+    assert len(msgspec.msgpack.encode(Event(2**31, 2**40, attributes, payload, "t" * 300, "type"))) < (
+        FRAME_BYTES_MAX - 1_000
+    )
