@@ -111,7 +111,7 @@ def _doors(config: Config, node: LiveNode, base: Path) -> list[Door]:
     if config.mqtt is not None:
         from roamcast.gateway.mqtt import MqttListener
 
-        doors.append(MqttListener(node, config.mqtt))
+        doors.append(MqttListener(node, config.mqtt, base))
     if config.metrics is not None:
         doors.append(MetricsEndpoint(node.counters, config.metrics))
     return doors

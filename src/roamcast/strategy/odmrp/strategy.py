@@ -181,10 +181,11 @@ class Odmrp(Strategy):
     # Join Tables (section 3.5.2).
 
     def _on_join_table(self, sender: NodeId, table: JoinTable) -> None:
+        awaited = self.tables.awaits(sender)
         for row in table.rows:
             if row.next_hop == self._host.node:
                 self._on_row(sender, row)
-            elif self.tables.awaits(sender):
+            elif awaited:
                 self.tables.on_heard(sender, row.publisher, row.sequence, [e.member for e in row.entries])
         for said in table.acknowledgements:
             self.tables.on_heard(sender, said.publisher, said.sequence, said.members)
