@@ -165,7 +165,8 @@ class OverlayChanged(Record, frozen=True):
     TABLE: ClassVar[str] = "overlay"
     t: Micros
     node: NodeId
-    change: str  # "link_up", "link_down", "repaired", "role_on", "role_off", "grouped"
+    # "link_up", "link_down", "repaired", "neighbour_up", "neighbour_down", "role_on", "role_off", "grouped"
+    change: str
     peer: NodeId | None = None
     # "broker", "mpr", "leader", …; of a link, where a strategy records it at both ends, this end's part:
     # "downstream" or "upstream".

@@ -28,7 +28,7 @@ from roamcast.trace import (
 )
 from roamcast.units import micros
 
-# The names of the design, in its order; ours are `underlay_bytes`, what begins with `air_` or `noise`,
+# The names of the design, in its order; ours are `underlay_bytes`, `update_bytes`, what begins with `air_` or `noise`,
 # `forwarders_mean` and `channels_mean`.
 NAMES = [
     "published",
@@ -47,6 +47,7 @@ NAMES = [
     "data_messages",
     "data_bytes",
     "underlay_bytes",
+    "update_bytes",
     "air_bytes",
     "air_bytes_ratio",
     "control_overhead",
@@ -193,6 +194,7 @@ SMALL_RUN: dict[str, Figure] = {
     "data_messages": 2,
     "data_bytes": 600,
     "underlay_bytes": 20,
+    "update_bytes": 0,
     "air_bytes": 384,
     "air_bytes_ratio": 384 / (100 + 100 + 200),
     "control_overhead": 3 / 3,
@@ -254,7 +256,7 @@ def test_an_empty_run_counts_zero_and_has_no_ratios() -> None:
     assert counts == {
         *("published", "expected", "delivered", "duplicates", "misdelivered"),
         *("control_messages", "control_bytes", "data_messages", "data_bytes"),
-        *("underlay_bytes", "noise", "noise_relayed"),
+        *("underlay_bytes", "update_bytes", "noise", "noise_relayed"),
     }
     assert all(figure is None for name, figure in measured.items() if name not in counts)
 

@@ -47,7 +47,7 @@ RELATIONS: dict[str, str] = {
         LEFT JOIN hand_overs h ON h.run = x.run AND h.publisher = x.publisher
             AND h.sequence = x.sequence AND h.node = x.node AND h.copy = 1 AND h.matched""",
     "frames": """
-        SELECT s.run AS run, s.kind AS kind, s.size AS size, s.own AS own, s.layer AS layer
+        SELECT s.run AS run, s.kind AS kind, s.message AS message, s.size AS size, s.own AS own, s.layer AS layer
         FROM transmissions s JOIN runs r ON r.run = s.run
         WHERE s.t >= r.warmup""",
     "air_frames": """
@@ -98,6 +98,41 @@ RELATIONS: dict[str, str] = {
             d.relayed AS relayed
         FROM reached d
         JOIN events e ON e.run = d.run AND e.publisher = d.publisher AND e.sequence = d.sequence""",
+    "relocations": """
+        SELECT o.run AS run, o.outcome AS outcome, o.t - o.started AS lasted
+        FROM handoffs o JOIN runs r ON r.run = o.run
+        WHERE o.t >= r.warmup""",
+    # One row per consumer and event that was never delivered although its consumer was being moved, in runs
+    # that move consumers at all; `pair` is NULL where there is none.
+    "relocation_losses": """
+        SELECT m.run AS run, l.pair AS pair
+        FROM (SELECT DISTINCT run FROM handoffs) m
+        LEFT JOIN (
+            SELECT DISTINCT x.run AS run, x.node AS node, x.publisher AS publisher, x.sequence AS sequence,
+                1 AS pair
+            FROM expected x
+            JOIN events e ON e.run = x.run AND e.publisher = x.publisher AND e.sequence = x.sequence
+            JOIN handoffs o ON o.run = x.run AND o.node = x.node AND o.started <= e.t AND e.t <= o.t
+            LEFT JOIN hand_overs h ON h.run = x.run AND h.publisher = x.publisher
+                AND h.sequence = x.sequence AND h.node = x.node AND h.copy = 1 AND h.matched
+            WHERE h.copy IS NULL
+        ) l ON l.run = m.run""",
+    # How far a publisher's events had come at a node when another of them was handed over there.
+    "orders": """
+        SELECT h.run AS run, h.sequence AS sequence, m.run AS moves,
+            MAX(h.sequence) OVER (
+                PARTITION BY h.run, h.node, h.publisher ORDER BY h.place, h.sequence
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            ) AS latest
+        FROM (
+            SELECT d.run AS run, d.node AS node, d.publisher AS publisher, d.sequence AS sequence,
+                MIN(d.t) AS place
+            FROM deliveries d
+            JOIN events e ON e.run = d.run AND e.publisher = d.publisher AND e.sequence = d.sequence
+            WHERE d.matched
+            GROUP BY d.run, d.node, d.publisher, d.sequence
+        ) h
+        LEFT JOIN (SELECT DISTINCT run FROM handoffs) m ON m.run = h.run""",
     "path_samples": """
         SELECT p.run AS run, p.kind AS kind, p.pairs AS pairs, p.hops AS hops
         FROM paths p JOIN runs r ON r.run = p.run
@@ -217,6 +252,13 @@ METRICS: dict[str, Metric] = {
         "SUM(CASE WHEN layer = 'underlay' THEN size ELSE 0 END)",
         "0",
     ),
+    "update_bytes": Metric(
+        "octets",
+        "the part of the control octets that tells brokers of the overlay's topology",
+        "frames",
+        "SUM(CASE WHEN kind = 'control' AND message = 'update' THEN size ELSE 0 END)",
+        "0",
+    ),
     "air_bytes": Metric(
         "octets",
         "all link-layer frames that an ether saw, every attempt and every protocol's own traffic counted",
@@ -318,10 +360,31 @@ METRICS: dict[str, Metric] = {
         "path_samples",
         _path_hops("network"),
     ),
-    "handoffs": Metric("handoffs", "relocations of a client or a modulator", "runs", _UNDEFINED),
-    "handoff_ms_mean": Metric("ms", "how long a relocation took, mean", "runs", _UNDEFINED),
-    "lost_in_handoff": Metric("events", "events lost by relocations", "runs", _UNDEFINED),
-    "reordered": Metric("events", "events that relocations brought out of order", "runs", _UNDEFINED),
+    "handoffs": Metric(
+        "handoffs",
+        "relocations of a client and its modulators that came to their end",
+        "relocations",
+        "SUM(CASE WHEN outcome = 'moved' THEN 1 ELSE 0 END)",
+    ),
+    "handoff_ms_mean": Metric(
+        "ms",
+        "how long a relocation took, mean",
+        "relocations",
+        "SUM(CASE WHEN outcome = 'moved' THEN lasted END) / 1e3"
+        " / NULLIF(COUNT(CASE WHEN outcome = 'moved' THEN 1 END), 0)",
+    ),
+    "lost_in_handoff": Metric(
+        "pairs",
+        "expected pairs never delivered whose event was published while the consumer was being moved",
+        "relocation_losses",
+        "COUNT(pair)",
+    ),
+    "reordered": Metric(
+        "pairs",
+        "first deliveries after a later event of the same publisher, where consumers are moved",
+        "orders",
+        "CASE WHEN MAX(moves) IS NOT NULL THEN SUM(CASE WHEN latest > sequence THEN 1 ELSE 0 END) END",
+    ),
     "broker_load_max": Metric("s/s", "modulator time per second, busiest broker", "runs", _UNDEFINED),
     "broker_load_mean": Metric("s/s", "modulator time per second, average broker", "runs", _UNDEFINED),
     "sim_events": Metric("events", "simulator events executed", "runs", "MAX(sim_events)"),
@@ -375,6 +438,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "transmissions": {
         "t": "BIGINT",
         "kind": "TEXT",
+        "message": "TEXT",
         "size": "BIGINT",
         "own": "BOOLEAN",
         "layer": "TEXT",
@@ -383,6 +447,12 @@ COLUMNS: dict[str, dict[str, str]] = {
     "faults": {"t": "BIGINT", "kind": "TEXT", "node": "INT"},
     "overlay": {"t": "BIGINT", "node": "INT", "change": "TEXT", "role": "TEXT", "value": "DOUBLE"},
     "overlay_health": {"cycles": "BIGINT", "excess_partitions": "DOUBLE"},
+    "handoffs": {
+        "t": "BIGINT",
+        "node": "INT",
+        "started": "BIGINT",
+        "outcome": "TEXT",
+    },
     "paths": {"t": "BIGINT", "kind": "TEXT", "pairs": "BIGINT", "hops": "BIGINT"},
     "reached": {
         "publisher": "INT",

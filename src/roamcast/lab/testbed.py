@@ -30,7 +30,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     mode: Literal["opportunistic", "static"] = "opportunistic"
     share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0  # of the grid that the client wants
     topology_time: Annotated[float, msgspec.Meta(ge=20, le=10_000)] = 200.0  # seconds
-    interval: Annotated[float, msgspec.Meta(gt=0, le=100)] = 0.75  # seconds between events
+    interval: Annotated[float, msgspec.Meta(gt=0, le=100)] = 1.0  # seconds between events
     bitrate: Annotated[int, msgspec.Meta(ge=100_000, le=1_000_000_000)] = 1_000_000
 
 
@@ -51,20 +51,20 @@ class PartOfGrid(Modulator):
         return RUNOFF_COST
 
 
-def run(parameters: Parameters, seed: int) -> dict[str, float]:
+def run(parameters: Parameters, seed: int) -> dict[str, float | None]:
     """Mean latency in milliseconds on each topology, after its first part, and the share that arrived."""
     if "part_of_grid" not in MODULATORS.names():
         MODULATORS.add("part_of_grid", PartParameters, lambda _, own: PartOfGrid(own))
     simulation = Simulation(scenario_from(_tables(parameters, seed)))
     trace = simulation.run().trace
-    figures = {}
+    figures: dict[str, float | None] = {}
     arrived = total = 0
     for number, topology in enumerate(TOPOLOGIES):
         begin = parameters.topology_time * number
         since, until = begin + SETTLING * parameters.topology_time, begin + parameters.topology_time
         found = latencies(trace, C, round(since * SECOND), round(until * SECOND))
         on_time = [latency for latency in found if latency is not None]
-        figures[f"latency_ms_{topology}"] = sum(on_time) / len(on_time) / 1_000 if on_time else 1e9
+        figures[f"latency_ms_{topology}"] = sum(on_time) / len(on_time) / 1_000 if on_time else None
         arrived, total = arrived + len(on_time), total + len(found)
     return {**figures, "arrived": arrived / total}
 

@@ -538,6 +538,7 @@ _REASON_OF_DROP = {
     DropReason.QUEUE_FULL: Reason.QUEUE_FULL,
     DropReason.RETRIES: Reason.RETRIES,
     DropReason.NOT_IN_RANGE: Reason.LINK_BROKE,
+    DropReason.NO_ROUTE: Reason.LINK_BROKE,
     DropReason.CRASHED: Reason.RELAY_CRASHED,
     DropReason.EXPIRED: Reason.EXPIRED,
     DropReason.WIRE: Reason.WIRE,

@@ -31,7 +31,8 @@ MODULES = {
 class Study(NamedTuple):
     name: str
     parameters: type[msgspec.Struct]
-    run: Callable[[Any, int], dict[str, float]]  # its parameters and a seed: a figure per name
+    # Its parameters and a seed: a figure per name, None where it has none.
+    run: Callable[[Any, int], Mapping[str, float | None]]
     figures: tuple[str, ...]
 
 
@@ -59,7 +60,7 @@ class Computed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """`study.json` in a figure's folder: what was computed, so that it need not be again."""
 
     fingerprint: str
-    figures: dict[str, list[list[float]]]  # by name, a list per cell, with a value per seed
+    figures: dict[str, list[list[float | None]]]  # by name, a list per cell, with a value per seed
 
 
 def study_experiment(
@@ -106,7 +107,10 @@ def study_results(
         ),
         [Run(plan.run, plan.cell, plan.seed, OK, "") for plan in plans],
         {
-            name: {cell: dict(zip(experiment.seeds, row, strict=True)) for cell, row in enumerate(rows)}
+            name: {
+                cell: {s: v for s, v in zip(experiment.seeds, row, strict=True) if v is not None}
+                for cell, row in enumerate(rows)
+            }
             for name, rows in found.items()
         },
     )
@@ -115,8 +119,8 @@ def study_results(
 
 def _run(
     study: Study, experiment: Experiment, progress: Callable[[int, int], None] | None
-) -> dict[str, list[list[float]]]:
-    figures: dict[str, list[list[float]]] = {name: [] for name in study.figures}
+) -> dict[str, list[list[float | None]]]:
+    figures: dict[str, list[list[float | None]]] = {name: [] for name in study.figures}
     combinations = list(cells(experiment.axes))
     total = len(combinations) * len(experiment.seeds)
     for number, cell in enumerate(combinations):
@@ -125,7 +129,7 @@ def _run(
             figures[name].append([])
         for at, seed in enumerate(experiment.seeds):
             for name, value in study.run(parameters, seed).items():
-                assert math.isfinite(value), (study.name, name, cell, seed)
+                assert value is None or math.isfinite(value), (study.name, name, cell, seed)
                 figures[name][-1].append(value)
             if progress is not None:
                 progress(number * len(experiment.seeds) + at + 1, total)

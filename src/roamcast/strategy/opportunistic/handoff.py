@@ -402,7 +402,8 @@ class Handoffs:
         if gone is not None and message.version == gone.version and sender in gone.brokers:
             self._close(node, gone, sender)
         coming = self._coming.get(node)
-        if coming is not None and coming.is_back and message.version == coming.version + 1:
+        if coming is not None and message.version == coming.version + 1:
+            coming.is_back = True  # the source's own word may still be on its way
             self._give_back(node, coming, sender)
         client = self._dispatch.clients.get(node)
         if client is not None and message.version == client.version and sender in client.gates:
@@ -527,7 +528,7 @@ class Handoffs:
         client.windows = Windows(message.windows)
         client.told = dict.fromkeys(broker for broker in message.told if broker != own)
         client.wants(message.interests)
-        client.gates = {broker: Gate(True) for broker in message.open if broker != own}
+        client.gates = {broker: Gate(True) for broker in message.open}
         if client.gates:
             self._host.set_timer(("gates", node), self._host.now() + self._patience())
         self._dispatch.clients[node] = client

@@ -1,0 +1,258 @@
+"""Each adaptor against managers made by hand."""
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roamcast.errors import InputError
+from roamcast.strategy.opportunistic.adaptation import ADAPTORS, Adaptor, start
+from roamcast.strategy.opportunistic.adaptation.channel import EVENTS_MAX, SystemChannel
+from roamcast.strategy.opportunistic.adaptation.events import (
+    BrokerDiscovered,
+    Measured,
+    SystemEvent,
+    TimeCame,
+    TopologyReceived,
+)
+from roamcast.strategy.opportunistic.adaptation.services import Limits, Services
+from roamcast.units import SECOND, NodeId
+
+OWN, OTHER, THIRD, CLIENT = 1, 2, 3, 10
+
+
+class World:
+    """All managers in one; what adaptors order is written down."""
+
+    own = OWN
+
+    def __init__(self, *adaptors: str, limits: Limits = Limits()) -> None:
+        self.loads: dict[NodeId, float] = {}
+        self.paths: dict[tuple[NodeId, NodeId], float] = {}
+        self.sources: list[NodeId] = []
+        self.at_home: list[NodeId] = []
+        self.lighter: NodeId | None = None
+        self.volunteer: NodeId | None = None
+        self.below: list[float] = []
+        self.done: list[tuple[Any, ...]] = []
+        self.channel = SystemChannel()
+        start(adaptors, Services(self, self, self, self, self.channel, limits))
+
+    def tell(self, event: SystemEvent) -> list[tuple[Any, ...]]:
+        self.done.clear()
+        self.channel.publish(event)
+        return list(self.done)
+
+    def load(self, broker: NodeId) -> float:
+        return self.loads.get(broker, 0.0)
+
+    def path(self, start: NodeId, end: NodeId) -> float | None:
+        return 0.0 if start == end else self.paths.get((start, end), self.paths.get((end, start)))
+
+    def discover_neighbours(self) -> None:
+        self.done.append(("discover",))
+
+    def propagate(self) -> None:
+        self.done.append(("propagate",))
+
+    def create(self, node: NodeId) -> None:
+        self.done.append(("create", node))
+
+    def retire(self) -> None:
+        self.done.append(("retire",))
+
+    def clients(self) -> Sequence[NodeId]:
+        return self.at_home
+
+    def modulated(self) -> Sequence[NodeId]:
+        return self.at_home
+
+    def source_brokers(self, client: NodeId) -> Sequence[NodeId]:
+        return self.sources
+
+    def distance(self, client: NodeId) -> float:
+        return 1.0
+
+    def migrate(self, client: NodeId, to: NodeId) -> None:
+        self.done.append(("migrate", client, to))
+
+    def less_loaded(self, load: float, on_found: Callable[[NodeId | None], None]) -> None:
+        self.below.append(load)
+        on_found(self.lighter)
+
+    def willing(self, on_found: Callable[[NodeId | None], None]) -> None:
+        on_found(self.volunteer)
+
+    def report(self, load: float) -> None:
+        pass
+
+
+MOVES = [("migrate", CLIENT, OTHER)]
+
+
+def found(distance: float = 1, home_distance: float = 2, load: float = 0.0) -> BrokerDiscovered:
+    return BrokerDiscovered(CLIENT, OTHER, distance, home_distance, load)
+
+
+def test_the_simple_adaptor_always_follows() -> None:
+    world = World("simple")
+    world.loads = {OTHER: 9.0}
+    assert world.tell(found(load=9.0)) == MOVES
+    assert world.tell(BrokerDiscovered(CLIENT, OWN, 0, 0, 0)) == []
+
+
+@pytest.mark.parametrize(
+    ("own_load", "other_load", "own_path", "other_path", "moves"),
+    [
+        (0.9, 0.1, 1, 9, True),  # 2: we are overloaded
+        (0.1, 0.9, 9, 1, False),  # 2: the other is
+        (0.95, 0.9, 1, 9, True),  # 3: both, the other less
+        (0.9, 0.95, 9, 1, False),  # 3: both, the other more
+        (0.8, 0.8, 3, 3, True),  # 4: at the threshold is not over it; 3 + 1 < 3 + 2
+        (0.1, 0.1, 3, 4, False),  # 4: 4 + 1 is no shorter than 3 + 2
+        (0.1, 0.1, 3, 5, False),
+    ],
+)
+def test_the_five_steps(
+    own_load: float, other_load: float, own_path: float, other_path: float, moves: bool
+) -> None:
+    world = World("complex")
+    world.loads, world.sources = {OWN: own_load}, [THIRD]
+    world.paths = {(THIRD, OWN): own_path, (THIRD, OTHER): other_path}
+    assert world.tell(found(load=other_load)) == (MOVES if moves else [])
+
+
+def test_the_average_is_over_all_producers_and_loads_can_be_left_out() -> None:
+    world = World("complex", limits=Limits(overload_control=False))
+    world.loads, world.sources = {OWN: 5.0}, [THIRD, THIRD, OWN]
+    world.paths = {(THIRD, OWN): 2, (THIRD, OTHER): 1, (OWN, OTHER): 4}
+    # Through us (2 + 2 + 0) / 3 + 2, through the other (1 + 1 + 4) / 3 + 1.
+    assert world.tell(found()) == MOVES
+    world.paths[OWN, OTHER] = 5  # now 10 / 3 on both sides
+    assert world.tell(found()) == []
+    world.sources = [THIRD, 99]  # nobody knows a path from 99
+    assert world.tell(found()) == MOVES
+    world.sources = []
+    assert world.tell(found(2, 2)) == [] and world.tell(found(1, 2)) == MOVES
+
+
+def reading(load: float, now: int = 0, was_made: int = 0, node: NodeId = OWN) -> Measured:
+    return Measured("load", node, {"now": now, "load": load, "was_made": was_made})
+
+
+def test_half_of_the_modulators_go_to_a_broker_with_room_for_them() -> None:
+    world = World("load_balancing")
+    world.at_home, world.lighter = [13, 11, 12, 10, 14], OTHER
+    assert world.tell(reading(0.8)) == [] == world.tell(reading(2.0, node=OTHER))
+    assert world.tell(reading(1.0)) == [("migrate", 13, OTHER), ("migrate", 14, OTHER)]
+    assert world.below == [pytest.approx(0.8 - 1.0 * 2 / 5)]
+    assert world.tell(reading(1.0, 9 * SECOND)) == []  # it rests
+    assert len(world.tell(reading(1.0, 10 * SECOND))) == 2
+
+
+def test_a_single_modulator_stays() -> None:
+    world = World("load_balancing", "broker_creation")
+    world.at_home, world.lighter, world.volunteer = [10], OTHER, 7
+    assert world.tell(reading(3.0)) == []
+
+
+def test_where_nobody_has_room_a_broker_is_made() -> None:
+    world = World("load_balancing", "broker_creation")
+    world.at_home = [10, 11]
+    assert world.tell(reading(1.0)) == []  # nor is anybody willing
+    world.volunteer = 7
+    assert world.tell(reading(1.0, 10 * SECOND)) == [("create", 7)]
+
+
+def test_an_idle_broker_made_at_run_time_gives_its_clients_away_and_ends() -> None:
+    world = World("broker_removal")
+    world.at_home, world.lighter = [10, 11], OTHER
+    assert world.tell(reading(0.0, 0, was_made=1)) == []
+    assert world.tell(reading(0.5, 20 * SECOND, was_made=1)) == []  # busy again: the time begins anew
+    assert world.tell(reading(0.0, 40 * SECOND, was_made=1)) == []
+    assert world.tell(reading(0.0, 69 * SECOND, was_made=1)) == []
+    assert world.tell(reading(0.0, 70 * SECOND, was_made=1)) == [
+        ("migrate", 10, OTHER),
+        ("migrate", 11, OTHER),
+    ]
+    world.at_home = []
+    assert world.tell(reading(0.0, 80 * SECOND, was_made=1)) == [("retire",)]
+
+
+def test_a_broker_of_the_beginning_stays_however_idle() -> None:
+    world = World("broker_removal")
+    assert [world.tell(reading(0.0, t * SECOND)) for t in (0, 60, 600)] == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    ("octets_in", "octets_out", "to"),
+    [
+        (1000, 100, OTHER),  # shrinks: to the source, three hops before us
+        (100, 1000, THIRD),  # grows: to the client's side, two hops behind us
+        (100, 100, None),  # as much as before, wherever it runs
+        (100, 105, None),  # not worth a move
+    ],
+)
+def test_modulators_move_where_traffic_is_saved(octets_in: int, octets_out: int, to: NodeId | None) -> None:
+    world = World("placement")
+    world.sources = [OTHER]
+    world.paths = {(OTHER, OWN): 3, (OWN, THIRD): 2, (OTHER, THIRD): 5}
+    values = {"client": CLIENT, "access": THIRD, "octets_in": octets_in, "octets_out": octets_out}
+    done = world.tell(Measured("modulator", OWN, values))
+    assert done == ([] if to is None else [("migrate", CLIENT, to)])
+    if to is not None:
+        world.loads = {to: 0.9}  # not onto an overloaded broker
+        assert world.tell(Measured("modulator", OWN, values)) == []
+
+
+def test_the_topology_adaptor_looks_and_tells() -> None:
+    world = World("topology")
+    assert world.tell(TimeCame("broker_update", 0)) == [("discover",), ("propagate",)]
+    assert world.tell(TopologyReceived(OTHER)) == [("propagate",)]
+    assert world.tell(TimeCame("something else", 0)) == []
+
+
+def test_every_adaptor_is_under_fifty_lines() -> None:
+    for adaptor in ADAPTORS.values():
+        assert len(inspect.getsource(adaptor).splitlines()) < 50, adaptor
+
+
+def test_the_example_of_the_documentation_works() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "adaptors.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(block.splitlines()) < 50
+    assert set(re.findall(r"^\| `(\w+)` \| [^`]*\|", page, re.MULTILINE)) >= set(ADAPTORS)
+    try:
+        exec(block, {})
+        world = World("low_memory")
+        world.at_home, world.lighter = [12, 10], OTHER
+        assert world.tell(Measured("memory", OWN, {"now": 0, "octets": 20_000_000})) == []
+        assert world.tell(Measured("memory", OWN, {"now": 0, "octets": 1_000_000})) == MOVES
+    finally:
+        ADAPTORS.pop("low_memory", None)
+
+
+def test_an_unknown_adaptor_is_told_with_those_there_are() -> None:
+    with pytest.raises(InputError, match="has 'smart'; allowed: .*complex"):
+        World("smart")
+
+
+def test_events_said_within_an_event_wait_and_an_endless_talk_ends() -> None:
+    channel = SystemChannel()
+    heard: list[str] = []
+
+    class Echo(Adaptor):
+        def subscribe(self) -> None:
+            self.channel.subscribe(TimeCame, self.process)
+
+        def process(self, event: TimeCame) -> None:
+            self.channel.publish(TimeCame(event.name + "'", 0))
+            heard.append(event.name)
+
+    services: Any = (None, None, None, None, channel, Limits())
+    Echo(services).subscribe()
+    channel.publish(TimeCame("a", 0))
+    assert heard[:3] == ["a", "a'", "a''"] and len(heard) == EVENTS_MAX and channel.thrown_away == 1
