@@ -224,7 +224,7 @@ def test_what_is_no_arithmetic_over_metrics_is_refused(formula: str) -> None:
             'at = { "world.radio.model" = "csma", "workload.rate" = 3 }\nrule = { at_most = 1.0 }',
             "is 3; allowed in profile quick: 1.0, 2.0, 4.0",
         ),
-        ('rule = { trend = "decreasing" }', "must have `trend` and `along` together"),
+        ('rule = { trend = "decreasing" }', "must have `along` together with `trend` or `linear`"),
         ('rule = { trend = "down", along = "workload.rate" }', 'trend: is "down"; allowed: '),
         ('rule = { trend = "decreasing", along = "world.nodes" }', "along: is .*not to follow"),
         ('rule = { trend = "decreasing", along = "workload.rate" }', "it must also name world.radio.model"),
