@@ -119,10 +119,16 @@ def _lowest_neighbours(level: Grid) -> tuple[Grid, Grid]:
 def read_terrain(path: Path) -> Grid:
     """An ESRI ASCII grid of elevations in metres, as micrometres."""
     try:
-        metres = np.loadtxt(path, skiprows=6)
-    except (OSError, ValueError) as error:
+        lines = path.read_text(encoding="ascii").splitlines()
+        size = {key.lower(): int(value) for key, value in (line.split() for line in lines[:2])}
+        metres = np.array([[float(cell) for cell in line.split()] for line in lines[6:]])
+        is_grid = metres.shape == (size["nrows"], size["ncols"]) and bool(np.isfinite(metres).all())
+    except (OSError, ValueError, KeyError) as error:
         raise InputError(str(path), f"is no ESRI ASCII grid: {error}") from None
-    return np.rint(metres * 1_000 * MICROMETRES).astype(np.int64)
+    if not is_grid:
+        raise InputError(str(path), f"has {metres.shape} cells, its head says {size}")
+    ground: Grid = np.rint(metres * 1_000 * MICROMETRES).astype(np.int64)
+    return ground
 
 
 # As every application does, once, before its node starts.

@@ -9,9 +9,15 @@ import pytest
 FOLDER = Path(__file__).parents[2] / "examples" / "flood"
 sys.path.insert(0, str(FOLDER))
 
-import flood_watch  # noqa: E402
-import rain  # noqa: E402
-from runoff import STEPS, Grid, Runoff, RunoffParameters, read_terrain  # noqa: E402
+import flood_watch  # type: ignore[import-not-found]  # noqa: E402
+import rain  # type: ignore[import-not-found]  # noqa: E402
+from runoff import (  # type: ignore[import-not-found]  # noqa: E402
+    STEPS,
+    Grid,
+    Runoff,
+    RunoffParameters,
+    read_terrain,
+)
 
 from roamcast.errors import InputError, WireError  # noqa: E402
 from roamcast.event import PAYLOAD_BYTES_MAX, Event  # noqa: E402
@@ -26,7 +32,7 @@ def runoff(ground: Grid, infiltration: int = 0) -> Runoff:
 
 
 def total(model: Runoff) -> int:
-    return int(model.depth.sum()) + model.infiltrated + model.left
+    return int(model.depth.sum() + model.infiltrated + model.left)
 
 
 @pytest.mark.parametrize("seed", range(5))

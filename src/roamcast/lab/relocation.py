@@ -1,9 +1,10 @@
 """How long a relocation takes as suppliers become more (opportunistic channels, section 3.3, figure 7).
 
-Measured with the strategy's own handoff in the simulator. Each supplier is on a machine of its own, with its own
-broker; the consumer moves from one broker to another, and its relocation is the trace's `HandedOff`. The paper
-had a switched network of 100 Mbit/s and PCs of 300 MHz, whose time per message it does not give; here every node
-sends one frame after the other at the radio's bitrate, so only the shape is comparable.
+Measured with the strategy's own handoff in the simulator. Each supplier is on a machine of its own, with
+its own broker; the consumer moves from one broker to another, and its relocation is the trace's
+`HandedOff`. The paper had a switched network of 100 Mbit/s and PCs of 300 MHz, whose time per message it
+does not give; here every node sends one frame after the other at the radio's bitrate, so only the shape is
+comparable.
 """
 
 import statistics
@@ -59,8 +60,8 @@ def _tables(parameters: Parameters, seed: int) -> dict[str, object]:
             "publishers": suppliers,
             "subscribers": [CONSUMER],
         },
-        # Events begin once the overlay stands: the figure is about the move, not about the beginning. They come
-        # at random: with periods, all moves of a run would meet the same traffic.
+        # Events begin once the overlay stands: the figure is about the move, not about the beginning. They
+        # come at random: with periods, all moves of a run would meet the same traffic.
         "workload": {
             "rate": parameters.rate,
             "arrival": "poisson",

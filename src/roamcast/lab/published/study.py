@@ -22,6 +22,7 @@ from roamcast.scenario.explain import converted, unknown
 MODULES = {
     "channels": "roamcast.lab.channels",
     "balancing": "roamcast.lab.balancing",
+    "overload": "roamcast.lab.overload",
     "relocation": "roamcast.lab.relocation",
     "testbed": "roamcast.lab.testbed",
 }

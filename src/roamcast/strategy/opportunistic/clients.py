@@ -41,11 +41,12 @@ class Client:
 
     node: NodeId
     generation: int
-    version: int
+    version: int  # of the registration that stands
     produces: bool = False
     distance: int = 0  # hops to this broker, as the client last said
     heard_at: Micros = 0
     next_number: int = 0
+    tried: int = 0  # the version of the last attempt to move it
     access: NodeId | None = None  # the broker nearest to the client, where that is another one
     interests: tuple[Interest, ...] = ()
     filters: dict[int, Filter] = field(default_factory=dict)

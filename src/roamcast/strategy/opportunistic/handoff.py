@@ -126,7 +126,10 @@ class Handoffs:
         client = self._dispatch.clients.get(node)
         if client is None or to == self._host.node or node in self._leaving or client.gates:
             return False
-        leaving = Leaving(client, to, client.version + 1, self._host.now(), on_done)
+        # A version of its own for each attempt, so that a late answer to one is not taken for another's; the one
+        # after it is for a roll back.
+        client.tried = max(client.version, client.tried) + 2
+        leaving = Leaving(client, to, client.tried, self._host.now(), on_done)
         self._leaving[node] = leaving
         if self._options.handoff == "loose":
             self._switch(leaving)
@@ -221,6 +224,8 @@ class Handoffs:
     def _on_accepted(self, sender: NodeId, message: Accepted) -> None:
         leaving = self._leaving.get(message.consumer)
         if leaving is None or leaving.phase is not Phase.ASKED or leaving.version != message.version:
+            return
+        if sender != leaving.to:
             return
         if message.problem:
             self._end(leaving, "refused")

@@ -35,7 +35,9 @@ class Watched:
     def __init__(self) -> None:
         self.sent: list[AdaptationLetter] = []
         self.heard: list[Measured] = []
-        self.source = ResourceMonitor(FakeHost(A), SystemChannel(), lambda to, letter: self.sent.append(letter))
+        self.source = ResourceMonitor(
+            FakeHost(A), SystemChannel(), lambda to, letter: self.sent.append(letter)
+        )
         channel = SystemChannel()
         channel.subscribe(Measured, self.heard.append)
         self.client = ResourceMonitor(FakeHost(B), channel, lambda to, letter: self._to_source(letter))
@@ -64,7 +66,8 @@ def test_the_filter_works_at_the_source() -> None:
 
 
 def test_sampling_asks_every_source_and_local_adaptors_hear_it() -> None:
-    channel, heard = SystemChannel(), []
+    channel = SystemChannel()
+    heard: list[Measured] = []
     channel.subscribe(Measured, heard.append)
     monitor = ResourceMonitor(FakeHost(A), channel, lambda to, letter: None)
     monitor.add("latency", lambda: [{"peer": B, "micros": 700}, {"peer": C, "micros": 900}])
