@@ -33,8 +33,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "applications": VALUES | {"filter", "broker", "node"},
     "scenario": VALUES | {"filter", "modulator", "xml", "world", "strategy", "underlay"},
     "runtime": VALUES
-    | {"filter", "modulator", "wire", "sealing", "host", "broker", "underlay", "strategy", "node", "applications"}
-    | {"scenario", "world", "client"},
+    | {"filter", "modulator", "wire", "sealing", "host", "broker", "underlay", "strategy", "node"}
+    | {"applications", "scenario", "world", "client"},
     "client": VALUES | {"filter", "wire", "broker"},
     "gateway": VALUES | {"filter", "wire", "broker", "applications", "client", "runtime"},
     "lab": VALUES | {"filter", "modulator", "world", "scenario", "runtime", "strategy"},

@@ -6,6 +6,8 @@ import pytest
 
 from roamcast.errors import InputError
 from roamcast.lab.balancing import Farm, Parameters, run
+from roamcast.lab.overload import Parameters as OverloadParameters
+from roamcast.lab.overload import run as overload
 from roamcast.lab.published import load_figure
 from roamcast.lab.published.agreement import r_squared
 from roamcast.lab.relocation import Parameters as RelocationParameters
@@ -107,3 +109,9 @@ def test_a_real_relocation_takes_longer_with_more_suppliers_and_loses_nothing() 
     assert few["lost"] == few["doubled"] == many["lost"] == many["doubled"] == 0
     assert few["relocation_ms"] is not None and many["relocation_ms"] is not None
     assert few["relocation_ms"] < many["relocation_ms"]
+
+
+def test_modulator_costs_make_the_average_load_that_was_asked_for() -> None:
+    found = overload(OverloadParameters(load=0.3, duration=60.0), 1)
+    assert found["load_mean"] == pytest.approx(0.3, abs=0.03) and found["overloaded_share"] == 0
+    assert found["path_hops"] is not None and found["path_hops"] > 1

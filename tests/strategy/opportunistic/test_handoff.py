@@ -1,0 +1,27 @@
+"""Handoffs under bad weather: nothing lost, doubled or out of order, and modulators as in a quiet run."""
+
+from collections import Counter
+
+import pytest
+from tests.strategy.opportunistic.schedules import play
+
+BATCH = 10
+
+
+@pytest.mark.parametrize("first", range(0, 100, BATCH))
+def test_random_schedules_lose_double_and_reorder_nothing(first: int) -> None:
+    outcomes: Counter[str] = Counter()
+    for seed in range(first, first + BATCH):
+        outcome = play(seed)
+        assert not outcome.problems, f"schedule {seed}: {outcome.problems[0]}"
+        assert outcome.deliveries > 0
+        outcomes += outcome.outcomes
+    assert outcomes["moved"] > BATCH  # else the above proves nothing
+
+
+@pytest.mark.parametrize("seed", [29, 38, 124, 150, 418])
+def test_schedules_that_once_failed(seed: int) -> None:
+    """29: a source route through its own origin. 38: a destination that is a producers' broker and has not
+    switched. 124: a producer that changes its home while its events are relayed. 150: the word of a broker
+    that switched back comes before the source's. 418: a late answer to an earlier attempt."""
+    assert play(seed).problems == []

@@ -1,0 +1,58 @@
+"""The small parts by themselves: windows, the five steps, the processor, gates of time."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roamcast.event import EventId
+from roamcast.strategy.opportunistic.home import Candidate, should_move
+from roamcast.strategy.opportunistic.places import Processor
+from roamcast.strategy.opportunistic.windows import WIDTH, Windows
+from roamcast.testing import FakeHost
+from roamcast.units import SECOND
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, WIDTH - 1)), max_size=60), st.integers(0, 60))
+def test_windows_know_what_was_handled_and_move_with_it(events: list[tuple[int, int]], moved: int) -> None:
+    windows, seen = Windows(), set()
+    for place, (publisher, sequence) in enumerate(events):
+        if place == moved:
+            windows = Windows(windows.export())
+        assert windows.observe(EventId(publisher, sequence)) == ((publisher, sequence) not in seen)
+        seen.add((publisher, sequence))
+
+
+def test_the_five_steps() -> None:
+    near, far = Candidate(load=10, path=3.0), Candidate(load=10, path=4.0)
+    assert should_move(home=far, found=near, threshold=80)
+    assert not should_move(home=near, found=far, threshold=80)
+    assert not should_move(home=far, found=near._replace(load=81), threshold=80)
+    assert should_move(home=near._replace(load=81), found=far, threshold=80)
+    assert should_move(home=near._replace(load=95), found=far._replace(load=90), threshold=80)
+    assert not should_move(home=far._replace(load=90), found=near._replace(load=95), threshold=80)
+    # Without overload control only the path counts.
+    assert should_move(home=far, found=near._replace(load=99), threshold=None)
+
+
+def test_a_processor_works_in_order_and_its_load_is_what_was_asked_of_it() -> None:
+    host = FakeHost(node=1)
+    processor = Processor(host, capacity=2.0)
+    host.attach(Timers(processor))  # type: ignore[arg-type]
+    done: list[tuple[str, int]] = []
+    processor.submit(0, lambda: done.append(("free", host.now())))
+    processor.submit(4 * SECOND, lambda: done.append(("long", host.now())))
+    processor.submit(2 * SECOND, lambda: done.append(("short", host.now())))
+    processor.submit(0, lambda: done.append(("behind", host.now())))
+    assert done == [("free", 0)] and processor.load() == 30  # 3 s of work in the last 10 s
+    host.advance(5 * SECOND)
+    assert done[1:] == [("long", 2 * SECOND), ("short", 3 * SECOND), ("behind", 3 * SECOND)]
+    host.advance(6 * SECOND)
+    assert processor.load() == 0
+
+
+class Timers:
+    def __init__(self, processor: Processor) -> None:
+        self._processor = processor
+
+    def on_timer(self, name: object) -> None:
+        self._processor.on_timer(name)
