@@ -47,7 +47,8 @@ RELATIONS: dict[str, str] = {
         LEFT JOIN hand_overs h ON h.run = x.run AND h.publisher = x.publisher
             AND h.sequence = x.sequence AND h.node = x.node AND h.copy = 1 AND h.matched""",
     "frames": """
-        SELECT s.run AS run, s.kind AS kind, s.message AS message, s.size AS size, s.own AS own, s.layer AS layer
+        SELECT s.run AS run, s.kind AS kind, s.message AS message, s.size AS size, s.own AS own,
+            s.layer AS layer
         FROM transmissions s JOIN runs r ON r.run = s.run
         WHERE s.t >= r.warmup""",
     "air_frames": """

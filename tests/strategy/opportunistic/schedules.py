@@ -1,8 +1,8 @@
 """Random schedules for handoffs: events, losses, link changes, concurrent relocations; and what must hold.
 
-A small world in `sim` over a lossy radio: some brokers, some clients. While producers publish, links are cut and
-healed (the network may fall apart for a while), and clients are moved between brokers at random, several at
-once. In the end everything is healed and time passes. Then every consumer must have got every event of every
+A small world in `sim` over a lossy radio: some brokers, some clients. While producers publish, links are cut
+and healed (the network may fall apart for a while), and clients are moved between brokers at random, several
+at once. In the end everything is healed and time passes. Then every consumer must have got every event of every
 producer once and in its order, and its modulator must be in the state of a run without any of that.
 """
 
@@ -79,7 +79,7 @@ def play(seed: int, *, handoff: str = "strict") -> Outcome:
     simulation = Simulation(scenario)
     got: dict[NodeId, list[Delivery]] = {node: [] for node in range(nodes)}
     for node, application in enumerate(simulation._applications):
-        application.on_event = got[node].append  # type: ignore[method-assign]
+        application.on_event = got[node].append  # type: ignore[method-assign, assignment]
     opened = [0]
 
     def relocate(argument: tuple[NodeId, NodeId]) -> None:
@@ -163,8 +163,8 @@ def _tables(
 def _faults(
     random: Random, nodes: int, busy: float, moves: list[tuple[float, NodeId, NodeId]]
 ) -> list[dict[str, Any]]:
-    """Links that are cut and healed. Sometimes all of one node at any time, sometimes all of the broker that a
-    client is being moved to. A link is cut once, and healed."""
+    """Links that are cut and healed. Sometimes all of one node at any time, sometimes all of the broker
+    that a client is being moved to. A link is cut once, and healed."""
     pairs = [[a, b] for a in range(nodes) for b in range(a)]
     random.shuffle(pairs)
     faults: list[dict[str, Any]] = []
@@ -186,9 +186,7 @@ def _faults(
     return faults
 
 
-def _judge(
-    simulation: Simulation, got: dict[NodeId, list[Delivery]], nodes: int, brokers: int
-) -> list[str]:
+def _judge(simulation: Simulation, got: dict[NodeId, list[Delivery]], nodes: int, brokers: int) -> list[str]:
     """What is lost, doubled, out of order or in a wrong state, in words."""
     published: dict[NodeId, list[int]] = {}
     for publication in simulation.trace.of(_published()):
@@ -234,9 +232,7 @@ def _sequential(sequences: list[int]) -> list[int]:
     return lines
 
 
-def _line(
-    simulation: Simulation, client: NodeId, number: int, publisher: NodeId, brokers: int
-) -> int | None:
+def _line(simulation: Simulation, client: NodeId, number: int, publisher: NodeId, brokers: int) -> int | None:
     """The state in the one broker that is the client's home."""
     homes = []
     for node in simulation.nodes[:brokers]:

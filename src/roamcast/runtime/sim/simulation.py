@@ -11,6 +11,7 @@ from roamcast.filter import Filter
 from roamcast.host import Channel, Host
 from roamcast.modulator import ModulatorSpec
 from roamcast.node import Node, NodeConfig
+from roamcast.runtime.sim.alarm import AlarmMeter
 from roamcast.runtime.sim.csma import CsmaMedium
 from roamcast.runtime.sim.disk import DiskMedium
 from roamcast.runtime.sim.engine import FAULTS_NEXT, LINKS_FIRST, Engine
@@ -32,10 +33,12 @@ from roamcast.scenario.workload import (
 from roamcast.scenario.world import motion_of, plan_of
 from roamcast.streams import stream
 from roamcast.trace import Delivered, FaultHappened, LinkChanged, Subscribed, Trace
-from roamcast.units import Micros, NodeId
+from roamcast.units import Micros, NodeId, micros
 from roamcast.world.contacts import ContactPlan
 from roamcast.world.radio import Csma, Disk
 from roamcast.world.trajectory import Motion
+
+MODULATOR_LIMIT_S = 1.0  # where the strategy has no such option
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,8 @@ class Simulation:
             scenario.underlay.name,
             scenario.underlay.parsed(),
         )
+        limit = getattr(scenario.strategy.parsed(), "modulator_limit", MODULATOR_LIMIT_S)
+        self._meter = AlarmMeter(micros(limit))
         self._link_changes = _link_changes(plan_of(scenario, self._motion), scenario.duration)
         self._faults = iter(faults(scenario))
         self._schedule_links(next(self._link_changes, None))
@@ -128,7 +133,7 @@ class Simulation:
                 )
             return hosts[channel]
 
-        node = Node(config, host, self._applications[number], self.links)
+        node = Node(config, host, self._applications[number], self.links, meter=self._meter)
         self._boots[number] += 1
         self._hosts[number] = list(hosts.values())
         self.nodes[number] = node

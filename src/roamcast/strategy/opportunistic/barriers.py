@@ -1,8 +1,8 @@
 """Is all that a producer gave us where it goes? Asked before the producer publishes through another broker.
 
 Events of one producer keep their order as long as they go through one broker. Before they go through another,
-those on the old way must have been handled: in the home brokers they were sent to, and where those had to pass
-them on because a consumer was on the move. So a question goes the way of the events: a broker answers when
+those on the old way must have been handled: in the home brokers they were sent to, and where those had to
+pass them on because a consumer was on the move. So a question goes the way of the events: a broker answers when
 it holds none of the producer's events back, and everyone it has passed some on to has answered.
 """
 
@@ -68,4 +68,6 @@ class Barriers:
             if not question.waiting and not self._holds(question.producer):
                 del self._questions[number]
                 producer, asked = question.producer, question.number
-                self._post.write(question.asker, Left(asked) if question.is_leave else Passed(producer, asked))
+                self._post.write(
+                    question.asker, Left(asked) if question.is_leave else Passed(producer, asked)
+                )

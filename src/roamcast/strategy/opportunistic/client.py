@@ -235,7 +235,9 @@ class ClientSide:
         self._skipped.clear()
         if distance is None:
             distance = self._home_distance(0)
-        self._post.write(broker, Attach(self._generation, self._interests(), self._produces, min(distance, FAR)))
+        self._post.write(
+            broker, Attach(self._generation, self._interests(), self._produces, min(distance, FAR))
+        )
         self._left()
 
     def _on_new_home(self, broker: NodeId) -> None:

@@ -55,7 +55,9 @@ class Consumers:
         """The consumers that an event is for, by home broker, in increasing order."""
         own = event.publisher  # its plain subscriptions are served already; its modulators are not
         matched = self._index.match(event) if event.wants_subscribers else []
-        found = {consumer for consumer, number in matched if consumer != own or (own, number) in self._modulated}
+        found = {
+            consumer for consumer, number in matched if consumer != own or (own, number) in self._modulated
+        }
         found.update(node for node in event.destinations if node in self._registrations and node != own)
         by_home: dict[NodeId, list[NodeId]] = {}
         for consumer in sorted(found):

@@ -1,11 +1,11 @@
 """A node as a broker: clients come home to it, events are dispatched from it and arrive at it (section 2.1).
 
-An event goes from its producer's home broker to the home brokers of all its consumers, one copy each, by source
-routing over the overlay; there each consumer's modulators run, and what they make goes to the client. Who
+An event goes from its producer's home broker to the home brokers of all its consumers, one copy each, by
+source routing over the overlay; there each consumer's modulators run, and what they make goes to the client. Who
 wants what is told to every broker, so that each can be a producer's home. Handoffs are in `handoff.py`.
 
-What is waiting for a node that cannot be reached is looked through every few seconds, and events whose time is
-over are given up (`partition.py`); everything else waits.
+What is waiting for a node that cannot be reached is looked through every few seconds, and events whose time
+is over are given up (`partition.py`); everything else waits.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,20 @@ LOOK_THROUGH_EVERY: Micros = 5 * SECOND
 RENEWALS_PER_LIFETIME = 3
 CONSUMERS_PER_LETTER = 1_000
 
-DispatchLetter = Attach | Want | Here | Publish | Leave | Barrier | Passed | Register | Renew | Missing | Forward | Salvaged
+DispatchLetter = (
+    Attach
+    | Want
+    | Here
+    | Publish
+    | Leave
+    | Barrier
+    | Passed
+    | Register
+    | Renew
+    | Missing
+    | Forward
+    | Salvaged
+)
 
 
 class Dispatch:
@@ -77,8 +90,8 @@ class Dispatch:
         self.consumers = Consumers()
         self.clients: dict[NodeId, Client] = {}  # CIT
         self.moved_away: dict[NodeId, Micros] = {}  # clients handed off lately: they will hear where they are
-        # The handoff's say, set by `Handoffs`: it may take an arrival that is not for a client at home, hears of
-        # newer registrations, and knows which producers' events are held back.
+        # The handoff's say, set by `Handoffs`: it may take an arrival that is not for a client at home, hears
+        # of newer registrations, and knows which producers' events are held back.
         self.on_stray: Callable[[NodeId, Arrival], bool] = lambda consumer, arrival: False
         self.on_superseded: Callable[[NodeId, int], None] = lambda consumer, version: None
         self.on_hold: Callable[[NodeId], bool] = lambda producer: False
@@ -193,7 +206,9 @@ class Dispatch:
                 self._post.write(peer, letter)
 
     def _is_over(self, letter: Letters) -> bool:
-        return isinstance(letter, Forward | Deliver | Relay) and is_over(letter.event, letter.age, self._options)
+        return isinstance(letter, Forward | Deliver | Relay) and is_over(
+            letter.event, letter.age, self._options
+        )
 
     # Clients.
 
@@ -385,9 +400,7 @@ class Dispatch:
 
     def _on_modulator_failure(self, client: Client, subscription: int, problem: str) -> None:
         now, own = self._host.now(), self._host.node
-        self._host.trace(
-            Dropped(now, own, DropReason.MODULATOR, "modulator", to=client.node, detail=problem)
-        )
+        self._host.trace(Dropped(now, own, DropReason.MODULATOR, "modulator", to=client.node, detail=problem))
         self._post.write(client.node, ModulatorFailed(client.generation, subscription, problem[:400]))
 
     def producers(self) -> int:

@@ -121,13 +121,15 @@ class Handoffs:
 
     # Inputs.
 
-    def relocate(self, node: NodeId, to: NodeId, on_done: Callable[[bool], None] = lambda moved: None) -> bool:
+    def relocate(
+        self, node: NodeId, to: NodeId, on_done: Callable[[bool], None] = lambda moved: None
+    ) -> bool:
         """Begin to move a client; False if it is not at home here, or on the move already."""
         client = self._dispatch.clients.get(node)
         if client is None or to == self._host.node or node in self._leaving or client.gates:
             return False
-        # A version of its own for each attempt, so that a late answer to one is not taken for another's; the one
-        # after it is for a roll back.
+        # A version of its own for each attempt, so that a late answer to one is not taken for another's; the
+        # one after it is for a roll back.
         client.tried = max(client.version, client.tried) + 2
         leaving = Leaving(client, to, client.tried, self._host.now(), on_done)
         self._leaving[node] = leaving
@@ -390,9 +392,7 @@ class Handoffs:
             coming.is_back = True
         if coming is None and message.home == own and node not in self._dispatch.clients:
             self._expect(node, message.source, message.version)
-        self._dispatch.on_registration(
-            Register(node, message.version, message.home, message.interests)
-        )
+        self._dispatch.on_registration(Register(node, message.version, message.home, message.interests))
         self._post.write(message.source, Switched(node, message.version))
         if message.is_back:
             self._post.write(message.home, Switched(node, message.version))

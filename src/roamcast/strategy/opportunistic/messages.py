@@ -142,7 +142,7 @@ class Deliver(Wire, frozen=True, tag=14):
 
 
 class Here(Wire, frozen=True, tag=21):
-    """Every discovery period: the client is there, so far from its home broker (CIT), and publishes or not."""
+    """Every discovery period: the client is there, so far from its home (CIT), and publishes or not."""
 
     generation: Count
     distance: Hops

@@ -12,7 +12,15 @@ import msgspec
 from roamcast.errors import WireError
 from roamcast.event import EventId
 from roamcast.host import Host, Kind, TimerName
-from roamcast.strategy.opportunistic.messages import LETTERS, Content, Deliver, Forward, Letters, Publish, Relay
+from roamcast.strategy.opportunistic.messages import (
+    LETTERS,
+    Content,
+    Deliver,
+    Forward,
+    Letters,
+    Publish,
+    Relay,
+)
 from roamcast.strategy.opportunistic.reliable import Acknowledgement, Letter, Reliable, Segment
 from roamcast.strategy.opportunistic.transport import Transport
 from roamcast.trace import Dropped, DropReason

@@ -2,8 +2,8 @@
 
 A row is what one broker said of its neighbours, with its sequence number; rows of others are replaced only
 by fresher ones (global state routing). A neighbour is told the rows that changed since it last confirmed
-any, and nothing else. A row whose broker has been silent for `row_lifetime` goes: it may have crashed, and its
-links would lead nowhere.
+any, and nothing else. A row whose broker has been silent for `row_lifetime` goes: it may have crashed, and
+its links would lead nowhere.
 """
 
 import heapq
@@ -22,7 +22,8 @@ ROWS_MAX = 4_096
 class Row(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One broker's neighbours and their distances in hops, one after the other; none: it is a broker no more.
 
-    `ring` is how far it looked; `load` is in hundredths of its capacity; with `producers` the Broker Information Table (BIT)."""
+    `ring` is how far it looked. `load`, in hundredths of its capacity, and `producers` are its line of the
+    BIT, the Broker Information Table."""
 
     broker: Count
     sequence: Count

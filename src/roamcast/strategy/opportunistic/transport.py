@@ -40,8 +40,8 @@ class Transport:
     def on_datagram(self, datagram: Datagram) -> None:
         """A datagram has reached this node: its end, a broker it was to pass, or a node in between."""
         own = self._host.node
-        # It may be one of our own: the way to the first broker of a source route, and from there to the second,
-        # can lead through its origin again (section 4.3 has an example). Hops are limited.
+        # It may be one of our own: the way to the first broker of a source route, and from there to the
+        # second, can lead through its origin again (section 4.3 has an example). Hops are limited.
         hops, via = datagram.hops + 1, datagram.via
         if via and via[0] == own:
             via = via[1:]
