@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit bench torture reproduce clean
+.PHONY: help setup demo test lint types unit bench emulation torture reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,8 +43,17 @@ bench: $(READY)  ## the speed and memory goals, as ratios measured in one run
 	$(BIN)/python benchmarks/matching.py
 	$(BIN)/python benchmarks/olsr.py
 	$(BIN)/python benchmarks/chapar.py
+	$(BIN)/python benchmarks/tree.py
+	$(BIN)/python benchmarks/odmrp.py
+	$(BIN)/python benchmarks/summary.py
+	$(BIN)/python benchmarks/sealing.py
+	$(BIN)/python benchmarks/live.py
+	$(BIN)/python benchmarks/mqtt.py
 	$(BIN)/python benchmarks/spark_overhead.py
 	$(BIN)/python benchmarks/spark_contacts.py
+
+emulation: $(READY)  ## real nodes in namespaces against the bars of docs/emulation.md; half an hour, real time
+	$(BIN)/python benchmarks/emulation.py
 
 torture: $(READY)  ## the long suites: 10,000 random schedules of the tree; half an hour
 	$(BIN)/pytest -n 2 --timeout 3600 tests/torture
