@@ -28,8 +28,8 @@ from roamcast.trace import (
 )
 from roamcast.units import micros
 
-# The names of the design, in its order; ours are `underlay_bytes`, `update_bytes`, what begins with `air_` or `noise`,
-# `forwarders_mean` and `channels_mean`.
+# The names of the design, in its order; ours are `underlay_bytes`, `update_bytes`, what begins with `air_` or
+# `noise`, `forwarders_mean` and `channels_mean`.
 NAMES = [
     "published",
     "expected",

@@ -11,7 +11,7 @@ from roamcast.filter import Filter
 from roamcast.host import Channel, Host
 from roamcast.modulator import ModulatorSpec
 from roamcast.node import Node, NodeConfig
-from roamcast.runtime.sim.alarm import AlarmMeter
+from roamcast.runtime.meter import SimMeter
 from roamcast.runtime.sim.csma import CsmaMedium
 from roamcast.runtime.sim.disk import DiskMedium
 from roamcast.runtime.sim.engine import FAULTS_NEXT, LINKS_FIRST, Engine
@@ -75,7 +75,7 @@ class Simulation:
             scenario.underlay.parsed(),
         )
         limit = getattr(scenario.strategy.parsed(), "modulator_limit", MODULATOR_LIMIT_S)
-        self._meter = AlarmMeter(micros(limit))
+        self._meter = SimMeter(micros(limit))
         self._link_changes = _link_changes(plan_of(scenario, self._motion), scenario.duration)
         self._faults = iter(faults(scenario))
         self._schedule_links(next(self._link_changes, None))

@@ -2,8 +2,8 @@
 
 Events of one producer keep their order as long as they go through one broker. Before they go through another,
 those on the old way must have been handled: in the home brokers they were sent to, and where those had to
-pass them on because a consumer was on the move. So a question goes the way of the events: a broker answers when
-it holds none of the producer's events back, and everyone it has passed some on to has answered.
+pass them on because a consumer was on the move. So a question goes the way of the events: a broker answers
+when it holds none of the producer's events back, and everyone it has passed some on to has answered.
 """
 
 from collections.abc import Callable

@@ -80,6 +80,7 @@ class ClientSide:
         self._suspect_since: Micros | None = None  # the home broker does not answer
         self._is_searching = False
         self._produces = False
+        self._said_at: Micros = 0  # when `Here` was last sent
         self._known: dict[NodeId, int] = {}  # brokers seen by searches, with their load
         self._searches = 0
         self._expected = 0
@@ -119,7 +120,8 @@ class ClientSide:
             self._host.set_timer("discovery", self._host.now() + self._period)
             if self.home is None or self._adapts:
                 self._look()
-            if self.home is not None and self.home != self._host.node and self._adapts:
+            is_due = self._host.now() - self._said_at >= micros(self._options.broker_discovery)
+            if self.home is not None and self.home != self._host.node and self._adapts and is_due:
                 self._say_here()
         elif name == "home lost":
             if self._suspect_since is not None:
@@ -189,6 +191,8 @@ class ClientSide:
         if self._is_broker:
             self._found([Near(0, 0, self._host.node)], 0)
             return
+        if self._is_searching:
+            return  # it ends by itself, and may take longer than a period
         self._searches += 1
         if not self._by_routes:
             self._is_searching = True
@@ -217,9 +221,11 @@ class ClientSide:
             self._suspect_since = None
             self._post.nudge(self.home)
         distance = self._home_distance(reach + 1) if home is None else home.distance
-        if nearest.broker != self.home and nearest.distance < distance:
+        # One that is as near counts too: the way from the producers may be shorter through it.
+        other = next((near for near in found if near.broker != self.home), None)
+        if other is not None and other.distance <= distance:
             self._post.write(
-                self.home, Nearer(self._generation, nearest.broker, nearest.distance, nearest.load, distance)
+                self.home, Nearer(self._generation, other.broker, other.distance, other.load, distance)
             )
 
     def _attach(self, broker: NodeId, distance: int | None = None) -> None:
@@ -275,6 +281,7 @@ class ClientSide:
 
     def _say_here(self) -> None:
         assert self.home is not None
+        self._said_at = self._host.now()
         self._post.write(self.home, Here(self._generation, min(self._home_distance(0), FAR), self._produces))
 
     def _home_distance(self, otherwise: int) -> int:

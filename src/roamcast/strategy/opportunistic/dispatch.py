@@ -1,8 +1,8 @@
 """A node as a broker: clients come home to it, events are dispatched from it and arrive at it (section 2.1).
 
 An event goes from its producer's home broker to the home brokers of all its consumers, one copy each, by
-source routing over the overlay; there each consumer's modulators run, and what they make goes to the client. Who
-wants what is told to every broker, so that each can be a producer's home. Handoffs are in `handoff.py`.
+source routing over the overlay; there each consumer's modulators run, and what they make goes to the client.
+Who wants what is told to every broker, so that each can be a producer's home. Handoffs are in `handoff.py`.
 
 What is waiting for a node that cannot be reached is looked through every few seconds, and events whose time
 is over are given up (`partition.py`); everything else waits.

@@ -98,6 +98,7 @@ class Outgoing:
         self.timed: tuple[int, Micros] | None = None  # a letter sent once only, and when (Karn)
         self.progress_at: Micros = 0
         self.is_unreachable = False
+        self.repair_until = 0  # letters before this one were sent when one was lost, and may be lost as well
 
     def measure(self, round_trip: Micros) -> None:
         if self.round_trip is None:
@@ -234,6 +235,7 @@ class Reliable:
         """Only the first: it shows whether the peer is there, and its answer brings the rest."""
         outgoing.timed = None
         outgoing.sent = max(outgoing.sent, 1)
+        outgoing.repair_until = outgoing.confirmed + outgoing.sent
         self._transmit(to, outgoing, 0)
         self._host.set_timer(("reliable", to), self._host.now() + outgoing.wait)
 
@@ -260,19 +262,19 @@ class Reliable:
         if outgoing.timed is not None and outgoing.timed[0] < message.expected:
             outgoing.measure(now - outgoing.timed[1])
             outgoing.timed = None
+            outgoing.rest()  # without a new measurement the longer wait stays (RFC 6298, 5.7)
         for _ in range(arrived):
             outgoing.letters.popleft()
         outgoing.confirmed = message.expected
         outgoing.sent = max(outgoing.sent - arrived, 0)
         outgoing.progress_at = now
         outgoing.is_unreachable = False
-        outgoing.rest()
         if not outgoing.letters:
             self._host.cancel_timer(("reliable", sender))
             return
         self._host.set_timer(("reliable", sender), now + outgoing.wait)
-        if outgoing.sent:
-            # What was sent after the confirmed one and is still missing was probably lost with it.
+        if outgoing.sent and outgoing.confirmed < outgoing.repair_until:
+            # What was sent before the loss showed and is still missing was probably lost with it (RFC 6582).
             outgoing.timed = None
             self._transmit(sender, outgoing, 0)
         self._send_ahead(sender, outgoing)
