@@ -19,9 +19,9 @@ def test_random_schedules_lose_double_and_reorder_nothing(first: int) -> None:
     assert outcomes["moved"] > BATCH  # else the above proves nothing
 
 
-@pytest.mark.parametrize("seed", [29, 38, 124, 150, 418])
+@pytest.mark.parametrize("seed", [38, 124, 150, 418])
 def test_schedules_that_once_failed(seed: int) -> None:
-    """29: a source route through its own origin. 38: a destination that is a producers' broker and has not
-    switched. 124: a producer that changes its home while its events are relayed. 150: the word of a broker
-    that switched back comes before the source's. 418: a late answer to an earlier attempt."""
+    """38: a destination that is a producers' broker itself and has not switched. 150: the word of a broker
+    that switched back comes before the source's own. 418: a late answer to an earlier attempt. 124: its
+    cause was not traced apart from the others."""
     assert play(seed).problems == []

@@ -223,7 +223,8 @@ class ClientSide:
         distance = self._home_distance(reach + 1) if home is None else home.distance
         # One that is as near counts too: the way from the producers may be shorter through it.
         other = next((near for near in found if near.broker != self.home), None)
-        if other is not None and other.distance <= distance:
+        farthest = distance - 1 if self._options.mode == "best" else distance
+        if other is not None and other.distance <= farthest:
             self._post.write(
                 self.home, Nearer(self._generation, other.broker, other.distance, other.load, distance)
             )

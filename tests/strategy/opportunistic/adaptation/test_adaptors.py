@@ -23,13 +23,15 @@ from roamcast.units import SECOND, NodeId
 
 OWN, OTHER, THIRD, CLIENT = 1, 2, 3, 10
 
+STANDARD = Limits()
+
 
 class World:
     """All managers in one; what adaptors order is written down."""
 
     own = OWN
 
-    def __init__(self, *adaptors: str, limits: Limits = Limits()) -> None:
+    def __init__(self, *adaptors: str, limits: Limits = STANDARD) -> None:
         self.loads: dict[NodeId, float] = {}
         self.paths: dict[tuple[NodeId, NodeId], float] = {}
         self.sources: list[NodeId] = []
@@ -236,7 +238,7 @@ def test_the_example_of_the_documentation_works() -> None:
 
 
 def test_an_unknown_adaptor_is_told_with_those_there_are() -> None:
-    with pytest.raises(InputError, match="has 'smart'; allowed: .*complex"):
+    with pytest.raises(InputError, match=r"has 'smart'; allowed: .*complex"):
         World("smart")
 
 
