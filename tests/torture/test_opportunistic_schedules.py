@@ -9,7 +9,7 @@ BATCH = 50
 
 @pytest.mark.parametrize("first", range(0, SCHEDULES, BATCH))
 def test_random_schedules_lose_double_and_reorder_nothing(first: int) -> None:
-    failures = []
+    failures: list[str] = []
     for seed in range(first, first + BATCH):
         failures.extend(f"schedule {seed}: {problem}" for problem in play(seed).problems)
     assert not failures, "\n".join(failures)
