@@ -121,7 +121,7 @@ class Bench:
                 # Nobody can carry what is published in the last instant; the ideal could.
                 settings.append(("workload.stop", duration - 10.0))
                 result = self.emulate(mobility, settings, f"memorized-{mobility}-{strategy}")
-                ideal = share_of_ideal(result.tables, result.info)
+                ideal = share_of_ideal(result.tables, result.info, grace=SECOND)
                 metrics = result.metrics
                 row = {
                     "scenario": mobility,

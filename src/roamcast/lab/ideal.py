@@ -41,8 +41,9 @@ class IdealShare:
         return self.ideal / self.expected if self.expected else None
 
 
-def share_of_ideal(tables: Mapping[str, pa.Table], run: RunInfo) -> IdealShare:
-    """How much of the possible a run delivered."""
+def share_of_ideal(tables: Mapping[str, pa.Table], run: RunInfo, grace: Micros = 0) -> IdealShare:
+    """How much of the possible a run delivered: of what the ideal has `grace` before the end. Nothing real
+    delivers over a contact that begins in the last instant of a run."""
     publications = [event for event in records(tables, Published) if event.t >= run.warmup]
     counted = {(event.publisher, event.sequence) for event in publications}
     expected = {
@@ -51,7 +52,7 @@ def share_of_ideal(tables: Mapping[str, pa.Table], run: RunInfo) -> IdealShare:
         if (pair.publisher, pair.sequence) in counted
     }
     arrivals = earliest_arrivals(
-        publications, records(tables, LinkChanged), records(tables, FaultHappened), run.duration
+        publications, records(tables, LinkChanged), records(tables, FaultHappened), run.duration - grace
     )
     ideal = expected & arrivals.keys()
     served = {(d.publisher, d.sequence, d.node) for d in records(tables, Delivered) if d.matched}
