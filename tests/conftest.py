@@ -11,12 +11,15 @@ settings.register_profile("desk", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
 
+# Small data: a machine of 4 GB shall bear two workers and all the Java processes of a cluster.
+os.environ["SPARK_DRIVER_MEMORY"] = "1g"
+os.environ["SPARK_EXECUTOR_MEMORY"] = "600m"
+os.environ["SPARK_DAEMON_MEMORY"] = "256m"
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need Spark run in one worker, so that they share one session: starting it is slow.
-
-    A test that starts Spark processes of its own names another group, and runs beside the others.
-    """
+    """Tests that need Spark run in one worker, so that they share one session: starting it is slow, and two
+    at a time take too much memory."""
     for item in items:
-        if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
+        if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))

@@ -54,7 +54,7 @@ class Cluster:
             work = str(self._folder / f"work-{number}")
             self._launch(
                 *("worker.Worker", "--host", LOOPBACK, "--webui-port", "0", "--cores", "1"),
-                *("--memory", "1200m", "--work-dir", work, self.master),
+                *("--memory", "700m", "--work-dir", work, self.master),
             )
         self._wait_for(lambda: self._log().count("Registering worker") == 2, "both workers")
 
@@ -130,7 +130,6 @@ def sorted_tables(folder: Path) -> dict[str, list[str]]:
 
 
 @pytest.mark.timeout(600)  # five Java processes on the cores of one machine
-@pytest.mark.xdist_group("cluster")
 @pytest.mark.spark
 def test_a_cluster_gives_the_same_tables_even_when_it_loses_a_worker(
     local_tables: dict[str, list[str]], cluster: Cluster, tmp_path: Path

@@ -92,6 +92,30 @@ def test_workers_run_this_interpreter() -> None:
     assert session().sparkContext.parallelize([0], 1).map(interpreter).collect() == [sys.executable]
 
 
+@pytest.mark.spark
+def test_work_goes_on_when_java_is_killed() -> None:
+    script = """
+        from pyspark import SparkContext
+        from roamcast.errors import RoamcastError
+        from roamcast.lab.session import with_session
+        deaths = []
+        def dies(spark):
+            if len(deaths) < limit:
+                deaths.append(spark)
+                SparkContext._gateway.proc.kill()
+            return spark.sparkContext.parallelize(range(4), 2).map(lambda number: number + 1).sum()
+        limit = 1
+        print(with_session(None, dies))
+        limit = 3
+        try:
+            with_session(None, dies, "what stands is kept")
+        except RoamcastError as error:
+            print(len(deaths), error)
+    """
+    said = "3 Spark gave up: Java ended (killed?); what stands is kept"
+    assert run(script).stdout.splitlines() == ["10", said]  # PySpark's threads complain of it, too
+
+
 def run(script: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", textwrap.dedent(script)]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)

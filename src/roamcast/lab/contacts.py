@@ -22,12 +22,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from roamcast.errors import FileError, InputError, RoamcastError
+from roamcast.errors import FileError, InputError
 from roamcast.lab import recording
 from roamcast.lab.contact_job import (
     CONTACTS,
@@ -41,7 +39,7 @@ from roamcast.lab.contact_job import (
     knots_file,
 )
 from roamcast.lab.recording import Recording, Trace
-from roamcast.lab.session import session
+from roamcast.lab.session import with_session
 from roamcast.units import SECOND
 from roamcast.world.contacts import ContactPlan
 from roamcast.world.formats.numbers import seconds_text
@@ -93,15 +91,14 @@ def contacts(
         raise InputError("range", f"is {range_m}; allowed: metres, 0 or more, finite")
     target = _Target.of(out)
     chosen = recording.trace_of(trace, format, max_gap, geographic)
-    spark = session(master)
-    began = time.monotonic()
-    with (
-        _scratch(target.plan) as folder,
-        _watched(spark, progress) as step,
-        _spark_errors_in_a_line(),
-    ):
-        summary = _contacts(spark, chosen, range_m, target, folder, step)
-    return summary._replace(seconds=time.monotonic() - began)
+
+    def find(spark: SparkSession) -> ContactsSummary:
+        began = time.monotonic()
+        with _scratch(target.plan) as folder, _watched(spark, progress) as step:
+            summary = _contacts(spark, chosen, range_m, target, folder, step)
+        return summary._replace(seconds=time.monotonic() - began)
+
+    return with_session(master, find)
 
 
 def read_plan(path: Path) -> ContactPlan:
@@ -350,16 +347,6 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-@contextmanager
-def _spark_errors_in_a_line() -> Iterator[None]:
-    try:
-        yield
-    except (Py4JError, PySparkException) as error:
-        java = getattr(error, "java_exception", None)
-        lines = (str(java.toString()) if java is not None else str(error)).splitlines()
-        raise RoamcastError(f"Spark gave up: {lines[0] if lines else type(error).__name__}") from error
 
 
 @contextmanager

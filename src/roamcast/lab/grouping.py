@@ -20,22 +20,19 @@ an event reaches only members of its own run.
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.ml.clustering import KMeans
 from pyspark.ml.linalg import SparseVector, Vectors, VectorUDT
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from roamcast.errors import FileError, InputError, RoamcastError
+from roamcast.errors import FileError, InputError
 from roamcast.lab.grouping_costs import CostModel, Grouping, cost_of
 from roamcast.lab.grouping_job import (
     BROKERS,
@@ -48,7 +45,7 @@ from roamcast.lab.grouping_job import (
     UniteParts,
     count_matched,
 )
-from roamcast.lab.session import session
+from roamcast.lab.session import with_session
 from roamcast.lab.sweep_folder import EXPERIMENT_FILE, OK, SweepFolder
 from roamcast.lab.tables import schema
 from roamcast.strategy.odmrp.geometry import DEFAULT, SummaryOptions
@@ -86,16 +83,18 @@ def group_subscriptions(
     target = None if out is None else _new_folder(out)
     for kind in (Subscribed, Published):
         _path(folder, kind)  # before Spark starts
-    spark = session(master)
-    with _spark_errors_in_a_line():
+
+    def group(spark: SparkSession) -> Grouping:
         work = _Work(spark, folder, model, options, seed, progress or (lambda step, done, total: None))
         try:
             grouping, members = work.run(wanted)
             if target is not None:
                 _write(grouping, members, target)
+            return grouping
         finally:
             work.close()
-    return grouping
+
+    return with_session(master, group)
 
 
 def parse_ks(text: str) -> list[int]:
@@ -353,13 +352,3 @@ def _write(grouping: Grouping, members: DataFrame, target: Path) -> None:
         staging.rename(target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-
-
-@contextmanager
-def _spark_errors_in_a_line() -> Iterator[None]:
-    try:
-        yield
-    except (Py4JError, PySparkException) as error:
-        java: Any = getattr(error, "java_exception", None)
-        lines = (str(java.toString()) if java is not None else str(error)).splitlines()
-        raise RoamcastError(f"Spark gave up: {lines[0] if lines else type(error).__name__}") from error

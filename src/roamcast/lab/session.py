@@ -4,6 +4,9 @@ One session per process: the first takes seconds, asking again costs nothing. It
 Java process and the Python workers write goes to an unnamed file, and the end of that file becomes part
 of the error when a session cannot start. Workers run this same interpreter; on a cluster they get this
 package as a zip, and the other dependencies (numpy, pyarrow, …) must be there.
+
+A machine that runs out of memory ends its largest process, and that is Java. `with_session` starts another
+one then and does the work again.
 """
 
 import atexit
@@ -11,24 +14,31 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 import roamcast
-from roamcast.errors import InputError
+from roamcast.errors import InputError, RoamcastError
 from roamcast.lab.java import find_java
 
 TASK_FAILURES_MAX = 4  # a task whose worker died is tried again, locally too
 CONNECT_SECONDS_MAX = 10.0
+JAVA_ENDS_SECONDS = 2.0  # its connections break a moment before it can be seen to have ended
 LOOPBACK = "127.0.0.1"
+DRIVER_MEMORY = "2g"  # at most; Spark's own SPARK_DRIVER_MEMORY says otherwise
+Made = TypeVar("Made")
 # An embedded session lives for minutes, and its time goes into starting up, planning and waiting for Python.
 # Measured on 2 cores, for start and the metrics of a sweep: 29 s of processor time instead of 50 s.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -46,6 +56,8 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
     `master` None: the one that runs already, else embedded with all cores of this machine. Another master
     than the running one's stops that and starts anew. `settings` add to the configuration of a new one.
     """
+    if _java_is_gone():
+        _forget_java()
     running = SparkSession.getActiveSession() or SparkSession._instantiatedSession
     if running is not None and running.sparkContext._jsc is not None:
         if master is None or running.sparkContext.master == resolved_master(master):
@@ -54,9 +66,21 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
     return _started(resolved_master(master), settings or {})
 
 
+def with_session(master: str | None, work: Callable[[SparkSession], Made], advice: str = "") -> Made:
+    """What `work` makes of the session. It must bear being done twice: if Java dies under it, it is done
+    again with a new one, once. What Spark complains of becomes one line, with `advice` behind it."""
+    with spark_errors_in_a_line(advice):
+        try:
+            return work(session(master))
+        except (Py4JError, PySparkException, ConnectionError):
+            if not _java_is_gone(JAVA_ENDS_SECONDS):
+                raise
+        return work(session(master))
+
+
 def stop() -> None:
     """End the session of this process, if there is one; its Java process stays for the next."""
-    if SparkSession._instantiatedSession is not None:
+    if SparkSession._instantiatedSession is not None and not _java_is_gone():
         SparkSession._instantiatedSession.stop()
 
 
@@ -116,6 +140,41 @@ def _started(master: str, settings: Mapping[str, str]) -> SparkSession:
         log.file.close()  # Java has its own handle; only the start is explained from here
 
 
+def _java_is_gone(within: float = 0.0) -> bool:
+    """Whether the Java process that this one started has ended, or does so within some seconds."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return False
+    try:
+        process.wait(within)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _forget_java() -> None:
+    """PySpark keeps these per process, and would ask the dead for ever."""
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+@contextmanager
+def spark_errors_in_a_line(advice: str) -> Iterator[None]:
+    try:
+        yield
+    except (Py4JError, PySparkException, ConnectionError) as error:
+        java = getattr(error, "java_exception", None)
+        lines = (str(java.toString()) if java is not None else str(error)).splitlines()
+        reason = (
+            "Java ended (killed?)"
+            if _java_is_gone(JAVA_ENDS_SECONDS)
+            else lines[0]
+            if lines
+            else type(error).__name__
+        )
+        raise RoamcastError(f"Spark gave up: {reason}{advice and '; '}{advice}") from error
+
+
 def _is_local(master: str) -> bool:
     return _LOCAL.fullmatch(master) is not None
 
@@ -139,7 +198,7 @@ def _configuration(master: str, settings: Mapping[str, str], load_defaults: bool
         "spark.sql.shuffle.partitions": str(cores),  # 200 tasks for a few thousand rows cost seconds
         # Beyond this many folders (by default 32) listing them is a job of its own.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
-        "spark.driver.memory": "2g",
+        "spark.driver.memory": os.environ.get("SPARK_DRIVER_MEMORY", DRIVER_MEMORY),
         "spark.task.maxFailures": str(TASK_FAILURES_MAX),
     }
     if _on_loopback(master):

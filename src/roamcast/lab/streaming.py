@@ -34,10 +34,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table as ScreenTable
 
-from roamcast.errors import FileError, InputError, RoamcastError
+from roamcast.errors import FileError, InputError
 from roamcast.lab.expected import Interests
 from roamcast.lab.metrics import COLUMNS, METRICS, RELATIONS, RUN_COLUMNS
-from roamcast.lab.session import session
+from roamcast.lab.session import session, spark_errors_in_a_line
 from roamcast.lab.tables import records, schema
 from roamcast.trace import RECORDS, Delivered, Published, Record, Subscribed, Transmitted
 from roamcast.units import SECOND, Micros, micros
@@ -135,17 +135,17 @@ def watch(
         else writer.trigger(processingTime=f"{REFRESH_SECONDS} seconds")
     )
     running = writer.start()
-    try:
-        running.awaitTermination()
-    except KeyboardInterrupt:
-        pass
-    except (Py4JError, PySparkException) as error:
-        if job.failure is not None:
-            raise job.failure from None
-        lines = str(error).splitlines()
-        raise RoamcastError(f"Spark gave up: {lines[0] if lines else type(error).__name__}") from error
-    finally:
-        running.stop()
+    with spark_errors_in_a_line("called again with the same folder, it goes on"):
+        try:
+            running.awaitTermination()
+        except KeyboardInterrupt:
+            pass
+        except (Py4JError, PySparkException):
+            if job.failure is not None:
+                raise job.failure from None
+            raise
+        finally:
+            running.stop()
 
 
 def read_windows(out: Path) -> pa.Table:

@@ -18,16 +18,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import TaskContext
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from roamcast.errors import RoamcastError
 from roamcast.lab.experiment import Experiment, RunPlan, cells
 from roamcast.lab.metrics import COLUMNS, METRICS, RUN_COLUMNS, query
-from roamcast.lab.session import TASK_FAILURES_MAX, session
+from roamcast.lab.session import TASK_FAILURES_MAX, with_session
 from roamcast.lab.summary import summary_table
 from roamcast.lab.sweep_folder import (
     FAILED,
@@ -43,6 +41,7 @@ from roamcast.scenario import scenario_from
 from roamcast.trace import RECORDS
 
 POLL_SECONDS = 0.5
+KEPT = "the runs that ended are kept, and --resume runs the rest"
 
 
 class Progress(NamedTuple):
@@ -80,12 +79,19 @@ def sweep(
     plans = experiment.runs()
     wanted = _wanted(folder, plans)
     if wanted:
+        before = folder.recorded()
+
+        def run_missing(spark: SparkSession) -> None:
+            """Called again after Java died, it leaves alone what has a record since."""
+            since = folder.recorded() - before
+            run_all(spark, experiment, folder, [each for each in wanted if each[0].run not in since])
+
         with _watched(folder, plans, wanted, progress):
-            run_all(session(master), experiment, folder, wanted)
+            with_session(master, run_missing, KEPT)
     records = [folder.record(plan.run) for plan in plans]
     runs = runs_table(experiment, list(zip(plans, records, strict=True)))
     if not folder.is_measured(runs):
-        make_tables(session(master), experiment, folder, runs)
+        with_session(master, lambda spark: make_tables(spark, experiment, folder, runs), KEPT)
     folder.clean()
     failed = sum(record.status == FAILED for record in records)
     return SweepResult(len(plans) - failed, failed, len(plans), len(wanted))
@@ -97,7 +103,7 @@ def run_all(
     """One task per run; each run comes with the number of attempts that it had before."""
     work = Work(folder.path, experiment.tables, experiment.base)
     context = spark.sparkContext
-    with _spark_errors_in_a_line():
+    if wanted:
         context.parallelize(wanted, len(wanted)).foreach(work)
 
 
@@ -121,8 +127,7 @@ def measured(spark: SparkSession, folder: SweepFolder, runs: pa.Table) -> pa.Tab
             table.select("run", *COLUMNS[kind.TABLE]).createOrReplaceTempView(kind.TABLE)
     ended_well = runs.filter(pc.equal(runs["status"], OK)).select(["run", *RUN_COLUMNS])
     catalog.createDataFrame(ended_well).createOrReplaceTempView("runs")
-    with _spark_errors_in_a_line():
-        return catalog.sql(query()).toArrow()
+    return catalog.sql(query()).toArrow()
 
 
 # On the driver.
@@ -138,19 +143,6 @@ def _wanted(folder: SweepFolder, plans: list[RunPlan]) -> list[tuple[RunPlan, in
         elif (record := folder.record(plan.run)).status == FAILED:
             wanted.append((plan, record.attempt))
     return wanted
-
-
-@contextmanager
-def _spark_errors_in_a_line() -> Iterator[None]:
-    try:
-        yield
-    except (Py4JError, PySparkException) as error:
-        java = getattr(error, "java_exception", None)
-        lines = (str(java.toString()) if java is not None else str(error)).splitlines()
-        raise RoamcastError(
-            f"Spark gave up: {lines[0] if lines else type(error).__name__}; "
-            "the runs that ended are kept, and --resume runs the rest"
-        ) from error
 
 
 @contextmanager
