@@ -1,5 +1,6 @@
 """Motion and contact plans of a scenario, against links worked out by hand."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +166,21 @@ def test_a_plan_that_cannot_be_read_is_told_with_its_line(tmp_path: Path) -> Non
     (tmp_path / "plan.csv").write_text("time,i,j,state\n2,1,0,sideways\n")
     with pytest.raises(FileError, match=r"plan\.csv:2: "):
         scenario(tmp_path, contacts="plan.csv")
+
+
+def test_a_graph_walk_says_itself_who_hears_whom() -> None:
+    walk: dict[str, Any] = {
+        "nodes": 12,
+        "area": [900.0, 900.0],
+        "mobility": {"model": "graph_walk", "walkers": 2, "stay": 3.0},
+    }
+    found = rows(scenario(**walk))
+    network = [row for row in found if row[1] < 10]
+    assert len(network) == 1 + 2 * 8  # two links for every node after the second
+    assert all((start, end) == (0, 20_000_000) for _, _, start, end in network)
+    for host in (10, 11):  # at one access point after the other, and for a second at none
+        stays = sorted((start, end) for _, receiver, start, end in found if receiver == host)
+        assert len(stays) > 2
+        assert all(after - end == 1_000_000 for (_, end), (after, _) in pairwise(stays))
+    with pytest.raises(ScenarioError, match=r"world.range: stands beside a model .*leave it out"):
+        scenario(range=100.0, **walk)

@@ -77,9 +77,14 @@ def _check_world(world: World) -> None:
             raise ScenarioError(
                 "world.mobility", "is missing; it must be a table, or world.contacts a plan's file"
             )
-        if world.range is None:
-            raise ScenarioError("world.range", "is missing; it must be metres, or [min, max] in metres")
         recorded = isinstance(world.mobility, RecordedTrace)
+        has_contacts = not isinstance(world.mobility, RecordedTrace) and world.mobility.HAS_CONTACTS
+        if has_contacts and world.range is not None:
+            raise ScenarioError(
+                "world.range", "stands beside a model that says itself who hears whom; leave it out"
+            )
+        if not has_contacts and world.range is None:
+            raise ScenarioError("world.range", "is missing; it must be metres, or [min, max] in metres")
         if recorded and world.area is not None:
             raise ScenarioError(
                 "world.area", "stands beside a recorded trace, which has its own; leave it out"

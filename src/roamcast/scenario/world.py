@@ -38,7 +38,13 @@ def plan_of(scenario: Scenario, motion: Motion | None = None) -> ContactPlan:
     motion = motion or motion_of(scenario)
     mobility = scenario.world.mobility
     assert motion is not None and mobility is not None
-    walls = [] if isinstance(mobility, RecordedTrace) else mobility.walls(_area(scenario))
+    walls = []
+    if not isinstance(mobility, RecordedTrace):
+        area, random = _area(scenario), stream(scenario.seed, "mobility")  # the motion's own source, anew
+        plan = mobility.contacts(scenario.nodes, area, scenario.duration, random)
+        if plan is not None:
+            return plan
+        walls = mobility.walls(area)
     return contact_plan(motion, ranges_of(scenario), scenario.duration, segments(walls) if walls else None)
 
 

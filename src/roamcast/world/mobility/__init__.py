@@ -7,7 +7,7 @@ scenarios of the acyclic overlay (6.2.1); `docs/mobility.md` has them ready to c
 To read: `model.py`, `path.py` (pieces to knots), `stationary.py` (why and how runs start in the
 middle), `waypoints.py` (the walk behind most models), then the models: `static`, `random_waypoint`,
 `fixed_targets`, `random_walk`; `nomadic` and `column` on `groups.py`; `city_block` and `pursue` on
-`streets.py`, `driving.py` and `town.py`.
+`streets.py`, `driving.py` and `town.py`; `graph_walk` on the networks of `world/graph.py`.
 
 Left out: nodes as bodies (collisions, queues of cars), users who move because the reception is bad,
 heights.
@@ -18,6 +18,7 @@ from typing import TypeAlias
 from roamcast.world.mobility.city_block import CityBlock
 from roamcast.world.mobility.column import Column
 from roamcast.world.mobility.fixed_targets import FixedTargets
+from roamcast.world.mobility.graph_walk import GraphWalk
 from roamcast.world.mobility.model import Area, Model, Range
 from roamcast.world.mobility.nomadic import Nomadic
 from roamcast.world.mobility.pursue import Pursue
@@ -26,7 +27,7 @@ from roamcast.world.mobility.random_waypoint import RandomWaypoint
 from roamcast.world.mobility.static import Static
 
 Mobility: TypeAlias = (
-    Static | RandomWaypoint | FixedTargets | RandomWalk | Nomadic | Column | CityBlock | Pursue
+    Static | RandomWaypoint | FixedTargets | RandomWalk | Nomadic | Column | CityBlock | Pursue | GraphWalk
 )
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "CityBlock",
     "Column",
     "FixedTargets",
+    "GraphWalk",
     "Mobility",
     "Model",
     "Nomadic",

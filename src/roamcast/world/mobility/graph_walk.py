@@ -11,6 +11,7 @@ another network, so the others' paths change with it.
 """
 
 from random import Random
+from typing import ClassVar
 
 from roamcast.units import SECOND, Micros
 from roamcast.world.contacts import ContactPlan
@@ -22,6 +23,7 @@ from roamcast.world.walk import Behaviour, walk
 
 
 class GraphWalk(Model, frozen=True, kw_only=True, tag="graph_walk"):
+    HAS_CONTACTS: ClassVar[bool] = True
     generator: Generator = "waxman"
     behaviour: Behaviour = "random"
     walkers: int = 1

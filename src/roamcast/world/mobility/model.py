@@ -2,12 +2,13 @@
 
 import math
 from random import Random
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import msgspec
 
 from roamcast.errors import ScenarioError
 from roamcast.units import Micros
+from roamcast.world.contacts import ContactPlan
 from roamcast.world.trajectory import Motion
 from roamcast.world.walls import Wall
 
@@ -21,12 +22,20 @@ Range: TypeAlias = tuple[float, float]
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="model"):
     """The `[world.mobility]` table of a scenario. A subclass per model, its tag the model's name."""
 
+    HAS_CONTACTS: ClassVar[bool] = (
+        False  # whether `contacts` gives a plan, and `world.range` has no part in it
+    )
+
     def check(self, nodes: int, area: Area) -> None:
         """Raise `ScenarioError` for the first parameter that cannot be, with its dotted key."""
 
     def motion(self, nodes: int, area: Area, duration: Micros, random: Random) -> Motion:
         """The paths of all nodes over `[0, duration]`; the same arguments give the same paths."""
         raise NotImplementedError
+
+    def contacts(self, nodes: int, area: Area, duration: Micros, random: Random) -> ContactPlan | None:
+        """Who hears whom, where the model says so itself; None, as in most: whoever is in range."""
+        return None
 
     def walls(self, area: Area) -> list[Wall]:
         """What blocks the radio. Most models have none."""
