@@ -76,6 +76,15 @@ def test_after_a_crash_no_sequence_number_is_used_again() -> None:
     assert min(after) > max(before)
 
 
+def test_who_publishes_much_writes_its_numbers_down_seldom() -> None:
+    core, _, host = broker()
+    written = set()
+    for _ in range(100 * SEQUENCE_BLOCK):
+        core.create({})
+        written.add(host.stable["sequence"])
+    assert len(written) == 7  # 1,000 + 2,000 + … + 64,000 are 127,000
+
+
 def test_ending_a_subscription_twice_is_no_error() -> None:
     core, inbox, _ = broker()
     core.subscribe(Subscription(1, Filter.everything()))

@@ -22,7 +22,9 @@ from roamcast.wire.sealed_event import is_sealed
 MODULATED = -1  # in the keys of what was handed over: by subscription, not by application
 
 SEQUENCE_BLOCK = 1_000
-"""How many sequence numbers one stable write reserves. A crash skips the rest of a block."""
+SEQUENCE_BLOCK_MAX = 1_000_000
+"""How many sequence numbers one stable write reserves, at first and at most: twice as many each time, since a
+node that publishes fast would else wait for its disk every moment. A crash skips the rest of a block."""
 
 
 class Subscription(NamedTuple):
@@ -90,6 +92,7 @@ class Broker:
         self._watcher: SubscriptionWatcher | None = None
         self._next_sequence = int.from_bytes(host.stable.get("sequence", b""), "big")
         self._reserved = self._next_sequence
+        self._block = SEQUENCE_BLOCK
 
     def watch(self, watcher: SubscriptionWatcher) -> None:
         self._watcher = watcher
@@ -247,9 +250,10 @@ class Broker:
 
     def _take_sequence(self) -> int:
         if self._next_sequence >= self._reserved:
-            reserved = self._next_sequence + SEQUENCE_BLOCK
+            reserved = self._next_sequence + self._block
             self._host.stable["sequence"] = reserved.to_bytes(8, "big")
             self._reserved = reserved  # not before: a full disk refuses the write, and then this number too
+            self._block = min(2 * self._block, SEQUENCE_BLOCK_MAX)
         sequence = self._next_sequence
         self._next_sequence += 1
         return sequence
