@@ -1,7 +1,6 @@
 """Node, gateways, metrics and signals: the life of the daemon."""
 
 import asyncio
-import gc
 import logging
 import os
 import resource
@@ -12,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from roamcast.daemon import logs
+from roamcast.daemon import collector, logs
 from roamcast.daemon.config import Config, load_config
 from roamcast.daemon.metrics import MetricsEndpoint
 from roamcast.errors import InputError
@@ -90,7 +89,7 @@ async def _run(config: Config, path: Path, on_ready: Callable[[Daemon], None] | 
     daemon = Daemon(config, path.parent)
     await daemon.start()
     loop.add_signal_handler(signal.SIGHUP, daemon.reload_keys, path)
-    _calm_collector()
+    collector.calm(loop)
     try:
         _tell_service_manager("READY=1")
         if on_ready is not None:
@@ -98,6 +97,7 @@ async def _run(config: Config, path: Path, on_ready: Callable[[Daemon], None] | 
         await told.wait()
         _tell_service_manager("STOPPING=1")
     finally:
+        collector.as_usual()
         await daemon.stop()
 
 
@@ -123,14 +123,6 @@ def _allow_many_sockets() -> None:
     wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _calm_collector() -> None:
-    """What was loaded stays for good: the collector of cycles need not look at it again, nor look so often.
-    A full pass over a busy node's tables would hold up every event for milliseconds."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 def _tell_service_manager(state: str) -> None:
