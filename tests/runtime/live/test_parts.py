@@ -164,6 +164,22 @@ def test_a_trace_file_never_grows_beyond_twice_its_bound(tmp_path: Path) -> None
     assert path.stat().st_size <= 20_000 and (tmp_path / "trace.jsonl.1").stat().st_size <= 20_000
 
 
+def test_a_trace_file_that_is_closed_leaves_other_files_alone(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+
+    async def write() -> None:
+        file = TraceFile(tmp_path / "trace.jsonl", 0, 10**9, asyncio.get_running_loop())
+        file.close()
+        with other.open("wb") as reused:  # gets the number that became free
+            for record in records(2_000, 0):
+                file.add(record)
+            file.close()
+            reused.write(b"its own")
+
+    asyncio.run(write())
+    assert other.read_bytes() == b"its own"
+
+
 @given(st.integers(0, 2**31 - 1))
 @hypothesis_settings(max_examples=200)
 def test_every_number_has_an_address_that_olsr_may_carry(number: int) -> None:

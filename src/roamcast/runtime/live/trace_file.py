@@ -44,6 +44,8 @@ class TraceFile:
         self._size = os.fstat(self._file).st_size
 
     def add(self, record: Record) -> None:
+        if self._file < 0:
+            return  # a straggler after the end
         if type(record) in _TIMED:
             record = msgspec.structs.replace(record, t=record.t - self._epoch)  # type: ignore[attr-defined]
         self._lines.append(self._encoder.encode((record.TABLE, record)))
@@ -69,8 +71,10 @@ class TraceFile:
             logger.warning("the trace %s cannot be written: %s", self._path, error.strerror)
 
     def close(self) -> None:
-        self.flush()
-        os.close(self._file)
+        if self._file >= 0:
+            self.flush()
+            os.close(self._file)
+            self._file = -1  # the number may be somebody else's from now on
 
     def _begin_anew(self) -> None:
         os.replace(self._path, f"{self._path}.1")
