@@ -1,7 +1,4 @@
-import os
 import random
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +9,14 @@ from hypothesis import strategies as st
 
 from roamcast.lab import metrics
 from roamcast.lab.metrics import COLUMNS, METRICS, Figure, measure, query
+from roamcast.lab.session import session
 from roamcast.lab.tables import RunInfo, Tables, tables, with_run
 from roamcast.trace import (
     Delivered,
     Expected,
     FaultHappened,
     HandedOff,
+    LoadSampled,
     OnAir,
     OverlayChanged,
     PathsSampled,
@@ -293,6 +292,15 @@ def test_handoffs_are_counted_timed_and_blamed_for_what_was_lost_while_they_went
     assert measured["lost_in_handoff"] == 1 and measured["reordered"] == 1
 
 
+def test_loads_are_those_of_whole_spans_after_the_warm_up() -> None:
+    """The warm-up ends at 10 s: the first span of each broker began before."""
+    samples = [(15, 1, 3.0), (25, 1, 0.5), (35, 1, 0.75), (19, 2, 2.0), (29, 2, 1.0), (39, 2, 0.25)]
+    loads = (LoadSampled(micros(t), node, load, 1, 0, micros(10)) for t, node, load in samples)
+    measured = measure(tables_of(*loads), run_info())
+    assert measured["broker_load_max"] == 1.0
+    assert measured["broker_load_mean"] == pytest.approx((0.5 + 0.75 + 1.0 + 0.25) / 4)
+
+
 def test_an_overlay_without_breaks_has_none_and_a_role_never_taken_has_no_mean() -> None:
     measured = measure(
         tables_of(overlay(20, 0, "link_up", peer=1), FaultHappened(micros(30), "crash", 3)), run_info()
@@ -335,28 +343,9 @@ def test_the_documentation_names_every_metric_with_its_unit_and_meaning() -> Non
         assert (unit, meaning) == (metric.unit, metric.meaning)
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    session = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.sql.codegen.wholeStage", "false")  # a few rows do not repay its compiling
-        .config("spark.sql.adaptive.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
-
-
 @pytest.mark.spark
-def test_spark_measures_many_runs_by_the_same_text_and_to_the_same_digit(spark: Any) -> None:
+def test_spark_measures_many_runs_by_the_same_text_and_to_the_same_digit() -> None:
+    spark = session().newSession()  # the tables' names mean something else to other tests
     runs = {
         "full": (small_run(), SMALL_RUN_INFO),
         "empty": (tables_of(), run_info()),
