@@ -15,6 +15,7 @@ TEMPLATE = """\
 name = "{name}"
 state = "{name}.db"          # what survives a restart; without it everything is in memory
 # number = 7                 # 0 to 65535; without it the number follows from the identity
+# broker = true              # false: never serves others as a broker, where the strategy has such a role
 
 [keys]
 identity = "{identity}"      # this node's own, never to be copied to another

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from roamcast.daemon.config import load_config
 from roamcast.errors import ScenarioError
 from roamcast.lab import runs, why
 from roamcast.runtime.emulate.collect import Circumstances
+from roamcast.runtime.emulate.configuration import FILE, Configuration
 from roamcast.runtime.emulate.emulation import Emulation, EmulationResult
 from roamcast.scenario import Scenario, scenario_from
 from roamcast.scenario.workload import roles
@@ -133,16 +135,17 @@ def parts(folder: Path) -> dict[int, str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("others", "key"),
-    [
-        ({"underlay": {"name": "ideal"}}, "underlay.name"),
-        ({"roles": {"brokers": 2}}, "roles.brokers"),
-    ],
-)
-def test_what_only_a_simulation_can_do_is_refused(others: dict[str, Any], key: str) -> None:
-    with pytest.raises(ScenarioError, match=key):
-        Emulation(line(3, 5.0, **others))
+def test_what_only_a_simulation_can_do_is_refused() -> None:
+    with pytest.raises(ScenarioError, match=r"underlay\.name"):
+        Emulation(line(3, 5.0, underlay={"name": "ideal"}))
+
+
+def test_nodes_are_brokers_as_the_scenario_says(tmp_path: Path) -> None:
+    configuration = Configuration(line(3, 5.0, roles={"brokers": [1]}), epoch=0)
+    for node in range(3):
+        configuration.write(node, tmp_path / str(node))
+    loaded = [load_config(tmp_path / str(node) / FILE).node.broker for node in range(3)]
+    assert loaded == [False, True, False]
 
 
 def test_too_many_nodes_are_refused() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from roamcast.runtime.emulate.namespaces import INTERFACE
 from roamcast.scenario.model import Scenario
+from roamcast.scenario.workload import roles
 from roamcast.sealing import GroupKey, Identity
 from roamcast.units import Micros, NodeId
 
@@ -21,6 +22,7 @@ class Configuration:
     def __init__(self, scenario: Scenario, *, epoch: Micros) -> None:
         """`epoch`: where the traces of all nodes have their zero, on the machine's monotonic clock."""
         self._scenario = scenario
+        self._brokers = roles(scenario).brokers
         self._epoch = epoch
         self._group = GroupKey.generate().to_text()
 
@@ -33,7 +35,7 @@ class Configuration:
     def tables(self, node: NodeId, folder: Path) -> dict[str, dict[str, Any]]:
         strategy, underlay = self._scenario.strategy, self._scenario.underlay
         tables: dict[str, dict[str, Any]] = {
-            "node": {"number": node, "state": str(folder / "state")},
+            "node": {"number": node, "state": str(folder / "state"), "broker": node in self._brokers},
             "keys": {"identity": Identity.generate(node).to_text(), "group": [self._group]},
             "air": {"interface": INTERFACE},
             "strategy": {"name": strategy.name, "options": strategy.options},

@@ -65,8 +65,6 @@ class Emulation:
             raise ScenarioError("world.nodes", f"is {scenario.nodes}; an emulation takes at most {NODES_MAX}")
         if scenario.underlay.name == "ideal":
             raise ScenarioError("underlay.name", "is 'ideal', which only a simulation can give to a node")
-        if len(self._roles.brokers) < scenario.nodes:
-            raise ScenarioError("roles.brokers", "leaves nodes out; in an emulation every node is a broker")
 
     def run(self, on_progress: Callable[[float], None] | None = None) -> EmulationResult:
         """Play the whole scenario. `CannotEmulateError` if this machine cannot, `EmulationError` if a part

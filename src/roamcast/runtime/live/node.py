@@ -314,6 +314,7 @@ def _config(settings: LiveSettings) -> NodeConfig:
         msgspec.convert(options, strategy.options_type(name)),
         settings.underlay.name,
         _options(settings.underlay),
+        settings.node.broker,
     )
 
 

@@ -25,6 +25,7 @@ class NodeSettings(Table, frozen=True, kw_only=True):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] | None = None  # None: as its number
     number: Annotated[int, msgspec.Meta(ge=0, lt=DERIVED_FROM)] | None = None  # None: follows from the key
     state: FileName | None = None  # None: in memory only
+    broker: bool = True  # whether it may serve others, for strategies that choose brokers
 
 
 class KeySettings(Table, frozen=True, kw_only=True):
