@@ -30,13 +30,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "underlay": VALUES | REGISTRIES | {"wire", "host"},
     "strategy": VALUES | REGISTRIES | {"filter", "modulator", "wire", "host", "broker", "underlay"},
     "node": VALUES | {"filter", "modulator", "sealing", "host", "broker", "underlay", "strategy"},
-    "applications": VALUES | {"filter", "broker", "node"},
+    "applications": VALUES | {"filter", "broker", "modulator", "node"},
     "scenario": VALUES | {"filter", "modulator", "xml", "world", "strategy", "underlay"},
     "runtime": VALUES
     | {"filter", "modulator", "wire", "sealing", "host", "broker", "underlay", "strategy", "node"}
     | {"applications", "scenario", "world", "client"},
-    "client": VALUES | {"filter", "wire", "broker"},
-    "gateway": VALUES | {"filter", "wire", "broker", "applications", "client", "runtime"},
+    "client": VALUES | {"filter", "modulator", "wire", "broker"},
+    "gateway": VALUES | {"filter", "modulator", "wire", "broker", "applications", "client", "runtime"},
     "lab": VALUES | {"filter", "modulator", "world", "scenario", "runtime", "strategy"},
     "daemon": VALUES | {"scenario", "strategy", "underlay", "sealing", "runtime", "gateway"},
     "cli": VALUES | {"lab", "scenario", "strategy", "world", "client", "daemon"},

@@ -15,6 +15,7 @@ from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoredEvent
 from roamcast.event import Event, EventClass, Value, check_content
 from roamcast.filter import Filter, check_topic
+from roamcast.modulator import ModulatorSpec
 from roamcast.node import Node
 from roamcast.units import Micros, NodeId
 
@@ -139,10 +140,11 @@ class Door:
         applications.drain()
         return event
 
-    def subscribe(self, wanted: Filter) -> int:
+    def subscribe(self, wanted: Filter, modulator: ModulatorSpec | None = None) -> int:
         """Subscribe. Memorized events that match, and that this door has not had yet, come before this
-        returns: a receiver that must know the number first takes it by `reserve`."""
-        return self.subscribe_as(self.reserve(), wanted)
+        returns: a receiver that must know the number first takes it by `reserve`. With a modulator, where the
+        strategy can do that, what it makes of the events in a broker comes instead of them."""
+        return self.subscribe_as(self.reserve(), wanted, modulator)
 
     def reserve(self) -> int:
         """A subscription number that nobody else on this node has."""
@@ -150,13 +152,13 @@ class Door:
         self._applications._next_subscription += 1
         return number
 
-    def subscribe_as(self, number: int, wanted: Filter) -> int:
+    def subscribe_as(self, number: int, wanted: Filter, modulator: ModulatorSpec | None = None) -> int:
         """Subscribe under a reserved number, or replace this door's subscription of that number."""
         applications = self._applications
         applications._owners[number] = self
         self._subscriptions.add(number)
         applications._gate.enter()
-        applications.node.subscribe(number, wanted, self.application)
+        applications.node.subscribe(number, wanted, self.application, modulator)
         applications.drain()
         return number
 

@@ -359,6 +359,10 @@ def subscribe(
     sql: Annotated[str | None, typer.Option(help="An SQL condition on the attributes.")] = None,
     type: Annotated[str | None, typer.Option(help="An event type and those below it.")] = None,
     xpath: Annotated[str | None, typer.Option(help="An XPath on XML events.")] = None,
+    modulator: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What a broker shall make of the events.")
+    ] = None,
+    parameters: Annotated[str, typer.Option(metavar="JSON", help="Of the modulator.")] = "{}",
     count: Annotated[int | None, typer.Option(metavar="N", help="End after so many.")] = None,
     socket: Socket = DEFAULT_SOCKET,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
@@ -370,7 +374,17 @@ def subscribe(
         print(commands.to_json(message) if as_json else commands.to_line(message), flush=True)
 
     with errors_as_exit_codes():
-        commands.subscribe(socket, show, topic=topic, sql=sql, type=type, xpath=xpath, count=count)
+        commands.subscribe(
+            socket,
+            show,
+            topic=topic,
+            sql=sql,
+            type=type,
+            xpath=xpath,
+            count=count,
+            modulator=modulator,
+            parameters=parameters,
+        )
 
 
 def version(wanted: bool) -> None:

@@ -11,11 +11,11 @@ import msgspec
 
 from roamcast.broker.core import Application, Broker, Subscription
 from roamcast.broker.store import EventStore
-from roamcast.errors import EventError
+from roamcast.errors import EventError, InputError
 from roamcast.event import Event, EventClass, Value
 from roamcast.filter import Filter
 from roamcast.host import Channel, Host, Layer
-from roamcast.modulator import Meter, ModulatorSpec
+from roamcast.modulator import Meter, ModulatorSpec, make
 from roamcast.sealing.content import ContentKeys
 from roamcast.strategy import STRATEGIES, StrategyContext, TunesUnderlay, default_underlay
 from roamcast.trace import Published, Subscribed
@@ -126,9 +126,19 @@ class Node:
     def subscribe(
         self, number: int, wanted: Filter, application: int = 0, modulator: ModulatorSpec | None = None
     ) -> None:
-        """`modulator`: what shall be made of the events in a broker, where the strategy can do that."""
+        """`modulator`: what shall be made of the events in a broker; see `check_modulator`."""
         self._host.trace(Subscribed(self._host.now(), self._host.node, number, str(wanted), True))
         self.broker.subscribe(Subscription(number, wanted, application, modulator))
+
+    def check_modulator(self, modulator: ModulatorSpec) -> None:
+        """InputError if no broker of this strategy runs consumers' functions, or this function cannot be made
+        here. One that cannot be made at its broker is cut off there, and its owner told."""
+        if not self.strategy.RUNS_MODULATORS:
+            raise InputError(
+                "modulator",
+                f"is {modulator.name!r}, but this node's strategy runs none; allowed: with opportunistic",
+            )
+        make(modulator)
 
     def unsubscribe(self, number: int) -> None:
         self._host.trace(Subscribed(self._host.now(), self._host.node, number, "", False))

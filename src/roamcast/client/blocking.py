@@ -23,6 +23,7 @@ from roamcast.client.client import Message, filter_from
 from roamcast.client.connect import DEFAULT_SOCKET, open_client
 from roamcast.event import EventId, Value
 from roamcast.filter import Filter
+from roamcast.modulator import ModulatorSpec
 from roamcast.units import NodeId
 
 Result = TypeVar("Result")
@@ -85,10 +86,11 @@ class BlockingClient:
         sql: str | None = None,
         type: str | None = None,
         xpath: str | None = None,
+        modulator: ModulatorSpec | None = None,
     ) -> Iterator["BlockingSubscription"]:
         """As `Client.subscribe`."""
         whole = filter_from(wanted, topic=topic, sql=sql, type=type, xpath=xpath)
-        subscription = self._loop.run(self._client.open_subscription(whole))
+        subscription = self._loop.run(self._client.open_subscription(whole, modulator=modulator))
         try:
             yield BlockingSubscription(self._loop, subscription)
         finally:

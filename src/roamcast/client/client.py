@@ -15,6 +15,7 @@ from roamcast.broker.seen import SeenEvents
 from roamcast.errors import InputError, RoamcastError
 from roamcast.event import Event, EventId, Value
 from roamcast.filter import Filter
+from roamcast.modulator import ModulatorSpec
 from roamcast.units import Micros, NodeId, micros
 from roamcast.wire.local import (
     ClientMessage,
@@ -59,11 +60,17 @@ class Subscription:
     """Iterate over it. Events wait here until they are taken; `missed` counts those that could not."""
 
     def __init__(
-        self, client: "Client", number: int, wanted: Filter | None = None, waiting_max: int = WAITING_MAX
+        self,
+        client: "Client",
+        number: int,
+        wanted: Filter | None = None,
+        modulator: ModulatorSpec | None = None,
+        waiting_max: int = WAITING_MAX,
     ) -> None:
         self._client = client
         self.number = number
         self.wanted = wanted
+        self.modulator = modulator
         self.missed = 0
         self._had = SeenEvents()
         self._waiting: deque[Message] = deque()
@@ -158,9 +165,7 @@ class Client:
         welcome = await self._welcome
         self.node, self.node_name = welcome.node, welcome.name
         for subscription in list(self._subscriptions.values()):
-            assert subscription.wanted is not None
-            again = Subscribe(self._request(), subscription.number, subscription.wanted.encode())
-            await self._ask(again, self._link)
+            await self._ask(self._subscribe(subscription), self._link)
         if self.lost.done():
             raise ClientError(self.lost.result())
         self._lost = None  # only now: what is published from here on reaches all of them
@@ -209,25 +214,33 @@ class Client:
         sql: str | None = None,
         type: str | None = None,
         xpath: str | None = None,
+        modulator: ModulatorSpec | None = None,
         waiting_max: int = WAITING_MAX,
     ) -> AsyncIterator[Subscription]:
-        """A subscription for the length of the block. All conditions that are given must hold."""
+        """A subscription for the length of the block. All conditions that are given must hold.
+
+        With a `modulator`, what it makes of the events in a broker comes instead of them, where the node's
+        strategy can do that (`docs/modulators.md`)."""
         subscription = await self.open_subscription(
-            filter_from(wanted, topic=topic, sql=sql, type=type, xpath=xpath), waiting_max=waiting_max
+            filter_from(wanted, topic=topic, sql=sql, type=type, xpath=xpath),
+            modulator=modulator,
+            waiting_max=waiting_max,
         )
         try:
             yield subscription
         finally:
             await subscription.close()
 
-    async def open_subscription(self, wanted: Filter, *, waiting_max: int = WAITING_MAX) -> Subscription:
+    async def open_subscription(
+        self, wanted: Filter, *, modulator: ModulatorSpec | None = None, waiting_max: int = WAITING_MAX
+    ) -> Subscription:
         """A subscription that stands until it is closed."""
         number = self._next_number
         self._next_number += 1
-        subscription = Subscription(self, number, wanted, waiting_max)
+        subscription = Subscription(self, number, wanted, modulator, waiting_max)
         self._subscriptions[number] = subscription
         try:
-            await self._ask(Subscribe(self._request(), number, wanted.encode()))
+            await self._ask(self._subscribe(subscription))
         except ClientError:
             self._subscriptions.pop(number, None)
             raise
@@ -254,6 +267,14 @@ class Client:
         await self.close()
 
     # Private.
+
+    def _subscribe(self, subscription: Subscription) -> Subscribe:
+        assert subscription.wanted is not None, "what is sent to the node by name needs no subscription"
+        wanted, modulator = subscription.wanted.encode(), subscription.modulator
+        if modulator is None:
+            return Subscribe(self._request(), subscription.number, wanted)
+        name, parameters = modulator.name, modulator.parameters
+        return Subscribe(self._request(), subscription.number, wanted, name, parameters)
 
     def _publication(
         self,

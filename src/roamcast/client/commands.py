@@ -5,6 +5,7 @@ import base64
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -12,6 +13,7 @@ from roamcast.client.client import Message, filter_from
 from roamcast.client.connect import connect
 from roamcast.errors import InputError
 from roamcast.event import EventId, Value
+from roamcast.modulator import ModulatorSpec
 from roamcast.units import NodeId
 
 
@@ -76,18 +78,31 @@ def subscribe(
     type: str | None,
     xpath: str | None,
     count: int | None,
+    modulator: str | None = None,
+    parameters: str = "{}",
 ) -> None:
     """Show each message as it comes; ends after `count`, or when the node goes."""
     wanted = filter_from(topic=topic, sql=sql, type=type, xpath=xpath)
+    function = None if modulator is None else _modulator(modulator, parameters)
 
     async def listen() -> None:
-        async with connect(socket, name="roamcast subscribe") as client, client.subscribe(wanted) as messages:
+        async with (
+            connect(socket, name="roamcast subscribe") as client,
+            client.subscribe(wanted, modulator=function) as messages,
+        ):
             shown = 0
             while count is None or shown < count:
                 show(await messages.next())
                 shown += 1
 
     asyncio.run(listen())
+
+
+def _modulator(name: str, parameters: str) -> ModulatorSpec:
+    try:
+        return ModulatorSpec.of(name, msgspec.json.decode(parameters, type=dict[str, Any]))
+    except msgspec.DecodeError as error:
+        raise InputError("--parameters", f"is {parameters!r}; allowed: a JSON object ({error})") from None
 
 
 def to_json(message: Message) -> str:

@@ -24,6 +24,7 @@ from roamcast.wire.codec import FRAME_BYTES_MAX, Codec
 
 VERSION = 1
 FILTER_BYTES_MAX = 8192
+PARAMETER_BYTES_MAX = 8192
 LENGTH = struct.Struct("!I")
 
 
@@ -62,6 +63,8 @@ class Subscribe(LocalMessage, frozen=True, tag=3):
     request: Count
     number: Count
     filter: Annotated[bytes, msgspec.Meta(max_length=FILTER_BYTES_MAX)]
+    modulator: Name = ""  # what a broker shall make of the events; "": hand them over as they are
+    parameters: Annotated[bytes, msgspec.Meta(max_length=PARAMETER_BYTES_MAX)] = b""  # of the modulator
 
 
 class Unsubscribe(LocalMessage, frozen=True, tag=4):

@@ -19,6 +19,7 @@ from roamcast.filter import Filter
 from roamcast.gateway.local import LocalServer, LocalSession, client_of
 from roamcast.gateway.local.server import LocalOptions
 from roamcast.host import Channel, Host
+from roamcast.modulator import ModulatorSpec
 from roamcast.node import Node, NodeConfig
 from roamcast.testing import FakeHost
 from roamcast.units import Micros
@@ -97,6 +98,17 @@ def test_two_clients_talk_over_the_socket(tmp_path: Path) -> None:
         async with served(path), connect(path) as one, connect(path, name="other") as other:
             assert (one.node, other.node_name) == (7, "seven")
             await talk(one, other)
+
+    run(test())
+
+
+def test_a_modulator_that_nobody_would_run_is_refused(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with served(tmp_path / "s"), connect(tmp_path / "s") as client:
+            with pytest.raises(
+                ClientError, match="modulator: is 'projection', but this node's"
+            ):
+                await client.open_subscription(Filter.everything(), modulator=ModulatorSpec.of("projection"))
 
     run(test())
 

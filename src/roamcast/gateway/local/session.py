@@ -16,6 +16,7 @@ from roamcast.broker.store import StoreFullError
 from roamcast.errors import InputError, WireError
 from roamcast.event import EventClass
 from roamcast.filter import Filter
+from roamcast.modulator import ModulatorSpec
 from roamcast.units import NodeId
 from roamcast.wire.local import (
     ClientMessage,
@@ -111,13 +112,16 @@ class LocalSession:
 
     def _subscribe(self, message: Subscribe) -> None:
         wanted = Filter.decode(message.filter)
+        modulator = ModulatorSpec(message.modulator, message.parameters) if message.modulator else None
+        if modulator is not None:
+            self._node.applications.node.check_modulator(modulator)  # before the answer
         self._unsubscribe(message.number)
         if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:
             raise InputError("subscription", f"is one too many; a client may have {SUBSCRIPTIONS_MAX}")
         door = self._node.applications.open(partial(self._on_delivery, (message.number,)))
         self._subscriptions[message.number] = door
         self._send(Done(message.request))  # before the stored events that match
-        door.subscribe(wanted)
+        door.subscribe(wanted, modulator)
 
     def _unsubscribe(self, number: int) -> None:
         door = self._subscriptions.pop(number, None)
