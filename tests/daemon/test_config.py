@@ -12,6 +12,7 @@ from roamcast.daemon.config import Config, load_config
 from roamcast.daemon.fresh import write_fresh
 from roamcast.errors import FileError, InputError, ScenarioError
 from roamcast.sealing import GroupKey, Identity
+from roamcast.strategy.opportunistic.adaptation import ADAPTORS
 
 IDENTITY = Identity.generate().to_text()
 GROUP = GroupKey.generate().to_text()
@@ -45,6 +46,11 @@ def test_keys_alone_are_a_configuration(tmp_path: Path) -> None:
         (KEYS + "[node]\nnumber = 65536", "node.number: is 65536; allowed: a whole number"),
         (KEYS + "[node]\nnumber = -1", "node.number: is -1"),
         (KEYS + '[node]\nname = ""', "node.name: "),
+        (
+            KEYS + '[node]\nmodules = ["no_such"]',
+            "node.modules: has 'no_such', which cannot be imported",
+        ),
+        (KEYS + '[node]\nmodules = ["a/b"]', "node.modules[0]: "),
         (KEYS + '[air]\ninterfac = "lo"', "air.interfac: is no known key (did you mean `interface`?)"),
         (KEYS + '[air]\ninterface = "lo"\naddress = "127.0.0.1"', "air.address: stands beside air.interface"),
         (KEYS + "[air]\nport = 0", "air.port: is 0; allowed: a whole number from 1 to 65,535"),
@@ -77,6 +83,21 @@ def test_a_wrong_key_is_named_with_what_is_allowed(tmp_path: Path, text: str, pr
         load(tmp_path, text)
     assert f"node.toml: {problem}" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_modules_of_the_users_own_are_imported_before_they_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_adaptors.py").write_text(
+        "from roamcast.strategy.opportunistic.adaptation import ADAPTORS, Adaptor\n"
+        "ADAPTORS['own'] = Adaptor\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    strategy = '[strategy]\nname = "opportunistic"\noptions = { adaptors = ["own"] }\n'
+    with pytest.raises(ScenarioError, match=r"strategy.options.*own"):
+        load(tmp_path, KEYS + strategy)
+    load(tmp_path, KEYS + '[node]\nmodules = ["own_adaptors"]\n' + strategy)
+    ADAPTORS.pop("own")
 
 
 def test_no_message_repeats_a_key(tmp_path: Path) -> None:
