@@ -45,6 +45,7 @@ bench: $(READY)  ## the speed and memory goals, as ratios measured in one run
 	$(BIN)/python benchmarks/chapar.py
 	$(BIN)/python benchmarks/tree.py
 	$(BIN)/python benchmarks/odmrp.py
+	$(BIN)/python benchmarks/opportunistic.py
 	$(BIN)/python benchmarks/summary.py
 	$(BIN)/python benchmarks/sealing.py
 	$(BIN)/python benchmarks/live.py
@@ -55,7 +56,7 @@ bench: $(READY)  ## the speed and memory goals, as ratios measured in one run
 emulation: $(READY)  ## real nodes in namespaces against the bars of docs/emulation.md; half an hour, real time
 	$(BIN)/python benchmarks/emulation.py
 
-torture: $(READY)  ## the long suites: 10,000 random schedules of the tree; half an hour
+torture: $(READY)  ## the long suites: 10,000 random schedules of the tree and of the handoff; hours
 	$(BIN)/pytest -n 2 --timeout 3600 tests/torture
 
 reproduce: $(READY)  ## the papers' figures, ours beside theirs, quick profile

@@ -4,14 +4,15 @@
 
 Plays the storm of September 2013 through the scenario `flood.toml` in the simulator: A sends a grid of rain
 per event, the client's runoff model runs in a broker on A or B, C gets the water depth. Prints the latency
-on each of the four topologies and draws the map that C has at the end. `--box` asks for a tenth of the area
-only.
+on each of the four topologies and draws the map with the most water of all that C got. `--box` asks for a
+tenth of the area only.
 """
 
 import argparse
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import ClassVar, TextIO
+from typing import ClassVar, NamedTuple, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +35,17 @@ from roamcast.units import SECOND, Micros, micros
 A, B, C = 0, 1, 2
 TOPOLOGIES = ["A-B-C", "A-B-C-A", "A-C-B", "B-A-C"]
 TOPOLOGY_SECONDS = 200
+SHOWN_FROM = 5.0  # millimetres
+WATER = "viridis_r"  # dark is deep, and the shallowest differs from the terrain's grey
 BOX = {"top": 45, "left": 30, "bottom": 65, "right": 80}  # 20 x 50 of 100 x 100 cells
-Depth = npt.NDArray[np.float32]
+
+
+class Map(NamedTuple):
+    """What C got: the water's depth in millimetres, where its first cell lies, and of which moment it is."""
+
+    depth: npt.NDArray[np.float32]
+    place: tuple[int, int]
+    moment: datetime
 
 
 class WatchedRunoff(Runoff):
@@ -62,8 +72,7 @@ class FloodWatch:
         scenario = scenario_from(tables, folder, [("strategy.options.mode", mode)])
         self._simulation = Simulation(scenario)
         self._gauge = rain.hourly()
-        self.depths: list[Depth] = []
-        self.place = (0, 0)  # of the first cell of the last map
+        self.maps: list[Map] = []
         parameters = {"box": BOX} if box else {}
         self._wanted = ModulatorSpec.of("watched_runoff", parameters)
         # Where nothing happens the storm is as long; fewer events skip evenly.
@@ -99,29 +108,36 @@ class FloodWatch:
         )
 
     def _keep(self, content: Content) -> None:
-        at = {name: int(str(content.attributes[name])) for name in ("rows", "columns", "row", "column")}
-        self.depths.append(np.frombuffer(content.payload, "<f4").reshape(at["rows"], at["columns"]))
-        self.place = at["row"], at["column"]
+        names = ("rows", "columns", "row", "column", "quarter_hour")
+        at = {name: int(str(content.attributes[name])) for name in names}
+        depth = np.frombuffer(content.payload, "<f4").reshape(at["rows"], at["columns"])
+        moment = rain.BEGIN + timedelta(hours=(at["quarter_hour"] + 1) / rain.PER_HOUR)
+        self.maps.append(Map(depth, (at["row"], at["column"]), moment))
 
 
-def draw(depth: Depth, place: tuple[int, int], target: Path) -> None:
+def draw(shown: Map, target: Path) -> None:
     """The water over the shaded terrain."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
     from matplotlib.colors import LightSource, LogNorm
+    from matplotlib.patches import Rectangle
 
     ground = read_terrain(TERRAIN) / 1e6
     figure, axes = pyplot.subplots(figsize=(7, 6), layout="constrained")
-    axes.imshow(LightSource(315, 45).hillshade(ground, vert_exag=0.05), cmap="gray")
-    top, left = place
-    extent = (left - 0.5, left + depth.shape[1] - 0.5, top + depth.shape[0] - 0.5, top - 0.5)
-    water = np.ma.masked_less(depth, 5.0)
-    shown = axes.imshow(water, cmap="Blues", norm=LogNorm(5.0, 5_000.0), extent=extent, alpha=0.9)
-    axes.set(xlim=(-0.5, 99.5), ylim=(99.5, -0.5), title="Water depth, hills north-west of Boulder")
+    # Pale, so that the water is what one sees.
+    axes.imshow(LightSource(315, 45).hillshade(ground, dx=90, dy=90), cmap="gray", vmin=-1.5, vmax=1.0)
+    (top, left), (rows, columns) = shown.place, shown.depth.shape
+    extent = (left - 0.5, left + columns - 0.5, top + rows - 0.5, top - 0.5)
+    water = np.ma.masked_less(shown.depth, SHOWN_FROM)
+    drawn = axes.imshow(water, cmap=WATER, norm=LogNorm(SHOWN_FROM, 3_000.0), extent=extent)
+    if shown.depth.size < ground.size:
+        axes.add_patch(Rectangle((left - 0.5, top - 0.5), columns, rows, fill=False, edgecolor="black"))
+    axes.set(xlim=(-0.5, 99.5), ylim=(99.5, -0.5))
+    axes.set(title=f"Water depth near Boulder, {shown.moment:%d %B %Y, %H:%M}")
     axes.set(xlabel="cells of about 90 m, to the east", ylabel="to the south")
-    figure.colorbar(shown, label="millimetres")
+    figure.colorbar(drawn, label="millimetres")
     figure.savefig(target, dpi=120)
     pyplot.close(figure)
 
@@ -143,13 +159,14 @@ def main() -> int:
     means = watch.run()
     for topology, latency in zip(TOPOLOGIES, means, strict=True):
         say(f"{topology:8} {'nothing arrived' if latency is None else f'{1000 * latency:7.0f} ms'}")
-    if not watch.depths:
+    if not watch.maps:
         say("nothing arrived", sys.stderr)
         return 1
     arguments.out.mkdir(parents=True, exist_ok=True)
     target = arguments.out / f"depth-{arguments.mode}{'-box' if arguments.box else ''}.png"
-    draw(watch.depths[-1], watch.place, target)
-    say(f"{len(watch.depths)} of {arguments.events} maps arrived; the last one is {target}")
+    fullest = max(watch.maps, key=lambda one: float(one.depth.sum(dtype=np.float64)))
+    draw(fullest, target)
+    say(f"{len(watch.maps)} of {arguments.events} maps arrived; the one with the most water is {target}")
     return 0
 
 

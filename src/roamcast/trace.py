@@ -190,6 +190,18 @@ class HandedOff(Record, frozen=True):
     outcome: str
 
 
+class LoadSampled(Record, frozen=True):
+    """What a broker's modulators demanded in the last `span`; one span follows the other."""
+
+    TABLE: ClassVar[str] = "loads"
+    t: Micros
+    node: NodeId
+    load: float  # modulator time over the span, as a share of the broker's capacity
+    clients: int  # those with modulators
+    queued: int  # pieces of work that wait or are being done
+    span: Micros
+
+
 class PathsSampled(Record, frozen=True):
     """At one instant, the lengths of shortest paths over all pairs of brokers that have one."""
 
@@ -246,6 +258,7 @@ RECORDS: tuple[type[Record], ...] = (
     FaultHappened,
     OverlayChanged,
     HandedOff,
+    LoadSampled,
     PathsSampled,
     OverlayJudged,
     Expected,

@@ -1,6 +1,7 @@
 """Flood watch: water is neither lost nor made, flows downhill, and goes on in another broker."""
 
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -129,7 +130,10 @@ def test_the_storm_is_the_gauge_s(tmp_path: Path) -> None:
 def test_maps_arrive_on_all_four_topologies_and_are_drawn(tmp_path: Path) -> None:
     watch = flood_watch.FloodWatch("opportunistic", box=True, events=40)
     means = watch.run()
-    assert all(latency is not None for latency in means) and len(watch.depths) >= 39
-    assert watch.depths[-1].shape == (20, 50) and watch.place == (45, 30)
-    flood_watch.draw(watch.depths[-1], watch.place, tmp_path / "map.png")
+    assert all(latency is not None for latency in means) and len(watch.maps) >= 39
+    last = watch.maps[-1]
+    # Event 39 of 40 is quarter 780 of the storm; its rain has fallen 195 and a quarter hours after the begin.
+    assert last.depth.shape == (20, 50) and last.place == (45, 30)
+    assert last.moment == rain.BEGIN + timedelta(hours=195, minutes=15)
+    flood_watch.draw(last, tmp_path / "map.png")
     assert (tmp_path / "map.png").stat().st_size > 10_000

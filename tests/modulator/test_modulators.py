@@ -1,8 +1,11 @@
 """The modulators that come along, and the guard around any of them."""
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NoReturn, TypeVar
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +17,8 @@ from roamcast.modulator import Content, Guard, Modulator, ModulatorError, Modula
 from roamcast.modulator.base import modulated
 from roamcast.modulator.guard import OverTimeError
 from roamcast.units import Micros
+
+Answer = TypeVar("Answer")
 
 
 def event(sequence: int = 0, payload: bytes = b"", **attributes: Value) -> Event:
@@ -132,8 +137,25 @@ class Wild(Modulator):
 class Counting:
     """A meter that knows no end but the test's."""
 
-    def run(self, call: Callable[[], Content | None], modelled: Micros) -> tuple[Content | None, Micros]:
+    def run(self, call: Callable[[], Answer], modelled: Micros) -> tuple[Answer, Micros]:
         return call(), modelled + 1
+
+    def check(self, modelled: Micros) -> None:
+        pass
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+    @classmethod
+    def raise_(cls) -> object:
+        raise cls
+
+
+class Broken(dict[str, Value]):
+    def items(self) -> NoReturn:
+        raise RuntimeError
 
 
 def fail() -> object:
@@ -155,11 +177,66 @@ def hang() -> object:
         (lambda: Content({"a": float("nan")}), "finite"),
         (lambda: Content({}, "text"), "wrong types"),  # type: ignore[arg-type]
         (lambda: Content({}, bytes(100_000)), "100000 octets"),
+        (lambda: sys.exit(3), "raised SystemExit: 3"),
+        (UnspeakableError.raise_, "cannot say why"),
+        (lambda: event(), "returned a Event, which is no content"),
+        (lambda: ({"a": 1}, b"", "", ""), "returned a tuple"),
+        (lambda: Content([("a", 1)]), "wrong types"),  # type: ignore[arg-type]
+        (lambda: Content({}, b"", topic=5), "wrong types"),  # type: ignore[arg-type]
+        (lambda: Content({}, bytearray(3)), "wrong types"),  # type: ignore[arg-type]
+        (lambda: Content({"a": 1j}), "no event can have"),  # type: ignore[dict-item]
+        (lambda: Content({"a": 2**64}), "more than 64 bits"),
+        (lambda: Content({"a": float("inf")}), "finite"),
+        (lambda: Content({"a" * 200: 1}), "200 characters"),
+        (lambda: Content({"a": "x" * 5_000}), "5000 characters"),
+        (lambda: Content({"a": "\ud800"}), "surrogate"),
+        (lambda: Content({str(n): 1 for n in range(300)}), "300"),
+        (lambda: Content({str(n): "x" * 4_000 for n in range(20)}), "in all"),
+        (lambda: Content({}, b"", "x" * 5_000), "5000 characters"),
+        (lambda: Content(Broken()), "raised RuntimeError when read"),
     ],
 )
 def test_a_modulator_that_misbehaves_is_an_error_of_its_own(answer: Callable[[], object], line: str) -> None:
     with pytest.raises(ModulatorError, match=line):
         Guard(Counting()).run(Wild(answer), event())
+
+
+def test_values_of_other_libraries_become_plain_ones() -> None:
+    """numpy's float64 is a float, but no encoder knows it: it would have stopped the broker."""
+    made = Content({"mean": np.float64(1.5), "name": np.str_("x")}, np.bytes_(b"abc"))
+    ran = Guard(Counting()).run(Wild(lambda: made), event())
+    assert ran.content is not None
+    types = {type(ran.content.attributes["mean"]), type(ran.content.attributes["name"])}
+    assert types == {float, str} and type(ran.content.payload) is bytes
+    assert msgspec.msgpack.encode(modulated(event(), ran.content))
+
+
+@pytest.mark.parametrize("method", ["cost", "state", "restore"])
+@pytest.mark.parametrize("answer", [fail, hang, lambda: sys.exit(1)])
+def test_no_method_of_a_modulator_is_trusted(method: str, answer: Callable[[], object]) -> None:
+    modulator = Wild(lambda: None)
+    setattr(modulator, method, lambda *arguments: answer())
+    guard = Guard(Counting())
+    calls: dict[str, Callable[[], object]] = {
+        "cost": lambda: guard.run(modulator, event()),
+        "state": lambda: guard.state_of(modulator),
+        "restore": lambda: guard.restore(modulator, b""),
+    }
+    with pytest.raises(ModulatorError):
+        calls[method]()
+
+
+@pytest.mark.parametrize("cost", ["much", 1.5, None])
+def test_a_cost_that_is_no_number_is_an_error(cost: object) -> None:
+    modulator = Wild(lambda: None)
+    modulator.cost = lambda event: cost  # type: ignore[method-assign, assignment, return-value]
+    with pytest.raises(ModulatorError, match="its cost is a"):
+        Guard(Counting()).run(modulator, event())
+
+
+def test_a_modulator_that_cannot_be_made_is_an_error_of_its_owner() -> None:
+    with pytest.raises(ModulatorError, match="raised KeyError when it was made"):
+        Guard(Counting()).make(fail)  # type: ignore[arg-type]
 
 
 def test_a_state_that_cannot_travel_is_an_error_of_its_owner() -> None:

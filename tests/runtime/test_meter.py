@@ -64,7 +64,7 @@ def test_an_exception_passes_and_the_alarm_of_another_goes_on() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.1)
     try:
         with pytest.raises(ZeroDivisionError):
-            LiveMeter(SECOND).run(lambda: 1 // 0, 0)  # type: ignore[arg-type,return-value]
+            LiveMeter(SECOND).run(lambda: 1 // 0, 0)
         time.sleep(0.2)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -9,7 +9,7 @@ Figure 13's modulators are a loop and its events small; figure 14's transcode a 
 fixed rate, and what a player shows is at most that.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -117,6 +117,9 @@ class Site:
     def propagate(self) -> None:
         pass
 
+    def rebuild_routes(self) -> None:
+        pass
+
     def create(self, node: NodeId) -> None:
         self._farm.make(node)
 
@@ -135,9 +138,18 @@ class Site:
     def distance(self, client: NodeId) -> float:
         return 1.0
 
-    def migrate(self, client: NodeId, to: NodeId) -> None:
+    def octets_from(self, client: NodeId) -> Mapping[NodeId, float]:
+        return {}
+
+    def work(self, client: NodeId) -> float:
+        return self._farm.unit
+
+    def migrate(self, client: NodeId, to: NodeId, below: float | None = None) -> None:
         self._farm.consumers[self._own].remove(client)
         self._farm.consumers[to].append(client)
+
+    def place(self, client: NodeId, to: NodeId, access: NodeId) -> None:
+        self.migrate(client, to)
 
     def less_loaded(self, load: float, on_found: Callable[[NodeId | None], None]) -> None:
         others = [BrokerRecord(b, self._farm.load(b)) for b in self._farm.consumers if b != self._own]

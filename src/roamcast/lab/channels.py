@@ -10,7 +10,7 @@ All three channels see the same network, sources, walk and messages, so that onl
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Literal, NamedTuple
 
@@ -165,6 +165,9 @@ class OneClientChannel:
     def propagate(self) -> None:
         pass
 
+    def rebuild_routes(self) -> None:
+        pass
+
     def create(self, node: NodeId) -> None:
         pass  # "brokers are pre-created onto all nodes" (section 3)
 
@@ -185,12 +188,21 @@ class OneClientChannel:
     def distance(self, client: NodeId) -> float:
         return float(self._distances[self._home][self._place])
 
+    def octets_from(self, client: NodeId) -> Mapping[NodeId, float]:
+        return {}
+
+    def work(self, client: NodeId) -> float:
+        return 0.0
+
     # Relocation.
 
-    def migrate(self, client: NodeId, to: NodeId) -> None:
+    def migrate(self, client: NodeId, to: NodeId, below: float | None = None) -> None:
         self.relocation_cost += relocation_cost(self._distances, self._place, self._home, to, self._sources)
         self.relocations += 1
         self._home = to
+
+    def place(self, client: NodeId, to: NodeId, access: NodeId) -> None:
+        self.migrate(client, to)
 
     # Directory: nobody asks for lighter brokers here.
 

@@ -134,6 +134,10 @@ RELATIONS: dict[str, str] = {
             GROUP BY d.run, d.node, d.publisher, d.sequence
         ) h
         LEFT JOIN (SELECT DISTINCT run FROM handoffs) m ON m.run = h.run""",
+    "load_samples": """
+        SELECT l.run AS run, l.node AS node, l.load AS load
+        FROM loads l JOIN runs r ON r.run = l.run
+        WHERE l.t - l.span >= r.warmup""",
     "path_samples": """
         SELECT p.run AS run, p.kind AS kind, p.pairs AS pairs, p.hops AS hops
         FROM paths p JOIN runs r ON r.run = p.run
@@ -168,7 +172,6 @@ def _path_hops(kind: str) -> str:
         / NULLIF(SUM(CASE WHEN kind = '{kind}' THEN pairs ELSE 0 END), 0)"""
 
 
-_UNDEFINED = "CAST(NULL AS DOUBLE)"
 _REPAIRED = "CASE WHEN change = 'repaired' AND counted THEN value END"
 
 METRICS: dict[str, Metric] = {
@@ -386,12 +389,16 @@ METRICS: dict[str, Metric] = {
         "orders",
         "CASE WHEN MAX(moves) IS NOT NULL THEN SUM(CASE WHEN latest > sequence THEN 1 ELSE 0 END) END",
     ),
-    "broker_load_max": Metric("s/s", "modulator time per second, busiest broker", "runs", _UNDEFINED),
-    "broker_load_mean": Metric("s/s", "modulator time per second, average broker", "runs", _UNDEFINED),
+    "broker_load_max": Metric(
+        "s/s", "modulator time per second, the busiest ten seconds of any broker", "load_samples", "MAX(load)"
+    ),
+    "broker_load_mean": Metric(
+        "s/s", "modulator time per second, average broker", "load_samples", "AVG(load)"
+    ),
     "sim_events": Metric("events", "simulator events executed", "runs", "MAX(sim_events)"),
     "wall_s": Metric("s", "wall-clock seconds", "runs", "MAX(wall_s)"),
 }
-"""By the design's names, in its order. What is still undefined is NULL until its strategy adds records."""
+"""By the design's names, in its order. What a strategy leaves no records of is NULL."""
 
 _AUXILIARY: dict[str, Metric] = {
     "application_bytes": Metric("octets", "payload handed to applications", "hand_overs", "SUM(size)", "0"),
@@ -454,6 +461,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "started": "BIGINT",
         "outcome": "TEXT",
     },
+    "loads": {"t": "BIGINT", "node": "INT", "load": "DOUBLE", "span": "BIGINT"},
     "paths": {"t": "BIGINT", "kind": "TEXT", "pairs": "BIGINT", "hops": "BIGINT"},
     "reached": {
         "publisher": "INT",

@@ -1,18 +1,22 @@
 """Running a consumer's function without trusting it.
 
-Whatever a modulator does (raise, hang, return rubbish, grow without bound), the broker and the other
-consumers go on: the answer is either content that can be an event, or a `ModulatorError` for its owner.
-How long it took, and when it has taken too long, is the runtime's business (`Meter`): in `sim` time is a
-quantity of the model, live it is the processor's.
+Whatever a modulator does (raise, hang, return rubbish, grow without bound), and whichever of its methods does
+it, the broker and the other consumers go on: the answer is either content that can be an event, or a
+`ModulatorError` for its owner. How long it took, and when it has taken too long, is the runtime's business
+(`Meter`): in `sim` time is a quantity of the model, live it is the processor's.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol, TypeVar
 
 from roamcast.errors import EventError, RoamcastError
-from roamcast.event import Event, check_content
+from roamcast.event import Event, Value, check_content
 from roamcast.modulator.base import STATE_BYTES_MAX, Content, Modulator, ModulatorError
 from roamcast.units import Micros
+
+PROBLEM_LENGTH_MAX = 200  # of what an exception says
+
+Answer = TypeVar("Answer")
 
 
 class OverTimeError(RoamcastError):
@@ -22,9 +26,14 @@ class OverTimeError(RoamcastError):
 class Meter(Protocol):
     """How a runtime times a function, and stops one that does not end."""
 
-    def run(self, call: Callable[[], Content | None], modelled: Micros) -> tuple[Content | None, Micros]:
+    def run(self, call: Callable[[], Answer], modelled: Micros) -> tuple[Answer, Micros]:
         """The answer and how long it took; OverTimeError if it took too long. `modelled` is what the
         function itself says it costs."""
+        ...
+
+    def check(self, modelled: Micros) -> None:
+        """OverTimeError if a function that says it costs this would take too long: where time is modelled,
+        that is known before anyone has to wait for it."""
         ...
 
 
@@ -34,49 +43,94 @@ class Ran(NamedTuple):
 
 
 class Guard:
+    """ModulatorError if a modulator misbehaves; the caller then lets it run no more."""
+
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
 
-    def run(self, modulator: Modulator, event: Event) -> Ran:
-        """ModulatorError if it misbehaves; the caller then lets it run no more."""
+    def make(self, make: Callable[[], Modulator]) -> Modulator:
+        return self._call(make, "when it was made")[0]
+
+    def cost(self, modulator: Modulator, event: Event) -> Micros:
+        cost = self._call(lambda: modulator.cost(event), "when asked for its cost")[0]
+        if not isinstance(cost, int):
+            raise ModulatorError(f"its cost is a {type(cost).__name__}, which is no number of microseconds")
         try:
-            content, took = self._meter.run(lambda: modulator.process(event), modulator.cost(event))
+            self._meter.check(int(cost))
         except OverTimeError as error:
             raise ModulatorError(f"took too long: {error}") from None
-        except Exception as error:  # a consumer's code may raise anything
-            raise ModulatorError(f"raised {type(error).__name__}: {str(error)[:200]}") from None
-        if content is not None:
-            _check(content)
-        return Ran(content, took)
+        return max(int(cost), 0)
+
+    def run(self, modulator: Modulator, event: Event) -> Ran:
+        cost = self.cost(modulator, event)
+        content, took = self._call(lambda: modulator.process(event), "", cost)
+        return Ran(None if content is None else _checked(content), took)
 
     def state_of(self, modulator: Modulator) -> bytes:
-        try:
-            state = modulator.state()
-        except Exception as error:
-            raise ModulatorError(f"raised {type(error).__name__} when asked for its state") from None
+        state = self._call(modulator.state, "when asked for its state")[0]
         if not isinstance(state, bytes) or len(state) > STATE_BYTES_MAX:
             raise ModulatorError(f"its state is no octets, or more than {STATE_BYTES_MAX} of them")
-        return state
+        return bytes(state)
 
     def restore(self, modulator: Modulator, state: bytes) -> None:
+        self._call(lambda: modulator.restore(state), "when given its state")
+
+    def _call(self, call: Callable[[], Answer], when: str, cost: Micros = 0) -> tuple[Answer, Micros]:
+        where = f" {when}" if when else ""
         try:
-            modulator.restore(state)
-        except Exception as error:
-            raise ModulatorError(f"raised {type(error).__name__} when given its state: {error}") from None
+            return self._meter.run(call, cost)
+        except OverTimeError as error:
+            raise ModulatorError(f"took too long{where}: {error}") from None
+        except KeyboardInterrupt:
+            raise  # the user's, not the function's
+        except BaseException as error:  # a consumer's code may raise anything, SystemExit too
+            raise ModulatorError(f"raised {type(error).__name__}{where}: {_words(error)}") from None
 
 
-def _check(content: object) -> None:
-    """Rubbish is anything that no event could carry."""
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)[:PROBLEM_LENGTH_MAX]
+    except Exception:
+        return "and cannot say why"
+
+
+def _checked(content: object) -> Content:
+    """The same with values of the plain types, the only ones that can be encoded. Rubbish is anything that no
+    event could carry."""
     if not isinstance(content, Content):
         raise ModulatorError(f"returned a {type(content).__name__}, which is no content")
     attributes, payload, topic, type_ = content
     texts = isinstance(topic, str) and isinstance(type_, str)
-    if not texts or not isinstance(payload, bytes) or not isinstance(attributes, dict):
+    if not texts or not isinstance(payload, bytes) or not isinstance(attributes, Mapping):
         raise ModulatorError("returned content whose parts have the wrong types")
-    for name, value in attributes.items():
-        if not isinstance(name, str) or not isinstance(value, bool | int | float | str | None):
-            raise ModulatorError(f"returned an attribute that no event can have: {str(name)[:40]!r}")
     try:
-        check_content(attributes, payload, topic, type_, ())
+        plain = {_plain_name(name): _plain(name, value) for name, value in attributes.items()}
+        checked = Content(plain, bytes(payload), str(topic), str(type_))
+        check_content(plain, checked.payload, checked.topic, checked.type, ())
     except EventError as error:
         raise ModulatorError(f"returned content that can be no event: {error}") from None
+    except ModulatorError:
+        raise
+    except Exception as error:  # a mapping or a number of its own making
+        raise ModulatorError(f"returned content that raised {type(error).__name__} when read") from None
+    return checked
+
+
+def _plain_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise ModulatorError(f"returned an attribute that no event can have: {str(name)[:40]!r}")
+    return str(name)
+
+
+def _plain(name: str, value: object) -> Value:
+    """numpy's numbers, for one, are kinds of `float` that no encoder knows."""
+    match value:
+        case None | bool():
+            return value
+        case int():
+            return int(value)
+        case float():
+            return float(value)
+        case str():
+            return str(value)
+    raise ModulatorError(f"returned an attribute that no event can have: {str(name)[:40]!r}")

@@ -105,9 +105,7 @@ def test_two_clients_talk_over_the_socket(tmp_path: Path) -> None:
 def test_a_modulator_that_nobody_would_run_is_refused(tmp_path: Path) -> None:
     async def test() -> None:
         async with served(tmp_path / "s"), connect(tmp_path / "s") as client:
-            with pytest.raises(
-                ClientError, match="modulator: is 'projection', but this node's"
-            ):
+            with pytest.raises(ClientError, match="modulator: is 'projection', but this node's"):
                 await client.open_subscription(Filter.everything(), modulator=ModulatorSpec.of("projection"))
 
     run(test())

@@ -1,10 +1,9 @@
-"""The small parts by themselves: windows, the five steps, the processor, gates of time."""
+"""The small parts by themselves: windows, the processor, gates of time."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roamcast.event import EventId
-from roamcast.strategy.opportunistic.home import Candidate, should_move
 from roamcast.strategy.opportunistic.places import Processor
 from roamcast.strategy.opportunistic.windows import WIDTH, Windows
 from roamcast.testing import FakeHost
@@ -20,18 +19,6 @@ def test_windows_know_what_was_handled_and_move_with_it(events: list[tuple[int, 
             windows = Windows(windows.export())
         assert windows.observe(EventId(publisher, sequence)) == ((publisher, sequence) not in seen)
         seen.add((publisher, sequence))
-
-
-def test_the_five_steps() -> None:
-    near, far = Candidate(load=10, path=3.0), Candidate(load=10, path=4.0)
-    assert should_move(home=far, found=near, threshold=80)
-    assert not should_move(home=near, found=far, threshold=80)
-    assert not should_move(home=far, found=near._replace(load=81), threshold=80)
-    assert should_move(home=near._replace(load=81), found=far, threshold=80)
-    assert should_move(home=near._replace(load=95), found=far._replace(load=90), threshold=80)
-    assert not should_move(home=far._replace(load=90), found=near._replace(load=95), threshold=80)
-    # Without overload control only the path counts.
-    assert should_move(home=far, found=near._replace(load=99), threshold=None)
 
 
 def test_a_processor_works_in_order_and_its_load_is_what_was_asked_of_it() -> None:

@@ -22,9 +22,11 @@ from roamcast.scenario.explain import converted, unknown
 MODULES = {
     "channels": "roamcast.lab.channels",
     "balancing": "roamcast.lab.balancing",
+    "home_crash": "roamcast.lab.home_crash",
     "overload": "roamcast.lab.overload",
     "relocation": "roamcast.lab.relocation",
     "testbed": "roamcast.lab.testbed",
+    "timeline": "roamcast.lab.timeline",
 }
 """Where each study is defined; loaded when a figure names it."""
 

@@ -78,7 +78,8 @@ class Links:
         away = self.distance(node, to)
         if not away:
             return None
-        return next(peer for peer in self.neighbours(node) if self.distance(peer, to) == away - 1)
+        distances, near = self._distances[to], self.members[self.reach[node] & self._heard[node]]
+        return next(peer for peer in near if distances[peer] == away - 1)
 
     # Private.
 

@@ -62,12 +62,27 @@ class Barriers:
             question.waiting.discard(peer)
         self.check()
 
+    def is_idle(self) -> bool:
+        return not self._questions
+
     def check(self) -> None:
         """Answer what can be answered by now."""
         for number, question in list(self._questions.items()):
             if not question.waiting and not self._holds(question.producer):
+                if question.producer in self._sent:
+                    self._follow(question.producer)
+                    continue
                 del self._questions[number]
                 producer, asked = question.producer, question.number
                 self._post.write(
                     question.asker, Left(asked) if question.is_leave else Passed(producer, asked)
                 )
+
+    def _follow(self, producer: NodeId) -> None:
+        """What was held back when somebody asked has been sent on since (a handoff was rolled back): the
+        questions go the same way, behind it."""
+        for broker in sorted(self._sent.pop(producer)):
+            for number, question in self._questions.items():
+                if question.producer == producer and broker not in question.waiting:
+                    question.waiting.add(broker)
+                    self._post.write(broker, Barrier(producer, number))

@@ -9,19 +9,22 @@ changed (step 2). Steps 3 and 4 follow when such news comes in. Added to the pap
 
 - In the first seconds after its start a broker tells news every second, so that the first overlay stands
   before it would have to change; the paper's simulation begins with a complete one.
-- What a neighbour has not confirmed is told again, and a new neighbour is told everything: updates get lost.
+- What a neighbour has not confirmed is told again, for updates get lost; how, and in how few octets, is in
+  `propagation.py`.
 - Now and then the search goes as far as it may. A broker found there that no path leads to becomes a
   neighbour too, however far, for as long as nothing else connects: near neighbours alone can form islands.
 """
 
 from collections.abc import Callable
 
-from roamcast.host import Host, Kind, TimerName
+from roamcast.host import Host, TimerName
 from roamcast.strategy.opportunistic.discovery import Near, RingSearch
-from roamcast.strategy.opportunistic.messages import ROWS_MAX, Content, Update, UpdateTaken
+from roamcast.strategy.opportunistic.messages import Content, Update, UpdateTaken
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.propagation import Propagation, next_life
 from roamcast.strategy.opportunistic.reliable import Letter
-from roamcast.strategy.opportunistic.topology import Row, Topology
+from roamcast.strategy.opportunistic.rows import WITHDRAWN, Row
+from roamcast.strategy.opportunistic.topology import Topology
 from roamcast.trace import OverlayChanged
 from roamcast.underlay.base import Underlay
 from roamcast.units import SECOND, Micros, NodeId, micros
@@ -32,7 +35,6 @@ WIDE_EVERY = 4  # periods
 BRIDGES_MAX = 3
 REFRESH_PERIODS = 4  # a row that does not change is still told so often
 LIFETIME_PERIODS = 12
-UPDATES_PER_BOOT = 1 << 32
 
 
 class BrokerManager:
@@ -46,17 +48,17 @@ class BrokerManager:
         search: RingSearch,
         send: Callable[[NodeId, Content, Letter], None],
         *,
-        boot: int,
+        sequence: int,
         load: Callable[[], int],
         producers: Callable[[], int],
         on_changed: Callable[[], None],
     ) -> None:
-        """`load` and `producers` answer for this broker; `on_changed`: the tables have news."""
+        """`load` and `producers` answer for this broker; `on_changed`: the tables have news. Rows are
+        numbered from `sequence` on: others remember those of an earlier time as a broker."""
         self._host = host
         self._underlay = underlay
         self._options = options
         self._search = search
-        self._send = send
         self._load = load
         self._producers = producers
         self._on_changed = on_changed
@@ -64,14 +66,19 @@ class BrokerManager:
         self._is_static = options.mode.startswith("static")
         self.topology = Topology(host.node)
         self._neighbours: dict[NodeId, Near] = {}
-        self._told: dict[NodeId, dict[NodeId, int]] = {}  # sequences that each neighbour has confirmed
-        self._telling: dict[NodeId, tuple[int, dict[NodeId, int]]] = {}  # not yet confirmed, by update number
-        self._sequence = boot * UPDATES_PER_BOOT  # others remember the rows of an earlier boot
-        self._updates = 0
+        self._propagation = Propagation(host, self.topology, send)
+        self._sequence = next_life(sequence)
         self._row_told_at: Micros = 0
         self._started_at: Micros = 0
         self._periods = 0
         self._has_searched = False
+        self._loads_heard: dict[NodeId, tuple[int, int]] = {}  # since which row, and what
+        self._is_withdrawn = False
+        # What follows from the end of a period, from the end of a search, and from another's news (its
+        # sender); an adaptor may take them over (section 3.5).
+        self.on_period: Callable[[], None] = self.discover_neighbours
+        self.on_neighbours: Callable[[], None] = self.propagate
+        self.on_news: Callable[[NodeId], None] = lambda sender: self.rebuild_routes()
 
     # Inputs.
 
@@ -92,44 +99,72 @@ class BrokerManager:
             elif STARTUP // 2 <= age < STARTUP // 2 + STARTUP_PERIOD:
                 self._look_wide()
             else:
-                self._propagate()
+                self.propagate()
             return
         self._periods += 1
         # The first regular period begins at a moment of its own: updates are staggered.
         wait = self._chance(self._period) if self._periods == 1 else self._period
         self._host.set_timer("broker update", now + max(wait, SECOND))
-        if self._periods == 1 or self._is_static:
-            self._propagate()
-        elif self._periods % WIDE_EVERY == self._host.node % WIDE_EVERY:
+        # A static overlay begins when a broker has found neighbours.
+        is_settled = self._is_static and bool(self._neighbours)
+        if self._periods == 1 or is_settled or self._is_withdrawn:
+            self.propagate()
+        else:
+            self.on_period()
+        if not self._is_static:
+            self.topology.forget_silent(now - LIFETIME_PERIODS * max(self._period, SECOND))
+            for broker in [b for b in self._loads_heard if self.topology.row(b) is None]:
+                del self._loads_heard[broker]
+
+    def discover_neighbours(self) -> None:
+        """Step 1."""
+        if self._periods % WIDE_EVERY == self._host.node % WIDE_EVERY:
             self._look_wide()
         elif self._options.discovery == "routes":
             self._found(self._by_routes(), self._options.ring_max)
         else:
             self._search.start(self._options.neighbours_wanted, self._found)
-        if not self._is_static:
-            self.topology.forget_silent(now - LIFETIME_PERIODS * max(self._period, SECOND))
+
+    def rebuild_routes(self) -> None:
+        """Step 4. Routes are found when they are asked for; whoever can be reached now shall know it."""
+        self._on_changed()
+
+    def tell_load(self) -> None:
+        """Now, because it has changed much."""
+        row = self.topology.row(self._host.node)
+        if row is not None and not self._is_withdrawn:
+            self._own_row(row.links, row.ring)
+            self.propagate()
+
+    def withdraw(self) -> None:
+        """Be a broker no more: the last row says so, and goes to those who were neighbours."""
+        self._is_withdrawn = True
+        self._own_row((), WITHDRAWN)
+        self.propagate()
+
+    @property
+    def sequence(self) -> int:
+        """Of the row that was told last."""
+        return self._sequence
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the neighbours have confirmed all that they were told."""
+        return self._propagation.is_taken
 
     def on_update(self, sender: NodeId, update: Update) -> None:
         """Step 3."""
-        told = self._told.setdefault(sender, {}) if sender in self._neighbours else {}
-        has_news = False
-        for row in update.rows:
-            if row.broker != self._host.node:
-                has_news = self.topology.update(row, self._host.now()) or has_news
-            elif row.sequence > self._sequence:
-                self._sequence = row.sequence  # ours, from before we lost our memory: speak later than that
-            told[row.broker] = max(told.get(row.broker, -1), row.sequence)
-        self._send(sender, UpdateTaken(update.number), Letter(b"", Kind.CONTROL, "update"))
-        if has_news:
-            self._on_changed()
+        if self._propagation.on_update(sender, update):
+            self.on_news(sender)
 
     def on_update_taken(self, sender: NodeId, taken: UpdateTaken) -> None:
-        number, rows = self._telling.get(sender, (-1, {}))
-        if number == taken.number:
-            del self._telling[sender]
-            told = self._told.setdefault(sender, {})
-            for broker, sequence in rows.items():
-                told[broker] = max(told.get(broker, -1), sequence)
+        self._propagation.on_taken(sender, taken)
+
+    def on_load_heard(self, broker: NodeId, load: int) -> None:
+        """A broker's own word, by another way than its row: true until its next row comes."""
+        row = self.topology.row(broker)
+        if row is not None and broker != self._host.node:
+            self._loads_heard[broker] = (row.sequence, load)
 
     # Questions.
 
@@ -142,7 +177,10 @@ class BrokerManager:
         if broker == self._host.node:
             return self._load()
         row = self.topology.row(broker)
-        return None if row is None else row.load
+        if row is None:
+            return None
+        heard = self._loads_heard.get(broker)
+        return row.load if heard is None or heard[0] < row.sequence else heard[1]
 
     def producers_of(self, broker: NodeId) -> int:
         """BIT: how many of its clients publish."""
@@ -179,6 +217,8 @@ class BrokerManager:
 
     def _found(self, found: list[Near], reach: int) -> None:
         """The nearest are neighbours: all within the first ring that has enough."""
+        if self._is_withdrawn:
+            return
         wanted = self._options.neighbours_wanted
         vicinity = found[wanted - 1].distance if len(found) >= wanted else reach
         near = {one.broker: one for one in found if one.distance <= vicinity}
@@ -187,13 +227,16 @@ class BrokerManager:
         self._change_neighbours(near)
         links = tuple(n for one in sorted(near.values(), key=_by_number) for n in (one.broker, one.distance))
         self._own_row(links, max(vicinity, 1))
-        self._propagate()
+        self.on_neighbours()
         self._on_changed()
 
     def _bridges(self, near: dict[NodeId, Near], found: list[Near]) -> list[Near]:
         """Brokers farther away that nothing else leads to: found now, or neighbours from before."""
         known = [one for one in found if one.broker not in near]
         for broker, one in self._neighbours.items():
+            row = self.topology.row(broker)
+            if row is not None and row.is_withdrawn:
+                continue
             distance = self._underlay.distance(broker)
             if broker not in near and distance is not None and all(o.broker != broker for o in known):
                 known.append(Near(distance, one.load, broker))
@@ -211,7 +254,8 @@ class BrokerManager:
         """Brokers known by now, at the distances that the underlay tells."""
         near = []
         for row in self.topology.rows():
-            distance = self._underlay.distance(row.broker) if row.broker != self._host.node else None
+            is_other = row.broker != self._host.node and not row.is_withdrawn
+            distance = self._underlay.distance(row.broker) if is_other else None
             if distance is not None and distance <= self._options.ring_max:
                 near.append(Near(distance, row.load, row.broker))
         return sorted(near)
@@ -219,8 +263,7 @@ class BrokerManager:
     def _change_neighbours(self, near: dict[NodeId, Near]) -> None:
         now, node = self._host.now(), self._host.node
         for broker in sorted(self._neighbours.keys() - near.keys()):
-            self._told.pop(broker, None)
-            self._telling.pop(broker, None)
+            self._propagation.forget_unconfirmed(broker)
             self._host.trace(OverlayChanged(now, node, "neighbour_down", broker))
         for broker in sorted(near.keys() - self._neighbours.keys()):
             self._host.trace(OverlayChanged(now, node, "neighbour_up", broker))
@@ -233,6 +276,8 @@ class BrokerManager:
             age = self._host.now() - self._row_told_at
             if abs(known.load - load) < 5 and age < REFRESH_PERIODS * self._period:
                 return
+        if self._propagation.own_sequence > self._sequence:
+            self._sequence = next_life(self._propagation.own_sequence)  # from before we lost our memory
         self._sequence += 1
         self._row_told_at = self._host.now()
         row = Row(self._host.node, self._sequence, links, ring, load, producers)
@@ -240,15 +285,8 @@ class BrokerManager:
 
     # Step 2.
 
-    def _propagate(self) -> None:
-        for neighbour in sorted(self._neighbours):
-            rows = self.topology.news(self._told.setdefault(neighbour, {}))[:ROWS_MAX]
-            if not rows:
-                continue
-            self._updates += 1
-            number = self._updates
-            self._telling[neighbour] = (number, {row.broker: row.sequence for row in rows})
-            self._send(neighbour, Update(number, tuple(rows)), Letter(b"", Kind.CONTROL, "update"))
+    def propagate(self) -> None:
+        self._propagation.tell(sorted(self._neighbours))
 
     def _chance(self, span: Micros) -> Micros:
         return int(self._host.random.random() * span)

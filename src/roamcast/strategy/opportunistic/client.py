@@ -9,12 +9,16 @@ was given has arrived where it goes (`Leave`, `Left`), and holds new events back
 """
 
 from collections import deque
+from collections.abc import Callable
 
 from roamcast.broker.core import Broker
 from roamcast.event import Event
 from roamcast.host import Host, TimerName
 from roamcast.strategy.opportunistic.discovery import Near, RingSearch
 from roamcast.strategy.opportunistic.messages import (
+    FULL,
+    INTERESTS_BYTES_MAX,
+    NO_GENERATION,
     SUBSCRIPTIONS_MAX,
     Attach,
     Deliver,
@@ -28,6 +32,7 @@ from roamcast.strategy.opportunistic.messages import (
     NewHome,
     NotHome,
     Publish,
+    Returned,
     Skip,
     Want,
 )
@@ -48,7 +53,9 @@ WIDE_EVERY = 8  # searches, where the underlay's routes do in between
 BEST_WIDE_EVERY = 600
 FAR = 255
 
-ClientLetter = Deliver | NewHome | NotHome | Skip | ModulatorFailed | Left
+TO_A_HOME = (Attach, Want, Here, Nearer, Leave, Publish)
+
+ClientLetter = Deliver | NewHome | NotHome | Skip | Returned | ModulatorFailed | Left
 
 
 class ClientSide:
@@ -71,6 +78,7 @@ class ClientSide:
         self._post = post
         self._search = search
         self._is_broker = is_broker
+        self.own_load: Callable[[], int] = lambda: 0  # of this node's broker
         is_best = options.mode == "best"
         self._period = BEST_PERIOD if is_best else micros(options.broker_discovery)
         self._wide_every = BEST_WIDE_EVERY if is_best else WIDE_EVERY
@@ -84,6 +92,7 @@ class ClientSide:
         self._known: dict[NodeId, int] = {}  # brokers seen by searches, with their load
         self._searches = 0
         self._expected = 0
+        self._refused: set[int] = set()  # subscriptions that are too many for a home broker
         self._early: dict[int, tuple[Deliver, int, Micros]] = {}
         self._skipped: dict[int, int] = {}  # from, until
         self._outlet: NodeId | None = None  # where publications go: the home, or the one before it
@@ -103,13 +112,13 @@ class ClientSide:
                 self._post.drop(DropReason.QUEUE_FULL, "publish", event.id)
                 return
             self._held.append((event, self._host.now()))
-            self._need_home()
+            self.need_home()
         else:
             self._post.write(self._outlet, Publish(event, 0, 0))
 
     def on_interests_changed(self) -> None:
         if self.home is None:
-            self._need_home()
+            self.need_home()
         else:
             self._post.write(self.home, Want(self._generation, self._interests()))
 
@@ -128,7 +137,7 @@ class ClientSide:
                 self._look()
         elif name == "leave" and self._leaving:
             assert self._outlet is not None
-            self._take_back(self._post.abandon(self._outlet))
+            self._take_back(self._post.take_back(self._outlet, TO_A_HOME))
             self._left()
 
     def on_letter(self, sender: NodeId, message: ClientLetter, hops: int, held: Micros) -> None:
@@ -144,7 +153,13 @@ class ClientSide:
                     self._on_new_home(sender)
             case NotHome():
                 if sender == self.home and message.generation == self._generation:
-                    self._attach(sender)
+                    if message.is_broker:
+                        self._attach(sender)
+                    else:
+                        self._on_home_ended()
+            case Returned():
+                if message.event.publisher == self._host.node:
+                    self._on_returned(message.event, self._host.now() - message.age - held)
             case Left():
                 if message.number == self._leaving:
                     self._left()
@@ -164,6 +179,14 @@ class ClientSide:
             self._host.set_timer("home lost", self._host.now() + self._patience())
             self._look()
 
+    def on_role_changed(self, is_broker: bool) -> None:
+        """This node became a broker, or is one no more; its home may be another's all the same."""
+        self._is_broker = is_broker
+        self._is_searching = False  # a broker's own searches took the place of ours
+        self._known.pop(self._host.node, None)
+        if self.home is not None and self._adapts:
+            self._look()
+
     # The home broker.
 
     @property
@@ -178,7 +201,7 @@ class ClientSide:
         since = self._suspect_since
         return since is not None and self._host.now() - since >= self._patience()
 
-    def _need_home(self) -> None:
+    def need_home(self) -> None:
         if self.home is None and not self._is_searching:
             self._host.set_timer("discovery", self._host.now() + self._first_period())
             self._look()
@@ -189,7 +212,7 @@ class ClientSide:
 
     def _look(self) -> None:
         if self._is_broker:
-            self._found([Near(0, 0, self._host.node)], 0)
+            self._found([Near(0, self.own_load(), self._host.node)], 0)
             return
         if self._is_searching:
             return  # it ends by itself, and may take longer than a period
@@ -208,9 +231,12 @@ class ClientSide:
         self._is_searching = False
         for near in found:
             self._known[near.broker] = near.load
+        found = [near for near in found if near.load < FULL or near.broker == self.home]
         if not found:
             if self.home is None:
-                self._host.set_timer("discovery", self._host.now() + RETRY)
+                # Not all at the same instant again: searches of several clients may have collided.
+                later = RETRY + int(self._host.random.random() * RETRY)
+                self._host.set_timer("discovery", self._host.now() + later)
             return
         nearest = found[0]
         home = next((near for near in found if near.broker == self.home), None)
@@ -220,7 +246,7 @@ class ClientSide:
         if home is not None and self._suspect_since is not None:
             self._suspect_since = None
             self._post.nudge(self.home)
-        distance = self._home_distance(reach + 1) if home is None else home.distance
+        distance = min(self._home_distance(reach + 1), FAR) if home is None else home.distance
         # One that is as near counts too: the way from the producers may be shorter through it.
         other = next((near for near in found if near.broker != self.home), None)
         farthest = distance - 1 if self._options.mode == "best" else distance
@@ -234,7 +260,7 @@ class ClientSide:
         self._host.stable[GENERATION] = self._generation.to_bytes(8, "big")
         if self._outlet is not None:
             # What it has confirmed is in its hands; the rest goes through the new home, in the same order.
-            self._take_back(self._post.abandon(self._outlet))
+            self._take_back(self._post.take_back(self._outlet, TO_A_HOME))
         self._suspect_since = None
         self.home = broker
         self._expected = 0
@@ -246,6 +272,27 @@ class ClientSide:
             broker, Attach(self._generation, self._interests(), self._produces, min(distance, FAR))
         )
         self._left()
+
+    def _on_home_ended(self) -> None:
+        """It is a broker no more."""
+        assert self.home is not None
+        self._known.pop(self.home, None)
+        if self._outlet is not None:
+            self._take_back(self._post.take_back(self._outlet, TO_A_HOME))
+        self._host.cancel_timer("leave")
+        self.home = self._outlet = None
+        self._leaving = 0
+        self.need_home()
+
+    def _on_returned(self, event: Event, since: Micros) -> None:
+        """In the place that it had among those that wait."""
+        later = []
+        while self._held and self._held[-1][0].sequence > event.sequence:
+            later.append(self._held.pop())
+        self._held.append((event, since))
+        self._held.extend(reversed(later))
+        if self._outlet is not None and not self._leaving:
+            self._left()
 
     def _on_new_home(self, broker: NodeId) -> None:
         self.home = broker
@@ -292,14 +339,26 @@ class ClientSide:
         return otherwise if distance is None else distance
 
     def _interests(self) -> tuple[Interest, ...]:
-        standing = self._core.subscriptions()[:SUBSCRIPTIONS_MAX]
-        return tuple(Interest(one.number, one.filter.encode(), one.modulator) for one in standing)
+        """As many as a home broker takes; the owners of the others are told, once."""
+        taken: list[Interest] = []
+        octets = 0
+        for one in self._core.subscriptions():
+            interest = Interest(one.number, one.filter.encode(), one.modulator)
+            octets += interest.octets
+            if len(taken) < SUBSCRIPTIONS_MAX and octets <= INTERESTS_BYTES_MAX:
+                taken.append(interest)
+                self._refused.discard(one.number)
+            elif one.number not in self._refused:
+                self._refused.add(one.number)
+                problem = f"a home takes {SUBSCRIPTIONS_MAX} of them, {INTERESTS_BYTES_MAX} octets in all"
+                self._core.notify(one.number, "roamcast.subscription_refused", problem)
+        return tuple(taken)
 
     # Deliveries.
 
     def _on_deliver(self, message: Deliver, hops: int, held: Micros) -> None:
-        if message.generation < self._generation:
-            self._hand_over(message, hops, held)  # late, from a home that was lost
+        if message.generation < self._generation or message.generation == NO_GENERATION:
+            self._hand_over(message, hops, held)  # late, from a home that was lost; or from no home at all
         elif message.generation == self._generation and message.number >= self._expected:
             if len(self._early) >= EARLY_MAX:
                 self._expected = min(self._early)

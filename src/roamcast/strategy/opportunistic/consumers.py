@@ -30,6 +30,7 @@ class Consumers:
         self._registrations: dict[NodeId, Registration] = {}
         self._index: MatchingIndex[tuple[NodeId, int]] = MatchingIndex()
         self._modulated: set[tuple[NodeId, int]] = set()
+        self._doubtful: set[NodeId] = set()  # their home may know them no more
 
     def update(
         self, consumer: NodeId, version: int, home: NodeId, interests: tuple[Interest, ...], now: Micros
@@ -43,10 +44,16 @@ class Consumers:
         if known is None or known.interests != interests:
             self._replace(consumer, () if known is None else known.interests, interests)
         self._registrations[consumer] = Registration(version, home, interests, now)
+        self._doubtful.discard(consumer)
         return True
 
     def find(self, consumer: NodeId) -> Registration | None:
         return self._registrations.get(consumer)
+
+    def versions(self, but_at: NodeId) -> list[tuple[NodeId, int]]:
+        """Of all registrations, by consumer, but for those at one home broker."""
+        standing = sorted(self._registrations.items())
+        return [(consumer, known.version) for consumer, known in standing if known.home != but_at]
 
     def consumers(self) -> list[NodeId]:
         return sorted(self._registrations)
@@ -70,7 +77,17 @@ class Consumers:
         if known is None or (known.version, known.home) != (version, home):
             return False
         self._registrations[consumer] = known._replace(renewed_at=now)
+        self._doubtful.discard(consumer)
         return True
+
+    def doubt(self, home: NodeId) -> list[NodeId]:
+        """A home broker has restarted: who was there, and until news come is nowhere."""
+        here = sorted(consumer for consumer, known in self._registrations.items() if known.home == home)
+        self._doubtful.update(here)
+        return here
+
+    def is_doubtful(self, consumer: NodeId) -> bool:
+        return consumer in self._doubtful
 
     def forget_silent(self, before: Micros, spared: Collection[NodeId]) -> None:
         """Soft state: a home broker renews its registrations; who is not renewed is gone."""
@@ -78,6 +95,7 @@ class Consumers:
             c for c, known in self._registrations.items() if known.renewed_at < before and c not in spared
         ]:
             self._replace(consumer, self._registrations.pop(consumer).interests, ())
+            self._doubtful.discard(consumer)
 
     def _replace(self, consumer: NodeId, old: tuple[Interest, ...], new: tuple[Interest, ...]) -> None:
         for interest in old:

@@ -17,6 +17,7 @@ from roamcast.strategy.opportunistic.adaptation.messages import (
     Volunteer,
 )
 from roamcast.strategy.opportunistic.adaptation.services import BrokerManager, BrokerRecord
+from roamcast.strategy.opportunistic.messages import FULL
 from roamcast.units import SECOND, Micros, NodeId
 
 RECORDS_MAX = 4_096
@@ -88,6 +89,8 @@ class CentralDirectory:
 
     def on_letter(self, sender: NodeId, message: Report | Volunteer | Ask) -> None:
         now = self._host.now()
+        if len(self._brokers) + len(self._volunteers) >= RECORDS_MAX:
+            self._forget_silent(now - LIFETIME)
         match message:
             case Report():
                 if sender in self._brokers or len(self._brokers) < RECORDS_MAX:
@@ -101,6 +104,10 @@ class CentralDirectory:
                 self._brokers.pop(sender, None)
             case Ask():
                 self._send(sender, Answer(message.number, self.answer(sender, message.below)))
+
+    def _forget_silent(self, since: Micros) -> None:
+        self._brokers = {node: known for node, known in self._brokers.items() if known.heard_at >= since}
+        self._volunteers = {node: at for node, at in self._volunteers.items() if at >= since}
 
     def answer(self, asker: NodeId, below: int | None) -> NodeId | None:
         since = self._host.now() - LIFETIME
@@ -140,7 +147,8 @@ class CentralClient:
 
     def report(self, load: float) -> None:
         pairs = tuple(number for pair in self._distances()[:255] for number in pair)
-        self._send(self._server, Report(round(100 * load), True, pairs))
+        hundredths = min(round(100 * load), FULL)
+        self._send(self._server, Report(hundredths, hundredths < FULL, pairs))
 
     def on_answer(self, sender: NodeId, message: Answer) -> None:
         if sender == self._server and message.number in self._open:

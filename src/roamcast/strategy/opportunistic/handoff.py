@@ -26,10 +26,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+import msgspec
+
 from roamcast.host import Host
 from roamcast.strategy.opportunistic.clients import CLIENTS_MAX, Arrival, Client, Gate
-from roamcast.strategy.opportunistic.dispatch import Dispatch, undelivered
+from roamcast.strategy.opportunistic.dispatch import HELD_BACK_MAX, Dispatch, undelivered
 from roamcast.strategy.opportunistic.messages import (
+    BROKERS_MAX,
+    SUBSCRIPTIONS_MAX,
     Accepted,
     Cancelled,
     Closed,
@@ -39,6 +43,8 @@ from roamcast.strategy.opportunistic.messages import (
     Letters,
     Moved,
     MovedDelivery,
+    MovedState,
+    MovedWindows,
     NewHome,
     Register,
     Relay,
@@ -50,14 +56,24 @@ from roamcast.strategy.opportunistic.messages import (
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.post import Post
 from roamcast.strategy.opportunistic.windows import WINDOWS_MAX, Windows
-from roamcast.trace import DropReason, HandedOff
+from roamcast.trace import HandedOff
 from roamcast.units import Micros, NodeId, micros
 
 NUMBERS_SKIPPED = 1 << 20
-BUFFER_MAX = 10_000  # events of one client at the destination
 
 HandoffLetter = (
-    Handoff | Accepted | Detour | Switched | MovedDelivery | Moved | Taken | Cancelled | Relay | Closed
+    Handoff
+    | Accepted
+    | Detour
+    | Switched
+    | MovedDelivery
+    | MovedState
+    | MovedWindows
+    | Moved
+    | Taken
+    | Cancelled
+    | Relay
+    | Closed
 )
 
 
@@ -81,6 +97,10 @@ class Leaving:
     waiting: set[NodeId] = field(default_factory=set)  # producers' brokers that have not switched
     asked: int = 0  # how many there were
     undelivered: list[Deliver] = field(default_factory=list)
+    # It moves although somebody has not switched, as soon as the processor has done what was there. What
+    # comes meanwhile is not for this broker's modulators any more.
+    is_closing: bool = False
+    behind: list[Arrival] = field(default_factory=list)
 
 
 @dataclass
@@ -89,8 +109,11 @@ class Coming:
 
     source: NodeId
     version: int
+    work: int = 0  # of its modulators, as the source said
     arrivals: list[Arrival] = field(default_factory=list)
     deliveries: list[Undelivered] = field(default_factory=list)
+    states: dict[int, bytes] = field(default_factory=dict)
+    windows: dict[int | None, Windows] = field(default_factory=dict)
     is_back: bool = False  # the source wants it back
 
 
@@ -115,18 +138,30 @@ class Handoffs:
         self._leaving: dict[NodeId, Leaving] = {}
         self._coming: dict[NodeId, Coming] = {}
         self._open: dict[NodeId, Open] = {}
+        # What the broker says of itself, and what it hears of others' loads.
+        self.load: Callable[[], int] = lambda: 0
+        self.refuses: Callable[[Handoff], bool] = lambda message: False
+        self.on_load_heard: Callable[[NodeId, int], None] = lambda broker, load: None
         dispatch.on_stray = self._on_stray
         dispatch.on_superseded = self._on_superseded
         dispatch.on_hold = self._holds
+        dispatch.on_closing = self._on_closing
+        dispatch.is_switching = self._is_switching
+        dispatch.on_return = self._on_return
 
     # Inputs.
 
     def relocate(
-        self, node: NodeId, to: NodeId, on_done: Callable[[bool], None] = lambda moved: None
+        self,
+        node: NodeId,
+        to: NodeId,
+        on_done: Callable[[bool], None] = lambda moved: None,
+        below: int | None = None,
     ) -> bool:
-        """Begin to move a client; False if it is not at home here, or on the move already."""
+        """Begin to move a client; False if it is not at home here, or on the move already. `below`: only if
+        the destination's load would stay below, in hundredths."""
         client = self._dispatch.clients.get(node)
-        if client is None or to == self._host.node or node in self._leaving or client.gates:
+        if client is None or to == self._host.node or not self.may_move(node):
             return False
         # A version of its own for each attempt, so that a late answer to one is not taken for another's; the
         # one after it is for a roll back.
@@ -136,10 +171,14 @@ class Handoffs:
         if self._options.handoff == "loose":
             self._switch(leaving)
             leaving.waiting.clear()
+            leaving.is_closing = True  # the processor may be busy: what comes meanwhile goes with the client
             self._dispatch.processor.submit(0, lambda: self._move(leaving))
         else:
             self._host.set_timer(("handoff", node), self._host.now() + self._timeout)
-            self._post.write(to, Handoff(node, leaving.version, client.generation, client.interests))
+            work = round(client.work(self._host.now()))
+            self._post.write(
+                to, Handoff(node, leaving.version, client.generation, client.interests, work, below)
+            )
         return True
 
     def on_letter(self, sender: NodeId, message: HandoffLetter, hops: int, held: Micros) -> None:
@@ -152,10 +191,8 @@ class Handoffs:
                 self._on_detour(message)
             case Switched():
                 self._on_switched(sender, message)
-            case MovedDelivery():
-                coming = self._coming.get(message.consumer)
-                if coming is not None and coming.version == message.version:
-                    coming.deliveries.append(message.delivery)
+            case MovedDelivery() | MovedState() | MovedWindows():
+                self._on_luggage(sender, message, held)
             case Moved():
                 self._on_moved(sender, message)
             case Taken():
@@ -210,10 +247,30 @@ class Handoffs:
     def is_moving(self, node: NodeId) -> bool:
         return node in self._leaving
 
+    def _is_switching(self, node: NodeId) -> bool:
+        """Whether producers' brokers are being told of a client's next home, or of its way back."""
+        leaving = self._leaving.get(node)
+        return leaving is not None and leaving.phase is not Phase.ASKED
+
+    def may_move(self, node: NodeId) -> bool:
+        """Whether a client of ours can begin to move."""
+        return node not in self._leaving and not self._dispatch.clients[node].gates
+
+    def work_coming(self) -> int:
+        """What the modulators of clients on their way here take: microseconds per second at capacity 1."""
+        return sum(coming.work for coming in self._coming.values())
+
+    def is_idle(self) -> bool:
+        """Whether nothing is under way, nor anything left that others may still ask for."""
+        return not (self._leaving or self._coming or self._open)
+
     def _holds(self, producer: NodeId) -> bool:
         """Whether events of a producer wait here for a handoff to end."""
         for coming in self._coming.values():
             if any(arrival.event.publisher == producer for arrival in coming.arrivals):
+                return True
+        for leaving in self._leaving.values():
+            if any(arrival.event.publisher == producer for arrival in leaving.behind):
                 return True
         for client in self._dispatch.clients.values():
             for gate in client.gates.values():
@@ -229,6 +286,7 @@ class Handoffs:
             return
         if sender != leaving.to:
             return
+        self.on_load_heard(sender, message.load)
         if message.problem:
             self._end(leaving, "refused")
             return
@@ -265,7 +323,8 @@ class Handoffs:
             return  # superseded while it waited for the processor
         leaving.phase = Phase.MOVED
         del self._dispatch.clients[node]
-        self._dispatch.moved_away[node] = self._host.now() + 2 * self._timeout
+        until = self._host.now() + max(2 * self._timeout, micros(self._options.home_timeout))
+        self._dispatch.moved_away[node] = until
         for letter in self._post.abandon(node):
             if isinstance(letter, Deliver) and letter.generation == client.generation:
                 leaving.undelivered.append(letter)
@@ -273,9 +332,13 @@ class Handoffs:
                 self._post.write(node, letter)
         for letter in leaving.undelivered:
             self._post.write(to, MovedDelivery(node, leaving.version, undelivered(letter)))
-        states = self._dispatch.places.states(client)
+        for subscription, state in self._dispatch.places.states(client).items():
+            self._post.write(to, MovedState(node, leaving.version, subscription, state))
+        for number, windows in [(None, client.windows), *client.late.items()]:
+            self._post.write(to, MovedWindows(node, leaving.version, windows.export()[:WINDOWS_MAX], number))
         told = {**client.told, self._host.node: None}
         told.pop(to, None)
+        still_open = leaving.waiting | {arrival.sender for arrival in leaving.behind}
         self._post.write(
             to,
             Moved(
@@ -284,18 +347,22 @@ class Handoffs:
                 client.generation,
                 client.interests,
                 client.next_number,
-                tuple(states),
-                tuple(states.values()),
-                tuple(told),
-                tuple(sorted(leaving.waiting)),
-                client.windows.export()[:WINDOWS_MAX],
+                tuple(told)[:BROKERS_MAX],
+                tuple(sorted(still_open))[:BROKERS_MAX],
                 client.produces,
                 client.distance,
+                round(client.work(self._host.now())),
+                client.access,
             ),
         )
-        if leaving.waiting:
-            self._open[node] = Open(to, leaving.version, set(leaving.waiting))
+        if still_open:
+            gone = self._open[node] = Open(to, leaving.version, still_open)
             self._host.set_timer(("open", node), self._host.now() + self._patience())
+            behind, leaving.behind = leaving.behind, []
+            for arrival in behind:
+                self._relay(to, node, leaving.version, arrival)
+            for broker in sorted(still_open - leaving.waiting):
+                self._close(node, gone, broker)
         self._host.set_timer(("handoff", node), self._host.now() + self._patience())
 
     def _on_taken(self, message: Taken) -> None:
@@ -311,6 +378,7 @@ class Handoffs:
             case Phase.SWITCHING if self._post.silence(leaving.to) >= self._timeout // 2:
                 self._roll_back(leaving)
             case Phase.SWITCHING:
+                leaving.is_closing = True
                 self._dispatch.processor.submit(0, lambda: self._move(leaving))
             case Phase.MOVED:
                 self._resume(leaving)
@@ -329,8 +397,11 @@ class Handoffs:
         client.told.setdefault(leaving.to, None)
         self._detour(client, client.version, own, leaving.to, is_back=True)
         self._post.write(leaving.to, Switched(client.node, client.version))
-        self._host.set_timer(("handoff", client.node), self._host.now() + self._patience())
-        self._host.set_timer(("gates", client.node), self._host.now() + self._patience())
+        # The destination is out of sight, perhaps for ever.
+        until = self._host.now() + max(micros(self._options.home_timeout), self._timeout)
+        self._host.set_timer(("handoff", client.node), until)
+        self._host.set_timer(("gates", client.node), until)
+        self._dispatch.send_again(client.node, leaving.to)
 
     def _on_destination_lost(self, leaving: Leaving) -> None:
         """The destination restarted: it has none of what we gave it."""
@@ -363,6 +434,19 @@ class Handoffs:
         self._post.write(client.node, Skip(client.generation, first, client.next_number))
         self._post.write(client.node, NewHome(client.generation, client.version))
 
+    def _on_return(self, node: NodeId) -> Client | None:
+        """A client that was moved away has chosen us again. If the destination never confirmed that it came,
+        we have all that it had here; what it has not got is written to it as before."""
+        leaving = self._leaving.get(node)
+        if leaving is None or leaving.phase is not Phase.MOVED:
+            return None
+        letters = self._post.unconfirmed(leaving.to)
+        if not any(isinstance(letter, Moved) and letter.consumer == node for letter in letters):
+            return None
+        for letter in leaving.undelivered:
+            self._post.write(node, letter)
+        return leaving.client
+
     def _end(self, leaving: Leaving, outcome: str) -> None:
         node = leaving.client.node
         del self._leaving[node]
@@ -371,6 +455,10 @@ class Handoffs:
         self._host.trace(
             HandedOff(now, node, self._host.node, leaving.to, leaving.started, leaving.asked, outcome)
         )
+        for arrival in leaving.behind:
+            self._dispatch.arrive(node, arrival)
+        if outcome != "moved":
+            self._dispatch.on_topology_changed()  # those that nobody told while it was on its way
         leaving.on_done(outcome == "moved")
 
     def _on_superseded(self, node: NodeId, version: int) -> None:
@@ -390,12 +478,20 @@ class Handoffs:
         coming = self._coming.get(node)
         if coming is not None and message.home != own and message.version == coming.version + 1:
             coming.is_back = True
-        if coming is None and message.home == own and node not in self._dispatch.clients:
+        known = self._dispatch.consumers.find(node)
+        is_old = known is not None and known.version > message.version  # a second copy, and it has moved on
+        is_ours = message.home == own and not is_old and node not in self._dispatch.clients
+        if coming is None and is_ours and len(self._coming) < CLIENTS_MAX:
             self._expect(node, message.source, message.version)
-        self._dispatch.on_registration(Register(node, message.version, message.home, message.interests))
+        registration = Register(node, message.version, message.home, message.interests)
+        self._dispatch.on_registration(registration, is_detour=True)
         self._post.write(message.source, Switched(node, message.version))
         if message.is_back:
             self._post.write(message.home, Switched(node, message.version))
+        if message.is_back and message.source != own:
+            # If it is alive it gives back what it got; what it has not confirmed may never have come there.
+            # Behind our word that we have switched, so that it waits there for what was given back.
+            self._dispatch.send_again(node, message.source)
 
     def _on_switched(self, sender: NodeId, message: Switched) -> None:
         node = message.consumer
@@ -414,14 +510,19 @@ class Handoffs:
         if client is not None and message.version == client.version and sender in client.gates:
             self._on_gate_switched(client, sender)
 
+    def _on_closing(self, node: NodeId, arrival: Arrival) -> bool:
+        """Whether an event for a client of ours goes with the client."""
+        leaving = self._leaving.get(node)
+        if leaving is None or not leaving.is_closing or leaving.phase is not Phase.SWITCHING:
+            return False
+        leaving.behind.append(arrival)
+        return True
+
     def _on_stray(self, node: NodeId, arrival: Arrival) -> bool:
         """An event for a client that is not at home here: ours to keep, to relay, or not."""
         coming = self._coming.get(node)
         if coming is not None:
-            if len(coming.arrivals) >= BUFFER_MAX:
-                self._post.drop(DropReason.QUEUE_FULL, "handoff", arrival.event.id)
-            else:
-                coming.arrivals.append(arrival)
+            self._dispatch.hold_back(coming.arrivals, arrival)
             return True
         gone = self._open.get(node)
         if gone is not None and arrival.sender in gone.brokers:
@@ -461,7 +562,7 @@ class Handoffs:
             return
         gate = client.gates.get(message.sender)
         if gate is not None and not gate.is_switched:
-            gate.relayed.append(arrival)
+            self._dispatch.hold_back(gate.relayed, arrival)
         else:
             self._dispatch.process(client, arrival)
 
@@ -505,15 +606,18 @@ class Handoffs:
         problem = ""
         if len(self._dispatch.clients) + len(self._coming) >= CLIENTS_MAX:
             problem = "full"
+        elif node not in self._dispatch.clients and self.refuses(message):
+            problem = "no room"
         elif node in self._dispatch.clients or (known is not None and known.version > message.version):
             problem = "outdated"
         elif node not in self._coming or self._coming[node].version < message.version:
-            self._expect(node, source, message.version)
-        self._post.write(source, Accepted(node, message.version, problem))
+            self._expect(node, source, message.version, message.work)
+        self._post.write(source, Accepted(node, message.version, problem, self.load()))
 
-    def _expect(self, node: NodeId, source: NodeId, version: int) -> None:
-        self._coming[node] = Coming(source, version)
+    def _expect(self, node: NodeId, source: NodeId, version: int, work: int = 0) -> Coming:
+        coming = self._coming[node] = Coming(source, version, work)
         self._host.set_timer(("coming", node), self._host.now() + 2 * self._patience())
+        return coming
 
     def _on_moved(self, source: NodeId, message: Moved) -> None:
         """Step 8."""
@@ -530,15 +634,20 @@ class Handoffs:
             node, message.generation, message.version, message.produces, message.distance, self._host.now()
         )
         client.next_number = message.next_number
-        client.windows = Windows(message.windows)
-        client.told = dict.fromkeys(broker for broker in message.told if broker != own)
+        client.work_before, client.came_at = float(message.work), self._host.now()
+        client.access = None if message.access == own else message.access
+        client.access_at = self._host.now()
+        client.windows = coming.windows.pop(None, client.windows)
+        told = (broker for broker in message.told if not self._dispatch.was_introduced(broker))
+        client.told = dict.fromkeys(broker for broker in told if broker != own)
         client.wants(message.interests)
+        client.late = {number: windows for number, windows in coming.windows.items() if number is not None}
         client.gates = {broker: Gate(True) for broker in message.open}
         if client.gates:
             self._host.set_timer(("gates", node), self._host.now() + self._patience())
         self._dispatch.clients[node] = client
         self._dispatch.moved_away.pop(node, None)
-        self._dispatch.places.install(client, dict(zip(message.subscriptions, message.states, strict=False)))
+        self._dispatch.places.install(client, coming.states)
         self._post.write(node, NewHome(message.generation, message.version))
         for d in coming.deliveries:
             letter = Deliver(message.generation, d.number, d.event, d.age, d.hops, d.subscription)
@@ -551,11 +660,40 @@ class Handoffs:
             self._dispatch.arrive(node, arrival)
         self._post.write(source, Taken(node, message.version))
 
+    def _on_luggage(
+        self, source: NodeId, message: MovedDelivery | MovedState | MovedWindows, held: Micros
+    ) -> None:
+        """What comes before the client itself."""
+        node, version = message.consumer, message.version
+        coming = self._coming.get(node)
+        if coming is None or coming.version < version:
+            known, standing = self._dispatch.consumers.find(node), self._dispatch.clients.get(node)
+            if known is not None and known.version > version:
+                return
+            if standing is not None and standing.version >= version:
+                return  # a second copy: it is here already
+            self._forget_coming(node)
+            if len(self._coming) >= CLIENTS_MAX:
+                return
+            coming = self._expect(node, source, version)
+        if coming.version != version:
+            return
+        match message:
+            case MovedDelivery() if len(coming.deliveries) < HELD_BACK_MAX:
+                delivery = message.delivery
+                coming.deliveries.append(msgspec.structs.replace(delivery, age=delivery.age + held))
+            case MovedState() if len(coming.states) < SUBSCRIPTIONS_MAX:
+                coming.states[message.subscription] = message.state
+            case MovedWindows() if len(coming.windows) <= SUBSCRIPTIONS_MAX:
+                coming.windows[message.subscription] = Windows(message.windows)
+
     def _forget_coming(self, node: NodeId) -> None:
         """It does not come: what has arrived for it goes where it is now."""
         coming = self._coming.pop(node, None)
         self._host.cancel_timer(("coming", node))
         if coming is not None:
+            for delivery in coming.deliveries:
+                self._dispatch.salvage(node, delivery)
             for arrival in coming.arrivals:
                 self._dispatch.arrive(node, arrival)
 

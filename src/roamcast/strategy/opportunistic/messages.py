@@ -12,8 +12,9 @@ import msgspec
 from roamcast.event import Count, Event, Name
 from roamcast.filter.filter import FILTER_BYTES_MAX
 from roamcast.modulator.base import STATE_BYTES_MAX, ModulatorSpec
+from roamcast.strategy.opportunistic.adaptation.messages import AdaptationLetter
 from roamcast.strategy.opportunistic.reliable import Acknowledgement, Segment
-from roamcast.strategy.opportunistic.topology import Row
+from roamcast.strategy.opportunistic.rows import Row, RowChange
 from roamcast.strategy.opportunistic.windows import WINDOWS_MAX, Window
 from roamcast.wire import Codec
 
@@ -21,7 +22,11 @@ HOPS_MAX = 64
 VIA_MAX = 64
 ROWS_MAX = 200  # in one update
 SUBSCRIPTIONS_MAX = 256  # of one client at its home broker
+INTERESTS_BYTES_MAX = 36_000  # of all of them together: one letter carries them, beside other things
+BROKERS_MAX = 2_000  # named in one letter
 CONSUMERS_MAX = 1_024  # of one event at one home broker
+
+FULL = 1_000_000  # the load of a broker that takes no clients
 
 Hops = Annotated[int, msgspec.Meta(ge=0, le=255)]
 
@@ -66,17 +71,26 @@ class Found(Wire, frozen=True, tag=3):
     load: Count
 
 
+RowNumbers = Annotated[tuple[Count, ...], msgspec.Meta(max_length=3 * ROWS_MAX)]
+"""One after the other: a broker, and the sequence number of its row in two parts (`propagation.py`)."""
+
+
 class Update(Wire, frozen=True, tag=4):
-    """Rows of the sender's topology table that changed since the receiver last confirmed any."""
+    """Rows of the sender's topology table that the receiver is not known to have."""
 
     number: Count
     rows: Annotated[tuple[Row, ...], msgspec.Meta(max_length=ROWS_MAX)]
+    changes: Annotated[tuple[RowChange, ...], msgspec.Meta(max_length=ROWS_MAX)] = ()
+    offered: RowNumbers = ()  # to be asked for
 
 
 class UpdateTaken(Wire, frozen=True, tag=7):
-    """That update has arrived: its rows need not be told again."""
+    """That update has arrived: what was in it need not be told again, but for the rows wanted, by the numbers
+    of those that the sender has."""
 
     number: Count
+    life: Count  # the sender's: what an earlier one was told is forgotten
+    wanted: RowNumbers = ()
 
 
 # Letters.
@@ -88,6 +102,12 @@ class Interest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     number: Count
     filter: Annotated[bytes, msgspec.Meta(max_length=FILTER_BYTES_MAX)]
     modulator: ModulatorSpec | None = None
+
+    @property
+    def octets(self) -> int:
+        """On the wire, at most."""
+        spec = self.modulator
+        return 20 + len(self.filter) + (0 if spec is None else 10 + 4 * len(spec.name) + len(spec.parameters))
 
 
 Interests = Annotated[tuple[Interest, ...], msgspec.Meta(max_length=SUBSCRIPTIONS_MAX)]
@@ -130,6 +150,9 @@ class Nearer(Wire, frozen=True, tag=13):
     home_distance: Hops
 
 
+NO_GENERATION = 0  # of a delivery to a node that is at home nowhere, by its name
+
+
 class Deliver(Wire, frozen=True, tag=14):
     """An event for a client; `number` counts them, across all its home brokers of one generation."""
 
@@ -150,9 +173,10 @@ class Here(Wire, frozen=True, tag=21):
 
 
 class NotHome(Wire, frozen=True, tag=22):
-    """The broker has no such client (any more): it shall choose again."""
+    """The broker has no such client (any more): it shall choose again, and may choose it if `is_broker`."""
 
     generation: Count
+    is_broker: bool = True
 
 
 class Skip(Wire, frozen=True, tag=23):
@@ -161,6 +185,13 @@ class Skip(Wire, frozen=True, tag=23):
     generation: Count
     first: Count
     until: Count
+
+
+class Returned(Wire, frozen=True, tag=27):
+    """An event that was given to a node that is a broker no more: its client publishes it elsewhere."""
+
+    event: Event
+    age: Count
 
 
 class ModulatorFailed(Wire, frozen=True, tag=26):
@@ -194,6 +225,26 @@ class Missing(Wire, frozen=True, tag=25):
     """Of those renewed, the ones that the receiver does not know so."""
 
     consumers: Nodes
+
+
+class Introduce(Wire, frozen=True, tag=28):
+    """From a node that is about to be a broker: tell me of your clients, now and from now on."""
+
+
+class Introduced(Wire, frozen=True, tag=29):
+    """That was done. All consumers and brokers that the sender knows, with the registrations' versions."""
+
+    consumers: Nodes
+    versions: Nodes
+    brokers: Nodes
+
+
+class Keep(Wire, frozen=True, tag=44):
+    """From a broker that ends: a memorized event, for consumers that will subscribe later."""
+
+    event: Event
+    age: Count
+    hops: Hops
 
 
 class Forward(Wire, frozen=True, tag=16):
@@ -237,6 +288,8 @@ class Handoff(Wire, frozen=True, tag=30):
     version: Count  # of the registration that will say so
     generation: Count
     interests: Interests
+    work: Count = 0  # of the client's modulators: microseconds per second on a broker of capacity 1
+    below: Count | None = None  # only if the destination's load would stay below, in hundredths
 
 
 class Accepted(Wire, frozen=True, tag=31):
@@ -245,6 +298,7 @@ class Accepted(Wire, frozen=True, tag=31):
     consumer: Count
     version: Count
     problem: Name = ""
+    load: Count = 0  # of the destination now, in hundredths
 
 
 class Detour(Wire, frozen=True, tag=32):
@@ -276,23 +330,19 @@ class Undelivered(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 class Moved(Wire, frozen=True, tag=34):
-    """7: the modulators' states by subscription, and how far deliveries have been counted."""
+    """7: how far deliveries have been counted; the modulators' states have gone before."""
 
     consumer: Count
     version: Count
     generation: Count
     interests: Interests  # they may have changed since the request
     next_number: Count
-    subscriptions: Annotated[tuple[Count, ...], msgspec.Meta(max_length=SUBSCRIPTIONS_MAX)]
-    states: Annotated[
-        tuple[Annotated[bytes, msgspec.Meta(max_length=STATE_BYTES_MAX)], ...],
-        msgspec.Meta(max_length=SUBSCRIPTIONS_MAX),
-    ]
     told: Nodes  # brokers that know the registration
     open: Nodes  # of those, the ones that may still send to the source: `Closed` will say
-    windows: Annotated[tuple[Window, ...], msgspec.Meta(max_length=WINDOWS_MAX)]  # events already handled
     produces: bool
     distance: Hops
+    work: Count = 0  # as in `Handoff`
+    access: Count | None = None  # the broker nearest to the client, where its modulators run elsewhere
 
 
 class MovedDelivery(Wire, frozen=True, tag=35):
@@ -301,6 +351,24 @@ class MovedDelivery(Wire, frozen=True, tag=35):
     consumer: Count
     version: Count
     delivery: Undelivered
+
+
+class MovedState(Wire, frozen=True, tag=42):
+    """Before 7: the state of one subscription's modulator."""
+
+    consumer: Count
+    version: Count
+    subscription: Count
+    state: Annotated[bytes, msgspec.Meta(max_length=STATE_BYTES_MAX)]
+
+
+class MovedWindows(Wire, frozen=True, tag=43):
+    """Before 7: which events have been handled already."""
+
+    consumer: Count
+    version: Count
+    windows: Annotated[tuple[Window, ...], msgspec.Meta(max_length=WINDOWS_MAX)]
+    subscription: Count | None = None  # one that came later than others; None: the client's
 
 
 class Salvaged(Wire, frozen=True, tag=41):
@@ -365,10 +433,14 @@ Letters = (
     | Here
     | NotHome
     | Skip
+    | Returned
     | ModulatorFailed
     | Register
     | Renew
     | Missing
+    | Introduce
+    | Introduced
+    | Keep
     | Forward
     | Leave
     | Left
@@ -380,11 +452,14 @@ Letters = (
     | Switched
     | Moved
     | MovedDelivery
+    | MovedState
+    | MovedWindows
     | Salvaged
     | Taken
     | Cancelled
     | Relay
     | Closed
     | NewHome
+    | AdaptationLetter
 )
 LETTERS: Codec[Letters] = Codec("opportunistic letter", 1, Letters)

@@ -4,6 +4,13 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from roamcast.errors import InputError
+from roamcast.event import Count
+from roamcast.strategy.opportunistic.adaptation.adaptor import check
+from roamcast.strategy.opportunistic.adaptation.services import Limits
+from roamcast.strategy.opportunistic.partition import DISCARDS
+from roamcast.units import NodeId, micros
+
 Period = Annotated[float, msgspec.Meta(ge=0.1, le=86_400)]
 
 Capacity = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
@@ -35,8 +42,47 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     capacity: Capacity = 1.0
     capacities: dict[str, Capacity] = {}
     modulator_limit: Annotated[float, msgspec.Meta(gt=0, le=600)] = 1.0  # for one event; then it is cut off
+    # The adaptation layer: which adaptors decide (the paper's prototype has these three), and with what.
+    adaptors: Annotated[tuple[str, ...], msgspec.Meta(max_length=64)] = (
+        "topology",
+        "complex",
+        "load_balancing",
+    )
+    monitor_period: Period = 1.0  # between two readings of a broker's load
+    adaptation_rest: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 3.0  # between two moves for one reason
+    placement_gain: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.1  # share of the traffic worth a move
+    willing: Literal["none", "all"] | Annotated[tuple[Count, ...], msgspec.Meta(max_length=10_000)] = "none"
+    idle_load: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.2  # a broker made at run time ends below it …
+    idle_time: Period = 30.0  # … when it has been so for so long
+    directory: Literal["own"] | Count = "own"  # broker information: each broker's own table, or one node's
+    memory: Annotated[int, msgspec.Meta(ge=0, le=1 << 50)] = 64_000_000  # octets a broker may use for queues
     # What `path_hops_mean` compares: between brokers (figures 7, 8), or from producers to consumers (10–12).
     paths: Literal["brokers", "clients"] = "clients"
+
+    def __post_init__(self) -> None:
+        if self.discard not in DISCARDS:
+            allowed = ", ".join(sorted(DISCARDS))
+            raise InputError("strategy.options.discard", f"is {self.discard!r}; allowed: {allowed}")
+        check(self.adaptors)
+
+    def limits(self) -> Limits:
+        return Limits(
+            overload=self.overload_threshold,
+            overload_control=self.overload_control,
+            idle=self.idle_load,
+            idle_for=micros(self.idle_time),
+            placement_gain=self.placement_gain,
+            rest=micros(self.adaptation_rest),
+        )
+
+    def active_adaptors(self) -> tuple[str, ...]:
+        """Those that may act in this mode: the static approach only builds its first overlay."""
+        static = self.mode == "static"
+        return tuple(name for name in self.adaptors if not static or name == "topology")
+
+    def is_willing(self, node: NodeId) -> bool:
+        """Whether a node that is no broker would be one."""
+        return self.willing == "all" or (self.willing != "none" and node in self.willing)
 
     def underlay_options(self) -> dict[str, Any]:
         return {}

@@ -7,19 +7,24 @@ has nothing before it is done at once.
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
-from roamcast.errors import InputError
+import msgspec
+
 from roamcast.event import Event
 from roamcast.host import Host, TimerName
-from roamcast.modulator import Content, Guard, Meter, ModulatorError, make
+from roamcast.modulator import Guard, Meter, ModulatorError, make
 from roamcast.modulator.base import modulated
 from roamcast.modulator.guard import OverTimeError
 from roamcast.strategy.opportunistic.clients import Client
+from roamcast.strategy.opportunistic.demand import WINDOW, Demand
 from roamcast.strategy.opportunistic.messages import Interest
-from roamcast.units import SECOND, Micros
+from roamcast.units import Micros
 
-LOAD_WINDOW: Micros = 10 * SECOND
 QUEUE_MAX = 100_000
+
+Answer = TypeVar("Answer")
 
 
 class ModelledMeter:
@@ -28,10 +33,13 @@ class ModelledMeter:
     def __init__(self, limit: Micros) -> None:
         self._limit = limit
 
-    def run(self, call: Callable[[], Content | None], modelled: Micros) -> tuple[Content | None, Micros]:
+    def run(self, call: Callable[[], Answer], modelled: Micros) -> tuple[Answer, Micros]:
+        self.check(modelled)
+        return call(), modelled
+
+    def check(self, modelled: Micros) -> None:
         if modelled > self._limit:
             raise OverTimeError(f"its cost is {modelled} microseconds, the limit {self._limit}")
-        return call(), modelled
 
 
 class Processor:
@@ -39,21 +47,20 @@ class Processor:
 
     def __init__(self, host: Host, capacity: float) -> None:
         self._host = host
-        self._capacity = capacity
+        self.capacity = capacity
         self._queue: deque[tuple[Micros, Callable[[], None]]] = deque()  # how long, and what then
-        self._demanded: deque[tuple[Micros, Micros]] = deque()  # when, and how long it takes
+        self._demand = Demand()
 
     def submit(self, cost: Micros, work: Callable[[], None]) -> bool:
         """Do `work` when all before it is done and `cost` has passed. False: too much is waiting."""
-        takes = int(cost / self._capacity)
+        takes = int(cost / self.capacity)
         if not takes and not self._queue:
             work()
             return True
         if len(self._queue) >= QUEUE_MAX:
             return False
         self._queue.append((takes, work))
-        if takes:
-            self._demanded.append((self._host.now(), takes))
+        self._demand.add(self._host.now(), takes)
         if len(self._queue) == 1:
             self._host.set_timer("processor", self._host.now() + takes)
         return True
@@ -67,12 +74,17 @@ class Processor:
                 self._host.set_timer("processor", self._host.now() + self._queue[0][0])
                 return
 
+    def on_spent(self, cost: Micros) -> None:
+        """More than was submitted has been spent."""
+        self._demand.add(self._host.now(), int(cost / self.capacity))
+
     def load(self) -> int:
         """Work of the last seconds over what can be done in them, in hundredths; overload is above 100."""
-        now = self._host.now()
-        while self._demanded and self._demanded[0][0] <= now - LOAD_WINDOW:
-            self._demanded.popleft()
-        return round(100 * sum(takes for _, takes in self._demanded) / LOAD_WINDOW)
+        return round(100 * self._demand.total(self._host.now()) / WINDOW)
+
+    def waiting(self) -> int:
+        """Pieces of work that are not done."""
+        return len(self._queue)
 
 
 class Places:
@@ -100,23 +112,23 @@ class Places:
             if states is not None and number not in states:
                 continue  # was cut off where it came from
             try:
-                instance = make(interest.modulator)
+                instance = self._guard.make(partial(make, interest.modulator))
                 if states is not None:
                     self._guard.restore(instance, states[number])
                 client.modulators[number] = instance
-            except (InputError, ModulatorError) as error:
+            except ModulatorError as error:
                 self._on_failure(client, number, str(error))
 
     def cost(self, client: Client, event: Event, matched: list[Interest]) -> Micros:
-        """What an event will cost for one client; a function that cannot even tell is cut off when run."""
+        """What an event will cost for one client; a function that cannot even tell is cut off."""
         total = 0
         for interest in matched:
             modulator = client.modulators.get(interest.number)
             if modulator is not None:
                 try:
-                    total += max(int(modulator.cost(event)), 0)
-                except Exception:
-                    continue
+                    total += self._guard.cost(modulator, event)
+                except ModulatorError as error:
+                    self._cut_off(client, interest.number, error)
         return total
 
     def run(self, client: Client, number: int, event: Event) -> Event | None:
@@ -127,10 +139,10 @@ class Places:
         try:
             content, took = self._guard.run(modulator, event)
         except ModulatorError as error:
-            client.modulators[number] = None
-            self._on_failure(client, number, str(error))
+            self._cut_off(client, number, error)
             return None
         client.took[number] = client.took.get(number, 0) + took
+        client.traffic.took += took
         return None if content is None else modulated(event, content)
 
     def states(self, client: Client) -> dict[int, bytes]:
@@ -142,6 +154,14 @@ class Places:
             try:
                 states[number] = self._guard.state_of(modulator)
             except ModulatorError as error:
-                client.modulators[number] = None
-                self._on_failure(client, number, str(error))
+                self._cut_off(client, number, error)
         return states
+
+    def _cut_off(self, client: Client, number: int, error: ModulatorError) -> None:
+        client.modulators[number] = None
+        self._on_failure(client, number, str(error))
+
+
+def octets(event: Event) -> int:
+    """What an event takes on the air, its frame apart."""
+    return len(msgspec.msgpack.encode(event))

@@ -21,7 +21,13 @@ from roamcast.strategy.opportunistic.messages import (
     Publish,
     Relay,
 )
-from roamcast.strategy.opportunistic.reliable import Acknowledgement, Letter, Reliable, Segment
+from roamcast.strategy.opportunistic.reliable import (
+    BODY_BYTES_MAX,
+    Acknowledgement,
+    Letter,
+    Reliable,
+    Segment,
+)
 from roamcast.strategy.opportunistic.transport import Transport
 from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import Underlay
@@ -62,7 +68,12 @@ class Post:
             return True
         event = message.event.id if isinstance(message, EVENT_LETTERS) else None
         kind = Kind.CONTROL if event is None else Kind.DATA
-        letter = Letter(LETTERS.encode(message), kind, type(message).__name__.lower(), event)
+        name, body = type(message).__name__.lower(), LETTERS.encode(message)
+        if len(body) > BODY_BYTES_MAX:
+            # Whoever writes bounds what it writes; this is for a sum of bounds that nobody thought of.
+            self.drop(DropReason.WIRE, name, event, to)
+            return False
+        letter = Letter(body, kind, name, event)
         if self._reliable.send(to, letter):
             return True
         self.drop(DropReason.QUEUE_FULL, letter.name, event, to)
@@ -71,6 +82,17 @@ class Post:
     def abandon(self, peer: NodeId) -> list[Letters]:
         """Give up what `peer` has not confirmed; it comes back, and may have arrived all the same."""
         return self._opened(self._reliable.abandon(peer))
+
+    def take_back(self, peer: NodeId, kinds: tuple[type[Letters], ...]) -> list[Letters]:
+        """The same for letters of these kinds; others that wait for `peer` are written again. A node may be a
+        broker and a client, and what is over for the one is not for the other."""
+        taken: list[Letters] = []
+        for letter in self.abandon(peer):
+            if isinstance(letter, kinds):
+                taken.append(letter)
+            else:
+                self.write(peer, letter)
+        return taken
 
     def unconfirmed(self, peer: NodeId) -> list[Letters]:
         """What still waits for `peer`, in order."""
@@ -82,6 +104,18 @@ class Post:
     def silence(self, peer: NodeId) -> Micros:
         """For how long a peer has owed us a confirmation."""
         return self._reliable.silence(peer)
+
+    def round_trip(self, peer: NodeId) -> Micros | None:
+        """Smoothed; None before any was measured."""
+        return self._reliable.round_trip(peer)
+
+    def octets(self) -> int:
+        """Of all letters that wait for a confirmation."""
+        return self._reliable.octets()
+
+    def is_idle(self) -> bool:
+        """Whether no letter waits."""
+        return not self._to_self and not self._reliable.octets()
 
     def nudge(self, peer: NodeId) -> None:
         self._reliable.nudge(peer)

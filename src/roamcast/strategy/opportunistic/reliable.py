@@ -5,6 +5,14 @@ it sends to a peer; the peer hands them up in order and says which it expects ne
 is sent again, more and more rarely, for as long as the owner wants: a peer that was behind a partition for a
 minute gets everything.
 
+A letter is one datagram, whatever its size, and the radio may need seconds for it. So only so many octets are
+sent ahead (the rest would stand in the radio's queue, before everybody else's), waits depend on size
+(`round_trips.py`), and an acknowledgement says which copy of which letter it answers. That makes each answer
+a measurement, of a repeated letter too (as timestamps do, RFC 7323), and shows when a repeat was in vain
+(Eifel, RFC 3522). What is sent again, and when: the first letter that is missing, when its wait is over,
+when three later ones have arrived (RFC 5681, 3.2), and, while that is being repaired, with every answer that
+leaves a gap (RFC 6582).
+
 A stream belongs to one boot of its sender and one of its receiver; every datagram tells the boot of who
 sent it, and boot numbers are stable. When a peer turns out to have restarted, the owner hears of it once
 (`on_reset`) and gets back what nobody has confirmed: it may or may not have arrived, and only the owner can
@@ -18,17 +26,17 @@ import msgspec
 
 from roamcast.event import Count, EventId
 from roamcast.host import Host, Kind, TimerName
-from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
+from roamcast.strategy.opportunistic.round_trips import RoundTrips
+from roamcast.units import SECOND, Micros, NodeId
 
 BOOTS = "opportunistic-boots"  # key in stable storage
 STREAMS_PER_BOOT = 1 << 32
 WINDOW = 32  # messages sent ahead of their acknowledgement
 BODY_BYTES_MAX = 63_000
+WINDOW_OCTETS = 2 * BODY_BYTES_MAX  # likewise: one letter leaves while another is farther on its way
+OVERTAKEN = 3  # later letters that arrive first and mean a loss; fewer are disorder
 PEERS_MAX = 4_096
 
-FIRST_WAIT: Micros = 300 * MILLISECOND  # before the round trip has been measured
-SHORTEST_WAIT: Micros = 50 * MILLISECOND
-LONGEST_WAIT: Micros = 4 * SECOND
 UNREACHABLE_AFTER: Micros = 5 * SECOND
 
 
@@ -48,11 +56,14 @@ class Segment(
 class Acknowledgement(
     msgspec.Struct, frozen=True, array_like=True, tag_field="message", tag=6, forbid_unknown_fields=True
 ):
-    """All before `expected` has arrived at this `boot` of the receiver. `unknown`: it has no such stream."""
+    """All before `expected` has arrived at this `boot` of the receiver. It answers the copy of `number` that
+    had been `held` back for so long. `unknown`: the receiver has no such stream."""
 
     stream: Count
     expected: Count
     boot: Count
+    number: Count
+    held: Count
     unknown: bool = False
 
 
@@ -86,33 +97,53 @@ class ReliableOwner(Protocol):
         ...
 
 
+class Copy(NamedTuple):
+    """The last copy of a letter that is on its way."""
+
+    sent_at: Micros
+    is_alone: bool  # nothing of the stream was under way before it
+
+
 class Outgoing:
     def __init__(self, stream: int) -> None:
         self.stream = stream
         self.confirmed = 0  # number of the first letter that is not
         self.letters: deque[Letter] = deque()  # from `confirmed` on
-        self.sent = 0  # how many of them have been sent at least once
-        self.wait = FIRST_WAIT
-        self.round_trip: Micros | None = None  # smoothed (RFC 6298)
-        self.deviation: Micros = 0
-        self.timed: tuple[int, Micros] | None = None  # a letter sent once only, and when (Karn)
+        self.copies: deque[Copy] = deque()  # of those that have been sent: the first ones
+        self.octets = 0  # of their bodies
+        self.round_trips = RoundTrips()
         self.progress_at: Micros = 0
         self.is_unreachable = False
         self.repair_until = 0  # letters before this one were sent when one was lost, and may be lost as well
 
-    def measure(self, round_trip: Micros) -> None:
-        if self.round_trip is None:
-            self.round_trip, self.deviation = round_trip, round_trip // 2
-        else:
-            self.deviation += (abs(self.round_trip - round_trip) - self.deviation) // 4
-            self.round_trip += (round_trip - self.round_trip) // 8
+    def may_send(self) -> bool:
+        sent = len(self.copies)
+        if sent >= min(len(self.letters), WINDOW):
+            return False
+        return not sent or self.octets + len(self.letters[sent].body) <= WINDOW_OCTETS
 
-    def rest(self) -> None:
-        """The peer answers: wait as the round trip says."""
-        if self.round_trip is not None:
-            self.wait = min(max(self.round_trip + 4 * self.deviation, SHORTEST_WAIT), LONGEST_WAIT)
-        else:
-            self.wait = FIRST_WAIT
+    def wait(self) -> Micros:
+        return self.round_trips.wait(len(self.letters[0].body))
+
+    def answered(self, number: int, held: Micros, now: Micros) -> None:
+        """The peer has got the copy of a letter that left when it had been held for so long."""
+        place = number - self.confirmed
+        if not 0 <= place < len(self.copies):
+            return  # known already
+        letter, copy = self.letters[place], self.copies[place]
+        sent_at = letter.written_at + held
+        if sent_at > now:
+            return  # never sent
+        since = sent_at if copy.is_alone else max(sent_at, self.progress_at)
+        self.round_trips.measure(len(letter.body), now - since, is_alone=copy.is_alone)
+        if sent_at < copy.sent_at:
+            self.repair_until = 0  # an earlier copy: nothing was lost, all was only slow
+
+    def confirm(self, expected: int) -> None:
+        while self.confirmed < expected:
+            self.octets -= len(self.letters.popleft().body)
+            self.copies.popleft()
+            self.confirmed += 1
 
 
 class Incoming:
@@ -161,7 +192,7 @@ class Reliable:
         """The way to a peer may have opened: try at once."""
         outgoing = self._outgoing.get(peer)
         if outgoing is not None and outgoing.letters:
-            outgoing.rest()
+            outgoing.round_trips.rest()
             self._repeat(peer, outgoing)
 
     def abandon(self, peer: NodeId) -> list[Letter]:
@@ -180,6 +211,15 @@ class Reliable:
         if outgoing is None or not outgoing.letters:
             return 0
         return self._host.now() - outgoing.progress_at
+
+    def round_trip(self, peer: NodeId) -> Micros | None:
+        """Smoothed, of the stream to a peer."""
+        outgoing = self._outgoing.get(peer)
+        return None if outgoing is None else outgoing.round_trips.shortest()
+
+    def octets(self) -> int:
+        """Of all that is not confirmed."""
+        return sum(len(letter.body) for outgoing in self._outgoing.values() for letter in outgoing.letters)
 
     def waiting(self, peer: NodeId) -> int:
         outgoing = self._outgoing.get(peer)
@@ -207,7 +247,7 @@ class Reliable:
                 outgoing = self._outgoing.get(peer)
                 if outgoing is None or not outgoing.letters:
                     return
-                outgoing.wait = min(2 * outgoing.wait, LONGEST_WAIT)
+                outgoing.round_trips.back_off()
                 self._repeat(peer, outgoing)
                 silent = self._host.now() - outgoing.progress_at
                 if silent >= UNREACHABLE_AFTER and not outgoing.is_unreachable:
@@ -221,23 +261,24 @@ class Reliable:
         return Outgoing(self._next_stream)
 
     def _send_ahead(self, to: NodeId, outgoing: Outgoing) -> None:
-        now = self._host.now()
-        if outgoing.sent == 0 and outgoing.letters:
-            self._host.set_timer(("reliable", to), now + outgoing.wait)
-        while outgoing.sent < min(len(outgoing.letters), WINDOW):
-            number = outgoing.confirmed + outgoing.sent
-            if outgoing.timed is None:
-                outgoing.timed = (number, now)
-            self._transmit(to, outgoing, outgoing.sent)
-            outgoing.sent += 1
+        was_idle = not outgoing.copies
+        while outgoing.may_send():
+            place = len(outgoing.copies)
+            outgoing.octets += len(outgoing.letters[place].body)
+            outgoing.copies.append(Copy(self._host.now(), is_alone=not place))
+            self._transmit(to, outgoing, place)
+        if was_idle and outgoing.copies:
+            self._host.set_timer(("reliable", to), self._host.now() + outgoing.wait())
 
     def _repeat(self, to: NodeId, outgoing: Outgoing) -> None:
         """Only the first: it shows whether the peer is there, and its answer brings the rest."""
-        outgoing.timed = None
-        outgoing.sent = max(outgoing.sent, 1)
-        outgoing.repair_until = outgoing.confirmed + outgoing.sent
+        outgoing.repair_until = outgoing.confirmed + len(outgoing.copies)
+        self._repeat_first(to, outgoing)
+        self._host.set_timer(("reliable", to), self._host.now() + outgoing.wait())
+
+    def _repeat_first(self, to: NodeId, outgoing: Outgoing) -> None:
+        outgoing.copies[0] = outgoing.copies[0]._replace(sent_at=self._host.now())
         self._transmit(to, outgoing, 0)
-        self._host.set_timer(("reliable", to), self._host.now() + outgoing.wait)
 
     def _transmit(self, to: NodeId, outgoing: Outgoing, place: int) -> None:
         letter = outgoing.letters[place]
@@ -253,30 +294,24 @@ class Reliable:
         if message.unknown:
             self._reset(sender)
             return
-        arrived = message.expected - outgoing.confirmed
-        if arrived > len(outgoing.letters):
+        if message.expected > outgoing.confirmed + len(outgoing.copies):
             return  # it confirms what was never sent
-        if arrived <= 0:
-            return
         now = self._host.now()
-        if outgoing.timed is not None and outgoing.timed[0] < message.expected:
-            outgoing.measure(now - outgoing.timed[1])
-            outgoing.timed = None
-            outgoing.rest()  # without a new measurement the longer wait stays (RFC 6298, 5.7)
-        for _ in range(arrived):
-            outgoing.letters.popleft()
-        outgoing.confirmed = message.expected
-        outgoing.sent = max(outgoing.sent - arrived, 0)
+        outgoing.answered(message.number, message.held, now)
+        if message.expected <= outgoing.confirmed:
+            is_overtaken = message.number >= outgoing.confirmed + OVERTAKEN
+            if is_overtaken and outgoing.copies and outgoing.confirmed >= outgoing.repair_until:
+                self._repeat(sender, outgoing)
+            return
+        outgoing.confirm(message.expected)
         outgoing.progress_at = now
         outgoing.is_unreachable = False
-        if not outgoing.letters:
+        if outgoing.copies:
+            self._host.set_timer(("reliable", sender), now + outgoing.wait())
+            if outgoing.confirmed < outgoing.repair_until:
+                self._repeat_first(sender, outgoing)
+        elif not outgoing.letters:
             self._host.cancel_timer(("reliable", sender))
-            return
-        self._host.set_timer(("reliable", sender), now + outgoing.wait)
-        if outgoing.sent and outgoing.confirmed < outgoing.repair_until:
-            # What was sent before the loss showed and is still missing was probably lost with it (RFC 6582).
-            outgoing.timed = None
-            self._transmit(sender, outgoing, 0)
         self._send_ahead(sender, outgoing)
 
     def _reset(self, peer: NodeId) -> None:
@@ -296,7 +331,9 @@ class Reliable:
         if incoming is None or segment.stream > incoming.stream:
             if segment.confirmed > 0:
                 # Its beginning was confirmed by an earlier boot of ours, or we have forgotten the stream.
-                self._acknowledge(sender, Acknowledgement(segment.stream, 0, self.boot, True))
+                self._acknowledge(
+                    sender, Acknowledgement(segment.stream, 0, self.boot, segment.number, segment.held, True)
+                )
                 return
             if incoming is None and len(self._incoming) >= PEERS_MAX:
                 del self._incoming[next(iter(self._incoming))]
@@ -309,7 +346,8 @@ class Reliable:
         while incoming.expected in incoming.early:
             arrived.append(incoming.early.pop(incoming.expected))
             incoming.expected += 1
-        self._acknowledge(sender, Acknowledgement(incoming.stream, incoming.expected, self.boot))
+        answer = Acknowledgement(incoming.stream, incoming.expected, self.boot, segment.number, segment.held)
+        self._acknowledge(sender, answer)
         for body, taken, held in arrived:
             self._owner.on_letter(sender, body, taken, held)
 

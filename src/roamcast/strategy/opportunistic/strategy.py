@@ -1,43 +1,41 @@
 """The layer: every node is a client, nodes with the broker role are brokers too."""
 
 from collections.abc import Iterable
-from typing import get_args
+from typing import ClassVar, get_args
 
 from roamcast.broker.core import Subscription
 from roamcast.errors import WireError
 from roamcast.event import Event
 from roamcast.host import Kind, TimerName
 from roamcast.strategy.base import Strategy, StrategyContext
-from roamcast.strategy.opportunistic.brokers import BrokerManager
+from roamcast.strategy.opportunistic.brokerage import Brokerage, answer_for_no_broker
 from roamcast.strategy.opportunistic.client import ClientLetter, ClientSide
 from roamcast.strategy.opportunistic.discovery import RingSearch
-from roamcast.strategy.opportunistic.dispatch import Dispatch, DispatchLetter
-from roamcast.strategy.opportunistic.handoff import HandoffLetter, Handoffs
-from roamcast.strategy.opportunistic.managers import ClientManager
 from roamcast.strategy.opportunistic.messages import (
     FRAMES,
     Content,
     Found,
     Letters,
-    Nearer,
     Search,
     Update,
     UpdateTaken,
 )
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.paths import event_paths
-from roamcast.strategy.opportunistic.places import ModelledMeter
 from roamcast.strategy.opportunistic.post import Post
+from roamcast.strategy.opportunistic.propagation import ROWS_PER_LIFE, next_life
 from roamcast.strategy.opportunistic.reliable import Letter
-from roamcast.trace import Dropped, DropReason, OverlayChanged
+from roamcast.strategy.opportunistic.undeliverable import Undeliverable
+from roamcast.strategy.opportunistic.wiring import ADAPTATION_LETTERS, Adaptation
+from roamcast.trace import Dropped, DropReason
 from roamcast.units import Micros, NodeId, micros
 
 CLIENT_LETTERS = get_args(ClientLetter)
-DISPATCH_LETTERS = get_args(DispatchLetter)
-HANDOFF_LETTERS = get_args(HandoffLetter)
 
 
 class Opportunistic(Strategy):
+    RUNS_MODULATORS: ClassVar[bool] = True
+
     def __init__(self, context: StrategyContext, options: OpportunisticOptions) -> None:
         self._host = context.host
         self._options = options
@@ -50,6 +48,7 @@ class Opportunistic(Strategy):
             on_unreachable=self._on_unreachable,
             way=self._way,
         )
+        self._undeliverable = Undeliverable(context.host, options, self._post)
         self._search = RingSearch(
             context.host,
             ring_max=options.ring_max,
@@ -65,13 +64,48 @@ class Opportunistic(Strategy):
             self._search,
             context.is_broker,
         )
-        self.broker = Brokerage(context, options, self._post, self._search) if context.is_broker else None
+        self.client.own_load = lambda: 0 if self.broker is None else self.broker.load()
+        self.adaptation = Adaptation(
+            context.host,
+            options,
+            context.underlay,
+            self._post,
+            home=lambda: self.client.home,
+            need_home=self.client.need_home,
+            become_broker=self.become_broker,
+            end_broker=self.end_broker,
+        )
+        self._context = context
+        self._sequence = self._post.boot * ROWS_PER_LIFE  # others remember the rows of an earlier boot
+        self.broker: Brokerage | None = None
+        if context.is_broker:
+            self.broker = self._brokerage()
+            self.adaptation.on_broker_start(self.broker)
 
     # Inputs.
 
     def on_start(self) -> None:
+        self.adaptation.on_start()
         if self.broker is not None:
             self.broker.on_start()
+
+    def become_broker(self, asker: NodeId) -> None:
+        """At run time, because another broker asked."""
+        assert self.broker is None
+        self.broker = self._brokerage(was_made=True)
+        self.adaptation.on_broker_start(self.broker)
+        self.broker.on_start()
+        self.broker.introduction.begin(asker)
+        self.client.on_role_changed(is_broker=True)
+
+    def end_broker(self) -> None:
+        """The last client is gone, and all is said."""
+        assert self.broker is not None
+        self._sequence = next_life(self.broker.manager.sequence + 1)
+        self.broker.on_end()
+        self.broker = None
+        self.adaptation.on_broker_end()
+        self.client.on_role_changed(is_broker=False)
 
     def publish(self, event: Event) -> None:
         self.client.publish(event)
@@ -90,9 +124,13 @@ class Opportunistic(Strategy):
                 self._search.on_timer(name)
             case "discovery" | "home lost" | "leave":
                 self.client.on_timer(name)
+            case ("look through", int() as peer):
+                self._undeliverable.on_timer(peer)
+            case "adaptation":
+                self.adaptation.on_timer(name)
             case _:
-                assert self.broker is not None
-                self.broker.on_timer(name)
+                if self.broker is not None:  # it may have ended since the timer was set
+                    self.broker.on_timer(name)
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
         try:
@@ -117,6 +155,16 @@ class Opportunistic(Strategy):
 
     # Private.
 
+    def _brokerage(self, *, was_made: bool = False) -> Brokerage:
+        return Brokerage(
+            self._context,
+            self._options,
+            self._post,
+            self._search,
+            sequence=self._sequence,
+            was_made=was_made,
+        )
+
     def _send(self, to: NodeId, content: Content, letter: Letter) -> None:
         self._post.transport.send(to, content, letter)
 
@@ -129,14 +177,20 @@ class Opportunistic(Strategy):
                 self._search.on_found(sender, content)
             case Update() if self.broker is not None:
                 self.broker.manager.on_update(sender, content)
+            case Update():  # we were one; the sender need not say it again
+                self._send(sender, UpdateTaken(content.number, 0), Letter(b"", Kind.CONTROL, "update"))
             case UpdateTaken() if self.broker is not None:
                 self.broker.manager.on_update_taken(sender, content)
 
     def _on_letter(self, sender: NodeId, message: Letters, hops: int, held: Micros) -> None:
         if isinstance(message, CLIENT_LETTERS):
             self.client.on_letter(sender, message, hops, held)
+        elif isinstance(message, ADAPTATION_LETTERS):
+            self.adaptation.on_letter(sender, message)
         elif self.broker is not None:
             self.broker.on_letter(sender, message, hops, held)
+        else:
+            answer_for_no_broker(self._post, sender, message, held)
 
     def _on_reset(self, peer: NodeId, unconfirmed: list[Letters]) -> None:
         self.client.on_reset(peer, unconfirmed)
@@ -145,75 +199,4 @@ class Opportunistic(Strategy):
 
     def _on_unreachable(self, peer: NodeId) -> None:
         self.client.on_unreachable(peer)
-        if self.broker is not None:
-            self.broker.on_unreachable(peer)
-
-
-class Brokerage:
-    """The parts of a broker, and which of them each input is for."""
-
-    def __init__(
-        self, context: StrategyContext, options: OpportunisticOptions, post: Post, search: RingSearch
-    ) -> None:
-        self._host = context.host
-        self.underlay = context.underlay
-        self._post = post
-        self.manager = BrokerManager(
-            context.host,
-            context.underlay,
-            options,
-            search,
-            post.transport.send,
-            boot=post.boot,
-            load=lambda: self.dispatch.processor.load(),
-            producers=lambda: self.dispatch.producers(),
-            on_changed=lambda: self.dispatch.on_topology_changed(),
-        )
-        meter = context.meter or ModelledMeter(micros(options.modulator_limit))
-        self.dispatch = Dispatch(context.host, context.broker, options, post, self.manager, meter)
-        self.handoffs = Handoffs(context.host, options, post, self.dispatch)
-        self.clients = ClientManager(context.host, options, self.manager, self.dispatch, self.handoffs)
-
-    def on_start(self) -> None:
-        now, node = self._host.now(), self._host.node
-        self._host.trace(OverlayChanged(now, node, "role_on", role="broker"))
-        self.manager.on_start()
-        self.dispatch.on_start()
-
-    def on_timer(self, name: TimerName) -> None:
-        match name:
-            case "broker update":
-                self.manager.on_timer(name)
-            case "renew":
-                self.dispatch.on_renew()
-            case "processor":
-                self.dispatch.processor.on_timer(name)
-            case ("look through", int() as peer):
-                self.dispatch.on_look_through(peer)
-            case (str() as kind, int() as node):
-                self.handoffs.on_timer((kind, node))
-                self.dispatch.barriers.check()
-
-    def on_letter(self, sender: NodeId, message: Letters, hops: int, held: Micros) -> None:
-        if isinstance(message, DISPATCH_LETTERS):
-            self.dispatch.on_letter(sender, message, hops, held)
-        elif isinstance(message, HANDOFF_LETTERS):
-            self.handoffs.on_letter(sender, message, hops, held)
-            self.dispatch.barriers.check()
-        elif isinstance(message, Nearer):
-            self.clients.on_nearer(sender, message)
-
-    def on_reset(self, peer: NodeId, unconfirmed: list[Letters]) -> None:
-        self.handoffs.on_reset(peer, unconfirmed)
-        self.dispatch.on_reset(peer, unconfirmed)
-
-    def on_unreachable(self, peer: NodeId) -> None:
-        self.dispatch.on_unreachable(peer)
-
-    def way(self, to: NodeId) -> tuple[NodeId, ...]:
-        """Source routing between brokers; a client is reached by the underlay alone, or through the broker
-        nearest to it where its modulators run elsewhere."""
-        client = self.dispatch.clients.get(to)
-        if client is not None and client.access is not None:
-            return self.manager.path(client.access)[1:]
-        return self.manager.path(to)[1:-1]
+        self._undeliverable.on_unreachable(peer)

@@ -1,39 +1,22 @@
 """BTT, the Broker Topology Table: each broker's own view of the whole overlay (section 2.3).
 
 A row is what one broker said of its neighbours, with its sequence number; rows of others are replaced only
-by fresher ones (global state routing). A neighbour is told the rows that changed since it last confirmed
-any, and nothing else. A row whose broker has been silent for `row_lifetime` goes: it may have crashed, and
-its links would lead nowhere.
+by fresher ones (global state routing). A row whose broker has been silent for long goes: it may have crashed,
+and its links would lead nowhere.
+
+The links of the overlay are kept: a new row has only those of its broker looked at again, and routes are
+found when they are asked for, and forgotten only if a link did change.
 """
 
 import heapq
 from collections.abc import Collection, Mapping
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-import msgspec
-
-from roamcast.event import Count
+from roamcast.strategy.opportunistic.rows import Row, RowChange
 from roamcast.units import Micros, NodeId
 
-NEIGHBOURS_MAX = 255
 ROWS_MAX = 4_096
-
-
-class Row(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One broker's neighbours and their distances in hops, one after the other; none: it is a broker no more.
-
-    `ring` is how far it looked. `load`, in hundredths of its capacity, and `producers` are its line of the
-    BIT, the Broker Information Table."""
-
-    broker: Count
-    sequence: Count
-    links: Annotated[tuple[Count, ...], msgspec.Meta(max_length=2 * NEIGHBOURS_MAX)]
-    ring: Count = 0
-    load: Count = 0
-    producers: Count = 0  # how many of its clients publish
-
-    def neighbours(self) -> list[tuple[NodeId, int]]:
-        return list(zip(self.links[::2], self.links[1::2], strict=False))
+VERSIONS_MAX = 4  # earlier rows of each broker, for those who know an earlier one
 
 
 class Route(NamedTuple):
@@ -46,31 +29,61 @@ class Route(NamedTuple):
 class Topology:
     def __init__(self, own: NodeId) -> None:
         self._own = own
-        self._rows: dict[NodeId, Row] = {}
-        self._heard_at: dict[NodeId, Micros] = {}
+        self._rows: dict[NodeId, Row] = {}  # the one that changed last is the last
+        self._earlier: dict[NodeId, tuple[Row, ...]] = {}
+        self._made_at: dict[NodeId, Micros] = {}
+        self._changed_in: dict[NodeId, int] = {}
+        self.version = 0  # grows with every row
+        self._stated: dict[NodeId, dict[NodeId, int]] = {}  # by broker: its neighbours and their distances
+        self._stated_by: dict[NodeId, dict[NodeId, None]] = {}  # by broker: who says to be its neighbour
+        self._links: dict[NodeId, dict[NodeId, int]] = {}  # the overlay, both ways
         self._routes: dict[NodeId, dict[NodeId, Route]] = {}  # by origin
-        self._links_known: dict[NodeId, dict[NodeId, int]] | None = None
+        self._reachable: list[NodeId] | None = None
 
-    def update(self, row: Row, now: Micros) -> bool:
-        """Take a row if it is news (step 3); whether it was."""
-        known = self._rows.get(row.broker)
-        if known is not None and row.sequence <= known.sequence:
+    def update(self, row: Row, made_at: Micros) -> bool:
+        """Take a row that its broker made at that time, if it is news (step 3); whether it was."""
+        broker, known = row.broker, self._rows.get(row.broker)
+        if known is not None:
+            if row.sequence <= known.sequence:
+                return False
+            del self._rows[broker]  # for its place in the order
+            self._earlier[broker] = (known, *self._earlier.get(broker, ()))[:VERSIONS_MAX]
+        elif len(self._rows) >= ROWS_MAX:
             return False
-        if known is None and len(self._rows) >= ROWS_MAX:
-            return False
-        self._rows[row.broker] = row
-        self._heard_at[row.broker] = now
-        self._forget_routes()
+        self._rows[broker] = row
+        self._made_at[broker] = made_at
+        self.version += 1
+        self._changed_in[broker] = self.version
+        self._restate(broker, {} if row.is_withdrawn else dict(row.neighbours()))
         return True
 
-    def news(self, told: Mapping[NodeId, int]) -> list[Row]:
-        """What to propagate (step 2) to someone who knows the rows of these sequence numbers."""
-        return [row for broker, row in self._rows.items() if row.sequence > told.get(broker, -1)]
-
     def forget_silent(self, before: Micros) -> None:
-        for broker in [b for b, heard in self._heard_at.items() if heard < before and b != self._own]:
-            del self._rows[broker], self._heard_at[broker]
-            self._forget_routes()
+        for broker in [b for b, made_at in self._made_at.items() if made_at < before and b != self._own]:
+            del self._rows[broker], self._made_at[broker], self._changed_in[broker]
+            self._earlier.pop(broker, None)
+            self._restate(broker, {})
+
+    # Questions.
+
+    def news(self, told: Mapping[NodeId, int], since: int = 0) -> list[Row]:
+        """What to propagate (step 2) to someone who knows the rows of these sequence numbers, and all that
+        was known here in version `since`; the latest first."""
+        found = []
+        for broker in reversed(self._rows):
+            if self._changed_in[broker] <= since:
+                break
+            row = self._rows[broker]
+            if row.sequence > told.get(broker, -1):
+                found.append(row)
+        return found
+
+    def change(self, row: Row, base: int) -> RowChange | None:
+        """What is new in a row for someone who knows an earlier one; None if that is no shorter than the row,
+        or the earlier one is not remembered."""
+        for earlier in self._earlier.get(row.broker, ()):
+            if earlier.sequence == base:
+                return row.change_from(earlier)
+        return None
 
     def rows(self) -> list[Row]:
         return [self._rows[broker] for broker in sorted(self._rows)]
@@ -78,13 +91,24 @@ class Topology:
     def row(self, broker: NodeId) -> Row | None:
         return self._rows.get(broker)
 
+    def made_at(self, broker: NodeId) -> Micros:
+        return self._made_at[broker]
+
+    def is_broker(self, node: NodeId) -> bool:
+        """Whether a node is known as a broker, and has not said that it is one no more."""
+        row = self._rows.get(node)
+        return row is not None and not row.is_withdrawn
+
     def brokers(self) -> list[NodeId]:
         """All that are known and still brokers, this one included if it is one."""
-        return sorted(broker for broker, row in self._rows.items() if row.links or broker == self._own)
+        rows = self._rows.items()
+        return sorted(b for b, row in rows if (row.links and not row.is_withdrawn) or b == self._own)
 
     def reachable(self) -> list[NodeId]:
         """The brokers that a path leads to, this one apart: those that a message can be for."""
-        return sorted(broker for broker in self._from(self._own) if broker != self._own)
+        if self._reachable is None:
+            self._reachable = sorted(self.connected_without(self._own, None) - {self._own})
+        return self._reachable.copy()
 
     def route(self, to: NodeId) -> Route | None:
         """Step 4: by the shortest path on this broker's own view."""
@@ -96,69 +120,99 @@ class Topology:
         return None if route is None else route.hops
 
     def connected_without(self, origin: NodeId, neighbours: Collection[NodeId] | None) -> set[NodeId]:
-        """The brokers that a path leads to if `origin` had links to these alone; None: to those it has."""
-        links = self._known_links()
-        found = {origin}
+        """The brokers that a path leads to if `origin` had links to these alone; None: to those it has. No
+        path leads through this broker, unless it begins here."""
+        found = {origin, self._own}
         reached = [origin]
         while reached:
             here = reached.pop()
-            first = neighbours if here == origin and neighbours is not None else links.get(here, ())
-            for broker in first:
-                if broker not in found and broker != self._own:
-                    found.add(broker)
-                    reached.append(broker)
-        return found
+            is_limited = here == origin and neighbours is not None
+            first = neighbours if is_limited else self._links.get(here, ())
+            assert first is not None
+            new = [broker for broker in first if broker not in found]
+            found.update(new)
+            reached.extend(new)
+        return found if origin == self._own else found - {self._own}
+
+    # Private.
 
     def _from(self, origin: NodeId) -> dict[NodeId, Route]:
         if origin not in self._routes:
             self._routes[origin] = self._shortest_paths(origin)
         return self._routes[origin]
 
-    def _forget_routes(self) -> None:
-        self._routes.clear()
-        self._links_known = None
-
-    def _known_links(self) -> dict[NodeId, dict[NodeId, int]]:
-        if self._links_known is None:
-            self._links_known = self._links()
-        return self._links_known
-
     def _shortest_paths(self, origin: NodeId) -> dict[NodeId, Route]:
         """Dijkstra's."""
-        links = self._known_links()
-        routes = {origin: Route((origin,), 0)}
-        done: set[NodeId] = set()
         # Fewer hops first, then fewer brokers, then the lower numbers: the same choice everywhere.
-        queue: list[tuple[int, int, tuple[NodeId, ...]]] = [(0, 1, (origin,))]
+        best: dict[NodeId, tuple[int, int, tuple[NodeId, ...]]] = {origin: (0, 1, (origin,))}
+        queue = [best[origin]]
         while queue:
-            hops, _, path = heapq.heappop(queue)
-            here = path[-1]
-            if here in done:
+            entry = heapq.heappop(queue)
+            hops, brokers, path = entry
+            if best[path[-1]] is not entry:
                 continue
-            done.add(here)
-            routes[here] = Route(path, hops)
-            for neighbour, distance in links.get(here, {}).items():
-                if neighbour not in done:
-                    heapq.heappush(queue, (hops + distance, len(path) + 1, (*path, neighbour)))
-        return routes
-
-    def _links(self) -> dict[NodeId, dict[NodeId, int]]:
-        """The overlay as this broker sees it, both ways.
-
-        Both ends of a link speak of it, at different times. The later word counts: it gives the distance, or
-        says that there is no link any more. But a broker that looked less far than the other's stated
-        distance has not looked there, and its silence says nothing.
-        """
-        stated = {broker: dict(row.neighbours()) for broker, row in self._rows.items()}
-        links: dict[NodeId, dict[NodeId, int]] = {broker: {} for broker in self._rows}
-        for broker, neighbours in stated.items():
-            for neighbour, distance in neighbours.items():
-                other = self._rows.get(neighbour)
-                if other is not None and self._heard_at[neighbour] > self._heard_at[broker]:
-                    if broker in stated[neighbour]:
-                        continue  # its own turn in this loop gives the newer distance
-                    if other.ring >= distance:
+            for neighbour, distance in self._links.get(path[-1], {}).items():
+                known = best.get(neighbour)
+                if known is not None:
+                    if hops + distance > known[0]:
                         continue
-                links.setdefault(broker, {})[neighbour] = distance
-                links.setdefault(neighbour, {})[broker] = distance
+                    if hops + distance == known[0] and (brokers + 1, path) >= known[1:]:
+                        continue  # `path` is shorter than the known one: it is the less if it begins alike
+                longer = (hops + distance, brokers + 1, (*path, neighbour))
+                best[neighbour] = longer
+                heapq.heappush(queue, longer)
+        return {broker: Route(path, hops) for broker, (hops, _, path) in best.items()}
+
+    def _restate(self, broker: NodeId, neighbours: dict[NodeId, int]) -> None:
+        """A broker names these neighbours from now on."""
+        before = self._stated.pop(broker, {})
+        for other in before.keys() - neighbours.keys():
+            del self._stated_by[other][broker]
+            if not self._stated_by[other]:
+                del self._stated_by[other]
+        for other in neighbours.keys() - before.keys():
+            self._stated_by.setdefault(other, {})[broker] = None
+        if neighbours:
+            self._stated[broker] = neighbours
+        known, links = self._links.get(broker, {}), self._links_of(broker)
+        if links != known:
+            for other in known.keys() - links.keys():
+                del self._links[other][broker]
+                if not self._links[other]:
+                    del self._links[other]
+            for other, distance in links.items():
+                self._links.setdefault(other, {})[broker] = distance
+            self._links[broker] = links
+            self._routes.clear()
+            self._reachable = None
+
+    def _links_of(self, broker: NodeId) -> dict[NodeId, int]:
+        """What the two ends of a link say, at different times.
+
+        The later word counts: it gives the distance, or says that there is no link any more. But a broker
+        that looked less far than the other's stated distance has not looked there, and its silence says
+        nothing.
+        """
+        row, made_at = self._rows.get(broker), self._made_at.get(broker, -1)
+        if row is not None and row.is_withdrawn:
+            return {}  # others have not noticed yet
+        ring = -1 if row is None else row.ring
+        stated, stated_by = self._stated.get(broker, {}), self._stated_by.get(broker, {})
+        links: dict[NodeId, int] = {}
+        for other, distance in stated.items():
+            if other in stated_by:
+                # At the same time the higher number counts: the same choice everywhere.
+                is_later = (made_at, broker) > (self._made_at[other], other)
+                links[other] = distance if is_later else self._stated[other][broker]
+                continue
+            silent = self._rows.get(other)
+            if silent is not None:
+                has_looked = self._made_at[other] > made_at and silent.ring >= distance
+                if has_looked or silent.is_withdrawn:
+                    continue
+            links[other] = distance
+        for other in stated_by.keys() - stated.keys():
+            distance = self._stated[other][broker]
+            if made_at <= self._made_at[other] or ring < distance:
+                links[other] = distance
         return links

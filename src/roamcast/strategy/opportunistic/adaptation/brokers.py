@@ -34,16 +34,16 @@ class BrokerRemoval(Adaptor):
 
     def process(self, event: Measured) -> None:
         now, load = int(event.values["now"]), float(event.values["load"])
-        if load >= self.limits.idle or not event.values["was_made"]:
-            self._idle_since = None
-            return
-        if self._idle_since is None:
-            self._idle_since = now
-        if now - self._idle_since < self.limits.idle_for:
-            return
-        if not self.clients.clients():
+        if not event.values["retiring"]:
+            if load >= self.limits.idle or not event.values["was_made"]:
+                self._idle_since = None
+                return
+            if self._idle_since is None:
+                self._idle_since = now
+            if now - self._idle_since < self.limits.idle_for:
+                return
             self.brokers.retire()
-        else:  # below the overload limit, not below our own load: whoever has room may have them
+        if self.clients.clients():  # whoever has room for them may have them
             self.directory.less_loaded(self.limits.overload - load, self._give_all)
 
     def _give_all(self, broker: NodeId | None) -> None:

@@ -28,6 +28,10 @@ class SystemChannel:
         """`handler` hears of every event of this class that `wanted` lets pass."""
         self._subscribers.setdefault(kind, []).append((handler, wanted))
 
+    def clear(self) -> None:
+        """Nobody listens any more."""
+        self._subscribers.clear()
+
     def publish(self, event: SystemEvent) -> None:
         """Subscribers hear of it in the order in which they subscribed."""
         self._waiting.append(event)

@@ -33,6 +33,10 @@ class TimeCame(NamedTuple):
     now: Micros
 
 
+class NeighboursFound(NamedTuple):
+    """The search for neighbours has ended, and the broker's own row says what it found."""
+
+
 class TopologyReceived(NamedTuple):
     """Another broker's update has changed the topology table."""
 
@@ -46,10 +50,6 @@ class Overloaded(NamedTuple):
     load: float
 
 
-class Retiring(NamedTuple):
-    """A broker that was made at run time is needed no more; its clients must go elsewhere first."""
-
-    broker: NodeId
-
-
-SystemEvent: TypeAlias = BrokerDiscovered | Measured | TimeCame | TopologyReceived | Overloaded | Retiring
+SystemEvent: TypeAlias = (
+    BrokerDiscovered | Measured | TimeCame | NeighboursFound | TopologyReceived | Overloaded
+)

@@ -1,39 +1,47 @@
 """Where a modulator runs (overlays, section 6, future work): near its source if it shrinks events, near its
 consumer if it grows them, when that saves traffic."""
 
+from collections.abc import Mapping
+
 from roamcast.strategy.opportunistic.adaptation.adaptor import Adaptor
 from roamcast.strategy.opportunistic.adaptation.events import Measured
 from roamcast.units import NodeId
 
 
 class Placement(Adaptor):
-    """Traffic is octets times distance: what comes in, from the producers' brokers to the modulator, and what
+    """Traffic is octets times distance: what comes in, from each producers' broker to the modulator, and what
     goes out, from there to the client's own part of the network."""
 
     def subscribe(self) -> None:
-        self.channel.subscribe(Measured, self.process, lambda event: event.kind == "modulator")
+        self.channel.subscribe(Measured, self.process, self._is_ours)
 
     def process(self, event: Measured) -> None:
         client, access = int(event.values["client"]), int(event.values["access"])
-        octets_in, octets_out = float(event.values["octets_in"]), float(event.values["octets_out"])
-        sources = list(dict.fromkeys(self.clients.source_brokers(client)))
-        here = self._traffic(self.brokers.own, sources, access, octets_in, octets_out)
+        octets_from, octets_out = self.clients.octets_from(client), float(event.values["octets_out"])
+        own, limit = self.brokers.own, self.limits.overload
+        here = self._traffic(own, octets_from, access, octets_out)
         if here is None:
             return
-        best, least = self.brokers.own, here * (1 - self.limits.placement_gain)
-        for broker in sorted({*sources, access}):
-            there = self._traffic(broker, sources, access, octets_in, octets_out)
-            if there is not None and there < least and self.brokers.load(broker) <= self.limits.overload:
+        best, least = own, here * (1 - self.limits.placement_gain)
+        for broker in sorted({*octets_from, access} - {own}):
+            there = self._traffic(broker, octets_from, access, octets_out)
+            has_room = self.brokers.load(broker) + self.clients.work(client) <= limit
+            if there is not None and there < least and has_room:
                 best, least = broker, there
-        if best != self.brokers.own:
-            self.relocation.migrate(client, best)
+        if best != own:
+            self.relocation.place(client, best, access)
+
+    def _is_ours(self, event: Measured) -> bool:
+        return event.kind == "modulator" and event.node == self.brokers.own
 
     def _traffic(
-        self, at: NodeId, sources: list[NodeId], access: NodeId, octets_in: float, octets_out: float
+        self, at: NodeId, octets_from: Mapping[NodeId, float], access: NodeId, octets_out: float
     ) -> float | None:
         last = self.brokers.path(at, access)
-        paths = [self.brokers.path(source, at) for source in sources]
-        known = [path for path in paths if path is not None]
-        if last is None or not known or len(known) < len(paths):
-            return None
-        return octets_in * sum(known) / len(known) + octets_out * last
+        total = 0.0 if last is None else octets_out * last
+        for source, octets in octets_from.items():
+            path = self.brokers.path(source, at)
+            if path is None or last is None:
+                return None
+            total += octets * path
+        return total

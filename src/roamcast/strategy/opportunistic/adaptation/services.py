@@ -4,7 +4,7 @@ Protocols, not classes: the strategy implements them over its tables, the studie
 generated network, tests by hand. An adaptor sees nothing else, which is why the same class decides in all.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
@@ -26,11 +26,15 @@ class BrokerManager(Protocol):
         ...
 
     def discover_neighbours(self) -> None:
-        """Section 2.3, step 1: look for neighbours, drop those that are too far."""
+        """Section 2.3, step 1: look for neighbours, drop those too far away. `NeighboursFound` follows."""
         ...
 
     def propagate(self) -> None:
         """Section 2.3, step 2: tell the neighbours what has changed."""
+        ...
+
+    def rebuild_routes(self) -> None:
+        """Section 2.3, step 4: the topology has changed."""
         ...
 
     def create(self, node: NodeId) -> None:
@@ -38,7 +42,7 @@ class BrokerManager(Protocol):
         ...
 
     def retire(self) -> None:
-        """Be a broker no more. Only once no client is left."""
+        """Take no clients any more, and be a broker no more once the last is gone."""
         ...
 
 
@@ -61,10 +65,23 @@ class ClientManager(Protocol):
         """From this broker to the client, in the unit of `BrokerManager.path`."""
         ...
 
+    def octets_from(self, client: NodeId) -> Mapping[NodeId, float]:
+        """What came in for the client's modulators lately, by the producers' home broker."""
+        ...
+
+    def work(self, client: NodeId) -> float:
+        """The share of this broker's capacity that the client's modulators took lately."""
+        ...
+
 
 class Relocation(Protocol):
-    def migrate(self, client: NodeId, to: NodeId) -> None:
-        """Start the eight steps. A client that is being moved already, or is not ours, stays as it is."""
+    def migrate(self, client: NodeId, to: NodeId, below: float | None = None) -> None:
+        """Start the eight steps. A client that is being moved already, or is not ours, stays as it is. With
+        `below` the other broker refuses if its load would not stay below."""
+        ...
+
+    def place(self, client: NodeId, to: NodeId, access: NodeId) -> None:
+        """The client's modulators shall run at `to`, although `access` is the broker nearest to it."""
         ...
 
 
@@ -92,6 +109,16 @@ class Directory(Protocol):
         ...
 
 
+class Monitor(Protocol):
+    """Readings of other nodes (`monitor.py` says of what)."""
+
+    def watch(self, node: NodeId, kind: str, condition: str) -> int:
+        """Readings that meet the condition, in SQL over their values, come to our channel as `Measured`."""
+        ...
+
+    def unwatch(self, node: NodeId, number: int) -> None: ...
+
+
 class Limits(NamedTuple):
     """The adaptors' parameters, from the strategy's options."""
 
@@ -110,3 +137,4 @@ class Services(NamedTuple):
     directory: Directory
     channel: SystemChannel
     limits: Limits = Limits()
+    monitor: Monitor | None = None
