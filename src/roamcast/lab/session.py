@@ -5,8 +5,8 @@ Java process and the Python workers write goes to an unnamed file, and the end o
 of the error when a session cannot start. Workers run this same interpreter; on a cluster they get this
 package as a zip, and the other dependencies (numpy, pyarrow, …) must be there.
 
-A machine that runs out of memory ends its largest process, and that is Java. `with_session` starts another
-one then and does the work again.
+Java can end in the middle: out of its own memory, or killed by a machine that is short of it. `with_session`
+starts another one then and does the work again.
 """
 
 import atexit
@@ -154,6 +154,8 @@ def _java_is_gone(within: float = 0.0) -> bool:
 
 def _forget_java() -> None:
     """PySpark keeps these per process, and would ask the dead for ever."""
+    gateway: Any = SparkContext._gateway
+    gateway.proc.stdin.close()
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
 
@@ -205,6 +207,9 @@ def _configuration(master: str, settings: Mapping[str, str], load_defaults: bool
         values |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     if _is_local(master):
         values["spark.driver.extraJavaOptions"] = QUICK_JAVA
+        # Each join, sort and aggregation of a query takes a page at least, of up to 64 MB, the more memory
+        # the more. The metrics are one query with many of them; out of memory, Spark ends Java.
+        values["spark.buffer.pageSize"] = "1m"
     configuration = SparkConf(loadDefaults=load_defaults)
     return configuration.setAll(list({**values, **settings}.items()))
 
