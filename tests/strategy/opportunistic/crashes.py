@@ -113,7 +113,7 @@ class Hands:
 
 def _held_back(broker: Brokerage) -> Iterator[EventId]:
     """For clients on the move."""
-    for coming in broker.handoffs._coming.values():
+    for coming in broker.handoffs.destination._coming.values():
         yield from (arrival.event.id for arrival in coming.arrivals)
         yield from (delivery.event.id for delivery in coming.deliveries)
     for client in broker.dispatch.clients.values():

@@ -101,7 +101,7 @@ def play(seed: int, *, handoff: str = "strict", plain: bool = False, adapt: bool
     def relocate(argument: tuple[NodeId, NodeId]) -> None:
         client, to = argument
         for brokerage in _brokerages(simulation):
-            opened[0] += len(brokerage.handoffs._open)
+            opened[0] += len(brokerage.handoffs.open_ways._open)
             if brokerage.clients.relocate(client, to):
                 return
 
@@ -137,7 +137,7 @@ def _run_until_good(simulation: Simulation, judge: Callable[[], list[str]], unti
 def _let_clients_arrive(simulation: Simulation) -> None:
     """Adaptors may move one at any time; while it is on its way, no broker has its modulators."""
     for _ in range(50):
-        if not any(brokerage.handoffs._leaving for brokerage in _brokerages(simulation)):
+        if not any(brokerage.handoffs.source._leaving for brokerage in _brokerages(simulation)):
             return
         simulation.engine.run(simulation.engine.now + micros(0.1))
 

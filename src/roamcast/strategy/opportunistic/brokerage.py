@@ -10,6 +10,7 @@ from typing import get_args
 
 from roamcast.host import Host, TimerName
 from roamcast.strategy.base import StrategyContext
+from roamcast.strategy.opportunistic.backlog import Backlog
 from roamcast.strategy.opportunistic.brokers import BrokerManager
 from roamcast.strategy.opportunistic.discovery import RingSearch
 from roamcast.strategy.opportunistic.dispatch import Dispatch, DispatchLetter
@@ -41,10 +42,12 @@ from roamcast.strategy.opportunistic.messages import (
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.places import ModelledMeter
 from roamcast.strategy.opportunistic.post import Post
+from roamcast.strategy.opportunistic.registrations import RegistrationLetter, Registrations
 from roamcast.trace import OverlayChanged
 from roamcast.units import SECOND, Micros, NodeId, micros
 
 DISPATCH_LETTERS = get_args(DispatchLetter)
+REGISTRATION_LETTERS = get_args(RegistrationLetter)
 HANDOFF_LETTERS = get_args(HandoffLetter)
 
 
@@ -77,19 +80,23 @@ class Brokerage:
             on_changed=lambda: self._on_topology_changed(),
         )
         meter = context.meter or ModelledMeter(micros(options.modulator_limit))
-        self.dispatch = Dispatch(context.host, context.broker, options, post, self.manager, meter)
-        self.handoffs = Handoffs(context.host, options, post, self.dispatch)
+        self.backlog = Backlog(context.host, context.broker, options, post)
+        self.dispatch = Dispatch(context.host, options, post, self.backlog, meter)
+        self.registrations = Registrations(
+            context.host, options, post, self.manager, self.dispatch, self.backlog
+        )
+        self.handoffs = Handoffs(context.host, options, post, self.dispatch, self.registrations)
         self.clients = ClientManager(context.host, self.manager, self.dispatch, self.handoffs)
         self.retirement = Retirement(context.host, options, self)
         # Nobody needs a broker that is made before it is ready; one that has restarted has clients.
         patience = micros(options.registration_lifetime if was_made else options.handoff_timeout)
         self.introduction = Introduction(context.host, post, self.dispatch.consumers, patience)
         if was_made:
-            self.dispatch.kept = set()
-        self.dispatch.is_learning = lambda: not self.introduction.is_ready()
-        self.handoffs.load = self.load
-        self.handoffs.refuses = self._refuses
-        self.handoffs.on_load_heard = self.manager.on_load_heard
+            self.backlog.kept = set()
+        self.backlog.is_learning = lambda: not self.introduction.is_ready()
+        self.handoffs.destination.load = self.load
+        self.handoffs.destination.refuses = self._refuses
+        self.handoffs.source.on_load_heard = self.manager.on_load_heard
 
     # Inputs.
 
@@ -99,7 +106,7 @@ class Brokerage:
         if self._post.boot > 1 and not self.was_made:
             self.introduction.begin()  # it has forgotten who wants what, and clients may come back at once
         self.manager.on_start()
-        self.dispatch.on_start()
+        self.registrations.on_start()
 
     def on_end(self) -> None:
         for name in ("broker update", "renew", "processor"):
@@ -112,7 +119,7 @@ class Brokerage:
             case "broker update":
                 self.manager.on_timer(name)
             case "renew":
-                self.dispatch.on_renew()
+                self.registrations.on_renew()
             case "processor":
                 self.dispatch.processor.on_timer(name)
             case (str() as kind, int() as node):
@@ -124,13 +131,15 @@ class Brokerage:
         if isinstance(message, Attach) and not self.takes_clients:
             self._post.write(sender, NotHome(message.generation, is_broker=False))
         elif isinstance(message, Introduce):
-            self.dispatch.on_introduce(sender)
+            self.registrations.on_introduce(sender)
         elif isinstance(message, Introduced):
             self.introduction.on_introduced(sender, message)
         elif isinstance(message, Keep):
-            self.dispatch.on_keep(message, held)
+            self.backlog.on_keep(message, held)
         elif isinstance(message, DISPATCH_LETTERS):
             self.dispatch.on_letter(sender, message, hops, held)
+        elif isinstance(message, REGISTRATION_LETTERS):
+            self.registrations.on_letter(sender, message)
         elif isinstance(message, HANDOFF_LETTERS):
             self.handoffs.on_letter(sender, message, hops, held)
             self.dispatch.barriers.check()
@@ -139,11 +148,12 @@ class Brokerage:
 
     def on_reset(self, peer: NodeId, unconfirmed: list[Letters]) -> None:
         self.handoffs.on_reset(peer, unconfirmed)
+        self.registrations.on_reset(peer)
         self.dispatch.on_reset(peer, unconfirmed)
 
     def _on_topology_changed(self) -> None:
         self.introduction.on_neighbours([near.broker for near in self.manager.neighbours()])
-        self.dispatch.on_topology_changed()
+        self.registrations.on_topology_changed()
 
     # Questions.
 
@@ -214,7 +224,7 @@ class Retirement:
             is_broker = brokerage.manager.topology.is_broker
             others = [near.broker for near in brokerage.manager.neighbours() if is_broker(near.broker)]
             if others:
-                brokerage.dispatch.keep_for(others[0])
+                brokerage.backlog.give_to(others[0])
         is_all_said = brokerage.manager.is_taken and brokerage.dispatch.is_idle()
         return is_all_said or now - self._withdrawn_at >= self._patience
 

@@ -39,7 +39,7 @@ class Traffic:
 
 @dataclass
 class Gate:
-    """Keeps one producers' broker in order while its events come by two ways (`handoff.py`)."""
+    """Keeps one producers' broker in order while its events come by two ways (`ways.py`)."""
 
     is_switched: bool  # it sends here by the new way now; the other way comes before
     is_closed: bool = False  # the other way has come to its end
