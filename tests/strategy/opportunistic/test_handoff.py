@@ -8,7 +8,7 @@ from tests.strategy.opportunistic.schedules import play
 BATCH = 10
 
 
-@pytest.mark.parametrize("first", range(0, 100, BATCH))
+@pytest.mark.parametrize("first", range(0, 200, BATCH))
 def test_random_schedules_lose_double_and_reorder_nothing(first: int) -> None:
     outcomes: Counter[str] = Counter()
     for seed in range(first, first + BATCH):
