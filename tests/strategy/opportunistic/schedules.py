@@ -72,6 +72,7 @@ class Outcome:
     deliveries: int
     reordered: int = 0  # deliveries behind a later event of their producer
     missing: int = 0  # of crashes: events that a subscription never got
+    late: int = 0  # consumers that some broker did not know yet when the first event came: not judged
 
 
 def play(seed: int, *, handoff: str = "strict", plain: bool = False, adapt: bool = False) -> Outcome:
@@ -107,15 +108,32 @@ def play(seed: int, *, handoff: str = "strict", plain: bool = False, adapt: bool
 
     for at, client, to in moves:
         simulation.engine.at(micros(begin + at), relocate, (client, to))
+    late: set[NodeId] = set()  # before a subscription is known, nothing is promised to it
+    first = min(publication["t"] for publication in tables["workload"]["publications"])
+    simulation.engine.at(micros(first) - 1, lambda _: late.update(_unknown(simulation)))
     judge = _judge if handoff == "strict" else _judge_loosely
-    problems = _run_until_good(simulation, lambda: judge(simulation, got, nodes, brokers), begin + busy)
+    problems = _run_until_good(
+        simulation,
+        lambda: judge(simulation, {n: g for n, g in got.items() if n not in late}, brokers),
+        begin + busy,
+    )
     outcomes = Counter(record.outcome for record in simulation.trace.of(HandedOff))
     reordered = sum(
         later.event.sequence < earlier.event.sequence
-        for wanted in _wanted(simulation, got, nodes)
+        for wanted in _wanted(simulation, got)
         for earlier, later in pairwise(wanted.got)
     )
-    return Outcome(problems, outcomes, opened[0], sum(map(len, got.values())), reordered)
+    return Outcome(problems, outcomes, opened[0], sum(map(len, got.values())), reordered, late=len(late))
+
+
+def _unknown(simulation: Simulation) -> Iterator[NodeId]:
+    """Consumers that some broker does not know: searches or registrations were lost too often."""
+    brokerages = list(_brokerages(simulation))
+    for number, node in enumerate(simulation.nodes):
+        assert node is not None
+        known = [brokerage.dispatch.consumers.find(number) for brokerage in brokerages]
+        if node.broker.subscriptions() and None in known:
+            yield number
 
 
 def _run_until_good(simulation: Simulation, judge: Callable[[], list[str]], until: float) -> list[str]:
@@ -301,10 +319,10 @@ def _faults(
     return faults
 
 
-def _judge(simulation: Simulation, got: dict[NodeId, list[Delivery]], nodes: int, brokers: int) -> list[str]:
+def _judge(simulation: Simulation, got: dict[NodeId, list[Delivery]], brokers: int) -> list[str]:
     """What is lost, doubled, out of order or in a wrong state, in words."""
     problems: list[str] = []
-    for wanted in _wanted(simulation, got, nodes):
+    for wanted in _wanted(simulation, got):
         have = [delivery.event.sequence for delivery in wanted.got]
         if have != wanted.sequences:
             problems.append(f"{wanted.where}: {have} instead of {wanted.sequences}")
@@ -317,12 +335,10 @@ def _judge(simulation: Simulation, got: dict[NodeId, list[Delivery]], nodes: int
     return problems
 
 
-def _judge_loosely(
-    simulation: Simulation, got: dict[NodeId, list[Delivery]], nodes: int, brokers: int
-) -> list[str]:
+def _judge_loosely(simulation: Simulation, got: dict[NodeId, list[Delivery]], brokers: int) -> list[str]:
     """Order, and so modulators' states, are not promised."""
     problems: list[str] = []
-    for wanted in _wanted(simulation, got, nodes):
+    for wanted in _wanted(simulation, got):
         have = [delivery.event.sequence for delivery in wanted.got]
         if sorted(have) != wanted.sequences:
             problems.append(f"{wanted.where}: {have} instead of {wanted.sequences} in any order")
@@ -345,11 +361,11 @@ class Wanted(NamedTuple):
         return f"{self.publisher} to {self.node} {how}"
 
 
-def _wanted(simulation: Simulation, got: dict[NodeId, list[Delivery]], nodes: int) -> Iterator[Wanted]:
+def _wanted(simulation: Simulation, got: dict[NodeId, list[Delivery]]) -> Iterator[Wanted]:
     published: dict[NodeId, list[Published]] = {}
     for record in simulation.trace.of(Published):
         published.setdefault(record.publisher, []).append(record)
-    for node in range(nodes):
+    for node in got:
         at_node = simulation.nodes[node]
         assert at_node is not None
         for publisher, records in published.items():
