@@ -17,9 +17,10 @@ os.environ["SPARK_EXECUTOR_MEMORY"] = "600m"
 os.environ["SPARK_DAEMON_MEMORY"] = "256m"
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need Spark run in one worker, so that they share one session: starting it is slow, and two
-    at a time take too much memory."""
+    """Tests of one file that need Spark run in one worker, and share what they made; starting Spark is slow,
+    so each worker keeps its session from one file to the next."""
     for item in items:
         if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group(f"spark {item.path.stem}"))
