@@ -19,8 +19,8 @@ os.environ["SPARK_DAEMON_MEMORY"] = "256m"
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one file that need Spark run in one worker, and share what they made; starting Spark is slow,
-    so each worker keeps its session from one file to the next."""
+    """Tests that need Spark run in one worker and share one session: starting it is slow, and Java works its
+    way up to speed. The other worker does the rest meanwhile."""
     for item in items:
         if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group(f"spark {item.path.stem}"))
+            item.add_marker(pytest.mark.xdist_group("spark"))
