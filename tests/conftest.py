@@ -2,7 +2,6 @@
 
 import os
 
-import pytest
 from hypothesis import settings
 
 # A slow machine is no failure; and CI must not fail today on what it passed yesterday. At a developer's
@@ -15,12 +14,3 @@ settings.load_profile("ci" if os.environ.get("CI") else "desk")
 os.environ["SPARK_DRIVER_MEMORY"] = "1g"
 os.environ["SPARK_EXECUTOR_MEMORY"] = "600m"
 os.environ["SPARK_DAEMON_MEMORY"] = "256m"
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need Spark run in one worker and share one session: starting it is slow, and Java works its
-    way up to speed. The other worker does the rest meanwhile."""
-    for item in items:
-        if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
