@@ -110,8 +110,11 @@ def test_garbage_replays_and_foreign_frames_cost_neither_service_nor_memory() ->
             await until(lambda: door.publish({"wanted": True}) and len(got) > number_got)
             assert grown < 200_000, f"{grown} octets more after 5,000 hostile datagrams"
             await until(lambda: bob.counters.total("frames_refused_total") > 5_500)
-            for reason in ("forged", "replayed", "unknown_key", "too_short"):
-                assert bob.counters.value("frames_refused_total", reason=reason) > 100, reason
+            # A damaged one is forged only where the damage makes it look new; else it is a replay first. How
+            # many those are depends on how long the recorded ones were: a hundred or so.
+            least = {"forged": 20, "replayed": 100, "unknown_key": 100, "too_short": 100}
+            for reason, count in least.items():
+                assert bob.counters.value("frames_refused_total", reason=reason) > count, reason
             ids = [delivery.event.id for delivery in got]
             assert len(ids) == len(set(ids))
 
