@@ -35,3 +35,10 @@ def test_loose_schedules_that_once_failed(seed: int) -> None:
     under numbers that the destination used, too. 60788: a second copy of a detour made a broker wait for a
     client that had moved on."""
     assert play(seed, handoff="loose").problems == []
+
+
+@pytest.mark.parametrize("seed", [4218, 5149])
+def test_nothing_is_promised_to_a_consumer_before_a_broker_knows_it(seed: int) -> None:
+    """With 30 % loss, one client finds its first broker after the first events; all others are judged."""
+    outcome = play(seed)
+    assert (outcome.late, outcome.problems) == (1, [])
