@@ -14,6 +14,7 @@ from roamcast.strategy.epidemic import Epidemic, EpidemicOptions
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped
 from roamcast.underlay.base import NoUnderlay
+from roamcast.units import SECOND
 
 
 def run(**tables: Any) -> RunResult:
@@ -109,6 +110,23 @@ def test_walkers_carry_memorized_events_to_everyone_they_meet(seed: int) -> None
     ).metrics
     assert metrics["reachable_ratio"] != 1.0
     assert metrics["delivery_ratio"] == 1.0 and metrics["duplicates"] == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_node_that_restarts_before_its_neighbour_notices_is_told_what_it_missed(seed: int) -> None:
+    """Found live: nobody met anybody, and the next unchanged digest came after up to five seconds. Now: a
+    beacon, a digest with empty hands, and one in return after at most an interval."""
+    result = run(
+        scenario={"name": "restart", "duration": 30.0, "seed": seed},
+        world=line(2),
+        workload={"class": "memorized", "lifetime": 60.0, "publications": [{"t": 20.5, "node": 0}]},
+        fault=[
+            {"at": 20.0, "kind": "crash", "nodes": [1]},
+            {"at": 21.5, "kind": "restart", "nodes": [1]},
+        ],
+    )
+    (delivered_at,) = result.tables["deliveries"].column("t").to_pylist()
+    assert 21.5 * SECOND < delivered_at < 23.6 * SECOND
 
 
 class Ignores:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from roamcast.broker.store import EventStore
 from roamcast.event import Event, EventClass, EventId
 from roamcast.strategy.epidemic.exchange import Exchange
-from roamcast.strategy.epidemic.holdings import SCANNED_MAX, Holdings, events_of
+from roamcast.strategy.epidemic.holdings import SCANNED_MAX, Holdings, events_of, missing
 from roamcast.strategy.epidemic.messages import CODEC, PUBLISHERS_MAX, Digest, Held
 from roamcast.strategy.epidemic.relay import Relay
 from roamcast.underlay.base import Underlay
@@ -58,6 +58,18 @@ def test_of_too_many_publishers_each_has_its_turn() -> None:
 def test_a_digest_that_claims_everything_is_read_only_so_far() -> None:
     claims = [Held(1, (0, 2**63 - 1)), Held(2, (5, 1)), Held(3, (0, 2**62))]
     assert sum(1 for _ in events_of(claims)) == SCANNED_MAX
+
+
+@settings(max_examples=150, deadline=None)
+@given(*[st.sets(st.tuples(st.integers(0, 3), st.integers(0, 20)), max_size=30)] * 2)
+def test_missing_finds_something_exactly_when_something_is_missing(
+    ours: set[tuple[int, int]], theirs: set[tuple[int, int]]
+) -> None:
+    told = holdings(*(memorized(*key) for key in ours)).digest(0)
+    held = holdings(*(memorized(*key) for key in theirs)).digest(0)
+    found = set(missing(held, told))
+    assert ours - theirs <= found <= ours
+    assert bool(found) == bool(ours - theirs)
 
 
 def test_a_real_time_event_is_offered_for_a_moment_and_a_memorized_one_until_it_expires() -> None:

@@ -130,12 +130,17 @@ class Conductor:
             await asyncio.gather(*watching, playing, return_exceptions=True)
 
     async def _play_faults(self) -> None:
-        restarting: set[asyncio.Task[None]] = set()
-        for fault in faults(self._scenario):
-            if fault.kind in (FaultKind.CRASH, FaultKind.RESTART):
-                await asyncio.sleep(max((fault.time - self._clock()) / SECOND, 0))
-                restarting.add(asyncio.ensure_future(self._happen(fault)))
-        await asyncio.gather(*restarting, return_exceptions=True)
+        restarting: list[asyncio.Task[None]] = []
+        try:
+            for fault in faults(self._scenario):
+                if fault.kind in (FaultKind.CRASH, FaultKind.RESTART):
+                    await asyncio.sleep(max((fault.time - self._clock()) / SECOND, 0))
+                    restarting.append(asyncio.ensure_future(self._happen(fault)))
+            await asyncio.gather(*restarting, return_exceptions=True)
+        finally:
+            for task in restarting:
+                task.cancel()
+            await asyncio.gather(*restarting, return_exceptions=True)
         for task in restarting:
             if not task.cancelled():
                 task.result()  # its exception, if it has one
@@ -148,8 +153,10 @@ class Conductor:
             node.kill()
         else:
             node.start()
-            await self._answer(node, application.on_restarted())
-            self._journal.write("restarted", self._clock() - fault.time, node.number)
+            try:
+                await self._answer(node, application.on_restarted())
+            finally:  # also when the run ended first: that node was never back
+                self._journal.write("restarted", self._clock() - fault.time, node.number)
 
     async def _watch(self) -> None:
         """Ends with an error when a part has ended that should not have."""

@@ -45,6 +45,9 @@ class Holdings:
         event, hops, age, arrived = recent
         return Holding(event, hops, age + now - arrived)
 
+    def is_memorized(self, key: EventId) -> bool:
+        return self._store.find(key) is not None
+
     def digest(self, now: Micros) -> tuple[Held, ...]:
         """In increasing order; of more publishers than fit, the next ones in turn."""
         self._forget_old(now)
@@ -91,3 +94,18 @@ def events_of(held: Iterable[Held]) -> Iterator[EventId]:
             for sequence in range(first, first + count):
                 yield EventId(entry.publisher, sequence)
             left -= max(count, 0)
+
+
+def missing(held: Iterable[Held], told: Iterable[Held]) -> Iterator[EventId]:
+    """The runs of `told` that are not whole in `held`, up to `SCANNED_MAX` events. Not event by event, since
+    both may name thousands."""
+    theirs = {entry.publisher: entry.runs for entry in held}
+    lacking: list[Held] = []
+    for entry in told:
+        runs_held = theirs.get(entry.publisher, ())
+        for first, last in zip(entry.runs[::2], entry.runs[1::2], strict=True):
+            if not any(
+                a <= first and last <= b for a, b in zip(runs_held[::2], runs_held[1::2], strict=False)
+            ):
+                lacking.append(Held(entry.publisher, (first, last)))
+    return events_of(lacking)

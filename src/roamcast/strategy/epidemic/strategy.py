@@ -9,7 +9,7 @@ from roamcast.event import Event, EventClass, EventId
 from roamcast.host import Frame, Host, Kind, SendFailure, TimerName
 from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.strategy.epidemic.exchange import Exchange
-from roamcast.strategy.epidemic.holdings import Holdings, events_of
+from roamcast.strategy.epidemic.holdings import Holdings, events_of, missing
 from roamcast.strategy.epidemic.messages import CODEC, Copy, Digest, Handed, Held, Want
 from roamcast.strategy.epidemic.options import EpidemicOptions
 from roamcast.strategy.epidemic.relay import Relay
@@ -45,6 +45,7 @@ class Epidemic(Strategy):
         )
         self._answers: deque[tuple[NodeId, EventId]] = deque()
         self._last_digest: tuple[Held, ...] = ()
+        self._digest_at: Micros = -self._digest_interval  # when it was sent
         self._unchanged = 0
 
     # Inputs.
@@ -73,8 +74,7 @@ class Epidemic(Strategy):
             case Copy() | Handed():
                 self._on_copy(sender, message)
             case Digest(held):
-                self._exchange.on_offer(sender, events_of(held))
-                self._ask(sender)
+                self._on_digest(sender, held)
             case Want(events):
                 self._on_want(sender, events)
 
@@ -141,6 +141,17 @@ class Epidemic(Strategy):
 
     # Digests, requests, answers.
 
+    def _on_digest(self, sender: NodeId, held: tuple[Held, ...]) -> None:
+        self._exchange.on_offer(sender, events_of(held))
+        self._ask(sender)
+        if any(map(self._holdings.is_memorized, missing(held, self._last_digest))):
+            # It did not hear what we said last: a node that restarts before its neighbours notice meets
+            # nobody. What it is just asking for shows here too, hence the pause. Real-time events leave
+            # the digests of neighbours at different moments, so they say nothing.
+            delay = int(self._host.random.random() * MEETING_DELAY)
+            soonest = self._digest_at + self._digest_interval
+            self._host.set_timer("meeting", max(self._host.now() + delay, soonest))
+
     def _send_digest(self, *, also_unchanged: bool = False) -> None:
         if not self._underlay.neighbours():
             return
@@ -152,7 +163,8 @@ class Epidemic(Strategy):
         if held != self._last_digest:
             self._unchanged = 0
         self._last_digest = held
-        if held:
+        self._digest_at = self._host.now()
+        if held or also_unchanged:  # who meets others with empty hands says so, and is told what there is
             self._host.broadcast(Frame(CODEC.encode(Digest(held)), Kind.CONTROL, "digest"))
 
     def _ask(self, neighbour: NodeId) -> None:
