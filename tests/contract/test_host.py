@@ -174,7 +174,7 @@ HARNESSES: dict[str, Callable[[], Harness]] = {
     "sim-ideal": lambda: SimHarness(lambda e, links, t: IdealMedium(e, links, t, stream(1, "radio"), 0.0)),
     "sim-disk": lambda: SimHarness(lambda e, links, t: DiskMedium(e, links, t, stream(1, "radio"), Disk())),
     "sim-csma": lambda: SimHarness(
-        lambda e, links, t: CsmaMedium(e, links, t, stream(1, "radio"), Csma(), 1)
+        lambda e, links, t: CsmaMedium(e, links, links, t, stream(1, "radio"), Csma(), 1)
     ),
     "live": LiveHarness,
 }

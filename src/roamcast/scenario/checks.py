@@ -29,7 +29,7 @@ from roamcast.scenario.model import (
 from roamcast.scenario.workload import count_of, filter_of, modulator_of, schema_of
 from roamcast.scenario.world import nodes_in_world
 from roamcast.units import seconds
-from roamcast.world.radio import problem_of
+from roamcast.world.radio import Csma, problem_of
 
 MODULATING = ("opportunistic",)  # strategies whose brokers run consumers' functions
 EVENTS_MAX = 10_000_000  # generated in one run; beyond this a run would end for lack of memory
@@ -95,6 +95,11 @@ def _check_world(world: World) -> None:
             raise ScenarioError("world.nodes", "is missing; it must be a whole number of at least 1")
     if isinstance(world.range, tuple) and world.range[0] > world.range[1]:
         raise ScenarioError("world.range", f"is {shown(world.range)}; allowed: [min, max] with min <= max")
+    from_motion = world.range is not None
+    if isinstance(world.radio, Csma) and world.radio.sense != 1 and not from_motion:
+        raise ScenarioError(
+            "world.radio.sense", "is for links that follow from positions and a range; leave it out"
+        )
     if problem := problem_of(world.radio):
         raise ScenarioError(f"world.radio.{problem[0]}", problem[1])
 

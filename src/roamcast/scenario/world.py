@@ -15,6 +15,7 @@ from roamcast.world.contacts import ContactPlan, joined
 from roamcast.world.crossings import contact_plan
 from roamcast.world.formats import guess, read_contacts, read_motion
 from roamcast.world.mobility import Area
+from roamcast.world.radio import Csma
 from roamcast.world.trajectory import Motion
 from roamcast.world.walls import segments
 
@@ -35,17 +36,32 @@ def plan_of(scenario: Scenario, motion: Motion | None = None) -> ContactPlan:
     """Who hears whom and when, over the duration. `motion` saves computing it again."""
     if scenario.world.contacts is not None:
         return _given_plan(scenario, scenario.base)
+    mobility = scenario.world.mobility
+    if mobility is not None and not isinstance(mobility, RecordedTrace):
+        random = stream(scenario.seed, "mobility")  # the motion's own source, anew
+        plan = mobility.contacts(scenario.nodes, _area(scenario), scenario.duration, random)
+        if plan is not None:
+            return plan
+    return _computed_plan(scenario, motion, 1.0)
+
+
+def sensing_plan_of(scenario: Scenario, motion: Motion | None = None) -> ContactPlan | None:
+    """Who senses whom; None where that is the same as who hears whom."""
+    radio = scenario.world.radio
+    if not isinstance(radio, Csma) or radio.sense == 1:
+        return None
+    return _computed_plan(scenario, motion, radio.sense)
+
+
+def _computed_plan(scenario: Scenario, motion: Motion | None, factor: float) -> ContactPlan:
+    """By `factor` times each node's range."""
     motion = motion or motion_of(scenario)
     mobility = scenario.world.mobility
     assert motion is not None and mobility is not None
-    walls = []
-    if not isinstance(mobility, RecordedTrace):
-        area, random = _area(scenario), stream(scenario.seed, "mobility")  # the motion's own source, anew
-        plan = mobility.contacts(scenario.nodes, area, scenario.duration, random)
-        if plan is not None:
-            return plan
-        walls = mobility.walls(area)
-    return contact_plan(motion, ranges_of(scenario), scenario.duration, segments(walls) if walls else None)
+    walls = [] if isinstance(mobility, RecordedTrace) else mobility.walls(_area(scenario))
+    ranges = ranges_of(scenario)
+    farther = [factor * reach for reach in ranges] if isinstance(ranges, list) else factor * ranges
+    return contact_plan(motion, farther, scenario.duration, segments(walls) if walls else None)
 
 
 def ranges_of(scenario: Scenario) -> float | list[float]:

@@ -67,6 +67,8 @@ class Csma(_Radio, frozen=True, kw_only=True, tag="csma"):
     # LLC/SNAP 8, IPv4 20, UDP 8.
     header: Octets = 64
     acknowledgement: Octets = 14  # length of an acknowledgement frame
+    # How far a node senses others, in reception ranges. In ns-2's usual set-up 550 m over 250 m, 2.2.
+    sense: Annotated[float, msgspec.Meta(ge=1, le=10)] = 1.0
 
 
 RadioModel: TypeAlias = Ideal | Disk | Csma

@@ -7,24 +7,25 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from roamcast.runtime.emulate.namespaces import address_of, allow_namespaces, enter, make_namespaces
 from roamcast.runtime.emulate.real_time import monotonic
 from roamcast.units import SECOND
 
-BROADCASTS = 30
+UNTIL = 2.9  # seconds after zero that broadcasts are sent
 STREAM = 50_000
-DURATION = 3.0
+DURATION = 3.5
 
+# Each program says that it is ready and is told when zero is: how long Python takes to start does not matter.
 LISTENER = f"""
 import socket, sys, time
 heard = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 heard.bind(("", 9000))
 stream = socket.create_server(("", 9001))
 heard.settimeout(0.2); stream.settimeout(0.01)  # short: what was sent every 80 ms must not pile up
-end = time.monotonic() + {DURATION} + 1.5
+print("ready", flush=True)
+end = float(input()) + {DURATION} + 1.0
 numbers, octets = [], 0
 while time.monotonic() < end:
     try:
@@ -38,21 +39,32 @@ while time.monotonic() < end:
             octets += len(data)
     except TimeoutError:
         pass
+heard.setblocking(False)
+try:  # what there was no time to read
+    while True:
+        numbers.append(int(heard.recv(2000)))
+except BlockingIOError:
+    pass
 print(numbers, octets, sep=";")
 """
 SPEAKER = f"""
 import socket, time
+print("ready", flush=True)
+zero = float(input())
+time.sleep(max(zero - time.monotonic(), 0))
 with socket.create_connection(("{address_of(1)}", 9001)) as link:
     link.sendall(bytes({STREAM}))
 air = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 air.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-for number in range({BROADCASTS}):
+number = 0
+while time.monotonic() < zero + {UNTIL}:
     air.sendto(b"%d" % number, ("10.83.255.255", 9000))
+    number += 1
     time.sleep(0.08)
 try:  # two hops away, and nobody forwards
     socket.create_connection(("{address_of(2)}", 9001), timeout=0.3)
 except OSError:
-    print("unreachable")
+    print(number, "unreachable")
 """
 
 
@@ -71,8 +83,8 @@ def main(folder: Path, model: str) -> None:
             | {"mobility": {"model": "static", "positions": places}},
             "strategy": {"name": "flooding"},
             "fault": [
-                {"at": 1.0, "kind": "cut", "links": [[0, 1]]},
-                {"at": 1.6, "kind": "heal", "links": [[0, 1]]},
+                {"at": 1.5, "kind": "cut", "links": [[0, 1]]},
+                {"at": 2.1, "kind": "heal", "links": [[0, 1]]},
             ],
         }
     )
@@ -88,13 +100,20 @@ def main(folder: Path, model: str) -> None:
     )
     assert ether.stdin is not None and ether.stdout is not None
     assert ether.stdout.readline() == b"ready\n"
-    programs = [started(LISTENER, spaces[1].network), started(LISTENER, spaces[2].network)]
-    time.sleep(0.3)
+    programs = [
+        started(LISTENER, spaces[1].network),
+        started(LISTENER, spaces[2].network),
+        started(SPEAKER, spaces[0].network),
+    ]
+    for program in programs:
+        assert program.stdout is not None and program.stdout.readline() == "ready\n"
     zero = monotonic() + SECOND // 5
     ether.stdin.write(b"%d\n" % zero)
     ether.stdin.flush()
-    time.sleep((zero - monotonic()) / SECOND)
-    programs.append(started(SPEAKER, spaces[0].network))
+    for program in programs:
+        assert program.stdin is not None
+        program.stdin.write(f"{zero / SECOND}\n")
+        program.stdin.flush()
     said = [program.communicate()[0].strip() for program in programs]
     assert ether.wait(5) == 0
     sys.stdout.write(json.dumps({"said": said, "journal": list(read(stage.ether))}))
@@ -104,6 +123,7 @@ def started(program: str, network: int) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-c", program],
         preexec_fn=lambda: enter(network),
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env=os.environ,

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-CUT, HEALED = 1_000_000, 1_600_000
+CUT, HEALED = 1_500_000, 2_100_000
+ON_THE_WAY = 10_000  # a frame takes less, but may begin on one side of a change and end on the other
 PROGRAM = Path(__file__).with_name("air_of_three.py")
 
 
@@ -33,19 +34,21 @@ def test_frames_follow_the_plan(tmp_path: Path, model: str) -> None:
     assert heard == sorted(set(heard))
     # Two hops away nothing arrives: the ether is no router.
     assert far == "[];0"
-    assert speaker == "unreachable"
+    sent, farther = speaker.split()
+    assert farther == "unreachable"
     journal = answer["journal"]
     kinds = {line[0] for line in journal}
     assert kinds >= {"links", "faults", "air", "lateness"}
     air = [line[1:] for line in journal if line[0] == "air"]
     broadcasts = [line for line in air if line[5] == "udp"]
-    assert len(broadcasts) == 30
+    assert len(broadcasts) == int(sent) > 10
     lost = [number for number, line in enumerate(broadcasts) if line[10] != [1]]
-    assert heard == [number for number in range(30) if number not in lost]
-    cut = [number for number, line in enumerate(broadcasts) if CUT <= line[1] < HEALED]
+    assert heard == [number for number in range(int(sent)) if number not in lost]
+    cut = [number for number, line in enumerate(broadcasts) if CUT <= line[1] < HEALED - ON_THE_WAY]
+    edge = [number for number, line in enumerate(broadcasts) if CUT - ON_THE_WAY <= line[1] < HEALED]
     assert len(cut) >= 3 and set(cut) <= set(lost)
     # A shared medium may lose a broadcast to the acknowledgements of the stream; a private one loses none.
-    assert len(lost) <= len(cut) + (4 if model == "csma" else 0)
+    assert len(set(lost) - set(edge)) <= (4 if model == "csma" else 0)
     assert all(line[6] in (1, 2) and line[7] == line[6] + 42 for line in broadcasts)
     if model == "csma":  # whoever sends to an acknowledging neighbour may have to repeat
         assert all(line[9] > 192 for line in air)

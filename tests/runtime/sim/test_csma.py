@@ -21,18 +21,36 @@ AIRTIME = 192 + (100 + 64) * 8 // 2
 ACKNOWLEDGEMENT = 192 + 14 * 8  # at the basic rate of 1 Mbit/s
 
 
+def both_ways(nodes: int, links: list[tuple[NodeId, NodeId]]) -> Links:
+    made = Links(nodes)
+    for a, b in links:
+        made.plan(a, b, True)
+        made.plan(b, a, True)
+    return made
+
+
 class Air:
     def __init__(
-        self, nodes: int, links: list[tuple[NodeId, NodeId]], radio: Csma | None = None, seed: int = 1
+        self,
+        nodes: int,
+        links: list[tuple[NodeId, NodeId]],
+        radio: Csma | None = None,
+        seed: int = 1,
+        sensed: list[tuple[NodeId, NodeId]] | None = None,
     ) -> None:
         self.engine = Engine()
-        self.links = Links(nodes)
-        for a, b in links:
-            self.links.plan(a, b, True)
-            self.links.plan(b, a, True)
+        self.links = both_ways(nodes, links)
         self.trace = Trace()
         radio = radio or Csma()
-        self.medium = CsmaMedium(self.engine, self.links, self.trace, stream(seed, "radio"), radio, seed)
+        self.medium = CsmaMedium(
+            self.engine,
+            self.links,
+            self.links if sensed is None else both_ways(nodes, sensed),
+            self.trace,
+            stream(seed, "radio"),
+            radio,
+            seed,
+        )
         self.received: list[tuple[Micros, NodeId, NodeId, bytes]] = []
         self.failed: list[tuple[Micros, NodeId]] = []
         for node in range(nodes):
@@ -240,3 +258,33 @@ def test_many_contending_neighbours_share_the_medium_without_losing_a_unicast() 
     assert any(t.attempt > 1 for t in air.transmissions()), (
         "no collision among 12 contenders is no contention"
     )
+
+
+HIDDEN = [(0, 1), (1, 2)]
+
+
+def test_who_senses_farther_than_it_hears_waits_for_hidden_nodes() -> None:
+    """0 and 2 hear only 1, and both speak to it in the same half millisecond."""
+    deaf, sensing = Air(3, HIDDEN), Air(3, HIDDEN, sensed=[*HIDDEN, (0, 2)])
+    for air in (deaf, sensing):
+        air.send(1_000, 0)
+        air.send(1_500, 2)
+        air.run()
+    assert deaf.received == []
+    assert [(sender, receiver) for _, receiver, sender, _ in sensing.received] == [(0, 1), (2, 1)]
+    first, second = sensing.transmissions()
+    assert second.t >= first.t + AIRTIME + 50  # it rested for DIFS before it counted down
+
+
+def test_what_is_only_sensed_is_neither_received_nor_disturbs() -> None:
+    """3 hears 2 and senses 0, so it waits for 0; 2's frame to 3 is not hurt by 0, which 3 does not hear."""
+    links, sensed = [(0, 1), (2, 3)], [(0, 1), (2, 3), (0, 3)]
+    air = Air(4, links, sensed=sensed)
+    air.send(1_000, 0)
+    air.send(1_100, 2)
+    air.send(1_200, 3)
+    air.run()
+    assert [(sender, receiver) for _, receiver, sender, _ in air.received] == [(0, 1), (2, 3), (3, 2)]
+    begins = [record.t for record in air.transmissions()]
+    assert begins[:2] == [1_000, 1_100]  # 2 senses nobody
+    assert begins[2] >= 1_100 + AIRTIME + 50

@@ -27,7 +27,6 @@ import msgspec
 from roamcast.runtime.emulate.journal import Journal
 from roamcast.runtime.emulate.media import CHANNEL, EtherJob, medium_of
 from roamcast.runtime.emulate.packet import NONE, Packet, Reader
-from roamcast.runtime.emulate.playback import Playback
 from roamcast.runtime.emulate.real_time import (
     RealTimeEngine,
     ask_for_exact_timers,
@@ -36,8 +35,8 @@ from roamcast.runtime.emulate.real_time import (
     seconds_until,
 )
 from roamcast.runtime.emulate.stage import read_scenario
-from roamcast.runtime.sim.links import Links
 from roamcast.runtime.sim.medium import Receive
+from roamcast.runtime.sim.playback import Playback
 from roamcast.scenario.model import Scenario
 from roamcast.trace import DropReason
 from roamcast.units import Micros, NodeId
@@ -66,11 +65,11 @@ class Ether:
         self._zero = monotonic()
         self._frames = 0
         self.engine = RealTimeEngine(self._clock)
-        self.links = Links(scenario.nodes)
-        self._medium = medium_of(scenario, self.engine, self.links, self._on_attempt, self._on_given_up)
+        playback = Playback(scenario, self.engine, journal.record, self)
+        self.links = playback.links
+        self._medium = medium_of(scenario, self.engine, playback, self._on_attempt, self._on_given_up)
         self._receivers = [self._receiver(tap) for tap in taps]
         self._medium.receivers[CHANNEL] = list(self._receivers)
-        self._playback = Playback(scenario, self.engine, self.links, journal.record, self._on_node)
         self._members = self.links.members
 
     def wait(self, lines: int) -> None:
@@ -173,12 +172,20 @@ class Ether:
             reason.value,
         )
 
-    def _on_node(self, node: NodeId, up: bool) -> None:
-        if up:
-            self._discard(self._taps[node])
-        else:
-            self._medium.forget(node)
-        self._medium.receivers[CHANNEL][node] = self._receivers[node] if up else None
+    # Inputs from the playback.
+
+    def on_link(self, sender: NodeId, receiver: NodeId, up: bool) -> None:
+        pass  # the nodes are to find out by themselves, as they must in the field
+
+    def on_crash(self, node: NodeId) -> None:
+        self.links.crash(node)
+        self._medium.forget(node)
+        self._medium.receivers[CHANNEL][node] = None
+
+    def on_restart(self, node: NodeId) -> None:
+        self.links.restart(node)
+        self._discard(self._taps[node])
+        self._medium.receivers[CHANNEL][node] = self._receivers[node]
 
     def _clock(self) -> Micros:
         return monotonic() - self._zero

@@ -18,8 +18,8 @@ from roamcast.runtime.sim.csma import CsmaMedium
 from roamcast.runtime.sim.disk import DiskMedium
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.ideal import IdealMedium
-from roamcast.runtime.sim.links import Links
 from roamcast.runtime.sim.medium import Job, Medium
+from roamcast.runtime.sim.playback import Playback
 from roamcast.scenario.model import Scenario
 from roamcast.streams import stream
 from roamcast.trace import DropReason, Trace
@@ -80,22 +80,22 @@ class _Csma(_Carrying, CsmaMedium):
 
 
 def medium_of(
-    scenario: Scenario, engine: Engine, links: Links, on_attempt: OnAttempt, on_given_up: OnGivenUp
+    scenario: Scenario, engine: Engine, playback: Playback, on_attempt: OnAttempt, on_given_up: OnGivenUp
 ) -> Medium:
     random = stream(scenario.seed, "radio")
-    medium = _model(scenario, engine, links, random)
+    medium = _model(scenario, engine, playback, random)
     medium.on_attempt, medium.on_given_up = on_attempt, on_given_up
     return medium
 
 
-def _model(scenario: Scenario, engine: Engine, links: Links, random: Random) -> _Ideal | _Disk | _Csma:
-    radio = scenario.world.radio
+def _model(scenario: Scenario, engine: Engine, playback: Playback, random: Random) -> _Ideal | _Disk | _Csma:
+    radio, links = scenario.world.radio, playback.links
     unused = Trace()
     match radio:
         case Csma():
             beyond = max(radio.header - HEADERS_CARRIED, 0)
             radio = msgspec.structs.replace(radio, header=beyond)
-            return _Csma(engine, links, unused, random, radio, scenario.seed)
+            return _Csma(engine, links, playback.sensed, unused, random, radio, scenario.seed)
         case Disk():
             return _Disk(engine, links, unused, random, radio)
         case _:

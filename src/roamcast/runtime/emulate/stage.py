@@ -7,10 +7,10 @@ It tells its parent what happens by lines on standard output, each a JSON array:
 `["cannot", where, problem]` (the user's fault), `["failed", text]`, `["done"]`.
 """
 
-import os
 import shutil
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -24,10 +24,15 @@ if TYPE_CHECKING:
     from roamcast.units import NodeId
 
 SCENARIO = "scenario.json"
+TIDYING_UP = 50  # attempts, a tenth of a second apart
 
 
 class EmulationError(RoamcastError):
     """A part of the emulation failed; what it measured so far is worth nothing."""
+
+
+class ParentGone(SystemExit):
+    """Nobody waits for us any more."""
 
 
 class Stage:
@@ -62,30 +67,43 @@ def tell(*words: object) -> None:
 
 
 def main(folder: Path, parent: int) -> int:
-    die_with_parent(parent, signal.SIGTERM)
     signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGHUP, _stop_alone)
+    die_with_parent(parent, signal.SIGHUP)
     try:
         allow_namespaces()
-        die_with_parent(parent, signal.SIGTERM)  # again: to become root, if only inside, cancels the first
+        die_with_parent(parent, signal.SIGHUP)  # again: to become root, if only inside, cancels the first
         from roamcast.runtime.emulate.conductor import conduct
 
         scenario = read_scenario(folder / SCENARIO)
         conduct(scenario, make_namespaces(scenario.nodes), Stage(folder), tell)
+        tell("done")
     except InputError as error:
         tell("cannot", error.where, error.problem)
+    except (ParentGone, BrokenPipeError):  # or it is just ending, and the signal is still to come
+        _tidy_up(folder)
     except (RoamcastError, OSError) as error:
         tell("failed", str(error))
-    except SystemExit:
-        if os.getppid() != parent:  # nobody is left to tidy up
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
-    else:
-        tell("done")
     return 0
+
+
+def _tidy_up(folder: Path) -> None:
+    """Where nobody else is left to do it. A node that is just being killed may still write."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for _ in range(TIDYING_UP):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            break
+        time.sleep(0.1)
 
 
 def _stop(_: int, __: object) -> NoReturn:
     raise SystemExit(1)
+
+
+def _stop_alone(_: int, __: object) -> NoReturn:
+    # A signal of its own: for a moment after it our parent still looks alive.
+    raise ParentGone(1)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,18 @@
 """The shared medium: carrier sense, backoff, collisions at the receiver (after IEEE 802.11 DCF).
 
 A node with a frame waits until the medium has been idle for DIFS, then counts down a random number of
-slots, frozen while it hears anyone, and sends. A receiver gets a frame only if nothing else that it
+slots, frozen while it senses anyone, and sends. A receiver gets a frame only if nothing else that it
 hears overlaps it and it does not send itself: two senders that do not hear each other (hidden nodes)
 collide there. Two nodes that start within the carrier-sense time of each other collide too.
 Unicast frames are acknowledged after SIFS and repeated with a doubled window; broadcast frames are
 sent once and nobody answers.
 
-Left out: RTS/CTS, capture of the stronger frame, rate adaptation, and carrier sense beyond the
-reception range (a plan of contacts knows one range only), which makes hidden nodes more frequent than
-in simulators that sense at twice the range.
+Whom a node senses may be more than whom it receives (`sense`): those freeze its countdown, but their
+frames disturb no reception. Where the two ranges are the same, two neighbours of a receiver are hidden from
+each other far more often than in simulators that sense at twice the range.
+
+Left out: RTS/CTS, capture of the stronger frame, disturbance from beyond the reception range, rate
+adaptation.
 
 Sets of nodes are integers (see `links`): the cost of a transmission grows with the number of other
 transmissions on the air at that moment, not with the number of nodes.
@@ -55,14 +58,25 @@ class Station:
         self.counting_from: Micros = 0
         self.access_at: Micros = 0
         self.access_number = 0  # tells the valid access action from those that a freeze made void
-        self.idle_since: Micros = 0  # since when this node hears nobody
+        self.idle_since: Micros = 0  # since when this node senses nobody
         self.ready_at: Micros = 0  # end of the countdown that follows each own transmission
 
 
 class Transmission:
     """What is on the air. `heard_by` is fixed at the start; `clean` shrinks with every collision."""
 
-    __slots__ = ("acknowledges", "airtime", "began", "bit", "clean", "cut_off", "heard_by", "job", "sender")
+    __slots__ = (
+        "acknowledges",
+        "airtime",
+        "began",
+        "bit",
+        "clean",
+        "cut_off",
+        "heard_by",
+        "job",
+        "sender",
+        "sensed_by",
+    )
 
     def __init__(
         self,
@@ -72,6 +86,7 @@ class Transmission:
         began: Micros,
         airtime: Micros,
         heard_by: int,
+        sensed_by: int,
         acknowledges: bool,
     ) -> None:
         self.sender = sender
@@ -80,6 +95,7 @@ class Transmission:
         self.began = began
         self.airtime = airtime
         self.heard_by = heard_by
+        self.sensed_by = sensed_by  # those and the sender itself are busy
         self.clean = heard_by
         self.acknowledges = acknowledges
         self.cut_off = False  # its sender crashed: nobody gets the rest
@@ -87,9 +103,17 @@ class Transmission:
 
 class CsmaMedium(Medium):
     def __init__(
-        self, engine: Engine, links: Links, trace: Trace, random: Random, radio: Csma, seed: int
+        self,
+        engine: Engine,
+        links: Links,
+        sensed: Links,
+        trace: Trace,
+        random: Random,
+        radio: Csma,
+        seed: int,
     ) -> None:
         super().__init__(engine, links, trace, random, radio.loss)
+        self._sensed = sensed
         self._bitrate = radio.bitrate
         self._header = radio.header
         self._preamble = micros(radio.preamble)
@@ -109,9 +133,9 @@ class CsmaMedium(Medium):
             for node in range(links.nodes)
         ]
         self._on_air: list[Transmission] = []
-        self._busy = 0  # the nodes that send or hear somebody
+        self._busy = 0  # the nodes that send or sense somebody
         self._counting = 0  # the stations that count down
-        self._waiting = 0  # the stations that have a frame and hear somebody
+        self._waiting = 0  # the stations that have a frame and sense somebody
 
     def send(self, job: Job) -> None:
         station = self._stations[job.sender]
@@ -162,10 +186,10 @@ class CsmaMedium(Medium):
         self._counting |= station.bit
         self._engine.at(station.access_at, self._access, (station, station.access_number))
 
-    def _freeze(self, heard_by: int) -> None:
-        """Somebody began to send: those who hear it stop counting, unless it is too late to notice."""
+    def _freeze(self, sensed_by: int) -> None:
+        """Somebody began to send: those who sense it stop counting, unless it is too late to notice."""
         now = self._engine.now
-        for node in self._members[heard_by & self._counting]:
+        for node in self._members[sensed_by & self._counting]:
             station = self._stations[node]
             if station.access_at - now <= CARRIER_SENSE:
                 continue
@@ -187,15 +211,18 @@ class CsmaMedium(Medium):
 
     def _transmit(self, bit: int, job: Job, sender: NodeId, airtime: Micros, *, acknowledges: bool) -> None:
         heard_by = self._links.reach[sender]
-        transmission = Transmission(sender, bit, job, self._engine.now, airtime, heard_by, acknowledges)
+        sensed_by = self._sensed.reach[sender] | heard_by | bit
+        transmission = Transmission(
+            sender, bit, job, self._engine.now, airtime, heard_by, sensed_by, acknowledges
+        )
         deaf = heard_by | bit  # nobody among these receives anything else from now on
         for other in self._on_air:
             other.clean &= ~deaf
             transmission.clean &= ~(other.heard_by | other.bit)
         self._on_air.append(transmission)
-        self._busy |= deaf
-        if heard_by & self._counting:
-            self._freeze(heard_by)
+        self._busy |= sensed_by
+        if sensed_by & self._counting:
+            self._freeze(sensed_by)
         self._engine.at(self._engine.now + airtime, self._end, transmission)
 
     # The end of a transmission.
@@ -205,10 +232,10 @@ class CsmaMedium(Medium):
         now = self._engine.now
         busy = 0
         for other in self._on_air:
-            busy |= other.heard_by | other.bit
+            busy |= other.sensed_by
         self._busy = busy
         stations = self._stations
-        rests = (transmission.heard_by | transmission.bit) & ~busy
+        rests = transmission.sensed_by & ~busy
         for node in self._members[rests]:
             stations[node].idle_since = now
         if transmission.acknowledges:

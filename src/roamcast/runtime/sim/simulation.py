@@ -14,14 +14,13 @@ from roamcast.node import Node, NodeConfig
 from roamcast.runtime.meter import SimMeter
 from roamcast.runtime.sim.csma import CsmaMedium
 from roamcast.runtime.sim.disk import DiskMedium
-from roamcast.runtime.sim.engine import FAULTS_NEXT, LINKS_FIRST, Engine
+from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.host import SimHost
 from roamcast.runtime.sim.ideal import IdealMedium
-from roamcast.runtime.sim.links import Links
 from roamcast.runtime.sim.medium import Medium
 from roamcast.runtime.sim.paths import path_instants, sample_overlay
-from roamcast.scenario.faults import FaultPlan, faults
-from roamcast.scenario.model import FaultKind, Scenario
+from roamcast.runtime.sim.playback import Playback
+from roamcast.scenario.model import Scenario
 from roamcast.scenario.workload import (
     PublicationPlan,
     Roles,
@@ -30,11 +29,10 @@ from roamcast.scenario.workload import (
     roles,
     subscriptions,
 )
-from roamcast.scenario.world import motion_of, plan_of
+from roamcast.scenario.world import motion_of
 from roamcast.streams import stream
-from roamcast.trace import Delivered, FaultHappened, LinkChanged, Subscribed, Trace
-from roamcast.units import Micros, NodeId, micros
-from roamcast.world.contacts import ContactPlan
+from roamcast.trace import Delivered, Subscribed, Trace
+from roamcast.units import NodeId, micros
 from roamcast.world.radio import Csma, Disk
 from roamcast.world.trajectory import Motion
 
@@ -60,9 +58,10 @@ class Simulation:
         self._roles = roles(scenario)
         self.engine = Engine()
         self.trace = Trace()
-        self.links = Links(scenario.nodes)
         self._motion: Motion | None = motion_of(scenario)
-        self._medium = _medium(scenario, self.engine, self.links, self.trace)
+        playback = Playback(scenario, self.engine, self.trace.add, self, self._motion)
+        self.links = playback.links
+        self._medium = _medium(scenario, self.engine, playback, self.trace)
         self._stable: list[MutableMapping[str, bytes]] = [{} for _ in range(scenario.nodes)]
         self._hosts: list[list[SimHost]] = [[] for _ in range(scenario.nodes)]
         self.nodes: list[Node | None] = [None] * scenario.nodes
@@ -76,10 +75,6 @@ class Simulation:
         )
         limit = getattr(scenario.strategy.parsed(), "modulator_limit", MODULATOR_LIMIT_S)
         self._meter = SimMeter(micros(limit))
-        self._link_changes = _link_changes(plan_of(scenario, self._motion), scenario.duration)
-        self._faults = iter(faults(scenario))
-        self._schedule_links(next(self._link_changes, None))
-        self._schedule_fault(next(self._faults, None))
         self.engine.at(0, self._boot_all)
         for subscription in subscriptions(scenario):
             self.engine.at(subscription.since, self._subscribe, subscription)
@@ -181,37 +176,7 @@ class Simulation:
 
     # The world.
 
-    def _schedule_links(self, change: "LinkPlan | None") -> None:
-        if change is not None:
-            self.engine.world_at(change[0], LINKS_FIRST, self._change_links, change)
-
-    def _change_links(self, change: "LinkPlan") -> None:
-        moment, rows = change
-        for sender, receiver, both, up in rows:
-            if both:
-                self._change_link(sender, receiver, self.links.plan, up)
-            elif self.links.plan(sender, receiver, up):
-                self.trace.add(LinkChanged(moment, sender, receiver, False, up))
-                self._report_if_mutual(sender, receiver, up)
-        self._schedule_links(next(self._link_changes, None))
-
-    def _change_link(
-        self, a: NodeId, b: NodeId, change: Callable[[NodeId, NodeId, bool], bool], value: bool
-    ) -> None:
-        """Both directions of a link change; what differs afterwards is traced and reported."""
-        forth, back = change(a, b, value), change(b, a, value)
-        now = self.engine.now
-        up = self.links.linked(a, b)
-        if forth and back:
-            self.trace.add(LinkChanged(now, a, b, True, up))
-            self._report_if_mutual(a, b, up)
-        elif forth or back:
-            sender, receiver = (a, b) if forth else (b, a)
-            up = self.links.linked(sender, receiver)
-            self.trace.add(LinkChanged(now, sender, receiver, False, up))
-            self._report_if_mutual(sender, receiver, up)
-
-    def _report_if_mutual(self, sender: NodeId, receiver: NodeId, up: bool) -> None:
+    def on_link(self, sender: NodeId, receiver: NodeId, up: bool) -> None:
         """A link counts while it works both ways, so a change of one way matters if the other stands."""
         if up == (self.links.hears(sender, receiver) and self.links.hears(receiver, sender)):
             self._report(sender, receiver, up=up)
@@ -237,23 +202,7 @@ class Simulation:
             self.trace.add(sample)
             self._schedule_paths()
 
-    def _schedule_fault(self, fault: FaultPlan | None) -> None:
-        if fault is not None:
-            self.engine.world_at(fault.time, FAULTS_NEXT, self._happen, fault)
-
-    def _happen(self, fault: FaultPlan) -> None:
-        self.trace.add(FaultHappened(self.engine.now, fault.kind.value, fault.node, fault.peer))
-        match fault.kind:
-            case FaultKind.CRASH:
-                self._crash(fault.node)
-            case FaultKind.RESTART:
-                self._restart(fault.node)
-            case FaultKind.CUT | FaultKind.HEAL:
-                assert fault.peer is not None
-                self._change_link(fault.node, fault.peer, self.links.cut, fault.kind is FaultKind.CUT)
-        self._schedule_fault(next(self._faults, None))
-
-    def _crash(self, number: NodeId) -> None:
+    def on_crash(self, number: NodeId) -> None:
         neighbours = self.links.neighbours(number)
         self.nodes[number] = None
         for host in self._hosts[number]:
@@ -265,7 +214,7 @@ class Simulation:
         for neighbour in neighbours:
             self._report(neighbour, number, up=False)
 
-    def _restart(self, number: NodeId) -> None:
+    def on_restart(self, number: NodeId) -> None:
         self.links.restart(number)
         self._boot(number)
         node = self.nodes[number]
@@ -316,38 +265,12 @@ class WorkloadApplication:
         return [wanted for number, wanted in self.filters.items() if number not in self.modulators]
 
 
-LinkPlan = tuple[Micros, list[tuple[NodeId, NodeId, bool, bool]]]
-
-
-def _link_changes(plan: ContactPlan, duration: Micros) -> Iterator[LinkPlan]:
-    """The plan as moments with changes `(sender, receiver, both, up)`; of one moment, downs come first."""
-    both = not plan.directed
-    rows = [
-        (moment, up, sender, receiver)
-        for up, moments in ((True, plan.start.tolist()), (False, plan.end.tolist()))
-        for moment, sender, receiver in zip(
-            moments, plan.sender.tolist(), plan.receiver.tolist(), strict=True
-        )
-        if moment < duration
-    ]
-    rows.sort()
-    at = 0
-    while at < len(rows):
-        moment = rows[at][0]
-        changes: list[tuple[NodeId, NodeId, bool, bool]] = []
-        while at < len(rows) and rows[at][0] == moment:
-            _, up, sender, receiver = rows[at]
-            changes.append((sender, receiver, both, up))
-            at += 1
-        yield moment, changes
-
-
-def _medium(scenario: Scenario, engine: Engine, links: Links, trace: Trace) -> Medium:
-    radio = scenario.world.radio
+def _medium(scenario: Scenario, engine: Engine, playback: Playback, trace: Trace) -> Medium:
+    radio, links = scenario.world.radio, playback.links
     random = stream(scenario.seed, "radio")
     match radio:
         case Csma():
-            return CsmaMedium(engine, links, trace, random, radio, scenario.seed)
+            return CsmaMedium(engine, links, playback.sensed, trace, random, radio, scenario.seed)
         case Disk():
             return DiskMedium(engine, links, trace, random, radio)
         case _:
