@@ -60,66 +60,6 @@ def test_in_two_partitions_delivery_is_the_share_inside_and_all_of_the_reachable
     assert metrics["delivery_ratio_reachable"] == 1.0
 
 
-def test_filters_decide_who_is_expected_and_nobody_else_gets_anything() -> None:
-    result = run(
-        scenario={"name": "filters", "duration": 10.0},
-        world=static(LINE),
-        workload={
-            "subscriptions": [
-                {"node": 1, "filter": "level > 3"},
-                {"node": 2, "filter": "level > 3 AND zone = 'north'"},
-                {"node": 3, "filter": "zone IN ('north', 'west')"},
-                {"node": 4, "filter": "level IS NULL"},
-                {"node": 4, "topic": "alarms/#"},
-            ],
-            "publications": [
-                {"t": 1.0, "node": 0, "attributes": {"level": 5, "zone": "north"}},  # 1, 2, 3
-                {"t": 2.0, "node": 0, "attributes": {"level": 3, "zone": "west"}},  # 3
-                {"t": 3.0, "node": 0, "attributes": {"zone": "south"}},  # 4
-                {"t": 4.0, "node": 1, "attributes": {"level": 9}},  # nobody: 1 is the publisher
-                {"t": 5.0, "node": 0, "attributes": {"level": 0}, "topic": "alarms/fire"},  # 4
-            ],
-        },
-    )
-    metrics = result.metrics
-    assert metrics["expected"] == metrics["delivered"] == 6
-    assert metrics["misdelivered"] == metrics["duplicates"] == 0
-    delivered = result.tables["deliveries"].select(["node", "sequence"]).to_pylist()
-    assert sorted((row["node"], row["sequence"]) for row in delivered) == [
-        (1, 0), (2, 0), (3, 0), (3, 1), (4, 2), (4, 3),
-    ]  # fmt: skip
-
-
-def test_subscriptions_count_while_they_stand() -> None:
-    result = run(
-        scenario={"name": "times", "duration": 10.0},
-        world=static(LINE),
-        workload={
-            "subscriptions": [{"node": 4, "from": 2.0, "until": 4.0}],
-            "publications": [{"t": t, "node": 0} for t in (1.0, 3.0, 5.0)],
-        },
-    )
-    assert result.metrics["expected"] == result.metrics["delivered"] == 1
-
-
-def test_destinations_get_their_event_and_multimode_adds_subscribers() -> None:
-    result = run(
-        scenario={"name": "destinations", "duration": 10.0},
-        world=static(LINE),
-        workload={
-            "subscriptions": [{"node": 1}],
-            "publications": [
-                {"t": 1.0, "node": 0, "to": [3, 4]},
-                {"t": 2.0, "node": 0, "to": [3], "multimode": True},
-            ],
-        },
-    )
-    delivered = result.tables["deliveries"].select(["node", "sequence"]).to_pylist()
-    assert sorted((row["sequence"], row["node"]) for row in delivered) == [(0, 3), (0, 4), (1, 1), (1, 3)]
-    assert result.metrics["expected"] == result.metrics["delivered"] == 4
-    assert result.metrics["misdelivered"] == 0
-
-
 def test_a_memorized_event_waits_for_a_later_subscription_within_its_lifetime() -> None:
     result = run(
         scenario={"name": "memorized", "duration": 60.0},

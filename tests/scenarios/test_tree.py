@@ -91,36 +91,6 @@ def test_events_travel_only_towards_those_who_want_them() -> None:
     assert result.metrics["data_messages"] == 4
 
 
-def test_subscriptions_count_while_they_stand() -> None:
-    result = run(
-        scenario={"name": "times", "duration": 50.0},
-        world=static(LINE),
-        workload={
-            "subscriptions": [{"node": 4, "from": 25.0, "until": 35.0}],
-            "publications": [{"t": t, "node": 0} for t in (22.0, 30.0, 40.0)],
-        },
-    )
-    assert result.metrics["expected"] == result.metrics["delivered"] == 1
-    assert result.metrics["data_messages"] == 4
-
-
-def test_destinations_get_their_event_and_multimode_adds_subscribers() -> None:
-    result = run(
-        scenario={"name": "destinations", "duration": 40.0},
-        world=static(LINE),
-        workload={
-            "subscriptions": [{"node": 1}],
-            "publications": [
-                {"t": 30.0, "node": 0, "to": [3, 4]},
-                {"t": 32.0, "node": 0, "to": [3], "multimode": True},
-            ],
-        },
-    )
-    delivered = result.tables["deliveries"].select(["node", "sequence"]).to_pylist()
-    assert sorted((row["sequence"], row["node"]) for row in delivered) == [(0, 3), (0, 4), (1, 1), (1, 3)]
-    assert result.metrics["expected"] == result.metrics["delivered"] == 4
-
-
 def test_a_memorized_event_is_fetched_by_a_later_subscription_far_away() -> None:
     result = run(
         scenario={"name": "memorized", "duration": 120.0},
