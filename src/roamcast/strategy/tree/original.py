@@ -68,6 +68,7 @@ class Original(TreeProtocol):
         self._request_number = host.random.getrandbits(32)
         self._reverses: Recent[Request, Reverse] = Recent()
         self._forwards: Recent[tuple[Request, NodeId], Forward] = Recent()
+        self._hellos: Recent[tuple[NodeId, int], bool] = Recent()  # leader and sequence of those heard
         self._merge: Merge | None = None
         self._granted_until: Micros = 0  # to prevent loops, one reconnection at a time
 
@@ -144,6 +145,10 @@ class Original(TreeProtocol):
             return
         if not (theirs.sequence > self.label.sequence if same else message.update or self._yields(theirs)):
             return
+        heard = (theirs.leader, theirs.sequence)
+        if self._hellos.find(heard) is not None:
+            return  # passed on once: two leaders' updates would chase each other round a loop
+        self._hellos.put(heard, message.update, self._host.now())
         self._follow(sender, theirs)
         self._courier.broadcast_soon(self._hello_message(message.update), own=False)
 
