@@ -28,7 +28,7 @@ from typing import Any
 import psutil
 
 from roamcast.client import connect
-from roamcast.daemon import Daemon, load_config
+from roamcast.daemon import Daemon, collector, load_config
 from roamcast.filter import Filter
 from roamcast.runtime.live import frames
 from roamcast.runtime.live.air import Endpoint
@@ -37,6 +37,7 @@ from roamcast.sealing import GroupKey, Identity, KeyRing, Sealer
 PAYLOAD_BYTES = 200
 STAMP = struct.Struct("!q")
 BURST = 20
+RUNS = 5  # of which the one with the median p99 is shown
 SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -50,7 +51,8 @@ def main() -> None:
     show_idle(quick)
     for strategy in ("flooding", "epidemic", "tree", "chapar"):
         show("one node", strategy, through(1, strategy, events, rate=None))
-    show("one node, 10,000/s", "epidemic", through(1, "epidemic", events, rate=10_000))
+    runs = [through(1, "epidemic", events // 4, rate=10_000) for _ in range(RUNS)]
+    show("one node, 10,000/s", "epidemic", sorted(runs, key=lambda passed: passed.latency(0.99))[RUNS // 2])
     for strategy in ("flooding", "epidemic", "tree"):
         show("three nodes, 1,000/s", strategy, through(3, strategy, events // 20, rate=1_000))
     show("three nodes", "tree", through(3, "tree", events // 5, rate=None))
@@ -69,10 +71,14 @@ class Passed:
     def per_second(self) -> float:
         return self.arrived / self.seconds
 
+    def latency(self, share: float) -> float:
+        """A quantile, in milliseconds; the first tenth warms up."""
+        ordered = sorted(self.latencies[len(self.latencies) // 10 :])
+        return ordered[int(len(ordered) * share)] * 1000 if ordered else 0.0
+
 
 def show(what: str, strategy: str, passed: Passed) -> None:
-    ordered = sorted(passed.latencies)
-    p50, p99 = (ordered[int(len(ordered) * share)] * 1000 for share in (0.5, 0.99)) if ordered else (0.0, 0.0)
+    p50, p99 = passed.latency(0.5), passed.latency(0.99)
     cpu = " ".join(f"{1e6 * seconds / passed.sent:.1f}" for seconds in passed.cpu)
     busiest = passed.sent / max(passed.cpu)
     print(
@@ -169,7 +175,7 @@ def subscribe(path: str, control: Connection) -> None:
 def line_of(nodes: int, strategy: str, folder: Path) -> Iterator[list[Any]]:
     """Node processes in a line: each hears those beside it only."""
     group, port = GroupKey.generate().to_text(), free_port()
-    options = {"flooding": "jitter = 0.0", "epidemic": "jitter = 0.0"}.get(strategy, "")
+    options = "jitter = 0.0" if strategy in ("flooding", "epidemic", "tree") else ""
     processes = []
     for number in range(1, nodes + 1):
         config = folder / f"node{number}.toml"
@@ -205,6 +211,7 @@ def run_node(config: Path, heard: list[int], ready: Connection) -> None:
                 receive(data, source)
 
         air._on_datagram = in_range
+        collector.calm(asyncio.get_running_loop())
         ready.send(daemon.node.radio.air.port)
         await asyncio.Event().wait()
 

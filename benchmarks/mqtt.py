@@ -1,20 +1,31 @@
-"""Events through one node by MQTT: throughput, latency, CPU, beside mosquitto on the same loopback.
+"""Events through nodes by MQTT: throughput, latency, CPU, beside mosquitto on the same loopback.
 
-    python benchmarks/mqtt.py [--seconds N] [--strategy NAME] [--json] [--profile]
+    python benchmarks/mqtt.py [--seconds N] [--strategy NAME] [--json] [--profile] [--one-hop | --three-hops]
 
-A live node on the loopback interface (sealed frames, its own UDP broadcasts included), a publisher and a
+Live nodes on the loopback interface (sealed frames, their own UDP broadcasts included), a publisher and a
 subscriber, each a process of its own; 200-octet payloads, MQTT 3.1.1. The generators send and read blocks of
-equal packets, so they cost little beside the server. Three figures per server and QoS:
+equal packets, so they cost little beside the server.
+
+Through one node, and through mosquitto where it is installed, the same way in the same run; compare by the
+ratios. Figures per server and QoS:
 
 - `events_per_s`: as fast as the server takes them (QoS 1: with 100 unacknowledged at most);
 - `cpu_us_per_event`: CPU time of the server's process over events delivered, in the same run;
-- `p50_ms`, `p99_ms`: publish to delivery at `RATE` events/s, half of the goal of 20,000.
+- `p50_ms`, `p99_ms`: publish to delivery at `RATE` events/s, half of the goal: medians of `RUNS` runs;
+- `longest_turn_ms`: the longest turn of the node's loop in those runs, by its CPU clock. On a machine that
+  others use too this says what the node itself may add to a latency; the clock on the wall says little.
 
-mosquitto, where it is installed, is run the same way in the same run; compare by the ratios.
-Exits 1 when the node misses its goals: 20,000 events/s of QoS 0, p99 under 10 ms at half of that.
+Through three nodes in a line, publisher at the first, subscriber at the last; 1 and 3 do not hear each other:
+latency at `LINE_RATE` events/s; the highest of `LINE_RATES` at which 99% come through; and the rate and the
+share that come through when the first node is given as much as it takes: between nodes nothing slows a
+publisher down, and what a relay has no room for is lost. The relays' jitter is 0 here; by default they wait
+up to 20 ms (`tree` 10 ms), so that radios do not talk at once.
+
+Exits 1 when a node misses its goals: 20,000 events/s of QoS 0, p99 under 10 ms at half of that.
 """
 
 import argparse
+import asyncio
 import cProfile
 import json
 import multiprocessing
@@ -23,6 +34,7 @@ import pstats
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -33,15 +45,21 @@ from typing import Any
 
 import numpy as np
 
-from roamcast.daemon.fresh import write_fresh
+from roamcast.daemon import Daemon
 from roamcast.daemon.run import run as run_daemon
+from roamcast.runtime.live.air import Endpoint
+from roamcast.sealing import GroupKey, Identity
 
 PAYLOAD = 200
 TOPIC = b"bench/events"
 RATE = 10_000
+LINE_RATE = 1_000
+LINE_RATES = (1_000, 2_000, 3_000, 4_000, 6_000, 8_000, 12_000, 16_000)
+RUNS = 5
 GOAL_EVENTS_PER_S = 20_000
 GOAL_P99_MS = 10.0
 INFLIGHT = 100
+LINE_STRATEGIES = ("flooding", "epidemic", "tree")
 
 
 def main() -> int:
@@ -50,21 +68,20 @@ def main() -> int:
     parser.add_argument("--strategy", default="epidemic")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--profile", action="store_true", help="where the node's time goes; no mosquitto")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--one-hop", action="store_true", help="only through one node")
+    which.add_argument("--three-hops", action="store_true", help="only through three")
     options = parser.parse_args()
     if options.profile:
         with Server.node(options.strategy, profiled=True) as server:
             throughput(server, 0, options.seconds)
         return 0
     figures: dict[str, Any] = {}
-    with Server.node(options.strategy, profiled=False) as server:
-        figures["roamcast"] = measured(server, options.seconds)
-    if shutil.which("mosquitto"):
-        with Server.mosquitto() as server:
-            figures["mosquitto"] = measured(server, options.seconds)
-        figures["ratio"] = {
-            name: round(value / figures["mosquitto"][name], 3) if figures["mosquitto"][name] else None
-            for name, value in figures["roamcast"].items()
-        }
+    if not options.three_hops:
+        figures |= through_one(options.strategy, options.seconds)
+    if not options.one_hop:
+        for strategy in LINE_STRATEGIES:
+            figures[f"three nodes, {strategy}"] = through_three(strategy, options.seconds)
     if options.json:
         print(json.dumps(figures))
     else:
@@ -72,49 +89,90 @@ def main() -> int:
             print(name)
             for key, value in values.items():
                 print(f"  {key:28} {value}")
+    if options.three_hops:
+        return 0
     ours = figures["roamcast"]
     missed = ours["qos0_events_per_s"] < GOAL_EVENTS_PER_S or ours["qos0_p99_ms"] > GOAL_P99_MS
     return 1 if missed else 0
 
 
+def through_one(strategy: str, seconds: float) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    with Server.node(strategy, profiled=False) as server:
+        figures["roamcast"] = measured(server, seconds)
+    if shutil.which("mosquitto"):
+        with Server.mosquitto() as server:
+            figures["mosquitto"] = measured(server, seconds)
+        figures["ratio"] = {
+            name: round(figures["roamcast"][name] / value, 3) if value else None
+            for name, value in figures["mosquitto"].items()
+        }
+    return figures
+
+
 def measured(server: "Server", seconds: float) -> dict[str, float]:
     found: dict[str, float] = {}
     for qos in (0, 1):
-        rate, cpu = throughput(server, qos, seconds)
+        rate, _, cpu = throughput(server, qos, seconds)
         found[f"qos{qos}_events_per_s"] = round(rate)
-        found[f"qos{qos}_cpu_us_per_event"] = round(cpu * 1e6, 1)
-        p50, p99, arrived = latency(server, qos, seconds)
-        found[f"qos{qos}_p50_ms"] = round(p50, 3)
-        found[f"qos{qos}_p99_ms"] = round(p99, 3)
-        found[f"qos{qos}_arrived"] = round(arrived, 4)
+        found[f"qos{qos}_cpu_us_per_event"] = round(cpu[0] * 1e6, 1)
+        server.longest_turn()
+        runs = [latency(server, qos, seconds / RUNS, RATE) for _ in range(RUNS)]
+        for number, name in enumerate(("p50_ms", "p99_ms", "arrived")):
+            found[f"qos{qos}_{name}"] = round(statistics.median(one[number] for one in runs), 3)
+        if (turn := server.longest_turn()) is not None:
+            found[f"qos{qos}_longest_turn_ms"] = turn
     return found
 
 
-def throughput(server: "Server", qos: int, seconds: float) -> tuple[float, float]:
-    """Events per second delivered, and the server's CPU seconds for each."""
+def through_three(strategy: str, seconds: float) -> dict[str, Any]:
+    with Server.line(3, strategy) as server:
+        server.wait_for_way()
+        runs = [latency(server, 0, seconds / RUNS, LINE_RATE) for _ in range(RUNS)]
+        whole = 0
+        for rate in LINE_RATES:
+            if latency(server, 0, seconds / RUNS, rate)[2] < 0.99:
+                break
+            whole = rate
+        most, arrived, cpu = throughput(server, 0, seconds)
+    return {
+        f"p50_ms_at_{LINE_RATE}": round(statistics.median(one[0] for one in runs), 3),
+        f"p99_ms_at_{LINE_RATE}": round(statistics.median(one[1] for one in runs), 3),
+        f"arrived_at_{LINE_RATE}": round(statistics.mean(one[2] for one in runs), 4),
+        "events_per_s_99_percent": whole,
+        "events_per_s_offered_all": round(most),
+        "arrived_offered_all": round(arrived, 4),
+        "cpu_us_per_event": " ".join(str(round(one * 1e6, 1)) for one in cpu),
+    }
+
+
+def throughput(server: "Server", qos: int, seconds: float) -> tuple[float, float, list[float]]:
+    """Events per second delivered, the share that was, and the CPU seconds of each process for each."""
     before = server.cpu()
-    times, started, _ = run(server.port, qos, seconds, rate=0)
-    spent = server.cpu() - before
+    times, started, sent = run(server, qos, seconds, rate=0)
     arrived = len(times)
-    return arrived / (times[-1, 1] - started) * 1e9, spent / arrived
+    cpu = [(after - first) / arrived for after, first in zip(server.cpu(), before, strict=True)]
+    return arrived / (times[-1, 1] - started) * 1e9, arrived / sent, cpu
 
 
-def latency(server: "Server", qos: int, seconds: float) -> tuple[float, float, float]:
-    """Median and 99th percentile in milliseconds, and the share that arrived, at RATE."""
-    times, _, sent = run(server.port, qos, seconds, rate=RATE)
+def latency(server: "Server", qos: int, seconds: float, rate: int) -> tuple[float, float, float]:
+    """Median and 99th percentile in milliseconds, and the share that arrived."""
+    times, _, sent = run(server, qos, seconds, rate)
     settled = times[len(times) // 10 :]  # the first tenth warms up
     delays = (settled[:, 1] - settled[:, 0]) / 1e6
     return float(np.percentile(delays, 50)), float(np.percentile(delays, 99)), len(times) / sent
 
 
-def run(port: int, qos: int, seconds: float, rate: int) -> tuple[np.ndarray, int, int]:
+def run(server: "Server", qos: int, seconds: float, rate: int) -> tuple[np.ndarray, int, int]:
     """Times sent and received, when it began, and how many were sent."""
     ours, theirs = multiprocessing.Pipe()
-    reader = multiprocessing.Process(target=subscribe, args=(port, qos, theirs))
+    reader = multiprocessing.Process(target=subscribe, args=(server.last_port, qos, theirs))
     reader.start()
     ours.recv()
+    if server.last_port != server.port:
+        time.sleep(1.0)  # the other end hears of the subscription
     their_pipe, its_pipe = multiprocessing.Pipe()
-    writer = multiprocessing.Process(target=publish, args=(port, qos, seconds, rate, its_pipe))
+    writer = multiprocessing.Process(target=publish, args=(server.port, qos, seconds, rate, its_pipe))
     writer.start()
     started, sent = their_pipe.recv()
     writer.join()
@@ -163,9 +221,7 @@ def publish(port: int, qos: int, seconds: float, rate: int, pipe: Connection) ->
 
 def subscribe(port: int, qos: int, pipe: Connection) -> None:
     link = connected(port, b"bench-subscriber")
-    body = (1).to_bytes(2, "big") + len(TOPIC).to_bytes(2, "big") + TOPIC + bytes([qos])
-    link.sendall(b"\x82" + remaining(len(body)) + body)
-    assert read_exactly(link, 5)[0] == 0x90
+    subscribe_to(link, qos)
     pipe.send("ready")
     size = 2 + len(TOPIC) + (2 if qos else 0) + PAYLOAD
     stride = 1 + len(remaining(size)) + size
@@ -203,6 +259,12 @@ def subscribe(port: int, qos: int, pipe: Connection) -> None:
     link.close()
 
 
+def subscribe_to(link: socket.socket, qos: int) -> None:
+    body = (1).to_bytes(2, "big") + len(TOPIC).to_bytes(2, "big") + TOPIC + bytes([qos])
+    link.sendall(b"\x82" + remaining(len(body)) + body)
+    assert read_exactly(link, 5)[0] == 0x90
+
+
 def connected(port: int, client: bytes) -> socket.socket:
     link = socket.create_connection(("127.0.0.1", port))
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -230,29 +292,45 @@ def remaining(length: int) -> bytes:
 
 
 class Server:
-    def __init__(self, process: "subprocess.Popen[str]", port: int) -> None:
-        self._process = process
+    """One process, or a line of them; published at the first's port, subscribed at the last's."""
+
+    def __init__(self, processes: "list[subprocess.Popen[str]]", port: int, last_port: int) -> None:
+        self._processes = processes
         self.port = port
+        self.last_port = last_port
         until = time.monotonic() + 60
-        while time.monotonic() < until:
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except OSError:
-                time.sleep(0.05)
+        for one in (port, last_port):
+            while time.monotonic() < until:
+                try:
+                    socket.create_connection(("127.0.0.1", one)).close()
+                    break
+                except OSError:
+                    time.sleep(0.05)
 
     @classmethod
     def node(cls, strategy: str, *, profiled: bool) -> "Server":
-        """The daemon, as `roamcast node` runs it."""
-        port = free_port()
-        config = Path(tempfile.mkdtemp(prefix="roamcast-bench-")) / "bench.toml"
-        write_fresh(config, interface="lo")
-        text = config.read_text().replace('state = "', '# state = "')
-        text = text.replace("# port = 4747 ", f"port = {free_port()} ")
-        tables = f'\n[strategy]\nname = "{strategy}"\n[mqtt]\nport = {port}\n'
-        config.write_text(text + tables + f'inflight_max = {INFLIGHT}\n[log]\nlevel = "error"\n')
-        command = [sys.executable, __file__, "--serve", str(config), "profiled" if profiled else "plain"]
-        return cls(subprocess.Popen(command, stdout=subprocess.PIPE, text=True), port)
+        return cls.line(1, strategy, profiled=profiled)
+
+    @classmethod
+    def line(cls, nodes: int, strategy: str, *, profiled: bool = False) -> "Server":
+        """Daemons as `roamcast node` runs them, but that each hears only those beside it."""
+        folder = Path(tempfile.mkdtemp(prefix="roamcast-bench-"))
+        group, air, ports = GroupKey.generate().to_text(), free_port(), [free_port() for _ in range(nodes)]
+        jitter = "jitter = 0.0" if strategy in LINE_STRATEGIES else ""
+        processes = []
+        for number, port in enumerate(ports, 1):
+            config = folder / f"node{number}.toml"
+            config.write_text(
+                f'[node]\nnumber = {number}\n[keys]\nidentity = "{Identity.generate().to_text()}"\n'
+                f'group = ["{group}"]\n[air]\ninterface = "lo"\nport = {air}\n'
+                f'[strategy]\nname = "{strategy}"\n[strategy.options]\n{jitter}\n'
+                f'[mqtt]\nport = {port}\ninflight_max = {INFLIGHT}\n[log]\nlevel = "error"\n'
+            )
+            config.chmod(0o600)
+            command = [sys.executable, __file__, "--serve", str(config), "profiled" if profiled else "plain"]
+            command += [str(number - 1), str(number + 1)]
+            processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        return cls(processes, ports[0], ports[-1])
 
     @classmethod
     def mosquitto(cls) -> "Server":
@@ -263,21 +341,49 @@ class Server:
             f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_inflight_messages {INFLIGHT}\n"
             "max_queued_messages 100000\nset_tcp_nodelay true\nlog_type none\n"
         )
-        return cls(subprocess.Popen(["mosquitto", "-c", str(config)], text=True), port)
+        return cls([subprocess.Popen(["mosquitto", "-c", str(config)], text=True)], port, port)
 
     def __enter__(self) -> "Server":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        if self._process.stdout is not None:
-            print(self._process.stdout.read(), end="")
-        self._process.wait(10)
+        for process in self._processes:
+            process.send_signal(signal.SIGTERM)
+            if process.stdout is not None:
+                print(process.stdout.read(), end="")
+            process.wait(10)
 
-    def cpu(self) -> float:
-        """Seconds of CPU that the process has used, its own and the kernel's for it."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    def cpu(self) -> list[float]:
+        """Seconds of CPU that each process has used, its own and the kernel's for it."""
+        used = []
+        for process in self._processes:
+            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            used.append((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
+        return used
+
+    def longest_turn(self) -> float | None:
+        """CPU milliseconds of the longest turn of a node's loop since this was last asked."""
+        process = self._processes[0]
+        if process.stdout is None:
+            return None
+        process.send_signal(signal.SIGUSR1)
+        return round(float(process.stdout.readline()), 2)
+
+    def wait_for_way(self) -> None:
+        """Until what is published at the first comes out at the last: a tree has to grow first."""
+        with connected(self.last_port, b"way-out") as last, connected(self.port, b"way-in") as first:
+            subscribe_to(last, 0)
+            last.settimeout(0.2)
+            until = time.monotonic() + 60
+            while time.monotonic() < until:
+                size = 2 + len(TOPIC)
+                first.sendall(b"\x30" + remaining(size) + len(TOPIC).to_bytes(2, "big") + TOPIC)
+                try:
+                    last.recv(1024)
+                    return
+                except TimeoutError:
+                    continue
+        raise TimeoutError("no way through the line of nodes")
 
 
 def free_port() -> int:
@@ -286,15 +392,48 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def serve_profiled(config: Path) -> None:
-    profile = cProfile.Profile()
-    profile.runcall(run_daemon, config)
-    pstats.Stats(profile, stream=sys.stdout).sort_stats("tottime").print_stats(45)
+def serve(config: Path, heard: list[int], *, profiled: bool) -> None:
+    def on_ready(daemon: Daemon) -> None:
+        air = daemon.node.radio.air
+        receive = air._on_datagram
+
+        def in_range(data: bytes, source: Endpoint) -> None:
+            if int.from_bytes(data[4:8], "big") in heard:  # the sender in a seal's header
+                receive(data, source)
+
+        air._on_datagram = in_range
+
+    if profiled:
+        profile = cProfile.Profile()
+        profile.runcall(run_daemon, config, on_ready)
+        pstats.Stats(profile, stream=sys.stdout).sort_stats("tottime").print_stats(45)
+    else:
+        watch_turns()
+        run_daemon(config, on_ready)
+
+
+def watch_turns() -> None:
+    """SIGUSR1: print the longest turn since the last one."""
+    longest = 0.0
+    run_callback = asyncio.Handle._run
+
+    def timed(handle: asyncio.Handle) -> None:
+        nonlocal longest
+        began = time.thread_time()
+        run_callback(handle)
+        longest = max(longest, time.thread_time() - began)
+
+    def tell(*_: object) -> None:
+        nonlocal longest
+        print(longest * 1e3, flush=True)
+        longest = 0.0
+
+    asyncio.Handle._run = timed  # type: ignore[method-assign,assignment]
+    signal.signal(signal.SIGUSR1, tell)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
-        serve = serve_profiled if sys.argv[3] == "profiled" else run_daemon
-        serve(Path(sys.argv[2]))
+        serve(Path(sys.argv[2]), [int(text) for text in sys.argv[4:]], profiled=sys.argv[3] == "profiled")
     else:
         sys.exit(main())

@@ -105,12 +105,22 @@ class Host(Protocol):
 class Layer:
     """What a host calls. Never while another call into the same node is still running.
 
-    A layer overrides what it needs. `on_neighbour_*` reach the underlay only: it decides what a
-    neighbour is, the other layers ask it.
+    A layer overrides what it needs. `on_neighbour_*` and `on_acquainted` reach the underlay only: it decides
+    what a neighbour is, the other layers ask it.
     """
 
     def on_start(self) -> None:
         """The node has booted; timers may be set and frames sent from here on."""
+
+    def on_stop(self) -> None:
+        """The node stops in good order: say so, if the protocol has a word for it. Nobody may count on it: a
+        crash comes without. What is sent here still leaves; nothing more is handed to a layer afterwards,
+        unless it `is_leaving`."""
+
+    @property
+    def is_leaving(self) -> bool:
+        """Since `on_stop`: whether an answer is awaited. A runtime waits for a moment, not for ever."""
+        return False
 
     def on_timer(self, name: TimerName) -> None:
         """A timer is due."""
@@ -123,3 +133,7 @@ class Layer:
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
         """The host itself noticed that a one-hop link is gone."""
+
+    def on_acquainted(self, neighbour: NodeId) -> None:
+        """Frames of this node are handed over from now on, and those before were not: live nodes that meet
+        for the first time prove themselves first. Who speaks periodically may want to speak again."""

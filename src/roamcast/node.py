@@ -76,6 +76,15 @@ class Node:
         for layer in self.layers.values():
             layer.on_start()
 
+    def stop(self) -> None:
+        """The node is about to stop in good order, the highest layer first."""
+        for layer in reversed(self.layers.values()):
+            layer.on_stop()
+
+    @property
+    def is_leaving(self) -> bool:
+        return any(layer.is_leaving for layer in self.layers.values())
+
     def publish(
         self,
         attributes: Mapping[str, Value],

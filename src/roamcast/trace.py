@@ -118,7 +118,9 @@ class DropReason(Enum):
     CRASHED = "crashed"  # was queued in a node that crashed
     EXPIRED = "expired"  # its lifetime or its hop limit ended
     WIRE = "wire"  # could not be decoded
+    SEAL = "seal"  # a sealed frame that was not opened: forged, replayed, of a sender not proven yet
     STORE_FULL = "store_full"  # a bounded table pushed it out
+    SUPERSEDED = "superseded"  # a newer retained event of its topic took its place in the store
     STALE = "stale"  # came by a route that its sender has and this node has given up
     MODULATOR = "modulator"  # a consumer's function failed and runs no more
     FALSE_POSITIVE = "false_positive"  # came by a summary's mistake; no exact filter wants it here

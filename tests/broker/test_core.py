@@ -1,7 +1,9 @@
 from roamcast.broker.core import SEQUENCE_BLOCK, Broker, Delivery, Subscription
+from roamcast.broker.retained import order_of
 from roamcast.event import Event, EventClass
 from roamcast.filter import Filter
 from roamcast.testing import FakeHost
+from roamcast.trace import Dropped, DropReason
 from roamcast.units import SECOND
 
 
@@ -92,3 +94,21 @@ def test_ending_a_subscription_twice_is_no_error() -> None:
     core.unsubscribe(1)
     core.deliver(event(1, level=1), hops=1)
     assert inbox.deliveries == [] and core.subscriptions() == []
+
+
+def test_what_was_superseded_before_a_restart_is_not_handed_over_after_it() -> None:
+    def retained(sequence: int) -> Event:
+        attributes: dict[str, bool | int | float | str | None] = {"mqtt": 4, "mqtt.at": sequence}
+        return Event(1, sequence, attributes, b"x", "a", "", EventClass.MEMORIZED, 100 * SECOND)
+
+    core, inbox, host = broker()
+    core.subscribe(Subscription(1, Filter.everything()))
+    for sequence in (2, 4, 3):  # the last is late: it is a message all the same
+        core.deliver(retained(sequence), hops=1)
+    assert [d.event.sequence for d in inbox.deliveries] == [2, 4, 3]
+    drops = [(one.sequence, one.reason) for one in host.records if isinstance(one, Dropped)]
+    assert drops == [(2, DropReason.SUPERSEDED)]
+    core.store._from_before["a"] = order_of(retained(4))  # as a durable store has it after a restart
+    for sequence in (1, 5):
+        core.deliver(retained(sequence), hops=1)
+    assert [d.event.sequence for d in inbox.deliveries] == [2, 4, 3, 5]

@@ -1,4 +1,9 @@
-from roamcast.broker.store import EventStore
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roamcast.broker.store import REMAINS_MIN, EventStore
 from roamcast.event import Event, EventClass, EventId
 
 
@@ -37,3 +42,65 @@ def test_the_bound_in_octets_holds_too() -> None:
         store.keep(memorized(sequence, bytes(1_000)), expires_at=1_000 + sequence, hops=1, now=0)
     assert len(store) == 6  # 1,500 octets each
     assert [s.event.sequence for s in store.standing(now=0)] == [94, 95, 96, 97, 98, 99]
+
+
+def retained(sequence: int, stamp: int, topic: str = "a", publisher: int = 1) -> Event:
+    attributes: dict[str, bool | int | float | str | None] = {"mqtt": 4, "mqtt.at": stamp}
+    return Event(publisher, sequence, attributes, b"x", topic, "", EventClass.MEMORIZED, 100)
+
+
+def test_a_retained_event_takes_the_place_of_the_one_before_of_its_topic() -> None:
+    store = EventStore()
+    store.keep(memorized(1), expires_at=100, hops=1, now=0)
+    store.keep(retained(2, 10), expires_at=100, hops=1, now=0)
+    store.keep(retained(3, 10, "b"), expires_at=100, hops=1, now=0)
+    assert store.superseded_by(retained(4, 11)) == EventId(1, 2)
+    assert store.keep(retained(4, 11), expires_at=50, hops=1, now=0) == []
+    assert store.keep(retained(5, 9), expires_at=100, hops=1, now=0) == []  # older, although it came later
+    assert store.superseded_by(retained(5, 9)) is None
+    assert [s.event.sequence for s in store.standing(now=0)] == [1, 3, 4]
+    # When the newest has had its time, those before do not come back.
+    assert [s.event.sequence for s in store.standing(now=50)] == [1, 3]
+
+
+def test_only_memorized_retained_events_for_everyone_supersede_others() -> None:
+    store = EventStore()
+    store.keep(retained(1, 10), expires_at=100, hops=1, now=0)
+    others = [
+        Event(1, 2, {"mqtt": 1}, b"", "a", "", EventClass.MEMORIZED, 100),  # of MQTT, not retained
+        Event(1, 3, {"mqtt": "4"}, b"", "a", "", EventClass.MEMORIZED, 100),
+        Event(1, 4, {"mqtt": 4}, b"", "a", "", EventClass.MEMORIZED, 100, (9,)),  # for one node
+        Event(1, 5, {"mqtt": 4}, b"", "", "", EventClass.MEMORIZED, 100),
+        Event(1, 6, {"mqtt": 4}, b"", "", "", EventClass.MEMORIZED, 100),
+    ]
+    for event in others:
+        store.keep(event, expires_at=100, hops=1, now=0)
+    assert len(store) == 6
+
+
+def test_a_topic_that_is_retained_without_end_pushes_nothing_out() -> None:
+    store = EventStore(entries_max=10)
+    for sequence in range(5):
+        store.keep(memorized(sequence), expires_at=1_000, hops=1, now=0)
+    for sequence in range(10, 10_000):
+        assert store.keep(retained(sequence, sequence), expires_at=10**6 + sequence, hops=1, now=0) == []
+    assert len(store) == 6
+    assert len(store._by_expiry) <= 2 * 6 + REMAINS_MIN
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(0, 2)), max_size=12))
+def test_whatever_the_order_of_arrival_every_node_ends_with_the_same(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    events = [retained(number, stamp, topic, who) for number, (topic, stamp, who) in enumerate(steps)]
+    ends = set()
+    for seed in range(3):
+        store = EventStore()
+        for event in random.Random(seed).sample(events, len(events)):
+            store.keep(event, expires_at=100, hops=1, now=0)
+        ends.add(frozenset(entry.event.id for entry in store.standing(now=0)))
+    newest = {
+        max((e for e in events if e.topic == topic), key=lambda e: (e.attributes["mqtt.at"], *e.id)).id
+        for topic in {e.topic for e in events}
+    }
+    assert ends == {frozenset(newest)}

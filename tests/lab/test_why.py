@@ -231,6 +231,31 @@ def test_a_copy_that_could_not_be_decoded_or_came_too_late() -> None:
     assert only(*arrived, dropped(10.001, 1, DropReason.STALE)).reason is Reason.STALE_ROUTE
 
 
+def test_a_frame_that_the_seal_refused_was_not_held() -> None:
+    refused = Dropped(micros(10.2), 1, DropReason.SEAL, "sealed", to=0, detail="unproven")
+    found = only(published(), wants(1), up(0, 1), sent(10, 0, (1,)), refused)
+    assert short(found) == (Reason.SEAL, 0, 1, 10.001)
+    assert found.detail == "frames lost at node 1: 0 collided, 0 faded, 1 refused by the seal"
+    # A relay that refused it is where it ended.
+    found = only(published(), wants(2), *LINE, sent(10, 0, (1,)), refused)
+    assert short(found) == (Reason.SEAL, 0, 1, 10.001)
+    # A relay that sent it on had it, whatever else it refused.
+    found = only(published(), wants(2), *LINE, sent(10, 0, (1,)), refused, sent(10.3, 1, faded=(2,)))
+    assert short(found) == (Reason.FADING, 1, 2, 10.3)
+
+
+@pytest.mark.parametrize(("t", "sender"), [(9.9, 0), (11.0, 0), (10.2, 2)])
+def test_what_the_seal_refused_at_another_time_or_of_another_node_is_no_reason(t: float, sender: int) -> None:
+    refused = Dropped(micros(t), 1, DropReason.SEAL, "sealed", to=sender, detail="unproven")
+    found = only(published(), wants(1), up(0, 1), sent(10, 0, (1,)), refused)
+    assert found.reason is Reason.FILTERED
+
+
+def test_a_late_subscriber_to_a_retained_event_that_was_superseded() -> None:
+    base = (memorized(50), wants(1, t=30), up(0, 1), sent(10, 0, (1,)))
+    assert only(*base, dropped(25, 1, DropReason.SUPERSEDED)).reason is Reason.SUPERSEDED
+
+
 def test_a_subscriber_that_has_unsubscribed_meanwhile() -> None:
     found = only(published(), wants(1), ends(1, 10.0005), up(0, 1), sent(10, 0, (1,)))
     assert short(found) == (Reason.UNSUBSCRIBED, 0, 1, 10.0005)

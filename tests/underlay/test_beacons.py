@@ -113,3 +113,48 @@ def test_a_prompt_node_answers_one_it_hears_for_the_first_time_and_not_without_e
     assert beacons.neighbours_of(3) == [] and beacons.neighbours_of(2) == []
     beacons.on_receive(2, says(1, 7))
     assert beacons.neighbours_of(2) == [1, 7]
+
+
+def prompt_node(**options: float) -> tuple[Beacons, FakeHost]:
+    """Node 1, which has just sent its first beacon."""
+    host = FakeHost(node=1)
+    beacons = Beacons(UnderlayContext(host), BeaconOptions(jitter=0.0, prompt=True, **options))  # type: ignore[arg-type]
+    host.attach(beacons)
+    beacons.on_start()
+    while not host.sent:
+        host.advance(SECOND // 10)
+    host.sent.clear()
+    host.advance(SECOND)
+    return beacons, host
+
+
+def test_a_prompt_node_tells_one_that_heard_it_first_that_it_hears_it_too() -> None:
+    """Without that the other one, whose beacon named us, would wait an interval for ours to name it."""
+    beacons, host = prompt_node(interval=4.0)
+    beacons.on_receive(2, says(1))
+    host.advance(SECOND // 10)
+    assert [CODEC.decode(one.frame.payload) for one in host.sent] == [Beacon((2,))]
+    beacons.on_receive(2, says(1))  # known: nothing to say
+    host.advance(SECOND // 10)
+    assert len(host.sent) == 1
+
+
+def test_a_prompt_node_beacons_when_frames_of_another_begin_to_be_accepted() -> None:
+    beacons, host = prompt_node(interval=4.0)
+    beacons.on_acquainted(2)
+    host.advance(SECOND // 10)
+    assert len(host.sent) == 1
+
+
+def test_a_node_alone_beacons_at_its_own_pace_and_at_the_common_one_in_company() -> None:
+    beacons, host = prompt_node(interval=0.5, lone_interval=5.0)
+    host.advance(4 * SECOND)
+    assert len(host.sent) == 1  # at 5 s
+    for _ in range(8):
+        beacons.on_receive(2, says(1))
+        host.advance(SECOND // 2)
+    assert 8 <= len(host.sent) - 1 <= 10
+    host.advance(2 * SECOND)  # 2 is gone after 1.75 s
+    host.sent.clear()
+    host.advance(10 * SECOND)
+    assert len(host.sent) == 2

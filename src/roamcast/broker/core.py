@@ -6,10 +6,10 @@ claim, nothing is handed to an application unless the exact filter matches or th
 destination, and no application sees an event twice.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Container, Mapping
 from typing import NamedTuple, Protocol
 
-from roamcast.broker.seen import EventKey, SeenEvents
+from roamcast.broker.seen import EventKey, SeenEvents, event_key
 from roamcast.broker.store import EventStore, StoreFullError
 from roamcast.event import Event, EventClass, EventId, Value
 from roamcast.filter import Filter, MatchingIndex
@@ -18,8 +18,6 @@ from roamcast.modulator.base import ModulatorSpec
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import Micros, NodeId
 from roamcast.wire.sealed_event import is_sealed
-
-MODULATED = -1  # in the keys of what was handed over: by subscription, not by application
 
 SEQUENCE_BLOCK = 1_000
 SEQUENCE_BLOCK_MAX = 1_000_000
@@ -84,11 +82,12 @@ class Broker:
         self._shared = False  # whether several applications have subscribed
         self._seen = SeenEvents() if seen is None else seen
         # What was seen lately: most copies of a flood are in here, and need not be asked about.
-        self.seen_lately: Set[EventKey] = self._seen.current
-        self._handed_over = SeenEvents()  # with the application's number where several share the node
+        self.seen_lately: Container[EventKey] = self._seen.lately
+        # By application where several share the node; what modulators made by subscription, below 0.
+        self._handed_over = SeenEvents()
         self.store = EventStore() if store is None else store
         for stored in self.store.standing(host.now()):  # from before a restart: copies of it are not new
-            self._seen.observe(stored.event.id, host.now(), stored.expires_at)
+            self._seen.observe(event_key(*stored.event.id), host.now(), stored.expires_at)
         self._watcher: SubscriptionWatcher | None = None
         self._next_sequence = int.from_bytes(host.stable.get("sequence", b""), "big")
         self._reserved = self._next_sequence
@@ -154,21 +153,25 @@ class Broker:
 
     # Inputs from the strategy.
 
-    def observe(self, event: EventKey, lives_for: Micros = 0) -> bool:
+    def observe(self, event: tuple[NodeId, int], lives_for: Micros = 0) -> bool:
         """True for the first copy of an event that reaches this node: the one to forward.
 
         `lives_for` is what a memorized event has left of its lifetime.
         """
         now = self._host.now()
-        return self._seen.observe(event, now, now + lives_for)
+        publisher, sequence = event
+        return self._seen.observe(publisher << 64 | sequence, now, now + lives_for)
 
-    def has_seen(self, event: EventKey) -> bool:
+    def has_seen(self, event: tuple[NodeId, int]) -> bool:
         """Whether a copy has been here, as far as this node remembers."""
-        return event in self._seen
+        return event_key(*event) in self._seen
 
     def deliver(self, event: Event, hops: int, age: Micros = 0) -> None:
         """The event is here: keep it if it is memorized, hand it over if someone wants it."""
         if event.event_class is EventClass.MEMORIZED:
+            if self.store.is_history(event):
+                self.drop(event.id, DropReason.SUPERSEDED, "store")
+                return
             try:
                 self.keep(event, hops, age)
             except StoreFullError:
@@ -182,7 +185,7 @@ class Broker:
             subscription = self._subscriptions.get(number)
             if subscription is None:
                 continue  # ended while the product was on its way
-            key = (MODULATED, number, event.publisher, event.sequence)
+            key = -1 - number << 128 | event_key(event.publisher, event.sequence)
             now = self._host.now()
             if self._handed_over.observe(key, now, now + event.lifetime):
                 self._application.on_event(Delivery(event, (number,), hops, True))
@@ -196,8 +199,11 @@ class Broker:
     def keep(self, event: Event, hops: int, age: Micros = 0) -> None:
         """Store a memorized event, once; `StoreFullError` if the store can take no more."""
         now = self._host.now()
+        before = self.store.superseded_by(event)
         for pushed_out in self.store.keep(event, now + event.lifetime - age, hops, now):
             self.drop(pushed_out.id, DropReason.STORE_FULL, "store")
+        if before is not None and before not in self.store:
+            self.drop(before, DropReason.SUPERSEDED, "store")
 
     def drop(self, event: EventId, reason: DropReason, message: str) -> None:
         """Trace that this node gave an event up."""
@@ -231,13 +237,13 @@ class Broker:
         matched = self._index.match(event) if event.wants_subscribers else []
         if not matched and self._host.node not in event.destinations:
             return
-        key = (event.publisher, event.sequence)
+        key = event.publisher << 64 | event.sequence  # `event_key`
         if not self._shared:
             if self._handed_over.observe(key, self._host.now(), expires_at):
                 self._application.on_event(Delivery(event, tuple(matched), hops))
             return
         for application, numbers in self._by_application(matched):
-            if self._handed_over.observe((application, *key), self._host.now(), expires_at):
+            if self._handed_over.observe(application << 128 | key, self._host.now(), expires_at):
                 self._application.on_event(Delivery(event, tuple(numbers), hops))
 
     def _by_application(self, numbers: list[int]) -> list[tuple[int, list[int]]]:

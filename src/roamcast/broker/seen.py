@@ -5,18 +5,28 @@ lives in the current one, and when that is old or full it becomes the previous o
 is forgotten. So an identifier is remembered for at least `hold`, unless more than `capacity / 2` newer
 ones push it out. A memorized event can come round again for as long as it lives, so it is remembered
 until its lifetime ends; past `capacity` of those, the first to expire is forgotten.
+
+None of this may hold a node up. A generation of 32,768 entries that is copied or freed at once takes 10 to
+20 ms, so an entry only has the number of its generation, and forgotten ones are taken out a few with each new
+one. And Python's collector of cycles looks at every tuple, but at no number: so keys are numbers.
 """
 
 import heapq
+from collections import deque
 from typing import TypeAlias
 
-from roamcast.units import SECOND, Micros
+from roamcast.units import SECOND, Micros, NodeId
 
 HOLD: Micros = 120 * SECOND  # far above any flight time of a copy that still has hops left
 CAPACITY = 65_536
+TAKEN_OUT = 4  # forgotten entries, with each new one: gone before the next generation is full
 
-EventKey: TypeAlias = tuple[int, ...]
-"""An `EventId`, or a plain tuple of the same numbers; maybe more numbers before them."""
+EventKey: TypeAlias = int
+"""Of an event, see `event_key`; or whatever else has a number of its own."""
+
+
+def event_key(publisher: NodeId, sequence: int) -> EventKey:
+    return publisher << 64 | sequence
 
 
 class SeenEvents:
@@ -24,10 +34,14 @@ class SeenEvents:
         assert hold > 0 and capacity >= 2
         self._hold = hold
         self._capacity = capacity
-        # The current generation, always the same object. A hit here needs no clock, so a hot caller may
-        # look for itself before it asks.
-        self.current: set[EventKey] = set()
-        self._previous: set[EventKey] = set()
+        # Real-time events with the number of their generation, always the same object. What is in here has
+        # been seen, so a hot caller may look for itself before it asks; a hit needs no clock. Some in here
+        # are forgotten already: `observe` calls those new.
+        self.lately: dict[EventKey, int] = {}
+        self._order: deque[EventKey] = deque()  # as in `lately`, oldest first
+        self._generation = 1
+        self._oldest = 0  # generation that is not forgotten
+        self._current = self._previous = 0  # entries of the two generations; the others are forgotten
         self._turns_at: Micros = hold
         self._lasting: set[EventKey] = set()
         self._lasting_by_expiry: list[tuple[Micros, EventKey]] = []
@@ -36,21 +50,25 @@ class SeenEvents:
         """True the first time that `event` is seen. It is remembered until `until`, and for `hold` anyway."""
         if now >= self._turns_at:
             self._turn(now)
-        if event in self.current or event in self._previous or event in self._lasting:
+        if self.lately.get(event, -1) >= self._oldest or event in self._lasting:
             return False
         if until > now + self._hold:
             self._remember(event, now, until)
             return True
-        if len(self.current) >= self._capacity // 2:
+        if self._current >= self._capacity // 2:
             self._turn(now)
-        self.current.add(event)
+        if len(self._order) > self._current + self._previous:
+            self._take_out_forgotten()
+        self.lately[event] = self._generation
+        self._order.append(event)
+        self._current += 1
         return True
 
     def __contains__(self, event: EventKey) -> bool:
-        return event in self.current or event in self._previous or event in self._lasting
+        return self.lately.get(event, -1) >= self._oldest or event in self._lasting
 
     def __len__(self) -> int:
-        return len(self.current) + len(self._previous) + len(self._lasting)
+        return len(self._order) + len(self._lasting)
 
     def _remember(self, event: EventKey, now: Micros, until: Micros) -> None:
         self._lasting.add(event)
@@ -60,8 +78,17 @@ class SeenEvents:
 
     def _turn(self, now: Micros) -> None:
         # After a silence of two holds even the current generation is too old to keep.
-        self._previous = set(self.current) if now < self._turns_at + self._hold else set()
-        self.current.clear()
+        is_kept = now < self._turns_at + self._hold
+        self._previous, self._current = self._current if is_kept else 0, 0
+        self._oldest = self._generation if is_kept else self._generation + 1
+        self._generation += 1
         self._turns_at = now + self._hold
         while self._lasting_by_expiry and self._lasting_by_expiry[0][0] <= now:
             self._lasting.discard(heapq.heappop(self._lasting_by_expiry)[1])
+
+    def _take_out_forgotten(self) -> None:
+        forgotten = len(self._order) - self._current - self._previous
+        for _ in range(min(forgotten, TAKEN_OUT)):
+            event = self._order.popleft()
+            if self.lately.get(event, self._oldest) < self._oldest:  # and not seen again since
+                del self.lately[event]

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple, Protocol
 
-from roamcast.broker.seen import SeenEvents
+from roamcast.broker.seen import SeenEvents, event_key
 from roamcast.errors import InputError, RoamcastError
 from roamcast.event import Event, EventId, Value
 from roamcast.filter import Filter
@@ -106,7 +106,8 @@ class Subscription:
 
     def _on_message(self, message: Message, now: Micros) -> None:
         event = message.event
-        if not self._had.observe((event.publisher, event.sequence), now, now + event.lifetime):
+        key = event_key(event.publisher, event.sequence)
+        if not self._had.observe(key, now, now + event.lifetime):
             return
         if len(self._waiting) >= self._waiting_max:
             self._waiting.popleft()

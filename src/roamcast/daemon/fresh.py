@@ -34,6 +34,7 @@ group = ["{group}"]
 # [strategy]
 # name = "{strategy}"        # where subscriptions and events travel; any that `roamcast simulate` knows
 # [strategy.options]
+# preset = "prompt"          # of chapar and tree: links that come and go are noticed in a second
 
 [clients]
 socket = "{name}.sock"       # for `roamcast publish`, `roamcast subscribe` and Python programs

@@ -10,7 +10,7 @@ The rules, in their order:
 
 1. The subscriber held a copy: it crashed, had unsubscribed, dropped it, or was not served from what it
    held (`late_subscriber`); else it refused what it should have handed over (`filtered`, a defect).
-2. Frames with the event hit it, but were lost there: the last of them counts.
+2. Frames with the event hit it, but were lost there, or not opened: the last of them counts.
 3. It was down: at publication, or for all the time in which a memorized event mattered.
 4. No path from the holders: at publication for a real-time event, ever within its lifetime for a
    memorized one (`no_path`).
@@ -29,13 +29,13 @@ from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from roamcast.errors import InputError
-from roamcast.event import EventClass, EventId
+from roamcast.event import EventId
 from roamcast.lab.expected import Interests
 from roamcast.lab.graph import ContactGraph, LinkHistory
-from roamcast.lab.tables import RunInfo, plain, records
+from roamcast.lab.story import Story, frames_of, served
+from roamcast.lab.tables import RunInfo, records
 from roamcast.trace import (
     Delivered,
     Dropped,
@@ -69,8 +69,10 @@ class Reason(Enum):
     LINK_BROKE = "link_broke"  # stood when the event came, not when it was sent on
     EXPIRED = "expired"  # hop limit or lifetime
     STORE_FULL = "store_full"  # pushed out of a bounded store
+    SUPERSEDED = "superseded"  # a newer retained event of its topic had taken its place
     STALE_ROUTE = "stale_route"  # arrived by a route that the node had given up, and was refused
     WIRE = "wire"  # arrived, but could not be decoded
+    SEAL = "seal"  # heard, but not opened: forged, replayed, or of a node that had not proven itself
     NOT_SENT = "not_sent"  # a holder with a link did not send: its strategy's choice
     LATE_SUBSCRIBER = "late_subscriber"  # memorized, but nobody served it from memory
     RUN_ENDED = "run_ended"  # still on its way when the run ended
@@ -112,11 +114,11 @@ def explain(
     publications = {EventId(p.publisher, p.sequence): p for p in records(tables, Published)}
     if event is not None and event not in publications:
         raise InputError(f"event {event_text(event)}", "was not published in this run")
-    served = _served(tables)
+    done = served(tables)
     missing = [
         pair
         for pair in records(tables, Expected)
-        if (pair.publisher, pair.sequence, pair.node) not in served
+        if (pair.publisher, pair.sequence, pair.node) not in done
         and (node is None or pair.node == node)
         and (
             event == (pair.publisher, pair.sequence)
@@ -137,7 +139,7 @@ def ways(tables: Mapping[str, pa.Table], event: EventId) -> list[Way]:
     publications = {EventId(p.publisher, p.sequence): p for p in records(tables, Published)}
     if event not in publications:
         raise InputError(f"event {event_text(event)}", "was not published in this run")
-    story = _Story(publications[event], _frames(tables, {event}).get(event, []))
+    story = Story(publications[event], frames_of(tables, {event}).get(event, []))
     first: dict[NodeId, Micros] = {}
     for delivery in records(tables, Delivered):
         if (delivery.publisher, delivery.sequence) == event and delivery.matched:
@@ -190,66 +192,6 @@ def parse_event(text: str) -> EventId:
     return EventId(int(publisher), int(sequence))
 
 
-class _Frame(NamedTuple):
-    """One transmission of an event."""
-
-    t: Micros
-    end: Micros
-    sender: NodeId
-    to: NodeId | None
-    received: list[NodeId]
-    collided: list[NodeId]
-    faded: list[NodeId]
-
-
-class _Story:
-    """What happened to one event on the air: who held it since when, and who gave it to whom."""
-
-    def __init__(self, publication: Published, frames: list[_Frame]) -> None:
-        self.publication = publication
-        self.frames = sorted(frames, key=lambda frame: frame.t)
-        self.held_since: dict[NodeId, Micros] = {publication.publisher: publication.t}
-        self._giver: dict[NodeId, NodeId] = {}
-        # By arrival; the sort is stable, so frames that arrive together stay in the order of sending.
-        for frame in sorted(self.frames, key=lambda frame: frame.end):
-            for node in frame.received:
-                if node not in self.held_since:
-                    self.held_since[node] = frame.end
-                    self._giver[node] = frame.sender
-        self.holders: NodeSet = sum(1 << node for node in self.held_since)
-
-    @property
-    def memorized(self) -> bool:
-        return self.publication.event_class == EventClass.MEMORIZED.value
-
-    def held_longest(self) -> Micros:
-        """The longest time between a node's first copy and its first frame."""
-        first_sent: dict[NodeId, Micros] = {}
-        for frame in self.frames:
-            first_sent.setdefault(frame.sender, frame.t)
-        return max((t - self.held_since.get(node, t) for node, t in first_sent.items()), default=0)
-
-    def path_to(self, node: NodeId) -> tuple[NodeId, ...]:
-        path = [node]
-        while path[-1] in self._giver and self._giver[path[-1]] not in path:
-            path.append(self._giver[path[-1]])
-        return tuple(reversed(path))
-
-    def giver(self, node: NodeId) -> NodeId:
-        return self._giver.get(node, node)
-
-    def lost_at(self, node: NodeId, sender: NodeId | None = None) -> list[_Frame]:
-        """The frames that were in range of `node` but did not arrive, in the order of sending."""
-        return [
-            frame
-            for frame in self.frames
-            if (node in frame.collided or node in frame.faded) and sender in (None, frame.sender)
-        ]
-
-    def sent_by(self, sender: NodeId) -> list[_Frame]:
-        return [frame for frame in self.frames if frame.sender == sender]
-
-
 class _Finding(NamedTuple):
     reason: Reason
     holder: NodeId
@@ -271,13 +213,13 @@ class _Inquest:
         self._graph = ContactGraph(links, faults)
         self._history = LinkHistory(links, faults)
         self._interests = Interests(records(tables, Subscribed))
-        frames = _frames(tables, set(events))
-        self._stories = {key: _Story(event, frames.get(key, [])) for key, event in events.items()}
+        drops = records(tables, Dropped)
+        frames = frames_of(tables, set(events), drops)
+        self._stories = {key: Story(event, frames.get(key, [])) for key, event in events.items()}
         self._patience = max(
             [PATIENCE_MIN, *(story.held_longest() for story in self._stories.values() if not story.memorized)]
         )
         self._drops: dict[EventId, list[Dropped]] = {}
-        drops = records(tables, Dropped)
         for drop in drops:
             if drop.reason is DropReason.FALSE_POSITIVE:
                 continue  # a copy that nobody wanted there: no delivery is missing because of it
@@ -300,7 +242,7 @@ class _Inquest:
 
     # The rules.
 
-    def _at_the_subscriber(self, story: _Story, pair: Expected) -> _Finding | None:
+    def _at_the_subscriber(self, story: Story, pair: Expected) -> _Finding | None:
         node = pair.node
         if node not in story.held_since:
             return None
@@ -320,7 +262,7 @@ class _Inquest:
         for drop in self._drops_of(story, node):
             # What it dropped as a relay is no reason; what it dropped from its store is one later on.
             if drop.reason in (DropReason.EXPIRED, DropReason.STALE) or (
-                drop.reason is DropReason.STORE_FULL and held <= drop.t <= pair.since
+                drop.reason in (DropReason.STORE_FULL, DropReason.SUPERSEDED) and held <= drop.t <= pair.since
             ):
                 return found(_REASON_OF_DROP[drop.reason], drop.t, _of_drop(drop))
         if held < pair.since:
@@ -333,7 +275,7 @@ class _Inquest:
             return found(Reason.RUN_ENDED, self._run.duration, "the run ended while it arrived")
         return found(Reason.FILTERED, held, f"node {node} received it and handed it to nobody")
 
-    def _down(self, story: _Story, pair: Expected) -> _Finding | None:
+    def _down(self, story: Story, pair: Expected) -> _Finding | None:
         crash = self._history.down_since(pair.node, pair.since)
         if crash is None:
             return None
@@ -342,7 +284,7 @@ class _Inquest:
         detail = f"node {pair.node} was down when the event was published"
         return _Finding(Reason.SUBSCRIBER_CRASHED, pair.publisher, pair.node, crash, detail)
 
-    def _lost(self, story: _Story, pair: Expected, node: NodeId, sender: NodeId | None) -> _Finding | None:
+    def _lost(self, story: Story, pair: Expected, node: NodeId, sender: NodeId | None) -> _Finding | None:
         """Frames that reached the place of `node`, but not `node`."""
         frames = story.lost_at(node, sender)
         if not frames:
@@ -353,11 +295,17 @@ class _Inquest:
             if crash is not None:
                 return self._crashed(story, pair, who, last.sender, node, crash)
         collided = sum(node in frame.collided for frame in frames)
-        detail = f"frames lost at node {node}: {collided} collided, {len(frames) - collided} faded"
+        refused = sum(node in frame.refused for frame in frames)
+        detail = (
+            f"frames lost at node {node}: {collided} collided, {len(frames) - collided - refused} faded"
+            + (f", {refused} refused by the seal" if refused else "")
+        )
         if last.to is not None:
             for drop in self._drops_of(story, last.sender, node):
                 if drop.reason is DropReason.RETRIES and drop.t >= last.t:
                     return _Finding(Reason.RETRIES, last.sender, node, drop.t, detail)
+        if node in last.refused:
+            return _Finding(Reason.SEAL, last.sender, node, last.end, detail)
         if node in last.collided:
             return _Finding(Reason.COLLISION, last.sender, node, last.t, detail)
         broke = self._history.link_falls(last.sender, node, last.t, last.end)
@@ -366,7 +314,7 @@ class _Inquest:
             return _Finding(Reason.LINK_BROKE, last.sender, node, broke, detail)
         return _Finding(Reason.FADING, last.sender, node, last.t, detail)
 
-    def _on_the_way(self, story: _Story, pair: Expected) -> _Finding:
+    def _on_the_way(self, story: Story, pair: Expected) -> _Finding:
         hop = self._first_hop(story, pair)
         if hop is None:
             within = " within its lifetime" if story.memorized else " when it was published"
@@ -381,7 +329,7 @@ class _Inquest:
             or self._never_sent(story, pair, holder, missed, since)
         )
 
-    def _dropped(self, story: _Story, pair: Expected, holder: NodeId, missed: NodeId) -> _Finding | None:
+    def _dropped(self, story: Story, pair: Expected, holder: NodeId, missed: NodeId) -> _Finding | None:
         drops = self._drops_of(story, holder, missed)
         if not drops:
             return None
@@ -391,7 +339,7 @@ class _Inquest:
         return _Finding(_REASON_OF_DROP[drop.reason], holder, missed, drop.t, _of_drop(drop))
 
     def _out_of_reach(
-        self, story: _Story, pair: Expected, holder: NodeId, missed: NodeId, since: Micros
+        self, story: Story, pair: Expected, holder: NodeId, missed: NodeId, since: Micros
     ) -> _Finding | None:
         """The holder sent while it had the way, or should have had it, but `missed` was not in range.
 
@@ -423,7 +371,7 @@ class _Inquest:
         return None
 
     def _never_sent(
-        self, story: _Story, pair: Expected, holder: NodeId, missed: NodeId, since: Micros
+        self, story: Story, pair: Expected, holder: NodeId, missed: NodeId, since: Micros
     ) -> _Finding:
         held = story.held_since[holder]
         begin = max(held, since)
@@ -458,7 +406,7 @@ class _Inquest:
 
     # Questions.
 
-    def _first_hop(self, story: _Story, pair: Expected) -> tuple[NodeId, NodeId, Micros] | None:
+    def _first_hop(self, story: Story, pair: Expected) -> tuple[NodeId, NodeId, Micros] | None:
         """Holder, the next node on the way to the subscriber, and since when that way existed."""
         self._graph.advance(pair.since)
         event = EventId(pair.publisher, pair.sequence)
@@ -483,7 +431,7 @@ class _Inquest:
             node = spread[node][0]
         return spread[node][0], node, spread[node][1]
 
-    def _spread(self, story: _Story, since: Micros) -> dict[NodeId, tuple[NodeId, Micros]]:
+    def _spread(self, story: Story, since: Micros) -> dict[NodeId, tuple[NodeId, Micros]]:
         """Whom perfect store-and-forward would have reached by the deadline: from whom, and when."""
         deadline = self._deadline(story)
         graph = ContactGraph(self._links, self._faults)
@@ -508,7 +456,7 @@ class _Inquest:
                 reached[node] = (giver, t)
         return reached
 
-    def _deadline(self, story: _Story) -> Micros:
+    def _deadline(self, story: Story) -> Micros:
         """Until when the event matters to its subscribers."""
         publication = story.publication
         if story.memorized:
@@ -516,14 +464,14 @@ class _Inquest:
         last = max((frame.end for frame in story.frames), default=publication.t)
         return min(max(last, publication.t), self._run.duration)
 
-    def _drops_of(self, story: _Story, node: NodeId, to: NodeId | None = None) -> list[Dropped]:
+    def _drops_of(self, story: Story, node: NodeId, to: NodeId | None = None) -> list[Dropped]:
         """How `node` gave the event up, for everyone or for `to`, by time."""
         event = EventId(story.publication.publisher, story.publication.sequence)
         drops = [d for d in self._drops.get(event, []) if d.node == node and d.to in (None, to)]
         return sorted(drops, key=lambda drop: drop.t)
 
     def _crashed(
-        self, story: _Story, pair: Expected, who: NodeId, holder: NodeId, missed: NodeId, t: Micros
+        self, story: Story, pair: Expected, who: NodeId, holder: NodeId, missed: NodeId, t: Micros
     ) -> _Finding:
         if who == pair.node:
             reason = Reason.SUBSCRIBER_CRASHED
@@ -543,6 +491,7 @@ _REASON_OF_DROP = {
     DropReason.EXPIRED: Reason.EXPIRED,
     DropReason.WIRE: Reason.WIRE,
     DropReason.STORE_FULL: Reason.STORE_FULL,
+    DropReason.SUPERSEDED: Reason.SUPERSEDED,
     DropReason.STALE: Reason.STALE_ROUTE,
 }
 
@@ -563,27 +512,6 @@ def _rises(
             rises.append((fault.t, -1, 1 << fault.node))  # from anyone
             rises.append((fault.t, 1 << fault.node, -1))  # to anyone
     return sorted(rises)
-
-
-def _served(tables: Mapping[str, pa.Table]) -> set[tuple[NodeId, int, NodeId]]:
-    deliveries = tables[Delivered.TABLE].filter(pc.field("matched"))
-    columns = [plain(deliveries[name]) for name in ("publisher", "sequence", "node")]
-    return set(zip(*columns, strict=True))
-
-
-def _frames(tables: Mapping[str, pa.Table], events: set[EventId]) -> dict[EventId, list[_Frame]]:
-    """The transmissions of `events`, in the order of the trace."""
-    carrying = tables["transmissions"].filter(pc.field("publisher").is_valid())
-    carried = list(map(EventId, plain(carrying["publisher"]), plain(carrying["sequence"])))
-    chosen = [row for row, event in enumerate(carried) if event in events]
-    table = carrying.take(pa.array(chosen, pa.int64()))
-    names = ("t", "airtime", "node", "to", "received", "collided", "faded")
-    frames: dict[EventId, list[_Frame]] = {}
-    rows = zip(chosen, *(plain(table[name]) for name in names), strict=True)
-    for row, t, airtime, node, to, received, collided, faded in rows:
-        frame = _Frame(t, t + airtime, node, to, received, collided, faded)
-        frames.setdefault(carried[row], []).append(frame)
-    return frames
 
 
 def _of_drop(drop: Dropped) -> str:

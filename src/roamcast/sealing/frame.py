@@ -24,6 +24,7 @@ from roamcast.wire.codec import FRAME_BYTES_MAX
 
 VERSION = 1
 HEADER = struct.Struct("!BBHIIBI")
+SENDER = slice(4, 8)
 POSITION = slice(4, 17)  # of the header: sender, epoch, counter
 NONCE = slice(5, 17)
 TAG_BYTES = 16
@@ -76,3 +77,8 @@ class Opened(NamedTuple):
     sender: NodeId
     channel: int
     payload: bytes
+
+
+def claimed_sender(data: bytes) -> NodeId | None:
+    """Who a frame says it is from, true or not; None if it is too short to say so."""
+    return None if len(data) < HEADER.size else int.from_bytes(data[SENDER], "big")

@@ -96,6 +96,7 @@ class Opener:
         self._asked: dict[NodeId, None] = {}
         self._tries: dict[NodeId, int] = {}
         self.announcement_due = False
+        self.on_proven: Callable[[NodeId], None] = lambda node: None  # its frames are accepted from now on
 
     # Inputs.
 
@@ -235,6 +236,7 @@ class Opener:
             self._renew_nonces()  # or a recorded answer could bring back the one that we forgot
         self._tries.pop(sender, None)
         self._asked.pop(sender, None)
+        self.on_proven(sender)
 
     def _pin(self, node: NodeId, public_key: bytes) -> None:
         """Remember who holds a configured number; a derived one is proof enough in itself."""

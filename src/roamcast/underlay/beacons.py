@@ -29,6 +29,8 @@ class BeaconOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     # A beacon at once for a node heard for the first time, so that both know of each other in milliseconds
     # instead of up to two intervals. Off: the acyclic-overlay work beacons by the clock alone.
     prompt: bool = False
+    # Between beacons while nobody is heard: who is alone has no link to watch. None: `interval`.
+    lone_interval: Annotated[float, msgspec.Meta(ge=0.01, le=3600)] | None = None  # seconds
 
 
 class Beacon(msgspec.Struct, frozen=True, array_like=True, tag=1, forbid_unknown_fields=True):
@@ -45,6 +47,7 @@ class Beacons(Underlay):
         super().__init__()
         self._host = context.host
         self._interval: Micros = micros(options.interval)
+        self._lone_interval: Micros = micros(options.lone_interval or options.interval)
         self._jitter = options.jitter
         # Half an interval of grace, so that a beacon that is merely late is not counted as lost.
         self._hold: Micros = micros(options.interval * (options.allowed_loss + 1.5))
@@ -74,10 +77,13 @@ class Beacons(Underlay):
             )
             return
         hears_us = self._host.node in beacon.heard
-        if self._prompt and not hears_us:
-            # Set once: a crowd of newcomers gets one beacon, after a moment in which most have spoken.
+        if self._prompt and (not hears_us or sender not in self._heard_until):
+            # It does not know us, or not yet that we hear it. Set once: a crowd of newcomers gets one beacon,
+            # after a moment in which most have spoken.
             delay = int(PROMPT_DELAY * (1 + self._host.random.random()))
             self._host.set_timer("prompt", self._prompt_at(now + delay))
+        if not self._heard_until and self._lone_interval > self._interval:
+            self._host.set_timer("beacon", now + self._next_in(self._interval))
         self._heard_until[sender] = now + self._hold
         self._heard_by[sender] = beacon.heard
         self._host.set_timer(("silent", sender), now + self._hold)
@@ -87,6 +93,11 @@ class Beacons(Underlay):
         elif not hears_us and sender in self._symmetric:
             self._symmetric.discard(sender)
             self._report_down(sender)
+
+    def on_acquainted(self, neighbour: NodeId) -> None:
+        """`prompt`: each has missed the other's beacon, by which it would have been found."""
+        if self._prompt:
+            self._host.set_timer("prompt", self._prompt_at(self._host.now()))
 
     def neighbours(self) -> list[NodeId]:
         return sorted(self._symmetric)
@@ -105,9 +116,12 @@ class Beacons(Underlay):
         self._host.broadcast(Frame(CODEC.encode(Beacon(heard)), Kind.CONTROL, "beacon"))
         self._sent_at = self._host.now()
         self._host.cancel_timer("prompt")
-        # Jitter keeps neighbours that started together from colliding for ever.
-        early = int(self._host.random.random() * self._jitter * self._interval)
-        self._host.set_timer("beacon", self._host.now() + self._interval - early)
+        interval = self._interval if self._heard_until else self._lone_interval
+        self._host.set_timer("beacon", self._host.now() + self._next_in(interval))
+
+    def _next_in(self, interval: Micros) -> Micros:
+        """Jitter keeps neighbours that started together from colliding for ever."""
+        return interval - int(self._host.random.random() * self._jitter * interval)
 
     def _prompt_at(self, wanted: Micros) -> Micros:
         """Not so soon after the last beacon that a stranger could make this node talk without end."""

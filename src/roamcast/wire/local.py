@@ -117,23 +117,32 @@ def framed(data: bytes) -> bytes:
 
 
 class Unframer(Generic[Message]):
-    """Takes a stream apart into messages; keeps what is not yet whole, never more than one message."""
+    """Takes a stream apart into messages. Who takes all of them leaves less than one message in here."""
 
     def __init__(self, codec: Codec[Message]) -> None:
         self._codec = codec
-        self._rest = b""
+        self._data = b""
+        self._at = 0  # what lies before it has been taken
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """The messages that are complete now; WireError where the stream cannot be read any further."""
-        data = self._rest + data
-        at, end = 0, len(data)
-        while end - at >= LENGTH.size:
-            (length,) = LENGTH.unpack_from(data, at)
-            if length > FRAME_BYTES_MAX:
-                raise WireError("message length", 0, f"is {length}, at most {FRAME_BYTES_MAX} are allowed")
-            if end - at < LENGTH.size + length:
-                break
-            at += LENGTH.size
-            yield self._codec.decode(data[at : at + length])
-            at += length
-        self._rest = data[at:]
+        self.push(data)
+        while (message := self.pop()) is not None:
+            yield message
+
+    def push(self, data: bytes) -> None:
+        self._data = self._data[self._at :] + data
+        self._at = 0
+
+    def pop(self) -> Message | None:
+        """The next message, None until it is complete."""
+        data, at = self._data, self._at + LENGTH.size
+        if at > len(data):
+            return None
+        (length,) = LENGTH.unpack_from(data, self._at)
+        if length > FRAME_BYTES_MAX:
+            raise WireError("message length", 0, f"is {length}, at most {FRAME_BYTES_MAX} are allowed")
+        if at + length > len(data):
+            return None
+        self._at = at + length
+        return self._codec.decode(data[at : at + length])

@@ -16,7 +16,7 @@ from roamcast.client import Client, ClientError, blocking, connect
 from roamcast.errors import InputError, WireError
 from roamcast.event import EventId
 from roamcast.filter import Filter
-from roamcast.gateway.local import LocalServer, LocalSession, client_of
+from roamcast.gateway.local import LocalServer, LocalSession, client_of, connection
 from roamcast.gateway.local.server import LocalOptions
 from roamcast.host import Channel, Host
 from roamcast.modulator import ModulatorSpec
@@ -77,6 +77,38 @@ async def served(path: Path, node: StandingNode | None = None) -> AsyncIterator[
         yield server
     finally:
         await server.stop()
+
+
+class RawSubscriber:
+    """A client that reads only when it is told to."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._unframer = Unframer(FROM_NODE)
+        self._messages: list[NodeMessage] = []
+
+    @classmethod
+    async def open(cls, path: Path, topic: str) -> "RawSubscriber":
+        opened = cls(*await asyncio.open_unix_connection(str(path), limit=1_000))
+        opened._writer.write(framed(FROM_CLIENT.encode(Hello("raw"))))
+        opened._writer.write(framed(FROM_CLIENT.encode(Subscribe(1, 1, Filter.topic(topic).encode()))))
+        while Done(1) not in opened._messages:
+            await opened.read(1_000)
+        return opened
+
+    async def read(self, most: int) -> None:
+        self._messages += self._unframer.feed(await self._reader.read(most))
+
+    @property
+    def delivered(self) -> int:
+        return sum(isinstance(message, Delivered) for message in self._messages)
+
+    @property
+    def missed(self) -> int:
+        return sum(message.events for message in self._messages if isinstance(message, Missed))
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 def run(test: Coroutine[None, None, None]) -> None:
@@ -237,25 +269,93 @@ def test_two_subscriptions_of_one_client_each_get_what_is_memorized(tmp_path: Pa
     run(test())
 
 
-def test_a_client_that_does_not_read_loses_events_and_is_told_how_many(tmp_path: Path) -> None:
+def test_a_client_that_does_not_read_loses_events_and_is_told_how_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "PATIENCE", 0.05)
+
     async def test() -> None:
-        node = StandingNode()
-        async with served(tmp_path / "s", node), connect(tmp_path / "s") as client:
-            reader, writer = await asyncio.open_unix_connection(str(tmp_path / "s"), limit=1000)
-            writer.write(framed(FROM_CLIENT.encode(Hello("slow"))))
-            writer.write(framed(FROM_CLIENT.encode(Subscribe(1, 1, Filter.topic("big").encode()))))
-            unframer = Unframer(FROM_NODE)
-            messages: list[NodeMessage] = []
-            while Done(1) not in messages:
-                messages += unframer.feed(await reader.read(1000))
+        async with served(tmp_path / "s"), connect(tmp_path / "s") as client:
+            slow = await RawSubscriber.open(tmp_path / "s", "big")
             for _ in range(200):  # 12 MB; the socket, its buffer and the waiting room take less
                 await client.publish(topic="big", payload=bytes(60_000))
-            while not isinstance(messages[-1], Missed):
-                messages += unframer.feed(await reader.read(1 << 20))
-            delivered = sum(isinstance(message, Delivered) for message in messages)
-            missed = sum(message.events for message in messages if isinstance(message, Missed))
-            assert missed > 0 and delivered + missed == 200
-            writer.close()
+            while not slow.missed:
+                await slow.read(1 << 20)
+            assert slow.delivered + slow.missed == 200
+            slow.close()
+
+    run(test())
+
+
+def test_a_client_that_reads_slowly_slows_its_publisher_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "PATIENCE", 60.0)  # a busy machine is not to decide this
+
+    async def test() -> None:
+        async with served(tmp_path / "s"), connect(tmp_path / "s") as client:
+            slow = await RawSubscriber.open(tmp_path / "s", "big")
+            other = await RawSubscriber.open(tmp_path / "s", "other")
+            publishing = asyncio.ensure_future(_publish(client, 200, "big", bytes(60_000)))  # 12 MB
+            while not any(connection._holds_up for connection in slow_ones):
+                await asyncio.sleep(0)
+            assert not publishing.done()  # the last answers are not even written
+            async with connect(tmp_path / "s") as second:
+                await second.publish(topic="other")  # nobody else is held up
+            while not other.delivered:
+                await other.read(1000)
+            while slow.delivered < 200:
+                await slow.read(4_000)
+            await publishing
+            assert not slow.missed
+            slow.close()
+            other.close()
+
+    slow_ones: list[connection.ClientConnection] = []
+    made = connection.ClientConnection.__init__
+
+    def noted(one: connection.ClientConnection, server: connection.Server) -> None:
+        made(one, server)
+        slow_ones.append(one)
+
+    monkeypatch.setattr(connection.ClientConnection, "__init__", noted)
+    run(test())
+
+
+async def _publish(client: Client, count: int, topic: str, payload: bytes = b"") -> None:
+    for _ in range(count):
+        await client.publish_soon(topic=topic, payload=payload)
+
+
+def test_a_burst_of_one_client_does_not_hold_up_another(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with (
+            served(tmp_path / "s"),
+            connect(tmp_path / "s") as first,
+            connect(tmp_path / "s") as second,
+            connect(tmp_path / "s") as reader,
+            reader.subscribe(topic="#") as events,
+        ):
+            await _publish(first, 1_000, "burst")  # all in the kernel before the node reads any
+            await _publish(second, 1, "single")
+            topics = [(await events.next(10)).event.topic for _ in range(1_001)]
+            assert topics.index("single") < 900
+
+    run(test())
+
+
+def test_what_a_client_says_before_it_leaves_still_counts(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with (
+            served(tmp_path / "s"),
+            connect(tmp_path / "s") as reader,
+            reader.subscribe(topic="#") as events,
+        ):
+            async with connect(tmp_path / "s") as brief:
+                await brief.open_subscription(Filter.topic("last/#"))
+                await _publish(brief, 1_000, "last/words")  # what comes back finds it gone
+            numbers = [(await events.next(10)).event.sequence for _ in range(1_000)]
+            assert numbers == sorted(numbers)
 
     run(test())
 

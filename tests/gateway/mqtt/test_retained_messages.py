@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 from tests.gateway.mqtt.harness import in_loop, serving
 from tests.gateway.mqtt.stand_alone import StandAloneNode
 
+from roamcast.broker.retained import STAMP_MAX
 from roamcast.broker.store import StoredEvent
 from roamcast.event import Event, EventClass, Value
 from roamcast.gateway.mqtt.packets import SubscriptionRequest
 from roamcast.gateway.mqtt.properties import Properties
 from roamcast.gateway.mqtt.retained import (
     SCAN_INTERVAL,
-    STAMP_MAX,
     TOPICS_MAX,
     RetainedStamps,
     newest_retained,
@@ -147,9 +147,9 @@ async def test_an_empty_retained_message_clears_and_is_a_message_itself() -> Non
 async def test_what_is_retained_is_a_memorized_event_with_its_lifetime() -> None:
     async with serving(retained_lifetime=100) as server:
         client = await server.client5()
-        for expiry in (None, 7, 1_000):
-            await client.publish("a", b"x", 1, retain=True, properties=Properties(message_expiry=expiry))
-        await client.publish("a", b"", 1, retain=True, properties=Properties(message_expiry=7))
+        for topic, expiry in {"a": None, "b": 7, "c": 1_000}.items():
+            await client.publish(topic, b"x", 1, retain=True, properties=Properties(message_expiry=expiry))
+        await client.publish("d", b"", 1, retain=True, properties=Properties(message_expiry=7))
         kept = server.node.node.broker.store.standing(server.node.now())
         # What clears a topic must outlive what it clears.
         assert [entry.event.lifetime // SECOND for entry in kept] == [100, 7, 100, 100]

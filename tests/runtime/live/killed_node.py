@@ -2,7 +2,9 @@
 
 Each boot is a process of its own: it takes an epoch, numbers and keeps memorized events, and reports what it
 used at once, and what is durable when it may be acknowledged. It is killed at a random instant. The next boot
-must find everything that was acknowledged, and use no number again.
+must find everything that was acknowledged, and use no number again. Some events are retained, and take the
+place of the one before of their topic: of each topic the next boot must find one, the last that was
+acknowledged or a later one.
 """
 
 import os
@@ -36,18 +38,28 @@ def live(path: Path, report: int, seed: int) -> None:
     host = FakeHost(1, stable=storage.stable)
     store = DurableEventStore(storage, 0, lambda: time.time_ns() // 1_000, entries_max=10**6)
     for kept in store.standing(0):
-        os.write(report, b"found %d\n" % kept.event.sequence)
+        os.write(report, b"found %d %s\n" % (kept.event.sequence, kept.event.topic.encode()))
     os.write(report, b"ready\n")
     broker = Broker(host, Nobody(), store=store)
+    stamp = time.time_ns()
     while True:
         for _ in range(chance.randint(1, 4)):
-            event = broker.create({}, payload=bytes(200), event_class=EventClass.MEMORIZED, lifetime=LIFETIME)
+            topic = chance.choice(["", "a", "b"])
+            stamp += 1
+            event = broker.create(
+                {"mqtt": 4, "mqtt.at": stamp} if topic else {},
+                payload=bytes(200),
+                topic=topic,
+                event_class=EventClass.MEMORIZED,
+                lifetime=LIFETIME,
+            )
             os.write(report, b"used %d\n" % event.sequence)
             broker.keep(event, 0)
+            line = b"durable %d %s\n" % (event.sequence, topic.encode())
 
-            def tell(error: StoreFullError | None, sequence: int = event.sequence) -> None:
+            def tell(error: StoreFullError | None, line: bytes = line) -> None:
                 assert error is None
-                os.write(report, b"durable %d\n" % sequence)
+                os.write(report, line)
 
             storage.on_durable(tell)
         time.sleep(
@@ -61,6 +73,7 @@ def main(path: Path, kills: int, seed: int) -> None:
     epochs: set[int] = set()
     used: set[int] = set()
     durable: set[int] = set()
+    retained: dict[str, int] = {}  # the last that is durable, by topic
     ready = 0
     for boot in range(kills + 1):
         reading, writing = os.pipe()
@@ -87,18 +100,25 @@ def main(path: Path, kills: int, seed: int) -> None:
         _, status = os.waitpid(child, 0)
         assert os.WIFSIGNALED(status), f"seed {seed}, boot {boot}: it failed by itself"
         words = [line.split() for line in text.decode().splitlines()]
-        found = {int(word[1]) for word in words if word[0] == "found"}
+        found = {int(word[1]) for word in words if word[0] == "found" and len(word) == 2}
+        newest = [(word[2], int(word[1])) for word in words if word[0] == "found" and len(word) == 3]
         if ["ready"] in words:
             ready += 1
             assert durable <= found, f"seed {seed}, boot {boot}: lost {sorted(durable - found)}"
-        for word, *number in words:
+            assert len(newest) == len(dict(newest)), f"seed {seed}, boot {boot}: {newest} are kept"
+            for topic, sequence in retained.items():
+                kept = dict(newest).get(topic, -1)
+                assert kept >= sequence, f"seed {seed}, boot {boot}: {kept} on {topic}, not {sequence}"
+        for word, *values in words:
             if word in {"epoch", "used"}:
                 numbers = epochs if word == "epoch" else used
-                assert int(number[0]) not in numbers, f"seed {seed}, boot {boot}: {word} {number} again"
-                numbers.add(int(number[0]))
+                assert int(values[0]) not in numbers, f"seed {seed}, boot {boot}: {word} {values} again"
+                numbers.add(int(values[0]))
+            elif word == "durable" and len(values) == 1:
+                durable.add(int(values[0]))
             elif word == "durable":
-                durable.add(int(number[0]))
-    sys.stdout.write(f"{ready} {len(used)} {len(durable)}\n")
+                retained[values[1]] = int(values[0])
+    sys.stdout.write(f"{ready} {len(used)} {len(durable)} {sum(retained.values())}\n")
 
 
 if __name__ == "__main__":

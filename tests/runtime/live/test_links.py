@@ -98,6 +98,80 @@ def test_frames_that_nobody_acknowledges_fail_within_the_timeout() -> None:
     asyncio.run(play())
 
 
+def test_a_link_that_stalls_asks_by_a_letter_and_breaks_long_before_its_timeout_if_none_answers() -> None:
+    async def play() -> None:
+        async with pair(link_timeout=60.0, link_idle=120.0) as (alice, bob):
+            await until(acquainted(alice, bob))
+            log = log_of(bob)
+            failures: list[SendFailure] = []
+            send(alice, 2, data(b"first"), failures.append)
+            await until(lambda: log)
+            bob.radio.air.close()
+            (link,) = bob.radio.links._all()
+            assert link._transport is not None
+            link._transport.pause_reading()
+            for _ in range(600):
+                send(alice, 2, data(bytes(60_000)), failures.append)
+            await until(lambda: failures)
+            await until(lambda: not alice.radio.is_busy)
+            assert set(failures) == {SendFailure.LINK}
+            peer = alice.radio.peers.find(2)
+            assert peer is not None and peer.failed_at >= 0
+
+    asyncio.run(play())
+
+
+def test_a_neighbour_that_is_asked_and_answers_is_not_silent() -> None:
+    async def play() -> None:
+        async with pair() as (alice, bob):
+            await until(acquainted(alice, bob))
+            log = log_of(bob)
+            silences: list[str] = []
+            failures: list[SendFailure] = []
+            alice.radio._datagrams.ask(2, lambda: silences.append("alone"))
+            await until(lambda: not alice.radio.is_busy)
+            send(alice, 2, control(b"frame"), failures.append)
+            alice.radio._datagrams.ask(2, lambda: silences.append("with a frame"))
+            await until(lambda: log and not alice.radio.is_busy)
+            assert log == [(1, b"frame")] and silences == [] and failures == []
+            bob.radio.air.close()
+            alice.radio._datagrams.ask(2, lambda: silences.append("gone"))
+            await until(lambda: silences)
+            assert silences == ["gone"] and not alice.radio.is_busy
+
+    asyncio.run(play())
+
+
+def test_a_neighbour_that_answers_no_letter_is_not_dialled_to_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("roamcast.runtime.live.links.CONNECT_SECONDS", (60.0,))
+
+    async def play() -> None:
+        async with running(settings(1, port=free_port())) as (node,):
+            node.radio.peers.heard(2, ("127.0.0.1", free_port()), node.clock.now)
+            failures: list[SendFailure] = []
+            send(node, 2, data(b"hello"), failures.append)
+            await until(lambda: failures)
+            assert failures == [SendFailure.LINK] and not node.radio.is_busy
+
+    asyncio.run(play())
+
+
+def test_nodes_that_have_proven_themselves_greet_each_other_again() -> None:
+    """Their first HELLOs were refused, and by the clock the next would come in a quarter of an hour."""
+
+    async def play() -> None:
+        port = free_port()
+        options = {"preset": "prompt", "hello_interval": 1_000.0}
+        wanted = [settings(n, port=port, strategy="chapar", options=options) for n in (1, 2)]
+        async with running(*wanted) as (alice, bob):
+            await until(lambda: alice.node.underlay.neighbours() == [2])
+            await until(lambda: bob.node.underlay.neighbours() == [1])
+
+    asyncio.run(play())
+
+
 def test_a_neighbour_that_takes_no_link_is_a_broken_link() -> None:
     async def play() -> None:
         async with running(settings(1, port=free_port())) as (node,):

@@ -15,7 +15,8 @@ from roamcast.runtime.live.settings import KeySettings, TraceSettings
 from roamcast.runtime.live.trace_file import read_trace
 from roamcast.sealing import GroupKey, Identity
 from roamcast.strategy import STRATEGIES
-from roamcast.trace import Delivered, Published, Transmitted
+from roamcast.strategy.tree.strategy import Tree
+from roamcast.trace import Delivered, Dropped, DropReason, Published, Transmitted
 from roamcast.units import SECOND
 
 
@@ -163,6 +164,47 @@ def test_the_trace_has_the_run_on_the_common_clock(tmp_path: Path) -> None:
     assert (delivered.node, delivered.publisher, delivered.hops, delivered.matched) == (2, 1, 1, True)
     assert 0 <= published.t <= sent.t <= delivered.t <= monotonic() - epoch
     assert sent.size > 200 and sent.kind == "data" and sent.message == "flood"
+
+
+def test_the_trace_says_what_the_seal_refused_and_whose_it_claims_to_be(tmp_path: Path) -> None:
+    async def play() -> None:
+        port, stranger = free_port(), GroupKey.generate().to_text()
+        trace = TraceSettings(file="1.jsonl")
+        async with running(
+            settings(1, port=port, trace=trace), settings(2, port=port, group=stranger), base=tmp_path
+        ) as (alice, _):
+            await until(lambda: alice.counters.value("frames_refused_total", reason="unknown_key"))
+
+    asyncio.run(play())
+    drops = [record for record in read_trace(tmp_path / "1.jsonl") if isinstance(record, Dropped)]
+    assert {(drop.node, drop.reason, drop.to, drop.detail) for drop in drops} == {
+        (1, DropReason.SEAL, 2, "unknown key")
+    }
+
+
+def test_a_node_that_stops_takes_its_leave_of_the_tree() -> None:
+    """Silence says nothing for a minute and more here: only the node's own word ends the link."""
+    options = {
+        "beacon_interval": 1.0,
+        "allowed_beacon_loss": 100,
+        "hello_interval": 60.0,
+        "discover_timeout": 0.2,
+    }
+
+    async def play() -> None:
+        port = free_port()
+        async with running(
+            settings(1, port=port, strategy="tree", options=options),
+            settings(2, port=port, strategy="tree", options=options),
+        ) as (alice, bob):
+            trees = [node.node.strategy for node in (alice, bob)]
+            assert isinstance(trees[0], Tree) and isinstance(trees[1], Tree)
+            first, second = trees[0].overlay, trees[1].overlay
+            await until(lambda: first.neighbours() == [2] and second.neighbours() == [1])
+            await alice.stop()
+            await until(lambda: not second.neighbours(), 10.0)
+
+    asyncio.run(play())
 
 
 def test_stopping_twice_is_stopping_once_and_frees_the_ports() -> None:

@@ -105,6 +105,74 @@ def test_what_expires_or_is_pushed_out_leaves_the_disk(path: Path) -> None:
     assert rows(path, "event") == 1
 
 
+def retained(sequence: int, size: int = 10) -> Event:
+    attributes: dict[str, bool | int | float | str | None] = {"mqtt": 4, "mqtt.at": sequence}
+    return Event(7, sequence, attributes, bytes(size), "a", "", EventClass.MEMORIZED, HOUR)
+
+
+def test_what_is_superseded_leaves_the_disk_with_the_same_commit(path: Path) -> None:
+    storage = Storage.open(path)
+    store = DurableEventStore(storage, 0, lambda: WALL)
+    store.keep(event(1), HOUR, 0, 0)
+    for sequence in range(2, 50):
+        store.keep(retained(sequence), HOUR, 0, 0)
+        storage.commit()
+        assert len(storage.events(WALL)) == 2
+    store.keep(retained(50), HOUR, 0, 0)  # never committed
+    storage._connection.execute("ROLLBACK")
+    storage._connection.close()
+    storage = Storage.open(path)
+    store = DurableEventStore(storage, 0, lambda: WALL)
+    assert sequences(store) == [1, 49]
+    assert store.is_history(retained(48)) and not store.is_history(retained(49))
+    assert not store.is_history(event(48)) and not store.is_history(retained(51))
+    storage.close()
+
+
+def test_a_file_from_before_with_superseded_events_is_cleared_at_boot(path: Path) -> None:
+    storage = Storage.open(path)
+    for sequence in (3, 5, 4):
+        storage.keep(retained(sequence), HOUR, 0, WALL)
+    storage.close()
+    storage = Storage.open(path)
+    assert sequences(DurableEventStore(storage, 0, lambda: WALL)) == [5]
+    storage.close()
+    assert rows(path, "event") == 1
+
+
+def test_a_commit_that_fails_leaves_what_was_to_be_superseded(path: Path) -> None:
+    storage = Storage.open(path)
+    store = DurableEventStore(storage, 0, lambda: WALL)
+    store.keep(retained(1), HOUR, 0, 0)
+    storage.commit()
+    told: list[StoreFullError | None] = []
+    store.keep(retained(2), HOUR, 0, 0)
+    storage.on_durable(told.append)
+    real = storage._connection
+    storage._connection = NoRoomForMore(real)  # type: ignore[assignment]
+    storage.commit()
+    assert isinstance(told[0], StoreFullError)
+    storage._connection = real
+    storage.close()
+    storage = Storage.open(path)
+    assert [kept.event.sequence for kept in storage.events(WALL)] == [1]
+    storage.close()
+
+
+def test_an_event_without_room_supersedes_nothing(path: Path) -> None:
+    storage = Storage.open(path, bytes_max=100 * PAGE_BYTES)
+    store = DurableEventStore(storage, 0, lambda: WALL)
+    store.keep(retained(20_000), HOUR, 0, 0)
+    fill(store, storage.commit)
+    with pytest.raises(StoreFullError):
+        store.keep(retained(20_001, size=50_000), HOUR, 0, 0)
+    assert EventId(7, 20_000) in store
+    storage.close()
+    storage = Storage.open(path, bytes_max=100 * PAGE_BYTES)
+    assert storage.events(WALL)[0].event.sequence == 20_000
+    storage.close()
+
+
 def test_an_event_that_cannot_be_read_is_left_out_and_counted(path: Path) -> None:
     storage = Storage.open(path)
     for sequence in (1, 2):
@@ -289,6 +357,25 @@ class FullDisk:
     def _fail(self) -> None:
         self._real.execute("ROLLBACK")
         raise sqlite3.OperationalError("database or disk is full")
+
+
+class NoRoomForMore(FullDisk):
+    """One on which a removal succeeds by itself, but nothing that adds."""
+
+    def __init__(self, real: sqlite3.Connection) -> None:
+        super().__init__(real)
+        self._added = False
+
+    def execute(self, statement: str, values: tuple[object, ...] = ()) -> sqlite3.Cursor:
+        if statement.startswith("BEGIN"):
+            self._added = False
+        self._added = self._added or statement.startswith("INSERT")
+        return super().execute(statement, values)
+
+    def __exit__(self, *_: object) -> None:
+        if self._added:
+            self._fail()
+        self._real.execute("COMMIT")
 
 
 ON_A_SMALL_DISK = """

@@ -18,5 +18,5 @@ def test_a_node_that_is_killed_thirty_times_loses_nothing_and_repeats_no_number(
         timeout=120,
     )
     assert done.returncode == 0, f"seed {seed}: {done.stderr}"
-    ready, used, durable = map(int, done.stdout.split())
-    assert ready > KILLS // 4 and durable > 30 and used > durable, done.stdout  # else it proves nothing
+    ready, used, durable, retained = map(int, done.stdout.split())
+    assert ready > KILLS // 4 and used > durable > 10 and retained, done.stdout  # else it proves nothing

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec import convert
 from msgspec.structs import replace
 
 from roamcast.broker.core import Broker, Delivery, Subscription
@@ -24,11 +25,13 @@ from roamcast.runtime.sim.links import Links
 from roamcast.runtime.sim.medium import Job
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.chapar import Chapar, ChaparOptions
-from roamcast.strategy.chapar.messages import CODEC, AnyMessage, Carry
+from roamcast.strategy.chapar.messages import CODEC, AnyMessage, Carry, Check
+from roamcast.strategy.chapar.options import PRESETS
 from roamcast.strategy.chapar.roles import Role
 from roamcast.streams import stream
 from roamcast.trace import Dropped, DropReason, OverlayChanged, Trace, Transmitted
 from roamcast.underlay.base import Underlay
+from roamcast.underlay.olsr import OlsrOptions
 from roamcast.units import SECOND, Micros, NodeId, micros
 
 Pair = tuple[NodeId, NodeId]
@@ -314,6 +317,58 @@ def test_all_nodes_are_brokers_where_the_options_say_so() -> None:
     assert network.brokers() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("meeting_check", [True, False])
+def test_two_nodes_that_were_alone_know_each_others_wishes_when_they_meet(meeting_check: bool) -> None:
+    """Each is its own broker and stays one. By the paper they would wait for the next check."""
+    options = replace(OPTIONS, consistency_interval=1_000.0, meeting_check=meeting_check)
+    network = Network(2, options=options)
+    network.run(1)
+    network.subscribe(0, "a = 1")
+    network.subscribe(1, "a = 1")
+    kept = network.publish(1, {"a": 1}, lifetime=600.0)
+    network.connect([(0, 1)])
+    network.run(0.4)
+    live = [network.publish(node, {"a": 1}) for node in (0, 1)]
+    network.run(1)
+    assert [network.got(event) for event in live] == ([{1: 1}, {0: 1}] if meeting_check else [{}, {}])
+    assert network.got(kept) == ({0: 1} if meeting_check else {})
+
+
+def test_of_two_brokers_that_meet_again_one_asks_once_and_even_tables_need_no_answer() -> None:
+    options = replace(OPTIONS, consistency_interval=1_000.0, meeting_check=True)
+    network = Network(2, [(0, 1)], options=options)
+    network.subscribe(0)
+    network.run(2)
+    network.connect([])
+    network.run(2)
+    network.medium.sent.clear()
+    network.connect([(0, 1)])
+    network.run(2)
+    assert [(sender, to, type(message)) for sender, to, message in network.medium.sent] == [(0, 1, Check)]
+
+
+def test_the_higher_number_asks_where_the_lower_one_does_not() -> None:
+    """Its own table of roles may not have this node as a broker, or its question was lost."""
+    options = replace(OPTIONS, consistency_interval=1_000.0, meeting_check=True)
+    network = Network(2, options=options)
+    network.run(1)
+    network.places[0].chapar._meetings.look = lambda: None  # type: ignore[method-assign]
+    network.connect([(0, 1)])
+    network.run(0.4)
+    assert network.frames(Check) == []
+    network.run(0.4)
+    assert [(sender, to) for sender, to, _ in network.frames(Check)] == [(1, 0)]
+
+
+def test_a_given_option_beats_the_preset_and_the_paper_is_the_default() -> None:
+    assert ChaparOptions().in_force() == PRESETS["paper"]
+    assert ChaparOptions().underlay_options() == {"hello_interval": 2.0, "tc_interval": 5.0}
+    mixed = ChaparOptions(preset="prompt", met_entries_max=7, link_hold=3.0)
+    assert mixed.in_force() == PRESETS["prompt"]._replace(met_entries_max=7, link_hold=3.0)
+    beneath = convert(mixed.underlay_options(), OlsrOptions)
+    assert beneath.prompt and beneath.link_layer_notification and beneath.lost_hold == 3.0
+
+
 def test_a_single_node_serves_itself_and_tells_the_others_when_it_comes_back() -> None:
     network = Network(5, [(0, 1), (1, 2), (2, 3)])
     network.run(1)
@@ -375,6 +430,38 @@ def test_a_dismissed_broker_hands_over_what_nobody_else_has_before_it_drops_its_
     network.run(1)
     assert network.brokers() == [0, 1]
     assert all(event.id in network.places[b].chapar.state.events for b in (0, 1))
+
+
+def test_a_broker_that_stops_in_good_order_checks_out_with_another() -> None:
+    network = Network(4, line(4))
+    network.run(1)
+    event = network.publish(0, {}, lifetime=600.0)
+    network.run(1)
+    one, other = (network.places[number].chapar for number in (1, 2))
+    other.state.events.clear()  # as if it had never got it
+    network.medium.sent.clear()
+    assert not one.is_leaving
+    one.on_stop()
+    assert one.is_leaving
+    while one.is_leaving:
+        network.run(0.01)
+    assert [(sender, to) for sender, to, check in network.frames(Check) if check.answer] == [(1, 2)]
+    network.run(0.01)
+    assert event.id in other.state.events
+    network.run(2 * INTERVAL)
+    assert not one.state.is_broker  # it does not come back by itself
+
+
+def test_who_has_nothing_to_give_leaves_at_once() -> None:
+    network = Network(4, line(4))
+    network.run(OPTIONS.dismissal_transient_time + 3)
+    for number in (0, 3):
+        network.places[number].chapar.on_stop()
+        assert not network.places[number].chapar.is_leaving
+    alone = Network(1)
+    alone.run(1)
+    alone.places[0].chapar.on_stop()
+    assert not alone.places[0].chapar.is_leaving
 
 
 # Real-time events.

@@ -53,7 +53,7 @@ class Hands:
         self._simulation = simulation
         self._received: dict[NodeId, dict[EventId, Micros]] = {node: {} for node in range(BROKERS)}
         self.lost: set[EventId] = set()
-        boot, crash = simulation._boot, simulation._crash
+        boot, crash = simulation._boot, simulation.on_crash
 
         def tapped_boot(number: NodeId) -> None:
             boot(number)
@@ -65,7 +65,7 @@ class Hands:
             crash(number)
 
         simulation._boot = tapped_boot  # type: ignore[method-assign]
-        simulation._crash = tapped_crash  # type: ignore[method-assign]
+        simulation.on_crash = tapped_crash  # type: ignore[method-assign]
 
     def relocate(self, move: tuple[NodeId, NodeId]) -> None:
         client, to = move

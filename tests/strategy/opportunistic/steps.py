@@ -239,10 +239,10 @@ class Handover:
             engine.at(engine.now, lambda _: self._then(), None)
 
     def _fault(self, kind: FaultKind, node: NodeId, peer: NodeId | None = None) -> None:
-        simulation = self.simulation
-        waiting, simulation._faults = simulation._faults, iter(())
-        simulation._happen(FaultPlan(simulation.engine.now, kind, node, peer))
-        simulation._faults = waiting
+        playback = self.simulation.playback
+        waiting, playback._faults = playback._faults, iter(())
+        playback._happen(FaultPlan(self.simulation.engine.now, kind, node, peer))
+        playback._faults = waiting
 
 
 def _tables(seed: int, options: dict[str, Any]) -> dict[str, Any]:

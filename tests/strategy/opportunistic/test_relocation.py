@@ -238,11 +238,11 @@ def test_a_loose_handoff_to_a_broker_that_is_not_there_ends_with_another_home() 
     )
     row.engine.run(20 * SECOND)
     assert row.homes() == [C]
-    row.simulation._crash(B)  # events have to pass B: nobody gets any, but the client has a home
+    row.simulation.on_crash(B)  # events have to pass B: nobody gets any, but the client has a home
     row.broker(C).clients.relocate(CONSUMER, A)
     row.engine.run((20 + 2 * 3 + 5 + 2) * SECOND)
     assert row.home_of_consumer() == C and CONSUMER in row.broker(C).dispatch.clients
-    row.simulation._restart(B)
+    row.simulation.on_restart(B)
     row.engine.run(120 * SECOND)
     sequences = [delivery.event.sequence for _, delivery in row.got]
     assert sorted(sequences) == list(range(80))

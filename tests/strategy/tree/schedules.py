@@ -16,7 +16,7 @@ from roamcast.units import MILLISECOND, SECOND
 REST_S = 90  # within which one tree per partition must stand, once links rest
 
 
-def play(seed: int) -> Network:
+def play(seed: int, preset: Preset = Preset.DRIVING) -> Network:
     random = Random(seed)
     size = random.randint(3, 12)
     density = random.choice([0.2, 0.35, 0.6])
@@ -28,7 +28,7 @@ def play(seed: int) -> Network:
         replay=random.choice([0.0, 0.1]),
     )
     options = TreeOptions(
-        preset=Preset.DRIVING,
+        preset=preset,
         adaptive=random.random() < 0.2,
         reply_wait=random.choice([0.05, None]),
         discover_timeout=random.choice([0.3, 1.0]),

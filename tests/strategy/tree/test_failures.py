@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import pytest
 from tests.strategy.tree.network import Network, Weather, pair
 
 from roamcast.broker.core import Broker, Delivery
@@ -148,6 +149,21 @@ def stream(network: Network, sender: NodeId, to: NodeId, seconds: float) -> None
             ),
         )
     network.run(seconds)
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_node_that_stops_in_good_order_prunes_its_links(leaves: bool) -> None:
+    network, above, below = linked()
+    leaving = network.nodes[above]
+    if leaves:
+        network._step(leaving, leaving.overlay.on_stop)
+        network.run(0.001)  # what was said last still leaves
+    network.crash(above)
+    network.run(1)  # that it is away is noticed after 20 s
+    assert network.nodes[below].overlay.neighbours() == ([] if leaves else [above])
+    assert (network.parent(below) is None) == leaves
+    downs = [(record.node, record.peer) for record in network.records if record.change == "link_down"]
+    assert downs == ([(above, below), (below, above)] if leaves else [])
 
 
 def test_a_neighbour_without_beacons_is_kept_while_it_is_heard_and_lost_when_not() -> None:

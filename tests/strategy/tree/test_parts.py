@@ -9,6 +9,7 @@ from roamcast.strategy.tree.label import Label
 from roamcast.strategy.tree.parameters import Adaptation, Parameters, Preset, TreeOptions
 from roamcast.strategy.tree.routes import ENTRIES_MAX, KEPT, Recent, Request
 from roamcast.strategy.tree.search import Reply, best_reply
+from roamcast.underlay.beacons import BeaconOptions
 from roamcast.units import SECOND
 
 labels = st.builds(Label, st.integers(0, 3), st.integers(0, 3), st.integers(-3, 3))
@@ -54,6 +55,14 @@ def test_a_given_parameter_beats_the_preset() -> None:
     assert Parameters.of(options).hello_interval == SECOND // 2
     assert Parameters.of(options).request_retries == 7
     assert options.beacons().allowed_loss == 2
+
+
+def test_the_preset_of_ours_notices_a_loss_within_a_second_and_the_others_beacon_as_before() -> None:
+    prompt = TreeOptions(preset=Preset.PROMPT).beacons()
+    assert prompt == BeaconOptions(interval=0.2, allowed_loss=2, prompt=True, lone_interval=1.0)
+    assert TreeOptions().beacons() == BeaconOptions(interval=1.0, allowed_loss=2)
+    slow = TreeOptions(preset=Preset.PROMPT, beacon_interval=3.0).beacons()
+    assert (slow.interval, slow.lone_interval) == (3.0, 3.0)
 
 
 def test_impossible_values_are_refused() -> None:

@@ -26,6 +26,11 @@ def test_random_schedules_make_no_cycle_and_end_in_one_tree_per_partition(first:
         play(seed)
 
 
+def test_the_preset_for_live_nodes_makes_no_cycle_either() -> None:
+    for seed in range(BATCH):
+        play(seed, Preset.PROMPT)
+
+
 @pytest.mark.parametrize(
     ("rule", "seed", "fault"),
     [

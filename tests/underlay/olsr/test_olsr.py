@@ -386,6 +386,137 @@ def test_redundancy_advertises_more(redundancy: int, advertised: list[int]) -> N
     assert bench.sent_tcs()[0].advertised == {SUBNET.address(node) for node in advertised}
 
 
+# Ahead of time.
+
+
+def prompt_bench(**options: float) -> Bench:
+    """Begins between two intervals: what it sends in the next second is ahead of time."""
+    bench = Bench(hello_interval=100.0, tc_interval=100.0, prompt=True, **options)
+    bench.olsr.on_start()
+    bench.host.advance(100 * SECOND)
+    bench.sent()
+    bench.host.cancel_timer("hello")
+    bench.host.cancel_timer("tc")
+    return bench
+
+
+SOON = SECOND // 20
+LONG = 300 * SECOND
+
+
+def test_two_that_meet_know_each_other_after_three_hellos_without_waiting() -> None:
+    bench = prompt_bench()
+    bench.hello(1, {}, valid=LONG)
+    bench.host.advance(SOON)
+    assert bench.sent_hello().links == {SUBNET.address(1): ASYMMETRIC}
+    bench.hello(1, {0: ASYMMETRIC}, valid=LONG)
+    bench.host.advance(SOON)
+    assert bench.olsr.neighbours() == [1]
+    assert bench.sent_hello().links == {SUBNET.address(1): SYMMETRIC}
+    bench.hello(1, {0: SYMMETRIC}, valid=LONG)
+    bench.host.advance(SOON)
+    assert bench.sent() == []  # nothing new to say
+
+
+def test_a_hello_for_a_relay_that_was_chosen_does_not_wait() -> None:
+    bench = prompt_bench()
+    bench.hello(1, {0: SYMMETRIC}, valid=LONG)
+    bench.host.advance(SOON)
+    bench.sent()
+    bench.hello(1, {0: SYMMETRIC, 7: SYMMETRIC}, valid=LONG)
+    bench.host.advance(SOON)
+    assert bench.sent_hello().links == {SUBNET.address(1): RELAY}
+
+
+def test_without_the_option_nothing_is_said_ahead_of_time() -> None:
+    bench = Bench(hello_interval=100.0, tc_interval=100.0)
+    bench.hello(1, {0: RELAY}, valid=LONG)
+    bench.olsr.on_acquainted(2)
+    bench.host.advance(SECOND)
+    assert bench.sent() == []
+
+
+def test_selectors_that_come_or_go_are_advertised_at_once_under_a_new_number() -> None:
+    bench = prompt_bench(link_layer_notification=True)
+    bench.hello(1, {0: RELAY}, valid=LONG)
+    bench.hello(2, {0: RELAY}, valid=LONG)
+    bench.host.advance(SOON)
+    (first,) = bench.sent_tcs()
+    assert first.advertised == {SUBNET.address(1), SUBNET.address(2)}
+    bench.olsr.on_link_failure(2)
+    bench.host.advance(SOON)
+    (second,) = bench.sent_tcs()
+    assert second.advertised == {SUBNET.address(1)}
+    assert second.ansn == (first.ansn + 1) % 65_536
+
+
+def test_a_link_that_failed_is_said_to_be_lost_at_once() -> None:
+    bench = prompt_bench(link_layer_notification=True, lost_hold=1.0)
+    bench.hello(1, valid=LONG)
+    bench.host.advance(SOON)
+    bench.sent()
+    bench.olsr.on_link_failure(1)
+    bench.host.advance(SOON)
+    assert bench.sent_hello().links == {SUBNET.address(1): LOST}
+    bench.host.advance(SECOND)
+    assert bench.olsr.neighbours() == []
+    bench.hello(1, {0: ASYMMETRIC}, valid=LONG)  # heard again, after the time for which it counts as lost
+    assert bench.olsr.neighbours() == [1]
+
+
+def test_the_first_tc_of_a_stranger_is_answered_by_ours_and_the_next_is_not() -> None:
+    bench = prompt_bench()
+    bench.hello(1, {0: RELAY}, valid=LONG)
+    bench.host.advance(SOON)
+    bench.sent()
+    bench.tc(1, 7, 1, 8)
+    bench.host.advance(SOON)
+    assert [m.originator for m in bench.sent() if m.hops == 0] == [SUBNET.address(0)]
+    bench.tc(1, 7, 1, 8)
+    bench.host.advance(SOON)
+    assert [m for m in bench.sent() if m.hops == 0] == []
+
+
+def test_who_loses_a_relay_repeats_its_tc_by_the_next_one() -> None:
+    """The TC before may have gone to the lost one alone, which passed it on to nobody."""
+    bench = prompt_bench(link_layer_notification=True)
+    for node in (1, 2):
+        bench.hello(node, {0: SYMMETRIC, 7: SYMMETRIC}, valid=LONG)
+    bench.hello(3, {0: RELAY}, valid=LONG)
+    bench.host.advance(SOON)
+    bench.sent()
+    (relay,) = bench.olsr.own_relays()
+    bench.olsr.on_link_failure(next(node for node in (1, 2) if SUBNET.address(node) == relay))
+    bench.host.advance(SOON)
+    kinds = [message.type for message in bench.sent()]
+    assert kinds == [MessageType.HELLO, MessageType.TC]
+
+
+def test_a_node_whose_frames_are_accepted_from_now_on_gets_a_hello() -> None:
+    bench = prompt_bench()
+    bench.olsr.on_acquainted(1)
+    bench.host.advance(SOON)
+    assert [message.type for message in bench.sent()] == [MessageType.HELLO]
+
+
+def test_nobody_makes_a_prompt_node_talk_without_end() -> None:
+    bench = prompt_bench()
+    for number in range(1_000):  # hears us, does not hear us, …: every 10 ms
+        bench.hello(1, {0: RELAY if number % 2 else LOST}, valid=LONG)
+        bench.tc(1, 100 + number, 1, 8)
+        bench.host.advance(SECOND // 100)
+    own = [message for message in bench.sent() if message.originator == SUBNET.address(0)]
+    assert 0 < len(own) <= 10  # a burst of four HELLOs and four TCs; then one of each in 25 s
+
+
+def test_a_relayed_message_waits_as_long_as_the_option_says_at_most() -> None:
+    bench = Bench(relay_jitter=0.01)
+    bench.hello(1, {0: RELAY})
+    bench.tc(1, 7, 1, 8)
+    bench.host.advance(SECOND // 100)
+    assert [message.hops for message in bench.sent()] == [1]
+
+
 # Bounds and hostility.
 
 

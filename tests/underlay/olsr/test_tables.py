@@ -71,6 +71,16 @@ def test_a_failure_of_the_link_layer_stands_against_hellos_for_the_hold_time() -
     assert links.on_failure(C, 0) is None
 
 
+def test_a_failure_with_a_time_of_its_own_ends_with_the_next_hello_after_it_and_not_by_itself() -> None:
+    links = Links(OWN, HOLD, 10, lost_hold=SECOND)
+    links.on_hello(B, B, hello({OWN: SYMMETRIC}), HOLD, 0)
+    link = links.on_failure(B, SECOND)
+    assert link is not None
+    assert [link.status(at * SECOND) for at in (1, 2, 3)] == [LinkType.LOST] * 3
+    links.on_hello(B, B, hello({OWN: SYMMETRIC}), HOLD + 3 * SECOND, 3 * SECOND)
+    assert link.status(3 * SECOND) is LinkType.SYMMETRIC
+
+
 def test_a_full_link_set_takes_no_stranger_but_renews_acquaintances() -> None:
     links = Links(OWN, HOLD, 1)
     assert links.on_hello(B, B, hello({}), HOLD, 0) is not None

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from roamcast.applications import Applications
 from roamcast.broker.core import Delivery
+from roamcast.broker.retained import AT, FLAGS, RETAINED, is_retained
 from roamcast.broker.store import StoredEvent, StoreFullError
 from roamcast.errors import FilterError, InputError
 from roamcast.event import Event, EventClass, EventId, Value
@@ -17,7 +18,7 @@ from roamcast.filter.expression import Compare, Operator
 from roamcast.gateway.mqtt.content import parse_client_filter
 from roamcast.gateway.mqtt.durable import Notes
 from roamcast.gateway.mqtt.interests import Interests
-from roamcast.gateway.mqtt.mapping import AT, FLAGS, RETAINED, TooLarge, attributes_of, is_retained, is_topic
+from roamcast.gateway.mqtt.mapping import TooLarge, attributes_of, is_topic
 from roamcast.gateway.mqtt.message import Message
 from roamcast.gateway.mqtt.node import MqttNode
 from roamcast.gateway.mqtt.options import MqttOptions

@@ -21,20 +21,18 @@ from typing import NamedTuple
 
 import msgspec
 
+from roamcast.broker.retained import FLAGS, RETAINED
 from roamcast.event import NAME_LENGTH_MAX, TEXT_LENGTH_MAX, Event, Value
 from roamcast.gateway.mqtt.number import number_in
 from roamcast.gateway.mqtt.properties import Properties
 
-FLAGS = "mqtt"
 RESERVED = "mqtt."
 FORMAT = "mqtt.format"
 CONTENT_TYPE = "mqtt.content_type"
 RESPONSE_TOPIC = "mqtt.response_topic"
 CORRELATION = "mqtt.correlation"
 EXPIRY = "mqtt.expiry"
-AT = "mqtt.at"
 USER = "mqtt.user"
-RETAINED = 4  # of the flags
 PLAIN_QOS = 1  # of an event that no MQTT client published
 
 _PAIRS = msgspec.json.Decoder(list[tuple[str, str]])
@@ -96,11 +94,6 @@ def origin_of(event: Event) -> Origin:
     expiry = attributes.get(EXPIRY)
     known_expiry = expiry if type(expiry) is int and 0 <= expiry < 2**32 else None
     return Origin(flags & 3, flags >= RETAINED, properties, known_expiry)
-
-
-def is_retained(event: Event) -> bool:
-    flags = event.attributes.get(FLAGS)
-    return type(flags) is int and RETAINED <= flags <= RETAINED + 2
 
 
 def is_topic(topic: str) -> bool:

@@ -1,8 +1,9 @@
 """Retained messages: the last word on each topic, on a mesh where nobody decides which was last.
 
-A retained message is a memorized event. All of them that still live are stored; the newest of a topic is
-the one that a new subscriber is shown, and one without payload says that there is none (it is memorized
-too, so it clears the topic on nodes that come back later).
+A retained message is a memorized event, which takes the place of the older ones of its topic in the store of
+every node that it reaches (`broker/retained.py`). The newest that a node has is shown to new subscribers;
+one without payload says that there is none (it is memorized too, so it clears the topic on nodes that come
+back later).
 
 "Newest" must be the same on every node. Each retained message carries a stamp `mqtt.at`: the publishing
 node's clock in microseconds, moved past every stamp on that topic that the node has seen or holds (a hybrid
@@ -12,13 +13,12 @@ published apart from each other are ordered by clock, then by node and sequence 
 
 from collections.abc import Callable, Iterable
 
+from roamcast.broker.retained import is_retained, order_of, stamp_of
 from roamcast.broker.store import StoredEvent
 from roamcast.event import Event
-from roamcast.gateway.mqtt.mapping import AT, is_retained
 from roamcast.units import SECOND, Micros
 
 TOPICS_MAX = 10_000  # whose last stamp is remembered; beyond, the least recently used is forgotten
-STAMP_MAX: Micros = 2**62  # no clock says more; so there is always a higher stamp
 SCAN_INTERVAL: Micros = SECOND
 
 
@@ -33,7 +33,7 @@ class RetainedStamps:
 
     def on_event(self, event: Event) -> None:
         """A retained event was delivered here."""
-        self._remember(event.topic, max(_stamp(event), self._last.pop(event.topic, 0)))
+        self._remember(event.topic, max(stamp_of(event), self._last.pop(event.topic, 0)))
 
     def next(self, topic: str, now: Micros) -> Micros:
         """The stamp for a message that is about to be published; `now` on the wall clock."""
@@ -67,15 +67,6 @@ def newest_retained(stored: Iterable[StoredEvent]) -> list[StoredEvent]:
         if not is_retained(event):
             continue
         other = newest.get(event.topic)
-        if other is None or _order(other.event) < _order(event):
+        if other is None or order_of(other.event) < order_of(event):
             newest[event.topic] = entry
     return [entry for entry in newest.values() if entry.event.payload]
-
-
-def _order(event: Event) -> tuple[int, int, int]:
-    return _stamp(event), event.publisher, event.sequence
-
-
-def _stamp(event: Event) -> Micros:
-    stamp = event.attributes.get(AT)
-    return stamp if type(stamp) is int and 0 <= stamp < STAMP_MAX else 0

@@ -48,11 +48,13 @@ class Fates(Protocol):
 class Letter:
     """What is under way to one neighbour, and what waits for it."""
 
-    __slots__ = ("attempt", "number", "repeat", "sent", "waiting")
+    __slots__ = ("askers", "attempt", "is_under_way", "number", "repeat", "sent", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[Outgoing] = deque()
-        self.sent: list[Outgoing] = []  # under way
+        self.sent: list[Outgoing] = []
+        self.askers: list[Callable[[], object]] = []  # who wants to know if this neighbour is silent
+        self.is_under_way = False
         self.number = 0
         self.attempt = 0
         self.repeat: asyncio.TimerHandle | None = None
@@ -127,7 +129,15 @@ class Datagrams:
             self._fates.fail(outgoing, to, SendFailure.QUEUE_FULL)
             return
         letter.waiting.append(outgoing)
-        if not letter.sent:
+        if not letter.is_under_way:
+            self._ready[to] = None
+            self._flush_soon()
+
+    def ask(self, to: NodeId, on_silence: Callable[[], object]) -> None:
+        """Is this neighbour there? A letter that is under way asks that too; else an empty one does."""
+        letter = self._letters.setdefault(to, Letter())
+        letter.askers.append(on_silence)
+        if not letter.is_under_way:
             self._ready[to] = None
             self._flush_soon()
 
@@ -146,8 +156,9 @@ class Datagrams:
     def on_heard(self, sender: NodeId, number: int) -> None:
         """A neighbour has our letter."""
         letter = self._letters.get(sender)
-        if letter is None or not letter.sent or letter.number != number:
+        if letter is None or not letter.is_under_way or letter.number != number:
             return
+        letter.askers.clear()
         self._end(sender, letter)
 
     # Sending.
@@ -194,6 +205,7 @@ class Datagrams:
     def _send_letter(self, to: NodeId) -> None:
         """Begin a letter with what waits, as much as fits one datagram."""
         letter = self._letters[to]
+        letter.is_under_way = True
         room = self._air.datagram_bytes - OVERHEAD - frames.ASKED_OVERHEAD
         while letter.waiting:
             size = frames.FRAME_OVERHEAD + len(letter.waiting[0].frame.payload)
@@ -239,10 +251,13 @@ class Datagrams:
         if peer is not None:
             self._inputs.clock.enter()
             peer.failed_at = self._inputs.clock.now
-        failed = list(letter.sent)
+        failed, askers = list(letter.sent), list(letter.askers)
+        letter.askers.clear()
         self._end(to, letter)
         for outgoing in failed:
             self._fates.fail(outgoing, to, SendFailure.LINK)
+        for on_silence in askers:
+            on_silence()
 
     def _end(self, to: NodeId, letter: Letter) -> None:
         """The letter under way has arrived, or was given up; the next may leave."""
@@ -250,6 +265,7 @@ class Datagrams:
             letter.repeat.cancel()
             letter.repeat = None
         letter.sent = []
+        letter.is_under_way = False
         if letter.waiting:
             self._ready[to] = None
             self._flush_soon()

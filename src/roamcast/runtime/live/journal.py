@@ -65,6 +65,15 @@ class Journal:
             )
         )
 
+    def refused(self, sender: NodeId | None, why: str) -> None:
+        """A sealed frame was not opened; `sender` as it says. For the trace: the radio has counted it."""
+        if sender is not None and sender >= 2**31:
+            sender = None  # the tables of a trace have no room for it, and nobody would honestly have it
+        if self._file is not None:
+            self._file.add(
+                Dropped(self._clock.now, self._node, DropReason.SEAL, "sealed", to=sender, detail=why)
+            )
+
     def dropped(self, frame: Frame, to: NodeId | None, reason: DropReason, detail: str = "") -> None:
         """The radio gave a frame up."""
         publisher, sequence = (None, None) if frame.event is None else frame.event

@@ -5,7 +5,8 @@
 The first piece in each direction holds a `Hello`. Whether a frame arrived is asked of the kernel: it knows
 how much of what we wrote the other side has acknowledged (SIOCOUTQ, tcp(7)), which costs no octet on the air.
 When nothing more is acknowledged for `timeout`, the link is broken and its frames have failed. TCP itself
-would try for minutes, and the neighbour may be round the corner for good.
+would try for minutes, and the neighbour may be round the corner for good. After `STALL_SECONDS` already the
+neighbour is asked by a letter (`datagrams.py`), and where it does not answer that, the link is broken too.
 """
 
 import asyncio
@@ -33,6 +34,7 @@ BUFFER_BYTES = 65_536  # written to the kernel ahead of its acknowledgements, at
 HELLO_SECONDS = 2.0  # for a stranger to say who it is
 FAREWELL_SECONDS = 2.0  # for the other side to close when we have
 LOOK_SECONDS = 0.1  # between two questions about acknowledgements
+STALL_SECONDS = 0.2  # without acknowledgement: longer than the other side ever waits with one
 LENGTH = struct.Struct("!H")
 SIOCOUTQ = termios.TIOCOUTQ
 # Of <linux/tcp.h>. A few small segments are repeated without backing off and, where the kernel can (6.15),
@@ -51,6 +53,10 @@ class LinkOwner(Protocol):
         ...
 
     def on_frame(self, link: "Link", frame: frames.Carried) -> None: ...
+
+    def on_stalled(self, link: "Link") -> None:
+        """Nothing is acknowledged any more: is the neighbour there? If not, `on_unanswered`."""
+        ...
 
     def on_closed(self, link: "Link") -> None: ...
 
@@ -93,6 +99,7 @@ class Link(asyncio.Protocol):
         self._octets = 0  # written in all
         self._acknowledged = 0
         self._progress_at = 0.0  # when something was last acknowledged, or nothing was outstanding
+        self._is_stalled = False  # the neighbour was asked since
         self._made_at = self._used_at = loop.time()
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
@@ -137,6 +144,12 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._ask_kernel()  # the last time that it can be asked
             self._reset()
+
+    def on_unanswered(self) -> None:
+        """The neighbour that was asked because of `on_stalled` is silent."""
+        if self._is_stalled and self._transport is not None and not self._ask_kernel():
+            self.is_silent = True
+            self.abort()
 
     def take_unsent(self) -> list[Outgoing]:
         unsent = list(self.waiting)
@@ -301,10 +314,14 @@ class Link(asyncio.Protocol):
         now = self._loop.time()
         if self._ask_kernel() or self._acknowledged == self._octets:
             self._progress_at = now
+            self._is_stalled = False
         elif now - self._progress_at >= self._timeout:
             self.is_silent = True
             self.abort()
             return
+        elif now - self._progress_at >= STALL_SECONDS and not self._is_stalled and self.is_confirmed:
+            self._is_stalled = True
+            self._owner.on_stalled(self)
         if not self.is_confirmed and now - self._made_at >= HELLO_SECONDS:
             self.abort()
         elif (self.is_closing or now - self._used_at >= self._idle) and self.queued == 0:

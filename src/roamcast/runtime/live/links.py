@@ -19,7 +19,7 @@ from roamcast.runtime.live.counters import Counters
 from roamcast.runtime.live.datagrams import Fates, Outgoing
 from roamcast.runtime.live.inputs import Inputs
 from roamcast.runtime.live.journal import Journal
-from roamcast.runtime.live.link import Link
+from roamcast.runtime.live.link import STALL_SECONDS, Link
 from roamcast.runtime.live.peers import Peer, Peers
 from roamcast.runtime.live.settings import AirSettings
 from roamcast.sealing import Opened, Sealer
@@ -48,8 +48,10 @@ class Links:
         counters: Counters,
         fates: Fates,
         deliver: Callable[[NodeId, Channel, bytes], None],
+        ask: Callable[[NodeId, Callable[[], object]], None],
         settings: AirSettings,
     ) -> None:
+        """`ask`: whether a neighbour is there, by a datagram; calls back if it is silent."""
         self._loop = loop
         self._air = air
         self._sealer = sealer
@@ -60,6 +62,7 @@ class Links:
         self._counters = counters
         self._fates = fates
         self._deliver = deliver
+        self._ask = ask
         self._settings = settings
         self._own = sealer.identity.node
         self._links: dict[NodeId, list[Link]] = {}  # per neighbour, the newest last
@@ -132,6 +135,9 @@ class Links:
             task = self._loop.create_task(self._connect(to))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+            # A neighbour that does not even answer a letter need not be dialled again and again.
+            asking = self._loop.call_later(STALL_SECONDS, lambda: self._ask(to, task.cancel))
+            task.add_done_callback(lambda _: asking.cancel())
 
     # Inputs from the links.
 
@@ -150,6 +156,10 @@ class Links:
     def on_frame(self, link: Link, frame: frames.Carried) -> None:
         assert link.peer is not None
         self._deliver(link.peer, frame.channel, frame.payload)
+
+    def on_stalled(self, link: Link) -> None:
+        assert link.peer is not None
+        self._ask(link.peer, link.on_unanswered)
 
     def on_closed(self, link: Link) -> None:
         self._strangers.pop(link, None)

@@ -49,6 +49,8 @@ logger = logging.getLogger("roamcast.node")
 
 DEFAULT_STRATEGY = "epidemic"
 SEQUENCES_PER_SECOND = 100_000
+FAREWELL_SECONDS = 1.0  # for the layers to take their leave
+FAREWELL_LOOK_SECONDS = 0.005
 
 
 class LiveNode:
@@ -113,12 +115,18 @@ class LiveNode:
         return node
 
     async def stop(self) -> None:
-        """Say the last, close the links, make everything durable. A second call does nothing."""
+        """Say goodbye, close the links, make everything durable. A second call does nothing."""
         if self._is_stopping:
             return
         self._is_stopping = True
+        self.inputs.handle(self.node.stop)
+        until = self._loop.time() + FAREWELL_SECONDS
+        while self.node.is_leaving and self._loop.time() < until:
+            await asyncio.sleep(FAREWELL_LOOK_SECONDS)
         self.inputs.close()
         self._timers.close()
+        while self.radio.is_busy and self._loop.time() < until:  # what was said last may need repeats
+            await asyncio.sleep(FAREWELL_LOOK_SECONDS)
         await self.radio.close()
         if self._commit is not None:
             self._commit.cancel()
@@ -204,6 +212,7 @@ class LiveNode:
         for channel, layer in node.layers.items():
             host(channel)
             hosts[channel].attach(layer)
+        self.radio.on_acquainted = node.underlay.on_acquainted
         return node
 
     def _store(self) -> EventStore | None:

@@ -24,6 +24,7 @@ from roamcast.runtime.live.links import Links
 from roamcast.runtime.live.peers import Peers
 from roamcast.runtime.live.settings import AirSettings
 from roamcast.sealing import HANDSHAKE, TURN_SECONDS, KeyRing, Opened, Opener, Refusal, Sealer, SealError
+from roamcast.sealing.frame import claimed_sender
 from roamcast.trace import DropReason
 from roamcast.units import NodeId, micros
 
@@ -53,6 +54,7 @@ class Radio:
         self._presence = settings.presence
         self._sealer = sealer
         self._opener = Opener(sealer, stable)
+        self._opener.on_proven = self._on_proven
         self._inputs = inputs
         self._journal = journal
         self._counters = counters
@@ -62,6 +64,7 @@ class Radio:
         self._logged_at: dict[Refusal, float] = {}
         self._listening: asyncio.Task[None] | None = None
         self.receivers: dict[Channel, Receiver] = {}
+        self.on_acquainted: Callable[[NodeId], None] = lambda node: None
         self.peers = Peers()
         self.air = Air(loop, settings, interface, counters, self._on_datagram)
         first_number = self._random.getrandbits(32)
@@ -88,6 +91,7 @@ class Radio:
             counters,
             self,
             self._deliver,
+            self._datagrams.ask,
             settings,
         )
         self.air.on_closing = self.links.stop_listening
@@ -190,7 +194,7 @@ class Radio:
         try:
             opened = opener.open(data)
         except SealError as error:
-            self._on_refused(error)
+            self._on_refused(error, data)
             if opener.announcement_due:
                 self._announce_soon()
             raise
@@ -198,9 +202,16 @@ class Radio:
             self._announce_soon()
         return opened
 
-    def _on_refused(self, error: SealError) -> None:
+    def _on_proven(self, node: NodeId) -> None:
+        """Later: the frame that proved it is still being opened."""
+        self._loop.call_soon(self._inputs.handle, self.on_acquainted, node)
+
+    def _on_refused(self, error: SealError, data: bytes) -> None:
         reason = error.reason
         self._counters.count("frames_refused_total", reason=reason.value.replace(" ", "_"))
+        if self._journal.is_traced and reason is not Refusal.OWN:
+            self._inputs.clock.enter()
+            self._journal.refused(claimed_sender(data), reason.value)
         if reason in (Refusal.UNPROVEN, Refusal.OWN):
             return  # every meeting begins so
         now = self._loop.time()

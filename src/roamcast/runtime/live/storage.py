@@ -39,7 +39,9 @@ VERSION = 1
 CLOCK_SET = 1_767_225_600 * SECOND  # 2026-01-01: a wall clock before that was never set
 
 Durability: TypeAlias = Literal["power", "process"]
-Write: TypeAlias = tuple[str, tuple[Any, ...]]
+Statement: TypeAlias = tuple[str, tuple[Any, ...]]
+Write: TypeAlias = tuple[Statement, ...]
+"""Statements that are written all or not at all, whatever becomes of the others of their turn."""
 OnDurable: TypeAlias = Callable[[StoreFullError | None], None]
 
 _SCHEMA = """
@@ -57,6 +59,12 @@ CREATE TABLE delivered (
   client TEXT NOT NULL, publisher INTEGER NOT NULL, sequence INTEGER NOT NULL, expires INTEGER NOT NULL,
   PRIMARY KEY (client, publisher, sequence)) WITHOUT ROWID;
 """
+
+_KEEP = (
+    "INSERT OR IGNORE INTO event (publisher, sequence, hops, expires, remaining, data)"
+    " VALUES (?, ?, ?, ?, ?, ?)"
+)
+_REMOVE = "DELETE FROM event WHERE publisher = ? AND sequence = ?"
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Event)
@@ -143,24 +151,25 @@ class Storage:
 
     # Memorized events.
 
-    def keep(self, event: Event, remaining: Micros, hops: int, wall: Micros) -> None:
-        """Keep an event; `StoreFullError` if it cannot be, and then nothing has changed.
+    def keep(
+        self, event: Event, remaining: Micros, hops: int, wall: Micros, *, instead_of: EventId | None = None
+    ) -> None:
+        """Keep an event, maybe in the place of another; `StoreFullError` if it cannot be, and then nothing
+        has changed. A crash leaves one of the two, never none.
 
         `wall`: the wall clock in microseconds since 1970. Where it is not set (before 2026), the lifetime
         stands still while the node is off: kept too long rather than lost.
         """
         self._check_disk()
         expires = wall + remaining if wall >= CLOCK_SET else None
-        self.write(
-            "INSERT OR IGNORE INTO event (publisher, sequence, hops, expires, remaining, data)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
-            (event.publisher, event.sequence, hops, expires, remaining, _encoder.encode(event)),
-        )
+        kept = (event.publisher, event.sequence, hops, expires, remaining, _encoder.encode(event))
+        removed = () if instead_of is None else ((_REMOVE, tuple(instead_of)),)
+        self._write(((_KEEP, kept), *removed))
         if self._cautious and self._flush():
             raise self._refused()
 
     def remove(self, event: EventId) -> None:
-        self.write("DELETE FROM event WHERE publisher = ? AND sequence = ?", tuple(event))
+        self.write(_REMOVE, tuple(event))
 
     def events(self, wall: Micros) -> list[KeptEvent]:
         """What is kept and still lives, oldest arrival first; what has expired is forgotten."""
@@ -184,19 +193,7 @@ class Storage:
 
     def write(self, statement: str, values: tuple[Any, ...], *, reserved: bool = False) -> int:
         """One statement of this turn; returns the row's number. `reserved`: may use the reserve."""
-        try:
-            return self._execute(statement, values)
-        except sqlite3.Error as error:
-            failure = self._failed(error)
-        if not reserved:
-            raise failure
-        self._limit(self._pages_max + STABLE_RESERVE // PAGE_BYTES)
-        try:
-            return self._execute(statement, values)
-        except sqlite3.Error as error:
-            raise self._failed(error) from None
-        finally:
-            self._limit(self._pages_max)
+        return self._write(((statement, values),), reserved=reserved)
 
     def read(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """Rows, with what this turn has written so far."""
@@ -205,17 +202,47 @@ class Storage:
     def write_durably(self, statement: str, values: tuple[Any, ...]) -> None:
         """On the disk on return, or `StoreFullError`. Takes along what this turn has written before."""
         self.write(statement, values, reserved=True)
-        if (statement, values) in self._flush():
+        if ((statement, values),) in self._flush():
             raise self._refused()
 
     # Private.
 
-    def _execute(self, statement: str, values: tuple[Any, ...]) -> int:
-        if not self._connection.in_transaction:
-            self._connection.execute("BEGIN IMMEDIATE")
-        row = self._connection.execute(statement, values).lastrowid
-        self._written.append((statement, values))
+    def _write(self, write: Write, *, reserved: bool = False) -> int:
+        try:
+            return self._execute(write)
+        except sqlite3.Error as error:
+            failure = self._failed(error)
+        if not reserved:
+            raise failure
+        self._limit(self._pages_max + STABLE_RESERVE // PAGE_BYTES)
+        try:
+            return self._execute(write)
+        except sqlite3.Error as error:
+            raise self._failed(error) from None
+        finally:
+            self._limit(self._pages_max)
+
+    def _execute(self, write: Write) -> int:
+        connection = self._connection
+        if not connection.in_transaction:
+            connection.execute("BEGIN IMMEDIATE")
+        row = self._execute_together(write) if len(write) > 1 else connection.execute(*write[0]).lastrowid
+        self._written.append(write)
         return row or 0
+
+    def _execute_together(self, write: Write) -> int | None:
+        """A statement that fails undoes itself; this undoes those before it too."""
+        connection = self._connection
+        connection.execute("SAVEPOINT together")
+        try:
+            rows = [connection.execute(*statement).lastrowid for statement in write]
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK TO together")
+                connection.execute("RELEASE together")
+            raise
+        connection.execute("RELEASE together")
+        return rows[0]
 
     def _failed(self, error: sqlite3.Error) -> StoreFullError:
         """What a failed write means. If it undid the transaction, the other writes of this turn are saved."""
@@ -243,13 +270,14 @@ class Storage:
         written, self._written = self._written, []
         self._lazy_until = None
         lost = []
-        for statement, values in written:
+        for write in written:
             try:
                 with self._connection:  # commits, or rolls back
                     self._connection.execute("BEGIN IMMEDIATE")
-                    self._connection.execute(statement, values)
+                    for statement in write:
+                        self._connection.execute(*statement)
             except sqlite3.Error:
-                lost.append((statement, values))
+                lost.append(write)
         return lost
 
     def _refused(self) -> StoreFullError:

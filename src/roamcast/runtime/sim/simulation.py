@@ -59,9 +59,9 @@ class Simulation:
         self.engine = Engine()
         self.trace = Trace()
         self._motion: Motion | None = motion_of(scenario)
-        playback = Playback(scenario, self.engine, self.trace.add, self, self._motion)
-        self.links = playback.links
-        self._medium = _medium(scenario, self.engine, playback, self.trace)
+        self.playback = Playback(scenario, self.engine, self.trace.add, self, self._motion)
+        self.links = self.playback.links
+        self._medium = _medium(scenario, self.engine, self.playback, self.trace)
         self._stable: list[MutableMapping[str, bytes]] = [{} for _ in range(scenario.nodes)]
         self._hosts: list[list[SimHost]] = [[] for _ in range(scenario.nodes)]
         self.nodes: list[Node | None] = [None] * scenario.nodes

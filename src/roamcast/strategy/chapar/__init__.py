@@ -8,7 +8,8 @@ To read in this order:
 - `messages.py`: what is sent. `options.py`: the parameters.
 - `interests.py`, `inbox.py`, `sealing.py`: a node's own side; versions, once and in order, encrypted events.
 - `state.py`: what the parts share. Then the parts: `attachment.py` (a node and its broker), `courier.py`
-  (real-time events), `memory.py` (memorized events), `consistency.py` (tables of brokers).
+  (real-time events), `memory.py` (memorized events), `consistency.py` (tables of brokers), `meetings.py`
+  (brokers that come into each other's neighbourhood).
 - `strategy.py`: the role's state machine, the timers, who handles what.
 
 `docs/chapar.md` goes through the paper section by section, with departures and what was added. Left out:

@@ -53,7 +53,7 @@ class Attachment:
         """A frame to the broker was lost: take another one, or ask the same again in a moment."""
         state = self._state
         self.choose()
-        state.host.set_timer("attach", state.host.now() + micros(state.options.retry_delay))
+        state.host.set_timer("attach", state.host.now() + micros(state.in_force.retry_delay))
 
     def check(self) -> None:
         """Compare notes with the broker, and ask about what is missing."""

@@ -44,6 +44,7 @@ class Consistency:
         self._inherited: set[NodeId] = set()  # registers asked for by inheritance: no news around here
         self._inheriting_from: NodeId | None = None
         self.on_checked_out: Callable[[], None] = lambda: None
+        self.has_checked_out = False  # whether a broker has said what it lacks, since this was cleared
 
     # Beginnings.
 
@@ -60,6 +61,10 @@ class Consistency:
     def check_one(self, broker: NodeId) -> None:
         """With an answer in any case, as a check-out needs it."""
         self._state.send(broker, self._check(answer=True))
+
+    def check_met(self, broker: NodeId, on_failure: Callable[[], None]) -> None:
+        """With one that has just come into the neighbourhood; it answers if the tables differ."""
+        self._state.send(broker, self._check(), on_failure=on_failure)
 
     # Inputs.
 
@@ -87,7 +92,9 @@ class Consistency:
         gave = self._give_events(sender, lists) + self._give_registers(sender, lists)
         if state.is_broker:
             self._request(sender, lists)
-        elif state.role is Role.LEAVING and not gave:
+            return
+        self.has_checked_out = True
+        if state.role is Role.LEAVING and not gave:
             self.on_checked_out()
 
     def on_request(self, sender: NodeId, request: Request) -> None:

@@ -187,7 +187,7 @@ class Courier:
 
     def _try_again(self, pending: Pending, problem: str) -> None:
         state, event = self._state, pending.carry.event.id
-        if pending.attempt >= state.options.retries:
+        if pending.attempt >= state.in_force.retries:
             state.drop_event(event, DropReason.NOT_IN_RANGE, "event", problem)
             return
         if len(self._pending) >= state.options.pending_max:
@@ -195,7 +195,7 @@ class Courier:
             return
         self._number += 1
         self._pending[self._number] = pending._replace(attempt=pending.attempt + 1)
-        delay = micros(state.options.retry_delay) << pending.attempt
+        delay = micros(state.in_force.retry_delay) << pending.attempt
         state.host.set_timer(("retry", self._number), state.host.now() + delay)
 
     def _is_own(self, pending: Pending) -> bool:

@@ -35,10 +35,9 @@ from roamcast.strategy.chapar.options import ChaparOptions
 from roamcast.strategy.chapar.roles import Role
 from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import Underlay
-from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
+from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
 RECORDS_BYTES = 1_200  # of registers in one frame; a register that is larger travels alone
-BROKEN_FOR: Micros = 6 * SECOND  # as long as OLSR takes to notice by itself, at its default intervals
 SPACING: Micros = 5 * MILLISECOND  # between the frames of a transfer; a radio's queue is short
 
 
@@ -56,6 +55,7 @@ class State:
         self.broker: Broker = context.broker
         self.underlay: Underlay = context.underlay
         self.options = options
+        self.in_force = options.in_force()  # of the options that a preset may speak for
         self.layout = Layout(options.hash_bits, options.attribute_slots)
         self.addresses: Addresses = (
             OrderedAddresses(0, options.nodes_max)
@@ -66,7 +66,7 @@ class State:
         self.inbox = Inbox(self.host, self.broker, micros(options.order_timeout))
         self.role = Role.NODE
         self.filters = self.empty_filters()
-        self.events = EventTable(entries_max=options.met_entries_max)
+        self.events = EventTable(entries_max=self.in_force.met_entries_max)
         self.brokers: frozenset[NodeId] = frozenset()  # as this node computes them
         self.attached: NodeId | None = None  # the broker of a node that is none itself
         self.broken: dict[NodeId, Micros] = {}  # links that failed, and until when they are not trusted
@@ -147,7 +147,7 @@ class State:
 
             def failed(failure: SendFailure) -> None:
                 if failure is SendFailure.LINK:  # a full queue of our own says nothing about the link
-                    self.broken[to] = self.host.now() + BROKEN_FOR
+                    self.broken[to] = self.host.now() + micros(self.in_force.link_hold)
                     self.underlay.on_link_failure(to)
                 if on_failure is not None:
                     on_failure()
@@ -196,6 +196,10 @@ class State:
             message = make()
             if message is not None:
                 self.send(None, message)
+
+    @property
+    def is_transferring(self) -> bool:
+        return bool(self._transfers)
 
     def on_transfer_due(self) -> None:
         to, make = self._transfers.pop(next(iter(self._transfers)))

@@ -9,6 +9,7 @@ from roamcast.strategy.chapar.attachment import Attachment
 from roamcast.strategy.chapar.consistency import Consistency
 from roamcast.strategy.chapar.courier import Courier
 from roamcast.strategy.chapar.interests import Move
+from roamcast.strategy.chapar.meetings import Meetings
 from roamcast.strategy.chapar.memory import Memory
 from roamcast.strategy.chapar.messages import (
     CODEC,
@@ -48,10 +49,13 @@ class Chapar(Strategy):
         self._memory = Memory(self.state, self._attachment)
         self._consistency = Consistency(self.state, self._memory, self._attachment)
         self._consistency.on_checked_out = self._drop_tables
-        self._interval = micros(options.consistency_interval)
+        self._meetings = Meetings(self.state, self._consistency)
+        in_force = self.state.in_force
+        self._interval = micros(in_force.consistency_interval)
         self._reconsidering = False
-        self._role_interval = micros(options.role_interval)
+        self._role_interval = micros(in_force.role_interval)
         self._considered_at: Micros = -self._role_interval
+        self._is_stopping = False
 
     # Inputs from applications.
 
@@ -90,7 +94,24 @@ class Chapar(Strategy):
         # Neighbours check at different instants, so that most find their tables even already.
         host.set_timer("tick", host.now() + int(host.random.random() * self._interval))
 
+    def on_stop(self) -> None:
+        """Who has tables checks out, as if dismissed: a broker gets what only this node has."""
+        self._is_stopping = True
+        self._consistency.has_checked_out = False
+        if self.state.is_broker:
+            self._turn("dismissed")
+        elif self.state.role is not Role.NODE:
+            self._check_out()
+
+    @property
+    def is_leaving(self) -> bool:
+        state = self.state
+        if not self._is_stopping or state.role is Role.NODE or state.attached is None:
+            return False
+        return not self._consistency.has_checked_out or state.is_transferring
+
     def on_neighbour_up(self, neighbour: NodeId) -> None:
+        self.state.broken.pop(neighbour, None)
         self._reconsider_soon()
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
@@ -121,6 +142,8 @@ class Chapar(Strategy):
                 self._check_out()
             case "check out":
                 self._check_out()
+            case ("meet", int(broker)):
+                self._meetings.on_due(broker)
             case ("retry", int(number)):
                 self._courier.on_retry(number)
             case _:
@@ -141,6 +164,7 @@ class Chapar(Strategy):
             case Interest():
                 self._consistency.on_interest(sender, message)
             case Check():
+                self._meetings.on_check(sender)
                 self._consistency.on_check(sender, message)
             case Lists():
                 self._consistency.on_lists(sender, message)
@@ -169,6 +193,8 @@ class Chapar(Strategy):
     def _reconsider(self) -> None:
         """Who is a broker by the routes of now, and is this node one?"""
         state = self.state
+        if self._is_stopping:
+            return
         self._considered_at = state.host.now()
         state.brokers = self._brokers()
         if state.node in state.brokers and not state.is_broker:
@@ -176,6 +202,7 @@ class Chapar(Strategy):
         elif state.node not in state.brokers and state.is_broker:
             self._turn("dismissed")
         self._attachment.choose()
+        self._meetings.look()
 
     def _brokers(self) -> frozenset[NodeId]:
         underlay = self.state.underlay

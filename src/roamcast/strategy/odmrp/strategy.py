@@ -7,7 +7,7 @@ over. Only the numbers of requests and packets survive a crash, because nobody m
 """
 
 from roamcast.broker.core import Subscription
-from roamcast.broker.seen import EventKey, SeenEvents
+from roamcast.broker.seen import SeenEvents
 from roamcast.errors import WireError
 from roamcast.event import Event, EventClass
 from roamcast.host import Frame, Kind, TimerName
@@ -50,7 +50,7 @@ class Odmrp(Strategy):
         self.publisher = Publisher(context.host, context.broker, self.known, options, self._numbers.take)
         self.member_table: dict[NodeId, Micros] = {}  # whose events this node joined for, and until when
         self._packets = SeenEvents()
-        self._packets_lately = self._packets.current
+        self._packets_lately = self._packets.lately
         self._pending: dict[TimerName, tuple[Data, Micros]] = {}  # with their time of arrival
         self._booted_at: Micros = context.host.now()
         self._is_forwarding = False
@@ -244,7 +244,7 @@ class Odmrp(Strategy):
 
     def _on_data(self, data: Data) -> None:
         event = data.event
-        key: EventKey = (event.publisher, data.packet)
+        key = event.publisher << 64 | data.packet  # `event_key`, written out
         if key in self._packets_lately:
             return
         if event.publisher == self._host.node:

@@ -8,7 +8,7 @@ a broker are its distance.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from roamcast.broker.seen import SeenEvents
+from roamcast.broker.seen import SeenEvents, event_key
 from roamcast.host import Frame, Host, Kind, TimerName
 from roamcast.strategy.opportunistic.messages import FRAMES, Found, Search
 from roamcast.units import MILLISECOND, Micros, NodeId
@@ -63,7 +63,7 @@ class RingSearch:
     def on_search(self, search: Search) -> bool:
         """A search came by; True if a broker should answer it."""
         key = (search.origin, search.number)
-        if search.origin == self._host.node or not self._seen.observe(key, self._host.now()):
+        if search.origin == self._host.node or not self._seen.observe(event_key(*key), self._host.now()):
             return False
         if search.hops + 1 < search.reach and len(self._waiting) < PENDING_MAX:
             self._waiting[key] = search

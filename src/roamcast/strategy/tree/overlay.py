@@ -40,7 +40,7 @@ class Overlay(Layer):
         self._underlay = underlay
         self._nearby: set[NodeId] = set()
         self._heard_at: dict[NodeId, Micros] = {}  # of each node in `_nearby`, when any frame last came
-        self._doubt = round(micros(options.beacon_interval) * DOUBT_INTERVALS)
+        self._doubt = round(micros(options.beacons().interval) * DOUBT_INTERVALS)
         self.protocol = make_protocol(host, options, listener, self._nearby)
 
     # Inputs.
@@ -48,6 +48,9 @@ class Overlay(Layer):
     def on_start(self) -> None:
         self._nearby.update(self._underlay.neighbours())
         self.protocol.on_start()
+
+    def on_stop(self) -> None:
+        self.protocol.leave()
 
     def on_timer(self, name: TimerName) -> None:
         """A timer whose name begins with `TIMER`."""

@@ -88,6 +88,17 @@ class TreeProtocol:
     def on_message(self, sender: NodeId, message: Message) -> None:
         raise NotImplementedError
 
+    def leave(self) -> None:
+        """The node stops: prune every link, so that those below repair at once. (In MAODV only a leaf may;
+        whoever is left without an upstream does here what it does when a link breaks.)"""
+        for peer in sorted(self.links):
+            link = self.links.pop(peer)
+            self._courier.once(peer, Close(link.number), own=True)
+            if link.state is LinkState.OPEN:
+                self._trace("link_down", peer, role="downstream" if peer == self.parent else "upstream")
+        self.parent = None
+        self._set_leader(False)
+
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         """The owner has added a node to `nearby`."""
 

@@ -6,6 +6,8 @@ partition, as in the acyclic-overlay work.
 
 from typing import Any
 
+import msgspec
+
 from roamcast.broker.core import Subscription
 from roamcast.event import Event
 from roamcast.host import TimerName
@@ -22,8 +24,7 @@ class TreeStrategyOptions(TreeOptions, frozen=True, kw_only=True, forbid_unknown
 
     def underlay_options(self) -> dict[str, Any]:
         """The beacons beneath are part of the protocol (BEACON_INTERVAL, ALLOWED_BEACON_LOSS)."""
-        beacons = self.beacons()
-        return {"interval": beacons.interval, "allowed_loss": beacons.allowed_loss}
+        return msgspec.structs.asdict(self.beacons())
 
 
 class Tree(Strategy):
@@ -38,6 +39,9 @@ class Tree(Strategy):
     def on_start(self) -> None:
         self.overlay.on_start()
         self.router.on_start()
+
+    def on_stop(self) -> None:
+        self.overlay.on_stop()
 
     def on_timer(self, name: TimerName) -> None:
         if isinstance(name, tuple) and name[0] == CONTENT_TIMER:

@@ -39,9 +39,10 @@ class Link:
 
 
 class Links:
-    def __init__(self, own: Address, hold: Micros, links_max: int) -> None:
+    def __init__(self, own: Address, hold: Micros, links_max: int, lost_hold: Micros | None = None) -> None:
         self._own = own
         self._hold = hold  # NEIGHB_HOLD_TIME
+        self._lost_hold = hold if lost_hold is None else lost_hold
         self._links_max = links_max
         self.table: dict[Address, Link] = {}
 
@@ -69,11 +70,13 @@ class Links:
         return link
 
     def on_failure(self, source: Address, now: Micros) -> Link | None:
-        """Section 13: the link layer could not deliver. The link counts as lost for the hold time."""
+        """Section 13: the link layer could not deliver. The link counts as lost for the hold time. What was
+        heard before is void, or a shorter time than the RFC's would leave it standing after that."""
         link = self.table.get(source)
         if link is not None:
-            link.lost_until = now + self._hold
-            link.until = max(link.until, link.lost_until)
+            link.lost_until = now + self._lost_hold
+            link.heard_until = link.symmetric_until = min(link.symmetric_until, now)
+            link.until = max(link.until, now + self._hold)
         return link
 
     def is_symmetric_to(self, main: Address, now: Micros) -> bool:

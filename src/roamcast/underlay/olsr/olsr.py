@@ -20,6 +20,7 @@ from roamcast.underlay.olsr.mpr import Candidate, select_relays
 from roamcast.underlay.olsr.neighbours import Neighbours
 from roamcast.underlay.olsr.options import OlsrOptions
 from roamcast.underlay.olsr.outbox import Outbox, Waiting
+from roamcast.underlay.olsr.pace import Prompt
 from roamcast.underlay.olsr.routing import Route, shortest_routes
 from roamcast.underlay.olsr.topology import Topology
 from roamcast.units import Micros, NodeId, micros
@@ -59,10 +60,12 @@ class Olsr(Underlay):
         self._neighbour_hold = micros(options.hello_interval * options.hold_intervals)
         self._topology_hold = micros(options.tc_interval * options.hold_intervals)
         self._jitter = micros(options.hello_interval * options.jitter)
+        self._relay_jitter = self._jitter if options.relay_jitter is None else micros(options.relay_jitter)
         self._validity_max = micros(options.validity_max)
         self._two_hop_max = options.two_hop_max
 
-        self._links = Links(self._own, self._neighbour_hold, options.links_max)
+        lost_hold = None if options.lost_hold is None else micros(options.lost_hold)
+        self._links = Links(self._own, self._neighbour_hold, options.links_max, lost_hold)
         self._neighbours = Neighbours(options.two_hop_max)
         self._selectors: Deadlines[Address] = Deadlines(options.links_max)
         self._duplicates = Duplicates(micros(options.duplicate_hold), options.duplicates_max)
@@ -77,6 +80,11 @@ class Olsr(Underlay):
         self._advertised: tuple[Address, ...] = ()
         self._advertise_until: Micros = 0  # an empty set is advertised for a while (section 9.3)
         self._purge_at: Micros = NEVER
+        self._prompt_hello = Prompt(self._host, "prompt hello", self._hello_interval)
+        self._prompt_tc = Prompt(self._host, "prompt tc", self._tc_interval)
+        self._may_differ = False  # what the next HELLO or TC says from what the last one said
+        self._said: dict[Address, int] = {}  # of links that stand, by the last HELLO
+        self._lost_relay = False  # since the last HELLO: one that should have passed our TCs on
 
         self._relays: frozenset[Address] = frozenset()
         self._relays_are_stale = False
@@ -101,10 +109,17 @@ class Olsr(Underlay):
             case "tc":
                 self._send_tc(now)
                 self._host.set_timer("tc", now + self._tc_interval - self._draw_jitter())
+            case "prompt hello":
+                self._prompt_hello.on_timer()
+                self._send_hello(now)
+            case "prompt tc":
+                self._prompt_tc.on_timer()
+                self._send_tc(now)
             case "relay":
                 self._flush()
             case "purge":
                 self._purge(now)
+                self._speak_up(now)
                 self._report()
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
@@ -126,8 +141,15 @@ class Olsr(Underlay):
                     self._on_flooded(self._addresses.address(sender), message, now)
             except WireError as error:
                 self._refuse(_name(message), error)
+        if self._may_differ:
+            self._speak_up(now)
         if self._has_news:
             self._report()
+
+    def on_acquainted(self, neighbour: NodeId) -> None:
+        """`prompt`: each has missed the other's HELLO, by which it would have been found."""
+        if self._options.prompt:
+            self._prompt_hello.ask()
 
     def on_link_failure(self, neighbour: NodeId) -> None:
         """Section 13. Ignored unless `link_layer_notification` is set."""
@@ -138,6 +160,7 @@ class Olsr(Underlay):
         if link is not None:
             self._check_neighbour(link.main, now)
             self._purge_by(link.until)
+            self._speak_up(now)
             self._report()
 
     # Questions.
@@ -204,10 +227,14 @@ class Olsr(Underlay):
         hello = decode_hello(message.body)
         main = message.originator
         until = now + (message.validity if message.validity < self._validity_max else self._validity_max)
+        known = self._links.table.get(source)
+        before = None if known is None else known.status(now)
         link = self._links.on_hello(source, main, hello, until, now)
         if link is None or len(hello.symmetric) > self._two_hop_max:
             self._overflow("links" if link is None else "two_hop", "hello")
             return
+        if link.status(now) is not before:
+            self._may_differ = True
         if until < self._purge_at:
             self._purge_by(until)
         if not link.lost_until <= now < link.symmetric_until:
@@ -229,6 +256,7 @@ class Olsr(Underlay):
     def _check_neighbour(self, main: Address, now: Micros) -> None:
         """A link is not symmetric (any more): is the neighbour lost with it (section 8.5)?"""
         if main in self._neighbours.table and not self._links.is_symmetric_to(main, now):
+            self._lost_relay = self._lost_relay or main in self._relays
             self._neighbours.lose(main)
             self._changes.append((False, main))
             self._mark_neighbourhood()
@@ -240,11 +268,11 @@ class Olsr(Underlay):
         if main not in self._selectors:
             if not self._selectors:
                 self._host.trace(OverlayChanged(now, self._host.node, "role_on", role="mpr"))
-            self._has_news = True
+            self._has_news = self._may_differ = True
         self._selectors.hold(main, until)  # has room: it is as large as the link set
 
     def _selectors_shrank(self, now: Micros) -> None:
-        self._has_news = True
+        self._has_news = self._may_differ = True
         if not self._selectors:
             self._host.trace(OverlayChanged(now, self._host.node, "role_off", role="mpr"))
 
@@ -261,6 +289,13 @@ class Olsr(Underlay):
                     by_code[code] = [address]
         body = encode_hello(self._hello_interval, self._options.willingness, sorted(by_code.items()))
         self._send(MessageType.HELLO, self._neighbour_hold, 1, body)
+        if self._options.prompt:
+            self._said = self._standing(now)
+            self._prompt_hello.cancel()
+            if self._lost_relay and self._advertised:
+                # Our last TC may have gone to it alone; the relays that were just named pass this one on.
+                self._prompt_tc.ask()
+            self._lost_relay = False
 
     # Flooded messages: TC, MID, HNA and what we do not know (sections 3.4, 5.4, 9.5, 12.5).
 
@@ -279,6 +314,10 @@ class Olsr(Underlay):
         changed: bool | None
         match message.type:
             case MessageType.TC:
+                is_stranger = message.originator not in self._topology.table
+                if self._options.prompt and is_stranger and self._advertised:
+                    # Two networks that meet: whose first TC comes here does not know ours either.
+                    self._prompt_tc.ask()
                 changed = self._topology.on_tc(message.originator, decode_tc(message.body), until)
             case MessageType.MID:
                 changed = self._associations.on_mid(message.originator, decode_mid(message.body), until)
@@ -308,7 +347,7 @@ class Olsr(Underlay):
             message.body,
         )
         if not self._outbox:
-            self._host.set_timer("relay", now + self._draw_jitter())
+            self._host.set_timer("relay", now + int(self._host.random.random() * self._relay_jitter))
         if not self._outbox.add(Waiting(data, _name(message), own=False)):
             self._host.trace(Dropped(now, self._host.node, DropReason.QUEUE_FULL, _name(message)))
 
@@ -331,6 +370,26 @@ class Olsr(Underlay):
                 return tuple(sorted({*self._selectors, *self.own_relays()}))
             case _:
                 return tuple(sorted(self._neighbours.table))
+
+    # Ahead of time.
+
+    def _speak_up(self, now: Micros) -> None:
+        """`prompt`: say soon what differs from what was last said."""
+        self._may_differ = False
+        if self._options.prompt:
+            if self._standing(now) != self._said:
+                self._prompt_hello.ask()
+            if self._to_advertise() != self._advertised:
+                self._prompt_tc.ask()
+
+    def _standing(self, now: Micros) -> dict[Address, int]:
+        """What a HELLO would say of the links that stand. That others are lost need not be said twice."""
+        relays, symmetric = self.own_relays(), self._neighbours.table
+        return {
+            address: _code(link, now, relays, symmetric)
+            for address, link in self._links.table.items()
+            if link.status(now) is not LinkType.LOST
+        }
 
     # The way out.
 
@@ -384,6 +443,7 @@ class Olsr(Underlay):
 
     def _mark_neighbourhood(self) -> None:
         self._relays_are_stale = True
+        self._may_differ = True
         self._mark_routes()
 
     def _mark_routes(self) -> None:

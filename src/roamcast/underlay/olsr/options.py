@@ -21,6 +21,12 @@ class OlsrOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     # Section 15: 0 advertises the nodes that chose us, 1 our own relays too, 2 all neighbours.
     tc_redundancy: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0
     link_layer_notification: bool = False  # section 13: believe a strategy's failed unicasts
+    # How long a link that the link layer reported stays lost, whatever HELLOs say; then they count again.
+    # None: for NEIGHB_HOLD_TIME, as section 13 has it.
+    lost_hold: Annotated[float, msgspec.Meta(ge=0, le=3_000)] | None = None  # seconds
+    # Send HELLOs and TCs ahead of time when what they say has changed (section 9.3 allows it for TCs).
+    prompt: bool = False
+    relay_jitter: Annotated[float, msgspec.Meta(ge=0, le=10)] | None = None  # seconds; None: as `jitter`
     # Ours: nobody's word counts longer than this, so that a forged number cannot poison a table for an
     # hour (the wire can say 3968 s). It exceeds the hold times of every interval up to 100 s.
     validity_max: Annotated[float, msgspec.Meta(ge=1, le=3_968)] = 300.0

@@ -1,0 +1,229 @@
+"""One connected client: its octets as messages, and who waits for whom.
+
+Reading is fair: after `SLICE` messages of one client the others have their turn, and while a client's
+messages wait we read no more of them, so that whoever publishes faster than the node works is slowed by its
+socket. What is to be written in one turn of the loop is written at once.
+
+A client that reads, but more slowly than another one publishes for it, holds that publisher up: past
+`BEHIND_BYTES` its messages are left unread until what waited is on its way. It gets `PATIENCE` for that.
+If it takes longer, nobody waits for it until it has caught up: past `WAITING_BYTES_MAX` what is to be
+delivered to it is counted instead, and a `Missed` message tells it. So it is with events that came over the
+mesh, or from another gateway.
+
+Answers to its own requests are always sent; while a client does not read them, we do not read it.
+"""
+
+import asyncio
+from typing import Protocol
+
+from roamcast.errors import WireError
+from roamcast.gateway.local.session import LocalSession
+from roamcast.wire.local import (
+    FROM_CLIENT,
+    FROM_NODE,
+    ClientMessage,
+    Delivered,
+    Missed,
+    NodeMessage,
+    Unframer,
+    framed,
+)
+
+SLICE = 64  # messages of one client before the next one's turn
+WRITTEN_BYTES_MAX = 256 * 1024  # handed to the kernel's side; it asks for more when a quarter of it is left
+BEHIND_BYTES = 256 * 1024  # waiting beyond that
+PATIENCE = 0.5  # seconds; so a publisher is slowed to some 400 kB/s, no further
+WAITING_BYTES_MAX = 4 * 1024 * 1024
+
+
+class Server(Protocol):
+    """The listener, as a connection sees it."""
+
+    publisher: "ClientConnection | None"  # whose message is being handled
+    refused: int
+
+    def session(self, connection: "ClientConnection") -> LocalSession | None: ...
+
+    def left(self, connection: "ClientConnection") -> None: ...
+
+
+class ClientConnection(asyncio.Protocol):
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._session: LocalSession | None = None
+        self._transport: asyncio.Transport | None = None
+        self._unframer: Unframer[ClientMessage] = Unframer(FROM_CLIENT)
+        self._has_more = False  # whole messages may wait for our next turn
+        self._waits_for: dict[ClientConnection, None] = {}  # clients that must catch up first
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._missed = 0
+        self._writable = True
+        self._holds_up: dict[ClientConnection, None] = {}  # publishers that wait for this client
+        self._patience: asyncio.TimerHandle | None = None
+        self._is_slow = False  # it took too long: nobody waits for it
+
+    # Called by asyncio.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITTEN_BYTES_MAX)
+        self._session = self._server.session(self)
+        if self._session is None:
+            transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._let_go()
+        for other in self._waits_for:
+            other._holds_up.pop(self, None)
+        self._waits_for.clear()
+        self._server.left(self)
+        self._work_off()
+        self._end_session()
+
+    def data_received(self, data: bytes) -> None:
+        self._unframer.push(data)
+        if self._may_work:
+            self._work()
+            self._set_reading()
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self._set_reading()
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._flush()
+        self._is_slow = False
+        self._let_go()
+        self._go_on()
+
+    # Inputs.
+
+    def send(self, message: NodeMessage) -> None:
+        if self._transport is None:
+            return
+        if isinstance(message, Delivered):
+            if self._waiting_bytes > WAITING_BYTES_MAX:
+                self._missed += 1
+                return
+            if self._missed:
+                missed, self._missed = self._missed, 0
+                self._append(Missed(missed))
+        self._append(message)
+        publisher = self._server.publisher
+        if publisher is not None and self._waiting_bytes > BEHIND_BYTES and not self._is_slow:
+            self._hold_up(publisher)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._flush()
+            self._transport.close()
+
+    # Reading.
+
+    @property
+    def _may_work(self) -> bool:
+        return self._writable and not self._waits_for and not self._has_more
+
+    def _work(self) -> None:
+        """Handle up to a slice of the messages that are whole."""
+        server = self._server
+        server.publisher = self
+        try:
+            for _ in range(SLICE):
+                if self._session is None or (message := self._unframer.pop()) is None:
+                    return
+                self._session.on_message(message)
+                if self._waits_for:
+                    return
+        except WireError:
+            self._refuse()
+            return
+        finally:
+            server.publisher = None
+        self._has_more = True
+        self._loop.call_soon(self._on_turn)
+
+    def _work_off(self) -> None:
+        """The client is gone. What it said before still counts; nobody is left to be slowed."""
+        try:
+            while self._session is not None and (message := self._unframer.pop()) is not None:
+                self._session.on_message(message)
+        except WireError:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        """No client of ours says that: not another word from it."""
+        self._server.refused += 1
+        self._end_session()
+        self.close()
+
+    def _end_session(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _on_turn(self) -> None:
+        self._has_more = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._may_work:
+            self._work()
+        self._set_reading()
+
+    def _set_reading(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._may_work:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
+
+    # Waiting for each other.
+
+    def _hold_up(self, publisher: "ClientConnection") -> None:
+        if publisher in self._holds_up or publisher._transport is None:
+            return
+        self._holds_up[publisher] = None
+        publisher._waits_for[self] = None
+        if self._patience is None:
+            self._patience = self._loop.call_later(PATIENCE, self._on_impatience)
+
+    def _on_impatience(self) -> None:
+        self._is_slow = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        held, self._holds_up = self._holds_up, {}
+        for publisher in held:
+            del publisher._waits_for[self]
+            if not publisher._waits_for:
+                self._loop.call_soon(publisher._go_on)
+
+    # Writing.
+
+    def _append(self, message: NodeMessage) -> None:
+        data = framed(FROM_NODE.encode(message))
+        if not self._waiting and self._writable:
+            self._loop.call_soon(self._flush)
+        self._waiting.append(data)
+        self._waiting_bytes += len(data)
+
+    def _flush(self) -> None:
+        if self._transport is None or not self._writable:
+            return
+        if self._waiting:
+            waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+            self._transport.write(b"".join(waiting))
+        if self._missed and self._writable:
+            missed, self._missed = self._missed, 0
+            self._transport.write(framed(FROM_NODE.encode(Missed(missed))))
