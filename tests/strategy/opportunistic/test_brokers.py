@@ -38,6 +38,14 @@ class Around(RingSearch):
         return sorted(Near(hops, 0, broker) for broker, hops in self.distances.items() if hops <= reach)
 
 
+class Connected(Underlay):
+    def neighbours(self) -> list[NodeId]:
+        return [OWN + 1]  # a broker without any waits before it searches
+
+    def known_nodes(self) -> list[NodeId]:
+        return []  # or it would know that there is nobody to be found far away
+
+
 class Setting:
     def __init__(self, mode: str = "opportunistic") -> None:
         self.host = FakeHost(OWN)
@@ -45,7 +53,7 @@ class Setting:
         self.sent: list[tuple[NodeId, Content]] = []
         self.manager = BrokerManager(
             self.host,
-            Underlay(),
+            Connected(),
             OpportunisticOptions(mode=mode, broker_update=20.0),  # type: ignore[arg-type]
             self.search,
             lambda to, content, letter: self.sent.append((to, content)),
@@ -94,7 +102,7 @@ def test_a_far_broker_that_no_path_leads_to_is_a_bridge_until_one_does() -> None
     setting.search.distances = {2: 1, 3: 1, 4: 1, 9: 5}
     setting.host.advance(2 * SECOND)
     assert setting.neighbours() == [2, 3, 4]
-    setting.host.advance(5 * SECOND)  # the first wide search
+    setting.host.advance(8 * SECOND)  # the first wide search, at a moment of its own
     assert setting.neighbours() == [2, 3, 4, 9]
     setting.hear(2, Row(2, 1, (9, 2)))
     setting.host.advance(10 * SECOND + 5 * PERIOD)

@@ -62,9 +62,8 @@ def test_what_waits_in_a_home_broker_that_crashes_is_lost_and_nothing_else() -> 
     observed = handover.run(70.0)
     assert len(waiting) > 5, "else the test proves nothing"
     assert observed.lost() <= waiting
-    assert (
-        len(waiting - observed.lost()) <= 2
-    )  # those whose producers had no confirmation yet sent them again
+    # Those whose producers had no confirmation yet sent them again.
+    assert observed.lost() and waiting - observed.lost()
     assert observed.doubled() == 0
     late = [e for e, t in observed.times.items() if t > EVENTS_END - SECOND]
     assert late and not set(late) & observed.lost()

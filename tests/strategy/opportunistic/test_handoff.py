@@ -38,7 +38,7 @@ def test_loose_schedules_that_once_failed(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [4218, 5149])
-def test_nothing_is_promised_to_a_consumer_before_a_broker_knows_it(seed: int) -> None:
-    """With 30 % loss, one client finds its first broker after the first events; all others are judged."""
+def test_clients_that_once_came_too_late(seed: int) -> None:
+    """With 30 % loss, one client found its first broker after the first events."""
     outcome = play(seed)
-    assert (outcome.late, outcome.problems) == (1, [])
+    assert (outcome.late, outcome.problems) == (0, [])

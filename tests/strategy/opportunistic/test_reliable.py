@@ -463,3 +463,36 @@ def test_backing_off_has_a_bound_that_a_long_round_trip_moves() -> None:
     trips.measure(60_000, 5_000_000, is_alone=True)
     trips.back_off()
     assert trips.wait(60_000) == 15_000_000  # longer than the bound: that is how long it takes
+
+
+class Silence:
+    """Peers that never answer, and what was sent to them."""
+
+    def __init__(self) -> None:
+        self.host = FakeHost(node=1)
+        self.host.attach(self)  # type: ignore[arg-type]
+        self.copies: list[tuple[NodeId, int]] = []
+        self.streams = Reliable(self.host, self, self)  # type: ignore[arg-type]
+
+    def send(self, to: NodeId, message: Segment | Acknowledgement, letter: Letter) -> None:
+        self.copies.append((to, message.number))
+
+    def on_unreachable(self, peer: NodeId) -> None:
+        pass
+
+    def on_timer(self, name: object) -> None:
+        self.streams.on_timer(name)
+
+
+def test_repeats_to_many_silent_peers_take_turns_and_none_is_forgotten() -> None:
+    """A second letter to a peer that waited for its turn once took it out of the line for good."""
+    network, peers = Silence(), range(2, 42)
+    for number in range(60):
+        for peer in peers:
+            network.streams.send(peer, Letter(b"event", Kind.DATA, "forward"))
+        before = len(network.copies)
+        network.host.advance(SECOND)
+        # Far fewer repeats than peers, although all waits are over.
+        assert number < 10 or len(network.copies) - before < len(peers) // 2
+    repeated = [peer for peer, number in network.copies if number == 0]
+    assert all(repeated.count(peer) > 1 for peer in peers)

@@ -57,6 +57,6 @@ def test_a_second_copy_of_an_event_handled_before_the_move_is_known_after_it() -
     (journal,) = [modulator for modulator in client.modulators.values() if isinstance(modulator, Journal)]
     before = dict(journal.lines)
     old = next(d.event for d in handover._got if not d.modulated and d.event.publisher == 6)
-    handover.strategy(THIRD)._post.write(DESTINATION, Forward(old, (CONSUMER,), 0, 1))
+    handover.strategy(THIRD)._post.write(DESTINATION, Forward((CONSUMER,), 0, 1, old))
     observed = handover.run(45.0)
     assert journal.lines == before and observed.is_perfect()

@@ -35,6 +35,7 @@ class Backlog:
         # Of a broker made at run time: which memorized events were given to it as a broker. Others' are
         # stored in this node, too, and their home brokers serve them.
         self.kept: set[EventId] | None = None
+        self.later: Callable[[], Micros] = lambda: 0  # how much longer, where there are many brokers
         # While a broker made at run time learns of consumers, their subscriptions are no news to the others.
         self.is_learning: Callable[[], bool] = lambda: False
 
@@ -43,7 +44,7 @@ class Backlog:
     def on_published(self, arrival: Arrival, hops: int) -> None:
         """A client of ours has published. `hops`: as they are stored, not cut to an octet."""
         event = arrival.event
-        is_young = self._host.now() < self._learned_at or self.is_learning()
+        is_young = self.is_beginning() or self.is_learning()
         if event.event_class is EventClass.MEMORIZED:
             if event.publisher != self._host.node:
                 self._keep(event, hops, arrival.age)
@@ -73,10 +74,19 @@ class Backlog:
         """Now and then: what is over."""
         if self.kept is not None:
             self.kept.intersection_update([event for event in self.kept if event in self._core.store])
-        if self._host.now() >= self._learned_at:
+        if not self.is_beginning():
             self._young.clear()
 
     # Questions.
+
+    def is_young(self, event: Event) -> bool:
+        """Whether those who are not served yet will get it with what came before."""
+        is_realtime = event.event_class is not EventClass.MEMORIZED
+        return self.is_beginning() and is_realtime and not event.destinations
+
+    def is_beginning(self) -> bool:
+        """The time in which everyone says that it is there."""
+        return self._host.now() < self._learned_at + self.later()
 
     def matching(self, consumer: NodeId, interests: tuple[Interest, ...]) -> list[Arrival]:
         """Memorized events of our producers, for subscriptions made after them; and what came before we could

@@ -44,11 +44,17 @@ from roamcast.strategy.opportunistic.places import ModelledMeter
 from roamcast.strategy.opportunistic.post import Post
 from roamcast.strategy.opportunistic.registrations import RegistrationLetter, Registrations
 from roamcast.trace import OverlayChanged
-from roamcast.units import SECOND, Micros, NodeId, micros
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
 DISPATCH_LETTERS = get_args(DispatchLetter)
 REGISTRATION_LETTERS = get_args(RegistrationLetter)
 HANDOFF_LETTERS = get_args(HandoffLetter)
+# When brokers that are new to us are told of our clients: so long for each broker that there is, and at most.
+SOON_EACH: Micros = 25 * MILLISECOND
+SOON: Micros = SECOND
+LATER_EACH: Micros = 700 * MILLISECOND
+LATER: Micros = 20 * SECOND
+FEW = 8  # so many may be told at once
 
 
 class Brokerage:
@@ -85,14 +91,17 @@ class Brokerage:
         self.registrations = Registrations(
             context.host, options, post, self.manager, self.dispatch, self.backlog
         )
+        self.dispatch.is_served = self.registrations.is_served
         self.handoffs = Handoffs(context.host, options, post, self.dispatch, self.registrations)
         self.clients = ClientManager(context.host, self.manager, self.dispatch, self.handoffs)
         self.retirement = Retirement(context.host, options, self)
+        self._is_telling = False
         # Nobody needs a broker that is made before it is ready; one that has restarted has clients.
         patience = micros(options.registration_lifetime if was_made else options.handoff_timeout)
         self.introduction = Introduction(context.host, post, self.dispatch.consumers, patience)
         if was_made:
             self.backlog.kept = set()
+        self.backlog.later = self._later
         self.backlog.is_learning = lambda: not self.introduction.is_ready()
         self.handoffs.destination.load = self.load
         self.handoffs.destination.refuses = self._refuses
@@ -109,17 +118,24 @@ class Brokerage:
         self.registrations.on_start()
 
     def on_end(self) -> None:
-        for name in ("broker update", "renew", "processor"):
+        for name in ("broker update", "updates taken", "renew", "tell first", "tell", "serve", "processor"):
             self._host.cancel_timer(name)
         now, node = self._host.now(), self._host.node
         self._host.trace(OverlayChanged(now, node, "role_off", role="broker"))
 
     def on_timer(self, name: TimerName) -> None:
         match name:
-            case "broker update":
+            case "broker update" | "updates taken":
                 self.manager.on_timer(name)
             case "renew":
                 self.registrations.on_renew()
+            case "tell first":
+                self.registrations.on_topology_changed(only_producers=True)
+            case "tell":
+                self._is_telling = False
+                self.registrations.on_topology_changed()
+            case "serve":
+                self.registrations.serve()
             case "processor":
                 self.dispatch.processor.on_timer(name)
             case (str() as kind, int() as node):
@@ -128,6 +144,12 @@ class Brokerage:
 
     def on_letter(self, sender: NodeId, message: Letters, hops: int, held: Micros) -> None:
         self.retirement.on_letter(sender, message)
+        if isinstance(message, Publish):
+            must_serve = not self.backlog.is_young(message.event)
+        else:
+            must_serve = isinstance(message, Leave | Barrier | Detour)
+        if must_serve:
+            self.registrations.serve()  # what is older goes first
         if isinstance(message, Attach) and not self.takes_clients:
             self._post.write(sender, NotHome(message.generation, is_broker=False))
         elif isinstance(message, Introduce):
@@ -153,9 +175,20 @@ class Brokerage:
 
     def _on_topology_changed(self) -> None:
         self.introduction.on_neighbours([near.broker for near in self.manager.neighbours()])
-        self.registrations.on_topology_changed()
+        if not self._is_telling and self.dispatch.clients:
+            # Brokers that are heard of within some time are told together, and not by all of us at once:
+            # those that have producers soon, others when they may have some.
+            self._is_telling = True
+            soon = min(SOON_EACH * len(self.manager.topology.reachable()), SOON)
+            for name, span in (("tell first", soon), ("tell", soon + self._later())):
+                wait = int(span * (0.5 + 0.5 * self._host.random.random()))
+                self._host.set_timer(name, self._host.now() + wait)
 
     # Questions.
+
+    def _later(self) -> Micros:
+        """How much longer than others brokers without producers wait to be told, where there are many."""
+        return min(LATER_EACH * max(len(self.manager.topology.reachable()) - FEW, 0), LATER)
 
     @property
     def takes_clients(self) -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from roamcast.host import Host, TimerName
 from roamcast.strategy.opportunistic.discovery import Near, RingSearch
-from roamcast.strategy.opportunistic.messages import Content, Update, UpdateTaken
+from roamcast.strategy.opportunistic.messages import Announcement, Content, Update, UpdateTaken
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.propagation import Propagation, next_life
 from roamcast.strategy.opportunistic.reliable import Letter
@@ -38,7 +38,7 @@ LIFETIME_PERIODS = 12
 
 
 class BrokerManager:
-    """Timers are `"broker update"` and those of the search."""
+    """Timers are `"broker update"`, `"updates taken"` and those of the search."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class BrokerManager:
         underlay: Underlay,
         options: OpportunisticOptions,
         search: RingSearch,
-        send: Callable[[NodeId, Content, Letter], None],
+        send: Callable[[NodeId, Content, Letter], object],
         *,
         sequence: int,
         load: Callable[[], int],
@@ -72,6 +72,7 @@ class BrokerManager:
         self._started_at: Micros = 0
         self._periods = 0
         self._has_searched = False
+        self._wide_at: Micros | None = None  # after the start: when to look as far as we may
         self._loads_heard: dict[NodeId, tuple[int, int]] = {}  # since which row, and what
         self._is_withdrawn = False
         # What follows from the end of a period, from the end of a search, and from another's news (its
@@ -84,20 +85,28 @@ class BrokerManager:
 
     def on_start(self) -> None:
         self._started_at = self._host.now()
+        self._wide_at = STARTUP // 2 + self._chance(STARTUP // 2 - STARTUP_PERIOD)
         self._own_row(())
         self._host.set_timer("broker update", self._started_at + self._chance(STARTUP_PERIOD // 2))
 
     def on_timer(self, name: TimerName) -> None:
-        assert name == "broker update"
+        if name == "updates taken":
+            self._propagation.on_timer()
+            return
         now = self._host.now()
         age = now - self._started_at
         if age < STARTUP:
             self._host.set_timer("broker update", now + STARTUP_PERIOD)
+            if not self._has_searched and not self._underlay.neighbours() and age < STARTUP // 2:
+                self._host.set_timer("broker update", now + STARTUP_PERIOD // 2)
+                return
             if not self._has_searched:
                 self._has_searched = True
                 self._search.start(self._options.neighbours_wanted, self._found)
-            elif STARTUP // 2 <= age < STARTUP // 2 + STARTUP_PERIOD:
-                self._look_wide()
+            elif self._wide_at is not None and age >= self._wide_at:
+                self._wide_at = None
+                if not self._look_wide():
+                    self.propagate()
             else:
                 self.propagate()
             return
@@ -118,9 +127,9 @@ class BrokerManager:
 
     def discover_neighbours(self) -> None:
         """Step 1."""
-        if self._periods % WIDE_EVERY == self._host.node % WIDE_EVERY:
-            self._look_wide()
-        elif self._options.discovery == "routes":
+        if self._periods % WIDE_EVERY == self._host.node % WIDE_EVERY and self._look_wide():
+            return
+        if self._options.discovery == "routes":
             self._found(self._by_routes(), self._options.ring_max)
         else:
             self._search.start(self._options.neighbours_wanted, self._found)
@@ -155,6 +164,10 @@ class BrokerManager:
     def on_update(self, sender: NodeId, update: Update) -> None:
         """Step 3."""
         if self._propagation.on_update(sender, update):
+            self.on_news(sender)
+
+    def on_announcement(self, sender: NodeId, announcement: Announcement) -> None:
+        if self._propagation.on_announcement(sender, announcement):
             self.on_news(sender)
 
     def on_update_taken(self, sender: NodeId, taken: UpdateTaken) -> None:
@@ -212,8 +225,18 @@ class BrokerManager:
 
     # Step 1.
 
-    def _look_wide(self) -> None:
+    def _look_wide(self) -> bool:
+        """False if there is nobody to be found: every node so near is a broker that a path leads to."""
+        known = {*self.topology.reachable(), self._host.node}
+        others = [node for node in self._underlay.known_nodes() if node not in known]
+        if self._underlay.known_nodes() and not any(map(self._is_near, others)):
+            return False
         self._search.start_wide(self._found)
+        return True
+
+    def _is_near(self, node: NodeId) -> bool:
+        distance = self._underlay.distance(node)
+        return distance is not None and distance <= self._options.ring_max
 
     def _found(self, found: list[Near], reach: int) -> None:
         """The nearest are neighbours: all within the first ring that has enough."""
@@ -286,7 +309,9 @@ class BrokerManager:
     # Step 2.
 
     def propagate(self) -> None:
-        self._propagation.tell(sorted(self._neighbours))
+        is_beginning = self._host.now() - self._started_at < STARTUP
+        beside = self._underlay.neighbours()
+        self._propagation.tell(sorted(self._neighbours), beside, is_beginning=is_beginning)
 
     def _chance(self, span: Micros) -> Micros:
         return int(self._host.random.random() * span)

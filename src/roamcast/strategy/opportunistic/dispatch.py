@@ -76,6 +76,8 @@ class Dispatch:
         self.on_stray: Callable[[NodeId, Arrival], bool] = lambda consumer, arrival: False
         self.on_closing: Callable[[NodeId, Arrival], bool] = lambda consumer, arrival: False
         self.on_hold: Callable[[NodeId], bool] = lambda producer: False
+        # The registrations' say: consumers that have not got earlier events yet get this one behind them.
+        self.is_served: Callable[[NodeId], bool] = lambda consumer: True
         self.barriers = Barriers(post, lambda producer: self.on_hold(producer))
 
     # Inputs.
@@ -93,7 +95,7 @@ class Dispatch:
                     self._host.now(),
                     max(len(message.consumers), 1),
                 )
-                for consumer in message.consumers:
+                for consumer in message.consumers_at(self._host.node):
                     self.arrive(consumer, arrival)
             case Salvaged():
                 delivery = message.delivery
@@ -115,7 +117,7 @@ class Dispatch:
         for letter in unconfirmed:
             match letter:
                 case Forward():
-                    for consumer in letter.consumers:
+                    for consumer in letter.consumers_at(peer):
                         self.arrive(consumer, self._again(letter))
                 case Salvaged():
                     self.salvage(letter.consumer, letter.delivery)
@@ -145,7 +147,8 @@ class Dispatch:
             return  # nobody publishes in another's name
         arrival = Arrival(self._host.node, event, age, min(message.hops + hops, 255), self._host.now())
         self._backlog.on_published(arrival, message.hops + hops)
-        for home, consumers in self.consumers.matching(event).items():
+        for home, matching in self.consumers.matching(event).items():
+            consumers = [consumer for consumer in matching if self.is_served(consumer)]
             if home == self._host.node:
                 for consumer in consumers:
                     self.arrive(consumer, arrival)
@@ -160,7 +163,7 @@ class Dispatch:
         for node in event.destinations:
             if self.consumers.find(node) is None and node != event.publisher:
                 # It is at home nowhere: it has neither subscribed nor published. The underlay finds it.
-                self._post.write(node, Deliver(NO_GENERATION, 0, event, age, arrival.hops))
+                self._post.write(node, Deliver(NO_GENERATION, 0, age, arrival.hops, None, event))
 
     def forward(self, home: NodeId, consumers: list[NodeId], arrival: Arrival) -> None:
         """One copy, unless there are more consumers than one letter can name."""
@@ -171,8 +174,8 @@ class Dispatch:
             at_once = min(max(room, at_once), CONSUMERS_MAX)
         for at in range(0, len(consumers), at_once):
             self.barriers.on_sent(event.publisher, home)
-            part = tuple(consumers[at : at + at_once])
-            self._post.write(home, Forward(event, part, age, min(arrival.hops, 255)))
+            part = () if consumers == [home] else tuple(consumers[at : at + at_once])
+            self._post.write(home, Forward(part, age, min(arrival.hops, 255), event))
 
     def relay(self, to: NodeId, consumer: NodeId, version: int, arrival: Arrival) -> None:
         """The same for one consumer on the move: the next home must know which broker the event came from, to
@@ -189,7 +192,7 @@ class Dispatch:
         arrived after all, it is known by its identity. The old home keeps its copies: it may be alive."""
         for letter in self._post.unconfirmed(lost):
             match letter:
-                case Forward() if consumer in letter.consumers:
+                case Forward() if consumer in letter.consumers_at(lost):
                     self.arrive(consumer, self._again(letter))
                 case Relay() if consumer == letter.consumer:
                     self.arrive(consumer, self._again(letter))
@@ -295,7 +298,7 @@ class Dispatch:
     def _deliver(
         self, client: Client, event: Event, age: Micros, hops: int, subscription: int | None
     ) -> None:
-        letter = Deliver(client.generation, client.next_number, event, age, min(hops, 255), subscription)
+        letter = Deliver(client.generation, client.next_number, age, min(hops, 255), subscription, event)
         if self._post.write(client.node, letter):
             client.next_number += 1
             if client.has_modulators:

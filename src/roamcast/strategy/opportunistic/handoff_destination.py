@@ -142,7 +142,7 @@ class Destination:
         self._dispatch.places.install(client, coming.states)
         self._post.write(node, NewHome(message.generation, message.version))
         for d in coming.deliveries:
-            letter = Deliver(message.generation, d.number, d.event, d.age, d.hops, d.subscription)
+            letter = Deliver(message.generation, d.number, d.age, d.hops, d.subscription, d.event)
             self._post.write(node, letter)
         # Our own table, if nobody has told us; brokers that nobody has told; interests that have changed.
         is_changed = known is None or known.interests != message.interests

@@ -5,21 +5,26 @@ and carry a `Content`. `Segment`s are numbered so that nothing is lost, and carr
 brokers say to each other.
 """
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 import msgspec
+import msgspec.inspect
 
 from roamcast.event import Count, Event, Name
 from roamcast.filter.filter import FILTER_BYTES_MAX
 from roamcast.modulator.base import STATE_BYTES_MAX, ModulatorSpec
 from roamcast.strategy.opportunistic.adaptation.messages import AdaptationLetter
-from roamcast.strategy.opportunistic.reliable import Acknowledgement, Segment
+from roamcast.strategy.opportunistic.reliable import BODY_BYTES_MAX, Acknowledgement, Segment
 from roamcast.strategy.opportunistic.rows import Row, RowChange
 from roamcast.strategy.opportunistic.windows import WINDOWS_MAX, Window
 from roamcast.wire import Codec
 
 HOPS_MAX = 64
 VIA_MAX = 64
+BODY_MAX = 65_000
+BUNDLE_MAX = 64  # datagrams in one frame
+FLOODED_MAX = 128  # addressees of one flood
+TAKEN_MAX = 64  # confirmations in one announcement
 ROWS_MAX = 200  # in one update
 SUBSCRIPTIONS_MAX = 256  # of one client at its home broker
 INTERESTS_BYTES_MAX = 36_000  # of all of them together: one letter carries them, beside other things
@@ -54,10 +59,47 @@ class Datagram(Wire, frozen=True, tag=2):
     to: Count
     hops: Hops  # so far
     via: Annotated[tuple[Count, ...], msgspec.Meta(max_length=VIA_MAX)]
-    body: Annotated[bytes, msgspec.Meta(max_length=65_000)]
+    body: Annotated[bytes, msgspec.Meta(max_length=BODY_MAX)]
     # For the queues and the trace of the nodes on the way, which do not look inside.
-    name: Annotated[str, msgspec.Meta(max_length=16)]
+    label: Count  # in `NAMES`
     event: Annotated[tuple[Count, ...], msgspec.Meta(max_length=2)] = ()  # publisher, sequence; a data frame
+
+    def moved(self, hops: int, via: tuple[int, ...]) -> "Datagram":
+        return Datagram(self.origin, self.to, hops, via, self.body, self.label, self.event)
+
+    def with_body(self, body: bytes) -> "Datagram":
+        return Datagram(self.origin, self.to, self.hops, self.via, body, self.label, self.event)
+
+
+class Bundle(Wire, frozen=True, tag=8):
+    """Datagrams in one frame. The body of each goes on with the octets of `shared` that `endings` has the
+    place of, from 1 on; 0: it is whole."""
+
+    datagrams: Annotated[tuple[Datagram, ...], msgspec.Meta(min_length=1, max_length=BUNDLE_MAX)]
+    endings: Annotated[tuple[Count, ...], msgspec.Meta(min_length=1, max_length=BUNDLE_MAX)]
+    shared: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=BUNDLE_MAX)]
+    # Of a frame to all who hear it: whose each of them is. Empty: all are for the one who gets the frame.
+    next_hops: Annotated[tuple[Count, ...], msgspec.Meta(max_length=BUNDLE_MAX)] = ()
+
+
+class Flood(Wire, frozen=True, tag=10):
+    """A segment for each of many nodes, with the same letter in it; every node passes it on once. `parts`:
+    one after the other, an addressee, the number of the stream among those of `boot`, that of the segment,
+    and how many before it are not known to have arrived."""
+
+    origin: Count
+    number: Count
+    hops: Hops
+    boot: Count
+    held: Count
+    parts: Annotated[tuple[Count, ...], msgspec.Meta(max_length=4 * FLOODED_MAX)]
+    label: Count
+    event: Annotated[tuple[Count, ...], msgspec.Meta(max_length=2)]
+    letter: Annotated[bytes, msgspec.Meta(max_length=BODY_BYTES_MAX)]
+
+    def moved(self) -> "Flood":
+        """One hop on."""
+        return msgspec.structs.replace(self, hops=self.hops + 1)
 
 
 # Contents of datagrams, beside `Segment` and `Acknowledgement`.
@@ -91,6 +133,15 @@ class UpdateTaken(Wire, frozen=True, tag=7):
     number: Count
     life: Count  # the sender's: what an earlier one was told is forgotten
     wanted: RowNumbers = ()
+
+
+class Announcement(Wire, frozen=True, tag=9):
+    """A frame: an update for all neighbours who hear it. `taken`: one after the other, a neighbour and the
+    number of its announcement that has arrived here."""
+
+    update: Update
+    life: Count
+    taken: Annotated[tuple[Count, ...], msgspec.Meta(max_length=2 * TAKEN_MAX)] = ()
 
 
 # Letters.
@@ -158,10 +209,10 @@ class Deliver(Wire, frozen=True, tag=14):
 
     generation: Count
     number: Count
-    event: Event
     age: Count
     hops: Hops
-    subscription: Count | None = None  # which one's modulator made it; None: the event as it was published
+    subscription: Count | None  # which one's modulator made it; None: the event as it was published
+    event: Event  # the last: copies for several clients end alike
 
 
 class Here(Wire, frozen=True, tag=21):
@@ -248,12 +299,16 @@ class Keep(Wire, frozen=True, tag=44):
 
 
 class Forward(Wire, frozen=True, tag=16):
-    """An event from a producer's home broker to the home broker of consumers."""
+    """An event from a producer's home broker to the home broker of consumers; of none: that broker's own
+    node. So it reads the same for all who are at home in themselves."""
 
-    event: Event
     consumers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=CONSUMERS_MAX)]
     age: Count
     hops: Hops
+    event: Event  # the last: copies for several homes end alike
+
+    def consumers_at(self, home: int) -> tuple[int, ...]:
+        return self.consumers or (home,)
 
 
 class Leave(Wire, frozen=True, tag=17):
@@ -419,10 +474,11 @@ class NewHome(Wire, frozen=True, tag=37):
     version: Count
 
 
-FRAMES: Codec[Search | Datagram] = Codec("opportunistic frame", 1, Search | Datagram)
+FrameMessage = Search | Datagram | Bundle | Flood | Announcement
+FRAMES: Codec[FrameMessage] = Codec("opportunistic frame", 2, FrameMessage)
 
 Content = Found | Update | UpdateTaken | Segment | Acknowledgement
-CONTENTS: Codec[Content] = Codec("opportunistic content", 1, Content)
+CONTENTS: Codec[Content] = Codec("opportunistic content", 2, Content)
 
 Letters = (
     Attach
@@ -462,4 +518,18 @@ Letters = (
     | NewHome
     | AdaptationLetter
 )
-LETTERS: Codec[Letters] = Codec("opportunistic letter", 1, Letters)
+LETTERS: Codec[Letters] = Codec("opportunistic letter", 2, Letters)
+
+
+def _number(kind: type) -> int:
+    tag = msgspec.inspect.type_info(kind).tag  # type: ignore[attr-defined]
+    assert isinstance(tag, int)
+    return tag
+
+
+# Of datagrams, in queues and traces: the tag of what they carry, which is the same in every node.
+NUMBERS = {kind.__name__.lower(): _number(kind) for kind in (*get_args(Content), *get_args(Letters))}
+PATIENT, HASTY = 1, 2  # acknowledgements: one that waits for many others' company, and one that does not
+NAMES = {PATIENT: "acknowledgement", HASTY: "acknowledgement"} | {
+    number: name for name, number in NUMBERS.items()
+}

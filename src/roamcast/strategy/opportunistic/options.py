@@ -85,4 +85,5 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
         return self.willing == "all" or (self.willing != "none" and node in self.willing)
 
     def underlay_options(self) -> dict[str, Any]:
-        return {}
+        """The link layer notices a broken link within milliseconds, HELLOs within six seconds."""
+        return {"link_layer_notification": True, "lost_hold": 0.0}

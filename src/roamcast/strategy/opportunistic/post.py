@@ -17,9 +17,12 @@ from roamcast.strategy.opportunistic.messages import (
     Content,
     Deliver,
     Forward,
+    Introduce,
     Letters,
     Publish,
+    Register,
     Relay,
+    Renew,
 )
 from roamcast.strategy.opportunistic.reliable import (
     BODY_BYTES_MAX,
@@ -34,6 +37,8 @@ from roamcast.underlay.base import Underlay
 from roamcast.units import Micros, NodeId
 
 EVENT_LETTERS = (Publish, Deliver, Forward, Relay)
+TO_MANY = (Register, Renew, Introduce)  # brokers, at the same time, and nobody waits for their answers
+EVENTS = msgspec.msgpack.Encoder()
 
 
 class Post:
@@ -50,15 +55,17 @@ class Post:
     ) -> None:
         """`way` names the brokers that a datagram to a node shall pass: the source route."""
         self._host = host
+        self._underlay = underlay
         self._on_content = on_content
         self._on_letter = on_letter
         self._on_reset = on_reset
         self._on_unreachable = on_unreachable
         self._way = way
         self._to_self: deque[Letters] = deque()
-        self.transport = Transport(host, underlay, self._on_datagram)
+        self._cut_off: dict[NodeId, None] = {}  # peers that no route leads to, as it was when we last tried
         self._reliable = Reliable(host, self._Ways(self), self)
         self.boot = self._reliable.boot
+        self.transport = Transport(host, underlay, self.boot, self._on_datagram)
 
     def write(self, to: NodeId, message: Letters) -> bool:
         """False if too much waits for `to` already."""
@@ -73,7 +80,7 @@ class Post:
             # Whoever writes bounds what it writes; this is for a sum of bounds that nobody thought of.
             self.drop(DropReason.WIRE, name, event, to)
             return False
-        letter = Letter(body, kind, name, event)
+        letter = Letter(body, kind, name, event, self._ending(message, body))
         if self._reliable.send(to, letter):
             return True
         self.drop(DropReason.QUEUE_FULL, letter.name, event, to)
@@ -120,6 +127,12 @@ class Post:
     def nudge(self, peer: NodeId) -> None:
         self._reliable.nudge(peer)
 
+    def on_routes_changed(self) -> None:
+        """Whoever can be reached again is tried at once."""
+        for peer in [peer for peer in self._cut_off if self._underlay.next_hop(peer) is not None]:
+            del self._cut_off[peer]
+            self._reliable.nudge(peer)
+
     def drop(self, reason: DropReason, message: str, event: EventId | None, to: NodeId | None = None) -> None:
         publisher, sequence = event if event is not None else (None, None)
         self._host.trace(
@@ -132,6 +145,8 @@ class Post:
         if name == "to self":
             for _ in range(len(self._to_self)):
                 self._on_letter(self._host.node, self._to_self.popleft(), 0, 0)
+        elif name == "spread" or (isinstance(name, tuple) and name[0] in ("bundle", "spread", "flood")):
+            self.transport.on_timer(name)
         else:
             self._reliable.on_timer(name)
 
@@ -149,11 +164,17 @@ class Post:
     def on_unreachable(self, peer: NodeId) -> None:
         self._on_unreachable(peer)
 
-    def _on_datagram(self, sender: NodeId, content: Content, hops: int) -> None:
+    def _on_datagram(self, sender: NodeId, content: Content, hops: int, is_flooded: bool = False) -> None:
         if isinstance(content, Segment | Acknowledgement):
-            self._reliable.on_datagram(sender, content, hops)
+            self._reliable.on_datagram(sender, content, hops, is_flooded=is_flooded)
         else:
             self._on_content(sender, content, hops)
+
+    def _ending(self, message: Letters, body: bytes) -> bytes:
+        """What copies to others will end in, too."""
+        if isinstance(message, TO_MANY) or (isinstance(message, Forward) and not message.consumers):
+            return body
+        return EVENTS.encode(message.event) if isinstance(message, Forward | Deliver) else b""
 
     def _opened(self, letters: list[Letter]) -> list[Letters]:
         """As written, with events aged by the time they have waited."""
@@ -172,5 +193,10 @@ class Post:
         def __init__(self, post: "Post") -> None:
             self._post = post
 
-        def send(self, to: NodeId, message: Segment | Acknowledgement, letter: Letter) -> None:
-            self._post.transport.send(to, message, letter, self._post._way(to))
+        def send(self, to: NodeId, message: Segment | Acknowledgement, letter: Letter) -> bool:
+            has_gone = self._post.transport.send(to, message, letter, self._post._way(to))
+            if has_gone:
+                self._post._cut_off.pop(to, None)
+            elif isinstance(message, Segment):
+                self._post._cut_off[to] = None
+            return has_gone

@@ -9,10 +9,11 @@ News of a consumer may set events free that waited for it (`strays.py`, `backlog
 
 from collections.abc import Callable
 
+from roamcast.event import EventId
 from roamcast.host import Host
 from roamcast.strategy.opportunistic.backlog import Backlog
 from roamcast.strategy.opportunistic.brokers import BrokerManager
-from roamcast.strategy.opportunistic.clients import CLIENTS_MAX, Client
+from roamcast.strategy.opportunistic.clients import CLIENTS_MAX, Arrival, Client
 from roamcast.strategy.opportunistic.consumers import first_version
 from roamcast.strategy.opportunistic.dispatch import CONSUMERS_PER_LETTER, Dispatch, undelivered
 from roamcast.strategy.opportunistic.messages import (
@@ -32,11 +33,12 @@ from roamcast.strategy.opportunistic.messages import (
 )
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.post import Post
-from roamcast.units import Micros, NodeId, micros
+from roamcast.units import SECOND, Micros, NodeId, micros
 
 INTRODUCED_MAX = 1_000
 INTRODUCED_CONSUMERS_MAX = 3_000  # so many names fit into one letter
 RENEWALS_PER_LIFETIME = 3
+SERVE_AFTER: Micros = 2 * SECOND  # in the beginning, when we hear of one consumer after the other
 
 TO_A_CLIENT = (Deliver, Skip, NewHome, NotHome)
 
@@ -44,7 +46,7 @@ RegistrationLetter = Attach | Want | Here | Register | Renew | Missing
 
 
 class Registrations:
-    """The timer is `"renew"`."""
+    """Timers are `"renew"` and `"serve"`."""
 
     def __init__(
         self,
@@ -64,6 +66,7 @@ class Registrations:
         self._clients = dispatch.clients
         self._consumers = dispatch.consumers
         self._introduced: dict[NodeId, Micros] = {}  # brokers that no path may lead to yet, and until when
+        self._to_serve: dict[NodeId, tuple[Interest, ...]] = {}  # consumers that we know of only now
         self.moved_away: dict[NodeId, Micros] = {}  # clients handed off lately: they will hear where they are
         # The handoff's say, set by `Handoffs`: it hears of newer registrations, knows whose next home tells
         # the others, and gives back what it moved away in vain.
@@ -74,7 +77,9 @@ class Registrations:
     # Inputs.
 
     def on_start(self) -> None:
-        self._host.set_timer("renew", self._host.now() + self._renewal_period())
+        # Brokers that start together do not renew together.
+        first = int(self._renewal_period() * (0.3 + 0.7 * self._host.random.random()))
+        self._host.set_timer("renew", self._host.now() + first)
 
     def on_renew(self) -> None:
         """Soft state: say to all who were told that our clients are still here, and forget the silent."""
@@ -84,6 +89,7 @@ class Registrations:
         for node in [node for node, until in self.moved_away.items() if until < now]:
             del self.moved_away[node]
         self._dispatch.strays.forget()
+        self.serve()
         self._backlog.forget()
         told: dict[NodeId, list[Client]] = {}
         for client in list(self._clients.values()):
@@ -128,15 +134,29 @@ class Registrations:
                 self._give_up(client, message.home)
         self._enter(message, is_detour=is_detour)
 
-    def on_topology_changed(self) -> None:
-        """Brokers that no path led to before hear of our clients."""
+    def on_topology_changed(self, *, only_producers: bool = False) -> None:
+        """Brokers that no path led to before hear of our clients; or those of them that have producers."""
         if not self._clients:
             return
         brokers = self._brokers()
+        if only_producers:
+            brokers = [broker for broker in brokers if self._manager.producers_of(broker)]
         for client in self._clients.values():
             new = [broker for broker in brokers if broker not in client.told]
             if new and not self.is_switching(client.node):  # else its next home tells them
                 self.register(client, new)
+
+    def serve(self) -> None:
+        """What waited for consumers that we did not know goes to them, event by event: so one frame may have
+        an event for many of them."""
+        waiting, self._to_serve = self._to_serve, {}
+        copies: dict[EventId, list[tuple[NodeId, Arrival]]] = {}
+        for consumer, interests in waiting.items():
+            for arrival in self._backlog.matching(consumer, interests):
+                copies.setdefault(arrival.event.id, []).append((consumer, arrival))
+        for event in sorted(copies):
+            for consumer, arrival in copies[event]:
+                self._send(consumer, arrival)
 
     def on_introduce(self, sender: NodeId) -> None:
         """A node that is about to be a broker must know whom its events are for."""
@@ -168,6 +188,10 @@ class Registrations:
                 self._post.write(broker, Register(client.node, client.version, own, client.interests))
 
     # Questions.
+
+    def is_served(self, consumer: NodeId) -> bool:
+        """Whether it has got what was there before it was known; else it gets what comes with that."""
+        return consumer not in self._to_serve
 
     def was_introduced(self, broker: NodeId) -> bool:
         """Lately: it may know less than others think that it was told before."""
@@ -239,20 +263,30 @@ class Registrations:
         if not self._consumers.update(consumer, version, home, message.interests, self._host.now()):
             return
         before = () if known is None else known.interests
-        self._serve_stored(consumer, tuple(i for i in message.interests if i not in before))
+        new = tuple(i for i in message.interests if i not in before)
+        if known is None and self._backlog.is_beginning():
+            if not self._to_serve:
+                self._host.set_timer("serve", self._host.now() + SERVE_AFTER)
+            self._to_serve[consumer] = new
+        else:
+            self._serve_stored(consumer, new)
         if known is not None and known.home != home and not is_detour:
             self._dispatch.send_again(consumer, known.home)
         self._dispatch.release(consumer)
 
     def _serve_stored(self, consumer: NodeId, interests: tuple[Interest, ...]) -> None:
+        if interests:
+            for arrival in self._backlog.matching(consumer, interests):
+                self._send(consumer, arrival)
+
+    def _send(self, consumer: NodeId, arrival: Arrival) -> None:
         known = self._consumers.find(consumer)
-        if known is None or not interests:
+        if known is None:
             return
-        for arrival in self._backlog.matching(consumer, interests):
-            if known.home == self._host.node:
-                self._dispatch.arrive(consumer, arrival)
-            else:
-                self._dispatch.forward(known.home, [consumer], arrival)
+        if known.home == self._host.node:
+            self._dispatch.arrive(consumer, arrival)
+        else:
+            self._dispatch.forward(known.home, [consumer], arrival)
 
     def _on_renewed(self, sender: NodeId, message: Renew) -> None:
         missing = []

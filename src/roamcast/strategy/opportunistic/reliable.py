@@ -26,8 +26,9 @@ import msgspec
 
 from roamcast.event import Count, EventId
 from roamcast.host import Host, Kind, TimerName
-from roamcast.strategy.opportunistic.round_trips import RoundTrips
-from roamcast.units import SECOND, Micros, NodeId
+from roamcast.strategy.opportunistic.congestion import Congestion
+from roamcast.strategy.opportunistic.round_trips import FIRST_WAIT, RoundTrips
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 BOOTS = "opportunistic-boots"  # key in stable storage
 STREAMS_PER_BOOT = 1 << 32
@@ -37,6 +38,8 @@ WINDOW_OCTETS = 2 * BODY_BYTES_MAX  # likewise: one letter leaves while another 
 OVERTAKEN = 3  # later letters that arrive first and mean a loss; fewer are disorder
 PEERS_MAX = 4_096
 
+WAITED: Micros = 50 * MILLISECOND  # a copy that left so late is a repeat, or stood behind one
+COMPANY: Micros = 1_700 * MILLISECOND  # what confirmations may wait for each other, if many got the same
 UNREACHABLE_AFTER: Micros = 5 * SECOND
 
 
@@ -74,13 +77,20 @@ class Letter(NamedTuple):
     kind: Kind
     name: str
     event: EventId | None = None
+    ending: bytes = b""  # of the body, that letters to others have as well
+    is_repeat: bool = False  # this copy
+    # Of acknowledgements: many others give the same, it waits for their company; or a repair waits for it.
+    is_patient: bool = False
+    is_hasty: bool = False
     written_at: Micros = 0  # set by `Reliable.send`
 
 
 class Datagrams(Protocol):
     """What carries segments: it may lose, repeat and reorder them."""
 
-    def send(self, to: NodeId, message: Segment | Acknowledgement, letter: Letter) -> None: ...
+    def send(self, to: NodeId, message: Segment | Acknowledgement, letter: Letter) -> bool | None:
+        """False if there is no way to the peer now."""
+        ...
 
 
 class ReliableOwner(Protocol):
@@ -105,15 +115,16 @@ class Copy(NamedTuple):
 
 
 class Outgoing:
-    def __init__(self, stream: int) -> None:
+    def __init__(self, stream: int, first_wait: Micros) -> None:
         self.stream = stream
         self.confirmed = 0  # number of the first letter that is not
         self.letters: deque[Letter] = deque()  # from `confirmed` on
         self.copies: deque[Copy] = deque()  # of those that have been sent: the first ones
         self.octets = 0  # of their bodies
-        self.round_trips = RoundTrips()
+        self.round_trips = RoundTrips(first_wait)
         self.progress_at: Micros = 0
         self.is_unreachable = False
+        self.is_under_way = False  # it counts among those that are
         self.repair_until = 0  # letters before this one were sent when one was lost, and may be lost as well
 
     def may_send(self) -> bool:
@@ -123,21 +134,24 @@ class Outgoing:
         return not sent or self.octets + len(self.letters[sent].body) <= WINDOW_OCTETS
 
     def wait(self) -> Micros:
-        return self.round_trips.wait(len(self.letters[0].body))
+        first = self.letters[0]
+        return self.round_trips.wait(len(first.body), COMPANY if first.ending else 0)
 
-    def answered(self, number: int, held: Micros, now: Micros) -> None:
-        """The peer has got the copy of a letter that left when it had been held for so long."""
+    def answered(self, number: int, held: Micros, now: Micros) -> Micros | None:
+        """The peer has got the copy of a letter that left when it had been held for so long; how long that
+        took, if it is news."""
         place = number - self.confirmed
         if not 0 <= place < len(self.copies):
-            return  # known already
+            return None  # known already
         letter, copy = self.letters[place], self.copies[place]
         sent_at = letter.written_at + held
         if sent_at > now:
-            return  # never sent
+            return None  # never sent
         since = sent_at if copy.is_alone else max(sent_at, self.progress_at)
         self.round_trips.measure(len(letter.body), now - since, is_alone=copy.is_alone)
         if sent_at < copy.sent_at:
             self.repair_until = 0  # an earlier copy: nothing was lost, all was only slow
+        return now - sent_at
 
     def confirm(self, expected: int) -> None:
         while self.confirmed < expected:
@@ -170,6 +184,10 @@ class Reliable:
         self._boots: dict[NodeId, int] = {}  # of each peer, as last heard
         self._outgoing: dict[NodeId, Outgoing] = {}
         self._incoming: dict[NodeId, Incoming] = {}
+        self._congestion = Congestion()
+        self._under_way = 0  # streams
+        self._in_line: dict[NodeId, None] = {}  # peers whose turn has not come
+        self._usual: Micros = 0  # round trip, of all streams lately
 
     # Inputs from the owner.
 
@@ -193,13 +211,17 @@ class Reliable:
         outgoing = self._outgoing.get(peer)
         if outgoing is not None and outgoing.letters:
             outgoing.round_trips.rest()
-            self._repeat(peer, outgoing)
+            self._go(peer, outgoing)
 
     def abandon(self, peer: NodeId) -> list[Letter]:
         """Give up what is not confirmed. A later message begins a new stream."""
         outgoing = self._outgoing.pop(peer, None)
         self._host.cancel_timer(("reliable", peer))
-        return [] if outgoing is None else list(outgoing.letters)
+        self._in_line.pop(peer, None)
+        if outgoing is None:
+            return []
+        self._rests(outgoing)
+        return list(outgoing.letters)
 
     def unconfirmed(self, peer: NodeId) -> list[Letter]:
         outgoing = self._outgoing.get(peer)
@@ -227,7 +249,10 @@ class Reliable:
 
     # Inputs from the radio and the clock.
 
-    def on_datagram(self, sender: NodeId, message: Segment | Acknowledgement, hops: int) -> None:
+    def on_datagram(
+        self, sender: NodeId, message: Segment | Acknowledgement, hops: int, *, is_flooded: bool = False
+    ) -> None:
+        """`is_flooded`: many others get the same segment now, and confirm it too."""
         boot = message.stream // STREAMS_PER_BOOT if isinstance(message, Segment) else message.boot
         known = self._boots.setdefault(sender, boot)
         if boot < known:
@@ -237,7 +262,7 @@ class Reliable:
             self._incoming.pop(sender, None)
             self._reset(sender)
         if isinstance(message, Segment):
-            self._on_segment(sender, message, hops)
+            self._on_segment(sender, message, hops, is_flooded)
         else:
             self._on_acknowledgement(sender, message)
 
@@ -248,17 +273,44 @@ class Reliable:
                 if outgoing is None or not outgoing.letters:
                     return
                 outgoing.round_trips.back_off()
-                self._repeat(peer, outgoing)
+                self._congestion.on_lost(self._host.now())
+                self._rests(outgoing)
+                self._in_line[peer] = None  # behind all others
+                self._next_in_line()
                 silent = self._host.now() - outgoing.progress_at
                 if silent >= UNREACHABLE_AFTER and not outgoing.is_unreachable:
                     outgoing.is_unreachable = True
                     self._owner.on_unreachable(peer)
 
+    # Whose turn it is.
+
+    def _has_room(self) -> bool:
+        return self._under_way < self._congestion.limit
+
+    def _rests(self, outgoing: Outgoing) -> None:
+        """It owes us no confirmation any more, or we wait for none."""
+        if outgoing.is_under_way:
+            outgoing.is_under_way = False
+            self._under_way -= 1
+
+    def _next_in_line(self) -> None:
+        while self._in_line and self._has_room():
+            peer = next(iter(self._in_line))
+            outgoing = self._outgoing[peer]
+            if not outgoing.is_under_way:
+                outgoing.is_under_way = True
+                self._under_way += 1
+            self._go(peer, outgoing)
+
+    def _go(self, peer: NodeId, outgoing: Outgoing) -> None:
+        self._in_line.pop(peer, None)
+        self._repeat(peer, outgoing)
+
     # Sending.
 
     def _new_stream(self) -> Outgoing:
         self._next_stream += 1
-        return Outgoing(self._next_stream)
+        return Outgoing(self._next_stream, max(FIRST_WAIT, 3 * self._usual))
 
     def _send_ahead(self, to: NodeId, outgoing: Outgoing) -> None:
         was_idle = not outgoing.copies
@@ -278,14 +330,16 @@ class Reliable:
 
     def _repeat_first(self, to: NodeId, outgoing: Outgoing) -> None:
         outgoing.copies[0] = outgoing.copies[0]._replace(sent_at=self._host.now())
-        self._transmit(to, outgoing, 0)
+        self._transmit(to, outgoing, 0, is_repeat=True)
 
-    def _transmit(self, to: NodeId, outgoing: Outgoing, place: int) -> None:
+    def _transmit(self, to: NodeId, outgoing: Outgoing, place: int, *, is_repeat: bool = False) -> None:
         letter = outgoing.letters[place]
         number = outgoing.confirmed + place
         held = self._host.now() - letter.written_at
         segment = Segment(outgoing.stream, number, outgoing.confirmed, held, letter.body)
-        self._datagrams.send(to, segment, letter)
+        has_gone = self._datagrams.send(to, segment, letter._replace(is_repeat=True) if is_repeat else letter)
+        if has_gone is False:
+            self._rests(outgoing)  # its repeats cost nothing
 
     def _on_acknowledgement(self, sender: NodeId, message: Acknowledgement) -> None:
         outgoing = self._outgoing.get(sender)
@@ -297,13 +351,17 @@ class Reliable:
         if message.expected > outgoing.confirmed + len(outgoing.copies):
             return  # it confirms what was never sent
         now = self._host.now()
-        outgoing.answered(message.number, message.held, now)
+        took = outgoing.answered(message.number, message.held, now)
+        if took is not None:
+            self._usual += (took - self._usual) // 8
         if message.expected <= outgoing.confirmed:
             is_overtaken = message.number >= outgoing.confirmed + OVERTAKEN
             if is_overtaken and outgoing.copies and outgoing.confirmed >= outgoing.repair_until:
                 self._repeat(sender, outgoing)
             return
         outgoing.confirm(message.expected)
+        self._congestion.on_confirmed()
+        self._in_line.pop(sender, None)  # what is missing now has waited for nothing yet
         outgoing.progress_at = now
         outgoing.is_unreachable = False
         if outgoing.copies:
@@ -313,6 +371,9 @@ class Reliable:
         elif not outgoing.letters:
             self._host.cancel_timer(("reliable", sender))
         self._send_ahead(sender, outgoing)
+        if not outgoing.copies:
+            self._rests(outgoing)
+            self._next_in_line()
 
     def _reset(self, peer: NodeId) -> None:
         self._owner.on_reset(peer, self.abandon(peer))
@@ -326,7 +387,7 @@ class Reliable:
 
     # Receiving.
 
-    def _on_segment(self, sender: NodeId, segment: Segment, hops: int) -> None:
+    def _on_segment(self, sender: NodeId, segment: Segment, hops: int, is_flooded: bool) -> None:
         incoming = self._incoming.get(sender)
         if incoming is None or segment.stream > incoming.stream:
             if segment.confirmed > 0:
@@ -347,9 +408,17 @@ class Reliable:
             arrived.append(incoming.early.pop(incoming.expected))
             incoming.expected += 1
         answer = Acknowledgement(incoming.stream, incoming.expected, self.boot, segment.number, segment.held)
-        self._acknowledge(sender, answer)
+        self._acknowledge(sender, answer, is_patient=is_flooded, is_hasty=segment.held >= WAITED)
         for body, taken, held in arrived:
             self._owner.on_letter(sender, body, taken, held)
 
-    def _acknowledge(self, to: NodeId, acknowledgement: Acknowledgement) -> None:
-        self._datagrams.send(to, acknowledgement, Letter(b"", Kind.CONTROL, "acknowledgement"))
+    def _acknowledge(
+        self,
+        to: NodeId,
+        acknowledgement: Acknowledgement,
+        *,
+        is_patient: bool = False,
+        is_hasty: bool = False,
+    ) -> None:
+        label = Letter(b"", Kind.CONTROL, "acknowledgement", is_patient=is_patient, is_hasty=is_hasty)
+        self._datagrams.send(to, acknowledgement, label)

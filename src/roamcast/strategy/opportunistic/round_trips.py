@@ -34,7 +34,8 @@ class Estimate(NamedTuple):
 class RoundTrips:
     """Of one stream."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_wait: Micros = FIRST_WAIT) -> None:
+        self._first_wait = first_wait
         self._estimates: dict[int, Estimate] = {}  # by size class
         self._backoffs = 0
 
@@ -62,12 +63,13 @@ class RoundTrips:
         """Of the smallest letters measured: what the way takes, whatever it carries."""
         return self._estimates[min(self._estimates)].smoothed if self._estimates else None
 
-    def wait(self, octets: int) -> Micros:
+    def wait(self, octets: int, company: Micros = 0) -> Micros:
+        """`company`: how much longer it may take, if nothing has been measured."""
         size = _class_of(octets)
         # What is larger takes no less time: smaller ones that now take longer show a longer way.
         waits = [estimate.wait() for known, estimate in self._estimates.items() if known <= size]
         if size not in self._estimates:
-            waits.append(FIRST_WAIT + FIRST_WAIT_PER_OCTET * octets)
+            waits.append(max(self._first_wait, FIRST_WAIT + company) + FIRST_WAIT_PER_OCTET * octets)
         longest = max(waits)
         return min(longest << self._backoffs, max(LONGEST_WAIT, longest))
 

@@ -13,6 +13,7 @@ from roamcast.strategy.opportunistic.client import ClientLetter, ClientSide
 from roamcast.strategy.opportunistic.discovery import RingSearch
 from roamcast.strategy.opportunistic.messages import (
     FRAMES,
+    Announcement,
     Content,
     Found,
     Letters,
@@ -77,6 +78,7 @@ class Opportunistic(Strategy):
         )
         self._context = context
         self._sequence = self._post.boot * ROWS_PER_LIFE  # others remember the rows of an earlier boot
+        self._was_broker = False
         self.broker: Brokerage | None = None
         if context.is_broker:
             self.broker = self._brokerage()
@@ -104,6 +106,7 @@ class Opportunistic(Strategy):
         self._sequence = next_life(self.broker.manager.sequence + 1)
         self.broker.on_end()
         self.broker = None
+        self._was_broker = True
         self.adaptation.on_broker_end()
         self.client.on_role_changed(is_broker=False)
 
@@ -118,7 +121,7 @@ class Opportunistic(Strategy):
 
     def on_timer(self, name: TimerName) -> None:
         match name:
-            case "to self" | ("reliable", _):
+            case "to self" | "spread" | ("reliable" | "bundle" | "spread", _) | ("flood", _, _):
                 self._post.on_timer(name)
             case "ring" | ("pass on", _, _):
                 self._search.on_timer(name)
@@ -139,14 +142,24 @@ class Opportunistic(Strategy):
             now = self._host.now()
             self._host.trace(Dropped(now, self._host.node, DropReason.WIRE, "frame", detail=str(error)))
             return
-        if not isinstance(frame, Search):
-            self._post.transport.on_datagram(frame)
+        self._post.transport.on_heard(sender)
+        if isinstance(frame, Announcement):
+            if self.broker is not None:
+                self.broker.manager.on_announcement(sender, frame)
+            elif self._was_broker:  # the sender may not have heard that, and need not say it again
+                taken = UpdateTaken(frame.update.number, 0)
+                self._send(sender, taken, Letter(b"", Kind.CONTROL, "update"))
+        elif not isinstance(frame, Search):
+            self._post.transport.on_frame(sender, frame)
         elif self._search.on_search(frame) and self.broker is not None:
             found = Found(frame.number, frame.hops + 1, self.broker.manager.load_of(self._host.node) or 0)
             self._send(frame.origin, found, Letter(b"", Kind.CONTROL, "found"))
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         self._post.nudge(neighbour)
+
+    def on_routes_changed(self) -> None:
+        self._post.on_routes_changed()
 
     # Questions.
 
