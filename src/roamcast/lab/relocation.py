@@ -71,7 +71,13 @@ def _tables(parameters: Parameters, seed: int) -> dict[str, object]:
         },
         "strategy": {
             "name": "opportunistic",
-            "options": {"broker_update": 5.0, "broker_discovery": 2.0, "neighbours_wanted": 64},
+            # The work's network is switched: nothing is heard by several at once, so no frame is shared.
+            "options": {
+                "broker_update": 5.0,
+                "broker_discovery": 2.0,
+                "neighbours_wanted": 64,
+                "share_frames": False,
+            },
         },
         "underlay": {"name": "ideal"},
         "fault": _faults(parameters.moves, suppliers),

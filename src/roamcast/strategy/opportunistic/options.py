@@ -34,6 +34,9 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     handoff_timeout: Annotated[float, msgspec.Meta(ge=0.1, le=600)] = 10.0
     home_timeout: Period = 10.0  # a client whose home broker is silent for so long chooses another by itself
     registration_lifetime: Period = 120.0  # a consumer whose home broker is silent for so long is forgotten
+    # Several datagrams in one frame, one frame for several neighbours, floods to many. False: each datagram
+    # by itself and at once, as on the switched network of opportunistic channels.
+    share_frames: bool = True
     # Events that cannot be delivered: who decides how long they wait, and how long real-time ones may.
     discard: str = "lifetime"
     keep_realtime: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0

@@ -88,11 +88,14 @@ class Outbox:
         underlay: Underlay,
         floods: Floods,
         on_failure: Callable[[NodeId, list[Parcel], SendFailure], None],
+        *,
+        share_frames: bool,
     ) -> None:
         self._host = host
         self._underlay = underlay
         self._floods = floods
         self._on_failure = on_failure
+        self._share_frames = share_frames
         self._waiting: dict[NodeId, list[Parcel]] = {}
         self._due: dict[NodeId, Micros] = {}
         self._sent_at: dict[NodeId, Micros] = {}
@@ -102,7 +105,9 @@ class Outbox:
         self._spread = 0
 
     def put(self, neighbour: NodeId, parcel: Parcel) -> None:
-        if parcel.may_spread and len(parcel.ending) <= BUNDLE_OCTETS:
+        if not self._share_frames:
+            self._unicast(neighbour, [parcel])
+        elif parcel.may_spread and len(parcel.ending) <= BUNDLE_OCTETS:
             if not self._alike:
                 self._host.set_timer("spread", self._host.now())
             self._alike.setdefault(parcel.ending, []).append((neighbour, parcel))

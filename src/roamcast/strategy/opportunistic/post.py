@@ -52,6 +52,7 @@ class Post:
         on_reset: Callable[[NodeId, list[Letters]], None],
         on_unreachable: Callable[[NodeId], None],
         way: Callable[[NodeId], tuple[NodeId, ...]],
+        share_frames: bool,
     ) -> None:
         """`way` names the brokers that a datagram to a node shall pass: the source route."""
         self._host = host
@@ -65,7 +66,7 @@ class Post:
         self._cut_off: dict[NodeId, None] = {}  # peers that no route leads to, as it was when we last tried
         self._reliable = Reliable(host, self._Ways(self), self)
         self.boot = self._reliable.boot
-        self.transport = Transport(host, underlay, self.boot, self._on_datagram)
+        self.transport = Transport(host, underlay, self.boot, self._on_datagram, share_frames=share_frames)
 
     def write(self, to: NodeId, message: Letters) -> bool:
         """False if too much waits for `to` already."""

@@ -48,6 +48,7 @@ class Opportunistic(Strategy):
             on_reset=self._on_reset,
             on_unreachable=self._on_unreachable,
             way=self._way,
+            share_frames=options.share_frames,
         )
         self._undeliverable = Undeliverable(context.host, options, self._post)
         self._search = RingSearch(

@@ -36,7 +36,13 @@ class Transport:
     """Timers are those of the outbox."""
 
     def __init__(
-        self, host: Host, underlay: Underlay, boot: int, receive: Callable[[NodeId, Content, int, bool], None]
+        self,
+        host: Host,
+        underlay: Underlay,
+        boot: int,
+        receive: Callable[[NodeId, Content, int, bool], None],
+        *,
+        share_frames: bool = True,
     ) -> None:
         """`receive` gets the origin, what it sent, the hops that took, and whether it was flooded."""
         self._host = host
@@ -44,7 +50,7 @@ class Transport:
         self._receive = receive
         self._heard_at: dict[NodeId, Micros] = {}
         self._floods = Floods(host, boot, receive)
-        self._outbox = Outbox(host, underlay, self._floods, self._on_failure)
+        self._outbox = Outbox(host, underlay, self._floods, self._on_failure, share_frames=share_frames)
 
     def send(self, to: NodeId, content: Content, label: Letter, via: tuple[NodeId, ...] = ()) -> bool:
         """Send towards `to`, through `via` in this order; False if no route leads there. A node may send to
