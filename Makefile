@@ -18,7 +18,7 @@ $(READY): pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 # Spark needs Java 17 or newer. Where the machine has none, PyPI's runtime stands in.
-	$(BIN)/python -m roamcast.lab.java --quiet || $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,java]'
+	$(BIN)/python -m roamcast.lab.spark.java --quiet || $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,java]'
 	touch $(READY)
 
 demo: $(READY)  ## the main job in small: one scenario, every strategy, to an HTML report

@@ -20,9 +20,9 @@ from random import Random
 from roamcast.event import Event
 from roamcast.filter import Filter
 from roamcast.filter.expression import And, Compare, Operator
-from roamcast.strategy.chapar.filter_table import FilterTable, encoded_size
-from roamcast.strategy.chapar.identifiers import Layout
-from roamcast.strategy.chapar.node_vector import OrderedAddresses
+from roamcast.strategy.chapar.tables.filter_table import FilterTable, encoded_size
+from roamcast.strategy.chapar.tables.identifiers import IdentifierLayout
+from roamcast.strategy.chapar.tables.node_vector import OrderedAddresses
 
 FILTERS = 10_000
 NODES = 40
@@ -37,7 +37,7 @@ def main() -> int:
     arguments.add_argument("--runs", type=int, default=5)
     arguments.add_argument("--json", action="store_true")
     options = arguments.parse_args()
-    layout = Layout()
+    layout = IdentifierLayout()
     random = Random(1)
     table = filled(layout, random)
     events = [
@@ -73,7 +73,7 @@ def main() -> int:
     return 0 if ours <= LIMIT_US else 1
 
 
-def filled(layout: Layout, random: Random) -> FilterTable:
+def filled(layout: IdentifierLayout, random: Random) -> FilterTable:
     table = FilterTable(OrderedAddresses(), layout.hash_bits * layout.slots, entries_max=FILTERS)
     while len(table) < FILTERS:
         node = random.randrange(NODES)

@@ -32,10 +32,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from roamcast.lab import runs
-from roamcast.lab.ideal import share_of_ideal
-from roamcast.lab.runs import RunResult
-from roamcast.lab.tables import records
+from roamcast.lab.run import runs
+from roamcast.lab.run.ideal import share_of_ideal
+from roamcast.lab.run.runs import RunResult
+from roamcast.lab.run.tables import records
 from roamcast.scenario import read_tables, scenario_from
 from roamcast.scenario.load import Setting
 from roamcast.trace import Delivered, Published

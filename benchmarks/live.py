@@ -30,8 +30,8 @@ import psutil
 from roamcast.client import connect
 from roamcast.daemon import Daemon, collector, load_config
 from roamcast.filter import Filter
-from roamcast.runtime.live import frames
-from roamcast.runtime.live.air import Endpoint
+from roamcast.runtime.live.air import frames
+from roamcast.runtime.live.air.sockets import Endpoint
 from roamcast.sealing import GroupKey, Identity, KeyRing, Sealer
 
 PAYLOAD_BYTES = 200

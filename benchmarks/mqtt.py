@@ -47,7 +47,7 @@ import numpy as np
 
 from roamcast.daemon import Daemon
 from roamcast.daemon.run import run as run_daemon
-from roamcast.runtime.live.air import Endpoint
+from roamcast.runtime.live.air.sockets import Endpoint
 from roamcast.sealing import GroupKey, Identity
 
 PAYLOAD = 200

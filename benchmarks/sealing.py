@@ -22,8 +22,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
 from roamcast.event import Event, EventClass
-from roamcast.runtime.live.storage import Durability, Storage
-from roamcast.sealing import GroupKey, Identity, KeyRing, Opener, Sealer, SealError
+from roamcast.runtime.live.storage.database import Durability, Storage
+from roamcast.sealing import FrameOpener, GroupKey, Identity, KeyRing, Sealer, SealError
 from roamcast.sealing.content import ContentKey, ContentKeys
 from roamcast.sealing.identity import is_signed
 from roamcast.strategy.chapar.messages import CODEC, Carry
@@ -176,11 +176,11 @@ def storage() -> dict[str, float]:
     return figures
 
 
-def pair(encrypt: bool) -> tuple[Sealer, Opener]:
+def pair(encrypt: bool) -> tuple[Sealer, FrameOpener]:
     """A sealer, and an opener to which it has proven itself."""
     ring = KeyRing(GroupKey.generate())
     sender, receiver = (Sealer(Identity.generate(), ring, 1, encrypt) for _ in range(2))
-    opener, answering = Opener(receiver, {}), Opener(sender, {})
+    opener, answering = FrameOpener(receiver, {}), FrameOpener(sender, {})
     hear(opener, sender.seal(1, b""))
     hear(answering, opener.announcement())
     hear(opener, answering.announcement())
@@ -188,7 +188,7 @@ def pair(encrypt: bool) -> tuple[Sealer, Opener]:
     return sender, opener
 
 
-def hear(opener: Opener, data: bytes) -> None:
+def hear(opener: FrameOpener, data: bytes) -> None:
     with suppress(SealError):
         opener.open(data)
 
@@ -198,14 +198,14 @@ def seal_all(sealer: Sealer, payload: bytes) -> None:
         sealer.seal(1, payload)
 
 
-def open_all(opener: Opener, data: list[bytes]) -> float:
+def open_all(opener: FrameOpener, data: list[bytes]) -> float:
     began = time.process_time()
     for frame in data:
         opener.open(frame)
     return (time.process_time() - began) * 1e6
 
 
-def refuse_all(opener: Opener, data: bytes) -> None:
+def refuse_all(opener: FrameOpener, data: bytes) -> None:
     for _ in range(FRAMES):
         try:
             opener.open(data)

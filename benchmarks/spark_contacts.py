@@ -170,8 +170,8 @@ class TreeMemory:
 
 
 def by_spark(trace: Path, plan: Path) -> dict[str, Any]:
-    from roamcast.lab.contacts import contacts, read_plan
-    from roamcast.lab.session import session
+    from roamcast.lab.recordings.contacts import contacts, read_plan
+    from roamcast.lab.spark.session import session
 
     begin = time.perf_counter()
     session().range(1).count()

@@ -19,11 +19,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from roamcast.lab.experiment import Experiment, RunPlan, experiment_from
-from roamcast.lab.runs import simulate
-from roamcast.lab.session import session, usable_cores
-from roamcast.lab.sweep import Work, make_tables, run_all
-from roamcast.lab.sweep_folder import SweepFolder, runs_table
+from roamcast.lab.run.runs import simulate
+from roamcast.lab.spark.session import session, usable_cores
+from roamcast.lab.sweep.experiment import Experiment, RunPlan, experiment_from
+from roamcast.lab.sweep.folder import SweepFolder, runs_table
+from roamcast.lab.sweep.sweep import RunTask, make_tables, run_all
 
 RATIO_MAX = 1.25
 TURNS = 4
@@ -112,7 +112,7 @@ def start() -> None:
 def run_in_pool(
     pool: ProcessPoolExecutor, experiment: Experiment, folder: SweepFolder, share: list[tuple[RunPlan, int]]
 ) -> None:
-    list(pool.map(Work(folder.path, experiment.tables, experiment.base), share))
+    list(pool.map(RunTask(folder.path, experiment.tables, experiment.base), share))
 
 
 def timed(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:

@@ -21,7 +21,7 @@ from typing import Any
 
 from roamcast.event import Event, Value
 from roamcast.filter import Filter
-from roamcast.strategy.odmrp.summary import Digest, DigestTable, Summary, SummaryTable
+from roamcast.strategy.odmrp.summary.summary import DigestTable, EventDigest, Summary, SummaryTable
 
 ROWS = [(10, 1), (50, 1), (50, 5), (20, 30), (1000, 5), (10_000, 1)]
 EVENTS = 200
@@ -50,7 +50,7 @@ def measure(brokers: int, subscriptions: int, runs: int) -> dict[str, Any]:
     filters = [[golf_subscription(random) for _ in range(subscriptions)] for _ in range(brokers)]
     events = [golf_event(random) for _ in range(EVENTS)]
     summaries, build_s = timed(lambda: [Summary.of(wanted) for wanted in filters])
-    digests, digest_s = timed(lambda: [Digest.of(event) for event in events])
+    digests, digest_s = timed(lambda: [EventDigest.of(event) for event in events])
     table: SummaryTable[int] = SummaryTable()
     for node, summary in enumerate(summaries):
         table.add(node, summary)

@@ -105,7 +105,7 @@ def test_a_sweep_with_failed_runs_says_so_and_exits_with_1(
     experiment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """How runs come to fail and are run again is tested on `sweep` itself; here, what the user sees."""
-    from roamcast.lab import sweep
+    from roamcast.lab.sweep import sweep
 
     monkeypatch.setattr(sweep, "sweep", lambda *_: sweep.SweepResult(done=197, failed=3, total=200, ran=200))
     result = call("sweep", experiment, "--out", experiment.parent / "out")

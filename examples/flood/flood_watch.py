@@ -25,7 +25,7 @@ from runoff import TERRAIN, Runoff, RunoffParameters, read_terrain
 from roamcast.errors import InputError
 from roamcast.event import Event
 from roamcast.filter import Filter
-from roamcast.lab.testbed import latencies
+from roamcast.lab.studies.testbed import latencies
 from roamcast.modulator import MODULATORS, Content, ModulatorSpec
 from roamcast.runtime.sim.simulation import Simulation
 from roamcast.scenario import read_tables, scenario_from

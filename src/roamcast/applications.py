@@ -22,7 +22,7 @@ from roamcast.units import Micros, NodeId
 Receiver: TypeAlias = Callable[[Delivery], None]
 
 
-class Gate(Protocol):
+class RuntimeGate(Protocol):
     """The runtime's side of an input that comes from an application."""
 
     def enter(self) -> None:
@@ -37,11 +37,11 @@ class Gate(Protocol):
 class Applications:
     """Bound to its node once both exist; a node is built with its application."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: RuntimeGate) -> None:
         self._gate = gate
         self._node: Node | None = None
-        self._doors: dict[int, Door] = {}  # by application number
-        self._owners: dict[int, Door] = {}  # by subscription number
+        self._doors: dict[int, ApplicationSession] = {}  # by application number
+        self._owners: dict[int, ApplicationSession] = {}  # by subscription number
         self._next_application = 1  # 0 is an event that is addressed to the node itself
         self._next_subscription = 1
         self._waiting: deque[Delivery] = deque()
@@ -50,9 +50,9 @@ class Applications:
     def bind(self, node: Node) -> None:
         self._node = node
 
-    def open(self, receiver: Receiver, *, addressed: bool = False) -> "Door":
+    def open(self, receiver: Receiver, *, addressed: bool = False) -> "ApplicationSession":
         """A new application. With `addressed` it also gets what is sent to this node by name."""
-        door = Door(self, self._next_application, receiver, addressed)
+        door = ApplicationSession(self, self._next_application, receiver, addressed)
         self._doors[door.application] = door
         self._next_application += 1
         return door
@@ -91,7 +91,7 @@ class Applications:
             owners[standing[0]].receiver(delivery._replace(subscriptions=standing))
 
 
-class Door:
+class ApplicationSession:
     """One application's way in and out. Made by `Applications.open`."""
 
     def __init__(

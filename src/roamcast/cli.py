@@ -50,7 +50,7 @@ def simulate(
     as_json: AsJson = False,
 ) -> None:
     """Run one scenario in virtual time and print its metrics."""
-    from roamcast.lab import runs
+    from roamcast.lab.run import runs
     from roamcast.scenario import load_scenario
 
     with errors_as_exit_codes():
@@ -78,7 +78,7 @@ def emulate(
     as_json: AsJson = False,
 ) -> None:
     """Run one scenario in real time: real nodes in network namespaces, an emulated radio; same metrics."""
-    from roamcast.lab import runs
+    from roamcast.lab.run import runs
     from roamcast.scenario import load_scenario
 
     with errors_as_exit_codes():
@@ -111,8 +111,8 @@ def why(
     as_json: AsJson = False,
 ) -> None:
     """Explain every expected delivery that did not happen."""
-    from roamcast.lab import tables as trace_tables
-    from roamcast.lab import why as inquest
+    from roamcast.lab.run import tables as trace_tables
+    from roamcast.lab.why import inquest
 
     with errors_as_exit_codes():
         run, tables = trace_tables.read_run(folder), trace_tables.read(folder)
@@ -133,9 +133,9 @@ def sweep(
     resume: Annotated[bool, typer.Option(help="Run what is missing or failed in DIR.")] = False,
 ) -> None:
     """Run a grid of simulations as Spark tasks."""
-    from roamcast.lab.experiment import load_experiment
-    from roamcast.lab.progress import progress_bar
-    from roamcast.lab.sweep import sweep as run
+    from roamcast.lab.sweep.experiment import load_experiment
+    from roamcast.lab.sweep.progress import progress_bar
+    from roamcast.lab.sweep.sweep import sweep as run
 
     with errors_as_exit_codes():
         loaded = load_experiment(experiment)
@@ -167,8 +167,8 @@ def reproduce(
     master: Master = None,
 ) -> None:
     """The papers' tables and figures, ours beside theirs."""
-    from roamcast.lab.progress import progress_bars
-    from roamcast.lab.reproduce import reproduce as run
+    from roamcast.lab.published.reproduce import reproduce as run
+    from roamcast.lab.sweep.progress import progress_bars
 
     with errors_as_exit_codes():
         with progress_bars() as on_progress:
@@ -193,7 +193,7 @@ def contacts(
     master: Master = None,
 ) -> None:
     """Recorded mobility to a contact plan, on Spark."""
-    from roamcast.lab.contacts import contacts as run
+    from roamcast.lab.recordings.contacts import contacts as run
 
     with errors_as_exit_codes():
         with stage_progress() as on_progress:
@@ -227,8 +227,8 @@ def groups(
     master: Master = None,
 ) -> None:
     """Which number of multicast groups would have cost the least traffic, on Spark."""
-    from roamcast.lab.grouping import group_subscriptions, parse_ks
-    from roamcast.lab.grouping_costs import CostModel
+    from roamcast.lab.groups.costs import CostModel
+    from roamcast.lab.groups.grouping import group_subscriptions, parse_ks
 
     with errors_as_exit_codes():
         model = CostModel(refresh_interval=refresh, control_cost=control_cost)
@@ -248,8 +248,8 @@ def watch(
     master: Master = None,
 ) -> None:
     """Delivery, latency and control traffic of running nodes, by windows, as their traces come in."""
-    from roamcast.lab.streaming import WindowScreen
-    from roamcast.lab.streaming import watch as run
+    from roamcast.lab.live.streaming import WindowScreen
+    from roamcast.lab.live.streaming import watch as run
 
     with errors_as_exit_codes(), WindowScreen() as screen:
         run(
@@ -272,8 +272,8 @@ def demo(
     from rich.console import Console
     from rich.table import Table
 
-    from roamcast.lab.demo import demo as run
-    from roamcast.lab.progress import progress_bar
+    from roamcast.lab.sweep.demo import demo as run
+    from roamcast.lab.sweep.progress import progress_bar
 
     with errors_as_exit_codes():
         with progress_bar() as on_progress:

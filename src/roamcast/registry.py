@@ -11,7 +11,7 @@ Context = TypeVar("Context")
 Part = TypeVar("Part")
 
 
-class Entry(NamedTuple, Generic[Context, Part]):
+class Registered(NamedTuple, Generic[Context, Part]):
     options: type[msgspec.Struct]
     make: Callable[[Context, Any], Part]  # Any: each maker takes its own options type
 
@@ -19,11 +19,11 @@ class Entry(NamedTuple, Generic[Context, Part]):
 class Registry(Generic[Context, Part]):
     def __init__(self, kind: str) -> None:
         self._kind = kind
-        self._entries: dict[str, Entry[Context, Part]] = {}
+        self._entries: dict[str, Registered[Context, Part]] = {}
 
     def add(self, name: str, options: type[msgspec.Struct], make: Callable[[Context, Any], Part]) -> None:
         assert name not in self._entries, name
-        self._entries[name] = Entry(options, make)
+        self._entries[name] = Registered(options, make)
 
     def names(self) -> list[str]:
         return sorted(self._entries)
@@ -36,7 +36,7 @@ class Registry(Generic[Context, Part]):
         entry = self._entry(name)
         return entry.make(context, options if options is not None else entry.options())
 
-    def _entry(self, name: str) -> Entry[Context, Part]:
+    def _entry(self, name: str) -> Registered[Context, Part]:
         if name not in self._entries:
             raise InputError(self._kind, f"is {name!r}; allowed: {', '.join(self.names())}")
         return self._entries[name]

@@ -1,7 +1,7 @@
 """What happened: the records of a run, one schema for all runtimes.
 
 Records are flat, typed and stamped with the host's clock; they hold what a metric or `why` needs, not
-what a log would say. Each class is one table; `lab/tables.py` turns them into Arrow and Parquet.
+what a log would say. Each class is one table; `lab/run/tables.py` turns them into Arrow and Parquet.
 Times are integer microseconds since the run began.
 """
 

@@ -13,21 +13,21 @@ from typing import Protocol
 import pytest
 
 from roamcast.host import Channel, Frame, Host, Kind, Layer, SendFailure, TimerName
-from roamcast.runtime.live import interface
-from roamcast.runtime.live.clock import Clock, monotonic
-from roamcast.runtime.live.counters import Counters
-from roamcast.runtime.live.host import LiveHost
-from roamcast.runtime.live.inputs import Inputs
-from roamcast.runtime.live.journal import Journal
-from roamcast.runtime.live.radio import Radio
+from roamcast.runtime.live.air import interface
+from roamcast.runtime.live.air.radio import Radio
+from roamcast.runtime.live.port.clock import Clock, monotonic
+from roamcast.runtime.live.port.host import LiveHost
+from roamcast.runtime.live.port.inputs import Inputs
+from roamcast.runtime.live.port.timers import Timers
+from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.report.journal import NodeJournal
 from roamcast.runtime.live.settings import AirSettings
-from roamcast.runtime.live.timers import Timers
 from roamcast.runtime.sim.csma import CsmaMedium
 from roamcast.runtime.sim.disk import DiskMedium
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.host import SimHost
 from roamcast.runtime.sim.ideal import IdealMedium
-from roamcast.runtime.sim.links import Links
+from roamcast.runtime.sim.links import RadioLinks
 from roamcast.runtime.sim.medium import Medium
 from roamcast.sealing import GroupKey, Identity, KeyRing, Sealer
 from roamcast.streams import stream
@@ -53,9 +53,9 @@ class Harness(Protocol):
 
 
 class SimHarness:
-    def __init__(self, make: Callable[[Engine, Links, Trace], Medium]) -> None:
+    def __init__(self, make: Callable[[Engine, RadioLinks, Trace], Medium]) -> None:
         self.engine = Engine()
-        links = Links(3)
+        links = RadioLinks(3)
         links.plan(0, 1, True)
         links.plan(1, 0, True)
         trace = Trace()
@@ -90,7 +90,7 @@ class LivePart:
         self.clock = Clock()
         self.inputs = Inputs(self.clock, counters)
         self.timers = Timers(self.inputs, loop)
-        journal = Journal(node, self.clock, counters, None)
+        journal = NodeJournal(node, self.clock, counters, None)
         sealer = Sealer(Identity.generate(node), ring, epoch=1)
         settings = AirSettings(interface="lo", port=air_port)
         lo = interface.named("lo", "air.interface")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roamcast.lab.runs import RunResult, simulate
+from roamcast.lab.run.runs import RunResult, simulate
 from roamcast.scenario import scenario_from
 from roamcast.strategy import names
 

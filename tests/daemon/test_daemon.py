@@ -19,7 +19,7 @@ from roamcast.daemon.config import MetricsSettings
 from roamcast.daemon.fresh import write_fresh
 from roamcast.daemon.metrics import REQUEST_BYTES_MAX, MetricsEndpoint
 from roamcast.errors import InputError
-from roamcast.runtime.live.counters import Counters
+from roamcast.runtime.live.report.counters import Counters
 from roamcast.sealing import GroupKey
 
 SECONDS = 60

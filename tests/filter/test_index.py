@@ -29,7 +29,7 @@ from roamcast.filter.expression import (
 from roamcast.filter.filter import Filter
 from roamcast.filter.index import MatchingIndex, bitmap, block, found, matching
 from roamcast.filter.index.bitmap import Bitmap
-from roamcast.filter.index.column import Column, choose_cuts
+from roamcast.filter.index.column import BitmapColumn, choose_cuts
 from roamcast.filter.index.topics import TopicTree
 from roamcast.filter.topic import topic_matches
 
@@ -253,7 +253,7 @@ def test_the_topic_tree_finds_the_filters_that_match(topic: str) -> None:
 
 
 def test_a_column_tells_a_cut_from_the_values_beside_it() -> None:
-    column = Column([1, 2.5], ["b"], width=8)
+    column = BitmapColumn([1, 2.5], ["b"], width=8)
     rows = [column.row_of(value) for value in (None, False, True, 0, 1, 1.0, 2, 2.5, 3, "a", "b", "c")]
     assert rows == [0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 9, 10]
     assert column.spans_of([Compare("a", Operator.LESS, 2.5)]) == ([(3, 6)], [])

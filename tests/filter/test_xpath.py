@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from roamcast.errors import FilterError
 from roamcast.event import Event, Value
 from roamcast.filter import Filter
-from roamcast.filter.xpath import FieldKind
-from roamcast.filter.xpath_syntax import XPATH_LENGTH_MAX
+from roamcast.filter.xpath.syntax import XPATH_LENGTH_MAX
+from roamcast.filter.xpath.translation import FieldKind
 
 
 class Shape:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from roamcast.errors import ScenarioError
-from roamcast.scenario.explain import converted
+from roamcast.explain import converted
 
 
 class Colour(Enum):

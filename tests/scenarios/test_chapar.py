@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roamcast.lab.runs import RunResult, simulate
+from roamcast.lab.run.runs import RunResult, simulate
 from roamcast.scenario import scenario_from
 
 LINE = [[100.0 * n, 0.0] for n in range(6)]
@@ -162,7 +162,7 @@ def test_the_intervals_of_olsr_are_options_of_chapar_unless_the_scenario_names_a
 
 def test_a_relay_that_wants_an_event_gets_it_although_the_lookup_did_not_know() -> None:
     """Seed 1 of a crowd: subscriptions still spread while the first events pass through their nodes."""
-    from roamcast.lab.why import Reason, explain
+    from roamcast.lab.why.inquest import LossReason, explain
     from roamcast.scenario import load_scenario
 
     scenario = load_scenario(
@@ -172,5 +172,5 @@ def test_a_relay_that_wants_an_event_gets_it_although_the_lookup_did_not_know() 
     )
     result = simulate(scenario)
     reasons = {explanation.reason for explanation in explain(result.tables, result.info)}
-    assert not reasons & {Reason.FILTERED, Reason.UNKNOWN}
+    assert not reasons & {LossReason.FILTERED, LossReason.UNKNOWN}
     assert result.metrics["misdelivered"] == result.metrics["duplicates"] == 0

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roamcast.broker.core import Broker, Delivery
-from roamcast.lab.runs import RunResult, simulate
+from roamcast.lab.run.runs import RunResult, simulate
 from roamcast.scenario import scenario_from
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.epidemic import Epidemic, EpidemicOptions

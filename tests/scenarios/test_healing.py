@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from roamcast.lab.runs import RunResult, simulate
-from roamcast.lab.tables import records
+from roamcast.lab.run.runs import RunResult, simulate
+from roamcast.lab.run.tables import records
 from roamcast.scenario import read_tables, scenario_from
 from roamcast.trace import Delivered, Published
 from roamcast.units import SECOND, NodeId, micros, seconds

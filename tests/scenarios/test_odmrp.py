@@ -7,9 +7,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from roamcast.lab.expected import expected
-from roamcast.lab.runs import RunResult, simulate
-from roamcast.lab.why import Reason, explain
+from roamcast.lab.run.expected import expected
+from roamcast.lab.run.runs import RunResult, simulate
+from roamcast.lab.why.inquest import LossReason, explain
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario import scenario_from
 from roamcast.strategy.odmrp import Odmrp
@@ -347,5 +347,5 @@ def test_every_missing_delivery_is_explained(scenario: dict[str, Any]) -> None:
     found = explain(result.tables, result.info)
     missing = int(result.metrics["expected"] or 0) - int(result.metrics["delivered"] or 0)
     assert len(found) == missing > 10
-    assert not {explanation.reason for explanation in found} & {Reason.UNKNOWN, Reason.FILTERED}
+    assert not {explanation.reason for explanation in found} & {LossReason.UNKNOWN, LossReason.FILTERED}
     assert result.metrics["duplicates"] == result.metrics["misdelivered"] == 0

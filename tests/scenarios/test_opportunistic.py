@@ -7,7 +7,7 @@ import pytest
 
 from roamcast.broker.core import Delivery
 from roamcast.event import Event
-from roamcast.lab.runs import simulate
+from roamcast.lab.run.runs import simulate
 from roamcast.modulator import MODULATORS, Content, Modulator
 from roamcast.runtime.meter import SimMeter
 from roamcast.runtime.sim import Simulation

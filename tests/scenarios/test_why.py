@@ -1,7 +1,7 @@
 """`why` on whole flooding runs: nothing unexplained, and explanations checked against the raw trace.
 
 The checks here are written from the trace tables alone, by plain loops, and share no code with
-`lab/why.py`: each asks whether what an explanation claims is really in the records.
+`lab/why/inquest.py`: each asks whether what an explanation claims is really in the records.
 """
 
 from collections import Counter, deque
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from roamcast.lab.runs import RunResult, simulate
-from roamcast.lab.why import Explanation, Reason, explain
+from roamcast.lab.run.runs import RunResult, simulate
+from roamcast.lab.why.inquest import Explanation, LossReason, explain
 from roamcast.scenario import scenario_from
 
 CHECKED = 20
@@ -108,19 +108,19 @@ def check(records: Records, found: Explanation) -> None:
     delivered = {(r["publisher"], r["sequence"], r["node"]) for r in records.rows["deliveries"]}
     assert (*found.event, found.node) not in delivered
     published = records.published_at(found)
-    if found.reason is not Reason.NO_PATH:
+    if found.reason is not LossReason.NO_PATH:
         assert records.held(found, found.holder)
     match found.reason:
-        case Reason.NO_PATH:
+        case LossReason.NO_PATH:
             assert not records.connected(found.event.publisher, found.node, published)
-        case Reason.SUBSCRIBER_CRASHED:
+        case LossReason.SUBSCRIBER_CRASHED:
             assert records.down(found.node, found.t)
-        case Reason.COLLISION | Reason.FADING:
-            column = "collided" if found.reason is Reason.COLLISION else "faded"
+        case LossReason.COLLISION | LossReason.FADING:
+            column = "collided" if found.reason is LossReason.COLLISION else "faded"
             assert not records.held(found, found.missed)
             frames = records.frames(found, found.holder)
             assert any(found.missed in row[column] for row in frames)
-        case Reason.QUEUE_FULL | Reason.EXPIRED:
+        case LossReason.QUEUE_FULL | LossReason.EXPIRED:
             assert not records.held(found, found.missed)
             assert any(
                 row["node"] == found.holder
@@ -128,14 +128,14 @@ def check(records: Records, found: Explanation) -> None:
                 and row["reason"] == found.reason.value
                 for row in records.rows["drops"]
             )
-        case Reason.LINK_BROKE:
+        case LossReason.LINK_BROKE:
             assert not records.held(found, found.missed)
             frames = records.frames(found, found.holder)
             assert frames and all(found.missed not in row["received"] for row in frames)
-        case Reason.RELAY_CRASHED | Reason.PUBLISHER_CRASHED:
+        case LossReason.RELAY_CRASHED | LossReason.PUBLISHER_CRASHED:
             crashes = [f["t"] for f in records.rows["faults"] if f["node"] == found.holder]
             assert any(t >= published for t in crashes)
-        case Reason.RUN_ENDED:
+        case LossReason.RUN_ENDED:
             assert found.t >= 14_000_000
         case _:
             pytest.fail(f"nothing to check {found.reason} by; the explanation was {found}")
@@ -148,7 +148,7 @@ def test_every_missing_pair_is_explained_and_twenty_explanations_hold(scenario: 
     missing = int(result.metrics["expected"] or 0) - int(result.metrics["delivered"] or 0)
     assert missing > 100 and len(found) == missing
     reasons = Counter(explanation.reason for explanation in found)
-    assert not reasons.keys() & {Reason.UNKNOWN, Reason.FILTERED, Reason.NOT_SENT}
+    assert not reasons.keys() & {LossReason.UNKNOWN, LossReason.FILTERED, LossReason.NOT_SENT}
     records = Records(result)
     # Rare reasons first, so that all of them are among the twenty.
     shuffled = Random(1).sample(found, len(found))
@@ -165,7 +165,12 @@ def test_the_faulty_run_has_many_kinds_of_reasons() -> None:
     """Else the test above checks little."""
     result = simulate(scenario_from(FAULTY))
     reasons = {explanation.reason for explanation in explain(result.tables, result.info)}
-    assert {Reason.FADING, Reason.NO_PATH, Reason.EXPIRED, Reason.SUBSCRIBER_CRASHED} <= reasons
+    assert {
+        LossReason.FADING,
+        LossReason.NO_PATH,
+        LossReason.EXPIRED,
+        LossReason.SUBSCRIBER_CRASHED,
+    } <= reasons
 
 
 def test_hand_made_line_with_one_collision() -> None:
@@ -189,8 +194,8 @@ def test_hand_made_line_with_one_collision() -> None:
     )
     found = explain(result.tables, result.info)
     assert [(e.event.publisher, e.node, e.reason, e.holder, e.missed) for e in found] == [
-        (0, 1, Reason.COLLISION, 0, 1),
-        (0, 2, Reason.COLLISION, 0, 1),
-        (2, 0, Reason.COLLISION, 2, 1),
-        (2, 1, Reason.COLLISION, 2, 1),
+        (0, 1, LossReason.COLLISION, 0, 1),
+        (0, 2, LossReason.COLLISION, 0, 1),
+        (2, 0, LossReason.COLLISION, 2, 1),
+        (2, 1, LossReason.COLLISION, 2, 1),
     ]

@@ -2,7 +2,7 @@
 
 from collections.abc import MutableMapping
 
-from roamcast.sealing import GroupKey, Identity, KeyRing, Opened, Opener, Refusal, Sealer, SealError
+from roamcast.sealing import FrameOpener, GroupKey, Identity, KeyRing, Opened, Refusal, Sealer, SealError
 from roamcast.sealing.epoch import reserve_epoch
 
 GROUP = GroupKey(bytes(range(32)))
@@ -22,7 +22,7 @@ class Peer:
     def restart(self) -> None:
         self.epoch = reserve_epoch(self.stable, draw=lambda below: 0)
         self.sealer = Sealer(self.identity, self.ring, self.epoch, self.encrypt)
-        self.opener = Opener(self.sealer, self.stable)
+        self.opener = FrameOpener(self.sealer, self.stable)
 
     def replace_keys(self, ring: KeyRing) -> None:
         self.ring = ring

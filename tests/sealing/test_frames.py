@@ -15,7 +15,7 @@ from roamcast.errors import InputError, WireError
 from roamcast.sealing import HANDSHAKE, OVERHEAD, GroupKey, Identity, KeyRing, Refusal, Sealer, SealError
 from roamcast.sealing.frame import COUNTER_MAX, EPOCH_MAX, HEADER, PAYLOAD_MAX
 from roamcast.sealing.sealer import CountersExhaustedError
-from roamcast.sealing.window import REACH, Window
+from roamcast.sealing.window import REACH, ReplayWindow
 
 
 def pair(*, encrypt: bool = True) -> tuple[Peer, Peer]:
@@ -111,7 +111,7 @@ def test_a_frame_moved_to_another_stream_or_channel_is_forged() -> None:
 
 @given(st.lists(st.integers(-10, 3 * REACH), max_size=80), st.integers(0, 5))
 def test_the_window_agrees_with_a_set(counters: list[int], floor: int) -> None:
-    window, seen, highest = Window(floor), set(), floor
+    window, seen, highest = ReplayWindow(floor), set(), floor
     for counter in counters:
         allowed = counter > floor and counter > highest - REACH and counter not in seen
         assert window.is_new(counter) == allowed

@@ -5,7 +5,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sealing.peers import GROUP, Peer, meet, settle
 
-from roamcast.sealing import HANDSHAKE, GroupKey, Identity, KeyRing, Opener, Refusal, Sealer, reserve_epoch
+from roamcast.sealing import (
+    HANDSHAKE,
+    FrameOpener,
+    GroupKey,
+    Identity,
+    KeyRing,
+    Refusal,
+    Sealer,
+    reserve_epoch,
+)
 from roamcast.sealing import opener as opener_module
 from roamcast.sealing.announcement import LIST_MAX, encode
 from roamcast.sealing.frame import NONCE
@@ -370,6 +379,6 @@ def test_a_pin_that_cannot_be_stored_does_not_stop_the_node() -> None:
             raise StoreFullError("disk full")
 
     a, b = Peer(1), Peer(2)
-    b.opener = Opener(b.sealer, Full())
+    b.opener = FrameOpener(b.sealer, Full())
     meet(a, b)
     assert b.opener.proven() == [1] and b.opener.public_key(1) == a.identity.public_key

@@ -11,7 +11,7 @@ from roamcast.underlay.addresses import Subnet, dotted, parse_dotted
 from roamcast.underlay.base import UnderlayContext
 from roamcast.underlay.kernel import Kernel, KernelOptions
 from roamcast.underlay.routing_table import (
-    Route,
+    HostRoute,
     format_route,
     parse_ip_route,
     parse_proc_arp,
@@ -22,15 +22,15 @@ from roamcast.units import SECOND
 SUBNET = Subnet()
 
 
-def route(node: int, via: int | None = None, metric: int = 1) -> Route:
-    return Route(SUBNET.address(node), None if via is None else SUBNET.address(via), metric)
+def route(node: int, via: int | None = None, metric: int = 1) -> HostRoute:
+    return HostRoute(SUBNET.address(node), None if via is None else SUBNET.address(via), metric)
 
 
 class FakeTable:
-    def __init__(self, *routes: Route) -> None:
+    def __init__(self, *routes: HostRoute) -> None:
         self.now = list(routes)
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[HostRoute]:
         return list(self.now)
 
 
@@ -92,8 +92,8 @@ def test_the_better_of_two_routes_counts_and_foreign_hosts_do_not() -> None:
         route(3, via=2, metric=5),
         route(3, via=1, metric=2),
         route(0, via=1),  # to ourselves
-        Route(foreign, None, 1),
-        Route(SUBNET.address(9), foreign, 2),  # by a router that runs no node of ours
+        HostRoute(foreign, None, 1),
+        HostRoute(SUBNET.address(9), foreign, 2),  # by a router that runs no node of ours
     )
     underlay, _, _ = kernel(table)
     assert underlay.known_nodes() == [3]

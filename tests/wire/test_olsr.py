@@ -15,9 +15,9 @@ from roamcast.units import SECOND
 from roamcast.wire.olsr import (
     TIME_MAX,
     LinkType,
-    Message,
     MessageType,
     NeighbourType,
+    OlsrMessage,
     decode_hello,
     decode_hna,
     decode_mid,
@@ -191,7 +191,7 @@ def test_packets_survive_decoding_and_encoding_bit_for_bit(number: int, parts: l
     assert [message.encode() for message in packet.messages] == parts
 
 
-def read_all(data: bytes) -> list[Message]:
+def read_all(data: bytes) -> list[OlsrMessage]:
     """Decode a packet and every body in it, as if each were of each type."""
     messages = list(decode_packet(data).messages)
     for message in messages:

@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 from scipy.sparse.csgraph import floyd_warshall
 
-from roamcast.world.graph import Generator, Graph, Link, generated
+from roamcast.world.graph import Generator, Graph, GraphEdge, generated
 from roamcast.world.walk import walk
 
 GENERATORS: list[Generator] = ["waxman", "barabasi_albert"]
 AREA = (1000.0, 1000.0)
 # A square with one diagonal: 0-1-2-3-0 and 0-2.
-SQUARE = Graph([(0.0, 0.0)] * 4, [Link(0, 1, 5), Link(1, 2, 5), Link(2, 3, 1), Link(0, 3, 2), Link(0, 2, 4)])
+SQUARE = Graph(
+    [(0.0, 0.0)] * 4,
+    [GraphEdge(0, 1, 5), GraphEdge(1, 2, 5), GraphEdge(2, 3, 1), GraphEdge(0, 3, 2), GraphEdge(0, 2, 4)],
+)
 
 
 def test_distances_are_the_shortest_ways_by_hand() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from roamcast.errors import FileError
 from roamcast.event import Value
-from roamcast.filter.xpath import FieldKind
-from roamcast.xml import Content, Field, Schema, XmlError, read
+from roamcast.filter.xpath.translation import FieldKind
+from roamcast.xml import Field, Schema, TextContent, XmlError, read
 from roamcast.xml.definition import Spaces
 
 GOLF = Path(__file__).parents[2] / "examples" / "golf"
@@ -35,9 +35,9 @@ def test_the_golf_forum_has_the_fields_of_figure_3_and_a_message() -> None:
     assert list(fields) == [
         *("player", "hole", "holescore", "totalscore", "currentrank", "message", "@id", "@timestamp")
     ]
-    assert fields["hole"] == Field(Content.INTEGER)
-    assert fields["message"] == Field(Content.TEXT, Spaces.PRESERVE)
-    assert "woods" in fields["player"].enumeration and fields["player"].content is Content.TEXT
+    assert fields["hole"] == Field(TextContent.INTEGER)
+    assert fields["message"] == Field(TextContent.TEXT, Spaces.PRESERVE)
+    assert "woods" in fields["player"].enumeration and fields["player"].content is TextContent.TEXT
     assert forum.shapes["PGMFORUM"]["hole"] is FieldKind.NUMBER
 
 
@@ -63,17 +63,17 @@ def test_nested_and_named_types_references_and_choices_give_paths() -> None:
           </xs:attribute></xs:extension></xs:simpleContent></xs:complexType></xs:element>
         """
     )
-    ping = {"": Field(Content.TEXT), "@n": Field(Content.TEXT, enumeration=("x", "y z"))}
+    ping = {"": Field(TextContent.TEXT), "@n": Field(TextContent.TEXT, enumeration=("x", "y z"))}
     assert nested.types == {
         "alarm": {
-            "level": Field(Content.INTEGER),
-            "place": Field(Content.ELEMENTS),
-            "place/room": Field(Content.TEXT),
-            "place/near": Field(Content.ELEMENTS),
-            "place/near/room": Field(Content.TEXT, Spaces.PRESERVE),
-            "place/@wing": Field(Content.TEXT, Spaces.PRESERVE),
-            "fire": Field(Content.BOOLEAN),
-            "water": Field(Content.REAL),
+            "level": Field(TextContent.INTEGER),
+            "place": Field(TextContent.ELEMENTS),
+            "place/room": Field(TextContent.TEXT),
+            "place/near": Field(TextContent.ELEMENTS),
+            "place/near/room": Field(TextContent.TEXT, Spaces.PRESERVE),
+            "place/@wing": Field(TextContent.TEXT, Spaces.PRESERVE),
+            "fire": Field(TextContent.BOOLEAN),
+            "water": Field(TextContent.REAL),
             "ping": ping[""],
             "ping/@n": ping["@n"],
         },

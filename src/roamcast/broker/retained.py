@@ -1,9 +1,9 @@
 """Retained events: memorized ones of which only the newest of each topic counts.
 
-MQTT's retained messages travel so (`gateway/mqtt/retained.py` says how they are stamped), and every node that
-stores events must be able to tell them, with or without MQTT clients: a topic that is retained anew each
-second would else fill every store of the mesh with what nobody will ever be shown. "Newest" is the same on
-every node: by stamp, then by node and sequence number.
+MQTT's retained messages travel so (`gateway/mqtt/mesh/retained.py` says how they are stamped), and every
+node that stores events must be able to tell them, with or without MQTT clients: a topic that is retained
+anew each second would else fill every store of the mesh with what nobody will ever be shown. "Newest" is
+the same on every node: by stamp, then by node and sequence number.
 """
 
 from typing import NamedTuple

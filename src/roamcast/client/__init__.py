@@ -18,7 +18,7 @@ asyncio.run(main())
 same client for a node in the same process.
 """
 
-from roamcast.client.client import Client, ClientError, Link, Message, Subscription
+from roamcast.client.client import Client, ClientError, ClientSubscription, Message, NodeLink
 from roamcast.client.connect import connect
 
-__all__ = ["Client", "ClientError", "Link", "Message", "Subscription", "connect"]
+__all__ = ["Client", "ClientError", "ClientSubscription", "Message", "NodeLink", "connect"]

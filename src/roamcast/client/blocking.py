@@ -105,7 +105,7 @@ class BlockingClient:
 
 
 class BlockingSubscription:
-    def __init__(self, loop: "_Loop", subscription: asynchronous.Subscription) -> None:
+    def __init__(self, loop: "_Loop", subscription: asynchronous.ClientSubscription) -> None:
         self._loop = loop
         self._subscription = subscription
 

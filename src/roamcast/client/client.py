@@ -18,16 +18,16 @@ from roamcast.filter import Filter
 from roamcast.modulator import ModulatorSpec
 from roamcast.units import Micros, NodeId, micros
 from roamcast.wire.local import (
+    ClientHello,
     ClientMessage,
-    Delivered,
     Done,
+    EventMessage,
     Failed,
-    Hello,
-    Missed,
+    MissedEvents,
     NodeMessage,
-    Publish,
-    Subscribe,
-    Unsubscribe,
+    PublishRequest,
+    SubscribeRequest,
+    UnsubscribeRequest,
     Welcome,
 )
 
@@ -44,7 +44,7 @@ class Message(NamedTuple):
     hops: int  # radio hops of this copy; 0 for an event of this very node
 
 
-class Link(Protocol):
+class NodeLink(Protocol):
     """How messages get to the node."""
 
     def send(self, message: ClientMessage) -> None: ...
@@ -56,7 +56,7 @@ class Link(Protocol):
     def close(self) -> None: ...
 
 
-class Subscription:
+class ClientSubscription:
     """Iterate over it. Events wait here until they are taken; `missed` counts those that could not."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Subscription:
         self._ended: ClientError | None = None
         self._closed = False
 
-    def __aiter__(self) -> "Subscription":
+    def __aiter__(self) -> "ClientSubscription":
         return self
 
     async def __anext__(self) -> Message:
@@ -130,19 +130,19 @@ class Client:
         self.node: NodeId = -1
         self.node_name = ""
         self.missed = 0  # events that the node left out because this program read too slowly
-        self._link: Link | None = None
+        self._link: NodeLink | None = None
         self._next_request = 1
         self._next_number = 1
         self._answers: dict[int, asyncio.Future[Done]] = {}
-        self._subscriptions: dict[int, Subscription] = {}
-        self._addressed: Subscription | None = None
+        self._subscriptions: dict[int, ClientSubscription] = {}
+        self._addressed: ClientSubscription | None = None
         self._welcome: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
         self._lost: ClientError | None = ClientError("this client is not connected")
 
     @classmethod
     async def open(
         cls,
-        link: Callable[[Callable[[NodeMessage], None], Callable[[str], None]], Link],
+        link: Callable[[Callable[[NodeMessage], None], Callable[[str], None]], NodeLink],
         *,
         name: str = "",
         addressed: bool = False,
@@ -150,19 +150,19 @@ class Client:
         """`link` is made with the two call-backs: for each message, and for the end of the link."""
         client = cls(name)
         if addressed:
-            client._addressed = Subscription(client, 0)
+            client._addressed = ClientSubscription(client, 0)
         await client.resume(link)
         return client
 
     async def resume(
-        self, link: Callable[[Callable[[NodeMessage], None], Callable[[str], None]], Link]
+        self, link: Callable[[Callable[[NodeMessage], None], Callable[[str], None]], NodeLink]
     ) -> None:
         """Go on over a new link: say hello, and subscribe again to all that stands."""
         loop = asyncio.get_running_loop()
         self.lost = loop.create_future()
         self._welcome = loop.create_future()
         self._link = link(self._on_message, self._on_lost)
-        self._link.send(Hello(self._name, self._addressed is not None))
+        self._link.send(ClientHello(self._name, self._addressed is not None))
         welcome = await self._welcome
         self.node, self.node_name = welcome.node, welcome.name
         for subscription in list(self._subscriptions.values()):
@@ -217,7 +217,7 @@ class Client:
         xpath: str | None = None,
         modulator: ModulatorSpec | None = None,
         waiting_max: int = WAITING_MAX,
-    ) -> AsyncIterator[Subscription]:
+    ) -> AsyncIterator[ClientSubscription]:
         """A subscription for the length of the block. All conditions that are given must hold.
 
         With a `modulator`, what it makes of the events in a broker comes instead of them, where the node's
@@ -234,11 +234,11 @@ class Client:
 
     async def open_subscription(
         self, wanted: Filter, *, modulator: ModulatorSpec | None = None, waiting_max: int = WAITING_MAX
-    ) -> Subscription:
+    ) -> ClientSubscription:
         """A subscription that stands until it is closed."""
         number = self._next_number
         self._next_number += 1
-        subscription = Subscription(self, number, wanted, modulator, waiting_max)
+        subscription = ClientSubscription(self, number, wanted, modulator, waiting_max)
         self._subscriptions[number] = subscription
         try:
             await self._ask(self._subscribe(subscription))
@@ -248,7 +248,7 @@ class Client:
         return subscription
 
     @property
-    def addressed(self) -> Subscription:
+    def addressed(self) -> ClientSubscription:
         """What is sent to this node by name, if the client was opened with `addressed`."""
         if self._addressed is None:
             raise ClientError("this client was not opened with addressed=True")
@@ -269,13 +269,13 @@ class Client:
 
     # Private.
 
-    def _subscribe(self, subscription: Subscription) -> Subscribe:
+    def _subscribe(self, subscription: ClientSubscription) -> SubscribeRequest:
         assert subscription.wanted is not None, "what is sent to the node by name needs no subscription"
         wanted, modulator = subscription.wanted.encode(), subscription.modulator
         if modulator is None:
-            return Subscribe(self._request(), subscription.number, wanted)
+            return SubscribeRequest(self._request(), subscription.number, wanted)
         name, parameters = modulator.name, modulator.parameters
-        return Subscribe(self._request(), subscription.number, wanted, name, parameters)
+        return SubscribeRequest(self._request(), subscription.number, wanted, name, parameters)
 
     def _publication(
         self,
@@ -288,11 +288,11 @@ class Client:
         multimode: bool,
         sealed: bool,
         request: int | None = None,
-    ) -> Publish:
+    ) -> PublishRequest:
         lifetime_micros = 0 if lifetime is None else micros(lifetime)
         if lifetime is not None and lifetime_micros <= 0:
             raise InputError("lifetime", f"is {lifetime}; a memorized event lives for more than 0 seconds")
-        return Publish(
+        return PublishRequest(
             self._request() if request is None else request,
             dict(attributes or {}),
             payload.encode() if isinstance(payload, str) else payload,
@@ -308,13 +308,15 @@ class Client:
         self._next_request += 1
         return self._next_request - 1
 
-    def _standing(self) -> Link:
+    def _standing(self) -> NodeLink:
         if self._lost is not None:
             raise self._lost
         assert self._link is not None
         return self._link
 
-    async def _ask(self, message: Publish | Subscribe | Unsubscribe, link: Link | None = None) -> Done:
+    async def _ask(
+        self, message: PublishRequest | SubscribeRequest | UnsubscribeRequest, link: NodeLink | None = None
+    ) -> Done:
         link = link or self._standing()
         answer: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
         self._answers[message.request] = answer
@@ -324,13 +326,13 @@ class Client:
         finally:
             self._answers.pop(message.request, None)
 
-    async def _end(self, subscription: Subscription) -> None:
+    async def _end(self, subscription: ClientSubscription) -> None:
         if self._subscriptions.pop(subscription.number, None) is not None and self._lost is None:
-            await self._ask(Unsubscribe(self._request(), subscription.number))
+            await self._ask(UnsubscribeRequest(self._request(), subscription.number))
 
     def _on_message(self, message: NodeMessage) -> None:
         match message:
-            case Delivered(event, numbers, hops):
+            case EventMessage(event, numbers, hops):
                 arrived = Message(event, hops)
                 now = micros(asyncio.get_running_loop().time())
                 if not numbers and self._addressed is not None:
@@ -347,7 +349,7 @@ class Client:
                 answer = self._answers.get(request)
                 if answer is not None and not answer.done():
                     answer.set_exception(ClientError(problem))
-            case Missed(events):
+            case MissedEvents(events):
                 self.missed += events
             case Welcome():
                 if not self._welcome.done():

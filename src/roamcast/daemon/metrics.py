@@ -10,7 +10,7 @@ import os
 
 from roamcast.daemon.config import MetricsSettings, listening_address
 from roamcast.errors import InputError
-from roamcast.runtime.live.counters import Counters
+from roamcast.runtime.live.report.counters import Counters
 
 REQUEST_BYTES_MAX = 8_192
 REQUEST_SECONDS = 5.0

@@ -22,7 +22,7 @@ logger = logging.getLogger("roamcast.daemon")
 FILES_MAX = 65_536
 
 
-class Door(Protocol):
+class Service(Protocol):
     """A gateway or an endpoint beside the node."""
 
     async def start(self) -> None: ...
@@ -36,7 +36,7 @@ class Daemon:
     def __init__(self, config: Config, base: Path) -> None:
         self._config = config
         self._base = base
-        self._doors: list[Door] = []
+        self._doors: list[Service] = []
         self._node: LiveNode | None = None
 
     @property
@@ -101,8 +101,8 @@ async def _run(config: Config, path: Path, on_ready: Callable[[Daemon], None] | 
         await daemon.stop()
 
 
-def _doors(config: Config, node: LiveNode, base: Path) -> list[Door]:
-    doors: list[Door] = []
+def _doors(config: Config, node: LiveNode, base: Path) -> list[Service]:
+    doors: list[Service] = []
     if config.clients is not None:
         from roamcast.gateway.local import LocalServer
 

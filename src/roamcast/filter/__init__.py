@@ -7,7 +7,7 @@ One small tree of conditions behind several languages, sent, compared, matched. 
 - `evaluate.py`: what each node means (three-valued, as in SQL), and the fast form of it.
 - `sql.py`, `text.py`: SQL conditions in, canonical text out. `topic.py`: MQTT topic filters.
   `pattern.py`: LIKE patterns. `validity.py`: what every expression must keep to.
-- `xpath_syntax.py`, `xpath.py`: XPath conditions on XML events (`roamcast.xml`).
+- `xpath/`: XPath conditions on XML events (`roamcast.xml`).
 - `value_set.py`, `normal.py`: sets of values, and the normal form that is spelled back from them.
 - `covering.py`: does one filter match all that another does?
 - `index/`: which of many filters match an event.

@@ -43,7 +43,7 @@ class Prepared(NamedTuple):
 
     expression: Expression
     key: bytes
-    alternatives: "list[Conjunction] | None"  # None: too many
+    alternatives: "list[SortedConjunction] | None"  # None: too many
 
     @classmethod
     def of(cls, normal: Expression) -> "Prepared":
@@ -93,7 +93,7 @@ def _is_simple(part: Prepared) -> bool:
     return part.alternatives is not None and len(part.alternatives) <= 4  # bounds the worst case
 
 
-class Conjunction(msgspec.Struct, frozen=True):
+class SortedConjunction(msgspec.Struct, frozen=True):
     """An AND, sorted by what its leaves speak of. Attributes, topic and type vary independently."""
 
     values: dict[str, ValueSet] = {}
@@ -104,8 +104,8 @@ class Conjunction(msgspec.Struct, frozen=True):
     types: tuple[str, ...] = ()
     not_types: tuple[str, ...] = ()
 
-    def joined(self, other: "Conjunction") -> "Conjunction":
-        return Conjunction(
+    def joined(self, other: "SortedConjunction") -> "SortedConjunction":
+        return SortedConjunction(
             _intersection(self.values, other.values.items()),
             self.like + other.like,
             self.unlike + other.unlike,
@@ -115,7 +115,7 @@ class Conjunction(msgspec.Struct, frozen=True):
             self.not_types + other.not_types,
         )
 
-    def settled(self) -> "Conjunction":
+    def settled(self) -> "SortedConjunction":
         """The same AND, with all that patterns say about values also written in `values`."""
         known = [(attribute, _texts_like(tokens)) for attribute, tokens in self.like]
         for attribute, tokens in self.unlike:
@@ -150,7 +150,7 @@ class Conjunction(msgspec.Struct, frozen=True):
             or any(type_covers(without, one) for without in self.not_types for one in self.types)
         )
 
-    def covers(self, narrow: "Conjunction") -> bool:
+    def covers(self, narrow: "SortedConjunction") -> bool:
         """Whether each condition here follows from one in `narrow`. Both are settled."""
         return (
             all(
@@ -206,11 +206,11 @@ class Conjunction(msgspec.Struct, frozen=True):
         )
 
 
-def _alternatives(expression: Expression) -> list[Conjunction] | None:
+def _alternatives(expression: Expression) -> list[SortedConjunction] | None:
     """A normal form as an OR of ANDs; an OR that stays on one attribute is a set and not taken apart."""
     found = attribute_set(expression)
     if found is not None:
-        return [Conjunction(values=dict([found]))]
+        return [SortedConjunction(values=dict([found]))]
     match expression:
         case And(terms):
             return _products(terms)
@@ -219,8 +219,8 @@ def _alternatives(expression: Expression) -> list[Conjunction] | None:
     return [_leaf(expression)]
 
 
-def _products(terms: Iterable[Expression]) -> list[Conjunction] | None:
-    products = [Conjunction()]
+def _products(terms: Iterable[Expression]) -> list[SortedConjunction] | None:
+    products = [SortedConjunction()]
     for term in terms:
         alternatives = _alternatives(term)
         if alternatives is None or len(products) * len(alternatives) > DISJUNCTS_MAX:
@@ -229,9 +229,9 @@ def _products(terms: Iterable[Expression]) -> list[Conjunction] | None:
     return products
 
 
-def _sums(terms: Iterable[Expression]) -> list[Conjunction] | None:
+def _sums(terms: Iterable[Expression]) -> list[SortedConjunction] | None:
     sets: dict[str, ValueSet] = {}
-    sums: list[Conjunction] = []
+    sums: list[SortedConjunction] = []
     for term in terms:
         found = attribute_set(term)
         if found is not None:
@@ -242,24 +242,24 @@ def _sums(terms: Iterable[Expression]) -> list[Conjunction] | None:
         if alternatives is None or len(sums) + len(alternatives) > DISJUNCTS_MAX:
             return None
         sums += alternatives
-    sums += (Conjunction(values={attribute: values}) for attribute, values in sets.items())
+    sums += (SortedConjunction(values={attribute: values}) for attribute, values in sets.items())
     return sums if len(sums) <= DISJUNCTS_MAX else None
 
 
-def _leaf(expression: Expression) -> Conjunction:
+def _leaf(expression: Expression) -> SortedConjunction:
     match expression:
         case Like(attribute, pattern, escape):
-            return Conjunction(like=((attribute, tokens_of(pattern, escape)),))
+            return SortedConjunction(like=((attribute, tokens_of(pattern, escape)),))
         case Not(Like(attribute, pattern, escape)):
-            return Conjunction(unlike=((attribute, tokens_of(pattern, escape)),))
+            return SortedConjunction(unlike=((attribute, tokens_of(pattern, escape)),))
         case OnTopic(topic_filter):
-            return Conjunction(topics=(topic_filter,))
+            return SortedConjunction(topics=(topic_filter,))
         case Not(OnTopic(topic_filter)):
-            return Conjunction(not_topics=(topic_filter,))
+            return SortedConjunction(not_topics=(topic_filter,))
         case OfType(type_):
-            return Conjunction(types=(type_,))
+            return SortedConjunction(types=(type_,))
         case Not(OfType(type_)):
-            return Conjunction(not_types=(type_,))
+            return SortedConjunction(not_types=(type_,))
     raise AssertionError(f"not a leaf of a normal form: {expression}")
 
 

@@ -25,7 +25,7 @@ from roamcast.filter.expression import (
     Operator,
     Or,
 )
-from roamcast.filter.kind import Kind, is_number, kind_of
+from roamcast.filter.kind import ValueKind, is_number, kind_of
 from roamcast.filter.normal import push_negation
 from roamcast.filter.pattern import matcher, tokens_of
 from roamcast.filter.topic import topic_matcher, topic_matches
@@ -162,7 +162,7 @@ def _some_of(tests: list[Matcher]) -> Matcher:
 def _compare(attribute: str, operator: Operator, value: Literal) -> Matcher:
     test = _TESTS[operator]
     kind = kind_of(value)
-    if kind is Kind.NUMBER:
+    if kind is ValueKind.NUMBER:
 
         def matches(event: Event) -> bool:
             found = event.attributes.get(attribute)
@@ -170,7 +170,7 @@ def _compare(attribute: str, operator: Operator, value: Literal) -> Matcher:
             return (type(found) is int or is_number(found)) and test(found, value)
 
         return matches
-    python_type = str if kind is Kind.TEXT else bool
+    python_type = str if kind is ValueKind.TEXT else bool
     return lambda event: (
         isinstance(found := event.attributes.get(attribute), python_type) and test(found, value)
     )

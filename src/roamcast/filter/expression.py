@@ -26,7 +26,9 @@ class Operator(Enum):
     GREATER_OR_EQUAL = ">="
 
 
-class Node(msgspec.Struct, frozen=True, array_like=True, tag_field="node", forbid_unknown_fields=True):
+class ExpressionNode(
+    msgspec.Struct, frozen=True, array_like=True, tag_field="node", forbid_unknown_fields=True
+):
     """One node. On the wire it is an array that begins with the class's number, its `tag`.
 
     Beware of `==`: Python holds TRUE, 1 and 1.0 equal, and so are nodes that differ only in that.
@@ -34,7 +36,7 @@ class Node(msgspec.Struct, frozen=True, array_like=True, tag_field="node", forbi
     """
 
 
-class Compare(Node, frozen=True, tag=1):
+class Compare(ExpressionNode, frozen=True, tag=1):
     """`attribute operator value`."""
 
     attribute: Name
@@ -42,14 +44,14 @@ class Compare(Node, frozen=True, tag=1):
     value: bool | int | float | Text
 
 
-class OneOf(Node, frozen=True, tag=2):
+class OneOf(ExpressionNode, frozen=True, tag=2):
     """`attribute IN (values)`, without NULL; never empty."""
 
     attribute: Name
     values: Annotated[tuple[bool | int | float | Text, ...], msgspec.Meta(min_length=1, max_length=TERMS_MAX)]
 
 
-class Like(Node, frozen=True, tag=3):
+class Like(ExpressionNode, frozen=True, tag=3):
     """`attribute LIKE pattern [ESCAPE escape]`, case-sensitive: `%` any run, `_` any one character."""
 
     attribute: Name
@@ -57,37 +59,37 @@ class Like(Node, frozen=True, tag=3):
     escape: Annotated[str, msgspec.Meta(max_length=1)] = ""
 
 
-class IsNull(Node, frozen=True, tag=4):
+class IsNull(ExpressionNode, frozen=True, tag=4):
     """`attribute IS NULL`: never unknown."""
 
     attribute: Name
 
 
-class OnTopic(Node, frozen=True, tag=5):
+class OnTopic(ExpressionNode, frozen=True, tag=5):
     """The event's topic matches an MQTT topic filter. Never unknown."""
 
     topic_filter: Text
 
 
-class OfType(Node, frozen=True, tag=6):
+class OfType(ExpressionNode, frozen=True, tag=6):
     """The event's type is `type` or one below it (`alarm` includes `alarm.fire`). Never unknown."""
 
     type: Name
 
 
-class And(Node, frozen=True, tag=7):
+class And(ExpressionNode, frozen=True, tag=7):
     """All terms; without terms TRUE."""
 
     terms: Annotated[tuple["Expression", ...], msgspec.Meta(max_length=TERMS_MAX)]
 
 
-class Or(Node, frozen=True, tag=8):
+class Or(ExpressionNode, frozen=True, tag=8):
     """At least one term; without terms FALSE."""
 
     terms: Annotated[tuple["Expression", ...], msgspec.Meta(max_length=TERMS_MAX)]
 
 
-class Not(Node, frozen=True, tag=9):
+class Not(ExpressionNode, frozen=True, tag=9):
     """SQL's NOT: unknown stays unknown."""
 
     term: "Expression"

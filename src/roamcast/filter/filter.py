@@ -13,7 +13,7 @@ from roamcast.filter.expression import TRUE, And, Expression, OfType, OnTopic
 from roamcast.filter.normal import normalise
 from roamcast.filter.text import to_text
 from roamcast.filter.validity import problem_of
-from roamcast.filter.xpath import DocumentShape, parse_filter
+from roamcast.filter.xpath.translation import DocumentShape, parse_filter
 
 ENCODING_VERSION = 1  # the first octet; another one is a format that this node does not know
 FILTER_BYTES_MAX = 8192  # encoded; leaves room in a datagram for several

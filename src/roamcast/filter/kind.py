@@ -14,7 +14,7 @@ INTEGER_MIN = -(2**63)  # what msgpack, Spark's BIGINT and SQLite's INTEGER all 
 INTEGER_MAX = 2**63 - 1
 
 
-class Kind(IntEnum):
+class ValueKind(IntEnum):
     """Values of different kinds are never equal, less or greater: their comparison is UNKNOWN."""
 
     BOOLEAN = 0  # FALSE < TRUE
@@ -22,14 +22,14 @@ class Kind(IntEnum):
     TEXT = 2  # ordered by code points, as UTF-8 bytes are
 
 
-def kind_of(value: Value) -> Kind | None:
+def kind_of(value: Value) -> ValueKind | None:
     """None for NULL. A NaN is NULL: it compares with nothing, and SQLite stores it so."""
     if isinstance(value, str):
-        return Kind.TEXT
+        return ValueKind.TEXT
     if isinstance(value, bool):  # before int: Python's bool is one
-        return Kind.BOOLEAN
+        return ValueKind.BOOLEAN
     if is_number(value):
-        return Kind.NUMBER
+        return ValueKind.NUMBER
     return None
 
 

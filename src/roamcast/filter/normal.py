@@ -30,7 +30,7 @@ from roamcast.filter.expression import (
     Operator,
     Or,
 )
-from roamcast.filter.kind import Kind, canonical_literal, kind_of
+from roamcast.filter.kind import ValueKind, canonical_literal, kind_of
 from roamcast.filter.pattern import Wildcard, spelling, tokens_of
 from roamcast.filter.topic import canonical_topic_filter
 from roamcast.filter.value_set import (
@@ -147,7 +147,7 @@ def none_of(values: Iterable[Literal]) -> ValueSet:
     kinds = {kind_of(value) for value in values}
     if len(kinds) != 1 or None in kinds:
         return NO_VALUES
-    return WHOLE_KIND[Kind(kinds.pop() or 0)].minus(any_of(values))
+    return WHOLE_KIND[ValueKind(kinds.pop() or 0)].minus(any_of(values))
 
 
 def _combined_set(

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from roamcast.event import Value
 from roamcast.filter.expression import Literal, Operator
-from roamcast.filter.kind import Kind, kind_of
+from roamcast.filter.kind import ValueKind, kind_of
 
 Cut: TypeAlias = tuple[int, int | float | str, int]
 """A place between values: (-1, …) before all, (1, …) after all, (0, v, 0) just before v, (0, v, 1)
@@ -102,7 +102,7 @@ ALL_TEXTS = ValueSet(Plain.NOTHING, (), (TEXT_FIRST, TEXT_END))
 NOT_NULL = ValueSet(Plain.BOOLEANS, ALL_NUMBERS.numbers, ALL_TEXTS.texts)
 ALL_VALUES = ValueSet(Plain.ALL, ALL_NUMBERS.numbers, ALL_TEXTS.texts)
 
-WHOLE_KIND = {Kind.BOOLEAN: ALL_BOOLEANS, Kind.NUMBER: ALL_NUMBERS, Kind.TEXT: ALL_TEXTS}
+WHOLE_KIND = {ValueKind.BOOLEAN: ALL_BOOLEANS, ValueKind.NUMBER: ALL_NUMBERS, ValueKind.TEXT: ALL_TEXTS}
 
 
 def compared(operator: Operator, value: Literal) -> ValueSet:

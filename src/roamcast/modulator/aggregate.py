@@ -21,7 +21,7 @@ class AggregateParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     by: Name | None = None  # an attribute whose values are counted apart
 
 
-class Window(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class AggregateWindow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     key: Annotated[str, msgspec.Meta(max_length=4096)]
     count: Annotated[int, msgspec.Meta(ge=0, le=2**62)] = 0
     total: float = 0.0
@@ -29,13 +29,13 @@ class Window(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     greatest: float | None = None
 
 
-_states = msgspec.msgpack.Decoder(Annotated[list[Window], msgspec.Meta(max_length=KEYS_MAX)])
+_states = msgspec.msgpack.Decoder(Annotated[list[AggregateWindow], msgspec.Meta(max_length=KEYS_MAX)])
 
 
 class Aggregate(Modulator):
     def __init__(self, parameters: AggregateParameters) -> None:
         self._parameters = parameters
-        self._windows: dict[str, Window] = {}  # in the order of their first event; the oldest goes
+        self._windows: dict[str, AggregateWindow] = {}  # in the order of their first event; the oldest goes
 
     def process(self, event: Event) -> Content | None:
         value = event.attributes.get(self._parameters.attribute)
@@ -46,7 +46,7 @@ class Aggregate(Modulator):
         if window is None:
             if len(self._windows) >= KEYS_MAX:
                 del self._windows[next(iter(self._windows))]
-            window = self._windows[key] = Window(key)
+            window = self._windows[key] = AggregateWindow(key)
         window.count += 1
         window.total += value
         window.least = float(value) if window.least is None else min(window.least, float(value))

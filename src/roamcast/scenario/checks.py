@@ -10,9 +10,9 @@ import msgspec
 from roamcast import strategy, underlay
 from roamcast.errors import FilterError, InputError, ScenarioError
 from roamcast.event import EventClass
+from roamcast.explain import converted, shown, unknown
 from roamcast.filter.topic import check_topic
-from roamcast.filter.xpath import DocumentShape
-from roamcast.scenario.explain import converted, shown, unknown
+from roamcast.filter.xpath.translation import DocumentShape
 from roamcast.scenario.faults import faults
 from roamcast.scenario.model import (
     Chosen,

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from roamcast.errors import FileError, ScenarioError
+from roamcast.explain import converted, keys_of, shown
 from roamcast.scenario.checks import checked
-from roamcast.scenario.explain import converted, keys_of, shown
 from roamcast.scenario.model import Scenario, Tables, World
 
 Setting: TypeAlias = tuple[str, Any]

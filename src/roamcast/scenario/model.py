@@ -115,7 +115,7 @@ class PublicationEntry(_Table, frozen=True, kw_only=True):
     size: PayloadSize | None = None
 
 
-class Arrival(Enum):
+class ArrivalProcess(Enum):
     """How a publisher's events follow each other."""
 
     PERIODIC = "periodic"  # every 1 / rate seconds, from a random phase
@@ -128,7 +128,7 @@ class Workload(_Table, frozen=True, kw_only=True):
     rate: Annotated[float, msgspec.Meta(ge=0, le=RATE_MAX)] = 1.0  # events per second and publisher
     size: PayloadSize = 256
     match: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0  # share of subscriptions an event matches
-    arrival: Arrival = Arrival.PERIODIC
+    arrival: ArrivalProcess = ArrivalProcess.PERIODIC
     start: Instant = 0.0  # of the generated publications
     stop: Instant | None = None  # None: `Scenario.stop`
     event_class: EventClass = msgspec.field(default=EventClass.REALTIME, name="class")

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from roamcast.event import EventClass, Value
 from roamcast.filter import Filter
 from roamcast.filter.expression import And, Compare, Expression, OfType, OnTopic, Operator, Or
-from roamcast.filter.xpath import DocumentShape
+from roamcast.filter.xpath.translation import DocumentShape
 from roamcast.modulator import ModulatorSpec, make
-from roamcast.scenario.model import Arrival, Chosen, PublicationEntry, Scenario, SubscriptionEntry
+from roamcast.scenario.model import ArrivalProcess, Chosen, PublicationEntry, Scenario, SubscriptionEntry
 from roamcast.streams import stream
 from roamcast.units import SECOND, Micros, NodeId, micros
 
@@ -204,7 +204,7 @@ def _times(scenario: Scenario, random: Random) -> Iterator[Micros]:
     if rate == 0:
         return
     gap = SECOND / rate
-    periodic = scenario.workload.arrival is Arrival.PERIODIC
+    periodic = scenario.workload.arrival is ArrivalProcess.PERIODIC
     elapsed = _periodic(random, gap) if periodic else _poisson(random, gap)
     times = (start + int(since_start) for since_start in elapsed)
     yield from itertools.takewhile(lambda time: time < stop, times)

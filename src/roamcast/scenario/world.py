@@ -7,13 +7,14 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from roamcast.errors import FileError, ScenarioError
-from roamcast.scenario.explain import shown
+from roamcast.explain import shown
 from roamcast.scenario.model import NODES_MAX, RecordedTrace, Scenario, Tables
 from roamcast.streams import stream
 from roamcast.units import micros
 from roamcast.world.contacts import ContactPlan, joined
 from roamcast.world.crossings import contact_plan
-from roamcast.world.formats import guess, read_contacts, read_motion
+from roamcast.world.formats import read_contacts, read_motion
+from roamcast.world.formats.text import guess
 from roamcast.world.mobility import Area
 from roamcast.world.radio import Csma
 from roamcast.world.trajectory import Motion

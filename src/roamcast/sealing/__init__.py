@@ -19,7 +19,7 @@ How a runtime uses it, one pair per running node (`stable` is durable storage; t
         sender, channel, payload = opener.open(data)    # channel HANDSHAKE: done here, nothing to hand on
     except SealError as error:                          # count by `error.reason`, drop the frame
         ...
-    if opener.announcement_due: ...                     # after every `open`: broadcast one soon, see `Opener`
+    if opener.announcement_due: ...                     # after every `open`: broadcast one soon
     opener.turn()                                       # every TURN_SECONDS
 
 No sockets, no clock, no files here. `docs/security.md` says what this protects against whom. Left out:
@@ -30,7 +30,7 @@ from roamcast.sealing.epoch import reserve_epoch
 from roamcast.sealing.frame import HANDSHAKE, OVERHEAD, STREAMS, Opened, Refusal, SealError
 from roamcast.sealing.identity import Identity
 from roamcast.sealing.keyring import GroupKey, KeyRing
-from roamcast.sealing.opener import TURN_SECONDS, Opener
+from roamcast.sealing.opener import TURN_SECONDS, FrameOpener
 from roamcast.sealing.sealer import Sealer
 
 __all__ = [
@@ -38,11 +38,11 @@ __all__ = [
     "OVERHEAD",
     "STREAMS",
     "TURN_SECONDS",
+    "FrameOpener",
     "GroupKey",
     "Identity",
     "KeyRing",
     "Opened",
-    "Opener",
     "Refusal",
     "SealError",
     "Sealer",

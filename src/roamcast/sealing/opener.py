@@ -39,7 +39,7 @@ from roamcast.sealing.frame import (
 from roamcast.sealing.identity import DERIVED_FROM, may_hold
 from roamcast.sealing.keyring import KeyRing
 from roamcast.sealing.sealer import Sealer
-from roamcast.sealing.window import Window
+from roamcast.sealing.window import ReplayWindow
 from roamcast.units import NodeId
 from roamcast.wire.codec import FRAME_BYTES_MAX
 
@@ -56,7 +56,7 @@ ASKS_MAX = (
 _KEPT_PIN = "sealing pin "  # + node number: its public key, in durable storage
 
 
-class Session:
+class PeerSession:
     """A sender that has proven itself, in one of its boots."""
 
     __slots__ = ("ciphers", "epoch", "heard", "public_key", "windows")
@@ -64,12 +64,12 @@ class Session:
     def __init__(self, epoch: int, public_key: bytes, floor: int, heard: int) -> None:
         self.epoch = epoch
         self.public_key = public_key
-        self.windows = [Window(floor) for _ in range(STREAMS)]
+        self.windows = [ReplayWindow(floor) for _ in range(STREAMS)]
         self.ciphers: dict[int, ChaCha20Poly1305] = {}
         self.heard = heard  # the turn of its last frame
 
 
-class Opener:
+class FrameOpener:
     """One per running node.
 
     When `announcement_due` is set, the runtime broadcasts `announcement()` soon: after a random delay of some
@@ -87,7 +87,7 @@ class Opener:
         self._keys = sealer.ring.by_id
         self._stored = stored
         self._random_bytes = random_bytes
-        self._sessions: dict[NodeId, Session] = {}
+        self._sessions: dict[NodeId, PeerSession] = {}
         self._unproven: dict[tuple[int, NodeId, int], ChaCha20Poly1305] = {}
         self._pins = _pins_in(stored)
         self._nonces: tuple[bytes, bytes] = (random_bytes(NONCE_BYTES), random_bytes(NONCE_BYTES))
@@ -187,7 +187,7 @@ class Opener:
 
     # Private.
 
-    def _open_unproven(self, data: bytes, session: Session | None) -> Opened:
+    def _open_unproven(self, data: bytes, session: PeerSession | None) -> Opened:
         """A frame of a sender, or of a boot of it, that has not proven itself."""
         _, channel, key_id, sender, epoch, high, low = HEADER.unpack_from(data)
         counter = high << 32 | low
@@ -230,7 +230,7 @@ class Opener:
         with suppress(RoamcastError):  # a full disk: then the pin lasts until the next boot
             self._pin(sender, announcement.public_key)
         self._sessions.pop(sender, None)
-        self._sessions[sender] = Session(epoch, announcement.public_key, counter, self._turn)
+        self._sessions[sender] = PeerSession(epoch, announcement.public_key, counter, self._turn)
         if len(self._sessions) > SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]
             self._renew_nonces()  # or a recorded answer could bring back the one that we forgot

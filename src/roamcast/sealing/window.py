@@ -8,7 +8,7 @@ REACH = 4_096
 _MASK = (1 << REACH) - 1
 
 
-class Window:
+class ReplayWindow:
     """Accepts each counter above `floor` once. Below `highest - REACH` nothing is accepted any more."""
 
     __slots__ = ("_seen", "highest")

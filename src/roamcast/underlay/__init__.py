@@ -8,7 +8,7 @@ routing table. A strategy names the underlay it wants; a scenario may choose ano
 from roamcast.registry import Registry
 from roamcast.underlay.base import NoUnderlay, Oracle, Underlay, UnderlayContext
 from roamcast.underlay.beacons import BeaconOptions, Beacons
-from roamcast.underlay.ideal import Ideal, IdealOptions, NoOptions
+from roamcast.underlay.ideal import IdealOptions, IdealUnderlay, NoOptions
 from roamcast.underlay.kernel import Kernel, KernelOptions
 from roamcast.underlay.olsr import Olsr, OlsrOptions
 
@@ -16,7 +16,7 @@ __all__ = ["UNDERLAYS", "Oracle", "Underlay", "UnderlayContext", "names", "optio
 
 UNDERLAYS: Registry[UnderlayContext, Underlay] = Registry("underlay")
 UNDERLAYS.add("none", NoOptions, lambda context, options: NoUnderlay())
-UNDERLAYS.add("ideal", IdealOptions, Ideal)
+UNDERLAYS.add("ideal", IdealOptions, IdealUnderlay)
 UNDERLAYS.add("beacons", BeaconOptions, Beacons)
 UNDERLAYS.add("olsr", OlsrOptions, Olsr)
 UNDERLAYS.add("kernel", KernelOptions, Kernel)

@@ -21,7 +21,7 @@ class IdealOptions(NoOptions, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Nothing to choose."""
 
 
-class Ideal(Underlay):
+class IdealUnderlay(Underlay):
     def __init__(self, context: UnderlayContext, options: IdealOptions) -> None:
         super().__init__()
         if context.oracle is None:

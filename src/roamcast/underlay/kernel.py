@@ -17,7 +17,7 @@ from roamcast.errors import InputError
 from roamcast.host import TimerName
 from roamcast.underlay.addresses import Addresses, Subnet
 from roamcast.underlay.base import Underlay, UnderlayContext
-from roamcast.underlay.routing_table import Route, RoutingTable
+from roamcast.underlay.routing_table import HostRoute, RoutingTable
 from roamcast.units import NodeId, micros
 
 
@@ -26,7 +26,7 @@ class KernelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     routes_max: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 65_536
 
 
-class Way(msgspec.Struct, frozen=True):
+class KernelRoute(msgspec.Struct, frozen=True):
     next_hop: NodeId
     distance: int
 
@@ -43,7 +43,7 @@ class Kernel(Underlay):
         self._addresses: Addresses = context.addresses or Subnet()
         self._interval = micros(options.interval)
         self._routes_max = options.routes_max
-        self._ways: dict[NodeId, Way] = {}
+        self._ways: dict[NodeId, KernelRoute] = {}
 
     def on_start(self) -> None:
         self._look()
@@ -82,9 +82,9 @@ class Kernel(Underlay):
             self._report_up(node)
         self._report_routes()
 
-    def _read(self) -> dict[NodeId, Way]:
+    def _read(self) -> dict[NodeId, KernelRoute]:
         """The best route per node; of equal ones the first by gateway. Foreign addresses are left out."""
-        ways: dict[NodeId, Way] = {}
+        ways: dict[NodeId, KernelRoute] = {}
         ranked = sorted(self._table.routes(), key=lambda route: (route.metric, route.gateway or 0))
         for route in ranked[: self._routes_max]:
             node = self._addresses.node(route.destination)
@@ -94,8 +94,8 @@ class Kernel(Underlay):
                     ways[node] = way
         return ways
 
-    def _way(self, node: NodeId, route: Route) -> Way | None:
+    def _way(self, node: NodeId, route: HostRoute) -> KernelRoute | None:
         next_hop = node if route.gateway is None else self._addresses.node(route.gateway)
         if next_hop is None or next_hop == self._host.node:
             return None  # by a router that runs no node of ours: nobody there to hand an event to
-        return Way(next_hop, 1 if next_hop == node else max(2, route.metric))
+        return KernelRoute(next_hop, 1 if next_hop == node else max(2, route.metric))

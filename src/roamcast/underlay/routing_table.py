@@ -15,7 +15,7 @@ ARP_COMPLETE = 0x2  # ATF_COM of <linux/if_arp.h>
 HOST_PREFIX = 32
 
 
-class Route(NamedTuple):
+class HostRoute(NamedTuple):
     """A route to one host. `gateway` is None where the host itself is on the link."""
 
     destination: Address
@@ -26,19 +26,19 @@ class Route(NamedTuple):
 class RoutingTable(Protocol):
     """What a runtime gives to the `kernel` underlay."""
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[HostRoute]:
         """The routes to single hosts, as they are now."""
         ...
 
 
-def parse_proc_route(text: str) -> list[Route]:
+def parse_proc_route(text: str) -> list[HostRoute]:
     """`/proc/net/route`: one line per route, addresses in hexadecimal as the (little-endian) processor
     keeps them. Routes to whole networks are left out."""
     rows = [line.split() for line in text.splitlines()[1:] if line.strip()]
     return [route for number, row in enumerate(rows, 2) if (route := _proc_route(number, row)) is not None]
 
 
-def parse_ip_route(text: str) -> list[Route]:
+def parse_ip_route(text: str) -> list[HostRoute]:
     """The output of `ip -json route`: a list of objects with `dst`, `gateway`, `metric`. Routes to whole
     networks are left out."""
     try:
@@ -65,13 +65,13 @@ def parse_proc_arp(text: str) -> list[Address]:
     return sorted(answered)
 
 
-def format_route(route: Route) -> str:
+def format_route(route: HostRoute) -> str:
     """As people write it, for messages and tests."""
     way = "on the link" if route.gateway is None else f"via {dotted(route.gateway)}"
     return f"{dotted(route.destination)} {way} metric {route.metric}"
 
 
-def _proc_route(number: int, row: list[str]) -> Route | None:
+def _proc_route(number: int, row: list[str]) -> HostRoute | None:
     try:
         destination, gateway, flags, metric, mask = (
             _little_endian(row[1]),
@@ -84,14 +84,14 @@ def _proc_route(number: int, row: list[str]) -> Route | None:
         raise InputError(f"/proc/net/route:{number}", "is no line of the routing table") from None
     if not flags & FLAG_UP or mask != 0xFFFF_FFFF:
         return None
-    return Route(destination, gateway if flags & FLAG_GATEWAY else None, metric)
+    return HostRoute(destination, gateway if flags & FLAG_GATEWAY else None, metric)
 
 
 def _little_endian(text: str) -> Address:
     return int.from_bytes(bytes.fromhex(text.rjust(8, "0"))[:4], "little")
 
 
-def _ip_route(row: dict[str, object]) -> Route | None:
+def _ip_route(row: dict[str, object]) -> HostRoute | None:
     destination, gateway, metric = row.get("dst"), row.get("gateway"), row.get("metric", 0)
     if destination == "default" or not isinstance(destination, str):
         return None
@@ -100,6 +100,6 @@ def _ip_route(row: dict[str, object]) -> Route | None:
         return None
     try:
         way = None if gateway is None else parse_dotted(str(gateway))
-        return Route(parse_dotted(host), way, int(str(metric)))
+        return HostRoute(parse_dotted(host), way, int(str(metric)))
     except ValueError as error:
         raise InputError("ip -json route", f"has a route that cannot be read: {error}") from None

@@ -1,7 +1,7 @@
 """What a client and the node on its device say to each other, over a local stream socket.
 
 Each message is a 32-bit length and that many octets in the common form (`codec.py`). A client speaks
-first (`Hello`); every request carries a number of the client's own, and `Done` or `Failed` answers it.
+first (`ClientHello`); every request carries a number of the client's own, and `Done` or `Failed` answers it.
 """
 
 import struct
@@ -34,14 +34,14 @@ class LocalMessage(
     """On the wire an array that begins with the class's number, its `tag`."""
 
 
-class Hello(LocalMessage, frozen=True, tag=1):
+class ClientHello(LocalMessage, frozen=True, tag=1):
     """`addressed`: the client also wants what is sent to this node by name."""
 
     client: Name
     addressed: bool = False
 
 
-class Publish(LocalMessage, frozen=True, tag=2):
+class PublishRequest(LocalMessage, frozen=True, tag=2):
     """`lifetime` in microseconds; 0 for a real-time event. Request 0 wants no answer."""
 
     request: Count
@@ -57,7 +57,7 @@ class Publish(LocalMessage, frozen=True, tag=2):
     sealed: bool = False  # with the node's content key: relays cannot read it
 
 
-class Subscribe(LocalMessage, frozen=True, tag=3):
+class SubscribeRequest(LocalMessage, frozen=True, tag=3):
     """`number` is the client's own name for the subscription; one that stands is replaced."""
 
     request: Count
@@ -67,7 +67,7 @@ class Subscribe(LocalMessage, frozen=True, tag=3):
     parameters: Annotated[bytes, msgspec.Meta(max_length=PARAMETER_BYTES_MAX)] = b""  # of the modulator
 
 
-class Unsubscribe(LocalMessage, frozen=True, tag=4):
+class UnsubscribeRequest(LocalMessage, frozen=True, tag=4):
     request: Count
     number: Count
 
@@ -89,7 +89,7 @@ class Failed(LocalMessage, frozen=True, tag=7):
     problem: Text
 
 
-class Delivered(LocalMessage, frozen=True, tag=8):
+class EventMessage(LocalMessage, frozen=True, tag=8):
     """`subscriptions`: the client's own numbers; none for an event addressed to the node."""
 
     event: Event
@@ -97,14 +97,14 @@ class Delivered(LocalMessage, frozen=True, tag=8):
     hops: Count
 
 
-class Missed(LocalMessage, frozen=True, tag=9):
+class MissedEvents(LocalMessage, frozen=True, tag=9):
     """The client read too slowly: so many events were left out just here."""
 
     events: Count
 
 
-ClientMessage = Hello | Publish | Subscribe | Unsubscribe
-NodeMessage = Welcome | Done | Failed | Delivered | Missed
+ClientMessage = ClientHello | PublishRequest | SubscribeRequest | UnsubscribeRequest
+NodeMessage = Welcome | Done | Failed | EventMessage | MissedEvents
 
 FROM_CLIENT: Codec[ClientMessage] = Codec("client message", VERSION, ClientMessage)
 FROM_NODE: Codec[NodeMessage] = Codec("node message", VERSION, NodeMessage)

@@ -77,7 +77,7 @@ class NeighbourType(IntEnum):
     RELAY = 2  # MPR_NEIGH: symmetric, and chosen as multipoint relay by the sender
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):
+class OlsrMessage(msgspec.Struct, frozen=True, gc=False):
     """One message of a packet, its body still unread."""
 
     type: int  # a number, not an enum: what we do not know we still forward (section 3.4)
@@ -95,9 +95,9 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-class Packet(msgspec.Struct, frozen=True):
+class OlsrPacket(msgspec.Struct, frozen=True):
     sequence: int
-    messages: tuple[Message, ...]
+    messages: tuple[OlsrMessage, ...]
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -132,21 +132,21 @@ class Hna(msgspec.Struct, frozen=True):
 
 
 @lru_cache(PACKETS_REMEMBERED)
-def decode_packet(data: bytes) -> Packet:
+def decode_packet(data: bytes) -> OlsrPacket:
     """The messages of a packet, bodies unread."""
     if not PACKET_HEADER.size <= len(data) <= PACKET_OCTETS_MAX:
         raise WireError("packet", 0, f"has {len(data)} octets")
     length, sequence = PACKET_HEADER.unpack_from(data)
     if length != len(data):
         raise WireError("packet length", 0, f"is {length}, {len(data)} octets came")
-    messages: list[Message] = []
+    messages: list[OlsrMessage] = []
     at = PACKET_HEADER.size
     while at < length:
         message, at = _decode_message(data, at)
         messages.append(message)
     if not messages:
         raise WireError("packet", PACKET_HEADER.size, "holds no message")  # section 3.4, step 1
-    return Packet(sequence, tuple(messages))
+    return OlsrPacket(sequence, tuple(messages))
 
 
 def encode_packet(sequence: int, messages: Iterable[bytes]) -> bytes:
@@ -154,7 +154,7 @@ def encode_packet(sequence: int, messages: Iterable[bytes]) -> bytes:
     return PACKET_HEADER.pack(PACKET_HEADER.size + len(body), sequence) + body
 
 
-def _decode_message(data: bytes, at: int) -> tuple[Message, int]:
+def _decode_message(data: bytes, at: int) -> tuple[OlsrMessage, int]:
     left = len(data) - at
     if left < MESSAGE_HEADER.size:
         raise WireError("message header", at, f"needs {MESSAGE_HEADER.size} octets, {left} left")
@@ -166,7 +166,7 @@ def _decode_message(data: bytes, at: int) -> tuple[Message, int]:
     end = at + size
     body = data[at + MESSAGE_HEADER.size : end]
     key = originator << 16 | sequence
-    return Message(type, decode_time(vtime), originator, ttl, hops, sequence, body, key), end
+    return OlsrMessage(type, decode_time(vtime), originator, ttl, hops, sequence, body, key), end
 
 
 def encode_message(

@@ -27,7 +27,7 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Window:
+class TimeWindow:
     """A stretch of time and the pieces (row numbers) that last at some time in it."""
 
     start: Micros
@@ -35,7 +35,7 @@ class Window:
     rows: Numbers
 
 
-def windows(pieces: Pieces, reach: float, duration: Micros) -> Iterator[Window]:
+def windows(pieces: Pieces, reach: float, duration: Micros) -> Iterator[TimeWindow]:
     """`[0, duration)` in stretches of equal length, in order."""
     length = window_length(pieces, reach, duration)
     lasting = np.empty(0, dtype=np.int64)
@@ -45,7 +45,7 @@ def windows(pieces: Pieces, reach: float, duration: Micros) -> Iterator[Window]:
         until = int(np.searchsorted(pieces.start, end, side="left"))
         rows = np.concatenate((lasting, np.arange(fresh, until)))
         fresh = until
-        yield Window(start, end, rows)
+        yield TimeWindow(start, end, rows)
         lasting = rows[pieces.end[rows] > end]
 
 
@@ -69,7 +69,7 @@ def window_length(pieces: Pieces, reach: float, duration: Micros) -> Micros:
     return int(min(max(length, SECOND / 10), max(duration, 1)))
 
 
-def candidate_pairs(pieces: Pieces, window: Window, reach: float) -> Iterator[tuple[Numbers, Numbers]]:
+def candidate_pairs(pieces: Pieces, window: TimeWindow, reach: float) -> Iterator[tuple[Numbers, Numbers]]:
     """Pairs of rows, in chunks: at times that overlap, with boxes that meet, the lower node first."""
     box = _Boxes.of(pieces, window, reach)
     strip, entry = box.strips()
@@ -109,7 +109,7 @@ class _Boxes:
     last_strip: Numbers
 
     @staticmethod
-    def of(pieces: Pieces, window: Window, reach: float) -> "_Boxes":
+    def of(pieces: Pieces, window: TimeWindow, reach: float) -> "_Boxes":
         part = pieces.take(window.rows)
         start, end = np.maximum(part.start, window.start), np.minimum(part.end, window.end)
         x0, y0 = part.at(start)

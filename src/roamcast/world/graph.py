@@ -25,7 +25,7 @@ ALPHA, BETA = 0.15, 0.2
 UNITS_PER_METRE = 100  # of cost
 
 
-class Link(NamedTuple):
+class GraphEdge(NamedTuple):
     a: int
     b: int
     cost: int
@@ -34,7 +34,7 @@ class Link(NamedTuple):
 class Graph:
     """Places and links; every question is answered from them."""
 
-    def __init__(self, places: list[Point], links: list[Link]) -> None:
+    def __init__(self, places: list[Point], links: list[GraphEdge]) -> None:
         self.places = places
         self.links = links
 
@@ -67,7 +67,7 @@ def generated(
     """The same arguments give the same network, on any machine."""
     assert nodes >= 2 and links >= 1
     places: list[Point] = []
-    made: list[Link] = []
+    made: list[GraphEdge] = []
     degrees = [0] * nodes
     for newcomer in range(nodes):
         place = (area[0] * random.random(), area[1] * random.random())
@@ -78,7 +78,7 @@ def generated(
                 # The first node has no link yet; somebody must begin.
                 weights = [max(degree, 1) for degree in degrees[:newcomer]]
             for other in _chosen(weights, min(links, newcomer), random):
-                made.append(Link(other, newcomer, cost_between(places[other], place)))
+                made.append(GraphEdge(other, newcomer, cost_between(places[other], place)))
                 degrees[other] += 1
                 degrees[newcomer] += 1
         places.append(place)

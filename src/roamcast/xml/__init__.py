@@ -6,22 +6,22 @@ To read in this order:
 - `definition.py`: the subset of XML Schema, and the types of values. `schema.py`: validation with it.
 - `content.py`: documents to event content and back, compressed or not.
 
-The subscription language is `Filter.xpath` (`roamcast/filter/xpath.py`); `docs/xml.md` is for users.
+The subscription language is `Filter.xpath` (`filter/xpath/`); `docs/xml.md` is for users.
 
 Left out: repeated elements, mixed content, several namespaces in a document, DTDs, XML 1.1, encodings
 other than UTF-8, dates as anything but texts.
 """
 
 from roamcast.xml.content import XmlContent, document_of, event_of, read, write
-from roamcast.xml.definition import Content, Field
+from roamcast.xml.definition import Field, TextContent
 from roamcast.xml.reader import DOCUMENT_BYTES_MAX, XmlError, load_document
 from roamcast.xml.schema import Schema
 
 __all__ = [
     "DOCUMENT_BYTES_MAX",
-    "Content",
     "Field",
     "Schema",
+    "TextContent",
     "XmlContent",
     "XmlError",
     "document_of",

@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn
 
 from lxml import etree
 
-from roamcast.filter.xpath import ROOT, FieldKind, joined_path
+from roamcast.filter.xpath.translation import ROOT, FieldKind, joined_path
 from roamcast.xml.reader import DEPTH_MAX, XmlError
 
 XSD = "http://www.w3.org/2001/XMLSchema"
@@ -28,7 +28,7 @@ class Spaces(Enum):
     COLLAPSE = "collapse"
 
 
-class Content(Enum):
+class TextContent(Enum):
     """How an element's or attribute's text becomes a value."""
 
     INTEGER = "integer"
@@ -39,13 +39,13 @@ class Content(Enum):
 
     @property
     def kind(self) -> FieldKind:
-        return FieldKind.NUMBER if self in (Content.INTEGER, Content.REAL) else FieldKind(self.value)
+        return FieldKind.NUMBER if self in (TextContent.INTEGER, TextContent.REAL) else FieldKind(self.value)
 
 
 class Field(NamedTuple):
     """One element or XML attribute of an event type."""
 
-    content: Content
+    content: TextContent
     spaces: Spaces = Spaces.COLLAPSE
     enumeration: tuple[str, ...] = ()  # the texts allowed, where the type lists them
 
@@ -56,12 +56,12 @@ _INTEGERS = """integer nonPositiveInteger negativeInteger long int short byte no
 _TEXTS = """token language NMTOKEN Name NCName ID IDREF anyURI QName dateTime date time duration gYear
     gYearMonth gMonth gMonthDay gDay hexBinary base64Binary"""
 BUILT_IN: dict[str, Field] = {
-    **{name: Field(Content.INTEGER) for name in _INTEGERS.split()},
-    **{name: Field(Content.REAL) for name in ("decimal", "double", "float")},
-    **{name: Field(Content.TEXT) for name in _TEXTS.split()},
-    "boolean": Field(Content.BOOLEAN),
-    "string": Field(Content.TEXT, Spaces.PRESERVE),
-    "normalizedString": Field(Content.TEXT, Spaces.REPLACE),
+    **{name: Field(TextContent.INTEGER) for name in _INTEGERS.split()},
+    **{name: Field(TextContent.REAL) for name in ("decimal", "double", "float")},
+    **{name: Field(TextContent.TEXT) for name in _TEXTS.split()},
+    "boolean": Field(TextContent.BOOLEAN),
+    "string": Field(TextContent.TEXT, Spaces.PRESERVE),
+    "normalizedString": Field(TextContent.TEXT, Spaces.REPLACE),
 }
 
 
@@ -114,7 +114,7 @@ class _Reading:
             self._refuse(declaration, f"the global element {name!r} is an event type, which must have no dot")
         fields: dict[str, Field] = {}
         self._element(declaration, ROOT, fields, ())
-        if fields[ROOT].content is Content.ELEMENTS:
+        if fields[ROOT].content is TextContent.ELEMENTS:
             del fields[ROOT]  # that it is there is plain
         return fields
 
@@ -142,7 +142,7 @@ class _Reading:
         within: tuple[etree._Element, ...],
     ) -> None:
         self._check_attributes(definition, "name")
-        self._add(definition, path, Field(Content.ELEMENTS), fields)
+        self._add(definition, path, Field(TextContent.ELEMENTS), fields)
         for child, name in self._children(definition):
             match name:
                 case "sequence" | "all" | "choice":

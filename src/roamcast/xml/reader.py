@@ -18,7 +18,7 @@ from xml.parsers import expat
 
 from roamcast.errors import FileError, InputError
 from roamcast.event import ATTRIBUTES_MAX, NAME_LENGTH_MAX, PAYLOAD_BYTES_MAX, TEXT_LENGTH_MAX
-from roamcast.filter.xpath import ROOT, joined_path
+from roamcast.filter.xpath.translation import ROOT, joined_path
 
 DOCUMENT_BYTES_MAX = PAYLOAD_BYTES_MAX  # a document travels as the payload of its event
 DEPTH_MAX = 32  # elements within each other

@@ -16,8 +16,8 @@ from lxml import etree
 
 from roamcast.event import Value
 from roamcast.filter.kind import INTEGER_MAX, INTEGER_MIN
-from roamcast.filter.xpath import FieldKind
-from roamcast.xml.definition import Content, Field, definition_of, spaced
+from roamcast.filter.xpath.translation import FieldKind
+from roamcast.xml.definition import Field, TextContent, definition_of, spaced
 from roamcast.xml.reader import Scanned, XmlError, careful_parser, load_octets
 
 SCHEMA_BYTES_MAX = 1 << 20
@@ -124,20 +124,20 @@ def _compiled(root: etree._Element, where: str) -> etree.XMLSchema:
 
 
 def _value(path: str, field: Field, text: str | None, where: str) -> Value:
-    if text is None or field.content is Content.ELEMENTS:
+    if text is None or field.content is TextContent.ELEMENTS:
         return True  # the element is there
     match field.content:
-        case Content.TEXT:
+        case TextContent.TEXT:
             return spaced(text, field.spaces)
-        case Content.BOOLEAN:
+        case TextContent.BOOLEAN:
             return text.strip() in ("true", "1")
-        case Content.INTEGER:
+        case TextContent.INTEGER:
             # More digits than this are out of range, unless zeros lead.
             whole = int(text) if len(text) <= 100 else INTEGER_MAX + 1
             if not INTEGER_MIN <= whole <= INTEGER_MAX:
                 raise XmlError(where, f"`{path}` is {text.strip()[:40]}; integers must fit in 64 bits")
             return whole
-        case Content.REAL:
+        case TextContent.REAL:
             real = float(text)
             if not -_LARGEST <= real <= _LARGEST:
                 raise XmlError(where, f"`{path}` is {text.strip()[:40]}; a finite 64-bit float is needed")

@@ -26,13 +26,13 @@ from roamcast.units import Micros
 from roamcast.wire.local import (
     FROM_CLIENT,
     FROM_NODE,
-    Delivered,
+    ClientHello,
     Done,
-    Hello,
-    Missed,
+    EventMessage,
+    MissedEvents,
     NodeMessage,
-    Publish,
-    Subscribe,
+    PublishRequest,
+    SubscribeRequest,
     Unframer,
     framed,
 )
@@ -90,8 +90,8 @@ class RawSubscriber:
     @classmethod
     async def open(cls, path: Path, topic: str) -> "RawSubscriber":
         opened = cls(*await asyncio.open_unix_connection(str(path), limit=1_000))
-        opened._writer.write(framed(FROM_CLIENT.encode(Hello("raw"))))
-        opened._writer.write(framed(FROM_CLIENT.encode(Subscribe(1, 1, Filter.topic(topic).encode()))))
+        opened._writer.write(framed(FROM_CLIENT.encode(ClientHello("raw"))))
+        opened._writer.write(framed(FROM_CLIENT.encode(SubscribeRequest(1, 1, Filter.topic(topic).encode()))))
         while Done(1) not in opened._messages:
             await opened.read(1_000)
         return opened
@@ -101,11 +101,11 @@ class RawSubscriber:
 
     @property
     def delivered(self) -> int:
-        return sum(isinstance(message, Delivered) for message in self._messages)
+        return sum(isinstance(message, EventMessage) for message in self._messages)
 
     @property
     def missed(self) -> int:
-        return sum(message.events for message in self._messages if isinstance(message, Missed))
+        return sum(message.events for message in self._messages if isinstance(message, MissedEvents))
 
     def close(self) -> None:
         self._writer.close()
@@ -314,7 +314,7 @@ def test_a_client_that_reads_slowly_slows_its_publisher_and_loses_nothing(
     slow_ones: list[connection.ClientConnection] = []
     made = connection.ClientConnection.__init__
 
-    def noted(one: connection.ClientConnection, server: connection.Server) -> None:
+    def noted(one: connection.ClientConnection, server: connection.LocalServerView) -> None:
         made(one, server)
         slow_ones.append(one)
 
@@ -388,9 +388,9 @@ def test_two_nodes_cannot_have_one_socket_and_a_left_over_one_is_replaced(tmp_pa
     [
         struct.pack("!I", 1 << 30),
         framed(b"\x01\xc1"),
-        framed(b"\x63" + FROM_CLIENT.encode(Hello("x"))[1:]),
-        framed(FROM_CLIENT.encode(Publish(1, {}))),
-        framed(FROM_CLIENT.encode(Hello("x"))) * 2,
+        framed(b"\x63" + FROM_CLIENT.encode(ClientHello("x"))[1:]),
+        framed(FROM_CLIENT.encode(PublishRequest(1, {}))),
+        framed(FROM_CLIENT.encode(ClientHello("x"))) * 2,
     ],
     ids=["too long", "no message", "another version", "no hello", "two hellos"],
 )
@@ -424,7 +424,7 @@ def test_more_clients_than_allowed_are_refused(tmp_path: Path) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(1, 40), max_size=30), st.integers(1, 50))
 def test_messages_survive_any_cutting_of_the_stream(sizes: list[int], step: int) -> None:
-    sent = [Publish(number, {"n": number}, bytes(size)) for number, size in enumerate(sizes)]
+    sent = [PublishRequest(number, {"n": number}, bytes(size)) for number, size in enumerate(sizes)]
     stream = b"".join(framed(FROM_CLIENT.encode(message)) for message in sent)
     unframer = Unframer(FROM_CLIENT)
     got = [m for at in range(0, len(stream), step) for m in unframer.feed(stream[at : at + step])]
@@ -436,7 +436,7 @@ def test_messages_survive_any_cutting_of_the_stream(sizes: list[int], step: int)
 def test_any_octets_are_messages_or_a_wire_error(data: bytes) -> None:
     answers: list[NodeMessage] = []
     session = LocalSession(StandingNode(), answers.append)
-    session.on_message(Hello(""))
+    session.on_message(ClientHello(""))
     unframer = Unframer(FROM_CLIENT)
     try:
         for message in unframer.feed(framed(b"\x01" + data)):

@@ -14,9 +14,10 @@ from typing import Any, ParamSpec, TypeVar
 from tests.gateway.mqtt.stand_alone import StandAloneNode
 
 from roamcast.gateway.mqtt import MqttListener, MqttOptions
-from roamcast.gateway.mqtt.decode import decode
-from roamcast.gateway.mqtt.encode import encode
-from roamcast.gateway.mqtt.packets import (
+from roamcast.gateway.mqtt.packets.decode import decode
+from roamcast.gateway.mqtt.packets.encode import encode
+from roamcast.gateway.mqtt.packets.properties import PacketType, Properties
+from roamcast.gateway.mqtt.packets.values import (
     V3_1_1,
     V5,
     Acknowledge,
@@ -33,8 +34,7 @@ from roamcast.gateway.mqtt.packets import (
     UnsubAck,
     Unsubscribe,
 )
-from roamcast.gateway.mqtt.properties import PacketType, Properties
-from roamcast.runtime.live.storage import Storage
+from roamcast.runtime.live.storage.database import Storage
 
 TIMEOUT = 60.0  # a machine may be busy; a test that passes waits for nothing
 

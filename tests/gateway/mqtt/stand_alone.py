@@ -21,8 +21,8 @@ from roamcast.broker.store import EventStore, StoreFullError
 from roamcast.gateway.mqtt import MqttListener, MqttOptions
 from roamcast.host import Channel, Frame, Host
 from roamcast.node import Node, NodeConfig
-from roamcast.runtime.live.durable_store import DurableEventStore
-from roamcast.runtime.live.storage import Storage
+from roamcast.runtime.live.storage.database import Storage
+from roamcast.runtime.live.storage.events import DurableEventStore
 from roamcast.testing import FakeHost
 from roamcast.trace import Record
 from roamcast.units import Micros, NodeId

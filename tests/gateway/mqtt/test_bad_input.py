@@ -11,8 +11,10 @@ from tests.gateway.mqtt.test_codec import packets
 
 from roamcast.errors import InputError
 from roamcast.gateway.mqtt import MqttListener, MqttOptions
-from roamcast.gateway.mqtt.encode import encode
-from roamcast.gateway.mqtt.packets import (
+from roamcast.gateway.mqtt.packets.encode import encode
+from roamcast.gateway.mqtt.packets.properties import Properties
+from roamcast.gateway.mqtt.packets.reasons import ReasonCode
+from roamcast.gateway.mqtt.packets.values import (
     V3_1_1,
     V5,
     Acknowledge,
@@ -23,30 +25,28 @@ from roamcast.gateway.mqtt.packets import (
     Subscribe,
     SubscriptionRequest,
 )
-from roamcast.gateway.mqtt.properties import Properties
-from roamcast.gateway.mqtt.reasons import Reason
 
 
 @pytest.mark.parametrize(
     ("octets", "reason"),
     [
-        ("36 05 0001 61 0001", Reason.MALFORMED_PACKET),  # QoS 3
-        ("30 ffffffff 01", Reason.MALFORMED_PACKET),  # a length of five octets
-        ("30 ffffff7f", Reason.PACKET_TOO_LARGE),
-        ("30 03 0001 23", Reason.TOPIC_NAME_INVALID),  # publish on a wildcard
-        ("30 0b 0008 24535953 2f626164 00", Reason.TOPIC_NAME_INVALID),  # and on $SYS
-        ("30 03 0000 00", Reason.PROTOCOL_ERROR),  # no topic, no alias
-        ("30 05 0001 61 8080", Reason.MALFORMED_PACKET),  # properties that do not end
-        ("30 06 0001 61 02 0b01", Reason.PROTOCOL_ERROR),  # a subscription identifier from a client
-        ("30 09 0001 61 05 08 0002 2b2f", Reason.PROTOCOL_ERROR),  # a response topic with a wildcard
-        ("20 03 00 00 00", Reason.PROTOCOL_ERROR),  # CONNACK from a client
-        ("f0 00", Reason.PROTOCOL_ERROR),  # AUTH without a method
-        ("82 0e 0001 00 0008 2473686172652f78 00", Reason.PROTOCOL_ERROR),
-        ("c1 00", Reason.MALFORMED_PACKET),
+        ("36 05 0001 61 0001", ReasonCode.MALFORMED_PACKET),  # QoS 3
+        ("30 ffffffff 01", ReasonCode.MALFORMED_PACKET),  # a length of five octets
+        ("30 ffffff7f", ReasonCode.PACKET_TOO_LARGE),
+        ("30 03 0001 23", ReasonCode.TOPIC_NAME_INVALID),  # publish on a wildcard
+        ("30 0b 0008 24535953 2f626164 00", ReasonCode.TOPIC_NAME_INVALID),  # and on $SYS
+        ("30 03 0000 00", ReasonCode.PROTOCOL_ERROR),  # no topic, no alias
+        ("30 05 0001 61 8080", ReasonCode.MALFORMED_PACKET),  # properties that do not end
+        ("30 06 0001 61 02 0b01", ReasonCode.PROTOCOL_ERROR),  # a subscription identifier from a client
+        ("30 09 0001 61 05 08 0002 2b2f", ReasonCode.PROTOCOL_ERROR),  # a response topic with a wildcard
+        ("20 03 00 00 00", ReasonCode.PROTOCOL_ERROR),  # CONNACK from a client
+        ("f0 00", ReasonCode.PROTOCOL_ERROR),  # AUTH without a method
+        ("82 0e 0001 00 0008 2473686172652f78 00", ReasonCode.PROTOCOL_ERROR),
+        ("c1 00", ReasonCode.MALFORMED_PACKET),
     ],
 )
 @in_loop
-async def test_a_bad_packet_ends_the_connection_with_its_reason(octets: str, reason: Reason) -> None:
+async def test_a_bad_packet_ends_the_connection_with_its_reason(octets: str, reason: ReasonCode) -> None:
     async with serving() as server:
         other = await server.client("other")
         client = await server.client5()
@@ -87,7 +87,7 @@ async def test_a_packet_larger_than_allowed_is_refused_before_it_is_whole() -> N
         client.say_raw(encode(Publish(topic="a", payload=b"." * 290), V5))
         await client.hears_nothing()
         client.say_raw(encode(Publish(topic="a", payload=b"." * 300), V5)[:10])
-        assert (await client.expect(Disconnect)).reason == Reason.PACKET_TOO_LARGE
+        assert (await client.expect(Disconnect)).reason == ReasonCode.PACKET_TOO_LARGE
 
 
 @in_loop
@@ -108,7 +108,7 @@ async def test_who_is_slow_to_connect_or_to_end_a_packet_is_cut() -> None:
 async def test_there_are_only_so_many_clients() -> None:
     async with serving(clients_max=2) as server:
         one, _two = await server.client("one"), await server.client("two")
-        for version, reason in ((V3_1_1, 3), (V5, Reason.SERVER_BUSY)):
+        for version, reason in ((V3_1_1, 3), (V5, ReasonCode.SERVER_BUSY)):
             client = await server.opened(version)
             assert (await client.connect("three")).reason == reason
             assert await client.is_closed()
@@ -129,7 +129,7 @@ async def test_more_unacknowledged_than_allowed_ends_the_connection() -> None:
             client.say(Publish(topic="a", qos=2, packet_id=number + 1))
         for _ in range(3):
             await client.expect(Acknowledge)
-        assert (await client.expect(Disconnect)).reason == Reason.RECEIVE_MAXIMUM_EXCEEDED
+        assert (await client.expect(Disconnect)).reason == ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
 
 
 @in_loop
@@ -168,7 +168,7 @@ async def test_properties_that_no_event_can_carry_are_refused() -> None:
         for pairs in ([("n" * 200, "x")], [("n", "x" * 5_000)], [(f"n{n}", "x" * 4_000) for n in range(14)]):
             answer = await client.publish("a", bytes(3_000), 1, properties=Properties(user_properties=pairs))
             assert answer is not None
-            assert answer.reason in (Reason.QUOTA_EXCEEDED, Reason.SUCCESS)
+            assert answer.reason in (ReasonCode.QUOTA_EXCEEDED, ReasonCode.SUCCESS)
         assert server.counted("mqtt_dropped_total:quota_exceeded") >= 2
         await client.hears_nothing()
 
@@ -244,7 +244,7 @@ async def test_a_client_learns_why_although_it_was_still_sending() -> None:
         for _ in range(50):  # would reset a connection that was closed on unread octets
             client.say_raw(bytes(10_000))
             await asyncio.sleep(0)
-        assert (await client.expect(Disconnect)).reason == Reason.PACKET_TOO_LARGE
+        assert (await client.expect(Disconnect)).reason == ReasonCode.PACKET_TOO_LARGE
         assert await client.is_closed()
 
 

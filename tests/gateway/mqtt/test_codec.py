@@ -8,10 +8,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from roamcast.gateway.mqtt.codec import MalformedPacket, read_variable, variable
-from roamcast.gateway.mqtt.decode import decode
-from roamcast.gateway.mqtt.encode import encode
-from roamcast.gateway.mqtt.packets import (
+from roamcast.gateway.mqtt.packets.decode import decode
+from roamcast.gateway.mqtt.packets.encode import encode
+from roamcast.gateway.mqtt.packets.primitives import MalformedPacket, read_variable, variable
+from roamcast.gateway.mqtt.packets.properties import TABLE, Form, PacketType, Properties
+from roamcast.gateway.mqtt.packets.reasons import ReasonCode
+from roamcast.gateway.mqtt.packets.values import (
     V3_1_1,
     V5,
     Acknowledge,
@@ -30,8 +32,6 @@ from roamcast.gateway.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from roamcast.gateway.mqtt.properties import TABLE, Form, PacketType, Properties
-from roamcast.gateway.mqtt.reasons import Reason
 
 # Each by hand from the figures of the specification: (version, octets, packet).
 VECTORS: list[tuple[int, str, Packet]] = [
@@ -152,35 +152,35 @@ def test_variable_byte_integers(value: int, octets: str) -> None:
 @pytest.mark.parametrize(
     ("version", "octets", "reason"),
     [
-        (V3_1_1, "10 0c 0004 4d515454 04 03 0000 0000", Reason.MALFORMED_PACKET),  # the reserved flag
-        (V3_1_1, "10 0c 0004 4d515454 03 02 0000 0000", Reason.UNSUPPORTED_VERSION),
-        (V3_1_1, "10 0e 0006 4d5149736470 03 02 0000 0000", Reason.UNSUPPORTED_VERSION),
-        (V3_1_1, "10 0c 0004 4d515454 04 42 0000 0000", Reason.MALFORMED_PACKET),  # password, no user
-        (V3_1_1, "36 05 0001 61 0001", Reason.MALFORMED_PACKET),  # QoS 3
-        (V3_1_1, "32 05 0001 61 0000", Reason.MALFORMED_PACKET),  # packet identifier 0
-        (V3_1_1, "38 03 0001 61", Reason.MALFORMED_PACKET),  # DUP with QoS 0
-        (V3_1_1, "30 04 0002 c328", Reason.MALFORMED_PACKET),  # not UTF-8
-        (V3_1_1, "30 05 0003 eda080", Reason.MALFORMED_PACKET),  # half a surrogate pair
-        (V3_1_1, "30 03 0001 00", Reason.MALFORMED_PACKET),  # U+0000
-        (V3_1_1, "30 03 0009 61", Reason.MALFORMED_PACKET),  # a text longer than the packet
-        (V3_1_1, "80 06 0001 0001 61 00", Reason.MALFORMED_PACKET),  # flags of SUBSCRIBE
-        (V3_1_1, "82 02 0001", Reason.PROTOCOL_ERROR),  # no filter
-        (V3_1_1, "82 06 0001 0001 61 03", Reason.MALFORMED_PACKET),  # QoS 3
-        (V3_1_1, "82 06 0001 0001 61 04", Reason.MALFORMED_PACKET),  # no-local in 3.1.1
-        (V3_1_1, "c0 01 00", Reason.MALFORMED_PACKET),  # PINGREQ has no body
-        (V3_1_1, "f0 00", Reason.MALFORMED_PACKET),  # AUTH in 3.1.1
-        (V3_1_1, "00 00", Reason.MALFORMED_PACKET),
-        (V5, "30 06 0001 61 02 01 02", Reason.PROTOCOL_ERROR),  # payload format 2
-        (V5, "30 08 0001 61 04 01 01 01 01", Reason.PROTOCOL_ERROR),  # twice
-        (V5, "30 09 0001 61 05 11 00000001", Reason.PROTOCOL_ERROR),  # a property of CONNECT
-        (V5, "30 06 0001 61 02 7e 00", Reason.MALFORMED_PACKET),  # no such property
-        (V5, "30 05 0001 61 03 01", Reason.MALFORMED_PACKET),  # properties longer than the packet
-        (V5, "30 06 0001 61 8000 01", Reason.MALFORMED_PACKET),  # a length that is not the shortest
-        (V5, "82 0a 0001 02 0b 00 0001 61 00", Reason.PROTOCOL_ERROR),  # subscription identifier 0
-        (V5, "82 07 0001 00 0001 61 30", Reason.MALFORMED_PACKET),  # retain handling 3
+        (V3_1_1, "10 0c 0004 4d515454 04 03 0000 0000", ReasonCode.MALFORMED_PACKET),  # the reserved flag
+        (V3_1_1, "10 0c 0004 4d515454 03 02 0000 0000", ReasonCode.UNSUPPORTED_VERSION),
+        (V3_1_1, "10 0e 0006 4d5149736470 03 02 0000 0000", ReasonCode.UNSUPPORTED_VERSION),
+        (V3_1_1, "10 0c 0004 4d515454 04 42 0000 0000", ReasonCode.MALFORMED_PACKET),  # password, no user
+        (V3_1_1, "36 05 0001 61 0001", ReasonCode.MALFORMED_PACKET),  # QoS 3
+        (V3_1_1, "32 05 0001 61 0000", ReasonCode.MALFORMED_PACKET),  # packet identifier 0
+        (V3_1_1, "38 03 0001 61", ReasonCode.MALFORMED_PACKET),  # DUP with QoS 0
+        (V3_1_1, "30 04 0002 c328", ReasonCode.MALFORMED_PACKET),  # not UTF-8
+        (V3_1_1, "30 05 0003 eda080", ReasonCode.MALFORMED_PACKET),  # half a surrogate pair
+        (V3_1_1, "30 03 0001 00", ReasonCode.MALFORMED_PACKET),  # U+0000
+        (V3_1_1, "30 03 0009 61", ReasonCode.MALFORMED_PACKET),  # a text longer than the packet
+        (V3_1_1, "80 06 0001 0001 61 00", ReasonCode.MALFORMED_PACKET),  # flags of SUBSCRIBE
+        (V3_1_1, "82 02 0001", ReasonCode.PROTOCOL_ERROR),  # no filter
+        (V3_1_1, "82 06 0001 0001 61 03", ReasonCode.MALFORMED_PACKET),  # QoS 3
+        (V3_1_1, "82 06 0001 0001 61 04", ReasonCode.MALFORMED_PACKET),  # no-local in 3.1.1
+        (V3_1_1, "c0 01 00", ReasonCode.MALFORMED_PACKET),  # PINGREQ has no body
+        (V3_1_1, "f0 00", ReasonCode.MALFORMED_PACKET),  # AUTH in 3.1.1
+        (V3_1_1, "00 00", ReasonCode.MALFORMED_PACKET),
+        (V5, "30 06 0001 61 02 01 02", ReasonCode.PROTOCOL_ERROR),  # payload format 2
+        (V5, "30 08 0001 61 04 01 01 01 01", ReasonCode.PROTOCOL_ERROR),  # twice
+        (V5, "30 09 0001 61 05 11 00000001", ReasonCode.PROTOCOL_ERROR),  # a property of CONNECT
+        (V5, "30 06 0001 61 02 7e 00", ReasonCode.MALFORMED_PACKET),  # no such property
+        (V5, "30 05 0001 61 03 01", ReasonCode.MALFORMED_PACKET),  # properties longer than the packet
+        (V5, "30 06 0001 61 8000 01", ReasonCode.MALFORMED_PACKET),  # a length that is not the shortest
+        (V5, "82 0a 0001 02 0b 00 0001 61 00", ReasonCode.PROTOCOL_ERROR),  # subscription identifier 0
+        (V5, "82 07 0001 00 0001 61 30", ReasonCode.MALFORMED_PACKET),  # retain handling 3
     ],
 )
-def test_what_is_no_packet_has_a_reason(version: int, octets: str, reason: Reason) -> None:
+def test_what_is_no_packet_has_a_reason(version: int, octets: str, reason: ReasonCode) -> None:
     data = bytes.fromhex(octets)
     with pytest.raises(MalformedPacket) as caught:
         decode(data[0], data[2:], version)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from roamcast.errors import FilterError
 from roamcast.event import Event, Value
 from roamcast.filter import Filter
-from roamcast.gateway.mqtt.content import parse_client_filter
-from roamcast.gateway.mqtt.mapping import TooLarge, attributes_of, origin_of, text_of
-from roamcast.gateway.mqtt.number import number_in
-from roamcast.gateway.mqtt.properties import Properties
+from roamcast.gateway.mqtt.mesh.content import parse_client_filter
+from roamcast.gateway.mqtt.mesh.mapping import TooLarge, attributes_of, origin_of, text_of
+from roamcast.gateway.mqtt.packets.numerals import number_in
+from roamcast.gateway.mqtt.packets.properties import Properties
 
 
 def matches(text: str, **attributes: Value) -> bool:
@@ -153,11 +153,11 @@ keys = names | st.sampled_from(
 
 @given(st.dictionaries(keys, values, max_size=8))
 def test_any_event_of_any_node_can_be_shown(attributes: dict[str, Value]) -> None:
-    from roamcast.gateway.mqtt.decode import decode_publish
-    from roamcast.gateway.mqtt.message import Message
-    from roamcast.gateway.mqtt.packets import V5
+    from roamcast.gateway.mqtt.mesh.message import MeshMessage
+    from roamcast.gateway.mqtt.packets.decode import decode_publish
+    from roamcast.gateway.mqtt.packets.values import V5
 
-    message = Message.of_event(Event(1, 1, attributes, b"", "t"), 0)
+    message = MeshMessage.of_event(Event(1, 1, attributes, b"", "t"), 0)
     packet = message.packet(V5, expiry=message.seconds_left(0))
     decode_publish(packet[0], packet[2 if packet[1] < 0x80 else 3 :], V5)
 

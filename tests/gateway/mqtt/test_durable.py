@@ -11,11 +11,11 @@ from typing import Any
 from tests.gateway.mqtt.harness import Client, Served, in_loop, serving, until
 from tests.gateway.mqtt.stand_alone import StandAloneNode
 
-from roamcast.gateway.mqtt.durable import remaining
-from roamcast.gateway.mqtt.packets import V3_1_1, V5, Acknowledge, Publish, Will
-from roamcast.gateway.mqtt.properties import PacketType, Properties
-from roamcast.gateway.mqtt.reasons import Reason
-from roamcast.runtime.live.storage import CLOCK_SET, Storage
+from roamcast.gateway.mqtt.packets.properties import PacketType, Properties
+from roamcast.gateway.mqtt.packets.reasons import ReasonCode
+from roamcast.gateway.mqtt.packets.values import V3_1_1, V5, Acknowledge, Publish, Will
+from roamcast.gateway.mqtt.sessions.durable import remaining
+from roamcast.runtime.live.storage.database import CLOCK_SET, Storage
 
 LASTING = Properties(session_expiry=3_600)
 
@@ -211,7 +211,7 @@ async def test_a_full_storage_refuses_what_must_be_kept_and_keeps_what_it_has(tm
             assert answer is not None
             reasons.append(answer.reason)
         kept = reasons.count(0)
-        assert 0 < kept < 20 and reasons[-1] == Reason.QUOTA_EXCEEDED
+        assert 0 < kept < 20 and reasons[-1] == ReasonCode.QUOTA_EXCEEDED
         old = await server.client("old")
         old.say(Publish(topic="a/99", payload=bytes(20_000), qos=1, packet_id=1, retain=True))
         assert await old.is_closed()  # 3.1.1 cannot say no

@@ -11,7 +11,9 @@ from tests.gateway.mqtt.harness import in_loop, serving, until
 from roamcast.broker.core import Delivery
 from roamcast.event import Event, EventClass
 from roamcast.filter import Filter
-from roamcast.gateway.mqtt.packets import (
+from roamcast.gateway.mqtt.packets.properties import PacketType, Properties
+from roamcast.gateway.mqtt.packets.reasons import ReasonCode
+from roamcast.gateway.mqtt.packets.values import (
     V3_1_1,
     V5,
     Acknowledge,
@@ -19,8 +21,6 @@ from roamcast.gateway.mqtt.packets import (
     Publish,
     SubscriptionRequest,
 )
-from roamcast.gateway.mqtt.properties import PacketType, Properties
-from roamcast.gateway.mqtt.reasons import Reason
 from roamcast.units import SECOND
 
 VERSIONS = pytest.mark.parametrize("version", [V3_1_1, V5])
@@ -60,7 +60,7 @@ async def test_unsubscribing_says_what_was_not_there() -> None:
     async with serving() as server:
         client = await server.client5()
         await client.subscribe("a")
-        assert await client.unsubscribe("a", "b") == (0, Reason.NO_SUBSCRIPTION_EXISTED)
+        assert await client.unsubscribe("a", "b") == (0, ReasonCode.NO_SUBSCRIPTION_EXISTED)
 
 
 @in_loop
@@ -196,7 +196,7 @@ async def test_a_shared_subscription_gives_each_message_to_one_of_its_clients() 
 async def test_a_filter_that_is_none_is_refused(filter: str) -> None:
     async with serving() as server:
         client = await server.client5()
-        assert await client.subscribe(filter, "fine") == (Reason.TOPIC_FILTER_INVALID, 2)
+        assert await client.subscribe(filter, "fine") == (ReasonCode.TOPIC_FILTER_INVALID, 2)
         old = await server.client("old")
         assert await old.subscribe(filter, "fine") == (0x80, 2)
 
@@ -262,7 +262,7 @@ async def test_topic_aliases_of_the_client() -> None:
         assert [one.topic for one in found] == ["a", "b", "a", "b", "c", "c"]
         assert all(one.properties == Properties() for one in found)  # an alias is for one hop
         await client.publish("d", properties=Properties(topic_alias=3))
-        assert (await client.expect(Disconnect)).reason == Reason.TOPIC_ALIAS_INVALID
+        assert (await client.expect(Disconnect)).reason == ReasonCode.TOPIC_ALIAS_INVALID
         assert await client.is_closed()
 
 
@@ -272,7 +272,7 @@ async def test_an_alias_that_stands_for_nothing_ends_the_connection(properties: 
     async with serving() as server:
         client = await server.client5()
         await client.publish("", properties=properties)
-        assert (await client.expect(Disconnect)).reason == Reason.TOPIC_ALIAS_INVALID
+        assert (await client.expect(Disconnect)).reason == ReasonCode.TOPIC_ALIAS_INVALID
 
 
 @in_loop
@@ -343,7 +343,7 @@ async def test_unknown_packet_identifiers_are_answered_and_change_nothing() -> N
             (PacketType.PUBREC, PacketType.PUBREL),
         ):
             client.say(Acknowledge(sent, 77))
-            assert await client.expect(Acknowledge) == Acknowledge(answer, 77, Reason.PACKET_ID_NOT_FOUND)
+            assert await client.expect(Acknowledge) == Acknowledge(answer, 77, ReasonCode.PACKET_ID_NOT_FOUND)
         client.say(Acknowledge(PacketType.PUBACK, 77))
         client.say(Acknowledge(PacketType.PUBCOMP, 77))
         await client.hears_nothing()

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from tests.gateway.mqtt.harness import Served, in_loop, serving, until
 
-from roamcast.gateway.mqtt.packets import (
+from roamcast.gateway.mqtt.packets.properties import PacketType, Properties
+from roamcast.gateway.mqtt.packets.reasons import ReasonCode
+from roamcast.gateway.mqtt.packets.values import (
     V3_1_1,
     V5,
     Acknowledge,
@@ -16,8 +18,6 @@ from roamcast.gateway.mqtt.packets import (
     SubscriptionRequest,
     Will,
 )
-from roamcast.gateway.mqtt.properties import PacketType, Properties
-from roamcast.gateway.mqtt.reasons import Reason
 
 VERSIONS = pytest.mark.parametrize("version", [V3_1_1, V5])
 NEVER = 0xFFFF_FFFF
@@ -58,7 +58,7 @@ async def test_users_and_passwords(version: int) -> None:
         for username, password in ((None, None), ("ada", b"wrong"), ("ada", None), ("eve", b""), ("", b"")):
             client = await server.opened(version)
             connack = await client.connect(username=username, password=password)
-            assert connack.reason == (4 if version == V3_1_1 else Reason.BAD_USER_OR_PASSWORD)
+            assert connack.reason == (4 if version == V3_1_1 else ReasonCode.BAD_USER_OR_PASSWORD)
             assert await client.is_closed()
         client = await server.opened(version)
         assert (await client.connect(username="ada", password=b"secret")).reason == 0
@@ -77,13 +77,15 @@ async def test_another_user_does_not_get_at_a_session() -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"will": Will("a/#", b"")}, Reason.TOPIC_NAME_INVALID),
-        ({"will": Will("", b"")}, Reason.TOPIC_NAME_INVALID),
-        ({"properties": Properties(authentication_method="SCRAM")}, Reason.BAD_AUTHENTICATION_METHOD),
+        ({"will": Will("a/#", b"")}, ReasonCode.TOPIC_NAME_INVALID),
+        ({"will": Will("", b"")}, ReasonCode.TOPIC_NAME_INVALID),
+        ({"properties": Properties(authentication_method="SCRAM")}, ReasonCode.BAD_AUTHENTICATION_METHOD),
     ],
 )
 @in_loop
-async def test_a_connect_that_cannot_be_granted_is_refused(fields: dict[str, Any], reason: Reason) -> None:
+async def test_a_connect_that_cannot_be_granted_is_refused(
+    fields: dict[str, Any], reason: ReasonCode
+) -> None:
     async with serving() as server:
         client = await server.opened(V5)
         assert (await client.connect(**fields)).reason == reason
@@ -101,7 +103,7 @@ async def test_a_second_client_of_the_same_name_takes_the_session_over(version: 
         connack = await second.connect("id", clean_start=False, **expiry)
         assert connack.session_present
         if version == V5:
-            assert (await first.expect(Disconnect)).reason == Reason.SESSION_TAKEN_OVER
+            assert (await first.expect(Disconnect)).reason == ReasonCode.SESSION_TAKEN_OVER
         assert await first.is_closed()
         await second.publish("a", b"mine")
         assert (await second.receive()).payload == b"mine"
@@ -114,7 +116,7 @@ async def test_a_second_connect_ends_the_connection(version: int) -> None:
         client = await server.client(version=version)
         client.say(Connect(version=version, client_id="client"))
         if version == V5:
-            assert (await client.expect(Disconnect)).reason == Reason.PROTOCOL_ERROR
+            assert (await client.expect(Disconnect)).reason == ReasonCode.PROTOCOL_ERROR
         assert await client.is_closed()
 
 
@@ -176,7 +178,7 @@ async def test_disconnect_can_change_when_a_session_ends_but_not_revive_it() -> 
         assert server.listener.sessions.find("id") is None
         client = await server.client5("id", expiry=0)
         client.say(Disconnect(0, Properties(session_expiry=60)))
-        assert (await client.expect(Disconnect)).reason == Reason.PROTOCOL_ERROR
+        assert (await client.expect(Disconnect)).reason == ReasonCode.PROTOCOL_ERROR
 
 
 @VERSIONS
@@ -256,7 +258,7 @@ async def test_when_sessions_are_full_the_absent_one_that_ends_first_makes_room(
         fourth = await server.opened(V5)
         assert (await fourth.connect("fourth")).reason == 0  # in the place of "long"
         fifth = await server.opened(V5)
-        assert (await fifth.connect("fifth")).reason == Reason.QUOTA_EXCEEDED
+        assert (await fifth.connect("fifth")).reason == ReasonCode.QUOTA_EXCEEDED
         await third.hears_nothing()
 
 
@@ -288,7 +290,7 @@ async def test_disconnect_with_will_publishes_it_with_its_properties() -> None:
         await watcher.subscribe(SubscriptionRequest("will", 0, False, True))
         properties = Properties(content_type="c", user_properties=[("k", "v")])
         client = await server.client5("id", will=Will("will", b"gone", 0, True, properties))
-        await client.disconnect(Reason.DISCONNECT_WITH_WILL)
+        await client.disconnect(ReasonCode.DISCONNECT_WITH_WILL)
         message = await watcher.receive()
         assert message.retain and message.properties == properties
         late = await server.client5("late")
@@ -344,7 +346,7 @@ async def test_a_silent_client_is_sent_away_and_its_will_published(version: int)
         assert (await watcher.receive()).payload == b"silent"
         assert loop.time() - started >= 1.4
         if version == V5:
-            assert (await client.expect(Disconnect)).reason == Reason.KEEP_ALIVE_TIMEOUT
+            assert (await client.expect(Disconnect)).reason == ReasonCode.KEEP_ALIVE_TIMEOUT
         assert await client.is_closed()
 
 
@@ -358,5 +360,5 @@ async def test_stopping_publishes_wills_and_says_so() -> None:
         door.subscribe(Filter.topic("will"))
         client = await server.client5("id", will=Will("will", b"gone"))
         await server.listener.stop()
-        assert (await client.expect(Disconnect)).reason == Reason.SERVER_SHUTTING_DOWN
+        assert (await client.expect(Disconnect)).reason == ReasonCode.SERVER_SHUTTING_DOWN
         assert found == [b"gone"]

@@ -10,7 +10,7 @@ from roamcast.client import Message
 from roamcast.event import Event
 from roamcast.filter import Filter
 from roamcast.runtime.emulate.applications import NodeApplication, actions, play
-from roamcast.runtime.emulate.journal import Journal, read
+from roamcast.runtime.emulate.journal import PartJournal, read
 from roamcast.runtime.emulate.real_time import monotonic
 from roamcast.scenario import Scenario, scenario_from
 from roamcast.scenario.workload import SubscriptionPlan
@@ -35,18 +35,20 @@ def scenario(duration: float = 0.2) -> Scenario:
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
-    journal = Journal(tmp_path / "log")
+def journal(tmp_path: Path) -> Iterator[PartJournal]:
+    journal = PartJournal(tmp_path / "log")
     yield journal
     journal.close()
 
 
-def application(node: int, journal: Journal) -> NodeApplication:
+def application(node: int, journal: PartJournal) -> NodeApplication:
     began = monotonic()
     return NodeApplication(node, Path("no-such-socket"), journal, lambda: monotonic() - began)
 
 
-def test_actions_come_by_time_and_subscriptions_before_events_of_the_same_instant(journal: Journal) -> None:
+def test_actions_come_by_time_and_subscriptions_before_events_of_the_same_instant(
+    journal: PartJournal,
+) -> None:
     applications = [application(node, journal) for node in range(2)]
     planned = actions(scenario(), applications)
     assert [moment for moment, _ in planned] == [0, 50_000, 100_000, 100_000, 100_000]
@@ -55,7 +57,7 @@ def test_actions_come_by_time_and_subscriptions_before_events_of_the_same_instan
 
 
 def test_a_device_that_is_down_publishes_nothing_but_its_users_wishes_stand(
-    tmp_path: Path, journal: Journal
+    tmp_path: Path, journal: PartJournal
 ) -> None:
     applications = [application(node, journal) for node in range(2)]
     began = monotonic()
@@ -70,7 +72,7 @@ def test_a_device_that_is_down_publishes_nothing_but_its_users_wishes_stand(
 
 
 def test_an_event_for_two_subscriptions_is_one_delivery_and_a_repeat_is_two(
-    tmp_path: Path, journal: Journal
+    tmp_path: Path, journal: PartJournal
 ) -> None:
     receiver = application(0, journal)
     for number in range(2):
@@ -90,7 +92,7 @@ def test_an_event_for_two_subscriptions_is_one_delivery_and_a_repeat_is_two(
 
 def test_a_journal_passes_over_a_line_that_a_kill_cut_short(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    journal = Journal(path)
+    journal = PartJournal(path)
     journal.write("a", 1)
     journal.write("b", [2, 3], None)
     journal.close()
@@ -101,6 +103,6 @@ def test_a_journal_passes_over_a_line_that_a_kill_cut_short(tmp_path: Path) -> N
     assert list(read(tmp_path / "never begun")) == []
 
 
-def test_nobody_answers_and_the_application_gives_up(journal: Journal) -> None:
+def test_nobody_answers_and_the_application_gives_up(journal: PartJournal) -> None:
     with pytest.raises(TimeoutError):
         asyncio.run(application(0, journal).connect(patience=0.15))

@@ -1,6 +1,6 @@
 """Which frames were in which datagram: what a node says and what the ether saw, joined by order and size."""
 
-from roamcast.runtime.emulate.collect import SEEN_WITHIN, Attempt, GivenUp, with_fates
+from roamcast.runtime.emulate.collect import SEEN_WITHIN, AirAttempt, GivenUp, with_fates
 from roamcast.trace import Dropped, DropReason, Transmitted
 from roamcast.units import MILLISECOND, NodeId
 
@@ -9,8 +9,10 @@ def sent(t: int, size: int, to: NodeId | None = None, kind: str = "control") -> 
     return Transmitted(t, 0, to, kind, "m", size, 1, 0, 5, size, True, 0, 0, 0)
 
 
-def seen(number: int, taken: int, datagram: int | None, to: NodeId | None = None, **fate: object) -> Attempt:
-    attempt = Attempt(number, taken, taken + 10, 0, to, "udp", datagram, 100, 1, 77, [1], [], [])
+def seen(
+    number: int, taken: int, datagram: int | None, to: NodeId | None = None, **fate: object
+) -> AirAttempt:
+    attempt = AirAttempt(number, taken, taken + 10, 0, to, "udp", datagram, 100, 1, 77, [1], [], [])
     return attempt._replace(**fate)  # type: ignore[arg-type]
 
 

@@ -11,8 +11,9 @@ from roamcast.broker.core import Delivery
 from roamcast.errors import InputError
 from roamcast.filter import Filter
 from roamcast.host import Channel, Frame, Kind
-from roamcast.runtime.live import air, interface
-from roamcast.runtime.live.interface import Interface
+from roamcast.runtime.live.air import interface
+from roamcast.runtime.live.air import sockets as air
+from roamcast.runtime.live.air.interface import Interface
 from roamcast.runtime.live.node import LiveNode
 from roamcast.runtime.live.settings import AirMode
 

@@ -15,9 +15,9 @@ from roamcast.broker.core import Delivery
 from roamcast.errors import WireError
 from roamcast.filter import Filter
 from roamcast.host import Channel
-from roamcast.runtime.live import frames
-from roamcast.runtime.live.link import LENGTH
-from roamcast.runtime.live.links import STRANGERS_MAX
+from roamcast.runtime.live.air import frames
+from roamcast.runtime.live.air.link import LENGTH
+from roamcast.runtime.live.air.links import STRANGERS_MAX
 from roamcast.runtime.live.node import LiveNode
 from roamcast.sealing import GroupKey, Identity, KeyRing, Sealer
 
@@ -34,11 +34,11 @@ def test_any_octets_are_records_or_a_wire_error(data: bytes) -> None:
         match record:
             case frames.Carried(channel=channel, payload=payload):
                 again += frames.carried(channel, payload)
-            case frames.Asked(to=to, number=number):
+            case frames.AcknowledgementRequest(to=to, number=number):
                 again += frames.asked(to, number)
             case frames.Heard(to=to, number=number):
                 again += frames.heard(to, number)
-            case frames.Hello(to=to):
+            case frames.LinkHello(to=to):
                 again += frames.hello(to)
     assert again == data
 

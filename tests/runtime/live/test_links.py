@@ -8,10 +8,10 @@ import pytest
 from tests.runtime.live.nodes import acquainted, free_port, running, settings, until
 
 from roamcast.host import Channel, Frame, Kind, SendFailure
-from roamcast.runtime.live.air import Endpoint
-from roamcast.runtime.live.datagrams import REPEATS
+from roamcast.runtime.live.air.datagrams import REPEATS
+from roamcast.runtime.live.air.peers import Peers
+from roamcast.runtime.live.air.sockets import Endpoint
 from roamcast.runtime.live.node import LiveNode
-from roamcast.runtime.live.peers import Peers
 from roamcast.units import SECOND, NodeId
 
 
@@ -145,7 +145,7 @@ def test_a_neighbour_that_is_asked_and_answers_is_not_silent() -> None:
 def test_a_neighbour_that_answers_no_letter_is_not_dialled_to_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("roamcast.runtime.live.links.CONNECT_SECONDS", (60.0,))
+    monkeypatch.setattr("roamcast.runtime.live.air.links.CONNECT_SECONDS", (60.0,))
 
     async def play() -> None:
         async with running(settings(1, port=free_port())) as (node,):

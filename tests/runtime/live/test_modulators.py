@@ -14,8 +14,8 @@ from roamcast.event import Event
 from roamcast.filter import Filter
 from roamcast.gateway.local import client_of
 from roamcast.modulator import MODULATORS, Content, Modulator, ModulatorSpec
+from roamcast.runtime.live.report.trace_file import read_trace
 from roamcast.runtime.live.settings import LiveSettings, PartSettings, TraceSettings
-from roamcast.runtime.live.trace_file import read_trace
 from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.ideal import NoOptions
 

@@ -9,10 +9,10 @@ from tests.runtime.live.nodes import GROUP, acquainted, free_port, running, sett
 from roamcast.broker.core import Delivery
 from roamcast.event import EventClass
 from roamcast.filter import Filter
-from roamcast.runtime.live.clock import monotonic
 from roamcast.runtime.live.node import LiveNode
+from roamcast.runtime.live.port.clock import monotonic
+from roamcast.runtime.live.report.trace_file import read_trace
 from roamcast.runtime.live.settings import KeySettings, TraceSettings
-from roamcast.runtime.live.trace_file import read_trace
 from roamcast.sealing import GroupKey, Identity
 from roamcast.strategy import STRATEGIES
 from roamcast.strategy.tree.strategy import Tree

@@ -11,21 +11,21 @@ from tests.runtime.live.nodes import free_port, running, settings, until
 
 from roamcast.errors import FileError
 from roamcast.host import TimerName
-from roamcast.runtime.live import interface, kernel_routes
-from roamcast.runtime.live.clock import Clock, monotonic
-from roamcast.runtime.live.counters import Counters
-from roamcast.runtime.live.inputs import Inputs
-from roamcast.runtime.live.kernel_routes import (
+from roamcast.runtime.live.air import interface, kernel_routes
+from roamcast.runtime.live.air.kernel_routes import (
     HeardAddresses,
     KernelRoutes,
     NumberedAddresses,
     numbers_of_hosts,
 )
-from roamcast.runtime.live.timers import REMAINS_MIN, Timers
-from roamcast.runtime.live.trace_file import TraceFile, read_trace
+from roamcast.runtime.live.port.clock import Clock, monotonic
+from roamcast.runtime.live.port.inputs import Inputs
+from roamcast.runtime.live.port.timers import REMAINS_MIN, Timers
+from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.report.trace_file import TraceFile, read_trace
 from roamcast.trace import Delivered, Dropped, DropReason, Record, Transmitted
 from roamcast.underlay.addresses import Subnet, parse_dotted
-from roamcast.underlay.routing_table import Route
+from roamcast.underlay.routing_table import HostRoute
 from roamcast.units import MILLISECOND, SECOND
 from roamcast.wire.olsr import is_host_address
 
@@ -205,7 +205,7 @@ def test_the_routing_table_of_this_machine_can_be_read(
     monkeypatch.setattr(kernel_routes, "ROUTES", route)
     monkeypatch.setattr(kernel_routes, "LINK", arp)
     two, three = parse_dotted("10.0.0.2"), parse_dotted("10.0.0.3")
-    assert KernelRoutes().routes() == [Route(three, two, 2), Route(two, None, 1)]
+    assert KernelRoutes().routes() == [HostRoute(three, two, 2), HostRoute(two, None, 1)]
 
 
 def test_hosts_are_numbered_by_their_addresses_where_ours_says_so() -> None:

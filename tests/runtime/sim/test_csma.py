@@ -9,7 +9,7 @@ import pytest
 from roamcast.host import Channel, Frame, Kind, SendFailure
 from roamcast.runtime.sim.csma import CsmaMedium
 from roamcast.runtime.sim.engine import Engine
-from roamcast.runtime.sim.links import Links
+from roamcast.runtime.sim.links import RadioLinks
 from roamcast.runtime.sim.medium import Job
 from roamcast.streams import stream
 from roamcast.trace import Dropped, DropReason, Trace, Transmitted
@@ -21,8 +21,8 @@ AIRTIME = 192 + (100 + 64) * 8 // 2
 ACKNOWLEDGEMENT = 192 + 14 * 8  # at the basic rate of 1 Mbit/s
 
 
-def both_ways(nodes: int, links: list[tuple[NodeId, NodeId]]) -> Links:
-    made = Links(nodes)
+def both_ways(nodes: int, links: list[tuple[NodeId, NodeId]]) -> RadioLinks:
+    made = RadioLinks(nodes)
     for a, b in links:
         made.plan(a, b, True)
         made.plan(b, a, True)

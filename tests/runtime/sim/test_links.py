@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy.sparse.csgraph import shortest_path
 
-from roamcast.runtime.sim.links import Links
+from roamcast.runtime.sim.links import RadioLinks
 
 
 def test_cuts_and_crashes_hide_planned_links_and_give_them_back() -> None:
-    links = Links(3)
+    links = RadioLinks(3)
     assert links.plan(0, 1, True) and links.plan(1, 0, True)
     assert links.neighbours(0) == [1]
     assert links.cut(0, 1, True)
@@ -21,14 +21,14 @@ def test_cuts_and_crashes_hide_planned_links_and_give_them_back() -> None:
 
 
 def test_a_planned_change_under_a_cut_is_no_change_yet() -> None:
-    links = Links(2)
+    links = RadioLinks(2)
     links.cut(0, 1, True)
     assert not links.plan(0, 1, True)
     assert links.cut(0, 1, False) and links.hears(0, 1)
 
 
 def test_a_one_way_link_is_heard_but_makes_no_neighbours() -> None:
-    links = Links(2)
+    links = RadioLinks(2)
     links.plan(0, 1, True)
     assert links.hears(0, 1) and links.neighbours(0) == links.neighbours(1) == []
 
@@ -38,7 +38,7 @@ def test_distances_agree_with_scipy_and_next_hops_lead_there(seed: int) -> None:
     random = Random(seed)
     nodes = 25
     matrix = np.zeros((nodes, nodes))
-    links = Links(nodes)
+    links = RadioLinks(nodes)
     for a in range(nodes):
         for b in range(a):
             if random.random() < 0.1:

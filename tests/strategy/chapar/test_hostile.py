@@ -14,19 +14,19 @@ from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.chapar import Chapar, ChaparOptions
 from roamcast.strategy.chapar.messages import (
     CODEC,
-    Answer,
     AnyMessage,
     Attach,
+    BrokerAnswer,
     Carry,
     Check,
     Decline,
-    Interest,
+    InterestChange,
+    InterestRegister,
     Lists,
     Memorized,
     Records,
-    Register,
     Request,
-    Want,
+    WantOffered,
 )
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
@@ -55,19 +55,22 @@ messages: st.SearchStrategy[AnyMessage] = st.one_of(
     st.builds(
         Memorized, events, hops, numbers, st.one_of(st.none(), st.tuples(numbers, numbers)), identifiers
     ),
-    st.builds(Interest, numbers, numbers, identifiers, st.booleans()),
+    st.builds(InterestChange, numbers, numbers, identifiers, st.booleans()),
     st.builds(Check, digests, digests, st.booleans()),
     st.builds(Lists, st.one_of(st.none(), keys), st.one_of(st.none(), keys), keys),
     st.builds(Request, keys, st.lists(numbers, max_size=5).map(tuple)),
     st.builds(
         Records,
         st.lists(
-            st.builds(Register, numbers, numbers, st.lists(identifiers, max_size=3).map(tuple)), max_size=4
+            st.builds(InterestRegister, numbers, numbers, st.lists(identifiers, max_size=3).map(tuple)),
+            max_size=4,
         ).map(tuple),
     ),
     st.builds(Attach, numbers, digests, digests, keys),
-    st.builds(Answer, numbers, st.one_of(st.none(), st.lists(numbers, max_size=4).map(tuple)), keys, keys),
-    st.builds(Want, keys),
+    st.builds(
+        BrokerAnswer, numbers, st.one_of(st.none(), st.lists(numbers, max_size=4).map(tuple)), keys, keys
+    ),
+    st.builds(WantOffered, keys),
     st.builds(Decline),
 )
 
@@ -165,12 +168,12 @@ def test_what_is_sent_can_be_read_with_the_same_meaning() -> None:
         Carry(event, b"\x05", 3, b"\x01"),
         Carry(event, None, 0),
         Memorized(event, 1, 2, (1, 3)),
-        Interest(1, 2, b"\x03", True),
+        InterestChange(1, 2, b"\x03", True),
         Lists(((1, 2),), None, ((3, 4),)),
-        Records((Register(1, 2, (b"\x01",)),)),
+        Records((InterestRegister(1, 2, (b"\x01",)),)),
         Attach(1, b"x", b"y", ((1, 2),)),
-        Answer(1, (2,), ((3, 4),), None),
-        Want(((1, 2),)),
+        BrokerAnswer(1, (2,), ((3, 4),), None),
+        WantOffered(((1, 2),)),
         Decline(),
     ):
         assert CODEC.decode(CODEC.encode(message)) == message

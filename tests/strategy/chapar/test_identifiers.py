@@ -21,9 +21,9 @@ from roamcast.filter.expression import (
     Operator,
     Or,
 )
-from roamcast.strategy.chapar.identifiers import Layout, false_positive_probability, matches
+from roamcast.strategy.chapar.tables.identifiers import IdentifierLayout, false_positive_probability, matches
 
-LAYOUT = Layout(16, 5)
+LAYOUT = IdentifierLayout(16, 5)
 NAMES = ["a", "b", "kind"]
 VALUES = [0, 1, 1.0, 2.5, -0.0, True, False, "", "x", "y", 2**63, 2.0**63, float("inf")]
 TYPES = ["", "alarm", "alarm.fire", "alarm.fire.big", "alarms", ".odd"]
@@ -59,9 +59,15 @@ events = st.builds(
 
 
 @settings(max_examples=400, deadline=None)
-@given(expressions, events, st.sampled_from([Layout(16, 5), Layout(1, 3), Layout(64, 16), Layout(7, 4)]))
+@given(
+    expressions,
+    events,
+    st.sampled_from(
+        [IdentifierLayout(16, 5), IdentifierLayout(1, 3), IdentifierLayout(64, 16), IdentifierLayout(7, 4)]
+    ),
+)
 def test_whatever_the_exact_filter_matches_the_identifiers_match(
-    expression: Expression, event: Event, layout: Layout
+    expression: Expression, event: Event, layout: IdentifierLayout
 ) -> None:
     wanted = Filter(expression)
     if wanted.matches(event):

@@ -3,8 +3,8 @@
 from roamcast.broker.core import Broker, Delivery, Subscription
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
-from roamcast.strategy.chapar.event_table import Memo
-from roamcast.strategy.chapar.inbox import Inbox, Interest
+from roamcast.strategy.chapar.notification.inbox import EventRelation, Inbox
+from roamcast.strategy.chapar.tables.event_table import Memo
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import SECOND
@@ -25,8 +25,10 @@ class Reader:
     def on_event(self, delivery: Delivery) -> None:
         self.got.append(delivery.event.sequence)
 
-    def take(self, sequence: int, previous: int | None, interest: Interest = Interest.MAY_MATCH) -> bool:
-        wanted = 0 if interest is Interest.NONE else 1
+    def take(
+        self, sequence: int, previous: int | None, interest: EventRelation = EventRelation.MAY_MATCH
+    ) -> bool:
+        wanted = 0 if interest is EventRelation.NONE else 1
         event = Event(3, sequence, {"a": wanted}, event_class=EventClass.MEMORIZED, lifetime=LIFETIME)
         before = None if previous is None else (previous, LIFETIME)
         return self.inbox.take(Memo(event, 0, self.host.now() + LIFETIME, 2, before), interest)
@@ -55,7 +57,7 @@ def test_a_later_one_waits_for_the_earlier_and_then_both_go() -> None:
 def test_an_overheard_event_counts_for_the_order_only_when_those_before_it_have_gone_by() -> None:
     reader = Reader()
     assert not reader.take(3, 2)
-    assert not reader.take(2, 1, Interest.NONE)
+    assert not reader.take(2, 1, EventRelation.NONE)
     assert reader.got == []
     reader.take(1, None)
     assert reader.got == [1, 3]
@@ -101,7 +103,7 @@ def test_a_predecessor_that_has_expired_is_not_waited_for() -> None:
     reader = Reader()
     event = Event(3, 2, {"a": 1}, event_class=EventClass.MEMORIZED, lifetime=LIFETIME)
     late = Memo(event, 0, reader.host.now() + LIFETIME - 10 * SECOND, 0, (1, 5 * SECOND))
-    assert reader.inbox.take(late, Interest.MAY_MATCH)
+    assert reader.inbox.take(late, EventRelation.MAY_MATCH)
     assert reader.got == [2]
 
 
@@ -125,10 +127,10 @@ def test_notes_that_cannot_be_read_are_ignored() -> None:
 def test_a_false_positive_is_counted_and_one_kept_for_others_is_not() -> None:
     reader = Reader()
     event = Event(3, 1, {"a": 2}, event_class=EventClass.MEMORIZED, lifetime=LIFETIME)
-    reader.inbox.take(Memo(event, 0, LIFETIME), Interest.KEEPS)
+    reader.inbox.take(Memo(event, 0, LIFETIME), EventRelation.KEEPS)
     assert reader.host.records == []
     event = Event(3, 2, {"a": 2}, event_class=EventClass.MEMORIZED, lifetime=LIFETIME)
-    reader.inbox.take(Memo(event, 0, LIFETIME), Interest.MAY_MATCH)
+    reader.inbox.take(Memo(event, 0, LIFETIME), EventRelation.MAY_MATCH)
     assert [r.reason for r in reader.host.records if isinstance(r, Dropped)] == [DropReason.FALSE_POSITIVE]
     assert reader.got == []
 

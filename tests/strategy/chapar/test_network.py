@@ -21,7 +21,7 @@ from roamcast.host import Channel
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.host import SimHost
 from roamcast.runtime.sim.ideal import IdealMedium
-from roamcast.runtime.sim.links import Links
+from roamcast.runtime.sim.links import RadioLinks
 from roamcast.runtime.sim.medium import Job
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.chapar import Chapar, ChaparOptions
@@ -47,7 +47,7 @@ OPTIONS = ChaparOptions(
 class Relays(Underlay):
     """Knows the links of this instant, and computes the multipoint relays from them."""
 
-    def __init__(self, node: NodeId, links: Links) -> None:
+    def __init__(self, node: NodeId, links: RadioLinks) -> None:
         super().__init__()
         self._node = node
         self._links = links
@@ -77,7 +77,7 @@ class Relays(Underlay):
         self._report_routes()
 
 
-def relays_of(links: Links, node: NodeId) -> set[NodeId]:
+def relays_of(links: RadioLinks, node: NodeId) -> set[NodeId]:
     """A greedy cover of the strict 2-hop neighbours, lowest number first."""
     neighbours = links.neighbours(node)
     covers = {n: set(links.neighbours(n)) - {node, *neighbours} for n in neighbours}
@@ -93,7 +93,7 @@ def relays_of(links: Links, node: NodeId) -> set[NodeId]:
 class Medium(IdealMedium):
     """Remembers every message, decoded."""
 
-    def __init__(self, engine: Engine, links: Links, trace: Trace, random: Random, loss: float) -> None:
+    def __init__(self, engine: Engine, links: RadioLinks, trace: Trace, random: Random, loss: float) -> None:
         super().__init__(engine, links, trace, random, loss)
         self.sent: list[tuple[NodeId, NodeId | None, AnyMessage]] = []
 
@@ -141,7 +141,7 @@ class Network:
         self.stores = [EventStore() for _ in range(nodes)] if durable else []
         self.options = options
         self.engine = Engine()
-        self.links = Links(nodes)
+        self.links = RadioLinks(nodes)
         self.trace = Trace()
         self.medium = Medium(self.engine, self.links, self.trace, stream(seed, "radio"), loss)
         self.stable: list[dict[str, bytes]] = [{} for _ in range(nodes)]

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roamcast.strategy.chapar.multicast import multimode, notified, returned, step, without
-from roamcast.strategy.chapar.node_vector import (
+from roamcast.strategy.chapar.notification.multicast import multimode, notified, returned, step, without
+from roamcast.strategy.chapar.tables.node_vector import (
     BLOOM_BITS_PER_NODE,
     BloomAddresses,
     OrderedAddresses,

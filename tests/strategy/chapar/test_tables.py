@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from roamcast.broker.core import Subscription
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
-from roamcast.strategy.chapar.event_table import EventTable, Memo, encoded_size
-from roamcast.strategy.chapar.filter_table import Change, FilterTable
-from roamcast.strategy.chapar.filter_table import encoded_size as filter_table_size
-from roamcast.strategy.chapar.identifiers import Layout
-from roamcast.strategy.chapar.interests import VERSION_BLOCK, Interests
-from roamcast.strategy.chapar.node_vector import OrderedAddresses
+from roamcast.strategy.chapar.interests import VERSION_BLOCK, VersionedInterests
+from roamcast.strategy.chapar.tables.event_table import EventTable, Memo, encoded_size
+from roamcast.strategy.chapar.tables.filter_table import FilterTable, TableChange
+from roamcast.strategy.chapar.tables.filter_table import encoded_size as filter_table_size
+from roamcast.strategy.chapar.tables.identifiers import IdentifierLayout
+from roamcast.strategy.chapar.tables.node_vector import OrderedAddresses
 
 BITS = 80
 
@@ -40,7 +40,7 @@ def test_a_lookup_finds_what_a_plain_loop_finds(
         wanted[100 + filler] = {1 << 40 | filler}
     for number, (node, identifier, stands) in enumerate(changes):
         version = filters.version(node) + 1
-        assert filters.apply(node, version, identifier, stands) is Change.NEWS, number
+        assert filters.apply(node, version, identifier, stands) is TableChange.NEWS, number
         (wanted[node].add if stands else wanted[node].discard)(identifier)
     for event in [*events, 0, (1 << BITS) - 1, 1 << 70 | 7]:
         found = {n for n, mine in wanted.items() if any(f & event == f for f in mine)}
@@ -51,19 +51,19 @@ def test_a_lookup_finds_what_a_plain_loop_finds(
 
 def test_an_old_or_repeated_change_is_no_news() -> None:
     filters = table()
-    assert filters.apply(3, 1, 7, True) is Change.NEWS
-    assert filters.apply(3, 1, 7, True) is Change.KNOWN
-    assert filters.apply(3, 2, 7, False) is Change.NEWS
-    assert filters.apply(3, 1, 7, True) is Change.KNOWN  # came late: does not bring it back
+    assert filters.apply(3, 1, 7, True) is TableChange.NEWS
+    assert filters.apply(3, 1, 7, True) is TableChange.KNOWN
+    assert filters.apply(3, 2, 7, False) is TableChange.NEWS
+    assert filters.apply(3, 1, 7, True) is TableChange.KNOWN  # came late: does not bring it back
     assert filters.lookup(7) == 0
 
 
 def test_a_gap_counts_what_is_wanted_at_once_and_waits_with_what_is_not() -> None:
     filters = table()
     filters.apply(3, 1, 7, True)
-    assert filters.apply(3, 3, 8, True) is Change.GAP
+    assert filters.apply(3, 3, 8, True) is TableChange.GAP
     assert filters.lookup(8) == 1 << 3
-    assert filters.apply(3, 4, 7, False) is Change.GAP
+    assert filters.apply(3, 4, 7, False) is TableChange.GAP
     assert filters.lookup(7) == 1 << 3
     assert filters.version(3) == 1
     assert filters.replace(3, 4, frozenset({8}))
@@ -100,7 +100,7 @@ def test_a_full_table_widens_and_never_misses() -> None:
     assert filters.widened == [3, 4]
     assert len(filters) == 4  # three rows, and the one for everything
     assert filters.lookup(1 << 3) & 1 << 3 and filters.lookup(1 << 4) & 1 << 4
-    assert filters.apply(3, 2, 1 << 3, False) is Change.NEWS
+    assert filters.apply(3, 2, 1 << 3, False) is TableChange.NEWS
     assert filters.lookup(0) & 1 << 3  # it may want other things still: only a whole register narrows it
     filters.replace(0, 2, frozenset())
     assert filters.replace(3, 3, frozenset({1 << 3}))
@@ -109,13 +109,13 @@ def test_a_full_table_widens_and_never_misses() -> None:
 
 def test_a_node_without_a_place_in_vectors_is_ignored() -> None:
     filters = table()
-    assert filters.apply(10**15, 1, 5, True) is Change.KNOWN
+    assert filters.apply(10**15, 1, 5, True) is TableChange.KNOWN
     assert not filters.replace(10**15, 1, frozenset({5}))
     assert filters.lookup(5) == 0
 
 
 def test_a_table_of_100_filters_and_40_nodes_takes_about_1500_octets() -> None:
-    assert filter_table_size(100, 40, Layout(16, 5).size) == 1500
+    assert filter_table_size(100, 40, IdentifierLayout(16, 5).size) == 1500
 
 
 # MET.
@@ -179,7 +179,7 @@ def test_the_size_of_an_event_is_that_of_its_wire_form() -> None:
 
 
 def test_only_the_first_and_the_last_subscription_with_an_identifier_are_news() -> None:
-    interests = Interests(Layout(), {})
+    interests = VersionedInterests(IdentifierLayout(), {})
     first, second = Subscription(1, Filter.sql("a > 1")), Subscription(2, Filter.sql("b > 1"))
     assert interests.add(first) == (1, 0, True)
     assert interests.add(second) is None
@@ -190,19 +190,19 @@ def test_only_the_first_and_the_last_subscription_with_an_identifier_are_news() 
 
 def test_versions_go_on_after_a_crash() -> None:
     stable: dict[str, bytes] = {}
-    before = Interests(Layout(), stable)
+    before = VersionedInterests(IdentifierLayout(), stable)
     assert before.version == 0
     for number in range(VERSION_BLOCK + 5):
         subscription = Subscription(number, Filter.sql(f"a = {number}"))
         before.add(subscription)
-    after = Interests(Layout(), stable)
+    after = VersionedInterests(IdentifierLayout(), stable)
     assert after.version > before.version
     assert after.filter_ids() == frozenset()
 
 
 @pytest.mark.parametrize("known", [7, 5000])
 def test_a_node_that_lost_its_memory_overtakes_what_others_know_of_it(known: int) -> None:
-    interests = Interests(Layout(), {})
+    interests = VersionedInterests(IdentifierLayout(), {})
     interests.overtake(known)
     assert interests.version == known + 1
     interests.overtake(2**63)  # hostile

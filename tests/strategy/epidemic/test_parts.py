@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 
 from roamcast.broker.store import EventStore
 from roamcast.event import Event, EventClass, EventId
-from roamcast.strategy.epidemic.exchange import Exchange
+from roamcast.strategy.epidemic.exchange import EventRequests
 from roamcast.strategy.epidemic.holdings import SCANNED_MAX, Holdings, events_of, missing
-from roamcast.strategy.epidemic.messages import CODEC, PUBLISHERS_MAX, Digest, Held
-from roamcast.strategy.epidemic.relay import Relay
+from roamcast.strategy.epidemic.messages import CODEC, PUBLISHERS_MAX, HeldRuns, HoldingsDigest
+from roamcast.strategy.epidemic.relay import RelayQueue
 from roamcast.underlay.base import Underlay
 from roamcast.units import SECOND, NodeId
 
@@ -41,12 +41,12 @@ def holdings(*events: Event, recent_time: int = 5 * SECOND) -> Holdings:
 def test_a_digest_names_exactly_what_is_held(held: set[tuple[int, int]]) -> None:
     digest = holdings(*(memorized(*key) for key in sorted(held))).digest(0)
     assert sorted(events_of(digest)) == sorted(held)
-    assert CODEC.decode(CODEC.encode(Digest(digest))) == Digest(digest)
+    assert CODEC.decode(CODEC.encode(HoldingsDigest(digest))) == HoldingsDigest(digest)
 
 
 def test_runs_are_short_on_the_wire() -> None:
     held = holdings(*(memorized(1, sequence) for sequence in (3, 4, 5, 9))).digest(0)
-    assert held == (Held(1, (3, 5, 9, 9)),)
+    assert held == (HeldRuns(1, (3, 5, 9, 9)),)
 
 
 def test_of_too_many_publishers_each_has_its_turn() -> None:
@@ -56,7 +56,7 @@ def test_of_too_many_publishers_each_has_its_turn() -> None:
 
 
 def test_a_digest_that_claims_everything_is_read_only_so_far() -> None:
-    claims = [Held(1, (0, 2**63 - 1)), Held(2, (5, 1)), Held(3, (0, 2**62))]
+    claims = [HeldRuns(1, (0, 2**63 - 1)), HeldRuns(2, (5, 1)), HeldRuns(3, (0, 2**62))]
     assert sum(1 for _ in events_of(claims)) == SCANNED_MAX
 
 
@@ -78,7 +78,7 @@ def test_a_real_time_event_is_offered_for_a_moment_and_a_memorized_one_until_it_
     found = kept.find(EventId(2, 0), 2 * SECOND)
     assert found is not None and (found.hops, found.age) == (1, 3 * SECOND)
     assert len(kept.digest(3 * SECOND)) == 2
-    assert kept.digest(4 * SECOND) == (Held(1, (0, 0)),)  # one second old when it came
+    assert kept.digest(4 * SECOND) == (HeldRuns(1, (0, 0)),)  # one second old when it came
     assert kept.find(EventId(2, 0), 4 * SECOND) is None
     assert kept.find(EventId(1, 0), 99 * SECOND) is not None
     assert kept.find(EventId(1, 0), 100 * SECOND) is None
@@ -90,11 +90,11 @@ LINKS = {1: [2, 4], 2: [1, 3, 4], 3: [2], 4: [1, 2]}
 
 def test_a_copy_is_passed_on_only_while_a_neighbour_may_lack_it() -> None:
     event = Event(9, 0)
-    at_two = Relay(KnownNeighbours(LINKS, 2), suppress=True, pending_max=10)
+    at_two = RelayQueue(KnownNeighbours(LINKS, 2), suppress=True, pending_max=10)
     at_two.add(event, 1, 0, 0)
     at_two.cover(event.id, 1, to_all=True)  # 1 and its neighbours 2 and 4 have it, 3 has not
     assert at_two.take(event.id) is not None
-    at_four = Relay(KnownNeighbours(LINKS, 4), suppress=True, pending_max=10)
+    at_four = RelayQueue(KnownNeighbours(LINKS, 4), suppress=True, pending_max=10)
     at_four.add(event, 1, 0, 0)
     at_four.cover(event.id, 1, to_all=True)  # 1 and 2: all that 4 has
     assert at_four.take(event.id) is None
@@ -102,7 +102,7 @@ def test_a_copy_is_passed_on_only_while_a_neighbour_may_lack_it() -> None:
 
 def test_a_copy_for_one_node_alone_covers_only_its_sender() -> None:
     event = Event(9, 0)
-    relay = Relay(KnownNeighbours(LINKS, 4), suppress=True, pending_max=10)
+    relay = RelayQueue(KnownNeighbours(LINKS, 4), suppress=True, pending_max=10)
     relay.add(event, 1, 0, 0)
     relay.cover(event.id, 1, to_all=False)
     assert relay.take(event.id) is not None
@@ -111,7 +111,7 @@ def test_a_copy_for_one_node_alone_covers_only_its_sender() -> None:
 def test_without_known_neighbours_and_without_suppression_every_copy_goes_out() -> None:
     event = Event(9, 0)
     for neighbours, suppress in (list[NodeId](), True), ([2], False):
-        relay = Relay(KnownNeighbours({1: neighbours}, 1), suppress=suppress, pending_max=10)
+        relay = RelayQueue(KnownNeighbours({1: neighbours}, 1), suppress=suppress, pending_max=10)
         relay.add(event, 1, 0, 0)
         relay.cover(event.id, 2, to_all=True)
         assert relay.take(event.id) is not None
@@ -119,7 +119,7 @@ def test_without_known_neighbours_and_without_suppression_every_copy_goes_out() 
 
 def test_each_event_is_asked_from_one_neighbour_and_from_another_when_that_fails() -> None:
     seen: set[EventId] = set()
-    exchange = Exchange(seen.__contains__, request_max=2, timeout=SECOND)
+    exchange = EventRequests(seen.__contains__, request_max=2, timeout=SECOND)
     events = [EventId(1, sequence) for sequence in range(4)]
     exchange.on_offer(5, events)
     exchange.on_offer(6, events)
@@ -139,7 +139,7 @@ def test_each_event_is_asked_from_one_neighbour_and_from_another_when_that_fails
 
 def test_what_is_seen_meanwhile_is_not_asked_for() -> None:
     seen: set[EventId] = set()
-    exchange = Exchange(seen.__contains__, request_max=10, timeout=SECOND)
+    exchange = EventRequests(seen.__contains__, request_max=10, timeout=SECOND)
     exchange.on_offer(5, [EventId(1, 0), EventId(1, 1)])
     seen.add(EventId(1, 0))
     assert exchange.request(5, 0) == [EventId(1, 1)]

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from roamcast.event import Event
 from roamcast.filter import Filter
-from roamcast.strategy.odmrp.covering_graph import CoveringGraph
-from roamcast.strategy.odmrp.grouping import Group, Method, group
-from roamcast.strategy.odmrp.k_means import Centroids, cluster, iterate, noise, squared_distances
-from roamcast.strategy.odmrp.summary import Digest, Summary
+from roamcast.strategy.odmrp.grouping.covering_graph import CoveringGraph
+from roamcast.strategy.odmrp.grouping.k_means import Centroids, cluster, iterate, noise, squared_distances
+from roamcast.strategy.odmrp.grouping.methods import Group, Method, group
+from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary
 
 METHODS: list[Method] = ["least_constrained", "graph", "k_means"]
 
@@ -54,7 +54,7 @@ def test_k_means_keeps_outliers_out_of_the_main_group() -> None:
     for k in (2, None):
         groups = group("k_means", summaries, k=k, random=Random(1))
         assert (99,) in members(groups)
-        digest = Digest.of(Event(1, 1, {"taxi": True, "seats": 3, "district": "west end"}))
+        digest = EventDigest.of(Event(1, 1, {"taxi": True, "seats": 3, "district": "west end"}))
         assert [each.members for each in groups if each.summary.matches(digest)] == [(99,)]
 
 
@@ -73,11 +73,11 @@ def test_the_graph_publishes_what_matches_at_least_one() -> None:
     summaries = {1: summary("player = 'woods'"), 2: summary("hole = 3"), 3: summary("hole = 3 AND rank < 5")}
     (only,) = group("graph", summaries, random=Random(1))
     assert only.members == (1, 2, 3) and len(only.summary.entries) == 2  # the third is covered
-    assert only.summary.matches(Digest.of(Event(1, 1, {"player": "woods"})))
-    assert only.summary.matches(Digest.of(Event(1, 1, {"hole": 3})))
-    assert not only.summary.matches(Digest.of(Event(1, 1, {"player": "els"})))
+    assert only.summary.matches(EventDigest.of(Event(1, 1, {"player": "woods"})))
+    assert only.summary.matches(EventDigest.of(Event(1, 1, {"hole": 3})))
+    assert not only.summary.matches(EventDigest.of(Event(1, 1, {"player": "els"})))
     (least,) = group("least_constrained", summaries, random=Random(1))
-    assert least.summary.matches(Digest.of(Event(1, 1, {"player": "els"})))  # coarser
+    assert least.summary.matches(EventDigest.of(Event(1, 1, {"player": "els"})))  # coarser
 
 
 def test_the_graph_keeps_the_hierarchy() -> None:
@@ -94,11 +94,11 @@ def test_the_graph_keeps_the_hierarchy() -> None:
     assert sorted(name_of[root] for root in graph.roots) == ["any", "last"]
     below = {name: sorted(name_of[each] for each in graph.below[entry]) for name, entry in entries.items()}
     assert below == {"any": ["two"], "two": ["leader"], "leader": ["both"], "last": ["both"], "both": []}
-    found = graph.owners(Digest.of(Event(1, 1, {"hole": 18, "rank": 1, "player": "els"})))
+    found = graph.owners(EventDigest.of(Event(1, 1, {"hole": 18, "rank": 1, "player": "els"})))
     assert found == ["any", "last"]
-    found = graph.owners(Digest.of(Event(1, 1, {"hole": 18, "rank": 1, "player": "woods"})))
+    found = graph.owners(EventDigest.of(Event(1, 1, {"hole": 18, "rank": 1, "player": "woods"})))
     assert found == sorted(texts)
-    assert not graph.matches(Digest.of(Event(1, 1, {"hole": 17, "player": "singh"})))
+    assert not graph.matches(EventDigest.of(Event(1, 1, {"hole": 17, "player": "singh"})))
 
 
 def test_equal_summaries_make_one_group_and_empty_ones_none() -> None:

@@ -11,21 +11,21 @@ from roamcast.event import Event, EventClass
 from roamcast.filter import Filter
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.odmrp import Odmrp, OdmrpOptions
-from roamcast.strategy.odmrp.interests import version_of
-from roamcast.strategy.odmrp.messages import (
+from roamcast.strategy.odmrp.mesh.interests import version_of
+from roamcast.strategy.odmrp.mesh.messages import (
     CODEC,
     HOLD_MAX,
     UNLIMITED,
     Acknowledgement,
     AnyMessage,
-    Data,
-    Entry,
+    DataPacket,
     JoinRequest,
     JoinTable,
-    Place,
-    Row,
+    MemberEntry,
+    PublisherRow,
+    SenderPosition,
 )
-from roamcast.strategy.odmrp.summary import Digest, Summary
+from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import NoUnderlay
@@ -38,7 +38,7 @@ summaries = st.sampled_from(
     [Summary.of([Filter.sql(text)]).encode() for text in ("a = 1", "a > 1", "b LIKE 'x%'")]
 )
 digests = st.one_of(
-    st.sampled_from([Digest.of(Event(0, 0, {"a": value})).encode() for value in (0, 1, 2)]),
+    st.sampled_from([EventDigest.of(Event(0, 0, {"a": value})).encode() for value in (0, 1, 2)]),
     st.binary(max_size=8),
 )
 events = st.builds(
@@ -54,10 +54,10 @@ events = st.builds(
 
 
 @st.composite
-def entries(draw: Any) -> Entry:
+def entries(draw: Any) -> MemberEntry:
     summary = draw(st.one_of(st.none(), summaries, st.binary(max_size=8)))
     version = draw(st.one_of(st.just(version_of(summary or b"")), st.just(0), st.integers(0, 2**32 - 1)))
-    return Entry(draw(nodes), version, summary)
+    return MemberEntry(draw(nodes), version, summary)
 
 
 finite = st.floats(allow_nan=True, allow_infinity=True)
@@ -76,13 +76,13 @@ messages: st.SearchStrategy[AnyMessage] = st.one_of(
         counts,
         st.lists(st.lists(nodes, max_size=3).map(tuple), max_size=3).map(tuple),
         st.integers(0, UNLIMITED),
-        st.one_of(st.none(), st.builds(Place, finite, finite, finite, finite)),
+        st.one_of(st.none(), st.builds(SenderPosition, finite, finite, finite, finite)),
     ),
     st.builds(
         JoinTable,
         st.lists(
             st.builds(
-                Row,
+                PublisherRow,
                 nodes,
                 counts,
                 nodes,
@@ -96,7 +96,7 @@ messages: st.SearchStrategy[AnyMessage] = st.one_of(
         ).map(tuple),
     ),
     st.builds(
-        Data,
+        DataPacket,
         counts,
         counts,
         counts,
@@ -165,7 +165,9 @@ def test_no_sequence_of_messages_breaks_a_node(moves: list[Any], grouping: str, 
 def test_what_cannot_be_read_is_dropped_and_counted() -> None:
     host, _, strategy = stack()
     strategy.on_receive(1, b"\x01garbage")
-    strategy.on_receive(1, CODEC.encode(JoinTable((Row(0, 1, ME, 0, (Entry(4, 7, b"not a summary"),)),))))
+    strategy.on_receive(
+        1, CODEC.encode(JoinTable((PublisherRow(0, 1, ME, 0, (MemberEntry(4, 7, b"not a summary"),)),)))
+    )
     strategy.on_receive(
         1, CODEC.encode(JoinRequest(0, 1, 0, SECOND, False, False, (b"not a digest",), (), (), 0, ()))
     )

@@ -11,20 +11,20 @@ from roamcast.filter import Filter
 from roamcast.host import Position
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.odmrp import Odmrp, OdmrpOptions
-from roamcast.strategy.odmrp.interests import version_of
-from roamcast.strategy.odmrp.messages import (
+from roamcast.strategy.odmrp.mesh.interests import version_of
+from roamcast.strategy.odmrp.mesh.messages import (
     CODEC,
     UNLIMITED,
     Acknowledgement,
     AnyMessage,
-    Data,
-    Entry,
+    DataPacket,
     JoinRequest,
     JoinTable,
-    Place,
-    Row,
+    MemberEntry,
+    PublisherRow,
+    SenderPosition,
 )
-from roamcast.strategy.odmrp.summary import Digest, Summary
+from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason, OverlayChanged
 from roamcast.underlay.base import NoUnderlay
@@ -33,7 +33,7 @@ from roamcast.units import MILLISECOND, SECOND
 ME, NEAR, FAR, LEAF, OTHER = 3, 1, 0, 7, 9
 HOLD = 25 * SECOND
 SOON = 300 * MILLISECOND  # news is told, and not yet repeated
-WOODS = Digest.of(Event(FAR, 0, {"player": "woods"})).encode()
+WOODS = EventDigest.of(Event(FAR, 0, {"player": "woods"})).encode()
 WANTS_WOODS = Summary.of([Filter.sql("player = 'woods'")]).encode()
 WANTS_PALMER = Summary.of([Filter.sql("player = 'palmer'")]).encode()
 
@@ -67,7 +67,7 @@ class Lone:
         messages = [CODEC.decode(sent.frame.payload) for sent in self.host.sent]
         return [message for message in messages if isinstance(message, kind)]
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[PublisherRow]:
         return [row for table in self.sent(JoinTable) for row in table.rows]
 
     def roles(self) -> list[tuple[int, str]]:
@@ -91,12 +91,14 @@ def row(
     next_hop: int = ME, sequence: int = 1, member: int = LEAF, summary: bytes | None = WANTS_WOODS
 ) -> JoinTable:
     version = version_of(summary) if summary else version_of(WANTS_WOODS)
-    return JoinTable((Row(FAR, sequence, next_hop, UNLIMITED, (Entry(member, version, summary),)),))
+    return JoinTable(
+        (PublisherRow(FAR, sequence, next_hop, UNLIMITED, (MemberEntry(member, version, summary),)),)
+    )
 
 
-def data(packet: int = 1, **fields: Any) -> Data:
+def data(packet: int = 1, **fields: Any) -> DataPacket:
     given: dict[str, Any] = {"epoch": 0, "channels": 1, "members": (), "digest": WOODS, "hops": 1, "age": 0}
-    return Data(packet=packet, event=Event(FAR, packet, {"player": "woods"}), **(given | fields))
+    return DataPacket(packet=packet, event=Event(FAR, packet, {"player": "woods"}), **(given | fields))
 
 
 # Join Requests.
@@ -132,14 +134,14 @@ def test_only_who_wants_what_the_digest_tells_of_joins() -> None:
         node.host.advance(SOON)
     (told,) = fan.rows()
     assert (told.publisher, told.next_hop) == (FAR, NEAR)
-    assert told.entries == (Entry(ME, version_of(WANTS_WOODS), WANTS_WOODS),)
+    assert told.entries == (MemberEntry(ME, version_of(WANTS_WOODS), WANTS_WOODS),)
     assert other.rows() == [] and not other.strategy.member_table
 
 
 def test_a_member_answers_for_a_timeout_after_the_last_digest_that_concerned_it() -> None:
     node = Lone()
     node.wants("player = 'woods'")
-    other = Digest.of(Event(FAR, 0, {"player": "palmer"})).encode()
+    other = EventDigest.of(Event(FAR, 0, {"player": "palmer"})).encode()
     for sequence in range(1, 10):
         node.hears(NEAR, request(sequence, digests=(WOODS if sequence == 1 else other,)))
         node.host.advance(5 * SECOND)
@@ -153,7 +155,7 @@ def test_a_destination_joins_although_it_wants_nothing() -> None:
     node.hears(NEAR, request(digests=(), destinations=(ME,)))
     node.host.advance(SOON)
     (told,) = node.rows()
-    assert told.entries == (Entry(ME, 0, None),)
+    assert told.entries == (MemberEntry(ME, 0, None),)
 
 
 def test_an_advertisement_is_answered_by_all_who_may_want_its_type() -> None:
@@ -292,11 +294,11 @@ def forwarding(node: Lone, *, summary: bytes = WANTS_WOODS, **fields: Any) -> No
     node.host.advance(SECOND)
 
 
-def relayed(node: Lone, packets: Iterable[Data]) -> list[int]:
+def relayed(node: Lone, packets: Iterable[DataPacket]) -> list[int]:
     for packet in packets:
         node.hears(NEAR, packet)
     node.host.advance(SECOND)
-    return [packet.packet for packet in node.sent(Data)]
+    return [packet.packet for packet in node.sent(DataPacket)]
 
 
 def test_data_is_relayed_when_new_and_not_after_the_timeout() -> None:
@@ -342,27 +344,27 @@ def test_data_with_destinations_goes_their_way() -> None:
     forwarding(node)
     for number, destinations in enumerate([(OTHER,), (LEAF,)], 1):
         event = Event(FAR, number, {}, destinations=destinations)
-        node.hears(NEAR, Data(number, 0, 0, (), b"", 1, 0, event))
+        node.hears(NEAR, DataPacket(number, 0, 0, (), b"", 1, 0, event))
     node.host.advance(SECOND)
-    assert [packet.packet for packet in node.sent(Data)] == [2]
+    assert [packet.packet for packet in node.sent(DataPacket)] == [2]
 
 
 def test_plain_odmrp_relays_for_every_source_of_its_one_group() -> None:
     node = Lone(grouping="none")
     node.hears(NEAR, request(digests=(), everyone=True))
-    node.hears(LEAF, JoinTable((Row(FAR, 1, ME, UNLIMITED, (Entry(LEAF, 0, None),)),)))
+    node.hears(LEAF, JoinTable((PublisherRow(FAR, 1, ME, UNLIMITED, (MemberEntry(LEAF, 0, None),)),)))
     node.host.advance(SECOND)
     event = Event(OTHER, 1, {"player": "palmer"})
-    assert relayed(node, [Data(1, 0, 1, (), b"", 1, 0, event)]) == [1]
+    assert relayed(node, [DataPacket(1, 0, 1, (), b"", 1, 0, event)]) == [1]
 
 
 def test_a_false_positive_is_counted() -> None:
     node = Lone()
     node.wants("player = 'woods' AND hole = 3")
     # The same digest as an event that matches, beside an event that does not.
-    digest = Digest.of(Event(FAR, 0, {"player": "woods", "hole": 3})).encode()
+    digest = EventDigest.of(Event(FAR, 0, {"player": "woods", "hole": 3})).encode()
     event = Event(FAR, 1, {"player": "woods", "hole": 4})
-    node.hears(NEAR, Data(1, 0, 1, (), digest, 1, 0, event))
+    node.hears(NEAR, DataPacket(1, 0, 1, (), digest, 1, 0, event))
     assert node.got.events == []
     assert [r.reason for r in node.host.records if isinstance(r, Dropped)] == [DropReason.FALSE_POSITIVE]
 
@@ -374,20 +376,20 @@ def test_the_first_event_waits_for_members_and_goes_to_those_who_want_it() -> No
     node = Lone()
     node.strategy.publish(Event(ME, 0, {"player": "woods"}))
     (asked,) = node.sent(JoinRequest)
-    assert asked.digests == (WOODS,) and node.sent(Data) == []
+    assert asked.digests == (WOODS,) and node.sent(DataPacket) == []
     entries = tuple(
-        Entry(member, version_of(summary), summary)
+        MemberEntry(member, version_of(summary), summary)
         for member, summary in ((1, WANTS_WOODS), (2, WANTS_PALMER))
     )
-    node.hears(1, JoinTable((Row(ME, asked.sequence, ME, UNLIMITED, entries),)))
+    node.hears(1, JoinTable((PublisherRow(ME, asked.sequence, ME, UNLIMITED, entries),)))
     node.host.advance(SECOND)
-    (sent,) = node.sent(Data)
+    (sent,) = node.sent(DataPacket)
     assert sent.members == (1,) and sent.event.sequence == 0
     acknowledgements = [a for table in node.sent(JoinTable) for a in table.acknowledgements]
     assert acknowledgements == [Acknowledgement(ME, asked.sequence, (1, 2))]
     # The next event goes at once, over whatever wants it; the next request tells the channels.
     node.strategy.publish(Event(ME, 1, {"player": "woods"}))
-    assert [packet.event.sequence for packet in node.sent(Data)] == [0, 1]
+    assert [packet.event.sequence for packet in node.sent(DataPacket)] == [0, 1]
     node.host.advance(5 * SECOND)
     assert sorted(m for members in node.sent(JoinRequest)[1].channels for m in members) == [1, 2]
 
@@ -419,17 +421,20 @@ def test_a_packet_that_no_relay_passes_on_is_repeated_once() -> None:
     node = Lone(grouping="none")
     node.strategy.publish(Event(ME, 0, {}))
     (asked,) = node.sent(JoinRequest)
-    node.hears(1, JoinTable((Row(ME, asked.sequence, ME, UNLIMITED, (Entry(2, 0), Entry(1, 0))),)))
+    node.hears(
+        1,
+        JoinTable((PublisherRow(ME, asked.sequence, ME, UNLIMITED, (MemberEntry(2, 0), MemberEntry(1, 0))),)),
+    )
     node.host.advance(120 * MILLISECOND)
-    assert len(node.sent(Data)) == 1
+    assert len(node.sent(DataPacket)) == 1
     node.host.advance(SECOND)
-    first, repeated = node.sent(Data)
+    first, repeated = node.sent(DataPacket)
     assert first == repeated
     node.strategy.publish(Event(ME, 1, {}))
-    echo = node.sent(Data)[-1]
-    node.hears(1, Data(echo.packet, echo.epoch, echo.channels, (), echo.digest, 1, 0, echo.event))
+    echo = node.sent(DataPacket)[-1]
+    node.hears(1, DataPacket(echo.packet, echo.epoch, echo.channels, (), echo.digest, 1, 0, echo.event))
     node.host.advance(SECOND)
-    assert len(node.sent(Data)) == 3
+    assert len(node.sent(DataPacket)) == 3
 
 
 def test_the_interval_follows_the_weakest_path() -> None:
@@ -438,8 +443,8 @@ def test_the_interval_follows_the_weakest_path() -> None:
     node = Lone(host, adapt_refresh=True, request_delay=0.0, grouping="none")
     node.strategy.publish(Event(ME, 0, {}))
     (asked,) = node.sent(JoinRequest)
-    assert asked.place == Place(0, 0, 0, 0) and asked.hold == HOLD
-    rows = (Row(ME, asked.sequence, ME, 3 * SECOND, (Entry(1, 0),)),)
+    assert asked.place == SenderPosition(0, 0, 0, 0) and asked.hold == HOLD
+    rows = (PublisherRow(ME, asked.sequence, ME, 3 * SECOND, (MemberEntry(1, 0),)),)
     node.hears(1, JoinTable(rows))
     node.host.advance(3 * SECOND)
     second = node.sent(JoinRequest)[1]
@@ -450,7 +455,7 @@ def test_a_relay_tells_the_lifetime_of_the_weakest_link_so_far() -> None:
     host = FakeHost(node=ME)
     host.place = Position(0, 0, 0, 0)
     node = Lone(host)
-    node.hears(NEAR, request(place=Place(100, 0, 10, 0), lifetime=40 * SECOND))
+    node.hears(NEAR, request(place=SenderPosition(100, 0, 10, 0), lifetime=40 * SECOND))
     node.host.advance(SECOND)
     (passed,) = node.sent(JoinRequest)
-    assert passed.lifetime == 15 * SECOND and passed.place == Place(0, 0, 0, 0)
+    assert passed.lifetime == 15 * SECOND and passed.place == SenderPosition(0, 0, 0, 0)

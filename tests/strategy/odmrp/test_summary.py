@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from roamcast.errors import WireError
 from roamcast.event import Event, Value
 from roamcast.filter import Filter
-from roamcast.strategy.odmrp.bloom import decode_bits, encode_bits
-from roamcast.strategy.odmrp.elements import element_of
-from roamcast.strategy.odmrp.entry import ELEMENTS_MAX, TYPE_KEY
-from roamcast.strategy.odmrp.geometry import DEFAULT
-from roamcast.strategy.odmrp.summary import Digest, Summary, SummaryOptions, SummaryTable
+from roamcast.strategy.odmrp.summary.bloom import decode_bits, encode_bits
+from roamcast.strategy.odmrp.summary.elements import element_of
+from roamcast.strategy.odmrp.summary.entry import ELEMENTS_MAX, TYPE_KEY
+from roamcast.strategy.odmrp.summary.geometry import DEFAULT
+from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary, SummaryOptions, SummaryTable
 
 # Figure 3 of the paper.
 WOODS = Event(
@@ -30,7 +30,7 @@ PALMER = Event(
 
 
 def matches(text: str, event: Event) -> bool:
-    return Summary.of([Filter.sql(text)]).matches(Digest.of(event))
+    return Summary.of([Filter.sql(text)]).matches(EventDigest.of(event))
 
 
 def event(topic: str = "", type: str = "", **attributes: Value) -> Event:
@@ -40,8 +40,8 @@ def event(topic: str = "", type: str = "", **attributes: Value) -> Event:
 def test_the_paper_s_messages_find_their_subscribers() -> None:
     woods = Summary.of([Filter.of_type("PGMFORUM") & Filter.sql("player = 'woods'")])
     back_nine = Summary.of([Filter.of_type("PGMFORUM") & Filter.sql("hole BETWEEN 10 AND 18")])
-    assert woods.matches(Digest.of(WOODS)) and not woods.matches(Digest.of(PALMER))
-    assert back_nine.matches(Digest.of(WOODS)) and not back_nine.matches(Digest.of(PALMER))
+    assert woods.matches(EventDigest.of(WOODS)) and not woods.matches(EventDigest.of(PALMER))
+    assert back_nine.matches(EventDigest.of(WOODS)) and not back_nine.matches(EventDigest.of(PALMER))
 
 
 @pytest.mark.parametrize(
@@ -77,26 +77,26 @@ def test_what_each_structure_tells_apart(text: str, yes: list[Value], no: list[V
 
 def test_types_and_topics() -> None:
     fire = Summary.of([Filter.of_type("alarm.fire")])
-    assert fire.matches(Digest.of(event(type="alarm.fire.oven")))
-    assert not fire.matches(Digest.of(event(type="alarm"))) and not fire.matches(Digest.of(event()))
+    assert fire.matches(EventDigest.of(event(type="alarm.fire.oven")))
+    assert not fire.matches(EventDigest.of(event(type="alarm"))) and not fire.matches(EventDigest.of(event()))
     deep = Summary.of([Filter.of_type("a.b.c.d.e.f.g.h.i.j")])  # asks for the first eight levels
-    assert deep.matches(Digest.of(event(type="a.b.c.d.e.f.g.h.x")))
-    assert not deep.matches(Digest.of(event(type="a.b.c.d.e.f.g")))
+    assert deep.matches(EventDigest.of(event(type="a.b.c.d.e.f.g.h.x")))
+    assert not deep.matches(EventDigest.of(event(type="a.b.c.d.e.f.g")))
     scores = Summary.of([Filter.topic("golf/+/score")])
-    assert scores.matches(Digest.of(event("golf/15/score")))
-    assert not scores.matches(Digest.of(event("golf/15/weather")))
-    assert not scores.matches(Digest.of(event("chess/15/score")))
-    assert not scores.matches(Digest.of(event()))
+    assert scores.matches(EventDigest.of(event("golf/15/score")))
+    assert not scores.matches(EventDigest.of(event("golf/15/weather")))
+    assert not scores.matches(EventDigest.of(event("chess/15/score")))
+    assert not scores.matches(EventDigest.of(event()))
     below = Summary.of([Filter.topic("golf/#")])
-    assert below.matches(Digest.of(event("golf"))) and not below.matches(Digest.of(event("chess")))
+    assert below.matches(EventDigest.of(event("golf"))) and not below.matches(EventDigest.of(event("chess")))
 
 
 def test_xpath_subscriptions_are_summarised_like_any_other() -> None:
     wanted = Filter.xpath("/PGMFORUM[player = 'woods' and hole > 10]")
     summary = Summary.of([wanted])
-    assert wanted.matches(WOODS) and summary.matches(Digest.of(WOODS))
-    assert not summary.matches(Digest.of(PALMER))
-    assert not summary.matches(Digest.of(Event(1, 1, WOODS.attributes, type="WEATHER")))
+    assert wanted.matches(WOODS) and summary.matches(EventDigest.of(WOODS))
+    assert not summary.matches(EventDigest.of(PALMER))
+    assert not summary.matches(EventDigest.of(Event(1, 1, WOODS.attributes, type="WEATHER")))
 
 
 def test_an_and_needs_all_its_conditions_and_an_or_one() -> None:
@@ -115,7 +115,7 @@ def test_values_that_belong_together_stay_together_in_a_merged_entry() -> None:
     assert len(summary.entries) == 1
     for who, _ in pairs:
         for _, hole in pairs:
-            digest = Digest.of(event(player=who, hole=hole), options)
+            digest = EventDigest.of(event(player=who, hole=hole), options)
             assert summary.matches(digest) is ((who, hole) in pairs)
     # The paper's EL makes the difference: without the pair's vector, every combination passes.
     pair = [key for key, _ in summary.entries[0].constraints if key >> 16]
@@ -125,17 +125,19 @@ def test_values_that_belong_together_stay_together_in_a_merged_entry() -> None:
 def test_merging_keeps_what_entries_have_in_common() -> None:
     summary = Summary.of([Filter.sql("a = 1 AND b = 1"), Filter.sql("a = 2 AND c = 1")]).reduced(1)
     assert [key for key, _ in summary.entries[0].constraints] == [element_of("a")]
-    assert summary.matches(Digest.of(event(a=2))) and not summary.matches(Digest.of(event(a=3, b=1, c=1)))
+    assert summary.matches(EventDigest.of(event(a=2))) and not summary.matches(
+        EventDigest.of(event(a=3, b=1, c=1))
+    )
     nothing_shared = Summary.of([Filter.sql("a = 1"), Filter.sql("b = 1")]).reduced(1)
-    assert nothing_shared.matches(Digest.of(event()))
+    assert nothing_shared.matches(EventDigest.of(event()))
 
 
 def test_the_most_similar_entries_merge_first() -> None:
     texts = ["a = 1 AND b = 'x'", "a = 2 AND b = 'x'", "c > 100", "d LIKE 'q%'"]
     summary = Summary.of([Filter.sql(text) for text in texts]).reduced(3)
     assert len(summary.entries) == 3
-    assert not summary.matches(Digest.of(event(a=3, b="x", c=1)))  # c and d are as sharp as before
-    assert not summary.matches(Digest.of(event(a=1, b="y")))
+    assert not summary.matches(EventDigest.of(event(a=3, b="x", c=1)))  # c and d are as sharp as before
+    assert not summary.matches(EventDigest.of(event(a=1, b="y")))
 
 
 def test_covered_subscriptions_add_nothing() -> None:
@@ -147,9 +149,11 @@ def test_covered_subscriptions_add_nothing() -> None:
 
 def test_no_subscription_matches_nothing_and_everything_matches_all() -> None:
     empty, everything = Summary.of([]), Summary.of([Filter.everything()])
-    assert empty.is_empty and not empty.matches(Digest.of(WOODS)) and not empty.vector().any()
+    assert empty.is_empty and not empty.matches(EventDigest.of(WOODS)) and not empty.vector().any()
     assert Summary.of([Filter.sql("a < 3 AND a > 5")]).is_empty
-    assert everything.matches(Digest.of(event())) and everything.covers(Summary.of([Filter.sql("a = 1")]))
+    assert everything.matches(EventDigest.of(event())) and everything.covers(
+        Summary.of([Filter.sql("a = 1")])
+    )
     # All that it lets pass: the type's bits and the elements', while associations need two elements.
     assert everything.vector().sum() == DEFAULT.type_bits + DEFAULT.geometry.element_bits
     assert Summary.decode(empty.encode()) == empty and len(empty.encode()) == 4
@@ -171,7 +175,7 @@ def test_sizes_on_the_wire() -> None:
     texts = ["player = 'woods'", "hole BETWEEN 10 AND 18", "player = 'woods' AND hole BETWEEN 10 AND 18"]
     sizes = [len(Summary.of([golf & Filter.sql(text)]).encode()) for text in texts]
     assert sizes == [18, 42, 55]
-    assert len(Digest.of(WOODS).encode()) == 2 + 3 + 2 + (3 + 3 + 2 * 3 * 3) + 4 * 6
+    assert len(EventDigest.of(WOODS).encode()) == 2 + 3 + 2 + (3 + 3 + 2 * 3 * 3) + 4 * 6
 
 
 def test_the_documented_example_is_true() -> None:
@@ -179,7 +183,7 @@ def test_the_documented_example_is_true() -> None:
     example = page.read_text().split("```python\n")[1].split("```")[0]
     names: dict[str, Any] = {}
     exec(example, names)
-    assert names["summary"].matches(Digest.of(names["event"]))
+    assert names["summary"].matches(EventDigest.of(names["event"]))
     assert Summary.decode(names["summary"].encode()) == names["summary"]
 
 
@@ -192,8 +196,8 @@ def test_colliding_attributes_are_one_element_with_two_values() -> None:
     other_way: dict[str, Value] = {"z": 2, other: "x", one: 1}
     for attributes in (one_way, other_way):
         published = Event(1, 1, attributes)
-        assert wanted.matches(published) and summary.matches(Digest.of(published))
-    assert not summary.matches(Digest.of(event(z=2)))
+        assert wanted.matches(published) and summary.matches(EventDigest.of(published))
+    assert not summary.matches(EventDigest.of(event(z=2)))
 
 
 def colliding_names() -> tuple[str, str]:
@@ -208,7 +212,7 @@ def colliding_names() -> tuple[str, str]:
 
 def test_a_table_follows_its_summaries() -> None:
     table: SummaryTable[str] = SummaryTable()
-    digest = Digest.of(WOODS)
+    digest = EventDigest.of(WOODS)
     assert table.matching(digest) == [] and len(table) == 0
     woods, palmer = (Summary.of([Filter.sql(f"player = '{who}'")]) for who in ("woods", "palmer"))
     for number in range(100):  # beyond what is tried one by one
@@ -294,7 +298,7 @@ def test_summaries_of_other_sizes_are_refused() -> None:
 )
 def test_octets_that_are_no_digest_are_refused_in_one_line(octets: str, problem: str) -> None:
     with pytest.raises(WireError) as caught:
-        Digest.decode(bytes.fromhex(octets))
+        EventDigest.decode(bytes.fromhex(octets))
     assert str(caught.value) == problem
 
 
@@ -312,7 +316,7 @@ def test_damaged_summaries_are_summaries_or_wire_errors(sample: bytes, damage: l
         data[at % len(data)] = octet
     with suppress(WireError):
         summary = Summary.decode(bytes(data))
-        summary.matches(Digest.of(WOODS))
+        summary.matches(EventDigest.of(WOODS))
         assert Summary.decode(summary.encode()) == summary
 
 
@@ -324,8 +328,8 @@ def test_any_octets_are_read_or_refused(data: bytes, with_header: bool) -> None:
         summary = Summary.decode(header + data)
         assert Summary.decode(summary.encode()) == summary
     with suppress(WireError):
-        digest = Digest.decode(b"\x01" + data if with_header else data)
-        assert Digest.decode(digest.encode()) == digest
+        digest = EventDigest.decode(b"\x01" + data if with_header else data)
+        assert EventDigest.decode(digest.encode()) == digest
         Summary.of([Filter.everything()]).matches(digest)
 
 

@@ -29,10 +29,22 @@ from roamcast.filter.expression import (
     Or,
 )
 from roamcast.filter.value_set import NUMBER_END, NUMBER_FIRST, Cut
-from roamcast.strategy.odmrp.cells import REAL_NODES_MAX, WHOLE_NODES_MAX, cell_of, nodes_between, nodes_of
-from roamcast.strategy.odmrp.geometry import DEFAULT
-from roamcast.strategy.odmrp.lookup import Sheets, Stack
-from roamcast.strategy.odmrp.summary import Digest, DigestTable, Summary, SummaryOptions, SummaryTable
+from roamcast.strategy.odmrp.summary.cells import (
+    REAL_NODES_MAX,
+    WHOLE_NODES_MAX,
+    cell_of,
+    nodes_between,
+    nodes_of,
+)
+from roamcast.strategy.odmrp.summary.geometry import DEFAULT
+from roamcast.strategy.odmrp.summary.lookup import Sheets, Stack
+from roamcast.strategy.odmrp.summary.summary import (
+    DigestTable,
+    EventDigest,
+    Summary,
+    SummaryOptions,
+    SummaryTable,
+)
 
 EXAMPLES = int(os.environ.get("ROAMCAST_EXAMPLES", "60"))
 
@@ -121,10 +133,10 @@ def pool_of_events() -> list[Event]:
 
 
 ALL = pool_of_events()
-ALL_DIGESTS = [Digest.of(event) for event in ALL]
+ALL_DIGESTS = [EventDigest.of(event) for event in ALL]
 POOL = Random(2).sample(ALL, 250)
-DIGESTS = [Digest.of(event) for event in POOL]
-TINY_DIGESTS = [Digest.of(event, TINY) for event in POOL]
+DIGESTS = [EventDigest.of(event) for event in POOL]
+TINY_DIGESTS = [EventDigest.of(event, TINY) for event in POOL]
 
 
 def every_leaf() -> list[Expression]:
@@ -143,7 +155,7 @@ def test_each_condition_alone_lets_all_its_events_pass() -> None:
     ]
     events = [Event(1, 1, {"a": value}) for value in VALUES]
     events += [Event(1, 1, topic=topic, type=type_) for topic, type_ in others]
-    digests = [Digest.of(event) for event in events]
+    digests = [EventDigest.of(event) for event in events]
     for leaf in every_leaf():
         for wanted in (Filter(leaf), Filter(Not(leaf))):
             summary = Summary.of([wanted])
@@ -158,7 +170,7 @@ def test_all_values_that_belong_together_do() -> None:
         (entry,) = Summary.of([wanted]).entries
         assert any(key >> 16 for key, _ in entry.constraints)
         for a, b in itertools.product((one, other), (other, third)):
-            assert Digest.of(Event(1, 1, {"a": a, "b": b})).satisfies(entry)
+            assert EventDigest.of(Event(1, 1, {"a": a, "b": b})).satisfies(entry)
 
 
 @settings(max_examples=2 * EXAMPLES, deadline=None)
@@ -197,7 +209,7 @@ def test_an_event_that_a_filter_matches_is_never_denied(wanted: list[Filter]) ->
 @given(st.lists(filters, min_size=1, max_size=30), st.integers(0, 2))
 def test_the_tables_find_what_summaries_find_one_by_one(brokers: list[list[Filter]], options: int) -> None:
     """Few entries one by one, more in one stack, many on a sheet for each key; and digests put together."""
-    digests = [Digest.of(event, OPTIONS[options]) for event in POOL[:40]]
+    digests = [EventDigest.of(event, OPTIONS[options]) for event in POOL[:40]]
     summaries = [Summary.of(wanted, OPTIONS[options]) for wanted in brokers]
     entries = [entry for summary in summaries for entry in summary.entries]
     geometry = OPTIONS[options].geometry

@@ -11,9 +11,9 @@ import pytest
 
 from roamcast.event import Event
 from roamcast.filter import Filter
-from roamcast.strategy.odmrp.bloom import TOKEN_BITS, false_positive_rate, mask
-from roamcast.strategy.odmrp.elements import exact_token
-from roamcast.strategy.odmrp.summary import Digest, DigestTable, Summary, SummaryOptions
+from roamcast.strategy.odmrp.summary.bloom import TOKEN_BITS, false_positive_rate, mask
+from roamcast.strategy.odmrp.summary.elements import exact_token
+from roamcast.strategy.odmrp.summary.summary import DigestTable, EventDigest, Summary, SummaryOptions
 
 PLAYERS = [f"player {number}" for number in range(100)]
 
@@ -62,7 +62,7 @@ def test_an_enumeration_errs_as_its_filter_does(values: int) -> None:
         text = ", ".join(f"'{name}'" for name in names)
         summary = Summary.of([Filter.sql(f"a IN ({text})")], options)
         for _ in range(100):
-            wrong += summary.matches(Digest.of(Event(1, 1, {"a": f"x{random.random()}"}), options))
+            wrong += summary.matches(EventDigest.of(Event(1, 1, {"a": f"x{random.random()}"}), options))
             tried += 1
     theory = false_positive_rate(options.enumeration_bits, options.enumeration_hashes, values)
     deviation = math.sqrt(theory * (1 - theory) / tried) + 4 * theory / math.sqrt(40 * values)
@@ -78,7 +78,7 @@ def test_the_golf_forum_s_rate(subscriptions: int, at_most: float) -> None:
     """Of the events that nobody at a broker wants, the share that its summary claims nevertheless."""
     random = Random(subscriptions)
     events = [golf_event(random) for _ in range(250)]
-    digests = DigestTable(map(Digest.of, events))
+    digests = DigestTable(map(EventDigest.of, events))
     unwanted = claimed = 0
     for _ in range(16):
         filters = [golf_subscription(random) for _ in range(subscriptions)]

@@ -14,7 +14,7 @@ from tests.strategy.opportunistic.schedules import JOURNAL, play
 from roamcast.errors import ScenarioError
 from roamcast.event import Event
 from roamcast.filter import Filter
-from roamcast.lab.runs import simulate
+from roamcast.lab.run.runs import simulate
 from roamcast.modulator import MODULATORS, Content, Modulator, guard
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario.load import scenario_from

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
-from roamcast.strategy.tree.evolved import Evolved
-from roamcast.strategy.tree.label import Label
-from roamcast.strategy.tree.links import Offer
-from roamcast.strategy.tree.messages import Activation, RouteReply
-from roamcast.strategy.tree.routes import Forward, Request
+from roamcast.strategy.tree.overlay.evolved import Evolved
+from roamcast.strategy.tree.overlay.label import Label
+from roamcast.strategy.tree.overlay.links import LinkOffer
+from roamcast.strategy.tree.overlay.messages import Activation, RouteReply
+from roamcast.strategy.tree.overlay.routes import ForwardRoute, RequestKey
 from roamcast.units import SECOND, NodeId
 
 
@@ -17,7 +17,9 @@ def without_r1() -> Iterator[None]:
     """A root takes any link that was offered, whatever the labels say by then."""
     adopt = Evolved._adopt
 
-    def careless(self: Evolved, request: Request, responder: NodeId, forward: Forward, own: bool) -> None:
+    def careless(
+        self: Evolved, request: RequestKey, responder: NodeId, forward: ForwardRoute, own: bool
+    ) -> None:
         if not forward.label.better_than(self.label):
             forward = forward._replace(label=Label(1 << 40, 0, 0))
         adopt(self, request, responder, forward, own)
@@ -62,7 +64,7 @@ def without_r6() -> Iterator[None]:
     def offer(self: Evolved, to: NodeId, url: str = "") -> int:
         low, high = sorted((to, self._host.node))
         number = 1 + 100 * low + high
-        self.offers[number] = Offer(to, number, self._host.now() + 8 * SECOND, url)
+        self.offers[number] = LinkOffer(to, number, self._host.now() + 8 * SECOND, url)
         return number
 
     with patch.object(Evolved, "_offer", offer):
@@ -74,7 +76,7 @@ def without_r9() -> Iterator[None]:
     """Replies after DISCOVER_TIMEOUT are discarded, as section 5.4 has it."""
     collect = Evolved._collect
 
-    def strict(self: Evolved, request: Request, message: RouteReply, hops: int) -> None:
+    def strict(self: Evolved, request: RequestKey, message: RouteReply, hops: int) -> None:
         if self._search is not None and request.number == self._request_number:
             collect(self, request, message, hops)
 

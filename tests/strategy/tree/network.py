@@ -12,10 +12,10 @@ from random import Random
 from typing import Any, NamedTuple
 
 from roamcast.host import Frame, Position, SendFailure, TimerName
-from roamcast.strategy.tree.evolved import Evolved
-from roamcast.strategy.tree.messages import CODEC, Message
-from roamcast.strategy.tree.overlay import Overlay
-from roamcast.strategy.tree.parameters import TreeOptions
+from roamcast.strategy.tree.overlay.evolved import Evolved
+from roamcast.strategy.tree.overlay.layer import Overlay
+from roamcast.strategy.tree.overlay.messages import CODEC, Message
+from roamcast.strategy.tree.overlay.parameters import TreeOptions
 from roamcast.trace import Dropped, DropReason, OverlayChanged, Record
 from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId

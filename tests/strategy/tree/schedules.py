@@ -10,13 +10,13 @@ from random import Random
 from tests.strategy.tree.network import Network, Pair, Weather, pair
 
 from roamcast.host import Kind
-from roamcast.strategy.tree.parameters import Preset, TreeOptions
+from roamcast.strategy.tree.overlay.parameters import TreeOptions, TreePreset
 from roamcast.units import MILLISECOND, SECOND
 
 REST_S = 90  # within which one tree per partition must stand, once links rest
 
 
-def play(seed: int, preset: Preset = Preset.DRIVING) -> Network:
+def play(seed: int, preset: TreePreset = TreePreset.DRIVING) -> Network:
     random = Random(seed)
     size = random.randint(3, 12)
     density = random.choice([0.2, 0.35, 0.6])

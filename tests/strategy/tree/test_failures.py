@@ -11,9 +11,9 @@ from roamcast.host import Kind, SendFailure
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.tree.content.messages import CODEC as CONTENT
 from roamcast.strategy.tree.content.messages import Routed
-from roamcast.strategy.tree.courier import AGREEMENT_ATTEMPTS, Courier
-from roamcast.strategy.tree.messages import CODEC, Close, Data, Probe, RouteReply, RouteRequest
-from roamcast.strategy.tree.parameters import Preset, TreeOptions
+from roamcast.strategy.tree.overlay.courier import AGREEMENT_ATTEMPTS, TreeCourier
+from roamcast.strategy.tree.overlay.messages import CODEC, Close, Probe, RouteReply, RouteRequest, TreeData
+from roamcast.strategy.tree.overlay.parameters import TreeOptions, TreePreset
 from roamcast.strategy.tree.strategy import Tree, TreeStrategyOptions
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
@@ -38,7 +38,7 @@ class Couriers:
     def __init__(self) -> None:
         self.host = FakeHost(0)
         self.undelivered: list[NodeId] = []
-        self.courier = Courier(self.host, 0.01, 3, self.undelivered.append)
+        self.courier = TreeCourier(self.host, 0.01, 3, self.undelivered.append)
         self.host.attach(self)  # type: ignore[arg-type]
 
     def on_timer(self, name: tuple[object, ...]) -> None:
@@ -93,8 +93,8 @@ def test_an_event_over_a_link_that_we_gave_up_is_traced_as_stale_by_its_name() -
     host.attach(tree)
     tree.on_start()
     event = Event(5, 17, {"level": 3})
-    tree.on_receive(1, CODEC.encode(Data(99, CONTENT.encode(Routed(event, 0, 0)))))
-    tree.on_receive(1, CODEC.encode(Data(99, b"no message")))
+    tree.on_receive(1, CODEC.encode(TreeData(99, CONTENT.encode(Routed(event, 0, 0)))))
+    tree.on_receive(1, CODEC.encode(TreeData(99, b"no message")))
     drops = [record for record in host.records if isinstance(record, Dropped)]
     assert [(drop.reason, drop.publisher, drop.sequence) for drop in drops] == [
         (DropReason.STALE, *EventId(5, 17)),
@@ -130,7 +130,7 @@ def test_in_a_crowd_the_first_request_goes_one_hop_and_then_as_far_as_ever() -> 
 def linked(**options: object) -> tuple[Network, NodeId, NodeId]:
     """Two nodes with a link, in a world where a lost neighbour is noticed late; the upstream end first."""
     weather = Weather(detection=(20 * SECOND, 20 * SECOND))
-    network = Network([0, 1], options=TreeOptions(preset=Preset.DRIVING, **options), weather=weather)  # type: ignore[arg-type]
+    network = Network([0, 1], options=TreeOptions(preset=TreePreset.DRIVING, **options), weather=weather)  # type: ignore[arg-type]
     network.connect((0, 1))
     for node, other in ((0, 1), (1, 0)):
         network._step(network.nodes[node], partial(network.nodes[node].overlay.on_neighbour_up, other))

@@ -6,9 +6,9 @@ from collections import Counter
 import pytest
 from tests.strategy.tree.network import Network
 
-from roamcast.strategy.tree.label import Label
-from roamcast.strategy.tree.links import Link, LinkState
-from roamcast.strategy.tree.messages import (
+from roamcast.strategy.tree.overlay.label import Label
+from roamcast.strategy.tree.overlay.links import LinkState, TreeLink
+from roamcast.strategy.tree.overlay.messages import (
     Activation,
     GroupHello,
     Message,
@@ -16,18 +16,18 @@ from roamcast.strategy.tree.messages import (
     RouteRequest,
     Standing,
 )
-from roamcast.strategy.tree.parameters import Preset, ProtocolName, TreeOptions
+from roamcast.strategy.tree.overlay.parameters import ProtocolName, TreeOptions, TreePreset
 from roamcast.units import SECOND, NodeId
 
 ORIGINAL = TreeOptions(
     protocol=ProtocolName.ORIGINAL,
-    preset=Preset.DRIVING,
+    preset=TreePreset.DRIVING,
     member_forwarding=True,
     hello_workaround=False,
     ttl_increment=10,
     jitter=0.0,
 )
-EVOLVED = TreeOptions(preset=Preset.DRIVING, ttl_increment=10, jitter=0.0)
+EVOLVED = TreeOptions(preset=TreePreset.DRIVING, ttl_increment=10, jitter=0.0)
 
 
 def standing_tree(options: TreeOptions, parents: dict[NodeId, NodeId | None]) -> Network:
@@ -49,7 +49,7 @@ def standing_tree(options: TreeOptions, parents: dict[NodeId, NodeId | None]) ->
             number = 0 if options is ORIGINAL else 1000 * parent + node
             for end, other in ((node, parent), (parent, node)):
                 protocol = network.nodes[end].protocol
-                protocol.links[other] = Link(other, number, LinkState.OPEN)
+                protocol.links[other] = TreeLink(other, number, LinkState.OPEN)
                 network.nodes[end].up.append(other)
     network.connect(*[(node, parent) for node, parent in parents.items() if parent is not None])
     network.run(0.01)
@@ -118,7 +118,7 @@ def test_updates_of_two_leaders_do_not_chase_each_other_round_a_loop() -> None:
     network = standing_tree(ORIGINAL, {0: None, 1: 0, 2: 1, 3: 2})
     network.connect((0, 3))
     for end, other in ((0, 3), (3, 0)):
-        network.nodes[end].protocol.links[other] = Link(other, 0, LinkState.OPEN)
+        network.nodes[end].protocol.links[other] = TreeLink(other, 0, LinkState.OPEN)
     for node, sender, leader in ((1, 0, 50), (3, 2, 60)):
         update = GroupHello(Standing(1, leader, 0, 0), 5 * SECOND, True, ((node, 0),))
         network.nodes[node].protocol.on_message(sender, update)

@@ -5,13 +5,13 @@ import sys
 from pathlib import Path
 
 from roamcast.host import Channel, Host
-from roamcast.strategy.tree.manager import ProactiveManager, ReactiveManager
-from roamcast.strategy.tree.parameters import Preset, TreeOptions
+from roamcast.strategy.tree.overlay.manager import ProactiveManager, ReactiveManager
+from roamcast.strategy.tree.overlay.parameters import TreeOptions, TreePreset
 from roamcast.testing import FakeHost
 from roamcast.units import SECOND, NodeId
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "keep_connected.py"
-OPTIONS = TreeOptions(preset=Preset.DRIVING)
+OPTIONS = TreeOptions(preset=TreePreset.DRIVING)
 
 
 class Air:

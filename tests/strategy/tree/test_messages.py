@@ -6,26 +6,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.strategy.tree.network import Network, Sent
 
-from roamcast.strategy.tree.messages import (
+from roamcast.strategy.tree.overlay.messages import (
     CODEC,
     Activation,
     Close,
     Confirm,
-    Data,
     GroupHello,
     Message,
     Probe,
+    ReplyStage,
     RouteReply,
     RouteRequest,
     Spread,
-    Stage,
     Standing,
+    TreeData,
 )
-from roamcast.strategy.tree.parameters import Preset, TreeOptions
+from roamcast.strategy.tree.overlay.parameters import TreeOptions, TreePreset
 
 NODES = range(6)
 LINKS = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5), (1, 4)]
-OPTIONS = TreeOptions(preset=Preset.DRIVING)
+OPTIONS = TreeOptions(preset=TreePreset.DRIVING)
 
 nodes = st.integers(0, 8)  # two of them unknown
 numbers = st.integers(0, 2**62 - 1)
@@ -50,7 +50,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
         nodes,
         standings,
         st.integers(0, 255),
-        st.sampled_from(Stage),
+        st.sampled_from(ReplyStage),
         st.booleans(),
         numbers,
         st.integers(0, 9),
@@ -61,7 +61,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
         numbers,
         nodes,
         standings,
-        st.sampled_from(Stage),
+        st.sampled_from(ReplyStage),
         st.booleans(),
         numbers,
         st.integers(0, 9),
@@ -76,7 +76,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Confirm, numbers, st.integers(0, 9)),
     st.builds(Close, numbers),
     st.builds(Probe, numbers),
-    st.builds(Data, numbers, st.binary(max_size=8)),
+    st.builds(TreeData, numbers, st.binary(max_size=8)),
     st.builds(Spread, st.lists(st.tuples(nodes, numbers), max_size=4).map(tuple), st.binary(max_size=8)),
 )
 
@@ -165,7 +165,9 @@ def test_a_reboot_within_a_beacon_makes_the_old_link_die_by_its_number() -> None
     assert network.open_tree() == {(0, 1)}
 
 
-@pytest.mark.parametrize("message", [Probe(5), Confirm(5, 0), Data(5, b"x"), Spread(((0, 5), (1, 5)), b"x")])
+@pytest.mark.parametrize(
+    "message", [Probe(5), Confirm(5, 0), TreeData(5, b"x"), Spread(((0, 5), (1, 5)), b"x")]
+)
 def test_a_message_about_an_unknown_link_is_answered_by_a_close(message: Message) -> None:
     network = Network([0, 1], options=OPTIONS)
     network.links.add((0, 1))

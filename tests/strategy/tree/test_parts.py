@@ -5,10 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.strategy.tree.label import Label
-from roamcast.strategy.tree.parameters import Adaptation, Parameters, Preset, TreeOptions
-from roamcast.strategy.tree.routes import ENTRIES_MAX, KEPT, Recent, Request
-from roamcast.strategy.tree.search import Reply, best_reply
+from roamcast.strategy.tree.overlay.label import Label
+from roamcast.strategy.tree.overlay.parameters import (
+    OverlayParameters,
+    ParameterAdaptation,
+    TreeOptions,
+    TreePreset,
+)
+from roamcast.strategy.tree.overlay.routes import ENTRIES_MAX, KEPT, ExpiringDict, RequestKey
+from roamcast.strategy.tree.overlay.search import Reply, best_reply
 from roamcast.underlay.beacons import BeaconOptions
 from roamcast.units import SECOND
 
@@ -30,7 +35,7 @@ def test_freshness_counts_before_distance_and_identifiers_break_ties() -> None:
 
 
 def reply(responder: int, sequence: int, hops: int) -> Reply:
-    return Reply(Request(0, 1), responder, Label(sequence, 9, 0), hops, yields=False)
+    return Reply(RequestKey(0, 1), responder, Label(sequence, 9, 0), hops, yields=False)
 
 
 @pytest.mark.parametrize(
@@ -44,24 +49,24 @@ def test_group_sequence_tolerance_weighs_freshness_against_distance(tolerance: i
 
 
 def test_the_presets_are_tables_6_3_and_6_4() -> None:
-    walking = Parameters.of(TreeOptions(preset=Preset.WALKING))
-    assert walking == Parameters(1 * SECOND, 5 * SECOND, 2, 2, 2, 2, 2, 2, 10)
-    driving = Parameters.of(TreeOptions(preset=Preset.DRIVING))
-    assert driving == Parameters(1 * SECOND, 2_500_000, 1, 2, 2, 1, 2, 2, 10)
+    walking = OverlayParameters.of(TreeOptions(preset=TreePreset.WALKING))
+    assert walking == OverlayParameters(1 * SECOND, 5 * SECOND, 2, 2, 2, 2, 2, 2, 10)
+    driving = OverlayParameters.of(TreeOptions(preset=TreePreset.DRIVING))
+    assert driving == OverlayParameters(1 * SECOND, 2_500_000, 1, 2, 2, 1, 2, 2, 10)
 
 
 def test_a_given_parameter_beats_the_preset() -> None:
-    options = TreeOptions(preset=Preset.DRIVING, hello_interval=0.5, request_retries=7)
-    assert Parameters.of(options).hello_interval == SECOND // 2
-    assert Parameters.of(options).request_retries == 7
+    options = TreeOptions(preset=TreePreset.DRIVING, hello_interval=0.5, request_retries=7)
+    assert OverlayParameters.of(options).hello_interval == SECOND // 2
+    assert OverlayParameters.of(options).request_retries == 7
     assert options.beacons().allowed_loss == 2
 
 
 def test_the_preset_of_ours_notices_a_loss_within_a_second_and_the_others_beacon_as_before() -> None:
-    prompt = TreeOptions(preset=Preset.PROMPT).beacons()
+    prompt = TreeOptions(preset=TreePreset.PROMPT).beacons()
     assert prompt == BeaconOptions(interval=0.2, allowed_loss=2, prompt=True, lone_interval=1.0)
     assert TreeOptions().beacons() == BeaconOptions(interval=1.0, allowed_loss=2)
-    slow = TreeOptions(preset=Preset.PROMPT, beacon_interval=3.0).beacons()
+    slow = TreeOptions(preset=TreePreset.PROMPT, beacon_interval=3.0).beacons()
     assert (slow.interval, slow.lone_interval) == (3.0, 3.0)
 
 
@@ -72,27 +77,27 @@ def test_impossible_values_are_refused() -> None:
 
 
 def test_adaptation_goes_from_walking_to_driving_and_back_with_the_disconnection_rate() -> None:
-    adaptation = Adaptation(TreeOptions(adaptive=True, request_retries=5))
-    walking = Parameters.of(TreeOptions(request_retries=5))
+    adaptation = ParameterAdaptation(TreeOptions(adaptive=True, request_retries=5))
+    walking = OverlayParameters.of(TreeOptions(request_retries=5))
     assert adaptation.parameters(0) == walking
     for each in (0, 50):  # two within two minutes
         adaptation.on_break(each * SECOND)
     restless = adaptation.parameters(52 * SECOND)
-    assert restless == Parameters.of(TreeOptions(preset=Preset.DRIVING, request_retries=5))
+    assert restless == OverlayParameters.of(TreeOptions(preset=TreePreset.DRIVING, request_retries=5))
     assert adaptation.parameters(200 * SECOND) == walking
 
 
 def test_adaptation_is_off_by_default_and_between_the_tables_in_between() -> None:
-    fixed, adaptive = Adaptation(TreeOptions()), Adaptation(TreeOptions(adaptive=True))
+    fixed, adaptive = ParameterAdaptation(TreeOptions()), ParameterAdaptation(TreeOptions(adaptive=True))
     fixed.on_break(5)
     adaptive.on_break(5)  # one within two minutes: half the way
-    assert fixed.parameters(10) == Parameters.of(TreeOptions())
+    assert fixed.parameters(10) == OverlayParameters.of(TreeOptions())
     assert adaptive.parameters(10).hello_interval == 3_750_000
     assert adaptive.parameters(10).reconnection_trigger == 1
 
 
 def test_tables_forget_by_age_and_by_number() -> None:
-    recent: Recent[int, str] = Recent()
+    recent: ExpiringDict[int, str] = ExpiringDict()
     recent.put(1, "old", 0)
     recent.put(2, "new", KEPT + 1)
     assert recent.find(1) is None and recent.find(2) == "new"

@@ -10,11 +10,11 @@ from tests.strategy.tree.network import Network
 from tests.strategy.tree.schedules import play
 
 from roamcast.host import Kind
-from roamcast.strategy.tree.evolved import Evolved
-from roamcast.strategy.tree.label import Label
-from roamcast.strategy.tree.messages import CODEC, RouteReply, Stage, Standing
-from roamcast.strategy.tree.parameters import Preset, TreeOptions
-from roamcast.strategy.tree.routes import Request, Reverse
+from roamcast.strategy.tree.overlay.evolved import Evolved
+from roamcast.strategy.tree.overlay.label import Label
+from roamcast.strategy.tree.overlay.messages import CODEC, ReplyStage, RouteReply, Standing
+from roamcast.strategy.tree.overlay.parameters import TreeOptions, TreePreset
+from roamcast.strategy.tree.overlay.routes import RequestKey, Reverse
 
 SCHEDULES = 300
 BATCH = 25
@@ -28,7 +28,7 @@ def test_random_schedules_make_no_cycle_and_end_in_one_tree_per_partition(first:
 
 def test_the_preset_for_live_nodes_makes_no_cycle_either() -> None:
     for seed in range(BATCH):
-        play(seed, Preset.PROMPT)
+        play(seed, TreePreset.PROMPT)
 
 
 @pytest.mark.parametrize(
@@ -52,15 +52,15 @@ def test_a_schedule_is_the_same_for_ever() -> None:
 
 
 def test_a_reply_is_passed_on_once_even_if_two_nodes_have_its_request_from_each_other() -> None:
-    network = Network([0, 1, 2], [(0, 1)], options=TreeOptions(preset=Preset.DRIVING))
+    network = Network([0, 1, 2], [(0, 1)], options=TreeOptions(preset=TreePreset.DRIVING))
     network.run(4)
-    request = Request(2, 7)
+    request = RequestKey(2, 7)
     for node, other in ((0, 1), (1, 0)):
         protocol = network.nodes[node].protocol
         assert isinstance(protocol, Evolved)
         protocol._reverses.put(request, Reverse(Label(1, 2, 0), free=other), network.now)
     network.sent.clear()
-    reply = RouteReply(*request, 5, Standing(9, 5, 0, 0), 0, Stage.NEAR, False, 0, 0)
+    reply = RouteReply(*request, 5, Standing(9, 5, 0, 0), 0, ReplyStage.NEAR, False, 0, 0)
     network.nodes[0].overlay.on_receive(1, CODEC.encode(reply))
     network.run(1)
     assert len(network.of(RouteReply)) == 2  # 0 to 1, 1 to 0, and there it ends
@@ -71,7 +71,7 @@ def test_deep_trees_that_touch_at_their_leaves_are_merged() -> None:
     size = 15
     nodes = range(2 * size)
     chain = [(each, each + 1) for each in nodes[:-1] if each != size - 1]
-    network = Network(nodes, chain, options=TreeOptions(preset=Preset.DRIVING))
+    network = Network(nodes, chain, options=TreeOptions(preset=TreePreset.DRIVING))
     network.run(40)
     assert len(network.leaders()) == 2
     network.connect((size - 1, size))
@@ -80,7 +80,7 @@ def test_deep_trees_that_touch_at_their_leaves_are_merged() -> None:
 
 
 def test_data_crosses_a_tree_link_and_nothing_else() -> None:
-    network = Network([0, 1, 2], [(0, 1), (1, 2), (0, 2)], options=TreeOptions(preset=Preset.DRIVING))
+    network = Network([0, 1, 2], [(0, 1), (1, 2), (0, 2)], options=TreeOptions(preset=TreePreset.DRIVING))
     network.run(8)
     tree = network.open_tree()
     failed: list[int] = []

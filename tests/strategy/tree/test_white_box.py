@@ -10,9 +10,15 @@ from collections.abc import Iterable
 
 from tests.strategy.tree.network import Network, Pair, Sent
 
-from roamcast.strategy.tree.label import Label
-from roamcast.strategy.tree.messages import Activation, GroupHello, RouteReply, RouteRequest, Stage
-from roamcast.strategy.tree.parameters import Preset, TreeOptions
+from roamcast.strategy.tree.overlay.label import Label
+from roamcast.strategy.tree.overlay.messages import (
+    Activation,
+    GroupHello,
+    ReplyStage,
+    RouteReply,
+    RouteRequest,
+)
+from roamcast.strategy.tree.overlay.parameters import TreeOptions, TreePreset
 from roamcast.units import NodeId
 
 GL = 2  # the leader in all figures
@@ -20,7 +26,7 @@ GL = 2  # the leader in all figures
 
 def led(nodes: Iterable[NodeId], links: Iterable[Pair], leaders: Iterable[NodeId] = (GL,)) -> Network:
     """A network whose trees have the given leaders: an old sequence number makes others go below."""
-    network = Network(nodes, options=TreeOptions(preset=Preset.DRIVING, reply_wait=0.2, ttl_increment=10))
+    network = Network(nodes, options=TreeOptions(preset=TreePreset.DRIVING, reply_wait=0.2, ttl_increment=10))
     for age, leader in enumerate(leaders):
         network.nodes[leader].protocol.label = Label(100 - 40 * age, leader, 0)
     for link in links:
@@ -56,7 +62,7 @@ def edges(network: Network, joined: Iterable[NodeId] = ()) -> set[str]:
             found.add(f"C.2@{sent.sender}")
             if reply.yields:
                 found.add(f"B.3@{sent.sender}")
-        if reply.stage is Stage.JUMP:
+        if reply.stage is ReplyStage.JUMP:
             found.add(f"D.1@{sent.sender}")
         elif came:
             found |= {f"D.2@{sent.sender}", f"D.4@{sent.sender}"}
@@ -83,7 +89,7 @@ def _repair_edges(network: Network, node: NodeId) -> set[str]:
         return {f"A.4@{node}"} if became else set()
     first = next(each for each in network.of(Activation) if each.sender == node)
     assert isinstance(first.message, Activation)
-    return {f"A.3@{node}", f"A.5@{node}" if first.message.stage is Stage.JUMP else f"A.6@{node}"}
+    return {f"A.3@{node}", f"A.5@{node}" if first.message.stage is ReplyStage.JUMP else f"A.6@{node}"}
 
 
 def _activation_edges(network: Network) -> set[str]:
@@ -95,8 +101,8 @@ def _activation_edges(network: Network) -> set[str]:
             found.add(f"E.2@{sent.sender}")
         else:
             found |= {f"E.1@{sent.sender}", f"E.3@{sent.sender}"}
-            found.add(f"F.2@{sent.sender}" if message.stage is Stage.JUMP else f"F.1@{sent.sender}")
-        if message.stage is Stage.JUMP:
+            found.add(f"F.2@{sent.sender}" if message.stage is ReplyStage.JUMP else f"F.1@{sent.sender}")
+        if message.stage is ReplyStage.JUMP:
             found |= {f"E.1@{sent.to}", f"E.4@{sent.to}"}
     return found
 

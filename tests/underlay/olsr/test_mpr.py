@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roamcast.underlay.olsr.mpr import Candidate, select_relays
+from roamcast.underlay.olsr.mpr import RelayCandidate, select_relays
 from roamcast.wire.olsr import WILL_ALWAYS, WILL_DEFAULT, WILL_NEVER
 
 OWN = 1
@@ -15,7 +15,7 @@ def select(reached: dict[int, set[int]], **willingness: int) -> set[int]:
         select_relays(
             OWN,
             {
-                address: Candidate(willingness.get(f"n{address}", WILL_DEFAULT), frozenset(targets))
+                address: RelayCandidate(willingness.get(f"n{address}", WILL_DEFAULT), frozenset(targets))
                 for address, targets in reached.items()
             },
         )
@@ -79,7 +79,7 @@ NEIGHBOURHOODS = st.dictionaries(
 def test_relays_cover_all_that_can_be_covered_and_none_is_needless(
     drawn: dict[int, tuple[int, frozenset[int]]],
 ) -> None:
-    neighbours = {address: Candidate(*candidate) for address, candidate in drawn.items()}
+    neighbours = {address: RelayCandidate(*candidate) for address, candidate in drawn.items()}
     relays = select_relays(OWN, neighbours)
     members = {OWN, *neighbours}
 

@@ -13,9 +13,9 @@ from roamcast.units import SECOND, Micros
 from roamcast.wire.olsr import (
     Hello,
     LinkType,
-    Message,
     MessageType,
     NeighbourType,
+    OlsrMessage,
     Tc,
     decode_hello,
     decode_packet,
@@ -90,7 +90,7 @@ class Bench:
         message = encode_message(type, valid, SUBNET.address(originator), ttl, 0, sequence, body)
         self.olsr.on_receive(sender, encode_packet(self.sequence, [message]))
 
-    def sent(self) -> list[Message]:
+    def sent(self) -> list[OlsrMessage]:
         """What was sent since the last question."""
         messages = [m for sent in self.host.sent for m in decode_packet(sent.frame.payload).messages]
         self.host.sent.clear()

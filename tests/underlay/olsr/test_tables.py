@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 
 from roamcast.underlay.olsr.associations import Associations
 from roamcast.underlay.olsr.duplicates import Duplicates
-from roamcast.underlay.olsr.links import Links
+from roamcast.underlay.olsr.links import LinkSet
 from roamcast.underlay.olsr.neighbours import Neighbours
-from roamcast.underlay.olsr.routing import Route, shortest_routes
-from roamcast.underlay.olsr.topology import Topology
+from roamcast.underlay.olsr.routing import OlsrRoute, shortest_routes
+from roamcast.underlay.olsr.topology import TopologySet
 from roamcast.units import SECOND
 from roamcast.wire.olsr import Hello, Hna, LinkType, Mid, NeighbourType, Tc, link_code
 
@@ -28,7 +28,7 @@ def hello(links: dict[int, int], willingness: int = 3) -> Hello:
 
 
 def test_a_link_is_asymmetric_until_the_other_side_names_us() -> None:
-    links = Links(OWN, HOLD, 10)
+    links = LinkSet(OWN, HOLD, 10)
     link = links.on_hello(B, B, hello({}), HOLD, 0)
     assert link is not None and link.status(0) is LinkType.ASYMMETRIC
     links.on_hello(B, B, hello({OWN: ASYMMETRIC}), HOLD, 0)
@@ -36,7 +36,7 @@ def test_a_link_is_asymmetric_until_the_other_side_names_us() -> None:
 
 
 def test_a_neighbour_that_stops_hearing_us_is_not_symmetric_any_more() -> None:
-    links = Links(OWN, HOLD, 10)
+    links = LinkSet(OWN, HOLD, 10)
     link = links.on_hello(B, B, hello({OWN: SYMMETRIC}), HOLD, 0)
     assert link is not None and link.is_symmetric(0)  # else the last line proves nothing
     links.on_hello(B, B, hello({OWN: LOST}), HOLD + 1, 1)
@@ -44,7 +44,7 @@ def test_a_neighbour_that_stops_hearing_us_is_not_symmetric_any_more() -> None:
 
 
 def test_not_named_is_not_lost_because_a_hello_may_be_partial() -> None:
-    links = Links(OWN, HOLD, 10)
+    links = LinkSet(OWN, HOLD, 10)
     link = links.on_hello(B, B, hello({OWN: SYMMETRIC}), HOLD, 0)
     links.on_hello(B, B, hello({}), HOLD + SECOND, SECOND)
     assert link is not None
@@ -54,7 +54,7 @@ def test_not_named_is_not_lost_because_a_hello_may_be_partial() -> None:
 
 
 def test_a_silent_link_is_lost_when_its_validity_ends_and_forgotten_after_the_hold_time() -> None:
-    links = Links(OWN, HOLD, 10)
+    links = LinkSet(OWN, HOLD, 10)
     links.on_hello(B, B, hello({OWN: SYMMETRIC}), HOLD, 0)
     assert links.purge(HOLD - 1) == HOLD
     assert links.purge(HOLD) == 2 * HOLD and links.table[B].status(HOLD) is LinkType.LOST
@@ -62,7 +62,7 @@ def test_a_silent_link_is_lost_when_its_validity_ends_and_forgotten_after_the_ho
 
 
 def test_a_failure_of_the_link_layer_stands_against_hellos_for_the_hold_time() -> None:
-    links = Links(OWN, HOLD, 10)
+    links = LinkSet(OWN, HOLD, 10)
     links.on_hello(B, B, hello({OWN: SYMMETRIC}), HOLD, 0)
     links.on_failure(B, SECOND)
     link = links.on_hello(B, B, hello({OWN: SYMMETRIC}), HOLD + 2 * SECOND, 2 * SECOND)
@@ -72,7 +72,7 @@ def test_a_failure_of_the_link_layer_stands_against_hellos_for_the_hold_time() -
 
 
 def test_a_failure_with_a_time_of_its_own_ends_with_the_next_hello_after_it_and_not_by_itself() -> None:
-    links = Links(OWN, HOLD, 10, lost_hold=SECOND)
+    links = LinkSet(OWN, HOLD, 10, lost_hold=SECOND)
     links.on_hello(B, B, hello({OWN: SYMMETRIC}), HOLD, 0)
     link = links.on_failure(B, SECOND)
     assert link is not None
@@ -82,7 +82,7 @@ def test_a_failure_with_a_time_of_its_own_ends_with_the_next_hello_after_it_and_
 
 
 def test_a_full_link_set_takes_no_stranger_but_renews_acquaintances() -> None:
-    links = Links(OWN, HOLD, 1)
+    links = LinkSet(OWN, HOLD, 1)
     assert links.on_hello(B, B, hello({}), HOLD, 0) is not None
     assert links.on_hello(C, C, hello({}), HOLD, 0) is None
     assert links.on_hello(B, B, hello({}), HOLD + 1, 1) is not None
@@ -126,7 +126,7 @@ def tc(ansn: int, *advertised: int) -> Tc:
 
 
 def test_a_newer_tc_replaces_and_an_older_one_is_ignored() -> None:
-    topology = Topology(100)
+    topology = TopologySet(100)
     assert topology.on_tc(B, tc(5, C, D), 10) is True
     assert topology.on_tc(B, tc(5, D, C), 20) is False  # the same again
     assert topology.on_tc(B, tc(4, OWN), 20) is False
@@ -137,7 +137,7 @@ def test_a_newer_tc_replaces_and_an_older_one_is_ignored() -> None:
 
 
 def test_numbers_wrap_around() -> None:
-    topology = Topology(100)
+    topology = TopologySet(100)
     topology.on_tc(B, tc(65_535, C), 10)
     assert topology.on_tc(B, tc(0, D), 10) is True
     assert topology.on_tc(B, tc(65_535, C), 10) is False
@@ -145,7 +145,7 @@ def test_numbers_wrap_around() -> None:
 
 
 def test_parts_of_one_number_add_up_and_expire_each_by_itself() -> None:
-    topology = Topology(100)
+    topology = TopologySet(100)
     topology.on_tc(B, tc(1, C), 10)
     assert topology.on_tc(B, tc(1, D), 20) is True
     assert topology.table[B].destinations == {C, D}
@@ -154,7 +154,7 @@ def test_parts_of_one_number_add_up_and_expire_each_by_itself() -> None:
 
 
 def test_an_empty_tc_takes_the_role_away_and_an_older_one_does_not_give_it_back() -> None:
-    topology = Topology(100)
+    topology = TopologySet(100)
     topology.on_tc(B, tc(1, C), 10)
     assert topology.relays() == [B]
     assert topology.on_tc(B, tc(2), 20) is True
@@ -166,7 +166,7 @@ def test_an_empty_tc_takes_the_role_away_and_an_older_one_does_not_give_it_back(
 
 
 def test_a_full_topology_set_refuses_news_and_keeps_what_it_has() -> None:
-    topology = Topology(3)
+    topology = TopologySet(3)
     topology.on_tc(B, tc(1, C, D), 10)
     assert topology.on_tc(C, tc(1, B, D), 10) is None
     assert topology.on_tc(B, tc(2, C, D, OWN), 20) is True  # its own place is its own
@@ -220,7 +220,13 @@ def test_routes_on_a_line_with_a_shortcut() -> None:
         {B: frozenset({OWN, C}), 6: frozenset({OWN, 5})},
         {B: frozenset({OWN, C}), C: frozenset({B, D}), D: frozenset({C, 5}), 5: frozenset({6, D})},
     )
-    assert routes == {B: Route(B, 1), 6: Route(6, 1), C: Route(B, 2), 5: Route(6, 2), D: Route(B, 3)}
+    assert routes == {
+        B: OlsrRoute(B, 1),
+        6: OlsrRoute(6, 1),
+        C: OlsrRoute(B, 2),
+        5: OlsrRoute(6, 2),
+        D: OlsrRoute(B, 3),
+    }
 
 
 @given(st.dictionaries(st.integers(1, 12), st.frozensets(st.integers(1, 12)), max_size=12))

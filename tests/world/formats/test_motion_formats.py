@@ -11,8 +11,8 @@ import pytest
 
 from roamcast.errors import FileError, InputError
 from roamcast.units import SECOND
-from roamcast.world.formats import MOTION_FORMATS, Projection, read_motion
-from roamcast.world.formats.xml_events import elements
+from roamcast.world.formats import MOTION_FORMATS, MapProjection, read_motion
+from roamcast.world.formats.text.xml_events import elements
 from roamcast.world.trajectory import Motion, Trajectory
 
 DATA = Path(__file__).parents[2] / "data"
@@ -187,7 +187,7 @@ def test_csv_with_a_byte_order_mark_crlf_and_quotes(tmp_path: Path) -> None:
     [(0.0, 110_574, 111_320), (15.0, 110_649, 107_550), (45.0, 111_132, 78_847), (60.0, 111_412, 55_800)],
 )
 def test_a_degree_is_as_long_as_on_the_ellipsoid(latitude: float, north_m: float, east_m: float) -> None:
-    origin = Projection(latitude, 20.0)
+    origin = MapProjection(latitude, 20.0)
     small = 1e-4  # published per degree; locally linear
     x, y = origin.to_metres(np.array([latitude + small, latitude]), np.array([20.0, 20.0 + small]))
     assert y[0] / small == pytest.approx(north_m, abs=1.0) and x[0] == 0

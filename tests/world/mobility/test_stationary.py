@@ -25,8 +25,15 @@ from roamcast.world.mobility import (
     RandomWaypoint,
 )
 from roamcast.world.mobility.model import Area, Range, node_streams
-from roamcast.world.mobility.stationary import mean_inverse_speed, rest_left, speed_in_passing
-from roamcast.world.mobility.waypoints import Destinations, Disc, Places, Rectangle, Start, walk_on
+from roamcast.world.mobility.movement.stationary import mean_inverse_speed, rest_left, speed_in_passing
+from roamcast.world.mobility.movement.waypoints import (
+    Destinations,
+    Disc,
+    FixedPlaces,
+    Rectangle,
+    Start,
+    walk_on,
+)
 from roamcast.world.trajectory import Motion
 
 Sample = npt.NDArray[np.float64]
@@ -124,14 +131,14 @@ def test_mean_lengths_are_those_of_random_pairs() -> None:
         assert Rectangle(area).mean_length == pytest.approx(drawn, rel=4e-3)
     assert Rectangle((1.0, 1.0)).mean_length == pytest.approx(0.52140543316, abs=1e-10)
     assert Rectangle((1.0, 1e5)).mean_length == pytest.approx(1e5 / 3, rel=1e-6)
-    assert Places([(0, 0), (3, 0), (3, 4)]).mean_length == pytest.approx((3 + 4 + 5) / 3)
+    assert FixedPlaces([(0, 0), (3, 0), (3, 4)]).mean_length == pytest.approx((3 + 4 + 5) / 3)
     random = Random(1)
     disc = Disc(2.0)
     points = np.array([[disc.any(random), disc.any(random)] for _ in range(40_000)]).transpose(1, 0, 2)
     assert disc.mean_length == pytest.approx(mean_distance(lambda: points), rel=1e-2)
 
 
-@pytest.mark.parametrize("destinations", [Rectangle(AREA), Disc(10.0), Places([(0, 0), (3, 0), (3, 4)])])
+@pytest.mark.parametrize("destinations", [Rectangle(AREA), Disc(10.0), FixedPlaces([(0, 0), (3, 0), (3, 4)])])
 def test_legs_are_drawn_by_their_length(destinations: Destinations) -> None:
     """Then `E[1 / length]` is `1 / mean length`: each leg's weight cancels."""
     random = Random(1)

@@ -14,9 +14,9 @@ from scipy.sparse.csgraph import dijkstra
 
 from roamcast.units import SECOND
 from roamcast.world.mobility import CityBlock, Pursue
-from roamcast.world.mobility.driving import Stage, drive
-from roamcast.world.mobility.path import Piece, Point
-from roamcast.world.mobility.streets import Streets
+from roamcast.world.mobility.movement.driving import RoutePoint, drive
+from roamcast.world.mobility.movement.path import Piece, Point
+from roamcast.world.mobility.movement.streets import Streets
 from roamcast.world.trajectory import Motion
 from roamcast.world.walls import blocked, segments
 
@@ -86,7 +86,7 @@ def seconds(pieces: list[Piece]) -> float:
 
 
 def test_a_drive_builds_up_speed_cruises_and_brakes() -> None:
-    pieces = drive((0.0, 0.0), [Stage((100.0, 0.0), 0.0, 0.0)], 5.0, 2.5)
+    pieces = drive((0.0, 0.0), [RoutePoint((100.0, 0.0), 0.0, 0.0)], 5.0, 2.5)
     # 2 s and 5 m to reach 5 m/s, 90 m at 5 m/s, 2 s and 5 m to stop.
     assert seconds(pieces) == pytest.approx(22.0)
     assert pieces[-1].to == (100.0, 0.0)
@@ -96,19 +96,25 @@ def test_a_drive_builds_up_speed_cruises_and_brakes() -> None:
 
 
 def test_a_drive_too_short_to_reach_its_speed_peaks_below_it() -> None:
-    assert seconds(drive((0.0, 0.0), [Stage((0.0, 4.9), 0.0, 7.0)], 5.0, 2.5)) == pytest.approx(2.8 + 7.0)
+    assert seconds(drive((0.0, 0.0), [RoutePoint((0.0, 4.9), 0.0, 7.0)], 5.0, 2.5)) == pytest.approx(
+        2.8 + 7.0
+    )
 
 
 def test_a_drive_slows_down_for_a_turn() -> None:
-    stages = [Stage((50.0, 0.0), 3.0, 0.0), Stage((50.0, 50.0), 0.0, 0.0)]
+    stages = [RoutePoint((50.0, 0.0), 3.0, 0.0), RoutePoint((50.0, 50.0), 0.0, 0.0)]
     # Either half: 2 s from or to rest (5 m), 0.8 s between 3 and 5 m/s (3.2 m), the rest at 5 m/s.
     assert seconds(drive((0.0, 0.0), stages, 5.0, 2.5)) == pytest.approx(2 * (2.0 + 0.8 + 41.8 / 5))
 
 
 def test_braking_begins_stages_ahead() -> None:
     """A limit of 1 m/s after 1 m is out of reach of a car at 5 m/s: it must have slowed down before."""
-    stages = [Stage((50.0, 0.0), 5.0, 0.0), Stage((51.0, 0.0), 1.0, 0.0), Stage((60.0, 0.0), 0.0, 0.0)]
-    merged = [Stage((51.0, 0.0), 1.0, 0.0), Stage((60.0, 0.0), 0.0, 0.0)]
+    stages = [
+        RoutePoint((50.0, 0.0), 5.0, 0.0),
+        RoutePoint((51.0, 0.0), 1.0, 0.0),
+        RoutePoint((60.0, 0.0), 0.0, 0.0),
+    ]
+    merged = [RoutePoint((51.0, 0.0), 1.0, 0.0), RoutePoint((60.0, 0.0), 0.0, 0.0)]
     assert seconds(drive((0.0, 0.0), stages, 5.0, 2.5)) == pytest.approx(
         seconds(drive((0.0, 0.0), merged, 5.0, 2.5))
     )

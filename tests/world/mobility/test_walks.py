@@ -9,7 +9,7 @@ import pytest
 from roamcast.units import SECOND
 from roamcast.world.mobility import FixedTargets, RandomWalk, RandomWaypoint
 from roamcast.world.mobility.model import stream
-from roamcast.world.mobility.path import Path, Piece, entered, window
+from roamcast.world.mobility.movement.path import PathBuilder, Piece, entered, window
 from roamcast.world.mobility.random_walk import reflected
 from roamcast.world.trajectory import Trajectory
 
@@ -24,7 +24,7 @@ def legs(path: Trajectory) -> list[tuple[float, float]]:
 
 
 def test_pieces_become_knots_on_the_grid_and_the_last_is_cut() -> None:
-    path = Path((0.0, 0.0), 10 * SECOND)
+    path = PathBuilder((0.0, 0.0), 10 * SECOND)
     path.follow([Piece(2.0, (4.0, 0.0)), Piece(0.0, (4.0, 0.0)), Piece(0.0000001, (4.0, 1e-9))])
     assert (path.time, path.here, path.done) == (2 * SECOND + 1, (4.0, 1e-9), False)
     path.follow([Piece(3.0, (4.0, 1e-9)), Piece(10.0, (14.0, 1e-9))])

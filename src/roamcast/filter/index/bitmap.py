@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from roamcast.event import Event, Value
 from roamcast.filter.expression import Expression
-from roamcast.filter.index.column import Column, Spans, Words, choose_cuts, constants
+from roamcast.filter.index.column import BitmapColumn, Spans, Words, choose_cuts, constants
 from roamcast.filter.index.conjunction import Conjunction, attribute_of
-from roamcast.filter.index.found import Found
+from roamcast.filter.index.found import MatchesFound
 from roamcast.filter.index.interval import as_float, interval_of
 
 COLUMNS_MAX = 48  # attributes; conditions on others are left to the compiled filter
@@ -88,7 +88,7 @@ class Bitmap:
         """In the order of adding."""
         return list(self._slots)
 
-    def match(self, event: Event, found: Found) -> None:
+    def match(self, event: Event, found: MatchesFound) -> None:
         value_of = event.attributes.get
         words = self._found
         np.copyto(words, self._live)
@@ -171,7 +171,7 @@ def _slots_in(words: Words) -> Slots:
     return slots
 
 
-def _columns_for(conjunctions: Sequence[Conjunction], width: int) -> dict[str, Column]:
+def _columns_for(conjunctions: Sequence[Conjunction], width: int) -> dict[str, BitmapColumn]:
     """Columns for the attributes used most, with cuts shared out by use."""
     numbers: dict[str, list[int | float]] = {}
     texts: dict[str, list[str]] = {}
@@ -197,7 +197,7 @@ def _columns_for(conjunctions: Sequence[Conjunction], width: int) -> dict[str, C
         return choose_cuts(values, max(CUTS_MIN, share))
 
     return {
-        attribute: Column(
+        attribute: BitmapColumn(
             cuts(numbers.get(attribute, []), 1), cuts(texts.get(attribute, []), TEXT_WEIGHT), width
         )
         for attribute in chosen

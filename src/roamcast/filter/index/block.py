@@ -3,7 +3,7 @@
 from roamcast.event import Event
 from roamcast.filter.index.bitmap import Bitmap
 from roamcast.filter.index.conjunction import Conjunction
-from roamcast.filter.index.found import Found
+from roamcast.filter.index.found import MatchesFound
 
 SCAN_MAX = 96  # compiled filters cost about as much as a bitmap's fixed part, one AND per attribute
 
@@ -61,7 +61,7 @@ class Block:
     def is_empty(self) -> bool:
         return not self._scanned and self._bitmap is None and self._stated is None
 
-    def match(self, event: Event, found: Found) -> None:
+    def match(self, event: Event, found: MatchesFound) -> None:
         if self._stated is not None:
             for conjunction in self._stated:
                 found.add(conjunction)

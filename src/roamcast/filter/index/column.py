@@ -29,7 +29,7 @@ TRUE_ROW = 2
 NUMBER_BASE = 3
 
 
-class Column:
+class BitmapColumn:
     """Bits of conjunctions that say nothing about the attribute are set everywhere, so that adding one
     touches only the columns it names."""
 

@@ -10,7 +10,7 @@ from roamcast.filter.index.conjunction import Conjunction
 SORTED_BY_NUMPY_MIN = 200  # fewer are sorted in less than numpy's fixed cost
 
 
-class Found:
+class MatchesFound:
     """Few by few from tests, many at once from bitmaps; a subscription can be found several times."""
 
     __slots__ = ("_few", "_many")

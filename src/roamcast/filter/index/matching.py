@@ -22,7 +22,7 @@ from roamcast.filter.filter import Filter
 from roamcast.filter.index.bitmap import COLUMNS_MAX
 from roamcast.filter.index.block import Block
 from roamcast.filter.index.conjunction import Conjunction, Leaves, attribute_of, required_attributes
-from roamcast.filter.index.found import Found
+from roamcast.filter.index.found import MatchesFound
 from roamcast.filter.index.topics import TopicTree
 from roamcast.filter.normal import disjuncts
 
@@ -38,7 +38,7 @@ class MatchingIndex(Generic[K]):
     """Filters under keys; adding and removing cost about the same at any size, averaged over many."""
 
     def __init__(self) -> None:
-        self._subscriptions: dict[K, Subscription] = {}
+        self._subscriptions: dict[K, IndexedFilter] = {}
         self._sequence = 0
         self._equal: dict[str, dict[Hashable, Block]] = {}
         self._topics: TopicTree[Block] = TopicTree()
@@ -58,7 +58,7 @@ class MatchingIndex(Generic[K]):
         conjunctions = [Conjunction(leaves, key, self._sequence, matches) for leaves in parts]
         self._sequence += 1
         homes = tuple((conjunction, self._enter(conjunction)) for conjunction in conjunctions)
-        self._subscriptions[key] = Subscription(matches, homes)
+        self._subscriptions[key] = IndexedFilter(matches, homes)
 
     def remove(self, key: K) -> None:
         """Forget a filter and all that was kept for it; KeyError if the key is not in use."""
@@ -76,7 +76,7 @@ class MatchingIndex(Generic[K]):
         """The keys of all filters that match, in the order of adding."""
         if len(self._subscriptions) <= SMALL:
             return [key for key, subscription in self._subscriptions.items() if subscription.matches(event)]
-        found = Found()
+        found = MatchesFound()
         if self._equal:
             self._match_equal(event, found)
         if self._topics:
@@ -93,7 +93,7 @@ class MatchingIndex(Generic[K]):
         self._common.match(event, found)
         return found.keys()
 
-    def _match_equal(self, event: Event, found: Found) -> None:
+    def _match_equal(self, event: Event, found: MatchesFound) -> None:
         for attribute, value in event.attributes.items():
             blocks = self._equal.get(attribute)
             if blocks is not None:
@@ -196,7 +196,7 @@ Path: TypeAlias = Expression | str | None
 """How a conjunction is found: by one of its leaves, by an attribute that is present, or always."""
 
 
-class Subscription(NamedTuple):
+class IndexedFilter(NamedTuple):
     matches: Callable[[Event], bool]
     homes: tuple[tuple[Conjunction, Path], ...]
 

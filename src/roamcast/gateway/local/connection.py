@@ -7,8 +7,8 @@ socket. What is to be written in one turn of the loop is written at once.
 A client that reads, but more slowly than another one publishes for it, holds that publisher up: past
 `BEHIND_BYTES` its messages are left unread until what waited is on its way. It gets `PATIENCE` for that.
 If it takes longer, nobody waits for it until it has caught up: past `WAITING_BYTES_MAX` what is to be
-delivered to it is counted instead, and a `Missed` message tells it. So it is with events that came over the
-mesh, or from another gateway.
+delivered to it is counted instead, and a `MissedEvents` message tells it. So it is with events that came
+over the mesh, or from another gateway.
 
 Answers to its own requests are always sent; while a client does not read them, we do not read it.
 """
@@ -22,8 +22,8 @@ from roamcast.wire.local import (
     FROM_CLIENT,
     FROM_NODE,
     ClientMessage,
-    Delivered,
-    Missed,
+    EventMessage,
+    MissedEvents,
     NodeMessage,
     Unframer,
     framed,
@@ -36,7 +36,7 @@ PATIENCE = 0.5  # seconds; so a publisher is slowed to some 400 kB/s, no further
 WAITING_BYTES_MAX = 4 * 1024 * 1024
 
 
-class Server(Protocol):
+class LocalServerView(Protocol):
     """The listener, as a connection sees it."""
 
     publisher: "ClientConnection | None"  # whose message is being handled
@@ -48,7 +48,7 @@ class Server(Protocol):
 
 
 class ClientConnection(asyncio.Protocol):
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: LocalServerView) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._session: LocalSession | None = None
@@ -106,13 +106,13 @@ class ClientConnection(asyncio.Protocol):
     def send(self, message: NodeMessage) -> None:
         if self._transport is None:
             return
-        if isinstance(message, Delivered):
+        if isinstance(message, EventMessage):
             if self._waiting_bytes > WAITING_BYTES_MAX:
                 self._missed += 1
                 return
             if self._missed:
                 missed, self._missed = self._missed, 0
-                self._append(Missed(missed))
+                self._append(MissedEvents(missed))
         self._append(message)
         publisher = self._server.publisher
         if publisher is not None and self._waiting_bytes > BEHIND_BYTES and not self._is_slow:
@@ -226,4 +226,4 @@ class ClientConnection(asyncio.Protocol):
             self._transport.write(b"".join(waiting))
         if self._missed and self._writable:
             missed, self._missed = self._missed, 0
-            self._transport.write(framed(FROM_NODE.encode(Missed(missed))))
+            self._transport.write(framed(FROM_NODE.encode(MissedEvents(missed))))

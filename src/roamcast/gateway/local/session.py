@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from roamcast.applications import Applications, Door
+from roamcast.applications import Applications, ApplicationSession
 from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoreFullError
 from roamcast.errors import InputError, WireError
@@ -19,15 +19,15 @@ from roamcast.filter import Filter
 from roamcast.modulator import ModulatorSpec
 from roamcast.units import NodeId
 from roamcast.wire.local import (
+    ClientHello,
     ClientMessage,
-    Delivered,
     Done,
+    EventMessage,
     Failed,
-    Hello,
     NodeMessage,
-    Publish,
-    Subscribe,
-    Unsubscribe,
+    PublishRequest,
+    SubscribeRequest,
+    UnsubscribeRequest,
     Welcome,
 )
 
@@ -55,12 +55,14 @@ class LocalSession:
     def __init__(self, node: LocalNode, send: Callable[[NodeMessage], None]) -> None:
         self._node = node
         self._send = send
-        self._door: Door | None = None  # for publications, and for what is addressed to the node
-        self._subscriptions: dict[int, Door] = {}  # by the client's number
+        self._door: ApplicationSession | None = (
+            None  # for publications, and for what is addressed to the node
+        )
+        self._subscriptions: dict[int, ApplicationSession] = {}  # by the client's number
 
     def on_message(self, message: ClientMessage) -> None:
         """WireError if the client does not keep to the protocol; it is then to be cut off."""
-        if isinstance(message, Hello):
+        if isinstance(message, ClientHello):
             if self._door is not None:
                 raise WireError("hello", 0, "came twice")
             self._door = self._node.applications.open(
@@ -72,11 +74,11 @@ class LocalSession:
             raise WireError("client message", 0, "came before the hello")
         try:
             match message:
-                case Publish():
+                case PublishRequest():
                     self._publish(self._door, message)
-                case Subscribe():
+                case SubscribeRequest():
                     self._subscribe(message)
-                case Unsubscribe():
+                case UnsubscribeRequest():
                     self._unsubscribe(message.number)
                     self._send(Done(message.request))
         except (InputError, StoreFullError, WireError) as error:
@@ -90,7 +92,7 @@ class LocalSession:
             self._door.close()
             self._door = None
 
-    def _publish(self, door: Door, message: Publish) -> None:
+    def _publish(self, door: ApplicationSession, message: PublishRequest) -> None:
         event = door.publish(
             message.attributes,
             payload=message.payload,
@@ -110,7 +112,7 @@ class LocalSession:
         else:
             self._send(done)
 
-    def _subscribe(self, message: Subscribe) -> None:
+    def _subscribe(self, message: SubscribeRequest) -> None:
         wanted = Filter.decode(message.filter)
         modulator = ModulatorSpec(message.modulator, message.parameters) if message.modulator else None
         if modulator is not None:
@@ -129,4 +131,4 @@ class LocalSession:
             door.close()
 
     def _on_delivery(self, numbers: tuple[int, ...], delivery: Delivery) -> None:
-        self._send(Delivered(delivery.event, numbers, delivery.hops))
+        self._send(EventMessage(delivery.event, numbers, delivery.hops))

@@ -3,12 +3,10 @@
 To read in this order:
 
 - `options.py`: the `[mqtt]` table, with every bound.
-- `mapping.py`, `number.py`, `content.py`, `retained.py`: how messages are events and filters are filters.
-- `exchange.py`, `interests.py`: between clients and the node's door.
-- `session.py`, `sessions.py`, `durable.py`: what outlives a connection, and what outlives the node.
-- `listener.py`, `connection.py` (`answers.py`, `outlet.py`), `transport.py`: sockets; what each packet means;
-  octets and turns.
-- `codec.py`, `properties.py`, `packets.py`, `decode.py`, `encode.py`, `reasons.py`, `message.py`: the form.
+- `mesh/`: how messages are events and filters are filters; between clients and the node.
+- `sessions/`: what outlives a connection, and what outlives the node.
+- `listener.py`, `connection.py`, `transport.py`: sockets; what each packet means; octets and turns.
+- `packets/`: the form.
 
 Left out: enhanced authentication (AUTH), MQTT 3.1 (`MQIsdp`), WebSockets, `$SYS`.
 `docs/mqtt.md` is for users.

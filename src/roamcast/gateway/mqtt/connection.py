@@ -13,14 +13,14 @@ from typing import Protocol
 
 from roamcast.errors import FilterError
 from roamcast.filter import check_topic
-from roamcast.gateway.mqtt.answers import Answer, Answers
-from roamcast.gateway.mqtt.codec import MalformedPacket, decoded_text, protocol_error
-from roamcast.gateway.mqtt.decode import decode
-from roamcast.gateway.mqtt.encode import PING_RESPONSE, encode
-from roamcast.gateway.mqtt.exchange import Exchange
+from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
 from roamcast.gateway.mqtt.options import MqttOptions
-from roamcast.gateway.mqtt.outlet import Outlet
-from roamcast.gateway.mqtt.packets import (
+from roamcast.gateway.mqtt.packets.decode import decode
+from roamcast.gateway.mqtt.packets.encode import PING_RESPONSE, encode
+from roamcast.gateway.mqtt.packets.primitives import MalformedPacket, decoded_text, protocol_error
+from roamcast.gateway.mqtt.packets.properties import PacketType, Properties, read_properties
+from roamcast.gateway.mqtt.packets.reasons import ReasonCode, connack_return_code, label
+from roamcast.gateway.mqtt.packets.values import (
     V3_1_1,
     V5,
     Acknowledge,
@@ -33,10 +33,10 @@ from roamcast.gateway.mqtt.packets import (
     UnsubAck,
     Unsubscribe,
 )
-from roamcast.gateway.mqtt.properties import PacketType, Properties, read_properties
-from roamcast.gateway.mqtt.reasons import Reason, connack_return_code, label
-from roamcast.gateway.mqtt.session import Session, Subscription
-from roamcast.gateway.mqtt.sessions import Sessions
+from roamcast.gateway.mqtt.sessions.answers import Answers, PendingAnswer
+from roamcast.gateway.mqtt.sessions.outlet import Outlet
+from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
+from roamcast.gateway.mqtt.sessions.table import Sessions
 from roamcast.gateway.mqtt.transport import Turn
 from roamcast.units import SECOND
 
@@ -47,23 +47,23 @@ _PUBLISH = int(PacketType.PUBLISH)
 _PUBACK = PacketType.PUBACK << 4
 
 
-class Accepted:
+class ConnectGrant:
     """What a CONNECT was granted."""
 
-    def __init__(self, session: Session, stood_before: bool, properties: Properties) -> None:
+    def __init__(self, session: MqttSession, stood_before: bool, properties: Properties) -> None:
         self.session = session
         self.stood_before = stood_before
         self.properties = properties
 
 
-class Server(Protocol):
+class MqttListenerView(Protocol):
     """The listener, as a connection sees it."""
 
     options: MqttOptions
-    exchange: Exchange
+    exchange: MeshExchange
     sessions: Sessions
 
-    def admit(self, connection: "Connection", connect: Connect) -> Accepted | Reason: ...
+    def admit(self, connection: "Connection", connect: Connect) -> ConnectGrant | ReasonCode: ...
 
     def left(self, connection: "Connection") -> None: ...
 
@@ -73,13 +73,13 @@ class Server(Protocol):
 
 
 class Connection(Outlet):
-    def __init__(self, server: Server, turn: Turn) -> None:
+    def __init__(self, server: MqttListenerView, turn: Turn) -> None:
         options = server.options
         super().__init__(turn, options, server.exchange.now, server.count_reason)
         self._server = server
         self._exchange = server.exchange
         self._options = options
-        self.session: Session | None = None
+        self.session: MqttSession | None = None
         self._opened_at = self._loop.time()
         self._within_since: float | None = None  # a packet has begun and is not whole
         self._silence_max: float | None = None  # seconds; the keep alive with its grace
@@ -131,12 +131,12 @@ class Connection(Outlet):
             if self._timer is None and not self.is_closing:
                 self._check_deadlines()
 
-    def disconnect(self, reason: Reason, why: str = "", *, at_once: bool = False) -> None:
+    def disconnect(self, reason: ReasonCode, why: str = "", *, at_once: bool = False) -> None:
         """End the connection from our side; an MQTT 5 client is told the reason."""
         if self.is_closing:
             return
         if self.session is None:
-            if reason is Reason.UNSUPPORTED_VERSION:
+            if reason is ReasonCode.UNSUPPORTED_VERSION:
                 self.send(encode(ConnAck(False, connack_return_code(reason)), V3_1_1))
         elif self.version == V5:
             properties = Properties(reason_string=why[:200]) if why and self._says_why else None
@@ -156,7 +156,7 @@ class Connection(Outlet):
         self.take_limits(connect.version, asked)
         self._says_why = asked.request_problem_information != 0
         accepted = self._server.admit(self, connect)
-        if isinstance(accepted, Reason):
+        if isinstance(accepted, ReasonCode):
             self._count("mqtt_refused_total", label(accepted))
             code = accepted if self.version == V5 else connack_return_code(accepted)
             self.send(encode(ConnAck(False, code, Properties()), self.version))
@@ -170,12 +170,14 @@ class Connection(Outlet):
         self.heard_at = self._loop.time()
         self._cancel_timer()
         self._check_deadlines()
-        self.send(encode(ConnAck(accepted.stood_before, Reason.SUCCESS, accepted.properties), self.version))
+        self.send(
+            encode(ConnAck(accepted.stood_before, ReasonCode.SUCCESS, accepted.properties), self.version)
+        )
         self.session.resume()
 
     # PUBLISH from the client.
 
-    def _on_publish(self, session: Session, first: int, body: bytes) -> None:
+    def _on_publish(self, session: MqttSession, first: int, body: bytes) -> None:
         """The hottest input: decoded here, without a packet in between."""
         qos = (first >> 1) & 3
         if len(body) < 2:
@@ -214,7 +216,7 @@ class Connection(Outlet):
 
     def _on_acknowledged_publish(
         self,
-        session: Session,
+        session: MqttSession,
         qos: int,
         packet_id: int,
         topic: str,
@@ -224,12 +226,12 @@ class Connection(Outlet):
     ) -> None:
         answer_type = PacketType.PUBACK if qos == 1 else PacketType.PUBREC
         if qos == 2 and packet_id in session.received:
-            self._answers.give(answer_type, packet_id, Reason.SUCCESS, self.version)  # we have it already
+            self._answers.give(answer_type, packet_id, ReasonCode.SUCCESS, self.version)  # we have it already
             return
         if len(session.received) + len(self._answers) >= self._options.receive_maximum:
             if self.version == V5:
                 raise MalformedPacket(
-                    "PUBLISH", 0, "exceeds the receive maximum", Reason.RECEIVE_MAXIMUM_EXCEEDED
+                    "PUBLISH", 0, "exceeds the receive maximum", ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
                 )
             self.hold(bool(len(self._answers)))  # 3.1.1 has no such bound: we read on when we have answered
         outcome = self._exchange.publish(session, topic, payload, qos, retain, properties)
@@ -270,37 +272,39 @@ class Connection(Outlet):
         if alias is None:
             return topic
         if not 1 <= alias <= self._options.topic_alias_max:
-            raise MalformedPacket("topic_alias", 0, f"is {alias}", Reason.TOPIC_ALIAS_INVALID)
+            raise MalformedPacket("topic_alias", 0, f"is {alias}", ReasonCode.TOPIC_ALIAS_INVALID)
         if topic:
             self._aliases_in[alias] = topic
             return topic
         if alias not in self._aliases_in:
-            raise MalformedPacket("topic_alias", 0, f"{alias} stands for nothing", Reason.TOPIC_ALIAS_INVALID)
+            raise MalformedPacket(
+                "topic_alias", 0, f"{alias} stands for nothing", ReasonCode.TOPIC_ALIAS_INVALID
+            )
         return self._aliases_in[alias]
 
     def _answer_when_durable(self, type: PacketType, packet_id: int) -> None:
         answer = self._answers.hold_back(type, packet_id)
         self._server.when_durable(lambda: self._on_durable(answer), lambda: self._on_not_durable(answer))
 
-    def _on_durable(self, answer: Answer) -> None:
+    def _on_durable(self, answer: PendingAnswer) -> None:
         if answer in self._answers:
             self._answers.release(answer)
             self.hold(False)
 
-    def _on_not_durable(self, answer: Answer) -> None:
+    def _on_not_durable(self, answer: PendingAnswer) -> None:
         """The disk refused what was to be kept: the client is told, and may try again."""
         if answer not in self._answers:
             return
         if self.session is not None and answer.type is PacketType.PUBREC:
             self.session.received.discard(answer.packet_id)
         if self.version == V5:
-            self._answers.refuse(answer, Reason.QUOTA_EXCEEDED)
+            self._answers.refuse(answer, ReasonCode.QUOTA_EXCEEDED)
         else:
-            self.disconnect(Reason.QUOTA_EXCEEDED)
+            self.disconnect(ReasonCode.QUOTA_EXCEEDED)
 
     # Everything else.
 
-    def _on_other(self, session: Session, first: int, body: bytes) -> None:
+    def _on_other(self, session: MqttSession, first: int, body: bytes) -> None:
         packet = decode(first, body, self.version)
         match packet:
             case Acknowledge():
@@ -316,7 +320,7 @@ class Connection(Outlet):
             case _:
                 raise protocol_error("packet type", 0, f"{first >> 4} is not for clients to send here")
 
-    def _on_acknowledge(self, session: Session, packet: Acknowledge) -> None:
+    def _on_acknowledge(self, session: MqttSession, packet: Acknowledge) -> None:
         packet_id = packet.packet_id
         match packet.type:
             case PacketType.PUBACK:
@@ -324,30 +328,30 @@ class Connection(Outlet):
             case PacketType.PUBREC:
                 found = session.on_received(packet_id, packet.reason)
                 if packet.reason < 0x80:
-                    reason = Reason.SUCCESS if found else Reason.PACKET_ID_NOT_FOUND
+                    reason = ReasonCode.SUCCESS if found else ReasonCode.PACKET_ID_NOT_FOUND
                     self._answers.give(PacketType.PUBREL, packet_id, reason, self.version)
             case PacketType.PUBREL:
                 reason = (
-                    Reason.SUCCESS if packet_id in session.received else Reason.PACKET_ID_NOT_FOUND
+                    ReasonCode.SUCCESS if packet_id in session.received else ReasonCode.PACKET_ID_NOT_FOUND
                 )  # in 3.1.1 PUBCOMP has no reason: the exchange is over either way
                 session.received.discard(packet_id)
                 self._answers.give(PacketType.PUBCOMP, packet_id, reason, self.version)
             case _:
                 session.on_acknowledged(packet_id, 2)
 
-    def _on_subscribe(self, session: Session, packet: Subscribe) -> None:
+    def _on_subscribe(self, session: MqttSession, packet: Subscribe) -> None:
         identifiers = [] if packet.properties is None else packet.properties.subscription_identifiers
         identifier = identifiers[0] if identifiers else 0
         reasons: list[int] = []
-        standing: list[tuple[Subscription, bool]] = []
+        standing: list[tuple[TopicSubscription, bool]] = []
         for request in packet.requests:
             if request.no_local and request.filter.startswith("$share/"):
                 raise protocol_error("no local", 0, "is not allowed in a shared subscription")
             is_new = request.filter not in session.subscriptions
             found = self._exchange.subscribe(session, request, identifier)
-            if isinstance(found, Reason):
+            if isinstance(found, ReasonCode):
                 self._count("mqtt_subscriptions_refused_total", label(found))
-                reasons.append(found if self.version == V5 else Reason.UNSPECIFIED)
+                reasons.append(found if self.version == V5 else ReasonCode.UNSPECIFIED)
             else:
                 reasons.append(request.qos)
                 standing.append((found, is_new))
@@ -356,17 +360,17 @@ class Connection(Outlet):
         for subscription, is_new in standing:
             self._exchange.show_stored(session, subscription, is_new)
 
-    def _on_unsubscribe(self, session: Session, packet: Unsubscribe) -> None:
+    def _on_unsubscribe(self, session: MqttSession, packet: Unsubscribe) -> None:
         reasons = tuple(
-            Reason.SUCCESS
+            ReasonCode.SUCCESS
             if self._exchange.interests.remove(session, filter)
-            else Reason.NO_SUBSCRIPTION_EXISTED
+            else ReasonCode.NO_SUBSCRIPTION_EXISTED
             for filter in packet.filters
         )
         self._server.sessions.changed(session)
         self._acknowledge_later(UnsubAck(packet.packet_id, reasons), session)
 
-    def _acknowledge_later(self, packet: SubAck | UnsubAck, session: Session) -> None:
+    def _acknowledge_later(self, packet: SubAck | UnsubAck, session: MqttSession) -> None:
         """A durable session's subscriptions are on the disk before the client hears that they stand."""
         encoded = encode(packet, self.version)
         if not session.is_durable:
@@ -377,14 +381,14 @@ class Connection(Outlet):
             lambda: None if self.is_closing else self.send(encoded),  # kept in memory all the same
         )
 
-    def _on_disconnect(self, session: Session, packet: Disconnect) -> None:
+    def _on_disconnect(self, session: MqttSession, packet: Disconnect) -> None:
         asked = None if packet.properties is None else packet.properties.session_expiry
         if asked is not None:
             if asked and not session.expiry:
                 raise protocol_error("session_expiry", 0, "must stay 0 when CONNECT said so")
             self._server.sessions.set_expiry(session, asked * SECOND)
         self._count("mqtt_disconnected_total", "by_client")
-        self._leave(with_will=packet.reason != Reason.SUCCESS)
+        self._leave(with_will=packet.reason != ReasonCode.SUCCESS)
         self._cancel_timer()
         self.close()
 
@@ -409,7 +413,7 @@ class Connection(Outlet):
         if not due:
             return
         if min(due) <= now:
-            self.disconnect(Reason.KEEP_ALIVE_TIMEOUT)
+            self.disconnect(ReasonCode.KEEP_ALIVE_TIMEOUT)
         else:
             self._timer = self._loop.call_at(min(due), self._check_deadlines)
 
@@ -424,6 +428,6 @@ def check_published_topic(topic: str, version: int) -> None:
     try:
         check_topic(topic)
     except FilterError as error:
-        raise MalformedPacket("topic name", 2, error.problem, Reason.TOPIC_NAME_INVALID) from None
+        raise MalformedPacket("topic name", 2, error.problem, ReasonCode.TOPIC_NAME_INVALID) from None
     if topic.startswith(("$SYS/", "$share/")):
-        raise MalformedPacket("topic name", 2, "is the server's own", Reason.TOPIC_NAME_INVALID)
+        raise MalformedPacket("topic name", 2, "is the server's own", ReasonCode.TOPIC_NAME_INVALID)

@@ -16,16 +16,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from roamcast.errors import InputError
-from roamcast.gateway.mqtt.codec import MalformedPacket
-from roamcast.gateway.mqtt.connection import Accepted, Connection, check_published_topic
-from roamcast.gateway.mqtt.durable import Notes
-from roamcast.gateway.mqtt.exchange import Exchange
+from roamcast.gateway.mqtt.connection import ConnectGrant, Connection, check_published_topic
+from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
 from roamcast.gateway.mqtt.node import MqttNode
 from roamcast.gateway.mqtt.options import MqttOptions
-from roamcast.gateway.mqtt.packets import V5, Connect
-from roamcast.gateway.mqtt.properties import Properties
-from roamcast.gateway.mqtt.reasons import Reason
-from roamcast.gateway.mqtt.sessions import Sessions, session_expiry
+from roamcast.gateway.mqtt.packets.primitives import MalformedPacket
+from roamcast.gateway.mqtt.packets.properties import Properties
+from roamcast.gateway.mqtt.packets.reasons import ReasonCode
+from roamcast.gateway.mqtt.packets.values import V5, Connect
+from roamcast.gateway.mqtt.sessions.durable import Notes
+from roamcast.gateway.mqtt.sessions.table import Sessions, session_expiry
 from roamcast.gateway.mqtt.transport import Turn
 from roamcast.units import Micros, seconds
 
@@ -42,7 +42,7 @@ class MqttListener:
         self._base = base
         self._node = node
         self._notes = Notes(node, monotonic, wall, options.queue_messages_max + options.inflight_max)
-        self.exchange = Exchange(node, options, self._notes, monotonic, wall)
+        self.exchange = MeshExchange(node, options, self._notes, monotonic, wall)
         self.sessions = Sessions(self.exchange, self._notes, options, monotonic)
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
@@ -78,7 +78,7 @@ class MqttListener:
         for server in self._servers:
             server.close()
         for connection in list(self._connections):
-            connection.disconnect(Reason.SERVER_SHUTTING_DOWN, at_once=True)
+            connection.disconnect(ReasonCode.SERVER_SHUTTING_DOWN, at_once=True)
         self.sessions.close()
         for server in self._servers:
             await server.wait_closed()
@@ -87,7 +87,7 @@ class MqttListener:
 
     # The `Server` of connections.
 
-    def admit(self, connection: Connection, connect: Connect) -> Accepted | Reason:
+    def admit(self, connection: Connection, connect: Connect) -> ConnectGrant | ReasonCode:
         """A session for a client, or why not."""
         is_v5 = connect.version == V5
         asked = connect.properties or Properties()
@@ -101,23 +101,23 @@ class MqttListener:
             properties.assigned_client_id = client_id
         standing = self.sessions.find(client_id)
         if standing is not None and standing.username != connect.username:
-            return Reason.NOT_AUTHORIZED  # another user's session
+            return ReasonCode.NOT_AUTHORIZED  # another user's session
         if standing is not None and isinstance(standing.link, Connection):
-            standing.link.disconnect(Reason.SESSION_TAKEN_OVER)
+            standing.link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
         elif self._connected() >= self.options.clients_max:
-            return Reason.SERVER_BUSY
+            return ReasonCode.SERVER_BUSY
         expiry = session_expiry(asked.session_expiry, is_v5=is_v5, clean=connect.clean_start)
         attached = self.sessions.attach(
             connection, client_id, connect.username, clean=connect.clean_start, expiry=expiry
         )
         if attached is None:
-            return Reason.QUOTA_EXCEEDED
+            return ReasonCode.QUOTA_EXCEEDED
         session, stood_before = attached
         session.will = connect.will
         if is_v5:
             self._grant(properties, connect, expiry, session.expiry)
         self._node.counters.count("mqtt_connected_total", 1, version="5" if is_v5 else "3.1.1")
-        return Accepted(session, stood_before, properties)
+        return ConnectGrant(session, stood_before, properties)
 
     def left(self, connection: Connection) -> None:
         self._connections.discard(connection)
@@ -133,15 +133,15 @@ class MqttListener:
     def _connected(self) -> int:
         return sum(one.session is not None and not one.is_closing for one in self._connections)
 
-    def _objection(self, connect: Connect) -> Reason | None:
+    def _objection(self, connect: Connect) -> ReasonCode | None:
         if connect.properties is not None and connect.properties.authentication_method is not None:
-            return Reason.BAD_AUTHENTICATION_METHOD  # none is offered
+            return ReasonCode.BAD_AUTHENTICATION_METHOD  # none is offered
         if not connect.client_id and not connect.clean_start and connect.version != V5:
-            return Reason.CLIENT_ID_NOT_VALID
+            return ReasonCode.CLIENT_ID_NOT_VALID
         if len(connect.client_id) > CLIENT_ID_LENGTH_MAX:
-            return Reason.CLIENT_ID_NOT_VALID
+            return ReasonCode.CLIENT_ID_NOT_VALID
         if self.options.users and not self._is_user(connect.username, connect.password):
-            return Reason.BAD_USER_OR_PASSWORD
+            return ReasonCode.BAD_USER_OR_PASSWORD
         if connect.will is not None:
             try:
                 check_published_topic(connect.will.topic, connect.version)

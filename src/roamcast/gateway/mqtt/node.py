@@ -5,7 +5,7 @@ from typing import Protocol
 
 from roamcast.applications import Applications
 from roamcast.broker.store import StoreFullError
-from roamcast.runtime.live.storage import Storage
+from roamcast.runtime.live.storage.database import Storage
 from roamcast.units import Micros, NodeId
 
 

@@ -10,8 +10,8 @@ import asyncio
 import socket
 from typing import cast
 
-from roamcast.gateway.mqtt.codec import MalformedPacket
-from roamcast.gateway.mqtt.reasons import Reason
+from roamcast.gateway.mqtt.packets.primitives import MalformedPacket
+from roamcast.gateway.mqtt.packets.reasons import ReasonCode
 
 SLICE = 64  # packets of one client before the next one's turn
 LINGER = 2.0  # seconds that a client has to take our last octets and to close
@@ -203,7 +203,7 @@ class PacketTransport(asyncio.Protocol):
                         length, start = long
                 stop = start + length
                 if stop - at > self._packet_bytes_max:
-                    raise MalformedPacket("packet", 0, f"has {length} octets", Reason.PACKET_TOO_LARGE)
+                    raise MalformedPacket("packet", 0, f"has {length} octets", ReasonCode.PACKET_TOO_LARGE)
                 if stop > end:
                     break
                 first = data[at]

@@ -6,7 +6,7 @@ sweep's results. `roamcast reproduce` runs them; `roamcast report` shows them be
 of them. `docs/reproduce.md` has the format.
 """
 
-from roamcast.lab.published.agreement import Row, rows, rows_of_sweep
+from roamcast.lab.published.agreement import FigureRow, rows, rows_of_sweep
 from roamcast.lab.published.figure import PublishedFigure, known, load_figure, selected
 
-__all__ = ["PublishedFigure", "Row", "known", "load_figure", "rows", "rows_of_sweep", "selected"]
+__all__ = ["FigureRow", "PublishedFigure", "known", "load_figure", "rows", "rows_of_sweep", "selected"]

@@ -23,14 +23,14 @@ from roamcast.lab.published.figure import (
     load_figure,
 )
 from roamcast.lab.published.formula import evaluate, names_in
-from roamcast.lab.results import Results, value_label
-from roamcast.lab.summary import CONFIDENCE, Spread, spread
+from roamcast.lab.sweep.results import Results, value_label
+from roamcast.lab.sweep.summary import CONFIDENCE, SampleMean, spread
 
 RESAMPLES = 2000
 _NOTHING = "no run gave a value"
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class FigureRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row of `reproduction.json`.
 
     `ours` is a mean over seeds, for `order` the smallest step between neighbours, for `trend` Spearman's
@@ -55,12 +55,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     note: str
 
 
-def rows(figure: PublishedFigure, profile: str, results: Results) -> list[Row]:
+def rows(figure: PublishedFigure, profile: str, results: Results) -> list[FigureRow]:
     """Every quantity of a figure that the profile computes."""
     return [_row(figure, profile, quantity, results) for quantity in figure.quantities(profile)]
 
 
-def rows_of_sweep(results: Results) -> list[Row]:
+def rows_of_sweep(results: Results) -> list[FigureRow]:
     """The rows of the published figure that this sweep is, if it is one; told by name and experiment."""
     description = results.description
     for name in known():
@@ -74,7 +74,7 @@ def rows_of_sweep(results: Results) -> list[Row]:
     return []
 
 
-def _row(figure: PublishedFigure, profile: str, quantity: Quantity, results: Results) -> Row:
+def _row(figure: PublishedFigure, profile: str, quantity: Quantity, results: Results) -> FigureRow:
     match quantity.rule.kind:
         case "order":
             found, agrees, detail = _ordered(quantity, results)
@@ -84,7 +84,7 @@ def _row(figure: PublishedFigure, profile: str, quantity: Quantity, results: Res
             found, agrees, detail = _linear(quantity, results)
         case _:
             found, agrees, detail = _single(quantity, results)
-    return Row(
+    return FigureRow(
         paper=figure.paper,
         figure=figure.figure,
         quantity=quantity.name,
@@ -103,7 +103,7 @@ def _row(figure: PublishedFigure, profile: str, quantity: Quantity, results: Res
     )
 
 
-def _single(quantity: Quantity, results: Results) -> tuple[Spread, bool, str]:
+def _single(quantity: Quantity, results: Results) -> tuple[SampleMean, bool, str]:
     found = spread(list(_values(quantity, quantity.at, results).values()))
     if found.mean is None:
         return found, False, _NOTHING
@@ -124,7 +124,7 @@ def _single(quantity: Quantity, results: Results) -> tuple[Spread, bool, str]:
             return found, found.mean >= rule.at_least, ""
 
 
-def _ordered(quantity: Quantity, results: Results) -> tuple[Spread, bool, str]:
+def _ordered(quantity: Quantity, results: Results) -> tuple[SampleMean, bool, str]:
     """The means of the listed cells must rise strictly. The figure is the smallest step."""
     assert quantity.rule.order is not None
     places = list(quantity.rule.order)
@@ -144,7 +144,7 @@ def _ordered(quantity: Quantity, results: Results) -> tuple[Spread, bool, str]:
     return smallest, agrees, detail
 
 
-def _trend(quantity: Quantity, results: Results) -> tuple[Spread, bool, str]:
+def _trend(quantity: Quantity, results: Results) -> tuple[SampleMean, bool, str]:
     """The means along the axis must be monotone: Spearman's correlation of exactly 1 or -1."""
     along = quantity.rule.along
     assert along is not None
@@ -159,10 +159,10 @@ def _trend(quantity: Quantity, results: Results) -> tuple[Spread, bool, str]:
     low, high = _bootstrapped(values) if len(seeds) > 1 else (None, None)
     sign = 1.0 if quantity.rule.trend == "increasing" else -1.0
     agrees = math.isclose(sign * correlation, 1.0)
-    return Spread(len(seeds), correlation, None, low, high), agrees, detail
+    return SampleMean(len(seeds), correlation, None, low, high), agrees, detail
 
 
-def _linear(quantity: Quantity, results: Results) -> tuple[Spread, bool, str]:
+def _linear(quantity: Quantity, results: Results) -> tuple[SampleMean, bool, str]:
     """Seed by seed, the share of the variance that a straight line along the axis explains."""
     along, least = quantity.rule.along, quantity.rule.linear
     assert along is not None and least is not None

@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from roamcast.errors import InputError, ScenarioError
-from roamcast.lab.experiment import Experiment, cells, experiment_from
-from roamcast.lab.metrics import METRICS
+from roamcast.explain import converted, shown, unknown
 from roamcast.lab.published.formula import metrics_in
 from roamcast.lab.published.study import STUDIES, Study, study_experiment
-from roamcast.lab.results import value_label
+from roamcast.lab.run.metrics import METRICS
+from roamcast.lab.sweep.experiment import Experiment, cells, experiment_from
+from roamcast.lab.sweep.results import value_label
 from roamcast.scenario import read_tables
-from roamcast.scenario.explain import converted, shown, unknown
 from roamcast.scenario.load import with_settings
 
 FOLDER = Path(__file__).parent

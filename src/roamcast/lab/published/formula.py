@@ -5,8 +5,8 @@ import operator
 from collections.abc import Callable, Collection, Mapping
 
 from roamcast.errors import ScenarioError
-from roamcast.lab.metrics import METRICS
-from roamcast.scenario.explain import shown, unknown
+from roamcast.explain import shown, unknown
+from roamcast.lab.run.metrics import METRICS
 
 LENGTH_MAX = 500
 _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {

@@ -14,19 +14,19 @@ import msgspec
 
 import roamcast
 from roamcast.errors import ScenarioError
-from roamcast.lab.experiment import Experiment, cells
-from roamcast.lab.results import Description, Results, Run
-from roamcast.lab.sweep_folder import OK
-from roamcast.scenario.explain import converted, unknown
+from roamcast.explain import converted, unknown
+from roamcast.lab.sweep.experiment import Experiment, cells
+from roamcast.lab.sweep.folder import OK
+from roamcast.lab.sweep.results import Description, Results, Run
 
 MODULES = {
-    "channels": "roamcast.lab.channels",
-    "balancing": "roamcast.lab.balancing",
-    "home_crash": "roamcast.lab.home_crash",
-    "overload": "roamcast.lab.overload",
-    "relocation": "roamcast.lab.relocation",
-    "testbed": "roamcast.lab.testbed",
-    "timeline": "roamcast.lab.timeline",
+    "channels": "roamcast.lab.studies.channels",
+    "balancing": "roamcast.lab.studies.balancing",
+    "home_crash": "roamcast.lab.studies.home_crash",
+    "overload": "roamcast.lab.studies.overload",
+    "relocation": "roamcast.lab.studies.relocation",
+    "testbed": "roamcast.lab.studies.testbed",
+    "timeline": "roamcast.lab.studies.timeline",
 }
 """Where each study is defined; loaded when a figure names it."""
 

@@ -8,7 +8,7 @@ the sweep's tables alone: the same tables give the same bytes. `docs/report.md` 
 from pathlib import Path
 
 from roamcast.errors import FileError
-from roamcast.lab.results import read_results
+from roamcast.lab.sweep.results import read_results
 
 NAME = "report.html"
 

@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from roamcast.lab.report.layout import Layout
+from roamcast.lab.report.layout import CellLayout
 from roamcast.lab.report.statistics import SIGNIFICANT, Difference, difference, holm
-from roamcast.lab.results import Results
+from roamcast.lab.sweep.results import Results
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,18 @@ class Comparison:
         return f"{self.second} {'higher' if found.mean > 0 else 'lower'}"
 
 
-def compare_overall(results: Results, layout: Layout, metrics: Sequence[str]) -> list[Comparison]:
+def compare_overall(results: Results, layout: CellLayout, metrics: Sequence[str]) -> list[Comparison]:
     """Per seed, the mean over all cells of a series: one test for each metric and pair."""
     return _compare(results, layout, metrics, [{}])
 
 
-def compare_by_place(results: Results, layout: Layout, metrics: Sequence[str]) -> list[Comparison]:
+def compare_by_place(results: Results, layout: CellLayout, metrics: Sequence[str]) -> list[Comparison]:
     """The same in each combination of the other axes."""
     return _compare(results, layout, metrics, layout.combinations(layout.others()))
 
 
 def _compare(
-    results: Results, layout: Layout, metrics: Sequence[str], places: Sequence[dict[str, int]]
+    results: Results, layout: CellLayout, metrics: Sequence[str], places: Sequence[dict[str, int]]
 ) -> list[Comparison]:
     found = []
     for metric, place in itertools.product(metrics, places):

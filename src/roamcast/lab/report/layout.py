@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roamcast.lab.report.markup import visible
-from roamcast.lab.results import is_number, value_label
+from roamcast.lab.sweep.results import is_number, value_label
 
 UNITS = {
     "area": "m",
@@ -56,7 +56,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Layout:
+class CellLayout:
     """A cell is known by the index of its value on each axis; cells are numbered in that order."""
 
     axes: dict[str, Axis]
@@ -95,13 +95,13 @@ class Layout:
         return ", ".join(f"{key} = {self.axes[key].labels[index]}" for key, index in chosen.items())
 
 
-def layout(axes: Mapping[str, Sequence[Any]]) -> Layout:
+def layout(axes: Mapping[str, Sequence[Any]]) -> CellLayout:
     made = {key: axis(key, values) for key, values in axes.items()}
     several = [key for key, made_axis in made.items() if len(made_axis.labels) > 1]
     words = [key for key in several if made[key].positions is None]
     series = [key for key in words if key == "strategy.name" or key.startswith("strategy.options.")]
     series = series or words[:1]
-    return Layout(made, series, [key for key in several if key not in series] or series[:1])
+    return CellLayout(made, series, [key for key in several if key not in series] or series[:1])
 
 
 def axis(key: str, values: Sequence[Any]) -> Axis:

@@ -2,7 +2,7 @@
 
 import math
 
-from roamcast.lab.summary import Spread
+from roamcast.lab.sweep.summary import SampleMean
 
 DECIMALS_MAX = 6
 
@@ -16,7 +16,7 @@ def number(value: float | None, digits: int = 4) -> str:
     return _fixed(value, digits - 1 - math.floor(math.log10(abs(value))))
 
 
-def with_interval(found: Spread) -> str:
+def with_interval(found: SampleMean) -> str:
     """`0.912 ± 0.013`: the mean, and half the width of its 95% confidence interval."""
     if found.mean is None or found.ci_high is None:
         return number(found.mean)

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roamcast.lab.metrics import METRICS
-from roamcast.lab.published import Row, rows_of_sweep
+from roamcast.lab.published import FigureRow, rows_of_sweep
 from roamcast.lab.report import plots
 from roamcast.lab.report.comparison import Comparison, compare_by_place, compare_overall
-from roamcast.lab.report.layout import Axis, Layout, layout
+from roamcast.lab.report.layout import Axis, CellLayout, layout
 from roamcast.lab.report.markup import Markup, element, folded, joined, page, section, table
 from roamcast.lab.report.numbers import interval, number, numbered, probability, with_interval
 from roamcast.lab.report.statistics import SIGNIFICANT
-from roamcast.lab.results import Results, value_label
-from roamcast.lab.summary import spread
-from roamcast.lab.sweep_folder import OK
+from roamcast.lab.run.metrics import METRICS
+from roamcast.lab.sweep.folder import OK
+from roamcast.lab.sweep.results import Results, value_label
+from roamcast.lab.sweep.summary import spread
 
 MAIN = (
     "delivery_ratio",
@@ -52,8 +52,8 @@ def render(results: Results) -> str:
 @dataclass(frozen=True)
 class _Sweep:
     results: Results
-    layout: Layout
-    published: list[Row]
+    layout: CellLayout
+    published: list[FigureRow]
 
     @property
     def measured(self) -> list[str]:
@@ -264,7 +264,7 @@ def _varies(results: Results, metric: str) -> bool:
     return min(values) != max(values)
 
 
-def _key(shown: Layout) -> Markup:
+def _key(shown: CellLayout) -> Markup:
     samples = [
         element("li", plots.key_sample(index), shown.label(series))
         for index, series in enumerate(shown.series())
@@ -272,7 +272,7 @@ def _key(shown: Layout) -> Markup:
     return element("ul", *samples, class_="key")
 
 
-def _panels_note(shown: Layout, key: str) -> str:
+def _panels_note(shown: CellLayout, key: str) -> str:
     others = shown.others(key)
     bars = "Points are means over the seeds, bars their 95% confidence intervals, set apart sideways."
     if not others:
@@ -390,7 +390,7 @@ def _published(sweep: _Sweep) -> Markup:
     )
 
 
-def published_table(rows: Sequence[Row]) -> Markup:
+def published_table(rows: Sequence[FigureRow]) -> Markup:
     """Ours beside theirs. The page of `reproduce` shows the same."""
     made = []
     for row in rows:

@@ -17,7 +17,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from roamcast.lab.report.markup import Markup, escaped
-from roamcast.lab.summary import Spread
+from roamcast.lab.sweep.summary import SampleMean
 
 INK, FAINT, LINE = "#010203", "#040506", "#070809"
 SERIES = [f"#0a0b{index:02x}" for index in range(0x10, 0x18)]
@@ -74,7 +74,7 @@ class Curve:
     """One series in one panel: a figure for each place on the x-axis."""
 
     series: int
-    points: list[Spread]
+    points: list[SampleMean]
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def _dots(axes: Axes, curves: Sequence[Curve], labels: Sequence[str]) -> None:
     axes.grid(visible=False, axis="x")
 
 
-def _draw(axes: Axes, curve: Curve, xs: Sequence[float], points: Sequence[Spread], joined: bool) -> None:
+def _draw(axes: Axes, curve: Curve, xs: Sequence[float], points: Sequence[SampleMean], joined: bool) -> None:
     shown = [
         (x, point.mean, _half(point)) for x, point in zip(xs, points, strict=True) if point.mean is not None
     ]
@@ -194,11 +194,11 @@ def _draw(axes: Axes, curve: Curve, xs: Sequence[float], points: Sequence[Spread
     )
 
 
-def _half(point: Spread) -> float:
+def _half(point: SampleMean) -> float:
     return 0.0 if point.ci_high is None or point.mean is None else point.ci_high - point.mean
 
 
-def _set_limits(axes: Axes, points: Sequence[Spread], most: float | None) -> None:
+def _set_limits(axes: Axes, points: Sequence[SampleMean], most: float | None) -> None:
     """From 0, unless that would press everything into the upper half; nothing impossible in view."""
     means = [point.mean for point in points if point.mean is not None]
     if not means or min(means) < 0:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from roamcast.lab.summary import spread
+from roamcast.lab.sweep.summary import spread
 
 PAIRED, WELCH, NONE = "paired t", "Welch's t", "none"
 SIGNIFICANT = 0.05

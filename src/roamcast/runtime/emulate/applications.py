@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from roamcast.client import Client, ClientError, Message, Subscription, connect
+from roamcast.client import Client, ClientError, ClientSubscription, Message, connect
 from roamcast.event import EventClass
 from roamcast.filter import Filter
-from roamcast.runtime.emulate.journal import Journal
+from roamcast.runtime.emulate.journal import PartJournal
 from roamcast.runtime.emulate.real_time import Clock
 from roamcast.scenario.model import Scenario
 from roamcast.scenario.workload import PublicationPlan, SubscriptionPlan, publications, subscriptions
@@ -34,7 +34,7 @@ TOLD_APART = 10_000  # messages whose copies for several subscriptions are recog
 class NodeApplication:
     """The application of one node. `clock` counts from time zero."""
 
-    def __init__(self, node: NodeId, socket: Path, journal: Journal, clock: Clock) -> None:
+    def __init__(self, node: NodeId, socket: Path, journal: PartJournal, clock: Clock) -> None:
         self._node = node
         self._socket = socket
         self._journal = journal
@@ -43,7 +43,7 @@ class NodeApplication:
         self._client: Client | None = None
         self._connection = AsyncExitStack()
         self._is_up = False
-        self._open: dict[int, Subscription] = {}
+        self._open: dict[int, ClientSubscription] = {}
         self._readers: set[asyncio.Task[None]] = set()
         # One delivery that several subscriptions share reaches each of them as the same object.
         self._told_apart: deque[Message] = deque(maxlen=TOLD_APART)
@@ -147,12 +147,12 @@ class NodeApplication:
         self._read(subscription)
         return True
 
-    def _read(self, subscription: Subscription) -> None:
+    def _read(self, subscription: ClientSubscription) -> None:
         reader = asyncio.get_running_loop().create_task(self._take(subscription))
         self._readers.add(reader)
         reader.add_done_callback(self._readers.discard)
 
-    async def _take(self, subscription: Subscription) -> None:
+    async def _take(self, subscription: ClientSubscription) -> None:
         with suppress(ClientError):
             async for message in subscription:
                 self._on_message(message)

@@ -23,7 +23,7 @@ from roamcast.event import EventId
 from roamcast.runtime.emulate import journal
 from roamcast.runtime.emulate.configuration import LOG, TRACE
 from roamcast.runtime.emulate.stage import Stage
-from roamcast.runtime.live.trace_file import read_trace
+from roamcast.runtime.live.report.trace_file import read_trace
 from roamcast.scenario.model import Scenario
 from roamcast.trace import (
     RECORDS,
@@ -61,7 +61,7 @@ class Circumstances:
     restart_delay: Micros = 0  # the longest time from a restart to the node's first answer
 
 
-class Attempt(NamedTuple):
+class AirAttempt(NamedTuple):
     """A line `air` of the ether's journal."""
 
     number: int  # of the Ethernet frame
@@ -126,8 +126,8 @@ class GivenUp(NamedTuple):
         detail = "given up by the radio"
         return Dropped(self.t, self.node, DropReason(self.reason), self.protocol, to=self.to, detail=detail)
 
-    def as_attempt(self) -> Attempt:
-        return Attempt(*self[:-1], 0, 0, 0, [], [], [])
+    def as_attempt(self) -> AirAttempt:
+        return AirAttempt(*self[:-1], 0, 0, 0, [], [], [])
 
 
 def collect(scenario: Scenario, stage: Stage) -> tuple[Trace, Circumstances]:
@@ -138,10 +138,10 @@ def collect(scenario: Scenario, stage: Stage) -> tuple[Trace, Circumstances]:
     records += _typed((Subscribed, Delivered, Published), applications)
     records += _typed((LinkChanged, FaultHappened), ether)
     acknowledged = {(r.publisher, r.sequence) for r in records if isinstance(r, Published)}
-    attempts = [Attempt(*line) for line in ether.all("air")]
+    attempts = [AirAttempt(*line) for line in ether.all("air")]
     given_up = [GivenUp(*line) for line in ether.all("given_up")]
     unsent = [drop.as_attempt() for drop in given_up if drop.is_unsent_datagram]
-    of_node: dict[NodeId, list[Attempt]] = {}
+    of_node: dict[NodeId, list[AirAttempt]] = {}
     for attempt in (*attempts, *unsent):
         of_node.setdefault(attempt.node, []).append(attempt)
     transmitted: list[Transmitted] = []
@@ -166,17 +166,17 @@ def collect(scenario: Scenario, stage: Stage) -> tuple[Trace, Circumstances]:
     return trace, _circumstances(ether, applications, trace, errors)
 
 
-def with_fates(sent: list[Transmitted], attempts: list[Attempt]) -> list[Transmitted | Dropped]:
+def with_fates(sent: list[Transmitted], attempts: list[AirAttempt]) -> list[Transmitted | Dropped]:
     """What one node says it sent, with what the ether knows about it. Frames over TCP stay as they are; what
     found the ether's queue full was dropped, not sent."""
-    fates: dict[int, Attempt] = {}
-    datagrams: dict[NodeId | None, list[Attempt]] = {}
+    fates: dict[int, AirAttempt] = {}
+    datagrams: dict[NodeId | None, list[AirAttempt]] = {}
     for attempt in sorted(attempts, key=lambda attempt: (attempt.number, attempt.attempt)):
         if attempt.datagram is not None:
             if attempt.number not in fates:
                 datagrams.setdefault(attempt.to, []).append(attempt)
             fates[attempt.number] = attempt  # the last attempt decides
-    known: dict[int, Attempt] = {}  # by position in `sent`
+    known: dict[int, AirAttempt] = {}  # by position in `sent`
     for to, seen in datagrams.items():
         waiting = deque(
             (at, record) for at, record in enumerate(sent) if record.to == to and not over_link(record)
@@ -211,7 +211,7 @@ class _Journal:
         return line
 
 
-def _frames_in(datagram: Attempt, waiting: deque[tuple[int, Transmitted]]) -> list[int]:
+def _frames_in(datagram: AirAttempt, waiting: deque[tuple[int, Transmitted]]) -> list[int]:
     """Which of the frames that wait make up a datagram; none, if it is one that no layer asked for."""
     assert datagram.datagram is not None
     while waiting and waiting[0][1].t < datagram.taken - SEEN_WITHIN:

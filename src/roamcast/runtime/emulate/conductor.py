@@ -16,7 +16,7 @@ from pathlib import Path
 from roamcast.client import ClientError
 from roamcast.runtime.emulate.applications import NodeApplication, play
 from roamcast.runtime.emulate.configuration import FILE, LOG, SOCKET, Configuration
-from roamcast.runtime.emulate.journal import Journal
+from roamcast.runtime.emulate.journal import PartJournal
 from roamcast.runtime.emulate.namespaces import Namespace, die_with_parent, enter
 from roamcast.runtime.emulate.real_time import monotonic, percentile
 from roamcast.runtime.emulate.stage import EmulationError, Stage
@@ -46,7 +46,7 @@ class Conductor:
         self._stage = stage
         self._tell = tell
         self._epoch = self._zero = monotonic()
-        self._journal = Journal(stage.applications)
+        self._journal = PartJournal(stage.applications)
         self._nodes = [NodeProcess(space, stage.of(space.node)) for space in namespaces]
         self._connecting: dict[NodeId, asyncio.Future[None]] = {}
         self._ether = EtherProcess(stage, [space.tap for space in namespaces])

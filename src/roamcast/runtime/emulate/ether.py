@@ -24,9 +24,9 @@ from pathlib import Path
 
 import msgspec
 
-from roamcast.runtime.emulate.journal import Journal
+from roamcast.runtime.emulate.journal import PartJournal
 from roamcast.runtime.emulate.media import CHANNEL, EtherJob, medium_of
-from roamcast.runtime.emulate.packet import NONE, Packet, Reader
+from roamcast.runtime.emulate.packet import NONE, EthernetFrame, Reader
 from roamcast.runtime.emulate.real_time import (
     RealTimeEngine,
     ask_for_exact_timers,
@@ -55,7 +55,7 @@ class Lateness(msgspec.Struct, frozen=True):
 
 
 class Ether:
-    def __init__(self, scenario: Scenario, taps: list[int], journal: Journal) -> None:
+    def __init__(self, scenario: Scenario, taps: list[int], journal: PartJournal) -> None:
         assert len(taps) == scenario.nodes
         self._duration = scenario.duration
         self._taps = taps
@@ -114,7 +114,7 @@ class Ether:
                 self.engine.run(self._clock())
                 self._send(sender, packet, frame)
 
-    def _send(self, sender: NodeId, packet: Packet, frame: bytes) -> None:
+    def _send(self, sender: NodeId, packet: EthernetFrame, frame: bytes) -> None:
         self._frames += 1
         job = EtherJob(self._frames, self.engine.now, sender, packet, frame)
         if packet.to == NONE:
@@ -193,7 +193,7 @@ class Ether:
 
 def main(arguments: list[str]) -> int:
     scenario = read_scenario(Path(arguments[0]))
-    journal = Journal(Path(arguments[1]))
+    journal = PartJournal(Path(arguments[1]))
     ether = Ether(scenario, [int(number) for number in arguments[2:]], journal)
     ask_for_exact_timers()
     with suppress(OSError):  # an ordinary user may not

@@ -17,7 +17,7 @@ _decoder = msgspec.json.Decoder(list[Any])
 FLUSHED_AFTER = 1 << 16  # octets
 
 
-class Journal:
+class PartJournal:
     """Appends to a file; buffered, so `close` it."""
 
     def __init__(self, path: Path) -> None:

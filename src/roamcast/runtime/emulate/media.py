@@ -13,7 +13,7 @@ from random import Random
 import msgspec
 
 from roamcast.host import Channel, Frame, Kind
-from roamcast.runtime.emulate.packet import Packet
+from roamcast.runtime.emulate.packet import EthernetFrame
 from roamcast.runtime.sim.csma import CsmaMedium
 from roamcast.runtime.sim.disk import DiskMedium
 from roamcast.runtime.sim.engine import Engine
@@ -35,7 +35,9 @@ class EtherJob(Job):
 
     __slots__ = ("number", "packet", "taken")
 
-    def __init__(self, number: int, taken: Micros, sender: NodeId, packet: Packet, frame: bytes) -> None:
+    def __init__(
+        self, number: int, taken: Micros, sender: NodeId, packet: EthernetFrame, frame: bytes
+    ) -> None:
         super().__init__(sender, CHANNEL, Frame(frame, Kind.DATA, packet.protocol), packet.to, None)
         self.number = number
         self.taken = taken

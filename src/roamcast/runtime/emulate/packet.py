@@ -21,7 +21,7 @@ FRAGMENT_OFFSET = 0x1FFF
 UDP_HEADER = 8
 
 
-class Packet(NamedTuple):
+class EthernetFrame(NamedTuple):
     to: NodeId | None  # None: a group address, for everyone in range
     protocol: str
     datagram: int | None = None  # payload octets, where a UDP datagram begins
@@ -33,20 +33,20 @@ class Reader:
     def __init__(self, nodes: int) -> None:
         self._nodes = {mac_of(node): node for node in range(nodes)}
 
-    def read(self, frame: bytes) -> Packet | None:
+    def read(self, frame: bytes) -> EthernetFrame | None:
         """None for what is no Ethernet frame."""
         if len(frame) < ETHERNET.size:
             return None
         destination, _, ethertype = ETHERNET.unpack_from(frame)
         to = None if destination[0] & 1 else self._nodes.get(destination, NONE)
         if ethertype != IPV4 or len(frame) < ETHERNET.size + IPV4_HEADER_MIN:
-            return Packet(to, ETHERTYPES.get(ethertype, "other"))
+            return EthernetFrame(to, ETHERTYPES.get(ethertype, "other"))
         fragment, protocol = struct.unpack_from("!6xHxB", frame, ETHERNET.size)
         name = PROTOCOLS.get(protocol, "other")
         if name != "udp" or fragment & FRAGMENT_OFFSET:
-            return Packet(to, name)
+            return EthernetFrame(to, name)
         at = ETHERNET.size + (frame[ETHERNET.size] & 15) * 4
         if len(frame) < at + UDP_HEADER:
-            return Packet(to, name)
+            return EthernetFrame(to, name)
         (length,) = struct.unpack_from("!4xH", frame, at)
-        return Packet(to, name, max(length - UDP_HEADER, 0))
+        return EthernetFrame(to, name, max(length - UDP_HEADER, 0))

@@ -25,19 +25,19 @@ from roamcast.broker.store import EventStore, StoreFullError
 from roamcast.errors import InputError
 from roamcast.host import Channel, Host
 from roamcast.node import Node, NodeConfig
-from roamcast.runtime.live import interface
-from roamcast.runtime.live.clock import Clock
-from roamcast.runtime.live.counters import Counters
-from roamcast.runtime.live.durable_store import DurableEventStore
-from roamcast.runtime.live.host import LiveHost
-from roamcast.runtime.live.inputs import Inputs
-from roamcast.runtime.live.journal import Journal
-from roamcast.runtime.live.kernel_routes import KernelRoutes, NumberedAddresses, numbers_of_hosts
-from roamcast.runtime.live.radio import Radio
+from roamcast.runtime.live.air import interface
+from roamcast.runtime.live.air.kernel_routes import KernelRoutes, NumberedAddresses, numbers_of_hosts
+from roamcast.runtime.live.air.radio import Radio
+from roamcast.runtime.live.port.clock import Clock
+from roamcast.runtime.live.port.host import LiveHost
+from roamcast.runtime.live.port.inputs import Inputs
+from roamcast.runtime.live.port.timers import Timers
+from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.report.journal import NodeJournal
+from roamcast.runtime.live.report.trace_file import TraceFile
 from roamcast.runtime.live.settings import AirSettings, KeySettings, LiveSettings, PartSettings
-from roamcast.runtime.live.storage import CLOCK_SET, Storage
-from roamcast.runtime.live.timers import Timers
-from roamcast.runtime.live.trace_file import TraceFile
+from roamcast.runtime.live.storage.database import CLOCK_SET, Storage
+from roamcast.runtime.live.storage.events import DurableEventStore
 from roamcast.runtime.meter import LiveMeter
 from roamcast.sealing import Identity, KeyRing, Sealer, reserve_epoch
 from roamcast.sealing.content import ContentKey, ContentKeys
@@ -76,7 +76,7 @@ class LiveNode:
             stable = _without_storage() if self.storage is None else self.storage.stable
             epoch = reserve_epoch(stable, time.time())
             sealer = Sealer(identity, ring, epoch, settings.keys.encrypt)
-            self._journal = Journal(self.number, self.clock, self.counters, self._trace)
+            self._journal = NodeJournal(self.number, self.clock, self.counters, self._trace)
             self.radio = Radio(
                 loop, settings.air, air, sealer, stable, self.inputs, self._journal, self.counters
             )

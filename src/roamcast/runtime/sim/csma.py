@@ -21,7 +21,7 @@ transmissions on the air at that moment, not with the number of nodes.
 from random import Random
 
 from roamcast.runtime.sim.engine import Engine
-from roamcast.runtime.sim.links import Links
+from roamcast.runtime.sim.links import RadioLinks
 from roamcast.runtime.sim.medium import Job, Medium, SendQueue
 from roamcast.streams import stream
 from roamcast.trace import DropReason, Trace
@@ -105,8 +105,8 @@ class CsmaMedium(Medium):
     def __init__(
         self,
         engine: Engine,
-        links: Links,
-        sensed: Links,
+        links: RadioLinks,
+        sensed: RadioLinks,
         trace: Trace,
         random: Random,
         radio: Csma,

@@ -8,7 +8,7 @@ link-layer repeats.
 from random import Random
 
 from roamcast.runtime.sim.engine import Engine
-from roamcast.runtime.sim.links import Links
+from roamcast.runtime.sim.links import RadioLinks
 from roamcast.runtime.sim.medium import Job, Medium, SendQueue
 from roamcast.trace import DropReason, Trace
 from roamcast.units import SECOND, Micros, NodeId, micros
@@ -16,7 +16,7 @@ from roamcast.world.radio import Disk
 
 
 class DiskMedium(Medium):
-    def __init__(self, engine: Engine, links: Links, trace: Trace, random: Random, radio: Disk) -> None:
+    def __init__(self, engine: Engine, links: RadioLinks, trace: Trace, random: Random, radio: Disk) -> None:
         super().__init__(engine, links, trace, random, radio.loss)
         self._bitrate = radio.bitrate
         self._delay = micros(radio.delay)

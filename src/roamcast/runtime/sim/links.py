@@ -11,7 +11,7 @@ from roamcast.units import NodeId
 MEMBERS_CACHED_MAX = 65_536
 
 
-class Links:
+class RadioLinks:
     def __init__(self, nodes: int) -> None:
         self.nodes = nodes
         self.alive = (1 << nodes) - 1

@@ -10,7 +10,7 @@ from random import Random
 
 from roamcast.host import Channel, Frame, Kind, SendFailure
 from roamcast.runtime.sim.engine import Engine
-from roamcast.runtime.sim.links import Links
+from roamcast.runtime.sim.links import RadioLinks
 from roamcast.trace import Dropped, DropReason, Trace, Transmitted
 from roamcast.units import Micros, NodeId
 
@@ -44,7 +44,7 @@ class Job:
 class Medium:
     """The base of the radio models. A model implements `send` and `forget`."""
 
-    def __init__(self, engine: Engine, links: Links, trace: Trace, random: Random, loss: float) -> None:
+    def __init__(self, engine: Engine, links: RadioLinks, trace: Trace, random: Random, loss: float) -> None:
         self._engine = engine
         self._links = links
         self._members = links.members

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from roamcast.node import Node
-from roamcast.runtime.sim.links import Links
+from roamcast.runtime.sim.links import RadioLinks
 from roamcast.trace import PathsSampled
 from roamcast.units import SECOND, Micros
 
@@ -17,7 +17,7 @@ def path_instants(warmup: Micros, duration: Micros) -> range:
     return range(warmup, max(duration, warmup + 1), step)
 
 
-def sample_overlay(nodes: Iterable[Node | None], links: Links, now: Micros) -> PathsSampled | None:
+def sample_overlay(nodes: Iterable[Node | None], links: RadioLinks, now: Micros) -> PathsSampled | None:
     """All paths that the nodes know, each leg by the shortest physical way; those with a leg that cannot be
     gone are left out. None where the strategy has no overlay."""
     pairs = hops = 0

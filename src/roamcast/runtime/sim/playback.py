@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from roamcast.runtime.sim.engine import FAULTS_NEXT, LINKS_FIRST, Engine
-from roamcast.runtime.sim.links import Links
+from roamcast.runtime.sim.links import RadioLinks
 from roamcast.scenario.faults import FaultPlan, faults
 from roamcast.scenario.model import FaultKind, Scenario
 from roamcast.scenario.world import plan_of, sensing_plan_of
@@ -25,13 +25,13 @@ class Inhabitants(Protocol):
         ...
 
     def on_crash(self, node: NodeId) -> None:
-        """A node goes down. Its links stand until this has called `Links.crash`."""
+        """A node goes down. Its links stand until this has called `RadioLinks.crash`."""
         ...
 
     def on_restart(self, node: NodeId) -> None: ...
 
 
-class Step(NamedTuple):
+class PlanStep(NamedTuple):
     """One row of a plan. Sorted, downs come before ups of the same instant, sensing after reception."""
 
     moment: Micros
@@ -57,11 +57,11 @@ class Playback:
         self._engine = engine
         self._trace = trace
         self._inhabitants = inhabitants
-        self.links = self.sensed = Links(scenario.nodes)
+        self.links = self.sensed = RadioLinks(scenario.nodes)
         rows = list(_rows(plan_of(scenario, motion), scenario.duration, is_sensing=False))
         farther = sensing_plan_of(scenario, motion)
         if farther is not None:
-            self.sensed = Links(scenario.nodes)
+            self.sensed = RadioLinks(scenario.nodes)
             rows.extend(_rows(farther, scenario.duration, is_sensing=True))
         rows.sort()
         self._steps = groupby(rows, itemgetter(0))
@@ -75,7 +75,7 @@ class Playback:
             # The group is read now: the next one's search would run past it.
             self._engine.world_at(moment, LINKS_FIRST, self._play, list(steps or ()))
 
-    def _play(self, steps: list[Step]) -> None:
+    def _play(self, steps: list[PlanStep]) -> None:
         links, sensed = self.links, self.sensed
         for _, up, is_sensing, sender, receiver, both in steps:
             if is_sensing:
@@ -123,11 +123,11 @@ class Playback:
         self._schedule_fault()
 
 
-def _rows(plan: ContactPlan, duration: Micros, *, is_sensing: bool) -> Iterator[Step]:
+def _rows(plan: ContactPlan, duration: Micros, *, is_sensing: bool) -> Iterator[PlanStep]:
     both = not plan.directed
     for up, moments in ((True, plan.start.tolist()), (False, plan.end.tolist())):
         for moment, sender, receiver in zip(
             moments, plan.sender.tolist(), plan.receiver.tolist(), strict=True
         ):
             if moment < duration:
-                yield Step(moment, up, is_sensing, sender, receiver, both)
+                yield PlanStep(moment, up, is_sensing, sender, receiver, both)

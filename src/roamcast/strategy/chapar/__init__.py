@@ -2,14 +2,11 @@
 
 To read in this order:
 
-- `node_vector.py`, `identifiers.py`: sets of nodes as bitmaps; filters and events as hashes.
-- `filter_table.py` (FMT), `event_table.py` (MET): what brokers keep, bounded, with digests.
-- `multicast.py`: the paper's equations, as functions of vectors. `roles.py`: who is a broker.
-- `messages.py`: what is sent. `options.py`: the parameters.
-- `interests.py`, `inbox.py`, `sealing.py`: a node's own side; versions, once and in order, encrypted events.
-- `state.py`: what the parts share. Then the parts: `attachment.py` (a node and its broker), `courier.py`
-  (real-time events), `memory.py` (memorized events), `consistency.py` (tables of brokers), `meetings.py`
-  (brokers that come into each other's neighbourhood).
+- `options.py`: the parameters. `messages.py`: what is sent. `roles.py`: who is a broker.
+- `tables/`: what brokers keep (FMT, MET), bounded, with digests; sets of nodes as bitmaps, hashes of filters.
+- `interests.py`, `sealing.py`: a node's own side: its versions; encrypted events.
+- `state.py`: what the parts share. Then the parts: `notification/` (a node and its broker; events on
+  their way), `consistency/` (brokers that agree on their tables and memorized events).
 - `strategy.py`: the role's state machine, the timers, who handles what.
 
 `docs/chapar.md` goes through the paper section by section, with departures and what was added. Left out:

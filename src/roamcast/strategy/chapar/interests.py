@@ -8,7 +8,7 @@ from collections.abc import MutableMapping
 from typing import NamedTuple
 
 from roamcast.broker.core import Subscription
-from roamcast.strategy.chapar.identifiers import Layout, matches
+from roamcast.strategy.chapar.tables.identifiers import IdentifierLayout, matches
 
 VERSION_BLOCK = 1_000
 """How many versions one stable write reserves."""
@@ -23,8 +23,8 @@ class Move(NamedTuple):
     stands: bool
 
 
-class Interests:
-    def __init__(self, layout: Layout, stable: MutableMapping[str, bytes]) -> None:
+class VersionedInterests:
+    def __init__(self, layout: IdentifierLayout, stable: MutableMapping[str, bytes]) -> None:
         self._layout = layout
         self._stable = stable
         self._counts: dict[int, int] = {}

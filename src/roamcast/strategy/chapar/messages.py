@@ -4,9 +4,9 @@
 |---|---|---|
 | `Carry` | real-time event: to the publisher's broker (no EDNV yet), then down the tree | `event` |
 | `Memorized` | memorized event: to a broker, flooded among brokers, handed to a subscriber | `memorized` |
-| `Interest` | a filter more or less: to a broker, flooded among brokers | `subscribe`, `unsubscribe` |
+| `InterestChange` | a filter more or less: to a broker, flooded among brokers | `subscribe`, `unsubscribe` |
 | `Check` `Lists` `Request` `Records` | table consistency check, inheritance, check-out | `consistency` |
-| `Attach` `Answer` `Want` | a node checks with its broker what the broker knows of it | `attach` |
+| `Attach` `BrokerAnswer` `WantOffered` | a node checks what its broker knows of it | `attach` |
 | `Decline` | "I am no broker" | `attach` |
 """
 
@@ -15,8 +15,8 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from roamcast.event import Count, Event
-from roamcast.strategy.chapar.identifiers import IDENTIFIER_BYTES_MAX
-from roamcast.strategy.chapar.node_vector import VECTOR_BYTES_MAX
+from roamcast.strategy.chapar.tables.identifiers import IDENTIFIER_BYTES_MAX
+from roamcast.strategy.chapar.tables.node_vector import VECTOR_BYTES_MAX
 from roamcast.wire import Codec
 
 LIST_MAX = 8192
@@ -29,11 +29,11 @@ Digest: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=16)]
 EventKeys: TypeAlias = Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(max_length=LIST_MAX)]
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class ChaparMessage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The base of all messages."""
 
 
-class Carry(Message, frozen=True, tag=1):
+class Carry(ChaparMessage, frozen=True, tag=1):
     """A real-time event on its way. Without `destinations` (EDNV) the receiver is asked to look it up.
 
     `sealed`: the event identifier of an encrypted event, whose attributes only its readers can see.
@@ -45,7 +45,7 @@ class Carry(Message, frozen=True, tag=1):
     sealed: Identifier = b""
 
 
-class Memorized(Message, frozen=True, tag=2):
+class Memorized(ChaparMessage, frozen=True, tag=2):
     """A memorized event. `previous`: the sequence number of the memorized event that its publisher sent
     before it and that still lived then, and for how long; who lacks that one waits for it a while."""
 
@@ -56,7 +56,7 @@ class Memorized(Message, frozen=True, tag=2):
     sealed: Identifier = b""
 
 
-class Interest(Message, frozen=True, tag=3):
+class InterestChange(ChaparMessage, frozen=True, tag=3):
     """`subscriber` wants (`stands`) or no longer wants what the filter identifier selects. `version` counts
     the changes that the subscriber made, without gaps."""
 
@@ -66,7 +66,7 @@ class Interest(Message, frozen=True, tag=3):
     stands: bool
 
 
-class Register(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class InterestRegister(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """All that one node wants, as of its version."""
 
     subscriber: Count
@@ -74,7 +74,7 @@ class Register(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     filter_ids: Annotated[tuple[Identifier, ...], msgspec.Meta(max_length=FILTERS_MAX)]
 
 
-class Check(Message, frozen=True, tag=4):
+class Check(ChaparMessage, frozen=True, tag=4):
     """The digests of both tables. `answer`: reply even if they are the same (inheritance, check-out)."""
 
     events: Digest
@@ -82,7 +82,7 @@ class Check(Message, frozen=True, tag=4):
     answer: bool = False
 
 
-class Lists(Message, frozen=True, tag=5):
+class Lists(ChaparMessage, frozen=True, tag=5):
     """What the tables hold; None for a table with the same digest. `missing`: events that the sender lacks
     too, but knows to exist: worth waiting for."""
 
@@ -91,16 +91,16 @@ class Lists(Message, frozen=True, tag=5):
     missing: EventKeys = ()
 
 
-class Request(Message, frozen=True, tag=6):
+class Request(ChaparMessage, frozen=True, tag=6):
     events: EventKeys = ()
     subscribers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=LIST_MAX)] = ()
 
 
-class Records(Message, frozen=True, tag=7):
-    registers: Annotated[tuple[Register, ...], msgspec.Meta(max_length=LIST_MAX)]
+class Records(ChaparMessage, frozen=True, tag=7):
+    registers: Annotated[tuple[InterestRegister, ...], msgspec.Meta(max_length=LIST_MAX)]
 
 
-class Attach(Message, frozen=True, tag=8):
+class Attach(ChaparMessage, frozen=True, tag=8):
     """From a node to its broker: the version of its interests, digests of the memorized events that it
     published and of those it has got. `waiting`: events that wait for earlier ones; if there are any, the
     broker answers in any case."""
@@ -111,7 +111,7 @@ class Attach(Message, frozen=True, tag=8):
     waiting: EventKeys = ()
 
 
-class Answer(Message, frozen=True, tag=9):
+class BrokerAnswer(ChaparMessage, frozen=True, tag=9):
     """From a broker to its node: the version it has, which of the node's own events (where the digests
     differ), what it could notify it of, and what it lacks itself but knows to exist (None: cannot say)."""
 
@@ -121,18 +121,28 @@ class Answer(Message, frozen=True, tag=9):
     missing: EventKeys | None = None
 
 
-class Want(Message, frozen=True, tag=10):
+class WantOffered(ChaparMessage, frozen=True, tag=10):
     """Of what was offered, what the node lacks; it has the rest."""
 
     events: EventKeys = ()
 
 
-class Decline(Message, frozen=True, tag=11):
+class Decline(ChaparMessage, frozen=True, tag=11):
     """The sender of this is no broker."""
 
 
 AnyMessage: TypeAlias = (
-    Carry | Memorized | Interest | Check | Lists | Request | Records | Attach | Answer | Want | Decline
+    Carry
+    | Memorized
+    | InterestChange
+    | Check
+    | Lists
+    | Request
+    | Records
+    | Attach
+    | BrokerAnswer
+    | WantOffered
+    | Decline
 )
 
 CODEC: Codec[AnyMessage] = Codec("chapar", 1, AnyMessage)

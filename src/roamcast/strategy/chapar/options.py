@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from roamcast.event import PAYLOAD_BYTES_MAX
-from roamcast.strategy.chapar.node_vector import NODES_MAX
+from roamcast.strategy.chapar.tables.node_vector import NODES_MAX
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 Entries = Annotated[int, msgspec.Meta(ge=1, le=4096)]
@@ -20,7 +20,7 @@ PresetName = Literal["paper", "prompt"]
 RELAY_JITTER = 0.02  # seconds that a relayed TC waits with `prompt`, at most
 
 
-class Preset(NamedTuple):
+class ChaparPreset(NamedTuple):
     """The options in which the two sets differ, by their names."""
 
     hello_interval: float
@@ -34,8 +34,8 @@ class Preset(NamedTuple):
     link_hold: float
 
 
-PRESETS: dict[PresetName, Preset] = {
-    "paper": Preset(
+PRESETS: dict[PresetName, ChaparPreset] = {
+    "paper": ChaparPreset(
         hello_interval=2.0,  # figure 4
         tc_interval=5.0,  # likewise
         consistency_interval=30.0,  # the paper gives none; its time slot T is 30 s
@@ -46,7 +46,7 @@ PRESETS: dict[PresetName, Preset] = {
         retry_delay=0.5,
         link_hold=6.0,  # as long as OLSR takes to notice by itself, at its default intervals
     ),
-    "prompt": Preset(
+    "prompt": ChaparPreset(
         hello_interval=1.0,
         tc_interval=5.0,
         consistency_interval=10.0,
@@ -88,9 +88,9 @@ class ChaparOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     hop_limit: Annotated[int, msgspec.Meta(ge=1, le=255)] = 64
     pending_max: Annotated[int, msgspec.Meta(ge=1)] = 256  # frames that wait for a way, a broker, a turn
 
-    def in_force(self) -> Preset:
+    def in_force(self) -> ChaparPreset:
         """What the options say, and the preset where they say nothing."""
-        given = {name: getattr(self, name) for name in Preset._fields}
+        given = {name: getattr(self, name) for name in ChaparPreset._fields}
         return PRESETS[self.preset]._replace(
             **{name: value for name, value in given.items() if value is not None}
         )

@@ -7,32 +7,32 @@ from roamcast.broker.core import Broker
 from roamcast.event import Event, EventId
 from roamcast.host import Frame, Host, Kind, SendFailure
 from roamcast.strategy.base import StrategyContext
-from roamcast.strategy.chapar.event_table import EventTable, Memo
-from roamcast.strategy.chapar.filter_table import FilterTable
-from roamcast.strategy.chapar.identifiers import Layout
-from roamcast.strategy.chapar.inbox import Inbox
-from roamcast.strategy.chapar.interests import Interests
+from roamcast.strategy.chapar.interests import VersionedInterests
 from roamcast.strategy.chapar.messages import (
     CODEC,
     AnyMessage,
     Carry,
     Check,
-    Interest,
+    InterestChange,
+    InterestRegister,
     Lists,
     Memorized,
     Records,
-    Register,
     Request,
 )
-from roamcast.strategy.chapar.node_vector import (
-    Addresses,
+from roamcast.strategy.chapar.notification.inbox import Inbox
+from roamcast.strategy.chapar.options import ChaparOptions
+from roamcast.strategy.chapar.roles import Role
+from roamcast.strategy.chapar.tables.event_table import EventTable, Memo
+from roamcast.strategy.chapar.tables.filter_table import FilterTable
+from roamcast.strategy.chapar.tables.identifiers import IdentifierLayout
+from roamcast.strategy.chapar.tables.node_vector import (
     BloomAddresses,
+    NodeBits,
     NodeVector,
     OrderedAddresses,
     vector_of,
 )
-from roamcast.strategy.chapar.options import ChaparOptions
-from roamcast.strategy.chapar.roles import Role
 from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
@@ -41,7 +41,7 @@ RECORDS_BYTES = 1_200  # of registers in one frame; a register that is larger tr
 SPACING: Micros = 5 * MILLISECOND  # between the frames of a transfer; a radio's queue is short
 
 
-class Waiting(NamedTuple):
+class WaitingFrame(NamedTuple):
     """A frame that waits for its turn. `make` is called when it comes: ages go on meanwhile."""
 
     to: NodeId | None
@@ -56,13 +56,13 @@ class State:
         self.underlay: Underlay = context.underlay
         self.options = options
         self.in_force = options.in_force()  # of the options that a preset may speak for
-        self.layout = Layout(options.hash_bits, options.attribute_slots)
-        self.addresses: Addresses = (
+        self.layout = IdentifierLayout(options.hash_bits, options.attribute_slots)
+        self.addresses: NodeBits = (
             OrderedAddresses(0, options.nodes_max)
             if options.node_vectors == "bitmap"
             else BloomAddresses(options.nodes_max)
         )
-        self.interests = Interests(self.layout, self.host.stable)
+        self.interests = VersionedInterests(self.layout, self.host.stable)
         self.inbox = Inbox(self.host, self.broker, micros(options.order_timeout))
         self.role = Role.NODE
         self.filters = self.empty_filters()
@@ -70,8 +70,8 @@ class State:
         self.brokers: frozenset[NodeId] = frozenset()  # as this node computes them
         self.attached: NodeId | None = None  # the broker of a node that is none itself
         self.broken: dict[NodeId, Micros] = {}  # links that failed, and until when they are not trusted
-        self._floods: dict[object, Waiting] = {}
-        self._transfers: dict[object, Waiting] = {}
+        self._floods: dict[object, WaitingFrame] = {}
+        self._transfers: dict[object, WaitingFrame] = {}
 
     # Questions.
 
@@ -116,13 +116,13 @@ class State:
             event.wants_subscribers and self.interests.select(event_id)
         )
 
-    def register(self, subscriber: NodeId) -> Register:
+    def register(self, subscriber: NodeId) -> InterestRegister:
         if subscriber == self.node:
             version, filter_ids = self.interests.version, sorted(self.interests.filter_ids())
         else:
             version = self.filters.version(subscriber)
             filter_ids = self.filters.filter_ids(subscriber)
-        return Register(subscriber, version, tuple(self.layout.encode(f) for f in filter_ids))
+        return InterestRegister(subscriber, version, tuple(self.layout.encode(f) for f in filter_ids))
 
     def empty_filters(self) -> FilterTable:
         bits = self.layout.hash_bits * self.layout.slots
@@ -154,9 +154,11 @@ class State:
 
             self.host.unicast(to, frame, failed)
 
-    def send_registers(self, to: NodeId | None, registers: list[Register], *, own: bool = False) -> None:
+    def send_registers(
+        self, to: NodeId | None, registers: list[InterestRegister], *, own: bool = False
+    ) -> None:
         """Records in frames of a moderate size."""
-        batch: list[Register] = []
+        batch: list[InterestRegister] = []
         size = 0
         for register in registers:
             octets = 16 + sum(2 + len(f) for f in register.filter_ids)
@@ -180,7 +182,7 @@ class State:
         if not self._floods:
             delay = int(self.host.random.random() * micros(self.options.jitter))
             self.host.set_timer("flood", self.host.now() + delay)
-        self._floods[key] = Waiting(None, make)
+        self._floods[key] = WaitingFrame(None, make)
 
     def transfer(self, to: NodeId, key: object, make: Callable[[], AnyMessage | None]) -> None:
         """Send to a neighbour in turn, a few milliseconds after the one before."""
@@ -188,7 +190,7 @@ class State:
             return
         if not self._transfers:
             self.host.set_timer("transfer", self.host.now())
-        self._transfers[to, key] = Waiting(to, make)
+        self._transfers[to, key] = WaitingFrame(to, make)
 
     def on_flood_due(self) -> None:
         waiting, self._floods = self._floods, {}
@@ -219,7 +221,7 @@ class State:
             Dropped(now, self.node, reason, message, event.publisher, event.sequence, detail=detail)
         )
 
-    def _is_full(self, waiting: dict[object, Waiting], key: object) -> bool:
+    def _is_full(self, waiting: dict[object, WaitingFrame], key: object) -> bool:
         if key in waiting or len(waiting) < self.options.pending_max:
             return False
         self.drop(DropReason.QUEUE_FULL, "consistency", "too many frames wait for their turn")
@@ -233,7 +235,7 @@ def label(message: AnyMessage) -> tuple[Kind, str, EventId | None]:
             return Kind.DATA, "event", event.id
         case Memorized(event=event):
             return Kind.DATA, "memorized", event.id
-        case Interest(stands=stands):
+        case InterestChange(stands=stands):
             return Kind.CONTROL, "subscribe" if stands else "unsubscribe", None
         case Check() | Lists() | Request() | Records():
             return Kind.CONTROL, "consistency", None

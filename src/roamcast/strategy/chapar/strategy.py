@@ -5,29 +5,29 @@ from roamcast.errors import InputError, WireError
 from roamcast.event import Event, EventClass
 from roamcast.host import TimerName
 from roamcast.strategy.base import Strategy, StrategyContext
-from roamcast.strategy.chapar.attachment import Attachment
-from roamcast.strategy.chapar.consistency import Consistency
-from roamcast.strategy.chapar.courier import Courier
+from roamcast.strategy.chapar.consistency.check import Consistency
+from roamcast.strategy.chapar.consistency.meetings import Meetings
+from roamcast.strategy.chapar.consistency.memory import Memory
 from roamcast.strategy.chapar.interests import Move
-from roamcast.strategy.chapar.meetings import Meetings
-from roamcast.strategy.chapar.memory import Memory
 from roamcast.strategy.chapar.messages import (
     CODEC,
-    Answer,
     Attach,
+    BrokerAnswer,
     Carry,
     Check,
     Decline,
-    Interest,
+    InterestChange,
     Lists,
     Memorized,
     Records,
     Request,
-    Want,
+    WantOffered,
 )
+from roamcast.strategy.chapar.notification.attachment import Attachment
+from roamcast.strategy.chapar.notification.courier import NotificationCourier
 from roamcast.strategy.chapar.options import ChaparOptions
 from roamcast.strategy.chapar.roles import BROKERS_MIN, TRANSITIONS, Role, elected
-from roamcast.strategy.chapar.sealing import Opener
+from roamcast.strategy.chapar.sealing import ContentReader
 from roamcast.strategy.chapar.state import State
 from roamcast.trace import DropReason, OverlayChanged
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
@@ -45,7 +45,7 @@ class Chapar(Strategy):
                 f"is {options.nodes_max}; node {self.state.node} needs more, or node_vectors = 'bloom'",
             )
         self._attachment = Attachment(self.state)
-        self._courier = Courier(self.state, self._attachment)
+        self._courier = NotificationCourier(self.state, self._attachment)
         self._memory = Memory(self.state, self._attachment)
         self._consistency = Consistency(self.state, self._memory, self._attachment)
         self._consistency.on_checked_out = self._drop_tables
@@ -71,7 +71,7 @@ class Chapar(Strategy):
         """The identifier under which `publish_sealed` sends an event."""
         return self.state.layout.encode(self.state.layout.event_id(clear))
 
-    def open_with(self, opener: Opener) -> None:
+    def open_with(self, opener: ContentReader) -> None:
         """How sealed events become readable on this node."""
         self.state.inbox.opener = opener
 
@@ -161,7 +161,7 @@ class Chapar(Strategy):
                 self._courier.on_carry(sender, message)
             case Memorized():
                 self._memory.on_memorized(sender, message)
-            case Interest():
+            case InterestChange():
                 self._consistency.on_interest(sender, message)
             case Check():
                 self._meetings.on_check(sender)
@@ -174,10 +174,10 @@ class Chapar(Strategy):
                 self._consistency.on_records(sender, message)
             case Attach():
                 self._attachment.on_attach(sender, message)
-            case Answer():
+            case BrokerAnswer():
                 self._attachment.on_answer(sender, message)
                 self._memory.watch_order()
-            case Want():
+            case WantOffered():
                 self._attachment.on_want(sender, message)
             case Decline():
                 self._attachment.on_decline(sender)
@@ -278,7 +278,7 @@ class Chapar(Strategy):
         if move is None:
             return
         state = self.state
-        interest = Interest(state.node, move.version, state.layout.encode(move.filter_id), move.stands)
+        interest = InterestChange(state.node, move.version, state.layout.encode(move.filter_id), move.stands)
         if state.role is not Role.NODE:
             self._consistency.on_interest(state.node, interest)
         if not state.is_broker and state.attached is not None:

@@ -10,7 +10,7 @@ OFFERED_MAX = 10_000  # identifiers remembered per neighbour
 NEIGHBOURS_MAX = 1_000
 
 
-class Exchange:
+class EventRequests:
     def __init__(self, has_seen: Callable[[EventId], bool], *, request_max: int, timeout: Micros) -> None:
         self._has_seen = has_seen
         self._request_max = request_max

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from roamcast.broker.store import EventStore
 from roamcast.event import Event, EventId
-from roamcast.strategy.epidemic.messages import PUBLISHERS_MAX, RANGES_MAX, Held
+from roamcast.strategy.epidemic.messages import PUBLISHERS_MAX, RANGES_MAX, HeldRuns
 from roamcast.units import Micros, NodeId
 
 SCANNED_MAX = 50_000  # identifiers of one digest that are looked at
@@ -48,7 +48,7 @@ class Holdings:
     def is_memorized(self, key: EventId) -> bool:
         return self._store.find(key) is not None
 
-    def digest(self, now: Micros) -> tuple[Held, ...]:
+    def digest(self, now: Micros) -> tuple[HeldRuns, ...]:
         """In increasing order; of more publishers than fit, the next ones in turn."""
         self._forget_old(now)
         keys = [stored.event.id for stored in self._store.standing(now)]
@@ -63,7 +63,7 @@ class Holdings:
             self._turn += PUBLISHERS_MAX
         return tuple(
             # The newest runs, if there are too many: the oldest events have had the most chances.
-            Held(publisher, tuple(runs(by_publisher[publisher]))[-2 * RANGES_MAX :])
+            HeldRuns(publisher, tuple(runs(by_publisher[publisher]))[-2 * RANGES_MAX :])
             for publisher in publishers
         )
 
@@ -85,7 +85,7 @@ def runs(sequences: list[int]) -> Iterator[int]:
     yield sequences[-1]
 
 
-def events_of(held: Iterable[Held]) -> Iterator[EventId]:
+def events_of(held: Iterable[HeldRuns]) -> Iterator[EventId]:
     """Every event that a digest names, up to `SCANNED_MAX`: a hostile digest may claim 2^63 of them."""
     left = SCANNED_MAX
     for entry in held:
@@ -96,16 +96,16 @@ def events_of(held: Iterable[Held]) -> Iterator[EventId]:
             left -= max(count, 0)
 
 
-def missing(held: Iterable[Held], told: Iterable[Held]) -> Iterator[EventId]:
+def missing(held: Iterable[HeldRuns], told: Iterable[HeldRuns]) -> Iterator[EventId]:
     """The runs of `told` that are not whole in `held`, up to `SCANNED_MAX` events. Not event by event, since
     both may name thousands."""
     theirs = {entry.publisher: entry.runs for entry in held}
-    lacking: list[Held] = []
+    lacking: list[HeldRuns] = []
     for entry in told:
         runs_held = theirs.get(entry.publisher, ())
         for first, last in zip(entry.runs[::2], entry.runs[1::2], strict=True):
             if not any(
                 a <= first and last <= b for a, b in zip(runs_held[::2], runs_held[1::2], strict=False)
             ):
-                lacking.append(Held(entry.publisher, (first, last)))
+                lacking.append(HeldRuns(entry.publisher, (first, last)))
     return events_of(lacking)

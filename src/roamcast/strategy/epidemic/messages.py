@@ -14,7 +14,7 @@ WANTED_MAX = 1_000
 Hops = Annotated[int, msgspec.Meta(ge=0, le=255)]
 
 
-class Copy(msgspec.Struct, frozen=True, array_like=True, tag=1, forbid_unknown_fields=True):
+class FloodedEvent(msgspec.Struct, frozen=True, array_like=True, tag=1, forbid_unknown_fields=True):
     """An event for all who hear it. `hops`: radio hops before this one; `age`: time since publication."""
 
     event: Event
@@ -30,24 +30,24 @@ class Handed(msgspec.Struct, frozen=True, array_like=True, tag=2, forbid_unknown
     age: Count
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class HeldRuns(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Of one publisher: first and last sequence number of each run, all in one tuple."""
 
     publisher: Count
     runs: Annotated[tuple[Count, ...], msgspec.Meta(min_length=2, max_length=2 * RANGES_MAX)]
 
 
-class Digest(msgspec.Struct, frozen=True, array_like=True, tag=3, forbid_unknown_fields=True):
+class HoldingsDigest(msgspec.Struct, frozen=True, array_like=True, tag=3, forbid_unknown_fields=True):
     """What the sender can give."""
 
-    held: Annotated[tuple[Held, ...], msgspec.Meta(max_length=PUBLISHERS_MAX)]
+    held: Annotated[tuple[HeldRuns, ...], msgspec.Meta(max_length=PUBLISHERS_MAX)]
 
 
-class Want(msgspec.Struct, frozen=True, array_like=True, tag=4, forbid_unknown_fields=True):
+class WantEvents(msgspec.Struct, frozen=True, array_like=True, tag=4, forbid_unknown_fields=True):
     """Publisher and sequence of each event wanted, one after the other."""
 
     events: Annotated[tuple[Count, ...], msgspec.Meta(min_length=2, max_length=2 * WANTED_MAX)]
 
 
-EpidemicMessage = Copy | Handed | Digest | Want
+EpidemicMessage = FloodedEvent | Handed | HoldingsDigest | WantEvents
 CODEC: Codec[EpidemicMessage] = Codec("epidemic", 1, EpidemicMessage)

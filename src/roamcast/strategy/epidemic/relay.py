@@ -13,7 +13,7 @@ from roamcast.underlay.base import Underlay
 from roamcast.units import Micros, NodeId
 
 
-class Waiting(NamedTuple):
+class WaitingCopy(NamedTuple):
     event: Event
     hops: int  # so far
     age: Micros  # at its arrival
@@ -21,18 +21,18 @@ class Waiting(NamedTuple):
     covered: set[NodeId]
 
 
-class Relay:
+class RelayQueue:
     def __init__(self, underlay: Underlay, *, suppress: bool, pending_max: int) -> None:
         self._underlay = underlay
         self._suppress = suppress
         self._pending_max = pending_max
-        self._waiting: dict[EventId, Waiting] = {}
+        self._waiting: dict[EventId, WaitingCopy] = {}
 
     def full(self) -> bool:
         return len(self._waiting) >= self._pending_max
 
     def add(self, event: Event, hops: int, age: Micros, now: Micros) -> None:
-        self._waiting[event.id] = Waiting(event, hops, age, now, set())
+        self._waiting[event.id] = WaitingCopy(event, hops, age, now, set())
 
     def cover(self, key: EventId, sender: NodeId, *, to_all: bool) -> None:
         """A copy was heard from `sender`."""
@@ -42,7 +42,7 @@ class Relay:
             if to_all:
                 waiting.covered.update(self._underlay.neighbours_of(sender))
 
-    def take(self, key: EventId) -> Waiting | None:
+    def take(self, key: EventId) -> WaitingCopy | None:
         """Its turn has come: the copy to send, or None where nobody needs it."""
         waiting = self._waiting.pop(key)
         if not self._suppress:

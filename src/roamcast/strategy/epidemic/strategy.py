@@ -8,11 +8,18 @@ from roamcast.errors import WireError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.host import Frame, Host, Kind, SendFailure, TimerName
 from roamcast.strategy.base import Strategy, StrategyContext
-from roamcast.strategy.epidemic.exchange import Exchange
+from roamcast.strategy.epidemic.exchange import EventRequests
 from roamcast.strategy.epidemic.holdings import Holdings, events_of, missing
-from roamcast.strategy.epidemic.messages import CODEC, Copy, Digest, Handed, Held, Want
+from roamcast.strategy.epidemic.messages import (
+    CODEC,
+    FloodedEvent,
+    Handed,
+    HeldRuns,
+    HoldingsDigest,
+    WantEvents,
+)
 from roamcast.strategy.epidemic.options import EpidemicOptions
-from roamcast.strategy.epidemic.relay import Relay
+from roamcast.strategy.epidemic.relay import RelayQueue
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
@@ -37,14 +44,14 @@ class Epidemic(Strategy):
             recent_time=micros(options.recent_time),
             recent_max=options.recent_max,
         )
-        self._relay = Relay(context.underlay, suppress=options.suppress, pending_max=options.pending_max)
-        self._exchange = Exchange(
+        self._relay = RelayQueue(context.underlay, suppress=options.suppress, pending_max=options.pending_max)
+        self._exchange = EventRequests(
             context.broker.has_seen,
             request_max=options.request_max,
             timeout=self._request_timeout,
         )
         self._answers: deque[tuple[NodeId, EventId]] = deque()
-        self._last_digest: tuple[Held, ...] = ()
+        self._last_digest: tuple[HeldRuns, ...] = ()
         self._digest_at: Micros = -self._digest_interval  # when it was sent
         self._unchanged = 0
 
@@ -58,7 +65,7 @@ class Epidemic(Strategy):
     def publish(self, event: Event) -> None:
         self._broker.observe(event.id, event.lifetime)
         self._remember(event, 0, 0)
-        self._send(Copy(event, 0, 0))
+        self._send(FloodedEvent(event, 0, 0))
 
     def seal_id(self, clear: Event) -> bytes | None:
         return b""  # every node gets every event
@@ -71,11 +78,11 @@ class Epidemic(Strategy):
             self._host.trace(Dropped(now, self._host.node, DropReason.WIRE, "epidemic", detail=str(error)))
             return
         match message:
-            case Copy() | Handed():
+            case FloodedEvent() | Handed():
                 self._on_copy(sender, message)
-            case Digest(held):
+            case HoldingsDigest(held):
                 self._on_digest(sender, held)
-            case Want(events):
+            case WantEvents(events):
                 self._on_want(sender, events)
 
     def on_timer(self, name: TimerName) -> None:
@@ -102,18 +109,18 @@ class Epidemic(Strategy):
 
     # Copies.
 
-    def _on_copy(self, sender: NodeId, copy: Copy | Handed) -> None:
+    def _on_copy(self, sender: NodeId, copy: FloodedEvent | Handed) -> None:
         event = copy.event
         key = event.id
         self._exchange.on_copy(sender, key)
         lives_for = event.lifetime - copy.age
         if self._broker.observe(key, lives_for):
             self._take(copy, lives_for)
-        self._relay.cover(key, sender, to_all=isinstance(copy, Copy))
+        self._relay.cover(key, sender, to_all=isinstance(copy, FloodedEvent))
         if isinstance(copy, Handed) and self._exchange.has_offers(sender):
             self._ask(sender)
 
-    def _take(self, copy: Copy | Handed, lives_for: Micros) -> None:
+    def _take(self, copy: FloodedEvent | Handed, lives_for: Micros) -> None:
         """The first copy: deliver it, and wait for the turn to pass it on."""
         event, hops, now = copy.event, copy.hops + 1, self._host.now()
         if event.event_class is EventClass.MEMORIZED and lives_for <= 0:
@@ -133,7 +140,7 @@ class Epidemic(Strategy):
         waiting = self._relay.take(key)
         if waiting is not None:
             waited = self._host.now() - waiting.arrived
-            self._send(Copy(waiting.event, waiting.hops, waiting.age + waited))
+            self._send(FloodedEvent(waiting.event, waiting.hops, waiting.age + waited))
 
     def _remember(self, event: Event, hops: int, age: Micros) -> None:
         if event.event_class is EventClass.REALTIME:
@@ -141,7 +148,7 @@ class Epidemic(Strategy):
 
     # Digests, requests, answers.
 
-    def _on_digest(self, sender: NodeId, held: tuple[Held, ...]) -> None:
+    def _on_digest(self, sender: NodeId, held: tuple[HeldRuns, ...]) -> None:
         self._exchange.on_offer(sender, events_of(held))
         self._ask(sender)
         if any(map(self._holdings.is_memorized, missing(held, self._last_digest))):
@@ -165,14 +172,14 @@ class Epidemic(Strategy):
         self._last_digest = held
         self._digest_at = self._host.now()
         if held or also_unchanged:  # who meets others with empty hands says so, and is told what there is
-            self._host.broadcast(Frame(CODEC.encode(Digest(held)), Kind.CONTROL, "digest"))
+            self._host.broadcast(Frame(CODEC.encode(HoldingsDigest(held)), Kind.CONTROL, "digest"))
 
     def _ask(self, neighbour: NodeId) -> None:
         now = self._host.now()
         wanted = self._exchange.request(neighbour, now)
         if wanted:
             numbers = tuple(number for event in wanted for number in event)
-            self._host.unicast(neighbour, Frame(CODEC.encode(Want(numbers)), Kind.CONTROL, "want"))
+            self._host.unicast(neighbour, Frame(CODEC.encode(WantEvents(numbers)), Kind.CONTROL, "want"))
         if self._exchange.has_offers(neighbour):
             # A request or an answer may be lost, and another neighbour may not give what it was asked for.
             self._host.set_timer(("ask", neighbour), now + self._request_timeout)
@@ -207,6 +214,6 @@ class Epidemic(Strategy):
             self._underlay.on_link_failure(neighbour)
         self._answers = deque(answer for answer in self._answers if answer[0] != neighbour)
 
-    def _send(self, copy: Copy) -> None:
+    def _send(self, copy: FloodedEvent) -> None:
         key = copy.event.id
         self._host.broadcast(Frame(CODEC.encode(copy), Kind.DATA, "copy", key, copy.hops == 0))

@@ -4,12 +4,9 @@ Follows E. Yoneki and J. Bacon, *Dynamic Group Communication in Mobile Peer-to-P
 2005), over ODMRP as its Internet draft describes it. docs/odmrp.md goes through the paper and lists the
 departures; docs/odmrp-summaries.md is about the summaries. In the order to read:
 
-- `options`, `messages`: the parameters, what travels;
-- `summary` and what it is made of (`bloom`, `cells`, `elements`, `conditions`, `entry`, `merging`,
-  `geometry`), `digest`, `grouping`: subscriptions and events in short, and groups of them (3.3, 3.4);
-- `routes`, `forwarding_group`, `join_tables`, `interests`: the mesh as a node sees it (3.5);
-- `channels`, `publisher`: what a publisher's broker does with it;
-- `prediction`: how long links will last (3.6);
+- `options`: the parameters;
+- `summary/`, `grouping/`: subscriptions and events in short, and groups of them (3.3, 3.4);
+- `mesh/`: the messages, the mesh as a node sees it, the publisher's broker (3.5, 3.6);
 - `strategy`: who handles which message and timer.
 
 Left out: the choice of routes by predicted lifetime (only the intervals follow it), unicast over ODMRP,

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from roamcast.strategy.odmrp.geometry import DEFAULT, SummaryOptions
+from roamcast.strategy.odmrp.summary.geometry import DEFAULT, SummaryOptions
 
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 Delay: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=60)]

@@ -12,16 +12,24 @@ from roamcast.errors import WireError
 from roamcast.event import Event, EventClass
 from roamcast.host import Frame, Kind, TimerName
 from roamcast.strategy.base import Strategy, StrategyContext
-from roamcast.strategy.odmrp import join_tables, publisher
-from roamcast.strategy.odmrp.forwarding_group import ForwardingGroup
-from roamcast.strategy.odmrp.interests import KnownSummaries, OwnInterests, decoded_digest
-from roamcast.strategy.odmrp.join_tables import JoinTables
-from roamcast.strategy.odmrp.messages import CODEC, HOLD_MAX, Data, JoinRequest, JoinTable, Place, Row
-from roamcast.strategy.odmrp.numbers import Numbers
+from roamcast.strategy.odmrp.mesh import join_tables, publisher
+from roamcast.strategy.odmrp.mesh.forwarding_group import ForwardingGroup
+from roamcast.strategy.odmrp.mesh.interests import KnownSummaries, OwnInterests, decoded_digest
+from roamcast.strategy.odmrp.mesh.join_tables import JoinTables
+from roamcast.strategy.odmrp.mesh.messages import (
+    CODEC,
+    HOLD_MAX,
+    DataPacket,
+    JoinRequest,
+    JoinTable,
+    PublisherRow,
+    SenderPosition,
+)
+from roamcast.strategy.odmrp.mesh.numbers import Numbers
+from roamcast.strategy.odmrp.mesh.prediction import link_lifetime
+from roamcast.strategy.odmrp.mesh.publisher import Publisher
+from roamcast.strategy.odmrp.mesh.routes import PublisherRoute, Routes
 from roamcast.strategy.odmrp.options import OdmrpOptions
-from roamcast.strategy.odmrp.prediction import link_lifetime
-from roamcast.strategy.odmrp.publisher import Publisher
-from roamcast.strategy.odmrp.routes import Route, Routes
 from roamcast.trace import Dropped, DropReason, OverlayChanged
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
@@ -51,7 +59,7 @@ class Odmrp(Strategy):
         self.member_table: dict[NodeId, Micros] = {}  # whose events this node joined for, and until when
         self._packets = SeenEvents()
         self._packets_lately = self._packets.lately
-        self._pending: dict[TimerName, tuple[Data, Micros]] = {}  # with their time of arrival
+        self._pending: dict[TimerName, tuple[DataPacket, Micros]] = {}  # with their time of arrival
         self._booted_at: Micros = context.host.now()
         self._is_forwarding = False
         self._expire_at: Micros | None = None
@@ -79,7 +87,7 @@ class Odmrp(Strategy):
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
         try:
             message = CODEC.decode(payload)
-            if type(message) is Data:
+            if type(message) is DataPacket:
                 self._on_data(message)
             elif type(message) is JoinRequest:
                 self._on_join_request(sender, message)
@@ -150,7 +158,7 @@ class Odmrp(Strategy):
             r.epoch,
             r.channels,
             route.lifetime,
-            None if place is None else Place(*place),
+            None if place is None else SenderPosition(*place),
         )
         self._host.broadcast(Frame(CODEC.encode(relayed), Kind.CONTROL, "join_request", own=False))
 
@@ -160,7 +168,7 @@ class Odmrp(Strategy):
             return request.lifetime
         return min(request.lifetime, link_lifetime(request.place, here, self._options.radio_range))
 
-    def _answer(self, route: Route, now: Micros) -> None:
+    def _answer(self, route: PublisherRoute, now: Micros) -> None:
         """Join, or stay a member for a timeout after the last announcement that concerned this node."""
         request = route.request
         node = self._host.node
@@ -191,7 +199,7 @@ class Odmrp(Strategy):
             self.tables.on_heard(sender, said.publisher, said.sequence, said.members)
         self._watch_deadlines()
 
-    def _on_row(self, sender: NodeId, row: Row) -> None:
+    def _on_row(self, sender: NodeId, row: PublisherRow) -> None:
         if row.publisher == self._host.node:
             self._on_own_members(sender, row)
             return
@@ -211,7 +219,7 @@ class Odmrp(Strategy):
                 self.tables.tell(row.publisher, entry.member, entry.version, news=news)
         self._note_role(now)
 
-    def _on_own_members(self, sender: NodeId, row: Row) -> None:
+    def _on_own_members(self, sender: NodeId, row: PublisherRow) -> None:
         """The Join Table has arrived where it was meant to."""
         until = self.publisher.round_ends()
         if until is None or until <= self._host.now():
@@ -242,7 +250,7 @@ class Odmrp(Strategy):
 
     # Data (section 3.5.3).
 
-    def _on_data(self, data: Data) -> None:
+    def _on_data(self, data: DataPacket) -> None:
         event = data.event
         key = event.publisher << 64 | data.packet  # `event_key`, written out
         if key in self._packets_lately:
@@ -264,7 +272,7 @@ class Odmrp(Strategy):
         if self._forwards(data, now):
             self._relay_later(data, now)
 
-    def _hand_over(self, data: Data, now: Micros) -> None:
+    def _hand_over(self, data: DataPacket, now: Micros) -> None:
         event = data.event
         if event.event_class is EventClass.REALTIME and data.age > now - self._booted_at:
             # Published before this node booted: it may have been handed over before a crash that made us
@@ -275,7 +283,7 @@ class Odmrp(Strategy):
         if data.digest and self.own.match(data.digest) and not self._broker.wants(event):
             self._broker.drop(event.id, DropReason.FALSE_POSITIVE, "data")
 
-    def _forwards(self, data: Data, now: Micros) -> bool:
+    def _forwards(self, data: DataPacket, now: Micros) -> bool:
         """Membership in the forwarding group stands, and what lies behind it may want the event."""
         event = data.event
         if data.members:
@@ -300,7 +308,7 @@ class Odmrp(Strategy):
             return bool(branches)
         return any(self.known.match(member, version, data.digest) for member, version in branches)
 
-    def _relay_later(self, data: Data, now: Micros) -> None:
+    def _relay_later(self, data: DataPacket, now: Micros) -> None:
         if data.hops + 1 >= self._options.hop_limit:
             self._broker.drop(data.event.id, DropReason.EXPIRED, "data")
         elif len(self._pending) >= self._options.pending_max:
@@ -313,7 +321,7 @@ class Odmrp(Strategy):
     def _relay_data(self, name: TimerName) -> None:
         data, arrived = self._pending.pop(name)
         age = data.age + self._host.now() - arrived
-        relayed = Data(
+        relayed = DataPacket(
             data.packet, data.epoch, data.channels, data.members, data.digest, data.hops + 1, age, data.event
         )
         self._host.broadcast(Frame(CODEC.encode(relayed), Kind.DATA, "data", data.event.id, own=False))

@@ -14,8 +14,8 @@ from roamcast.host import TimerName
 from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.strategy.tree.content.carrier import TIMER as CONTENT_TIMER
 from roamcast.strategy.tree.content.router import ContentRouter
-from roamcast.strategy.tree.overlay import Overlay
-from roamcast.strategy.tree.parameters import TreeOptions
+from roamcast.strategy.tree.overlay.layer import Overlay
+from roamcast.strategy.tree.overlay.parameters import TreeOptions
 from roamcast.units import NodeId, micros
 
 

@@ -12,7 +12,7 @@ from roamcast.wire.olsr import Address, Hello, LinkType
 ASYMMETRIC, SYMMETRIC, LOST = int(LinkType.ASYMMETRIC), int(LinkType.SYMMETRIC), int(LinkType.LOST)
 
 
-class Link:
+class LinkTuple:
     """A link tuple (section 4.2.1). `main` is the neighbour's main address."""
 
     __slots__ = ("heard_until", "lost_until", "main", "symmetric_until", "until")
@@ -38,23 +38,23 @@ class Link:
         return self.symmetric_until if self.is_symmetric(now) else self.until
 
 
-class Links:
+class LinkSet:
     def __init__(self, own: Address, hold: Micros, links_max: int, lost_hold: Micros | None = None) -> None:
         self._own = own
         self._hold = hold  # NEIGHB_HOLD_TIME
         self._lost_hold = hold if lost_hold is None else lost_hold
         self._links_max = links_max
-        self.table: dict[Address, Link] = {}
+        self.table: dict[Address, LinkTuple] = {}
 
     def on_hello(
         self, source: Address, main: Address, hello: Hello, until: Micros, now: Micros
-    ) -> Link | None:
+    ) -> LinkTuple | None:
         """Section 7.1.1. `until` is the end of the HELLO's validity; None if the table is full."""
         link = self.table.get(source)
         if link is None:
             if len(self.table) >= self._links_max:
                 return None
-            link = self.table[source] = Link(main, until)
+            link = self.table[source] = LinkTuple(main, until)
         link.main = main
         link.heard_until = until
         code = hello.links.get(self._own)
@@ -69,7 +69,7 @@ class Links:
             link.until = until
         return link
 
-    def on_failure(self, source: Address, now: Micros) -> Link | None:
+    def on_failure(self, source: Address, now: Micros) -> LinkTuple | None:
         """Section 13: the link layer could not deliver. The link counts as lost for the hold time. What was
         heard before is void, or a shorter time than the RFC's would leave it standing after that."""
         link = self.table.get(source)

@@ -10,14 +10,14 @@ from typing import NamedTuple
 from roamcast.wire.olsr import WILL_ALWAYS, WILL_NEVER, Address
 
 
-class Candidate(NamedTuple):
+class RelayCandidate(NamedTuple):
     """A symmetric neighbour: how willing it is, and the main addresses of its own symmetric neighbours."""
 
     willingness: int
     reached: frozenset[Address]
 
 
-def select_relays(own: Address, neighbours: Mapping[Address, Candidate]) -> frozenset[Address]:
+def select_relays(own: Address, neighbours: Mapping[Address, RelayCandidate]) -> frozenset[Address]:
     """The multipoint relays of node `own`. Ties that the RFC leaves open go to the lowest address."""
     members = {own, *neighbours}
     # N2 as seen through each neighbour; through one that never relays nothing is reached. Its size is
@@ -51,7 +51,7 @@ def _reached_once(sets: Iterable[frozenset[Address]]) -> set[Address]:
 
 def _best(
     uncovered: set[Address],
-    neighbours: Mapping[Address, Candidate],
+    neighbours: Mapping[Address, RelayCandidate],
     through: Mapping[Address, frozenset[Address]],
 ) -> Address:
     """Of those who reach anything new: the most willing, then most new targets, then highest degree."""
@@ -67,7 +67,7 @@ def _best(
 
 def _without_needless(
     relays: list[Address],
-    neighbours: Mapping[Address, Candidate],
+    neighbours: Mapping[Address, RelayCandidate],
     through: Mapping[Address, frozenset[Address]],
 ) -> frozenset[Address]:
     """Step 5: drop, the least willing first, relays whose targets the others cover."""

@@ -15,22 +15,22 @@ from roamcast.underlay.base import Underlay, UnderlayContext
 from roamcast.underlay.olsr.associations import Associations, Gateway
 from roamcast.underlay.olsr.deadlines import Deadlines
 from roamcast.underlay.olsr.duplicates import Duplicates
-from roamcast.underlay.olsr.links import Link, Links
-from roamcast.underlay.olsr.mpr import Candidate, select_relays
+from roamcast.underlay.olsr.links import LinkSet, LinkTuple
+from roamcast.underlay.olsr.mpr import RelayCandidate, select_relays
 from roamcast.underlay.olsr.neighbours import Neighbours
 from roamcast.underlay.olsr.options import OlsrOptions
-from roamcast.underlay.olsr.outbox import Outbox, Waiting
+from roamcast.underlay.olsr.outbox import MessageOutbox, WaitingMessage
 from roamcast.underlay.olsr.pace import Prompt
-from roamcast.underlay.olsr.routing import Route, shortest_routes
-from roamcast.underlay.olsr.topology import Topology
+from roamcast.underlay.olsr.routing import OlsrRoute, shortest_routes
+from roamcast.underlay.olsr.topology import TopologySet
 from roamcast.units import Micros, NodeId, micros
 from roamcast.wire.olsr import (
     WILL_NEVER,
     Address,
     LinkType,
-    Message,
     MessageType,
     NeighbourType,
+    OlsrMessage,
     decode_hello,
     decode_hna,
     decode_mid,
@@ -65,13 +65,13 @@ class Olsr(Underlay):
         self._two_hop_max = options.two_hop_max
 
         lost_hold = None if options.lost_hold is None else micros(options.lost_hold)
-        self._links = Links(self._own, self._neighbour_hold, options.links_max, lost_hold)
+        self._links = LinkSet(self._own, self._neighbour_hold, options.links_max, lost_hold)
         self._neighbours = Neighbours(options.two_hop_max)
         self._selectors: Deadlines[Address] = Deadlines(options.links_max)
         self._duplicates = Duplicates(micros(options.duplicate_hold), options.duplicates_max)
-        self._topology = Topology(options.topology_max)
+        self._topology = TopologySet(options.topology_max)
         self._associations = Associations(options.associations_max)
-        self._outbox = Outbox(options.packet_max, options.forward_max)
+        self._outbox = MessageOutbox(options.packet_max, options.forward_max)
 
         # A restarted node begins anywhere: from a fixed number on, its first messages would pass for
         # duplicates of those before the crash.
@@ -88,7 +88,7 @@ class Olsr(Underlay):
 
         self._relays: frozenset[Address] = frozenset()
         self._relays_are_stale = False
-        self._routes: dict[Address, Route] = {}
+        self._routes: dict[Address, OlsrRoute] = {}
         self._routes_are_stale = False
         self._changes: list[tuple[bool, Address]] = []  # neighbours gained or lost, to be reported
         self._has_news = False
@@ -183,7 +183,7 @@ class Olsr(Underlay):
         own = {self._own} if self._selectors else set()
         return self._numbers(own | self.own_relays() | set(self._topology.relays()))
 
-    def routes(self) -> dict[Address, Route]:
+    def routes(self) -> dict[Address, OlsrRoute]:
         """By main address and, where a node has several, by its other interface addresses."""
         if self._routes_are_stale:
             self._routes_are_stale = False
@@ -221,7 +221,7 @@ class Olsr(Underlay):
 
     # HELLO: links, neighbours, selectors (sections 6 to 8).
 
-    def _on_hello(self, source: Address, message: Message, now: Micros) -> None:
+    def _on_hello(self, source: Address, message: OlsrMessage, now: Micros) -> None:
         if message.hops:
             raise WireError("HELLO hop count", 9, f"is {message.hops}; a HELLO is never relayed")
         hello = decode_hello(message.body)
@@ -299,7 +299,7 @@ class Olsr(Underlay):
 
     # Flooded messages: TC, MID, HNA and what we do not know (sections 3.4, 5.4, 9.5, 12.5).
 
-    def _on_flooded(self, source: Address, message: Message, now: Micros) -> None:
+    def _on_flooded(self, source: Address, message: OlsrMessage, now: Micros) -> None:
         link = self._links.table.get(source)
         if link is None or not link.lost_until <= now < link.symmetric_until:
             return  # not noted as seen: a copy over a good link still counts
@@ -309,7 +309,7 @@ class Olsr(Underlay):
         if message.ttl > 1 and link.main in self._selectors:
             self._relay(message, now)
 
-    def _learn(self, message: Message, now: Micros) -> None:
+    def _learn(self, message: OlsrMessage, now: Micros) -> None:
         until = now + (message.validity if message.validity < self._validity_max else self._validity_max)
         changed: bool | None
         match message.type:
@@ -334,7 +334,7 @@ class Olsr(Underlay):
         if until < self._purge_at:
             self._purge_by(until)
 
-    def _relay(self, message: Message, now: Micros) -> None:
+    def _relay(self, message: OlsrMessage, now: Micros) -> None:
         """The default forwarding algorithm's last steps (section 3.4.1), after a random wait in which
         other messages may join the packet."""
         data = encode_message(
@@ -348,7 +348,7 @@ class Olsr(Underlay):
         )
         if not self._outbox:
             self._host.set_timer("relay", now + int(self._host.random.random() * self._relay_jitter))
-        if not self._outbox.add(Waiting(data, _name(message), own=False)):
+        if not self._outbox.add(WaitingMessage(data, _name(message), own=False)):
             self._host.trace(Dropped(now, self._host.node, DropReason.QUEUE_FULL, _name(message)))
 
     def _send_tc(self, now: Micros) -> None:
@@ -396,7 +396,7 @@ class Olsr(Underlay):
     def _send(self, type: MessageType, validity: Micros, ttl: int, body: bytes) -> None:
         self._sequence = (self._sequence + 1) % 65_536
         data = encode_message(type, validity, self._own, ttl, 0, self._sequence, body)
-        self._outbox.add(Waiting(data, NAMES[type], own=True))
+        self._outbox.add(WaitingMessage(data, NAMES[type], own=True))
         self._flush()
 
     def _flush(self) -> None:
@@ -453,12 +453,12 @@ class Olsr(Underlay):
     def _select_relays(self, now: Micros) -> frozenset[Address]:
         mains = self._associations.mains
         candidates = {
-            address: Candidate(neighbour.willingness, mains(neighbour.reached(now)))
+            address: RelayCandidate(neighbour.willingness, mains(neighbour.reached(now)))
             for address, neighbour in self._neighbours.table.items()
         }
         return select_relays(self._own, candidates)
 
-    def _compute_routes(self, now: Micros) -> dict[Address, Route]:
+    def _compute_routes(self, now: Micros) -> dict[Address, OlsrRoute]:
         mains = self._associations.mains
         reached = {
             address: mains(neighbour.reached(now))
@@ -498,14 +498,14 @@ class Olsr(Underlay):
         self._host.trace(Dropped(now, node, DropReason.STORE_FULL, name, detail=f"{table}_max"))
 
 
-def _name(message: Message) -> str:
+def _name(message: OlsrMessage) -> str:
     try:
         return NAMES[MessageType(message.type)]
     except ValueError:
         return "olsr"
 
 
-def _code(link: Link, now: Micros, relays: frozenset[Address], symmetric: Container[Address]) -> int:
+def _code(link: LinkTuple, now: Micros, relays: frozenset[Address], symmetric: Container[Address]) -> int:
     """Section 6.2: what a HELLO says of a link and of the neighbour behind it."""
     if link.main in relays:
         neighbour = NeighbourType.RELAY

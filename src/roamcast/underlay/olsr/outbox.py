@@ -7,20 +7,20 @@ from roamcast.host import Frame, Kind
 from roamcast.wire.olsr import PACKET_HEADER, encode_packet
 
 
-class Waiting(NamedTuple):
+class WaitingMessage(NamedTuple):
     data: bytes  # the message, encoded
     name: str  # for the trace
     own: bool  # made here, not relayed
 
 
-class Outbox:
+class MessageOutbox:
     def __init__(self, packet_max: int, messages_max: int) -> None:
         self._packet_max = packet_max
         self._messages_max = messages_max
-        self._waiting: list[Waiting] = []
+        self._waiting: list[WaitingMessage] = []
         self._packet_sequence = 0
 
-    def add(self, message: Waiting) -> bool:
+    def add(self, message: WaitingMessage) -> bool:
         """False if there was no room. A node's own messages always find some."""
         if not message.own and len(self._waiting) >= self._messages_max:
             return False
@@ -40,7 +40,7 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def _fitting(self, waiting: list[Waiting]) -> int:
+    def _fitting(self, waiting: list[WaitingMessage]) -> int:
         """How many go into one packet; a message larger than a packet goes alone."""
         octets = PACKET_HEADER.size
         for count, message in enumerate(waiting):
@@ -49,7 +49,7 @@ class Outbox:
                 return max(1, count)
         return len(waiting)
 
-    def _frame(self, messages: list[Waiting]) -> Frame:
+    def _frame(self, messages: list[WaitingMessage]) -> Frame:
         self._packet_sequence = (self._packet_sequence + 1) % 65_536
         payload = encode_packet(self._packet_sequence, [message.data for message in messages])
         names = {message.name for message in messages}

@@ -8,7 +8,7 @@ PER_INTERVAL = 4  # messages ahead of time, in the long run
 DELAY: Micros = 15 * MILLISECOND  # at most: changes come in swarms, and several nodes see each
 
 
-class Pace:
+class EarlyPace:
     """`BURST` times in a row, and no more than once per `every` in the long run: nobody can make a node talk
     without end, and a meeting of two, which takes each of them two or three HELLOs, does not wait."""
 
@@ -31,7 +31,7 @@ class Prompt:
     def __init__(self, host: Host, timer: TimerName, interval: Micros) -> None:
         self._host = host
         self._timer = timer
-        self._pace = Pace(interval // PER_INTERVAL)
+        self._pace = EarlyPace(interval // PER_INTERVAL)
         self._is_due = False
 
     def ask(self) -> None:

@@ -8,7 +8,7 @@ from roamcast.wire.olsr import Address
 NOBODY: frozenset[Address] = frozenset()
 
 
-class Route(NamedTuple):
+class OlsrRoute(NamedTuple):
     next_hop: Address  # main address of a symmetric neighbour
     distance: int  # hops
 
@@ -18,17 +18,17 @@ def shortest_routes(
     neighbours: Iterable[Address],
     reached: Mapping[Address, frozenset[Address]],
     topology: Mapping[Address, frozenset[Address]],
-) -> dict[Address, Route]:
+) -> dict[Address, OlsrRoute]:
     """Routes by main address, nearest first, found breadth first.
 
     `reached`: for each neighbour that relays, its own symmetric neighbours. `topology`: for each relay,
     those that chose it. Of several shortest routes the one whose last relay has the lowest address is
     taken.
     """
-    routes = {own: Route(own, 0)}
+    routes = {own: OlsrRoute(own, 0)}
     level = sorted(neighbours)
     for address in level:
-        routes[address] = Route(address, 1)
+        routes[address] = OlsrRoute(address, 1)
     edges = reached
     distance = 1
     while level:
@@ -37,7 +37,7 @@ def shortest_routes(
         for address in level:
             fresh = edges.get(address, NOBODY) - routes.keys()
             if fresh:
-                routes.update(dict.fromkeys(fresh, Route(routes[address].next_hop, distance)))
+                routes.update(dict.fromkeys(fresh, OlsrRoute(routes[address].next_hop, distance)))
                 found.extend(fresh)
         level = sorted(found)
         edges = topology

@@ -24,7 +24,7 @@ class Advertisement:
         self.destinations = NOBODY.union(*self.parts)
 
 
-class Topology:
+class TopologySet:
     def __init__(self, tuples_max: int) -> None:
         self._tuples_max = tuples_max
         self._tuples = 0

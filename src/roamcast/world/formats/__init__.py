@@ -1,8 +1,7 @@
 """Recorded mobility and contacts: files in, `Motion` and `ContactPlan` out, and back.
 
-Read in this order: `numbers` and `source` (text to values, with the place of every fault), `fixes` (values to
-motion: order, conflicts, gaps), `projection` (degrees to metres), `encounters` (contacts to a plan), then the
-format you need; `guess` and this file choose among them. The formats for users: `docs/formats.md`.
+Read in this order: `text/` (text to values, with the place of every fault), `motion/` (formats of paths),
+`meetings/` (formats of contacts); this file chooses among them. The formats for users: `docs/formats.md`.
 
 Left out: heights, headings and speeds of any format; BonnMotion's three-dimensional files; The ONE's
 message events; SUMO's persons; GPX routes.
@@ -16,30 +15,19 @@ from pathlib import Path
 from roamcast.errors import FileError, InputError
 from roamcast.units import Micros, micros
 from roamcast.world.contacts import ContactPlan
-from roamcast.world.formats import (
-    bonnmotion,
-    cabs,
-    csv_fixes,
-    fcd,
-    gpx,
-    guess,
-    haggle,
-    ns2,
-    one_contacts,
-    one_movement,
-    plan,
-    sociopatterns,
-)
-from roamcast.world.formats.encounters import ContactOptions, ReadContacts
-from roamcast.world.formats.fixes import Conflict, Fix, MotionOptions
-from roamcast.world.formats.projection import Projection
+from roamcast.world.formats.meetings import haggle, one_contacts, plan, sociopatterns
+from roamcast.world.formats.meetings.encounters import ContactOptions, ReadContacts
+from roamcast.world.formats.motion import bonnmotion, cabs, csv_fixes, fcd, gpx, ns2, one_movement
+from roamcast.world.formats.motion.fixes import Conflict, Fix, MotionOptions
+from roamcast.world.formats.motion.projection import MapProjection
+from roamcast.world.formats.text import guess
 from roamcast.world.trajectory import Motion
 
 __all__ = [
     "CONTACT_FORMATS",
     "MOTION_FORMATS",
     "Fix",
-    "Projection",
+    "MapProjection",
     "ReadContacts",
     "read_contacts",
     "read_motion",
@@ -114,7 +102,7 @@ def read_motion(
         max_gap=gap,
         conflict=conflict or chosen.conflict,
         geographic=geographic,
-        origin=None if origin is None else Projection(*origin),
+        origin=None if origin is None else MapProjection(*origin),
         duration=None if duration is None else micros(_positive("duration", duration)),
     )
     return chosen.read(path, options)

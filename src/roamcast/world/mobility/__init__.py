@@ -4,10 +4,9 @@ Every model is a struct of parameters with `check`, `motion` and `walls` (`model
 the key `model`; `msgspec.convert(table, type=Mobility)` makes the right one. Most follow the seven
 scenarios of the acyclic overlay (6.2.1); `docs/mobility.md` has them ready to copy.
 
-To read: `model.py`, `path.py` (pieces to knots), `stationary.py` (why and how runs start in the
-middle), `waypoints.py` (the walk behind most models), then the models: `static`, `random_waypoint`,
-`fixed_targets`, `random_walk`; `nomadic` and `column` on `groups.py`; `city_block` and `pursue` on
-`streets.py`, `driving.py` and `town.py`; `graph_walk` on the networks of `world/graph.py`.
+To read: `model.py`, `movement/` (what models are built from), then the models: `static`, `random_waypoint`,
+`fixed_targets`, `random_walk`; `nomadic` and `column` on groups; `city_block` and `pursue` on streets;
+`graph_walk` on the networks of `world/graph.py`.
 
 Left out: nodes as bodies (collisions, queues of cars), users who move because the reception is bad,
 heights.

@@ -14,7 +14,7 @@ from random import Random
 
 from roamcast.units import Micros
 from roamcast.world.mobility.model import Area, Range, bad, check_seconds, check_speed, node_streams
-from roamcast.world.mobility.town import KMH, Driver, Town
+from roamcast.world.mobility.movement.town import KMH, Driver, Town
 from roamcast.world.trajectory import Motion
 
 

@@ -16,7 +16,6 @@ from itertools import pairwise
 from random import Random
 
 from roamcast.units import Micros
-from roamcast.world.mobility.groups import roaming
 from roamcast.world.mobility.model import (
     Area,
     Model,
@@ -27,8 +26,9 @@ from roamcast.world.mobility.model import (
     node_streams,
     stream,
 )
-from roamcast.world.mobility.path import Point, along, distance, window
-from roamcast.world.mobility.waypoints import Rectangle, Start, stationary_start, walk_on
+from roamcast.world.mobility.movement.groups import roaming
+from roamcast.world.mobility.movement.path import Point, along, distance, window
+from roamcast.world.mobility.movement.waypoints import Rectangle, Start, stationary_start, walk_on
 from roamcast.world.trajectory import Motion, Trajectory
 
 

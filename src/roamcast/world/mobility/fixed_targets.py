@@ -19,8 +19,8 @@ from roamcast.world.mobility.model import (
     node_streams,
     stream,
 )
-from roamcast.world.mobility.path import Point
-from roamcast.world.mobility.waypoints import Places, Rectangle, walk
+from roamcast.world.mobility.movement.path import Point
+from roamcast.world.mobility.movement.waypoints import FixedPlaces, Rectangle, walk
 from roamcast.world.trajectory import Motion
 
 TARGETS_MAX = 1000  # the start weighs every pair of targets
@@ -45,7 +45,7 @@ class FixedTargets(Model, frozen=True, kw_only=True, tag="fixed_targets"):
 
     def motion(self, nodes: int, area: Area, duration: Micros, random: Random) -> Motion:
         self.check(nodes, area)
-        places = Places(self.places(area, stream(random)))
+        places = FixedPlaces(self.places(area, stream(random)))
         paths = (walk(places, self.speed, self.pause, duration, own) for own in node_streams(random, nodes))
         return Motion([path.trajectory() for path in paths])
 

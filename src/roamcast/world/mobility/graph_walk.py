@@ -17,7 +17,7 @@ from roamcast.units import SECOND, Micros
 from roamcast.world.contacts import ContactPlan
 from roamcast.world.graph import Generator, Graph, generated
 from roamcast.world.mobility.model import Area, Model, bad, check_number, stream
-from roamcast.world.mobility.path import Path, Piece
+from roamcast.world.mobility.movement.path import PathBuilder, Piece
 from roamcast.world.trajectory import Motion
 from roamcast.world.walk import Behaviour, walk
 
@@ -46,11 +46,11 @@ class GraphWalk(Model, frozen=True, kw_only=True, tag="graph_walk"):
         graph, visits = self._walks(nodes, area, duration, random)
         paths = []
         for place in graph.places:
-            path = Path(place, duration)
+            path = PathBuilder(place, duration)
             path.move(Piece(duration / SECOND, place))
             paths.append(path.trajectory())
         for visited in visits:
-            path = Path(graph.places[visited[0][0]], duration)
+            path = PathBuilder(graph.places[visited[0][0]], duration)
             for node, arrival, departure in visited:
                 path.move(Piece((arrival - path.time) / SECOND, graph.places[node]))
                 path.move(Piece((departure - path.time) / SECOND, graph.places[node]))

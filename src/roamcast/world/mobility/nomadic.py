@@ -11,7 +11,6 @@ Chief and offsets both start stationary and are independent of each other, so th
 from random import Random
 
 from roamcast.units import Micros
-from roamcast.world.mobility.groups import roaming
 from roamcast.world.mobility.model import (
     Area,
     Model,
@@ -21,8 +20,9 @@ from roamcast.world.mobility.model import (
     check_speed,
     node_streams,
 )
-from roamcast.world.mobility.path import window
-from roamcast.world.mobility.waypoints import Rectangle, walk
+from roamcast.world.mobility.movement.groups import roaming
+from roamcast.world.mobility.movement.path import window
+from roamcast.world.mobility.movement.waypoints import Rectangle, walk
 from roamcast.world.trajectory import Motion
 
 

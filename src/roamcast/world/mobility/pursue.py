@@ -15,7 +15,6 @@ when the run begins.
 from random import Random
 
 from roamcast.units import Micros, micros
-from roamcast.world.mobility.driving import Stage, drive, reached
 from roamcast.world.mobility.model import (
     Area,
     Range,
@@ -25,9 +24,10 @@ from roamcast.world.mobility.model import (
     check_speed,
     node_streams,
 )
-from roamcast.world.mobility.path import Path, Piece, Point, distance
-from roamcast.world.mobility.streets import Streets
-from roamcast.world.mobility.town import KMH, Driver, Town
+from roamcast.world.mobility.movement.driving import RoutePoint, drive, reached
+from roamcast.world.mobility.movement.path import PathBuilder, Piece, Point, distance
+from roamcast.world.mobility.movement.streets import Streets
+from roamcast.world.mobility.movement.town import KMH, Driver, Town
 from roamcast.world.trajectory import Motion, Trajectory
 
 CAUGHT_METRES = 2.0  # nearer than that a follower waits: cars do not merge
@@ -57,8 +57,8 @@ class Pursue(Town, frozen=True, kw_only=True, tag="pursue"):
         followers = [self._pursuit(streets, hunted, since + duration, follower) for follower in others]
         return Motion([path.trajectory(since) for path in (criminal, *followers)])
 
-    def _pursuit(self, streets: Streets, hunted: Trajectory, until: Micros, random: Random) -> Path:
-        path = Path(streets.anywhere(random), until)
+    def _pursuit(self, streets: Streets, hunted: Trajectory, until: Micros, random: Random) -> PathBuilder:
+        path = PathBuilder(streets.anywhere(random), until)
         entry, before = 0.0, path.here  # the speed at which it comes along, and from where
         while not path.done:
             here, seen = path.here, hunted.position(path.time)
@@ -74,7 +74,7 @@ class Pursue(Town, frozen=True, kw_only=True, tag="pursue"):
             # At a crossing it may have to turn; where the criminal was seen, it has to look for it again.
             leave = 0.0 if there == seen else self.turn_speed
             cruise = between(random, self.follower_speed)
-            path.follow(drive(here, [Stage(there, leave, 0.0)], cruise, self.acceleration, entry=entry))
+            path.follow(drive(here, [RoutePoint(there, leave, 0.0)], cruise, self.acceleration, entry=entry))
             entry = min(leave, cruise, reached(entry, distance(here, there), self.acceleration))
             before = here
         return path

@@ -24,9 +24,9 @@ from roamcast.world.mobility.model import (
     check_seconds,
     node_streams,
 )
-from roamcast.world.mobility.path import Path, Piece, Point
-from roamcast.world.mobility.stationary import rest_left, resting_share
-from roamcast.world.mobility.waypoints import Rectangle, in_unit_disc
+from roamcast.world.mobility.movement.path import PathBuilder, Piece, Point
+from roamcast.world.mobility.movement.stationary import rest_left, resting_share
+from roamcast.world.mobility.movement.waypoints import Rectangle, in_unit_disc
 from roamcast.world.trajectory import Motion, Trajectory
 
 BOUNCES_MAX = 1000  # of one step; beyond, the speed or the step is a typing error
@@ -52,7 +52,7 @@ class RandomWalk(Model, frozen=True, kw_only=True, tag="random_walk"):
         return Motion([self._path(area, duration, own) for own in node_streams(random, nodes)])
 
     def _path(self, area: Area, until: Micros, random: Random) -> Trajectory:
-        path = Path(Rectangle(area).any(random), until)
+        path = PathBuilder(Rectangle(area).any(random), until)
         if random.random() < resting_share(self.pause, self.step):
             path.move(Piece(rest_left(random, self.pause), path.here))
         else:
@@ -61,7 +61,7 @@ class RandomWalk(Model, frozen=True, kw_only=True, tag="random_walk"):
             self._step(path, area, self.step, random)
         return path.trajectory()
 
-    def _step(self, path: Path, area: Area, seconds: float, random: Random) -> None:
+    def _step(self, path: PathBuilder, area: Area, seconds: float, random: Random) -> None:
         x, y = _direction(random)
         speed = between(random, self.speed)
         path.follow(reflected(path.here, (x * speed, y * speed), seconds, area))

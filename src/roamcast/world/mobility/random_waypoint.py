@@ -8,7 +8,7 @@ from random import Random
 
 from roamcast.units import Micros
 from roamcast.world.mobility.model import Area, Model, Range, check_seconds, check_speed, node_streams
-from roamcast.world.mobility.waypoints import Rectangle, walk
+from roamcast.world.mobility.movement.waypoints import Rectangle, walk
 from roamcast.world.trajectory import Motion
 
 

@@ -4,8 +4,8 @@ from random import Random
 
 from roamcast.units import SECOND, Micros
 from roamcast.world.mobility.model import Area, Model, bad, check_point, node_streams
-from roamcast.world.mobility.path import Path, Piece, Point
-from roamcast.world.mobility.waypoints import Rectangle
+from roamcast.world.mobility.movement.path import PathBuilder, Piece, Point
+from roamcast.world.mobility.movement.waypoints import Rectangle
 from roamcast.world.trajectory import Motion, Trajectory
 
 
@@ -28,6 +28,6 @@ class Static(Model, frozen=True, kw_only=True, tag="static"):
 
 
 def _standing(place: Point, duration: Micros) -> Trajectory:
-    path = Path(place, duration)
+    path = PathBuilder(place, duration)
     path.move(Piece(duration / SECOND, place))
     return path.trajectory()

@@ -9,10 +9,17 @@ from roamcast.event import Event, EventId
 from roamcast.host import Kind, Layer, SendFailure, TimerName
 from roamcast.strategy.tree.content import ContentOptions, Forwarding
 from roamcast.strategy.tree.content.carrier import Carrier
-from roamcast.strategy.tree.content.copies import Copy
 from roamcast.strategy.tree.content.gaps import ASKED_MAX, GAP_MAX, TRIES, HeardCasts, SentCasts
-from roamcast.strategy.tree.content.messages import CODEC, Cast, ContentMessage, Missed, Routed, Tally
-from roamcast.strategy.tree.content.pace import PER_SECOND_MAX, PER_SECOND_MIN, SAVED_MAX, Pace
+from roamcast.strategy.tree.content.messages import (
+    CODEC,
+    Cast,
+    ContentMessage,
+    MissedBroadcasts,
+    Routed,
+    Tally,
+)
+from roamcast.strategy.tree.content.pace import PER_SECOND_MAX, PER_SECOND_MIN, SAVED_MAX, RecoveryPace
+from roamcast.strategy.tree.content.recent import EventCopy
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
@@ -61,7 +68,7 @@ class Bench(Layer):
         own: bool,
         on_failure: Callable[[SendFailure], None] | None = None,
     ) -> None:
-        decoded: ContentMessage = CODEC.decode(payload)  # type: ignore[assignment]
+        decoded: ContentMessage = CODEC.decode(payload)
         self.sent.append(Sent((neighbour,), decoded, on_failure))
 
     def spread(
@@ -74,7 +81,7 @@ class Bench(Layer):
         event: EventId | None,
         own: bool,
     ) -> None:
-        decoded: ContentMessage = CODEC.decode(payload)  # type: ignore[assignment]
+        decoded: ContentMessage = CODEC.decode(payload)
         self.sent.append(Sent(tuple(neighbours), decoded, None))
 
     # The owner.
@@ -92,8 +99,8 @@ class Bench(Layer):
         return [each for each in self.sent if isinstance(each.message, kind)]
 
 
-def copy(sequence: int, published_at: Micros = 0) -> Copy:
-    return Copy(Event(7, sequence, {}), 0, published_at, False)
+def copy(sequence: int, published_at: Micros = 0) -> EventCopy:
+    return EventCopy(Event(7, sequence, {}), 0, published_at, False)
 
 
 def cast(number: int) -> Cast:
@@ -197,7 +204,7 @@ def test_a_gap_is_asked_for_and_filled_by_unicast() -> None:
     bench.carrier.on_counts(1, cast(3))
     bench.host.advance(100 * MILLISECOND)
     (request,) = bench.sent
-    assert request.to == (1,) and request.message == Missed((1, 2))
+    assert request.to == (1,) and request.message == MissedBroadcasts((1, 2))
     bench.carrier.on_routed(1, Routed(Event(7, 1, {}), 0, 0, False, 1))
     bench.carrier.on_routed(1, Routed(Event(7, 2, {}), 0, 0, False, 2))
     bench.host.advance(10 * SECOND)
@@ -207,7 +214,7 @@ def test_a_gap_is_asked_for_and_filled_by_unicast() -> None:
         bench.carrier.send([1, 2], copy(sequence, bench.host.now()))
     bench.host.advance(100 * MILLISECOND)
     bench.sent.clear()
-    bench.carrier.on_missed(2, Missed((2, 99)))
+    bench.carrier.on_missed(2, MissedBroadcasts((2, 99)))
     bench.host.advance(100 * MILLISECOND)
     (again,) = bench.of(Routed)
     assert again.to == (2,)
@@ -249,13 +256,13 @@ def test_what_waited_too_long_is_dropped_and_traced() -> None:
 # The pace.
 
 
-def taken(pace: Pace, now: Micros, seconds: int, tries_per_second: int = 200) -> int:
+def taken(pace: RecoveryPace, now: Micros, seconds: int, tries_per_second: int = 200) -> int:
     step = SECOND // tries_per_second
     return sum(pace.take(now + step * n) for n in range(seconds * tries_per_second))
 
 
 def test_after_a_burst_the_clock_and_first_sendings_allow_repeats() -> None:
-    pace = Pace(10 * MILLISECOND)
+    pace = RecoveryPace(10 * MILLISECOND)
     assert taken(pace, 0, 1) >= SAVED_MAX
     pace.on_loss(SECOND)
     before = sum(pace.take(SECOND) for _ in range(100))
@@ -265,7 +272,7 @@ def test_after_a_burst_the_clock_and_first_sendings_allow_repeats() -> None:
 
 
 def test_without_losses_the_clock_gives_more_and_with_losses_little() -> None:
-    calm, busy = Pace(10 * MILLISECOND), Pace(10 * MILLISECOND)
+    calm, busy = RecoveryPace(10 * MILLISECOND), RecoveryPace(10 * MILLISECOND)
     quietly = taken(calm, 0, 20)
     under_losses = 0
     for second in range(20):
@@ -277,7 +284,7 @@ def test_without_losses_the_clock_gives_more_and_with_losses_little() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("flt"), st.integers(0, SECOND)), max_size=60))
 def test_the_next_repeat_is_allowed_when_the_pace_says_so(story: list[tuple[str, int]]) -> None:
-    pace = Pace(10 * MILLISECOND)
+    pace = RecoveryPace(10 * MILLISECOND)
     now = 0
     for what, wait in story:
         now += wait

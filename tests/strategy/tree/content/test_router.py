@@ -14,7 +14,13 @@ from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
 from roamcast.host import Kind, Layer, SendFailure, TimerName
 from roamcast.strategy.tree.content import ContentOptions, ContentRouter, Forwarding
-from roamcast.strategy.tree.content.messages import CODEC, Acknowledge, Offer, Routed, Update
+from roamcast.strategy.tree.content.messages import (
+    CODEC,
+    EventOffer,
+    FilterUpdate,
+    Routed,
+    UpdateAcknowledgement,
+)
 from roamcast.strategy.tree.content.offers import WANTED_MAX
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
@@ -414,7 +420,7 @@ def test_a_restarted_neighbour_gets_the_whole_table_although_the_link_was_never_
 
 def test_a_message_of_an_earlier_life_of_a_link_is_not_believed() -> None:
     network = Network(2, [(0, 1)])
-    old = Update(1, 0, 99, True, ((Filter.sql("level = 1").encode(), 0),), ())
+    old = FilterUpdate(1, 0, 99, True, ((Filter.sql("level = 1").encode(), 0),), ())
     network.subscribe(1, "level = 2")
     network.run(1)
     network.peers[0].router.on_receive(1, CODEC.encode(old))
@@ -428,7 +434,7 @@ def test_a_table_that_went_wrong_is_mended_by_the_refresh() -> None:
     network.run(1)
     # Forged in the neighbour's name: the next version of its set, without what it wants.
     held = network.peers[0].router._links[1].table
-    forged = Update(
+    forged = FilterUpdate(
         held.session, held.version, held.version + 1, True, (), (Filter.sql("level = 2").encode(),)
     )
     network.peers[0].router.on_receive(1, CODEC.encode(forged))
@@ -440,7 +446,7 @@ def test_a_table_that_went_wrong_is_mended_by_the_refresh() -> None:
 def test_octets_that_are_no_message_are_dropped_and_counted() -> None:
     network = Network(2, [(0, 1)])
     router = network.peers[0].router
-    no_filter = CODEC.encode(Update(1, 0, 1, True, ((b"\x01\xff", 0),), ()))
+    no_filter = CODEC.encode(FilterUpdate(1, 0, 1, True, ((b"\x01\xff", 0),), ()))
     for payload in (b"", b"\x02abc", b"\x01\xc1", no_filter):
         router.on_receive(1, payload)
     drops = [each for each in network.peers[0].host.records if isinstance(each, Dropped)]
@@ -458,8 +464,8 @@ def test_no_octets_stop_a_router(tail: bytes) -> None:
 
 def test_messages_from_a_node_that_is_no_neighbour_change_nothing() -> None:
     network = Network(3, [(0, 1)])
-    update = Update(1, 0, 1, True, ((Filter.everything().encode(), 0),), ())
-    for message in (update, Acknowledge(1, 1), Offer(1, ((7, 7),))):
+    update = FilterUpdate(1, 0, 1, True, ((Filter.everything().encode(), 0),), ())
+    for message in (update, UpdateAcknowledgement(1, 1), EventOffer(1, ((7, 7),))):
         network.peers[0].router.on_receive(2, CODEC.encode(message))
     network.run(1)
     assert network.table(1, 0) == []

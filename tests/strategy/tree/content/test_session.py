@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roamcast.filter import Filter
-from roamcast.strategy.tree.content.messages import Acknowledge, Update, change_of
-from roamcast.strategy.tree.content.session import Announcement, NeighbourTable, Outcome, digest_of
+from roamcast.strategy.tree.content.messages import FilterUpdate, UpdateAcknowledgement, change_of
+from roamcast.strategy.tree.content.session import FilterAnnouncement, NeighbourTable, Outcome, digest_of
 
 A, B, C = (Filter.sql(f"level = {number}") for number in range(3))
 
@@ -17,44 +17,44 @@ def no_age(_: Filter) -> int:
 
 
 def test_one_update_is_on_the_way_and_what_changes_meanwhile_goes_into_the_next() -> None:
-    teller = Announcement(7, 1_000)
+    teller = FilterAnnouncement(7, 1_000)
     first = teller.next_update([A], no_age)
     assert first is not None and (first.base, first.version, first.complete) == (0, 1, True)
     assert teller.next_update([A, B], no_age) is None
     assert not teller.is_settled
-    assert teller.on_acknowledge(Acknowledge(7, 1))
+    assert teller.on_acknowledge(UpdateAcknowledgement(7, 1))
     second = teller.next_update([B, C], no_age)
     assert second is not None and second.base == 1
     assert [Filter.decode(encoded) for encoded, _ in second.add] == [B, C]
     assert [Filter.decode(encoded) for encoded in second.remove] == [A]
-    assert teller.on_acknowledge(Acknowledge(7, 2))
+    assert teller.on_acknowledge(UpdateAcknowledgement(7, 2))
     assert teller.is_settled
     assert teller.next_update([C, B], no_age) is None
 
 
 def test_an_empty_set_is_told_once() -> None:
-    teller = Announcement(7, 1_000)
+    teller = FilterAnnouncement(7, 1_000)
     assert teller.next_update([], no_age) is not None
-    assert teller.on_acknowledge(Acknowledge(7, 1))
+    assert teller.on_acknowledge(UpdateAcknowledgement(7, 1))
     assert teller.next_update([], no_age) is None
 
 
 def test_answers_to_others_or_to_earlier_updates_are_not_taken() -> None:
-    teller = Announcement(7, 1_000)
+    teller = FilterAnnouncement(7, 1_000)
     teller.next_update([A], no_age)
-    assert not teller.on_acknowledge(Acknowledge(6, 1))
-    assert not teller.on_acknowledge(Acknowledge(7, 0))
+    assert not teller.on_acknowledge(UpdateAcknowledgement(6, 1))
+    assert not teller.on_acknowledge(UpdateAcknowledgement(7, 0))
     assert teller.outstanding is not None
 
 
 def test_a_listener_that_missed_a_version_says_so_and_is_told_everything() -> None:
-    teller, listener = Announcement(7, 1_000), NeighbourTable(100)
+    teller, listener = FilterAnnouncement(7, 1_000), NeighbourTable(100)
     teller.next_update([A], no_age)
-    teller.on_acknowledge(Acknowledge(7, 1))  # by someone who then crashed
+    teller.on_acknowledge(UpdateAcknowledgement(7, 1))  # by someone who then crashed
     update = teller.next_update([A, B], no_age)
     assert update is not None
     assert listener.on_change(change_of(update, 0)) is Outcome.LOST
-    assert teller.on_acknowledge(Acknowledge(7, 0, lost=True))
+    assert teller.on_acknowledge(UpdateAcknowledgement(7, 0, lost=True))
     again = teller.next_update([A, B], no_age)
     assert again is not None and again.base == 0
     assert listener.on_change(change_of(again, 0)) is Outcome.APPLIED
@@ -63,8 +63,8 @@ def test_a_listener_that_missed_a_version_says_so_and_is_told_everything() -> No
 
 def test_a_later_session_replaces_the_table_and_an_earlier_one_is_stale() -> None:
     listener = NeighbourTable(100)
-    early = Update(7, 0, 5, True, ((A.encode(), 30),), ())
-    late = Update(8, 0, 1, True, ((B.encode(), 30),), ())
+    early = FilterUpdate(7, 0, 5, True, ((A.encode(), 30),), ())
+    late = FilterUpdate(8, 0, 1, True, ((B.encode(), 30),), ())
     assert listener.on_change(change_of(early, 100)) is Outcome.APPLIED
     assert listener.table() == {A: 70}
     assert listener.on_change(change_of(late, 100)) is Outcome.APPLIED
@@ -75,7 +75,7 @@ def test_a_later_session_replaces_the_table_and_an_earlier_one_is_stale() -> Non
 
 def test_a_table_beyond_the_bound_is_refused() -> None:
     listener = NeighbourTable(2)
-    update = Update(7, 0, 1, True, tuple((each.encode(), 0) for each in (A, B, C)), ())
+    update = FilterUpdate(7, 0, 1, True, tuple((each.encode(), 0) for each in (A, B, C)), ())
     assert listener.on_change(change_of(update, 0)) is Outcome.LOST
     assert listener.table() is None
 
@@ -91,9 +91,9 @@ def test_over_any_channel_the_listener_ends_with_what_the_teller_wants(seed: int
     """Messages are lost, delivered late and delivered twice; the listener may be reborn."""
     random = Random(seed)
     pool = [Filter.sql(f"level = {number}") for number in range(12)]
-    teller, listener = Announcement(1, 40), NeighbourTable(100)
+    teller, listener = FilterAnnouncement(1, 40), NeighbourTable(100)
     wanted: set[Filter] = set()
-    air: list[Update] = []
+    air: list[FilterUpdate] = []
     for step in range(120):
         fair = step >= 60
         if not fair:
@@ -104,7 +104,7 @@ def test_over_any_channel_the_listener_ends_with_what_the_teller_wants(seed: int
         if teller.outstanding is not None:
             air.append(teller.outstanding)
         elif fair and (refresh := teller.refresh()) is not None and not listener.agrees(refresh):
-            teller.on_acknowledge(Acknowledge(refresh.session, listener.version, lost=True))
+            teller.on_acknowledge(UpdateAcknowledgement(refresh.session, listener.version, lost=True))
         random.shuffle(air)
         while air and (fair or random.random() < 0.5):
             update = air.pop()
@@ -114,7 +114,7 @@ def test_over_any_channel_the_listener_ends_with_what_the_teller_wants(seed: int
                 air.insert(0, update)
             outcome = listener.on_change(change_of(update, 0))
             if outcome is not Outcome.STALE and (fair or random.random() < 0.7):
-                answer = Acknowledge(update.session, update.version, outcome is Outcome.LOST)
+                answer = UpdateAcknowledgement(update.session, update.version, outcome is Outcome.LOST)
                 teller.on_acknowledge(answer)
             if not fair:
                 break

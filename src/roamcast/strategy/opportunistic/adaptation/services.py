@@ -1,7 +1,8 @@
 """What an adaptor may ask and do: the basic component layer and the relocation layer (sections 3.3, 3.4).
 
-Protocols, not classes: the strategy implements them over its tables, the studies of `lab/channels.py` over a
-generated network, tests by hand. An adaptor sees nothing else, which is why the same class decides in all.
+Protocols, not classes: the strategy implements them over its tables, the studies of `lab/studies/channels.py`
+over a generated network, tests by hand. An adaptor sees nothing else, which is why the same class decides
+in all.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -12,11 +12,11 @@ from typing import Protocol
 
 from roamcast.event import EventClass, EventId
 from roamcast.host import Host, Kind, SendFailure
-from roamcast.strategy.tree.content.copies import Copy
 from roamcast.strategy.tree.content.gaps import HeardCasts, SentCasts
-from roamcast.strategy.tree.content.messages import CODEC, Cast, Missed, Routed, Tally
+from roamcast.strategy.tree.content.messages import CODEC, Cast, MissedBroadcasts, Routed, Tally
 from roamcast.strategy.tree.content.options import ContentOptions, Forwarding
-from roamcast.strategy.tree.content.pace import Pace
+from roamcast.strategy.tree.content.pace import RecoveryPace
+from roamcast.strategy.tree.content.recent import EventCopy
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
@@ -77,10 +77,10 @@ class Carrier:
         self._lanes: dict[NodeId, Lane] = {}
         self._retry_interval = micros(options.event_retry_interval)
         self._lifetime = micros(options.recovery_time)
-        self._pace = Pace(micros(options.event_pace))
+        self._pace = RecoveryPace(micros(options.event_pace))
         self._paced_until: Micros = 0
         self._last_served: NodeId = -1
-        self._casts: dict[int, tuple[Copy, tuple[NodeId, ...]]] = {}  # about to be broadcast
+        self._casts: dict[int, tuple[EventCopy, tuple[NodeId, ...]]] = {}  # about to be broadcast
         self._number = 0
         self._counts_gaps = options.recovery != "none"
 
@@ -105,25 +105,25 @@ class Carrier:
 
     # Sending.
 
-    def send(self, neighbours: list[NodeId], copy: Copy) -> None:
+    def send(self, neighbours: list[NodeId], copy: EventCopy) -> None:
         """To each of these tree neighbours."""
         forwarding = self._options.forwarding
         if forwarding is Forwarding.BROADCAST or (forwarding is Forwarding.MIXED and len(neighbours) > 1):
             self._cast_soon(tuple(neighbours), copy)
             return
         for neighbour in neighbours:
-            attempt = Attempt(neighbour, copy)
+            attempt = UnicastAttempt(neighbour, copy)
             lane = self._lanes[neighbour]
             if copy.again or lane.fresh or self._host.now() < lane.paused_until:
                 self._queue(lane, attempt)
             else:
                 self._send(lane, attempt)
 
-    def send_again(self, neighbour: NodeId, copy: Copy, number: int = 0) -> None:
+    def send_again(self, neighbour: NodeId, copy: EventCopy, number: int = 0) -> None:
         """By unicast, at the common pace; `number` of the broadcast that did not arrive."""
         lane = self._lanes[neighbour]
         if all(waiting.copy.event.id != copy.event.id for waiting in lane.repeats):
-            self._queue(lane, Attempt(neighbour, copy, number))
+            self._queue(lane, UnicastAttempt(neighbour, copy, number))
 
     def is_repeating(self, neighbour: NodeId) -> bool:
         """Whether something is waiting here to be sent to it again."""
@@ -159,7 +159,7 @@ class Carrier:
             lane.is_asking = True
             self._set_timer("gap", neighbour, ASK_DELAY + self._some_of(ASK_DELAY))
 
-    def on_missed(self, neighbour: NodeId, missed: Missed) -> None:
+    def on_missed(self, neighbour: NodeId, missed: MissedBroadcasts) -> None:
         lane = self._lanes.get(neighbour)
         if lane is None:
             return
@@ -172,7 +172,7 @@ class Carrier:
 
     # Unicast.
 
-    def _send(self, lane: "Lane", attempt: "Attempt") -> None:
+    def _send(self, lane: "Lane", attempt: "UnicastAttempt") -> None:
         assert self._overlay is not None
         copy = attempt.copy
         event = copy.event
@@ -190,7 +190,7 @@ class Carrier:
             on_failure=lambda failure: self._on_failed(lane, attempt, failure),
         )
 
-    def _on_failed(self, lane: "Lane", attempt: "Attempt", failure: SendFailure) -> None:
+    def _on_failed(self, lane: "Lane", attempt: "UnicastAttempt", failure: SendFailure) -> None:
         event = attempt.copy.event.id
         self._owner.on_not_sent(attempt.neighbour, event)
         if self._lanes.get(attempt.neighbour) is not lane:
@@ -207,7 +207,7 @@ class Carrier:
         else:
             self._owner.on_given_up(attempt.neighbour, event)
 
-    def _queue(self, lane: "Lane", attempt: "Attempt", *, first: bool = False) -> None:
+    def _queue(self, lane: "Lane", attempt: "UnicastAttempt", *, first: bool = False) -> None:
         """What waits goes a few at a time: first what goes for the first time, each in order."""
         if len(lane.fresh) + len(lane.repeats) >= self._options.pending_max:
             self._drop(attempt.copy, DropReason.QUEUE_FULL)
@@ -233,7 +233,7 @@ class Carrier:
         self._paced_until = now + self._pace.interval
         self._wake()
 
-    def _next_lane(self, waiting_in: Callable[["Lane"], "deque[Attempt]"]) -> "Lane | None":
+    def _next_lane(self, waiting_in: Callable[["Lane"], "deque[UnicastAttempt]"]) -> "Lane | None":
         """The next that has something to send and may, each neighbour in turn."""
         now = self._host.now()
         order = sorted(self._lanes, key=lambda node: (node <= self._last_served, node))
@@ -247,7 +247,7 @@ class Carrier:
                 return lane
         return None
 
-    def _is_late(self, copy: Copy) -> bool:
+    def _is_late(self, copy: EventCopy) -> bool:
         """Too old to be worth the air: nobody recovers it either."""
         memorized = copy.event.event_class is EventClass.MEMORIZED
         return not memorized and self._host.now() - copy.published_at >= self._lifetime
@@ -264,7 +264,7 @@ class Carrier:
 
     # Broadcast.
 
-    def _cast_soon(self, neighbours: tuple[NodeId, ...], copy: Copy) -> None:
+    def _cast_soon(self, neighbours: tuple[NodeId, ...], copy: EventCopy) -> None:
         """Those who heard the same broadcast pass it on at different times; they may not hear each other."""
         if len(self._casts) >= self._options.pending_max:
             self._drop(copy, DropReason.QUEUE_FULL)
@@ -324,7 +324,7 @@ class Carrier:
         if numbers:
             self._overlay.send(
                 neighbour,
-                CODEC.encode(Missed(tuple(numbers))),
+                CODEC.encode(MissedBroadcasts(tuple(numbers))),
                 kind=Kind.CONTROL,
                 message="request",
                 event=None,
@@ -335,7 +335,7 @@ class Carrier:
 
     # Private.
 
-    def _drop(self, copy: Copy, reason: DropReason) -> None:
+    def _drop(self, copy: EventCopy, reason: DropReason) -> None:
         event = copy.event
         self._host.trace(
             Dropped(self._host.now(), self._host.node, reason, "event", event.publisher, event.sequence)
@@ -352,20 +352,20 @@ class Lane:
     """One tree link in one of its lives, as events see it."""
 
     def __init__(self) -> None:
-        self.fresh: deque[Attempt] = deque()
-        self.repeats: deque[Attempt] = deque()
+        self.fresh: deque[UnicastAttempt] = deque()
+        self.repeats: deque[UnicastAttempt] = deque()
         self.paused_until: Micros = 0
         self.sent = SentCasts()
         self.heard = HeardCasts()
         self.is_asking = False
 
 
-class Attempt:
+class UnicastAttempt:
     """An event on its way over one link by unicast."""
 
     __slots__ = ("copy", "failures", "neighbour", "number")
 
-    def __init__(self, neighbour: NodeId, copy: Copy, number: int = 0) -> None:
+    def __init__(self, neighbour: NodeId, copy: EventCopy, number: int = 0) -> None:
         self.neighbour = neighbour
         self.copy = copy
         self.number = number  # of the broadcast in which it did not arrive; 0: of none

@@ -5,7 +5,7 @@ their link; who hears a number beyond the next one has missed what lies between 
 broadcast before a silence is followed by the bare number (`Tally`), or nobody would miss it.
 """
 
-from roamcast.strategy.tree.content.copies import Copy
+from roamcast.strategy.tree.content.recent import EventCopy
 
 HISTORY = 256  # broadcasts per link that can be asked for
 GAP_MAX = 64  # more than that is not a gap but a broken link
@@ -19,15 +19,15 @@ class SentCasts:
     def __init__(self) -> None:
         self.count = 0
         self.tallied = 0  # the last count that was told for itself
-        self._history: dict[int, Copy] = {}
+        self._history: dict[int, EventCopy] = {}
 
-    def add(self, copy: Copy) -> int:
+    def add(self, copy: EventCopy) -> int:
         self.count += 1
         self._history[self.count] = copy
         self._history.pop(self.count - HISTORY, None)
         return self.count
 
-    def find(self, number: int) -> Copy | None:
+    def find(self, number: int) -> EventCopy | None:
         return self._history.get(number)
 
 

@@ -2,17 +2,17 @@
 
 | tag | message | name in the trace | says |
 |---|---|---|---|
-| 1 | `Update` | `subscription` | how the set of filters that I want from you has changed |
-| 2 | `Acknowledge` | `acknowledge` | which version of your set I hold, or that I lost track |
+| 1 | `FilterUpdate` | `subscription` | how the set of filters that I want from you has changed |
+| 2 | `UpdateAcknowledgement` | `acknowledge` | which version of your set I hold, or that I lost track |
 | 3 | `Refresh` | `refresh` | which version of my set you should hold |
 | 4 | `Routed` | `event`, `recovery` | an event on its way |
-| 5 | `Offer` | `digest` | events that I have and you may have missed (push) |
-| 6 | `Want` | `request` | which of those you should send |
+| 5 | `EventOffer` | `digest` | events that I have and you may have missed (push) |
+| 6 | `WantAnswer` | `request` | which of those you should send |
 | 8 | `Received` | `receipt` | they have come: offer me more |
 | 7 | `Pull` | `digest` | events that I have; send what else I should have (pull) |
 | 9 | `Cast` | `event`, `recovery` | an event on its way to several neighbours, in one broadcast |
 | 10 | `Tally` | `tally` | how many broadcasts have gone to each of you |
-| 11 | `Missed` | `request` | which of them did not come |
+| 11 | `MissedBroadcasts` | `request` | which of them did not come |
 """
 
 from typing import Annotated, TypeAlias
@@ -29,11 +29,11 @@ ENTRIES_MAX = 4_096  # filters or event ids in one message
 Ids: TypeAlias = Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(max_length=ENTRIES_MAX)]
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class ContentMessageBase(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     pass
 
 
-class Update(Message, frozen=True, tag=1):
+class FilterUpdate(ContentMessageBase, frozen=True, tag=1):
     """From version `base` of the sender's set to `version`; base 0 is the empty set.
 
     `add` gives each filter with its age: for how long someone has wanted it. A set too large for one
@@ -48,19 +48,19 @@ class Update(Message, frozen=True, tag=1):
     remove: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=ENTRIES_MAX)]
 
 
-class Acknowledge(Message, frozen=True, tag=2):
+class UpdateAcknowledgement(ContentMessageBase, frozen=True, tag=2):
     session: Count
     version: Count
     lost: bool = False  # what came last does not continue what I hold: begin again from base 0
 
 
-class Refresh(Message, frozen=True, tag=3):
+class Refresh(ContentMessageBase, frozen=True, tag=3):
     session: Count
     version: Count
     digest: Annotated[bytes, msgspec.Meta(min_length=8, max_length=8)]
 
 
-class Routed(Message, frozen=True, tag=4):
+class Routed(ContentMessageBase, frozen=True, tag=4):
     """`hops`: links before this one; `age`: time since publication; `again`: sent for recovery."""
 
     event: Event
@@ -74,7 +74,7 @@ Counts: TypeAlias = Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(max_
 """For each neighbour that is meant, how many broadcasts have gone over our link to it."""
 
 
-class Cast(Message, frozen=True, tag=9):
+class Cast(ContentMessageBase, frozen=True, tag=9):
     """As `Routed`; `counts` include this one, and are empty where nobody recovers."""
 
     event: Event
@@ -84,20 +84,20 @@ class Cast(Message, frozen=True, tag=9):
     counts: Counts
 
 
-class Tally(Message, frozen=True, tag=10):
+class Tally(ContentMessageBase, frozen=True, tag=10):
     counts: Counts
 
 
-class Missed(Message, frozen=True, tag=11):
+class MissedBroadcasts(ContentMessageBase, frozen=True, tag=11):
     numbers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=ENTRIES_MAX)]
 
 
-class Offer(Message, frozen=True, tag=5):
+class EventOffer(ContentMessageBase, frozen=True, tag=5):
     number: Count
     events: Ids
 
 
-class Want(Message, frozen=True, tag=6):
+class WantAnswer(ContentMessageBase, frozen=True, tag=6):
     """The answer to the offer of that number, for as many of its events as were `examined`."""
 
     number: Count
@@ -105,26 +105,36 @@ class Want(Message, frozen=True, tag=6):
     events: Ids
 
 
-class Pull(Message, frozen=True, tag=7):
+class Pull(ContentMessageBase, frozen=True, tag=7):
     """All events younger than `horizon` (microseconds) that I have."""
 
     horizon: Count
     events: Ids
 
 
-class Received(Message, frozen=True, tag=8):
+class Received(ContentMessageBase, frozen=True, tag=8):
     number: Count
 
 
 ContentMessage: TypeAlias = (
-    Update | Acknowledge | Refresh | Routed | Offer | Want | Pull | Received | Cast | Tally | Missed
+    FilterUpdate
+    | UpdateAcknowledgement
+    | Refresh
+    | Routed
+    | EventOffer
+    | WantAnswer
+    | Pull
+    | Received
+    | Cast
+    | Tally
+    | MissedBroadcasts
 )
 
-CODEC: Codec[Message] = Codec("content", 1, ContentMessage)
+CODEC: Codec[ContentMessage] = Codec("content", 1, ContentMessage)
 
 
-class Change(msgspec.Struct, frozen=True):
-    """An `Update` with its filters read, and their ages turned into instants of this node's clock."""
+class FilterChange(msgspec.Struct, frozen=True):
+    """An `FilterUpdate` with its filters read, and their ages turned into instants of this node's clock."""
 
     session: int
     base: int
@@ -134,9 +144,9 @@ class Change(msgspec.Struct, frozen=True):
     remove: tuple[Filter, ...]
 
 
-def change_of(update: Update, now: Micros) -> Change:
+def change_of(update: FilterUpdate, now: Micros) -> FilterChange:
     """WireError where an octet string is no filter."""
-    return Change(
+    return FilterChange(
         update.session,
         update.base,
         update.version,

@@ -11,7 +11,7 @@ break fill its queue, and what a full queue refuses looks like another broken li
 from collections.abc import Iterable
 
 from roamcast.event import EventId
-from roamcast.strategy.tree.content.messages import Offer, Want
+from roamcast.strategy.tree.content.messages import EventOffer, WantAnswer
 
 WANTED_MAX = 8  # events asked for at a time
 TRIES = 4
@@ -32,7 +32,7 @@ class Offers:
             if len(self._queue) < QUEUE_MAX:
                 self._queue[event] = None
 
-    def due(self) -> Offer | None:
+    def due(self) -> EventOffer | None:
         """The offer to send now: the unanswered one again, or the next."""
         self._is_sending = False
         if self._outstanding and self._tries >= TRIES:
@@ -46,9 +46,11 @@ class Offers:
         if not self._outstanding:
             return None
         self._tries += 1
-        return Offer(self._number, tuple((event.publisher, event.sequence) for event in self._outstanding))
+        return EventOffer(
+            self._number, tuple((event.publisher, event.sequence) for event in self._outstanding)
+        )
 
-    def on_answer(self, want: Want) -> tuple[EventId, ...]:
+    def on_answer(self, want: WantAnswer) -> tuple[EventId, ...]:
         """The neighbour has looked at so many of the events; the others are offered again later.
 
         Returns those it looked at, or nothing if the answer is an old one.

@@ -17,7 +17,7 @@ CHANGE_INTERVAL: Micros = 250 * MILLISECOND  # between two changes; many losses 
 CALM: Micros = SECOND  # without a loss before the clock gives more
 
 
-class Pace:
+class RecoveryPace:
     def __init__(self, quickest: Micros) -> None:
         self.interval = quickest  # between two bursts
         self.per_second = PER_SECOND_MIN

@@ -5,8 +5,19 @@ whom it was sent probably does. When a link breaks, "probably" is taken back: fr
 had already given the link up are acknowledged by the radio and read by nobody.
 """
 
+from typing import NamedTuple
+
 from roamcast.event import Event, EventId
 from roamcast.units import Micros, NodeId
+
+
+class EventCopy(NamedTuple):
+    """An event at one node: what travels with it."""
+
+    event: Event
+    hops: int  # links so far
+    published_at: Micros  # on this node's clock, as far as the age tells
+    again: bool  # sent for recovery: only for wishes that are older than the event
 
 
 class RecentEvent:

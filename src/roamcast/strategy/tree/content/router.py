@@ -24,29 +24,28 @@ from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
 from roamcast.host import Host, Kind, TimerName
 from roamcast.strategy.tree.content.carrier import TIMER, Carrier, TreeLinks
-from roamcast.strategy.tree.content.copies import Copy
 from roamcast.strategy.tree.content.messages import (
     CODEC,
-    Acknowledge,
     Cast,
-    Change,
     ContentMessage,
-    Missed,
-    Offer,
+    EventOffer,
+    FilterChange,
+    FilterUpdate,
+    MissedBroadcasts,
     Pull,
     Received,
     Refresh,
     Routed,
     Tally,
-    Update,
-    Want,
+    UpdateAcknowledgement,
+    WantAnswer,
     change_of,
     event_ids,
 )
 from roamcast.strategy.tree.content.offers import WANTED_MAX, Offers, Wanted
 from roamcast.strategy.tree.content.options import ContentOptions
-from roamcast.strategy.tree.content.recent import RecentEvent, RecentEvents
-from roamcast.strategy.tree.content.session import Announcement, NeighbourTable, Outcome
+from roamcast.strategy.tree.content.recent import EventCopy, RecentEvent, RecentEvents
+from roamcast.strategy.tree.content.session import FilterAnnouncement, NeighbourTable, Outcome
 from roamcast.strategy.tree.content.tables import RoutingTables
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import Micros, NodeId, micros
@@ -65,7 +64,7 @@ class ContentRouter:
         self._broker = broker
         self._options = options
         self._overlay: TreeLinks | None = None
-        self._links: dict[NodeId, Link] = {}
+        self._links: dict[NodeId, RouterLink] = {}
         self._tables = RoutingTables(
             unsubscription_delay=micros(options.unsubscription_delay),
             echo_delay=micros(options.echo_delay),
@@ -107,7 +106,7 @@ class ContentRouter:
         self._broker.observe(event.id, event.lifetime)
         now = self._host.now()
         self._remember(event, 0, now)
-        self._route(Copy(event, 0, now, False), None)
+        self._route(EventCopy(event, 0, now, False), None)
 
     def on_timer(self, name: TimerName) -> None:
         """A timer whose name begins with `TIMER`."""
@@ -132,8 +131,8 @@ class ContentRouter:
             return
         self._session += 1
         options = self._options
-        self._links[neighbour] = Link(
-            Announcement(self._session, options.table_bytes_max),
+        self._links[neighbour] = RouterLink(
+            FilterAnnouncement(self._session, options.table_bytes_max),
             NeighbourTable(options.filters_max),
             Offers(options.digest_events),
             self._table_retry_interval,
@@ -159,7 +158,7 @@ class ContentRouter:
         now = self._host.now()
         try:
             message = CODEC.decode(payload)
-            change = change_of(message, now) if isinstance(message, Update) else None
+            change = change_of(message, now) if isinstance(message, FilterUpdate) else None
         except WireError as error:
             self._host.trace(Dropped(now, self._host.node, DropReason.WIRE, "content", detail=str(error)))
             return
@@ -176,13 +175,13 @@ class ContentRouter:
             self._on_change(neighbour, link, change)
         else:
             match message:
-                case Acknowledge():
+                case UpdateAcknowledgement():
                     self._on_acknowledge(neighbour, link, message)
                 case Refresh():
                     self._on_refresh(neighbour, link, message)
-                case Offer():
+                case EventOffer():
                     self._on_offer(neighbour, link, message)
-                case Want():
+                case WantAnswer():
                     self._on_want(neighbour, link, message)
                 case Received():
                     if link.offers.on_received(message.number):
@@ -191,7 +190,7 @@ class ContentRouter:
                     self._on_pull(neighbour, message)
                 case Tally():
                     self._carrier.on_counts(neighbour, message)
-                case Missed():
+                case MissedBroadcasts():
                     self._carrier.on_missed(neighbour, message)
 
     # Questions.
@@ -235,7 +234,7 @@ class ContentRouter:
             link.update_made_at = now
             self._send_update(neighbour, link)
 
-    def _send_update(self, neighbour: NodeId, link: "Link") -> None:
+    def _send_update(self, neighbour: NodeId, link: "RouterLink") -> None:
         update = link.announcement.outstanding
         assert update is not None
         now = self._host.now()
@@ -256,14 +255,14 @@ class ContentRouter:
         else:
             self._send_update(neighbour, link)
 
-    def _on_change(self, neighbour: NodeId, link: "Link", change: Change) -> None:
+    def _on_change(self, neighbour: NodeId, link: "RouterLink", change: FilterChange) -> None:
         earlier = link.table.session
         match link.table.on_change(change):
             case Outcome.STALE:
                 return
             case Outcome.LOST:
                 self._send_control(
-                    neighbour, Acknowledge(change.session, link.table.version, True), "acknowledge"
+                    neighbour, UpdateAcknowledgement(change.session, link.table.version, True), "acknowledge"
                 )
                 return
             case Outcome.APPLIED:
@@ -277,16 +276,16 @@ class ContentRouter:
                     self._offer_missed(neighbour, link, None if is_first else added)
             case Outcome.REPEATED:
                 pass
-        self._send_control(neighbour, Acknowledge(change.session, change.version), "acknowledge")
+        self._send_control(neighbour, UpdateAcknowledgement(change.session, change.version), "acknowledge")
 
-    def _on_new_life(self, neighbour: NodeId, link: "Link") -> None:
+    def _on_new_life(self, neighbour: NodeId, link: "RouterLink") -> None:
         """The neighbour lost the link and has it again, and we did not notice: it has forgotten our table."""
         self._recent.on_link_down(neighbour)
         self._carrier.on_new_life(neighbour)
         link.announcement.restart()
         self._announce(neighbour)
 
-    def _on_acknowledge(self, neighbour: NodeId, link: "Link", answer: Acknowledge) -> None:
+    def _on_acknowledge(self, neighbour: NodeId, link: "RouterLink", answer: UpdateAcknowledgement) -> None:
         if not link.announcement.on_acknowledge(answer):
             return
         if answer.lost:
@@ -306,10 +305,10 @@ class ContentRouter:
                 self._send_control(neighbour, reminder, "refresh")
         self._set_timer("refresh", self._table_refresh_interval)
 
-    def _on_refresh(self, neighbour: NodeId, link: "Link", refresh: Refresh) -> None:
+    def _on_refresh(self, neighbour: NodeId, link: "RouterLink", refresh: Refresh) -> None:
         if link.table.is_behind(refresh) and not link.table.agrees(refresh):
             self._send_control(
-                neighbour, Acknowledge(refresh.session, link.table.version, True), "acknowledge"
+                neighbour, UpdateAcknowledgement(refresh.session, link.table.version, True), "acknowledge"
             )
 
     # The way of an event.
@@ -337,7 +336,7 @@ class ContentRouter:
             kept.had_by.add(neighbour)
         if not routed.again or self._is_wanted_here(event, published_at):
             self._broker.deliver(event, hops, routed.age)
-        self._route(Copy(event, hops, published_at, routed.again), neighbour)
+        self._route(EventCopy(event, hops, published_at, routed.again), neighbour)
 
     def _is_wanted_here(self, event: Event, published_at: Micros) -> bool:
         """Whether a recovered event is still for us: a real-time event is not for later subscriptions."""
@@ -346,7 +345,7 @@ class ContentRouter:
         since = self._tables.wanted_here_since(event)
         return since is not None and since <= published_at
 
-    def _route(self, copy: Copy, came_from: NodeId | None) -> None:
+    def _route(self, copy: EventCopy, came_from: NodeId | None) -> None:
         event = copy.event
         onward = [
             neighbour
@@ -403,7 +402,7 @@ class ContentRouter:
     def _is_kept(self, event: EventId) -> bool:
         return event in self._broker.store or (self._options.recovery == "push" and event in self._recent)
 
-    def _offer_missed(self, neighbour: NodeId, link: "Link", added: list[Filter] | None) -> None:
+    def _offer_missed(self, neighbour: NodeId, link: "RouterLink", added: list[Filter] | None) -> None:
         """The neighbour's wishes are new (None: all of them): offer what they would have brought it.
 
         Memorized events whatever their age; with `push` also recent ones that were wanted, somewhere
@@ -430,7 +429,7 @@ class ContentRouter:
         if missed:
             self._offer(neighbour, link, missed)
 
-    def _offer(self, neighbour: NodeId, link: "Link", events: list[EventId]) -> None:
+    def _offer(self, neighbour: NodeId, link: "RouterLink", events: list[EventId]) -> None:
         link.offers.add(events)
         if not link.offers.is_busy:
             self._host.set_timer((TIMER, "offer", neighbour), self._host.now())
@@ -445,7 +444,7 @@ class ContentRouter:
             self._send_control(neighbour, offer, "digest")
             self._host.set_timer((TIMER, "offer", neighbour), self._host.now() + self._recovery_interval)
 
-    def _on_offer(self, neighbour: NodeId, link: "Link", offer: Offer) -> None:
+    def _on_offer(self, neighbour: NodeId, link: "RouterLink", offer: EventOffer) -> None:
         missing: list[EventId] = []
         examined = 0
         for event in event_ids(offer.events):
@@ -458,9 +457,9 @@ class ContentRouter:
             elif event not in self._broker.store:
                 missing.append(event)
         link.wanted.on_asked(offer.number, missing)
-        self._send_control(neighbour, Want(offer.number, examined, tuple(missing)), "request")
+        self._send_control(neighbour, WantAnswer(offer.number, examined, tuple(missing)), "request")
 
-    def _on_want(self, neighbour: NodeId, link: "Link", want: Want) -> None:
+    def _on_want(self, neighbour: NodeId, link: "RouterLink", want: WantAnswer) -> None:
         wanted = set(event_ids(want.events))
         stored = {each.event.id: each for each in self._broker.store.standing(self._host.now())}
         for event in link.offers.on_answer(want):
@@ -477,7 +476,7 @@ class ContentRouter:
             self._send_offer(neighbour)
 
     def _send_again(self, neighbour: NodeId, event: Event, hops: int, published_at: Micros) -> None:
-        self._carrier.send_again(neighbour, Copy(event, hops, published_at, True))
+        self._carrier.send_again(neighbour, EventCopy(event, hops, published_at, True))
 
     def _pull_from_one(self) -> None:
         if self._links:
@@ -530,11 +529,11 @@ class ContentRouter:
         return int(self._host.random.random() * interval)
 
 
-class Link:
+class RouterLink:
     """One tree link in one of its lives."""
 
     def __init__(
-        self, announcement: Announcement, table: NeighbourTable, offers: Offers, retry_interval: Micros
+        self, announcement: FilterAnnouncement, table: NeighbourTable, offers: Offers, retry_interval: Micros
     ) -> None:
         self.announcement = announcement
         self.table = table

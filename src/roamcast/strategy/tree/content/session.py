@@ -1,6 +1,6 @@
 """Keeping a neighbour's copy of a set of filters equal to ours, over a link that loses messages.
 
-For each direction of a link there is one `Announcement` (the teller) and one `NeighbourTable` (the
+For each direction of a link there is one `FilterAnnouncement` (the teller) and one `NeighbourTable` (the
 listener). The teller has at most one update on the way and repeats it until it is acknowledged; what
 changes meanwhile goes into the next one, so a burst of changes costs one message. Each update names the
 version it builds on. A listener that does not hold this version says so and is told the whole set.
@@ -15,23 +15,31 @@ from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 
 from roamcast.filter import Filter
-from roamcast.strategy.tree.content.messages import ENTRIES_MAX, Acknowledge, Change, Refresh, Update
+from roamcast.strategy.tree.content.messages import (
+    ENTRIES_MAX,
+    FilterChange,
+    FilterUpdate,
+    Refresh,
+    UpdateAcknowledgement,
+)
 from roamcast.units import Micros
 
 
-class Announcement:
+class FilterAnnouncement:
     """What this node tells one neighbour that it wants."""
 
     def __init__(self, session: int, bytes_max: int) -> None:
         self.session = session
-        self.outstanding: Update | None = None
+        self.outstanding: FilterUpdate | None = None
         self.told: set[Filter] = set()  # once the outstanding update has arrived
         self._bytes_max = bytes_max
         self._version = 0
         self._continues = False  # whether the neighbour holds a version that an update can build on
         self._complete = False
 
-    def next_update(self, wanted: Collection[Filter], age_of: Callable[[Filter], Micros]) -> Update | None:
+    def next_update(
+        self, wanted: Collection[Filter], age_of: Callable[[Filter], Micros]
+    ) -> FilterUpdate | None:
         """The message that brings the neighbour nearer to `wanted`; None if there is nothing to say yet.
 
         It stays `outstanding` until acknowledged. `age_of` is asked for what is added.
@@ -45,7 +53,7 @@ class Announcement:
         add, remove, complete = self._fitting(added, gone)
         base = self._version if self._continues else 0
         self._version += 1
-        self.outstanding = Update(
+        self.outstanding = FilterUpdate(
             self.session,
             base,
             self._version,
@@ -59,7 +67,7 @@ class Announcement:
         self._complete = complete
         return self.outstanding
 
-    def on_acknowledge(self, answer: Acknowledge) -> bool:
+    def on_acknowledge(self, answer: UpdateAcknowledgement) -> bool:
         """True if the neighbour now holds what was sent to it, and the next change may go."""
         if answer.session != self.session:
             return False
@@ -124,7 +132,7 @@ class NeighbourTable:
         self._staged: dict[Filter, Micros] = {}
         self._complete = False
 
-    def on_change(self, change: Change) -> Outcome:
+    def on_change(self, change: FilterChange) -> Outcome:
         if change.session < self.session:
             return Outcome.STALE
         if change.session == self.session and change.version <= self.version:

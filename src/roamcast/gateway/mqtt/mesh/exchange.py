@@ -1,0 +1,229 @@
+"""Between clients and the mesh: publications in, deliveries out, stored events shown to new subscribers.
+
+The listener has one door. What clients publish goes out by it, what they asked for comes back by it, and
+`ClientInterests` knows whose it is. A publication is delivered to local clients before `publish` returns.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from roamcast.applications import Applications
+from roamcast.broker.core import Delivery
+from roamcast.broker.retained import AT, FLAGS, RETAINED, is_retained
+from roamcast.broker.store import StoredEvent, StoreFullError
+from roamcast.errors import FilterError, InputError
+from roamcast.event import Event, EventClass, EventId, Value
+from roamcast.filter import Filter
+from roamcast.filter.expression import Compare, Operator
+from roamcast.gateway.mqtt.mesh.content import parse_client_filter
+from roamcast.gateway.mqtt.mesh.mapping import TooLarge, attributes_of, is_topic
+from roamcast.gateway.mqtt.mesh.message import MeshMessage
+from roamcast.gateway.mqtt.mesh.retained import RetainedStamps, newest_retained
+from roamcast.gateway.mqtt.node import MqttNode
+from roamcast.gateway.mqtt.options import MqttOptions
+from roamcast.gateway.mqtt.packets.properties import Properties
+from roamcast.gateway.mqtt.packets.reasons import ReasonCode
+from roamcast.gateway.mqtt.packets.values import SubscriptionRequest
+from roamcast.gateway.mqtt.sessions.durable import Notes
+from roamcast.gateway.mqtt.sessions.interests import ClientInterests
+from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
+from roamcast.units import SECOND, Micros, micros
+
+ALL_RETAINED = Filter(Compare(FLAGS, Operator.GREATER_OR_EQUAL, RETAINED))
+
+_PLAIN: tuple[dict[str, Value], ...] = tuple({FLAGS: qos} for qos in range(3))
+
+
+class PublishOutcome(NamedTuple):
+    reason: ReasonCode
+    must_wait: bool  # the acknowledgement waits until what was said is durable
+
+
+ACCEPTED = PublishOutcome(ReasonCode.SUCCESS, False)
+ACCEPTED_WHEN_DURABLE = PublishOutcome(ReasonCode.SUCCESS, True)
+TOO_LARGE = PublishOutcome(ReasonCode.QUOTA_EXCEEDED, False)
+NOT_KEPT = PublishOutcome(ReasonCode.QUOTA_EXCEEDED, False)
+
+
+class MeshExchange:
+    def __init__(
+        self,
+        node: MqttNode,
+        options: MqttOptions,
+        notes: Notes,
+        clock: Callable[[], Micros],
+        wall: Callable[[], Micros],
+    ) -> None:
+        self._node = node
+        self._options = options
+        self._notes = notes
+        self._clock = clock
+        self._wall = wall
+        self._retained_lifetime = micros(options.retained_lifetime)
+        self._qos1_lifetime = micros(options.qos1_lifetime)
+        self._is_qos1_memorized = options.qos1 == "memorized"
+        applications: Applications = node.applications
+        self._door = applications.open(self._on_delivery)
+        self.interests = ClientInterests(self._door.reserve, self._door.subscribe_as, self._door.unsubscribe)
+        self._stamps = RetainedStamps(self._held)
+        self._number = node.number
+        self._publisher: MqttSession | None = None
+        self._publishing = b""
+        self.published = 0  # messages from clients, and to them; the listener counts what is new
+        self.delivered = 0
+
+    def close(self) -> None:
+        self._door.close()
+
+    def now(self) -> Micros:
+        return self._clock()
+
+    # From clients.
+
+    def publish(
+        self,
+        session: MqttSession | None,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        properties: Properties | None,
+    ) -> PublishOutcome:
+        """A client's message, or its will (without a session), into the mesh."""
+        self.published += 1
+        event_class = EventClass.REALTIME
+        lifetime = 0
+        attributes = _PLAIN[qos]
+        if retain or properties is not None or (qos and self._is_qos1_memorized):
+            try:
+                attributes = attributes_of(qos, retain, properties)
+            except TooLarge:
+                return TOO_LARGE
+            if retain or (qos and self._is_qos1_memorized):
+                event_class = EventClass.MEMORIZED
+                lifetime = self._lifetime(retain and not payload, retain, properties)
+            if retain:
+                attributes[AT] = self._stamps.next(topic, self._wall())
+        notes = self._notes
+        notes.wrote = False
+        self._publisher = session
+        self._publishing = payload
+        try:
+            self._door.publish(
+                attributes, payload=payload, topic=topic, event_class=event_class, lifetime=lifetime
+            )
+        except StoreFullError:
+            return NOT_KEPT
+        except InputError:
+            return TOO_LARGE  # all else was checked when the packet was decoded
+        finally:
+            self._publisher = None
+        return ACCEPTED_WHEN_DURABLE if notes.wrote or lifetime else ACCEPTED
+
+    def subscribe(
+        self, session: MqttSession, request: SubscriptionRequest, identifier: int
+    ) -> TopicSubscription | ReasonCode:
+        """The subscription that now stands, or why it does not."""
+        try:
+            parsed = parse_client_filter(request.filter, self._options.content_filters)
+        except FilterError:
+            return ReasonCode.TOPIC_FILTER_INVALID
+        if request.filter in self._options.refused_filters:
+            return ReasonCode.UNSPECIFIED
+        is_new = request.filter not in session.subscriptions
+        if is_new and len(session.subscriptions) >= self._options.subscriptions_max:
+            return ReasonCode.QUOTA_EXCEEDED
+        return self.interests.add(session, request, parsed, identifier)
+
+    def show_stored(self, session: MqttSession, subscription: TopicSubscription, is_new: bool) -> None:
+        """What a subscriber is given beside what comes from now on: retained messages, as it asked, and
+        memorized events that none of its other subscriptions has brought it."""
+        request, parsed, identifier = subscription
+        if parsed.share:
+            return  # section 4.8.2: none for shared subscriptions
+        identifiers = (identifier,) if identifier else ()
+        others = [found.parsed.wanted for found in session.subscriptions.values() if found != subscription]
+        wants_retained = request.retain_handling == 0 or (request.retain_handling == 1 and is_new)
+        for entry, message in self._shown(parsed.on_topic, set()):
+            event = entry.event
+            if not parsed.wanted.matches(event):
+                continue
+            if message.retained:
+                if wants_retained:
+                    session.deliver(message, request.qos, True, identifiers)
+                else:
+                    self._notes.on_done(session, message, None)
+            elif is_new and not any(other.matches(event) for other in others):
+                session.deliver(message, request.qos, False, identifiers)
+
+    def show_missed(self, session: MqttSession, delivered: set[EventId]) -> None:
+        """After a restart: what a kept session should have and, by its notes, has not had."""
+        shown: set[EventId] = set()
+        for subscription in list(session.subscriptions.values()):
+            request, parsed, identifier = subscription
+            if parsed.share:
+                continue
+            for entry, message in self._shown(parsed.on_topic, delivered):
+                event = entry.event
+                if event.id not in shown and parsed.wanted.matches(event):
+                    shown.add(event.id)
+                    session.deliver(message, request.qos, False, (identifier,) if identifier else ())
+
+    # From the mesh.
+
+    def _on_delivery(self, delivery: Delivery) -> None:
+        event = delivery.event
+        if event.publisher != self._number and not is_topic(event.topic):
+            self._notes.on_dropped("topic_name_invalid")  # to a client it would be a protocol error
+            return
+        attributes = event.attributes
+        flags = attributes.get(FLAGS)
+        # The usual message, without properties, is made without looking any further.
+        if type(flags) is int and 0 <= flags <= 2 and len(attributes) == 1 and not event.lifetime:
+            message = MeshMessage(event.topic, event.payload, flags)
+        else:
+            if is_retained(event):
+                self._stamps.on_event(event)
+            message = MeshMessage.of_event(event, self._clock())
+        targets, groups = self.interests.plan(delivery.subscriptions)
+        if groups:
+            picked = [target for group in groups if (target := group.pick()) is not None]
+            targets = (*targets, *picked)
+        # An event that a client is publishing at this moment comes back with the very same payload.
+        publisher = self._publisher if event.payload is self._publishing else None
+        retained = message.retained
+        for target in targets:
+            chosen = target.own if target.session is publisher else target
+            if chosen is None:
+                continue  # its own message, and all its subscriptions say no-local
+            session, qos, identifiers, retain_as_published, _ = chosen
+            session.deliver(message, qos, retained and retain_as_published, identifiers)
+        self.delivered += len(targets)
+
+    # Private.
+
+    def _shown(self, on_topic: Filter, without: set[EventId]) -> Iterator[tuple[StoredEvent, MeshMessage]]:
+        """Stored events on these topics, of retained ones the newest, oldest arrival first."""
+        stored = self._door.stored(on_topic)
+        newest = {entry.event.id for entry in newest_retained(stored)}
+        now, node_now = self._clock(), self._node.now()
+        for entry in stored:
+            event = entry.event
+            if (
+                not is_topic(event.topic)
+                or event.id in without
+                or (is_retained(event) and event.id not in newest)
+            ):
+                continue
+            yield entry, MeshMessage.of_event(event, now, now + entry.expires_at - node_now)
+
+    def _held(self) -> Iterator[Event]:
+        return (entry.event for entry in self._door.stored(ALL_RETAINED))
+
+    def _lifetime(self, is_clearing: bool, retain: bool, properties: Properties | None) -> Micros:
+        """Of a memorized event. One that clears a topic outlives all that it clears."""
+        default = self._retained_lifetime if retain else self._qos1_lifetime
+        expiry = None if properties is None else properties.message_expiry
+        if is_clearing or expiry is None:
+            return default
+        return max(1, min(expiry * SECOND, self._retained_lifetime) if retain else expiry * SECOND)

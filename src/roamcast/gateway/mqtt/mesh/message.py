@@ -1,0 +1,140 @@
+"""One message on its way to clients: made once per event, encoded once per form that clients need."""
+
+from roamcast.event import Event, EventClass, EventId
+from roamcast.gateway.mqtt.mesh.mapping import origin_of
+from roamcast.gateway.mqtt.packets.primitives import text, variable
+from roamcast.gateway.mqtt.packets.properties import encoded_properties
+from roamcast.gateway.mqtt.packets.values import V5
+from roamcast.units import SECOND, Micros
+
+_PUBLISH = 0x30
+_ONE_OR_TWO = [variable(length) for length in range(0x4000)]  # nearly every packet's remaining length
+
+
+class MeshMessage:
+    """`expires_at` is on the listener's clock; `properties` are those that are the same for every client,
+    encoded, without their length."""
+
+    __slots__ = (
+        "_plain",
+        "expires_at",
+        "memorized",
+        "payload",
+        "properties",
+        "qos",
+        "retained",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        *,
+        retained: bool = False,
+        properties: bytes = b"",
+        expires_at: Micros | None = None,
+        memorized: tuple[EventId, Micros] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retained = retained
+        self.properties = properties
+        self.expires_at = expires_at
+        # Which memorized event this is, and how long it lives: a client that has had it is noted.
+        self.memorized = memorized
+        self._plain: dict[int, bytes] = {}
+
+    @classmethod
+    def of_event(cls, event: Event, now: Micros, lives_until: Micros | None = None) -> "MeshMessage":
+        """`lives_until` is known of a stored event; one that has just come has its whole lifetime ahead."""
+        origin = origin_of(event)
+        properties = b""
+        if origin.properties is not None:
+            properties = _without_length(encoded_properties(origin.properties))
+        memorized = None
+        if event.event_class is EventClass.MEMORIZED:
+            if lives_until is None:
+                lives_until = now + event.lifetime
+            memorized = (event.id, lives_until)
+        expires_at = None
+        if origin.expiry is not None:
+            expires_at = lives_until if memorized is not None else now + origin.expiry * SECOND
+        return cls(
+            event.topic,
+            event.payload,
+            origin.qos,
+            retained=origin.retained,
+            properties=properties,
+            expires_at=expires_at,
+            memorized=memorized,
+        )
+
+    @property
+    def size(self) -> int:
+        """Octets that this message holds while it waits, roughly."""
+        return len(self.payload) + len(self.topic) + len(self.properties) + 200
+
+    def plain(self, version: int, retain: bool) -> bytes:
+        """The QoS 0 packet that is the same for many clients: no alias, no identifiers, no expiry."""
+        form = version << 1 | retain
+        packet = self._plain.get(form)
+        if packet is None:
+            topic = self.topic.encode()
+            if version == V5:
+                properties = self.properties
+                body = b"%b%b%b%b" % (topic, variable(len(properties)), properties, self.payload)
+            else:
+                body = topic + self.payload
+            size = len(body) + 2
+            length = _ONE_OR_TWO[size] if size < 0x4000 else variable(size)
+            packet = b"%c%b%b%b" % (_PUBLISH | retain, length, len(topic).to_bytes(2, "big"), body)
+            self._plain[form] = packet
+        return packet
+
+    def packet(
+        self,
+        version: int,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        duplicate: bool = False,
+        packet_id: int = 0,
+        identifiers: tuple[int, ...] = (),
+        alias: int = 0,
+        with_topic: bool = True,
+        expiry: int | None = None,
+    ) -> bytes:
+        """The PUBLISH for one client. `alias` 0: none; `expiry`: seconds left."""
+        first = _PUBLISH | duplicate << 3 | qos << 1 | retain
+        parts = [text(self.topic) if with_topic else b"\0\0"]
+        if qos:
+            parts.append(packet_id.to_bytes(2, "big"))
+        if version == V5:
+            properties = self.properties
+            if alias:
+                properties += b"\x23" + alias.to_bytes(2, "big")
+            if identifiers:
+                properties += b"".join(b"\x0b" + variable(number) for number in identifiers)
+            if expiry is not None:
+                properties += b"\x02" + expiry.to_bytes(4, "big")
+            parts += [variable(len(properties)), properties]
+        parts.append(self.payload)
+        body = b"".join(parts)
+        size = len(body)
+        return b"%c%b%b" % (first, _ONE_OR_TWO[size] if size < 0x4000 else variable(size), body)
+
+    def seconds_left(self, now: Micros) -> int | None:
+        """The message expiry to send (MQTT 5.0, section 3.3.2.3.3); 0 when it is over."""
+        if self.expires_at is None:
+            return None
+        return max(0, -(-(self.expires_at - now) // SECOND))
+
+
+def _without_length(encoded: bytes) -> bytes:
+    at = 0
+    while encoded[at] & 0x80:
+        at += 1
+    return encoded[at + 1 :]

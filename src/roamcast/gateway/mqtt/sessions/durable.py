@@ -1,0 +1,240 @@
+"""What of a session survives a crash of the node.
+
+- The session itself: subscriptions, expiry, will, identifiers of QoS 2 exchanges.
+- Real-time messages of QoS 1 and 2 that wait for an absent or slow client. One that is in flight to a
+  connected client is written when it has been so for a second or the connection ends: most are acknowledged
+  long before, and never cost a write.
+- Of memorized events, which ones the client has had. The events themselves are in the node's store; after a
+  restart the client gets those that match and are not noted.
+
+So a SIGKILL loses no memorized event, and of real-time messages at most those sent to a connected client
+within the last second. Without storage, or if the disk refuses, sessions live in memory alone.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from roamcast.broker.store import StoreFullError
+from roamcast.event import EventId
+from roamcast.gateway.mqtt.mesh.message import MeshMessage
+from roamcast.gateway.mqtt.node import MqttNode
+from roamcast.gateway.mqtt.packets.values import SubscriptionRequest, Will
+from roamcast.gateway.mqtt.sessions.session import MqttSession, UnacknowledgedMessage
+from roamcast.runtime.live.storage.clients import ClientRecords
+from roamcast.runtime.live.storage.database import CLOCK_SET
+from roamcast.units import Micros
+
+PREFIX = "mqtt:"
+SETTLE: Micros = 1_000_000  # in flight for this long: written down
+
+
+class KeptSession(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A session as stored; times are on the wall clock, in microseconds."""
+
+    username: str | None
+    expiry: int
+    expires_at: int  # if nobody comes back; of a connected client: from the time of writing
+    subscriptions: list[tuple[SubscriptionRequest, int]]
+    received: list[int]
+    released: list[int]
+    will: Will | None
+    will_due: int | None
+
+
+class KeptMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    topic: str
+    payload: bytes
+    message_qos: int
+    qos: int
+    retain: bool
+    identifiers: tuple[int, ...]
+    properties: bytes
+    expires_at: int | None  # on the wall clock
+    expires_in: int  # what was left when it was written
+
+
+def remaining(kept_at: Micros, wall: Micros, at_most: Micros) -> Micros:
+    """What is left until an instant on the wall clock. A device without a battery for its clock begins in
+    1970 until it has heard the time: then nothing is known of how long it was off, and all is left."""
+    if kept_at < CLOCK_SET or wall < CLOCK_SET:
+        return at_most
+    return min(max(0, kept_at - wall), at_most)
+
+
+class Notes:
+    """The `Watcher` of all sessions."""
+
+    def __init__(
+        self, node: MqttNode, clock: Callable[[], Micros], wall: Callable[[], Micros], queue_max: int
+    ) -> None:
+        self._node = node
+        self._clock = clock
+        self._wall = wall
+        self._queue_max = queue_max
+        self._records = None if node.storage is None else ClientRecords(node.storage)
+        self.wrote = False  # something that is not durable yet; the publisher resets and asks
+
+    @property
+    def is_kept(self) -> bool:
+        return self._records is not None
+
+    # The watcher.
+
+    def on_waiting(self, session: MqttSession, outgoing: UnacknowledgedMessage) -> None:
+        if self._records is None or not session.is_durable:
+            return
+        if outgoing.message.memorized is not None or outgoing.row:
+            return  # the node's store has it, or it is written
+        message = outgoing.message
+        kept = KeptMessage(
+            message.topic,
+            message.payload,
+            message.qos,
+            outgoing.qos,
+            outgoing.retain,
+            outgoing.identifiers,
+            message.properties,
+            None if message.expires_at is None else self._on_wall(message.expires_at),
+            0 if message.expires_at is None else max(0, message.expires_at - self._clock()),
+        )
+        try:
+            queue = self._records.queue(PREFIX + session.client_id, self._queue_max)
+            outgoing.row = queue.append(_encoder.encode(kept))
+        except StoreFullError:
+            self._node.counters.count("mqtt_storage_refusals_total")
+        self.wrote = True
+
+    def on_done(
+        self, session: MqttSession, message: MeshMessage, outgoing: UnacknowledgedMessage | None
+    ) -> None:
+        if self._records is None or not session.is_durable:
+            return
+        client = PREFIX + session.client_id
+        try:
+            if outgoing is not None and outgoing.row:
+                self._records.queue(client).acknowledge(outgoing.row)
+                outgoing.row = 0
+            elif message.memorized is not None:
+                event, lives_until = message.memorized
+                self._records.note_delivered(client, event, self._on_wall(lives_until))
+            else:
+                return
+        except StoreFullError:
+            self._node.counters.count("mqtt_storage_refusals_total")
+        self._commit()
+
+    def on_dropped(self, reason: str) -> None:
+        self._node.counters.count("mqtt_dropped_total", reason=reason)
+
+    # Sessions.
+
+    def save(self, session: MqttSession) -> None:
+        """Write a session that is to outlive its connection, with what the client may not have."""
+        if self._records is None or not session.is_durable:
+            return
+        for outgoing in session.unacknowledged():
+            if not outgoing.released:
+                self.on_waiting(session, outgoing)
+        now, wall = self._clock(), self._wall()
+        kept = KeptSession(
+            session.username,
+            session.expiry,
+            wall + (session.expiry if session.expires_at is None else session.expires_at - now),
+            [(found.request, found.identifier) for found in session.subscriptions.values()],
+            sorted(session.received),
+            [outgoing.packet_id for outgoing in session.unacknowledged() if outgoing.released],
+            session.will,
+            None if session.will_due is None else wall + session.will_due - now,
+        )
+        try:
+            self._records.put_session(PREFIX + session.client_id, _encoder.encode(kept))
+        except StoreFullError:
+            self._node.counters.count("mqtt_storage_refusals_total")
+        self._commit()
+
+    def settle(self, session: MqttSession, older_than: Micros) -> None:
+        """Write what has been in flight to a connected client since before `older_than`."""
+        if self._records is None or not session.is_durable:
+            return
+        self.wrote = False
+        for outgoing in session.unacknowledged():
+            if not outgoing.row and not outgoing.released and outgoing.since <= older_than:
+                self.on_waiting(session, outgoing)
+        if self.wrote:
+            self._commit()
+
+    def end(self, session: MqttSession) -> None:
+        """The session is over: forget all about it."""
+        if self._records is None or self._records.session(PREFIX + session.client_id) is None:
+            return
+        try:
+            self._records.end_session(PREFIX + session.client_id)
+        except StoreFullError:
+            self._node.counters.count("mqtt_storage_refusals_total")
+        self._commit()
+
+    def kept_sessions(self) -> list[tuple[str, KeptSession]]:
+        """What stands from before; a damaged record is forgotten and counted."""
+        if self._records is None:
+            return []
+        found: list[tuple[str, KeptSession]] = []
+        for client in self._records.clients():
+            data = self._records.session(client) if client.startswith(PREFIX) else None
+            if data is None:
+                continue
+            try:
+                found.append((client.removeprefix(PREFIX), _sessions.decode(data)))
+            except msgspec.DecodeError:
+                self._node.counters.count("mqtt_damaged_total")
+                self._records.end_session(client)
+        return found
+
+    def kept_messages(self, client_id: str) -> list[UnacknowledgedMessage]:
+        if self._records is None:
+            return []
+        now, wall = self._clock(), self._wall()
+        found: list[UnacknowledgedMessage] = []
+        for row, data in self._records.queue(PREFIX + client_id).entries(self._queue_max):
+            try:
+                kept = _messages.decode(data)
+            except msgspec.DecodeError:
+                self._node.counters.count("mqtt_damaged_total")
+                continue
+            expires_at = None
+            if kept.expires_at is not None:
+                expires_at = now + remaining(kept.expires_at, wall, kept.expires_in)
+            message = MeshMessage(
+                kept.topic,
+                kept.payload,
+                kept.message_qos,
+                properties=kept.properties,
+                expires_at=expires_at,
+            )
+            outgoing = UnacknowledgedMessage(message, kept.qos, kept.retain, kept.identifiers, now)
+            outgoing.row = row
+            found.append(outgoing)
+        return found
+
+    def delivered(self, client_id: str) -> set[EventId]:
+        if self._records is None:
+            return set()
+        return set(self._records.delivered(PREFIX + client_id, self._wall()))
+
+    # Private.
+
+    def _on_wall(self, at: Micros) -> Micros:
+        return self._wall() + at - self._clock()
+
+    def _commit(self) -> None:
+        self.wrote = True
+        self._node.when_durable(_nothing)  # without a listener the turn would not be committed
+
+
+def _nothing() -> None:
+    pass
+
+
+_encoder = msgspec.msgpack.Encoder()
+_sessions = msgspec.msgpack.Decoder(KeptSession)
+_messages = msgspec.msgpack.Decoder(KeptMessage)

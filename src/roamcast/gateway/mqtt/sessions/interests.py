@@ -1,0 +1,176 @@
+"""Who on this node wants what: clients' subscriptions, and the few that the mesh hears of.
+
+Clients that ask for the same share one subscription of the mesh, so a hundred clients that want `alarm/#`
+cost the radio as much as one. An event comes back with the numbers of the mesh's subscriptions that it
+matched; `plan` turns those into clients, each once, with the highest QoS of its overlapping subscriptions
+and all their identifiers (MQTT 5.0, section 3.3.4). Plans are kept until a subscription changes.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from roamcast.filter import Filter
+from roamcast.gateway.mqtt.mesh.content import ClientFilter
+from roamcast.gateway.mqtt.packets.values import SubscriptionRequest
+from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
+
+PLANS_MAX = 4_096
+
+
+class Target(NamedTuple):
+    """One client that gets a message. `own` is the same for what the client published itself: without the
+    subscriptions that say no-local; None: it gets nothing."""
+
+    session: MqttSession
+    qos: int
+    identifiers: tuple[int, ...]
+    retain_as_published: bool
+    own: "Target | None"
+
+
+class ShareGroup:
+    """A shared subscription (section 4.8.2): each message goes to one member, in turn."""
+
+    def __init__(self) -> None:
+        self._members: dict[MqttSession, TopicSubscription] = {}
+
+    def put(self, session: MqttSession, subscription: TopicSubscription) -> None:
+        self._members[session] = subscription
+
+    def remove(self, session: MqttSession) -> None:
+        self._members.pop(session, None)
+
+    def __bool__(self) -> bool:
+        return bool(self._members)
+
+    def pick(self) -> Target | None:
+        """The member whose turn it is: first who is connected and reads, then who is connected, then who
+        has a session that waits."""
+        best: MqttSession | None = None
+        for session in self._members:  # in the order of their last turn
+            if best is None or session.readiness > best.readiness:
+                best = session
+        if best is None:
+            return None
+        subscription = self._members.pop(best)
+        self._members[best] = subscription
+        return _target(best, [subscription])
+
+
+class Plan(NamedTuple):
+    targets: tuple[Target, ...]
+    groups: tuple[ShareGroup, ...]
+
+
+class _MeshSubscription:
+    def __init__(self, number: int, wanted: Filter) -> None:
+        self.number = number
+        self.wanted = wanted
+        self.members: dict[tuple[MqttSession, str], TopicSubscription] = {}
+        self.groups: dict[tuple[str, str], ShareGroup] = {}  # by share name and client's text
+
+
+class ClientInterests:
+    def __init__(
+        self,
+        reserve: Callable[[], int],
+        subscribe: Callable[[int, Filter], int],
+        unsubscribe: Callable[[int], None],
+    ) -> None:
+        """The three of a `Door`."""
+        self._reserve = reserve
+        self._subscribe = subscribe
+        self._unsubscribe = unsubscribe
+        self._by_filter: dict[Filter, _MeshSubscription] = {}
+        self._by_number: dict[int, _MeshSubscription] = {}
+        self._plans: dict[tuple[int, ...], Plan] = {}
+
+    def add(
+        self, session: MqttSession, request: SubscriptionRequest, parsed: ClientFilter, identifier: int
+    ) -> TopicSubscription:
+        """Enter a client's subscription or replace the one with the same text."""
+        subscription = TopicSubscription(request, parsed, identifier)
+        shared = self._by_filter.get(parsed.wanted)
+        if shared is None:
+            shared = _MeshSubscription(self._reserve(), parsed.wanted)
+            self._by_filter[parsed.wanted] = shared
+            self._by_number[shared.number] = shared
+            # What the mesh hands over meanwhile finds no client here yet; the listener shows what is stored.
+            self._subscribe(shared.number, parsed.wanted)
+        if parsed.share:
+            group = shared.groups.setdefault((parsed.share, request.filter), ShareGroup())
+            group.put(session, subscription)
+        else:
+            shared.members[session, request.filter] = subscription
+        session.subscriptions[request.filter] = subscription
+        self._plans.clear()
+        return subscription
+
+    def remove(self, session: MqttSession, text: str) -> bool:
+        """False if the client had no such subscription."""
+        subscription = session.subscriptions.pop(text, None)
+        if subscription is None:
+            return False
+        parsed = subscription.parsed
+        shared = self._by_filter[parsed.wanted]
+        if parsed.share:
+            key = (parsed.share, text)
+            shared.groups[key].remove(session)
+            if not shared.groups[key]:
+                del shared.groups[key]
+        else:
+            shared.members.pop((session, text), None)
+        self._plans.clear()
+        if not shared.members and not shared.groups:
+            del self._by_filter[parsed.wanted]
+            del self._by_number[shared.number]
+            self._unsubscribe(shared.number)
+        return True
+
+    def remove_all(self, session: MqttSession) -> None:
+        for text in list(session.subscriptions):
+            self.remove(session, text)
+
+    def plan(self, numbers: tuple[int, ...]) -> Plan:
+        """Who gets an event that matched these subscriptions of the mesh."""
+        plan = self._plans.get(numbers)
+        if plan is None:
+            if len(self._plans) >= PLANS_MAX:
+                self._plans.clear()
+            plan = self._plans[numbers] = self._make_plan(numbers)
+        return plan
+
+    def __len__(self) -> int:
+        """Subscriptions that the mesh hears of."""
+        return len(self._by_number)
+
+    def _make_plan(self, numbers: tuple[int, ...]) -> Plan:
+        by_session: dict[MqttSession, list[TopicSubscription]] = {}
+        groups: list[ShareGroup] = []
+        for number in numbers:
+            shared = self._by_number.get(number)
+            if shared is None:
+                continue
+            for (session, _), subscription in shared.members.items():
+                by_session.setdefault(session, []).append(subscription)
+            groups += shared.groups.values()
+        targets = tuple(_target(session, found) for session, found in by_session.items())
+        return Plan(targets, tuple(groups))
+
+
+def _target(session: MqttSession, subscriptions: list[TopicSubscription]) -> Target:
+    others = [subscription for subscription in subscriptions if not subscription.request.no_local]
+    whole = _merged(session, subscriptions, None)
+    if len(others) == len(subscriptions):
+        return whole._replace(own=whole)
+    return whole._replace(own=_merged(session, others, None) if others else None)
+
+
+def _merged(session: MqttSession, subscriptions: list[TopicSubscription], own: Target | None) -> Target:
+    return Target(
+        session,
+        max(subscription.request.qos for subscription in subscriptions),
+        tuple(found.identifier for found in subscriptions if found.identifier),
+        any(subscription.request.retain_as_published for subscription in subscriptions),
+        own,
+    )

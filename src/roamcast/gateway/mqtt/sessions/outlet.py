@@ -1,0 +1,109 @@
+"""The way out of a connection: a session's messages as packets that this client takes."""
+
+from collections.abc import Callable
+
+from roamcast.gateway.mqtt.mesh.message import MeshMessage
+from roamcast.gateway.mqtt.options import MqttOptions
+from roamcast.gateway.mqtt.packets.encode import acknowledgement
+from roamcast.gateway.mqtt.packets.properties import PacketType, Properties
+from roamcast.gateway.mqtt.packets.values import V3_1_1
+from roamcast.gateway.mqtt.sessions.session import UnacknowledgedMessage
+from roamcast.gateway.mqtt.transport import PacketTransport, Turn
+from roamcast.units import Micros
+
+
+class Outlet(PacketTransport):
+    """The `Link` of a session."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        options: MqttOptions,
+        clock: Callable[[], Micros],
+        count: Callable[[str, str], None],
+    ) -> None:
+        super().__init__(turn, options.packet_bytes_max, options.write_bytes_max)
+        self.version = V3_1_1
+        self.inflight_max = options.inflight_max
+        self._clock = clock
+        self._count = count  # a counter's name and its label `reason`
+        self._aliases_max = options.topic_alias_max
+        self._packet_size_max = 0  # that the client takes; 0: any
+        self._aliases_out: dict[str, int] = {}
+        self._alias_out_max = 0
+
+    def take_limits(self, version: int, asked: Properties) -> None:
+        """What CONNECT says about packets to this client."""
+        self.version = version
+        self._packet_size_max = asked.maximum_packet_size or 0
+        self._alias_out_max = min(asked.topic_alias_maximum or 0, self._aliases_max)
+        if asked.receive_maximum is not None:
+            self.inflight_max = min(self.inflight_max, asked.receive_maximum)
+
+    def send_plain(self, message: MeshMessage, retain: bool, identifiers: tuple[int, ...]) -> None:
+        if not identifiers and not self._alias_out_max and message.expires_at is None:
+            packet = message.plain(self.version, retain)
+            if not self._packet_size_max or len(packet) <= self._packet_size_max:
+                if not self._out:  # `send`, written out: every delivery comes here
+                    self._turn.add(self)
+                self._out.append(packet)
+                self._out_bytes += len(packet)
+            else:
+                self._count("mqtt_dropped_total", "packet_too_large")
+        elif not self._send_message(message, 0, retain, False, 0, identifiers):
+            self._count("mqtt_dropped_total", "packet_too_large")
+
+    def send_outgoing(self, outgoing: UnacknowledgedMessage, duplicate: bool) -> bool:
+        return self._send_message(
+            outgoing.message,
+            outgoing.qos,
+            outgoing.retain,
+            duplicate,
+            outgoing.packet_id,
+            outgoing.identifiers,
+        )
+
+    def send_release(self, packet_id: int) -> None:
+        self.send(acknowledgement(PacketType.PUBREL, packet_id))
+
+    def _send_message(
+        self,
+        message: MeshMessage,
+        qos: int,
+        retain: bool,
+        duplicate: bool,
+        packet_id: int,
+        identifiers: tuple[int, ...],
+    ) -> bool:
+        alias = 0
+        with_topic = True
+        if self._alias_out_max:
+            alias, with_topic = self._alias_for(message.topic)
+        packet = message.packet(
+            self.version,
+            qos=qos,
+            retain=retain,
+            duplicate=duplicate,
+            packet_id=packet_id,
+            identifiers=identifiers,
+            alias=alias,
+            with_topic=with_topic,
+            expiry=None if message.expires_at is None else message.seconds_left(self._clock()),
+        )
+        if self._packet_size_max and len(packet) > self._packet_size_max:
+            if with_topic and alias:
+                del self._aliases_out[message.topic]  # the client never heard of it
+            return False
+        self.send(packet)
+        return True
+
+    def _alias_for(self, topic: str) -> tuple[int, bool]:
+        """The alias of a topic and whether the topic must go with it; the first topics get one."""
+        alias = self._aliases_out.get(topic)
+        if alias is not None:
+            return alias, False
+        if len(self._aliases_out) >= self._alias_out_max:
+            return 0, True
+        alias = len(self._aliases_out) + 1
+        self._aliases_out[topic] = alias
+        return alias, True

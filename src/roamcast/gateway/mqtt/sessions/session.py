@@ -1,0 +1,247 @@
+"""One client's session: what it subscribed to, and what is on its way to it (MQTT 5.0, sections 4.1 to 4.4).
+
+A session outlives its connection for as long as the client asked. Messages of QoS 1 and 2 go through it:
+they wait in the queue, are in flight under a packet identifier until acknowledged, and are sent again when
+the client comes back. Nothing here does I/O; a `ClientLink` sends.
+
+                 deliver                 room in flight              PUBACK, PUBCOMP
+    (no session) ───────▶ waiting ─────────────────────▶ in flight ───────────────────▶ gone
+                             └─ queue full: oldest dropped   └─ PUBREC (QoS 2): released, PUBREL until PUBCOMP
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from roamcast.gateway.mqtt.mesh.content import ClientFilter
+from roamcast.gateway.mqtt.mesh.message import MeshMessage
+from roamcast.gateway.mqtt.packets.values import SubscriptionRequest, Will
+from roamcast.units import Micros
+
+PACKET_IDS = 65_535
+
+
+class TopicSubscription(NamedTuple):
+    request: SubscriptionRequest
+    parsed: ClientFilter
+    identifier: int  # 0: none
+
+
+class UnacknowledgedMessage:
+    """One message of QoS 1 or 2 for one client."""
+
+    __slots__ = ("identifiers", "message", "packet_id", "qos", "released", "retain", "row", "since")
+
+    def __init__(
+        self, message: MeshMessage, qos: int, retain: bool, identifiers: tuple[int, ...], since: Micros
+    ) -> None:
+        self.message = message
+        self.qos = qos
+        self.retain = retain
+        self.identifiers = identifiers
+        self.packet_id = 0  # 0: not in flight
+        self.released = False  # PUBREC came: only PUBREL is sent again
+        self.row = 0  # the durable queue's number; 0: not written
+        self.since = since
+
+
+class ClientLink(Protocol):
+    """The connection, as its session sees it."""
+
+    inflight_max: int
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the client reads what it is sent."""
+        ...
+
+    def send_plain(self, message: MeshMessage, retain: bool, identifiers: tuple[int, ...]) -> None:
+        """QoS 0."""
+        ...
+
+    def send_outgoing(self, outgoing: UnacknowledgedMessage, duplicate: bool) -> bool:
+        """False if the client takes no packet of that size: it counts as delivered (section 3.1.2.11.4)."""
+        ...
+
+    def send_release(self, packet_id: int) -> None: ...
+
+
+class Watcher(Protocol):
+    """Told what becomes of messages; the durable side of a session and its counters."""
+
+    def on_waiting(self, session: "MqttSession", outgoing: UnacknowledgedMessage) -> None:
+        """The message waits: written down if the session is durable."""
+        ...
+
+    def on_done(
+        self, session: "MqttSession", message: MeshMessage, outgoing: UnacknowledgedMessage | None
+    ) -> None:
+        """The client has it, or will never get it."""
+        ...
+
+    def on_dropped(self, reason: str) -> None: ...
+
+
+class MqttSession:
+    def __init__(
+        self,
+        client_id: str,
+        watcher: Watcher,
+        clock: Callable[[], Micros],
+        *,
+        queue_messages_max: int,
+        queue_bytes_max: int,
+    ) -> None:
+        self.client_id = client_id
+        self.username: str | None = None
+        self.subscriptions: dict[str, TopicSubscription] = {}  # by the client's text
+        self.link: ClientLink | None = None
+        self.expiry: Micros = 0  # after the connection ends; 0: at once
+        self.expires_at: Micros | None = None  # while it is absent
+        self.will: Will | None = None
+        self.will_due: Micros | None = None  # while it is absent
+        self.received: set[int] = set()  # QoS 2 from the client, not yet released
+        self._watcher = watcher
+        self._clock = clock
+        self._queue: deque[UnacknowledgedMessage] = deque()
+        self._queue_bytes = 0
+        self._queue_messages_max = queue_messages_max
+        self._queue_bytes_max = queue_bytes_max
+        self._inflight: dict[int, UnacknowledgedMessage] = {}  # by packet identifier, in the order of sending
+        self._last_packet_id = 0
+
+    # Questions.
+
+    @property
+    def is_durable(self) -> bool:
+        """Outlives its connection."""
+        return self.expiry > 0
+
+    @property
+    def readiness(self) -> int:
+        """For whose turn it is in a share group: 2 reads, 1 is connected, 0 is away."""
+        if self.link is None:
+            return 0
+        return 2 if self.link.is_writable else 1
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    def unacknowledged(self) -> list[UnacknowledgedMessage]:
+        """All that the client may not have, oldest first."""
+        return [*self._inflight.values(), *self._queue]
+
+    # Inputs.
+
+    def deliver(
+        self, message: MeshMessage, granted_qos: int, retain: bool, identifiers: tuple[int, ...]
+    ) -> None:
+        """A message for this client, at the lower of its own QoS and the subscription's."""
+        link = self.link
+        qos = message.qos if message.qos < granted_qos else granted_qos
+        if not qos:
+            if link is None:
+                return  # away: QoS 0 is for who is there
+            if link.is_writable:
+                link.send_plain(message, retain, identifiers)
+                if message.memorized is not None:
+                    self._watcher.on_done(self, message, None)
+            else:
+                self._watcher.on_dropped("slow")
+            return
+        outgoing = UnacknowledgedMessage(message, qos, retain, identifiers, self._clock())
+        if link is not None and not self._queue and self._has_room(link):
+            self._send(link, outgoing)
+        else:
+            self._enqueue(outgoing)
+
+    def restore(self, outgoing: UnacknowledgedMessage) -> None:
+        """A message of an earlier life of this node; it is already written down."""
+        self._queue.append(outgoing)
+        self._queue_bytes += outgoing.message.size
+
+    def restore_released(self, packet_id: int) -> None:
+        """A QoS 2 message whose PUBREL was on its way."""
+        outgoing = UnacknowledgedMessage(MeshMessage("", b"", 2), 2, False, (), self._clock())
+        outgoing.packet_id = packet_id
+        outgoing.released = True
+        self._inflight[packet_id] = outgoing
+
+    def resume(self) -> None:
+        """The client is back: what is in flight is sent again, in order, then what waits (section 4.4)."""
+        link = self.link
+        assert link is not None
+        for outgoing in list(self._inflight.values()):
+            if outgoing.released:
+                link.send_release(outgoing.packet_id)
+            elif self._is_over(outgoing.message) or not link.send_outgoing(outgoing, True):
+                del self._inflight[outgoing.packet_id]
+                self._watcher.on_done(self, outgoing.message, outgoing)
+        self.pump()
+
+    def pump(self) -> None:
+        """Send what waits while there is room in flight and the client reads."""
+        link = self.link
+        queue = self._queue
+        while queue and link is not None and self._has_room(link):
+            outgoing = queue.popleft()
+            self._queue_bytes -= outgoing.message.size
+            if self._is_over(outgoing.message):
+                self._watcher.on_dropped("expired")
+                self._watcher.on_done(self, outgoing.message, outgoing)
+            else:
+                self._send(link, outgoing)
+
+    def on_acknowledged(self, packet_id: int, qos: int) -> bool:
+        """PUBACK (QoS 1) or PUBCOMP (QoS 2); False if nothing of that kind is in flight."""
+        outgoing = self._inflight.get(packet_id)
+        if outgoing is None or outgoing.qos != qos:
+            return False
+        del self._inflight[packet_id]
+        self._watcher.on_done(self, outgoing.message, outgoing)
+        if self._queue:
+            self.pump()
+        return True
+
+    def on_received(self, packet_id: int, reason: int) -> bool:
+        """PUBREC: from now on only PUBREL; a refusal ends it. False if it is not in flight with QoS 2."""
+        outgoing = self._inflight.get(packet_id)
+        if outgoing is None or outgoing.qos != 2:
+            return False
+        if reason >= 0x80:
+            return self.on_acknowledged(packet_id, 2)
+        outgoing.released = True
+        return True
+
+    # Private.
+
+    def _has_room(self, link: ClientLink) -> bool:
+        return len(self._inflight) < link.inflight_max and link.is_writable
+
+    def _send(self, link: ClientLink, outgoing: UnacknowledgedMessage) -> None:
+        outgoing.packet_id = self._take_packet_id()
+        if link.send_outgoing(outgoing, False):
+            self._inflight[outgoing.packet_id] = outgoing
+        else:
+            self._watcher.on_dropped("packet_too_large")
+            self._watcher.on_done(self, outgoing.message, outgoing)
+
+    def _enqueue(self, outgoing: UnacknowledgedMessage) -> None:
+        self._queue.append(outgoing)
+        self._queue_bytes += outgoing.message.size
+        self._watcher.on_waiting(self, outgoing)
+        while len(self._queue) > self._queue_messages_max or self._queue_bytes > self._queue_bytes_max:
+            dropped = self._queue.popleft()
+            self._queue_bytes -= dropped.message.size
+            self._watcher.on_dropped("queue_full")
+            self._watcher.on_done(self, dropped.message, dropped)
+
+    def _is_over(self, message: MeshMessage) -> bool:
+        return message.expires_at is not None and message.expires_at <= self._clock()
+
+    def _take_packet_id(self) -> int:
+        while True:
+            self._last_packet_id = self._last_packet_id % PACKET_IDS + 1
+            if self._last_packet_id not in self._inflight:
+                return self._last_packet_id

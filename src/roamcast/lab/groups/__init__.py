@@ -1,0 +1,3 @@
+"""Which multicast groups would have cost the least: `grouping.py` on Spark, `job.py` for its workers,
+`costs.py`.
+"""

@@ -1,0 +1,169 @@
+"""Ground truth: who should get which event, and how far away it was.
+
+Derived after the run from what applications did and from the contact graph alone, so no strategy can
+flatter itself: filters are tried one by one, without any index.
+
+Two rules for things of the same instant: link changes and faults come before publications (`graph.py`),
+and a subscription made at `t` stands for an event published at `t`, one ended at `t` does not.
+
+Not covered: filters that look into the payload. The trace holds an event's attributes, topic and type,
+not its payload.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from roamcast.event import Event, EventClass
+from roamcast.filter import Filter
+from roamcast.lab.run.graph import ContactGraph, members
+from roamcast.runtime.sim.paths import path_instants
+from roamcast.trace import Expected, FaultHappened, LinkChanged, PathsSampled, Published, Subscribed, Trace
+from roamcast.units import Micros, NodeId
+
+
+def expected(trace: Trace) -> list[Expected]:
+    """The pairs of one run, by publication and then by node."""
+    interests = RecordedInterests(trace.of(Subscribed))
+    graph = ContactGraph(trace.of(LinkChanged), trace.of(FaultHappened))
+    rows = []
+    distances = _Distances(graph)
+    for publication in sorted(trace.of(Published), key=_time):
+        graph.advance(publication.t)
+        hops = distances.from_node(publication.publisher)
+        for node, since in sorted(interests.in_event(publication).items()):
+            reached = hops.get(node)
+            rows.append(
+                Expected(
+                    publication.publisher, publication.sequence, node, since, reached is not None, reached
+                )
+            )
+    return rows
+
+
+class StandingInterest(NamedTuple):
+    """A subscription while it stood: in [since, until)."""
+
+    node: NodeId
+    since: Micros
+    until: Micros | None  # None: to the end of the run
+    filter: str
+
+
+class RecordedInterests:
+    """All subscriptions of a run; answers are kept, because workloads repeat their events."""
+
+    def __init__(
+        self,
+        subscriptions: Iterable[Subscribed],
+        parse: Callable[[str], Filter] = Filter.parse,
+    ) -> None:
+        self._by_filter: dict[str, list[StandingInterest]] = {}
+        for interest in standing(subscriptions):
+            self._by_filter.setdefault(interest.filter, []).append(interest)
+        self._filters = {text: parse(text) for text in self._by_filter}
+        self._matching: dict[tuple[str, str, str], list[StandingInterest]] = {}
+
+    def in_event(self, event: Published) -> dict[NodeId, Micros]:
+        """Who should get the event, and since when; never its publisher."""
+        nodes = dict.fromkeys(event.destinations, event.t)
+        if event.multimode or not event.destinations:
+            last = event.t
+            if event.event_class == EventClass.MEMORIZED.value:
+                last += event.lifetime
+            for interest in self.matching(event):
+                if interest.since <= last and (interest.until is None or interest.until > event.t):
+                    since = max(event.t, interest.since)
+                    nodes[interest.node] = min(since, nodes.get(interest.node, since))
+        nodes.pop(event.publisher, None)
+        return nodes
+
+    def ended(self, event: Published, node: NodeId, by: Micros) -> Micros | None:
+        """When the last matching subscription of `node` ended, if none stands at `by`."""
+        if node in event.destinations:
+            return None
+        ends = [i.until for i in self.matching(event) if i.node == node and i.since <= by]
+        past = [until for until in ends if until is not None and until <= by]
+        return max(past) if past and len(past) == len(ends) else None
+
+    def matching(self, event: Published) -> list[StandingInterest]:
+        """Every subscription, of whatever time, whose filter matches."""
+        key = (event.topic, event.type, event.attributes)
+        if key not in self._matching:
+            trial = Event(
+                event.publisher,
+                event.sequence,
+                msgspec.json.decode(event.attributes, type=dict[str, bool | int | float | str | None]),
+                topic=event.topic,
+                type=event.type,
+            )
+            self._matching[key] = [
+                interest
+                for text, interests in self._by_filter.items()
+                if self._filters[text].matches(trial)
+                for interest in interests
+            ]
+        return self._matching[key]
+
+
+def standing(subscriptions: Iterable[Subscribed]) -> list[StandingInterest]:
+    """When each subscription stood. Subscribing again under the same number replaces it."""
+    interests = []
+    opened: dict[tuple[NodeId, int], Subscribed] = {}
+    for record in sorted(subscriptions, key=_time):
+        key = (record.node, record.subscription)
+        earlier = opened.pop(key, None)
+        if earlier is not None:
+            interests.append(StandingInterest(record.node, earlier.t, record.t, earlier.filter))
+        if record.stands:
+            opened[key] = record
+    interests.extend(StandingInterest(r.node, r.t, None, r.filter) for r in opened.values())
+    return interests
+
+
+def sample_paths(
+    links: Iterable[LinkChanged],
+    faults: Iterable[FaultHappened],
+    brokers: Sequence[NodeId],
+    nodes: int,
+    warmup: Micros,
+    duration: Micros,
+) -> list[PathsSampled]:
+    """Shortest physical paths between brokers, over ordered pairs that have one.
+
+    Sampled at evenly spaced instants of [warmup, duration): one a second, but at most 120. With one-way
+    links the two directions of a pair count apart; without, the mean is that of unordered pairs.
+    """
+    graph = ContactGraph(links, faults)
+    samples = []
+    known_epoch, lengths = -1, (0, 0)
+    for instant in path_instants(warmup, duration):
+        graph.advance(instant)
+        if graph.epoch != known_epoch:
+            known_epoch, lengths = graph.epoch, graph.path_lengths(brokers, nodes)
+        pairs, hops = lengths
+        samples.append(PathsSampled(instant, "network", pairs, hops))
+    return samples
+
+
+class _Distances:
+    """Hops from a node to every other, kept until the graph changes."""
+
+    def __init__(self, graph: ContactGraph) -> None:
+        self._graph = graph
+        self._epoch = graph.epoch
+        self._known: dict[NodeId, dict[NodeId, int]] = {}
+
+    def from_node(self, source: NodeId) -> dict[NodeId, int]:
+        if self._graph.epoch != self._epoch:
+            self._epoch = self._graph.epoch
+            self._known.clear()
+        if source not in self._known:
+            levels = self._graph.levels(source)
+            self._known[source] = {n: hops for hops, level in enumerate(levels) for n in members(level)}
+        return self._known[source]
+
+
+def _time(record: Published | Subscribed) -> Micros:
+    return record.t

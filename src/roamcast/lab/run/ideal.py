@@ -1,0 +1,136 @@
+"""What ideal store-and-carry would have delivered: the ceiling for memorized events.
+
+Ideal means: every node keeps every event for its whole lifetime and gives it, at once and without loss, to
+whoever it meets. An event then spreads over the contact graph as fast as the graph allows: it is flooding
+over time, and the instant at which it reaches a node is that node's earliest arrival. No protocol can do
+better, and none quite gets there: a real meeting must be noticed before it can be used.
+
+A crash loses nothing (memorized events are on disk), but a node that is down neither gives nor takes.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from roamcast.event import EventClass, EventId
+from roamcast.lab.run.graph import ContactGraph, members
+from roamcast.lab.run.tables import RunInfo, records
+from roamcast.trace import Delivered, Expected, FaultHappened, LinkChanged, NodeSet, Published
+from roamcast.units import Micros, NodeId
+
+Pair = tuple[NodeId, int, NodeId]
+"""Publisher, sequence, and the node that should get the event."""
+
+
+@dataclass(frozen=True)
+class IdealShare:
+    """Of the expected pairs after the warm-up."""
+
+    expected: int
+    ideal: int  # those that ideal store-and-carry serves within the event's lifetime and the run
+    delivered: int  # those of the ideal ones that were delivered
+
+    @property
+    def share(self) -> float | None:
+        return self.delivered / self.ideal if self.ideal else None
+
+    @property
+    def ceiling(self) -> float | None:
+        """What ideal store-and-carry reaches of everything expected."""
+        return self.ideal / self.expected if self.expected else None
+
+
+def share_of_ideal(tables: Mapping[str, pa.Table], run: RunInfo, grace: Micros = 0) -> IdealShare:
+    """How much of the possible a run delivered: of what the ideal has `grace` before the end. Nothing real
+    delivers over a contact that begins in the last instant of a run."""
+    publications = [event for event in records(tables, Published) if event.t >= run.warmup]
+    counted = {(event.publisher, event.sequence) for event in publications}
+    expected = {
+        (pair.publisher, pair.sequence, pair.node)
+        for pair in records(tables, Expected)
+        if (pair.publisher, pair.sequence) in counted
+    }
+    arrivals = earliest_arrivals(
+        publications, records(tables, LinkChanged), records(tables, FaultHappened), run.duration - grace
+    )
+    ideal = expected & arrivals.keys()
+    served = {(d.publisher, d.sequence, d.node) for d in records(tables, Delivered) if d.matched}
+    return IdealShare(len(expected), len(ideal), len(ideal & served))
+
+
+def earliest_arrivals(
+    publications: Iterable[Published],
+    links: Iterable[LinkChanged],
+    faults: Iterable[FaultHappened],
+    duration: Micros,
+) -> dict[Pair, Micros]:
+    """For each event and each other node that it can reach: when, at the earliest.
+
+    Before the end of the run and within the lifetime, its last instant included; a real-time event has none,
+    so it reaches whom it reaches at once. Changes of an instant come before what happens at it.
+    """
+    links, faults = list(links), list(faults)
+    graph = ContactGraph(links, faults)
+    instants = sorted({change.t for change in links} | {fault.t for fault in faults})
+    waiting = sorted(publications, key=lambda event: event.t)
+    arrivals: dict[Pair, Micros] = {}
+    spreading: dict[EventId, _Spreading] = {}
+    at = 0
+    for now in [*(instant for instant in instants if instant < duration), duration]:
+        # What is published before the next change of the graph spreads over the graph as it stands.
+        closures = _Closures(graph)
+        while at < len(waiting) and waiting[at].t < now:
+            event = waiting[at]
+            key = EventId(event.publisher, event.sequence)
+            spreading[key] = _Spreading(1 << event.publisher, _last(event))
+            _spread(key, spreading[key], closures, event.t, arrivals)
+            at += 1
+        if now >= duration:
+            break
+        graph.advance(now)
+        spreading = {key: event for key, event in spreading.items() if event.until >= now}
+        closures = _Closures(graph)
+        for key, event_so_far in spreading.items():
+            _spread(key, event_so_far, closures, now, arrivals)
+    return arrivals
+
+
+class _Spreading:
+    __slots__ = ("holders", "until")
+
+    def __init__(self, holders: NodeSet, until: Micros) -> None:
+        self.holders = holders
+        self.until = until
+
+
+class _Closures:
+    """Whom the holders of an event reach over the graph as it is now. Many events have the same holders."""
+
+    def __init__(self, graph: ContactGraph) -> None:
+        self._graph = graph
+        self._of_node: dict[NodeId, NodeSet] = {}
+        self._known: dict[NodeSet, NodeSet] = {}
+
+    def __getitem__(self, holders: NodeSet) -> NodeSet:
+        if holders not in self._known:
+            reached = holders
+            for node in members(holders):
+                if node not in self._of_node:
+                    self._of_node[node] = sum(self._graph.levels(node))  # the levels do not overlap
+                reached |= self._of_node[node]
+            self._known[holders] = reached
+        return self._known[holders]
+
+
+def _spread(
+    key: EventId, event: _Spreading, closures: _Closures, now: Micros, arrivals: dict[Pair, Micros]
+) -> None:
+    reached = closures[event.holders]
+    for node in members(reached & ~event.holders):
+        arrivals[key.publisher, key.sequence, node] = now
+    event.holders = reached
+
+
+def _last(event: Published) -> Micros:
+    return event.t + (event.lifetime if event.event_class == EventClass.MEMORIZED.value else 0)

@@ -1,0 +1,530 @@
+"""Every metric of the design, each defined once, as SQL over the tables of a trace.
+
+The text keeps to what SQLite and Spark SQL both understand, in the same meaning. A single run is
+measured with SQLite in memory (`measure`); the pipeline runs the very same `query()` over the tables of
+many runs in Spark. Every table has a column `run` there, and `runs` has one row for each run.
+
+How the two engines are kept equal to the last digit:
+- integers are summed as integers, and divided once, as doubles (`1e0` is a double in both, `1.0` is not);
+- a division by what may be 0 goes through NULLIF, because Spark raises where SQLite answers NULL;
+- `percentile` is Spark's exact one, linear between neighbours; SQLite gets ours, by the same formula.
+
+What happened before the warm-up ended is left out: events published and frames sent before it. Each
+metric is NULL where it has no meaning: a ratio over nothing, an overlay figure of a strategy without one.
+"""
+
+import math
+import sqlite3
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from roamcast.lab.run.tables import RunInfo, plain
+
+Figure: TypeAlias = float | int | None
+"""A metric's value: an integer where it counts, None where it has no meaning."""
+
+RELATIONS: dict[str, str] = {
+    "events": """
+        SELECT p.run AS run, p.publisher AS publisher, p.sequence AS sequence, p.t AS t, p.size AS size
+        FROM publications p JOIN runs r ON r.run = p.run
+        WHERE p.t >= r.warmup""",
+    # Copy 1 is the first that matched, if any did: the one that counts as the delivery.
+    "hand_overs": """
+        SELECT d.run AS run, d.publisher AS publisher, d.sequence AS sequence, d.node AS node,
+            d.t - e.t AS latency, d.hops AS hops, d.matched AS matched, e.size AS size,
+            ROW_NUMBER() OVER (
+                PARTITION BY d.run, d.publisher, d.sequence, d.node
+                ORDER BY CASE WHEN d.matched THEN 0 ELSE 1 END, d.t, d.hops
+            ) AS copy
+        FROM deliveries d
+        JOIN events e ON e.run = d.run AND e.publisher = d.publisher AND e.sequence = d.sequence""",
+    "pairs": """
+        SELECT x.run AS run, x.reachable AS reachable, h.latency AS latency, h.hops AS hops, h.size AS size
+        FROM expected x
+        JOIN events e ON e.run = x.run AND e.publisher = x.publisher AND e.sequence = x.sequence
+        LEFT JOIN hand_overs h ON h.run = x.run AND h.publisher = x.publisher
+            AND h.sequence = x.sequence AND h.node = x.node AND h.copy = 1 AND h.matched""",
+    "frames": """
+        SELECT s.run AS run, s.kind AS kind, s.message AS message, s.size AS size, s.own AS own,
+            s.layer AS layer
+        FROM transmissions s JOIN runs r ON r.run = s.run
+        WHERE s.t >= r.warmup""",
+    "air_frames": """
+        SELECT a.run AS run, a.octets AS octets
+        FROM air a JOIN runs r ON r.run = a.run
+        WHERE a.t >= r.warmup""",
+    "overlay_links": """
+        SELECT o.run AS run, o.change AS change, o.value AS value, o.t >= r.warmup AS counted,
+            r.duration - r.warmup AS span
+        FROM overlay o JOIN runs r ON r.run = o.run
+        WHERE o.change IN ('link_up', 'link_down', 'repaired') AND o.role <> 'upstream'""",
+    # A crash takes a node's roles without a record of its own. Of changes at one instant the loss comes
+    # first, and a role that is taken twice counts once.
+    "role_changes": """
+        SELECT run, node, t, role, CASE WHEN change = 'role_on' THEN 1 ELSE 0 END AS held
+        FROM overlay WHERE change IN ('role_on', 'role_off')
+        UNION ALL
+        SELECT f.run, f.node, f.t, o.role, 0
+        FROM faults f
+        JOIN (SELECT DISTINCT run, node, role FROM overlay WHERE change = 'role_on') o
+            ON o.run = f.run AND o.node = f.node
+        WHERE f.kind = 'crash'""",
+    "role_steps": """
+        SELECT c.run AS run, c.role AS role, c.held AS held, r.duration - r.warmup AS span,
+            (c.held - LAG(c.held, 1, 0) OVER (PARTITION BY c.run, c.node, c.role ORDER BY c.t, c.held))
+                * (r.duration - CASE WHEN c.t > r.warmup THEN c.t ELSE r.warmup END) AS held_for
+        FROM role_changes c JOIN runs r ON r.run = c.run""",
+    # How many channels a publisher's broker has, until the next change; a crash takes them all.
+    "channel_changes": """
+        SELECT run, node, t, CAST(value AS BIGINT) AS channels FROM overlay WHERE change = 'grouped'
+        UNION ALL
+        SELECT f.run, f.node, f.t, 0
+        FROM faults f
+        JOIN (SELECT DISTINCT run, node FROM overlay WHERE change = 'grouped') o
+            ON o.run = f.run AND o.node = f.node
+        WHERE f.kind = 'crash'""",
+    "channel_steps": """
+        SELECT run, channels,
+            CASE WHEN ends > begins THEN ends - begins ELSE 0 END AS lasted
+        FROM (
+            SELECT c.run AS run, c.channels AS channels,
+                CASE WHEN c.t > r.warmup THEN c.t ELSE r.warmup END AS begins,
+                COALESCE(LEAD(c.t) OVER (PARTITION BY c.run, c.node ORDER BY c.t), r.duration) AS ends
+            FROM channel_changes c JOIN runs r ON r.run = c.run
+        ) steps""",
+    "reaches": """
+        SELECT d.run AS run, d.nodes AS nodes, d.unwanted AS unwanted,
+            d.relayed AS relayed
+        FROM reached d
+        JOIN events e ON e.run = d.run AND e.publisher = d.publisher AND e.sequence = d.sequence""",
+    "relocations": """
+        SELECT o.run AS run, o.outcome AS outcome, o.t - o.started AS lasted
+        FROM handoffs o JOIN runs r ON r.run = o.run
+        WHERE o.t >= r.warmup""",
+    # One row per consumer and event that was never delivered although its consumer was being moved, in runs
+    # that move consumers at all; `pair` is NULL where there is none.
+    "relocation_losses": """
+        SELECT m.run AS run, l.pair AS pair
+        FROM (SELECT DISTINCT run FROM handoffs) m
+        LEFT JOIN (
+            SELECT DISTINCT x.run AS run, x.node AS node, x.publisher AS publisher, x.sequence AS sequence,
+                1 AS pair
+            FROM expected x
+            JOIN events e ON e.run = x.run AND e.publisher = x.publisher AND e.sequence = x.sequence
+            JOIN handoffs o ON o.run = x.run AND o.node = x.node AND o.started <= e.t AND e.t <= o.t
+            LEFT JOIN hand_overs h ON h.run = x.run AND h.publisher = x.publisher
+                AND h.sequence = x.sequence AND h.node = x.node AND h.copy = 1 AND h.matched
+            WHERE h.copy IS NULL
+        ) l ON l.run = m.run""",
+    # How far a publisher's events had come at a node when another of them was handed over there.
+    "orders": """
+        SELECT h.run AS run, h.sequence AS sequence, m.run AS moves,
+            MAX(h.sequence) OVER (
+                PARTITION BY h.run, h.node, h.publisher ORDER BY h.place, h.sequence
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            ) AS latest
+        FROM (
+            SELECT d.run AS run, d.node AS node, d.publisher AS publisher, d.sequence AS sequence,
+                MIN(d.t) AS place
+            FROM deliveries d
+            JOIN events e ON e.run = d.run AND e.publisher = d.publisher AND e.sequence = d.sequence
+            WHERE d.matched
+            GROUP BY d.run, d.node, d.publisher, d.sequence
+        ) h
+        LEFT JOIN (SELECT DISTINCT run FROM handoffs) m ON m.run = h.run""",
+    "load_samples": """
+        SELECT l.run AS run, l.node AS node, l.load AS load
+        FROM loads l JOIN runs r ON r.run = l.run
+        WHERE l.t - l.span >= r.warmup""",
+    "path_samples": """
+        SELECT p.run AS run, p.kind AS kind, p.pairs AS pairs, p.hops AS hops
+        FROM paths p JOIN runs r ON r.run = p.run
+        WHERE p.t >= r.warmup""",
+}
+"""What several metrics share, in an order in which each uses only those before it."""
+
+
+class Metric(NamedTuple):
+    """One figure of a run.
+
+    `value` is an aggregate over `source` per run, `empty` what a run without rows there gets. Without a
+    source, `value` is made of the other figures of the same run.
+    """
+
+    unit: str
+    meaning: str
+    source: str
+    value: str
+    empty: str = "NULL"
+
+
+def _of_role(role: str) -> str:
+    return f"""
+        CASE WHEN MAX(CASE WHEN role = '{role}' THEN held END) = 1
+        THEN SUM(CASE WHEN role = '{role}' THEN held_for ELSE 0 END) * 1e0 / NULLIF(MAX(span), 0) END"""
+
+
+def _path_hops(kind: str) -> str:
+    return f"""
+        SUM(CASE WHEN kind = '{kind}' THEN hops ELSE 0 END) * 1e0
+        / NULLIF(SUM(CASE WHEN kind = '{kind}' THEN pairs ELSE 0 END), 0)"""
+
+
+_REPAIRED = "CASE WHEN change = 'repaired' AND counted THEN value END"
+
+METRICS: dict[str, Metric] = {
+    "published": Metric("events", "events published", "events", "COUNT(*)", "0"),
+    "expected": Metric("pairs", "(event, subscriber) pairs that should be served", "pairs", "COUNT(*)", "0"),
+    "delivered": Metric("pairs", "expected pairs delivered at least once", "pairs", "COUNT(latency)", "0"),
+    "duplicates": Metric(
+        "deliveries",
+        "deliveries to an application beyond the first of the same event",
+        "hand_overs",
+        "SUM(CASE WHEN copy > 1 THEN 1 ELSE 0 END)",
+        "0",
+    ),
+    "misdelivered": Metric(
+        "deliveries",
+        "deliveries whose filter does not match",
+        "hand_overs",
+        "SUM(CASE WHEN matched THEN 0 ELSE 1 END)",
+        "0",
+    ),
+    "delivery_ratio": Metric("", "delivered over expected", "", "delivered * 1e0 / NULLIF(expected, 0)"),
+    "reachable_ratio": Metric(
+        "",
+        "share of expected pairs with a path in the contact graph when the event was published",
+        "pairs",
+        "SUM(CASE WHEN reachable THEN 1 ELSE 0 END) * 1e0 / NULLIF(COUNT(*), 0)",
+    ),
+    "delivery_ratio_reachable": Metric(
+        "",
+        "delivery ratio among the reachable pairs",
+        "pairs",
+        "COUNT(CASE WHEN reachable THEN latency END) * 1e0"
+        " / NULLIF(COUNT(CASE WHEN reachable THEN 1 END), 0)",
+    ),
+    "latency_p50": Metric(
+        "s", "publication to first delivery, median of the pairs", "pairs", "percentile(latency, 0.5) / 1e6"
+    ),
+    "latency_p95": Metric(
+        "s",
+        "publication to first delivery, 95th percentile of the pairs",
+        "pairs",
+        "percentile(latency, 0.95) / 1e6",
+    ),
+    "hops_mean": Metric(
+        "hops",
+        "radio hops of the first delivered copy, mean of the pairs",
+        "pairs",
+        "SUM(hops) * 1e0 / NULLIF(COUNT(hops), 0)",
+    ),
+    "control_messages": Metric(
+        "frames",
+        "radio transmissions of control frames, every relay and every retry counted",
+        "frames",
+        "SUM(CASE WHEN kind = 'control' THEN 1 ELSE 0 END)",
+        "0",
+    ),
+    "control_bytes": Metric(
+        "octets",
+        "size of the control frames sent, link-layer headers apart",
+        "frames",
+        "SUM(CASE WHEN kind = 'control' THEN size ELSE 0 END)",
+        "0",
+    ),
+    "data_messages": Metric(
+        "frames",
+        "radio transmissions of data frames, every relay and every retry counted",
+        "frames",
+        "SUM(CASE WHEN kind = 'data' THEN 1 ELSE 0 END)",
+        "0",
+    ),
+    "data_bytes": Metric(
+        "octets",
+        "size of the data frames sent, link-layer headers apart",
+        "frames",
+        "SUM(CASE WHEN kind = 'data' THEN size ELSE 0 END)",
+        "0",
+    ),
+    "underlay_bytes": Metric(
+        "octets",
+        "the part of the control octets that finds neighbours and routes",
+        "frames",
+        "SUM(CASE WHEN layer = 'underlay' THEN size ELSE 0 END)",
+        "0",
+    ),
+    "update_bytes": Metric(
+        "octets",
+        "the part of the control octets that tells brokers of the overlay's topology",
+        "frames",
+        "SUM(CASE WHEN kind = 'control' AND message = 'update' THEN size ELSE 0 END)",
+        "0",
+    ),
+    "air_bytes": Metric(
+        "octets",
+        "all link-layer frames that an ether saw, every attempt and every protocol's own traffic counted",
+        "air_frames",
+        "SUM(octets)",
+    ),
+    "air_bytes_ratio": Metric(
+        "",
+        "octets on the air over payload octets of the delivered pairs",
+        "",
+        "air_bytes * 1e0 / NULLIF(delivered_bytes, 0)",
+    ),
+    "control_overhead": Metric(
+        "frames per pair",
+        "control messages over delivered pairs",
+        "",
+        "control_messages * 1e0 / NULLIF(delivered, 0)",
+    ),
+    "control_bytes_ratio": Metric(
+        "",
+        "control octets sent over payload octets handed to applications",
+        "",
+        "control_bytes * 1e0 / NULLIF(application_bytes, 0)",
+    ),
+    "own_control_ratio": Metric(
+        "",
+        "share of the control octets that nodes sent for their own operation",
+        "frames",
+        "SUM(CASE WHEN kind = 'control' AND own THEN size ELSE 0 END) * 1e0"
+        " / NULLIF(SUM(CASE WHEN kind = 'control' THEN size ELSE 0 END), 0)",
+    ),
+    "link_breaks_per_s": Metric(
+        "1/s",
+        "overlay links lost per second, in the whole network",
+        "overlay_links",
+        "CASE WHEN COUNT(CASE WHEN change <> 'repaired' THEN 1 END) > 0 THEN"
+        " COUNT(CASE WHEN change = 'link_down' AND counted THEN 1 END) * 1e6 / NULLIF(MAX(span), 0) END",
+    ),
+    "reconnect_ms_mean": Metric(
+        "ms",
+        "how long repairs of overlay links took, mean",
+        "overlay_links",
+        # On the integer grid of microseconds, where the order of summation does not matter.
+        f"SUM(CAST(ROUND(({_REPAIRED}) * 1000) AS BIGINT)) / 1e3 / NULLIF(COUNT({_REPAIRED}), 0)",
+    ),
+    "reconnect_ms_min": Metric("ms", "the quickest repair", "overlay_links", f"MIN({_REPAIRED})"),
+    "reconnect_ms_max": Metric("ms", "the slowest repair", "overlay_links", f"MAX({_REPAIRED})"),
+    "cycles": Metric(
+        "instants", "instants at which the overlay had a cycle", "overlay_health", "MAX(cycles)"
+    ),
+    "excess_partitions": Metric(
+        "components",
+        "time average of overlay components beyond the physical ones",
+        "overlay_health",
+        "MAX(excess_partitions)",
+    ),
+    "brokers_mean": Metric("nodes", "nodes that are brokers, over time", "role_steps", _of_role("broker")),
+    "mprs_mean": Metric(
+        "nodes", "nodes that are multipoint relays, over time", "role_steps", _of_role("mpr")
+    ),
+    "forwarders_mean": Metric(
+        "nodes", "nodes in a forwarding group, over time", "role_steps", _of_role("forwarding")
+    ),
+    "channels_mean": Metric(
+        "channels",
+        "multicast groups of a publisher's broker, over the time in which it has any",
+        "channel_steps",
+        "SUM(channels * lasted) * 1e0 / NULLIF(SUM(CASE WHEN channels > 0 THEN lasted ELSE 0 END), 0)",
+    ),
+    "noise": Metric(
+        "pairs",
+        "(event, node) pairs in which a node received an event that nobody there wanted",
+        "reaches",
+        "SUM(unwanted)",
+        "0",
+    ),
+    "noise_relayed": Metric(
+        "pairs",
+        "the part of the noise at nodes that sent the event on",
+        "reaches",
+        "SUM(relayed)",
+        "0",
+    ),
+    "noise_ratio": Metric(
+        "",
+        "share of the nodes that an event reached where nobody wanted it",
+        "reaches",
+        "SUM(unwanted) * 1e0 / NULLIF(SUM(nodes), 0)",
+    ),
+    "path_hops_mean": Metric(
+        "hops",
+        "physical length of overlay paths between the sampled pairs",
+        "path_samples",
+        _path_hops("overlay"),
+    ),
+    "path_hops_network": Metric(
+        "hops",
+        "length of the shortest physical paths between brokers that have one",
+        "path_samples",
+        _path_hops("network"),
+    ),
+    "handoffs": Metric(
+        "handoffs",
+        "relocations of a client and its modulators that came to their end",
+        "relocations",
+        "SUM(CASE WHEN outcome = 'moved' THEN 1 ELSE 0 END)",
+    ),
+    "handoff_ms_mean": Metric(
+        "ms",
+        "how long a relocation took, mean",
+        "relocations",
+        "SUM(CASE WHEN outcome = 'moved' THEN lasted END) / 1e3"
+        " / NULLIF(COUNT(CASE WHEN outcome = 'moved' THEN 1 END), 0)",
+    ),
+    "lost_in_handoff": Metric(
+        "pairs",
+        "expected pairs never delivered whose event was published while the consumer was being moved",
+        "relocation_losses",
+        "COUNT(pair)",
+    ),
+    "reordered": Metric(
+        "pairs",
+        "first deliveries after a later event of the same publisher, where consumers are moved",
+        "orders",
+        "CASE WHEN MAX(moves) IS NOT NULL THEN SUM(CASE WHEN latest > sequence THEN 1 ELSE 0 END) END",
+    ),
+    "broker_load_max": Metric(
+        "s/s", "modulator time per second, the busiest ten seconds of any broker", "load_samples", "MAX(load)"
+    ),
+    "broker_load_mean": Metric(
+        "s/s", "modulator time per second, average broker", "load_samples", "AVG(load)"
+    ),
+    "sim_events": Metric("events", "simulator events executed", "runs", "MAX(sim_events)"),
+    "wall_s": Metric("s", "wall-clock seconds", "runs", "MAX(wall_s)"),
+}
+"""By the design's names, in its order. What a strategy leaves no records of is NULL."""
+
+_AUXILIARY: dict[str, Metric] = {
+    "application_bytes": Metric("octets", "payload handed to applications", "hand_overs", "SUM(size)", "0"),
+    "delivered_bytes": Metric(
+        "octets",
+        "payload of the delivered pairs, repeats left out",
+        "pairs",
+        "SUM(size)",
+        "0",
+    ),
+}
+
+
+def query() -> str:
+    """One statement for all metrics: a row per run, `run` first, then the columns of `METRICS`."""
+    figures = METRICS | _AUXILIARY
+    sources = list(dict.fromkeys(metric.source for metric in figures.values() if metric.source))
+    steps = [f"{name} AS ({sql})" for name, sql in RELATIONS.items()]
+    for source in sources:
+        values = [f"{m.value} AS {name}" for name, m in figures.items() if m.source == source]
+        steps.append(f"of_{source} AS (SELECT run, {', '.join(values)} FROM {source} GROUP BY run)")
+    aggregates = [
+        f"COALESCE(of_{m.source}.{name}, {m.empty}) AS {name}"
+        if m.empty != "NULL"
+        else f"of_{m.source}.{name}"
+        for name, m in figures.items()
+        if m.source
+    ]
+    joins = " ".join(f"LEFT JOIN of_{source} ON of_{source}.run = runs.run" for source in sources)
+    steps.append(f"figures AS (SELECT runs.run AS run, {', '.join(aggregates)} FROM runs {joins})")
+    columns = [name if metric.source else f"{metric.value} AS {name}" for name, metric in METRICS.items()]
+    return f"WITH {', '.join(steps)} SELECT run, {', '.join(columns)} FROM figures ORDER BY run"
+
+
+COLUMNS: dict[str, dict[str, str]] = {
+    "publications": {"t": "BIGINT", "publisher": "INT", "sequence": "BIGINT", "size": "BIGINT"},
+    "deliveries": {
+        "t": "BIGINT",
+        "node": "INT",
+        "publisher": "INT",
+        "sequence": "BIGINT",
+        "hops": "BIGINT",
+        "matched": "BOOLEAN",
+    },
+    "transmissions": {
+        "t": "BIGINT",
+        "kind": "TEXT",
+        "message": "TEXT",
+        "size": "BIGINT",
+        "own": "BOOLEAN",
+        "layer": "TEXT",
+    },
+    "air": {"t": "BIGINT", "octets": "BIGINT"},
+    "faults": {"t": "BIGINT", "kind": "TEXT", "node": "INT"},
+    "overlay": {"t": "BIGINT", "node": "INT", "change": "TEXT", "role": "TEXT", "value": "DOUBLE"},
+    "overlay_health": {"cycles": "BIGINT", "excess_partitions": "DOUBLE"},
+    "handoffs": {
+        "t": "BIGINT",
+        "node": "INT",
+        "started": "BIGINT",
+        "outcome": "TEXT",
+    },
+    "loads": {"t": "BIGINT", "node": "INT", "load": "DOUBLE", "span": "BIGINT"},
+    "paths": {"t": "BIGINT", "kind": "TEXT", "pairs": "BIGINT", "hops": "BIGINT"},
+    "reached": {
+        "publisher": "INT",
+        "sequence": "BIGINT",
+        "nodes": "BIGINT",
+        "unwanted": "BIGINT",
+        "relayed": "BIGINT",
+    },
+    "expected": {"publisher": "INT", "sequence": "BIGINT", "node": "INT", "reachable": "BOOLEAN"},
+}
+"""The columns that the metrics read; the pipeline need load no others."""
+RUN_COLUMNS = {"warmup": "BIGINT", "duration": "BIGINT", "sim_events": "BIGINT", "wall_s": "DOUBLE"}
+
+
+def measure(tables: Mapping[str, pa.Table], run: RunInfo) -> dict[str, Figure]:
+    """All metrics of one run, in the design's order."""
+    database = sqlite3.connect(":memory:")
+    try:
+        database.create_aggregate("percentile", 2, _Percentile)  # type: ignore[arg-type]
+        _load(database, tables, run)
+        cursor = database.execute(query())
+        names = [column[0] for column in cursor.description]
+        (row,) = cursor.fetchall()
+    finally:
+        database.close()
+    return dict(zip(names[1:], row[1:], strict=True))
+
+
+def _load(database: sqlite3.Connection, tables: Mapping[str, pa.Table], run: RunInfo) -> None:
+    # One run needs no identifier; the column is there because the definitions are those of many runs.
+    for name, columns in [*COLUMNS.items(), ("runs", RUN_COLUMNS)]:
+        types = ", ".join(f"{column} {sql_type}" for column, sql_type in columns.items())
+        database.execute(f"CREATE TABLE {name} (run INT DEFAULT 0, {types})")
+    for name, columns in COLUMNS.items():
+        _insert(database, name, columns, [plain(tables[name][column]) for column in columns])
+    _insert(database, "runs", RUN_COLUMNS, [[getattr(run, column)] for column in RUN_COLUMNS])
+
+
+def _insert(
+    database: sqlite3.Connection, name: str, columns: Mapping[str, str], values: list[list[object]]
+) -> None:
+    marks = ", ".join("?" for _ in columns)
+    statement = f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({marks})"
+    database.executemany(statement, zip(*values, strict=True))
+
+
+class _Percentile:
+    """Spark's `percentile(value, share)`, number for number: exact, linear between neighbours."""
+
+    def __init__(self) -> None:
+        self._values: list[float] = []
+        self._share = 0.0
+
+    def step(self, value: float | None, share: float) -> None:
+        self._share = share
+        if value is not None:
+            self._values.append(value)
+
+    def finalize(self) -> float | None:
+        if not self._values:
+            return None
+        self._values.sort()
+        position = (len(self._values) - 1) * self._share
+        lower = math.floor(position)
+        low, high = float(self._values[lower]), float(self._values[math.ceil(position)])
+        return low + (position - lower) * (high - low)

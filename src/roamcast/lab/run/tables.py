@@ -1,0 +1,254 @@
+"""Traces as tables: one Arrow table and one Parquet file per record class of `trace.py`.
+
+The schema is read off the record classes, so it cannot drift from them; `docs/trace.md` documents it.
+A folder holds one run: `<table>.parquet` for every table, also the empty ones, and `run.json`. It
+appears whole or not at all, and the same trace gives the same bytes.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from enum import Enum
+from functools import cache
+from operator import attrgetter
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from roamcast.errors import FileError
+from roamcast.lab.run.graph import unpack
+from roamcast.trace import RECORDS, AnyRecord, NodeSet, Record, Trace
+from roamcast.units import Micros, NodeId
+
+Tables = dict[str, pa.Table]
+RUN_FILE = "run.json"
+# `NodeId` is an `int` to the type checker and at run time; only the names tell node numbers apart.
+NODE_COLUMNS = frozenset({"node", "publisher", "to", "sender", "receiver", "peer", "source", "destination"})
+NODE_LIST = pa.list_(pa.field("element", pa.int32(), nullable=False))
+
+
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a run was: its row in the `runs` table. Times in microseconds."""
+
+    name: str  # the scenario's
+    strategy: str
+    seed: int
+    nodes: int
+    duration: Micros
+    warmup: Micros = 0
+    brokers: tuple[NodeId, ...] = ()
+    runtime: str = "sim"  # or "emulate", "live"
+    sim_events: int | None = None  # None where nothing is simulated
+    # Never written beside the trace: the same run must give the same bytes.
+    wall_s: float | None = None
+    play_delay: Micros | None = None  # of an ether: how late it played, 99th percentile
+    scenario: dict[str, Any] = {}  # the whole scenario, as its file has it
+
+
+def tables(trace: Trace) -> Tables:
+    """Every table of a trace, in the order in which things happened."""
+    return {kind.TABLE: table(kind, trace.records[kind]) for kind in RECORDS}
+
+
+def table(kind: type[Record], records: Sequence[Record]) -> pa.Table:
+    """One record class as an Arrow table."""
+    columns = [
+        convert(list(map(attrgetter(name), records)), field.type)
+        for field, (name, convert) in zip(schema(kind), _columns(kind), strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema(kind))
+
+
+@cache
+def schema(kind: type[Record]) -> pa.Schema:
+    """The columns of a record class: its fields, in order."""
+    hints = get_type_hints(kind, include_extras=True)
+    return pa.schema(
+        [pa.field(f, _arrow_type(f, hints[f]), nullable=_optional(hints[f])) for f in kind.__struct_fields__]
+    )
+
+
+def records(tables: Mapping[str, pa.Table], kind: type[AnyRecord]) -> list[AnyRecord]:
+    """A table back as records: what `tables` made of them, undone."""
+    hints = get_type_hints(kind, include_extras=True)
+    columns = []
+    for name in kind.__struct_fields__:
+        values = plain(tables[kind.TABLE][name])
+        column_type = _required(hints[name])
+        if column_type == NodeSet:
+            values = [sum(1 << node for node in nodes) for nodes in values]
+        elif get_origin(column_type) is tuple:
+            values = [tuple(nodes) for nodes in values]
+        elif isinstance(column_type, type) and issubclass(column_type, Enum):
+            values = [column_type(value) for value in values]
+        columns.append(values)
+    return list(map(kind, *columns))
+
+
+def plain(column: pa.ChunkedArray) -> list[Any]:
+    """A column as Python values; numbers by way of numpy, which is several times quicker."""
+    if column.null_count == 0 and (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)):
+        return column.to_numpy().tolist()  # type: ignore[no-any-return]
+    return column.to_pylist()  # type: ignore[no-any-return]
+
+
+def write(tables: Mapping[str, pa.Table], run: RunInfo, folder: Path) -> None:
+    """Write a run into `folder`, which must be new, empty or hold the trace of this same run."""
+    folder = folder.resolve()
+    written = msgspec.structs.replace(run, wall_s=None)
+    try:
+        _refuse_other_content(folder, written)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            partial.mkdir()
+            for kind in RECORDS:
+                pq.write_table(tables[kind.TABLE], partial / _file_name(kind), compression="zstd")
+            document = msgspec.json.format(msgspec.json.encode(written, order="sorted"), indent=2)
+            (partial / RUN_FILE).write_bytes(document + b"\n")
+            _put_in_place(partial, folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        raise FileError(str(folder), f"cannot be written: {error.strerror or error}") from error
+
+
+def read(folder: Path) -> Tables:
+    """The tables of a folder that `write` made."""
+    if not folder.is_dir():
+        raise FileError(str(folder), "is no folder; expected the trace that `--out` wrote")
+    return {kind.TABLE: _read_table(folder / _file_name(kind), kind) for kind in RECORDS}
+
+
+def read_run(folder: Path) -> RunInfo:
+    """What the run of a folder was."""
+    path = folder / RUN_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RunInfo)
+    except FileNotFoundError:
+        raise FileError(str(path), "is missing; expected the trace that `--out` wrote") from None
+    except OSError as error:
+        raise FileError(str(path), f"cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FileError(str(path), f"is no run description: {error}") from error
+
+
+def with_run(table: pa.Table, run: str) -> pa.Table:
+    """The table with a leading column `run`: its form where many runs lie together."""
+    column = pa.repeat(pa.scalar(run, pa.string()), len(table))
+    return table.add_column(0, pa.field("run", pa.string(), nullable=False), column)
+
+
+# Columns.
+
+
+@cache
+def _columns(kind: type[Record]) -> tuple[tuple[str, Callable[[list[Any], pa.DataType], pa.Array]], ...]:
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple((name, _converter(_required(hints[name]))) for name in kind.__struct_fields__)
+
+
+def _converter(column_type: Any) -> Callable[[list[Any], pa.DataType], pa.Array]:
+    if column_type == NodeSet:
+        return _from_sets
+    if isinstance(column_type, type) and issubclass(column_type, Enum):
+        return _from_enums
+    return pa.array  # type: ignore[no-any-return]
+
+
+def _from_sets(sets: list[NodeSet], arrow_type: pa.DataType) -> pa.Array:
+    offsets, nodes = unpack(sets)
+    assert offsets[-1] < 2**31, "a table this large is written in parts"
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(nodes), type=arrow_type)
+
+
+def _from_enums(values: list[Enum | None], arrow_type: pa.DataType) -> pa.Array:
+    return pa.array([None if value is None else value.value for value in values], arrow_type)
+
+
+def _arrow_type(name: str, hint: Any) -> pa.DataType:
+    column_type = _required(hint)
+    if column_type == NodeSet or get_origin(column_type) is tuple:
+        return NODE_LIST
+    if issubclass(column_type, Enum):
+        return pa.string()
+    if column_type is int:
+        return pa.int32() if name in NODE_COLUMNS else pa.int64()
+    return {str: pa.string(), bool: pa.bool_(), float: pa.float64()}[column_type]
+
+
+def _optional(hint: Any) -> bool:
+    return NoneType in get_args(hint)
+
+
+def _required(hint: Any) -> Any:
+    """The hint without `| None`."""
+    if get_origin(hint) is not UnionType:
+        return hint
+    (column_type,) = (part for part in get_args(hint) if part is not NoneType)
+    return column_type
+
+
+# Folders.
+
+
+def _file_name(kind: type[Record]) -> str:
+    return f"{kind.TABLE}.parquet"
+
+
+def _refuse_other_content(folder: Path, run: RunInfo) -> None:
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise FileError(str(folder), "is a file; allowed: a new or empty folder")
+    ours = {RUN_FILE, *(_file_name(kind) for kind in RECORDS)}
+    found = sorted(entry.name for entry in folder.iterdir())
+    foreign = [name for name in found if name not in ours]
+    if foreign:
+        raise FileError(str(folder), f"holds something else ({foreign[0]}); allowed: a new or empty folder")
+    if found and read_run(folder) != run:
+        raise FileError(str(folder), "holds the trace of another run; allowed: a new or empty folder")
+
+
+def _put_in_place(partial: Path, folder: Path) -> None:
+    """Rename, with the earlier trace of the same run out of the way until the new one is there."""
+    earlier = partial.with_suffix(".earlier")
+    if folder.exists():
+        folder.rename(earlier)
+    try:
+        partial.rename(folder)
+    except OSError:
+        with suppress(OSError):
+            earlier.rename(folder)
+        raise
+    shutil.rmtree(earlier, ignore_errors=True)
+
+
+def _read_table(path: Path, kind: type[Record]) -> pa.Table:
+    try:
+        found = pq.ParquetFile(path).read()
+    except FileNotFoundError:
+        raise FileError(str(path), "is missing; the folder holds no whole trace") from None
+    except OSError as error:
+        raise FileError(str(path), f"cannot be read: {error.strerror or error}") from error
+    except pa.ArrowException as error:
+        raise FileError(str(path), f"is no Parquet file: {str(error).splitlines()[0]}") from error
+    expected = schema(kind)
+    if found.schema.names != expected.names:
+        raise FileError(str(path), f"has columns {found.schema.names}; expected {expected.names}")
+    if found.schema != expected:
+        wrong = next(name for name in expected.names if found.schema.field(name) != expected.field(name))
+        described = f"{_described(found.schema.field(wrong))}; expected {_described(expected.field(wrong))}"
+        raise FileError(str(path), f"has column {wrong} of type {described}")
+    return found
+
+
+def _described(field: pa.Field) -> str:
+    return f"{field.type}{'' if field.nullable else ' not null'}"

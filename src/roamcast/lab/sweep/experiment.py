@@ -1,0 +1,320 @@
+"""Experiment files, version 1: a scenario, the axes along which it varies, and how often each cell is run.
+
+A cell is one combination of axis values; a run is a cell with a seed. Everything that can be wrong with a
+combination is found here, before anything runs. `docs/lab.md` is the users' page.
+"""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+import roamcast
+from roamcast.errors import FileError, InputError, ScenarioError
+from roamcast.explain import converted, shown
+from roamcast.scenario import Scenario, read_tables, scenario_from
+from roamcast.scenario.model import RecordedTrace
+
+RUNS_MAX = 100_000
+SEED_KEY = "scenario.seed"
+SEED_MAX = 2**63 - 1
+RANGE_KEYS = frozenset({"from", "to", "step", "count"})
+
+Seed = Annotated[int, msgspec.Meta(ge=0, le=SEED_MAX)]
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """One run of an experiment."""
+
+    run: str  # its name everywhere: `<cell>-<seed>-<digest of the scenario>`
+    cell: int
+    axes: dict[str, Any]  # the axis values of its cell
+    seed: int
+
+    @property
+    def settings(self) -> list[tuple[str, Any]]:
+        """What to set in the scenario's tables."""
+        return [*self.axes.items(), (SEED_KEY, self.seed)]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment whose every combination was checked: `load_experiment` and `experiment_from` make it."""
+
+    name: str
+    tables: dict[str, Any]  # the scenario, as its file has it
+    base: Path  # the folder to which file names in the scenario are relative
+    axes: dict[str, tuple[Any, ...]]
+    seeds: tuple[int, ...]
+    files: dict[str, str]  # recorded motion and contact plans that the runs read: name → SHA-256
+
+    def runs(self) -> list[RunPlan]:
+        """Every run, cell by cell, in the order of the file; the last axis varies fastest."""
+        return [
+            RunPlan(self._run_name(index, axes, seed), index, axes, seed)
+            for index, axes in enumerate(cells(self.axes))
+            for seed in self.seeds
+        ]
+
+    def scenario(self, plan: RunPlan) -> Scenario:
+        """The scenario of one run."""
+        return scenario_from(self.tables, self.base, plan.settings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that decides the results, as plain values: two experiments are the same if these are equal."""
+        return {
+            "experiment": self.name,
+            "roamcast": roamcast.__version__,
+            "scenario": self.tables,
+            "axes": {key: list(values) for key, values in self.axes.items()},
+            "seeds": list(self.seeds),
+            "files": self.files,
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(_canonical(self.to_dict())).hexdigest()
+
+    def _run_name(self, cell: int, axes: Mapping[str, Any], seed: int) -> str:
+        digest = hashlib.sha256(self._base_text + _canonical([dict(axes), seed])).hexdigest()
+        return f"{cell:04d}-{seed}-{digest[:8]}"
+
+    @cached_property
+    def _base_text(self) -> bytes:
+        return _canonical([self.tables, self.files])
+
+
+def cells(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Every combination of axis values."""
+    for values in itertools.product(*axes.values()):
+        yield dict(zip(axes, values, strict=True))
+
+
+def load_experiment(path: Path | str) -> Experiment:
+    """The experiment in a file, its scenario read from beside it."""
+    source = Path(path)
+    try:
+        head = converted(read_tables(source), _File)
+    except ScenarioError as error:
+        raise ScenarioError(f"{path}: {error.where}", error.problem) from None
+    scenario = source.parent / head.experiment.scenario
+    return experiment_from(
+        head.experiment.name,
+        read_tables(scenario),
+        head.axes,
+        base=scenario.parent,
+        replications=head.experiment.replications,
+        seeds=head.experiment.seeds,
+        source=str(path),
+        scenario_source=str(scenario),
+    )
+
+
+def experiment_from(
+    name: str,
+    tables: Mapping[str, Any],
+    axes: Mapping[str, Any],
+    base: Path = Path(),
+    replications: int | None = None,
+    seeds: Sequence[int] | None = None,
+    source: str = "",
+    scenario_source: str = "",
+) -> Experiment:
+    """An experiment from values in memory. With a `source`, errors about it begin with that."""
+    try:
+        values: dict[str, tuple[Any, ...]] = {}
+        for key, value in _flat(axes):
+            if key in values:
+                raise ScenarioError(f"axes.{key}", "is given twice; allowed: each axis once")
+            values[key] = _axis_values(f"axes.{key}", value)
+        if not values:
+            raise ScenarioError("axes", 'has no axis; allowed: at least one, e.g. "world.nodes" = [50, 100]')
+        chosen_seeds = _seeds(tables, values, replications, seeds)
+        values.pop(SEED_KEY, None)
+        total = len(chosen_seeds)
+        for choices in values.values():
+            total *= len(choices)
+        if total > RUNS_MAX:
+            raise ScenarioError("axes", f"make {total:,} runs; allowed: at most {RUNS_MAX:,}")
+    except ScenarioError as error:
+        raise ScenarioError(f"{source}: {error.where}" if source else error.where, error.problem) from None
+    files = _check_cells(tables, base, values, chosen_seeds[0], source, scenario_source)
+    return Experiment(name, dict(tables), base.absolute(), values, chosen_seeds, files)
+
+
+class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`[experiment]`"""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    scenario: Annotated[str, msgspec.Meta(min_length=1)]  # a file name, relative to the experiment file
+    replications: Annotated[int, msgspec.Meta(ge=1, le=RUNS_MAX)] | None = None
+    seeds: Annotated[tuple[Seed, ...], msgspec.Meta(min_length=1)] | None = None
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A whole experiment file."""
+
+    experiment: _Head
+    axes: dict[str, Any] = {}
+
+
+# Axes.
+
+
+def _flat(axes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys, whether the file quotes them or lets TOML make tables of them."""
+    for key, value in axes.items():
+        dotted = f"{prefix}{key}"
+        if isinstance(value, Mapping) and "from" not in value and "to" not in value:
+            if not value:
+                raise ScenarioError(f"axes.{dotted}", "is empty; allowed: a list or a range")
+            yield from _flat(value, f"{dotted}.")
+        else:
+            yield dotted, value
+
+
+def _axis_values(where: str, value: Any) -> tuple[Any, ...]:
+    if isinstance(value, Mapping):
+        return _range_values(where, value)
+    if not isinstance(value, list | tuple):
+        raise ScenarioError(
+            where, f"is {shown(value)}; allowed: a list, {{from, to, step}} or {{from, to, count}}"
+        )
+    if not value:
+        raise ScenarioError(where, "is an empty list; allowed: at least one value")
+    seen: dict[bytes, int] = {}
+    for index, item in enumerate(value):
+        if seen.setdefault(_canonical(item), index) != index:
+            raise ScenarioError(f"{where}[{index}]", f"is {shown(item)} again; allowed: each value once")
+    return tuple(value)
+
+
+def _range_values(where: str, table: Mapping[str, Any]) -> tuple[int | float, ...]:
+    """The numbers of a range, both ends included. In fractions, so that 0.1 + 0.2 is 0.3."""
+    shape = "allowed: {from, to, step} or {from, to, count}, all numbers"
+    if not {"from", "to"} <= table.keys() <= RANGE_KEYS or ("step" in table) == ("count" in table):
+        raise ScenarioError(where, f"has the keys {', '.join(table)}; {shape}")
+    exact = {}
+    for key, number in table.items():
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise ScenarioError(f"{where}.{key}", f"is {shown(number)}; {shape}")
+        try:
+            exact[key] = Fraction(str(number))
+        except ValueError:  # nan, inf
+            raise ScenarioError(f"{where}.{key}", f"is {number}; {shape}") from None
+    first, last = exact["from"], exact["to"]
+    if "step" in exact:
+        step = exact["step"]
+        if step == 0 or (last - first) / step < 0:
+            raise ScenarioError(f"{where}.step", f"is {table['step']}; allowed: what leads to `to`")
+        count = (last - first) // step + 1
+    else:
+        if exact["count"].denominator != 1 or exact["count"] < 1 or (exact["count"] == 1) != (first == last):
+            raise ScenarioError(
+                f"{where}.count",
+                f"is {table['count']}; allowed: a whole number, at least 2 (1 if from = to)",
+            )
+        count = int(exact["count"])
+        step = (last - first) / max(count - 1, 1)
+    if count > RUNS_MAX:
+        raise ScenarioError(where, f"has {count:,} values; allowed: at most {RUNS_MAX:,}")
+    numbers = [first + index * step for index in range(count)]
+    whole = all(isinstance(table[key], int) for key in table) and all(n.denominator == 1 for n in numbers)
+    return tuple(int(n) if whole else float(n) for n in numbers)
+
+
+def _seeds(
+    tables: Mapping[str, Any],
+    axes: Mapping[str, tuple[Any, ...]],
+    replications: int | None,
+    seeds: Sequence[int] | None,
+) -> tuple[int, ...]:
+    """The seeds of every cell: listed, or counted from the scenario's own. As an axis they are a list too."""
+    given = {
+        "experiment.replications": replications,
+        "experiment.seeds": seeds,
+        f"axes.{SEED_KEY}": axes.get(SEED_KEY),
+    }
+    named = [key for key, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise ScenarioError(named[0], f"stands beside {named[1]}; allowed: one of them")
+    listed = axes.get(SEED_KEY, seeds)
+    if listed is None:
+        section = tables.get("scenario")
+        first = section.get("seed", 1) if isinstance(section, Mapping) else 1
+        if isinstance(first, bool) or not isinstance(first, int):
+            first = 1  # the scenario's own check, which comes next, will complain
+        listed = range(first, first + (replications or 1))
+    for seed in listed:
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= SEED_MAX:
+            raise ScenarioError(named[0] if named else SEED_KEY, f"has {shown(seed)}; allowed: 0 to 2^63 - 1")
+    if len(set(listed)) != len(listed):
+        raise ScenarioError(named[0], "has a seed twice; allowed: each once")
+    return tuple(listed)
+
+
+# Checks of whole scenarios.
+
+
+def _check_cells(
+    tables: Mapping[str, Any],
+    base: Path,
+    axes: Mapping[str, tuple[Any, ...]],
+    seed: int,
+    source: str,
+    scenario_source: str,
+) -> dict[str, str]:
+    """Every combination makes a scenario, or the first fault is told. Gives the files that they read."""
+    files: dict[str, str] = {}
+    for combination in cells(axes):
+        try:
+            scenario = scenario_from(tables, base, [*combination.items(), (SEED_KEY, seed)])
+        except InputError as error:
+            _check_alone(tables, base, error, scenario_source)
+            values = ", ".join(f"{key} = {shown(value)}" for key, value in combination.items())
+            where = f"{source}: {error.where}" if source else error.where
+            raise ScenarioError(where, f"{error.problem} (with {values})") from None
+        for name in _files_of(scenario):
+            if name not in files:
+                files[name] = _digest(base / name)
+    return dict(sorted(files.items()))
+
+
+def _check_alone(tables: Mapping[str, Any], base: Path, error: InputError, scenario_source: str) -> None:
+    """If the scenario has the same fault without any axis, the fault is the scenario file's."""
+    try:
+        scenario_from(tables, base, source=scenario_source)
+    except InputError as alone:
+        if alone.problem == error.problem:
+            raise alone from None
+
+
+def _files_of(scenario: Scenario) -> list[str]:
+    names = []
+    if scenario.world.contacts is not None:
+        names.append(scenario.world.contacts)
+    if isinstance(scenario.world.mobility, RecordedTrace):
+        names.append(scenario.world.mobility.file)
+    if scenario.workload.schema is not None:
+        names.append(scenario.workload.schema)
+    return names
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise FileError(str(path), f"cannot be read: {error.strerror}") from None
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str).encode()

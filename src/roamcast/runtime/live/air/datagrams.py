@@ -1,0 +1,278 @@
+"""Frames in datagrams: joined per turn of the loop, sealed once, and acknowledged where they go to one node.
+
+Broadcasts of one turn share datagrams, control before data. What goes to one neighbour is a *letter*: a
+datagram that its addressee acknowledges and that is repeated a few times, because neither Wi-Fi nor an
+emulated radio promises anything. Each neighbour has one letter under way; what comes meanwhile waits and
+goes together with the next, so frames stay in order without a window. A repeat is sealed anew (the old
+seal would be refused as a replay) and keeps its number, by which its addressee knows it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from roamcast.host import Channel, Frame, Kind, SendFailure
+from roamcast.runtime.live.air import frames
+from roamcast.runtime.live.air.peers import Peer, Peers
+from roamcast.runtime.live.air.sockets import DATAGRAM_BYTES_MAX, Air
+from roamcast.runtime.live.port.inputs import Inputs
+from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.report.journal import NodeJournal
+from roamcast.sealing import OVERHEAD, Sealer
+from roamcast.trace import DropReason
+from roamcast.units import SECOND, Micros, NodeId
+
+REPEATS: tuple[Micros, ...] = (30_000, 45_000, 70_000, 100_000, 150_000)
+"""How long each attempt waits for its acknowledgement; 0.4 s in all."""
+SILENT_ATTEMPTS = 2  # for a neighbour that was given up just now and has not been heard since
+BROADCASTS_MAX = 4_096  # frames of one turn
+
+Failed = Callable[[SendFailure], None]
+
+
+class OutgoingFrame(NamedTuple):
+    """A frame on its way to the air."""
+
+    channel: Channel
+    frame: Frame
+    on_failure: Failed | None
+
+
+class Fates(Protocol):
+    """How a frame's layer hears that it failed; one per node."""
+
+    def fail(self, outgoing: OutgoingFrame, to: NodeId, reason: SendFailure) -> None: ...
+
+
+class UnicastQueue:
+    """What is under way to one neighbour, and what waits for it."""
+
+    __slots__ = ("askers", "attempt", "is_under_way", "number", "repeat", "sent", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[OutgoingFrame] = deque()
+        self.sent: list[OutgoingFrame] = []
+        self.askers: list[Callable[[], object]] = []  # who wants to know if this neighbour is silent
+        self.is_under_way = False
+        self.number = 0
+        self.attempt = 0
+        self.repeat: asyncio.TimerHandle | None = None
+
+
+class Datagrams:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        air: Air,
+        sealer: Sealer,
+        peers: Peers,
+        inputs: Inputs,
+        journal: NodeJournal,
+        counters: Counters,
+        fates: Fates,
+        first_number: int,
+        queue_frames: int,
+    ) -> None:
+        self._loop = loop
+        self._air = air
+        self._sealer = sealer
+        self._peers = peers
+        self._inputs = inputs
+        self._journal = journal
+        self._fates = fates
+        self._unheard = counters.counter("frames_unheard_total")
+        self._number = first_number  # random: numbers of an earlier boot must not be taken for ours
+        self._queue_frames = queue_frames
+        self._control: list[OutgoingFrame] = []
+        self._data: list[OutgoingFrame] = []
+        self._letters: dict[NodeId, UnicastQueue] = {}
+        self._ready: dict[NodeId, None] = {}  # letters that may leave with the next flush
+        self._heard: dict[NodeId, list[bytes]] = {}  # acknowledgements owed
+        self._flush: asyncio.Handle | None = None
+        self.broadcast_at: Micros = 0  # when everyone was last told anything
+
+    def close(self) -> None:
+        if self._flush is not None:
+            self._flush.cancel()
+        for letter in self._letters.values():
+            if letter.repeat is not None:
+                letter.repeat.cancel()
+        self._letters.clear()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._control or self._data or self._letters or self._heard)
+
+    # Inputs from the layers.
+
+    def broadcast(self, outgoing: OutgoingFrame) -> None:
+        """To everyone who hears it. Data is not even sent while nobody has been heard: who accepts a frame
+        has answered its sender's challenge before (`roamcast.sealing`), and so was heard by it."""
+        queue = self._control if outgoing.frame.kind is Kind.CONTROL else self._data
+        if queue is self._data and not self._peers:
+            self._unheard.value += 1
+        elif len(queue) >= BROADCASTS_MAX:
+            self._journal.dropped(outgoing.frame, None, DropReason.QUEUE_FULL)
+        elif not _fits(outgoing):
+            self._journal.dropped(outgoing.frame, None, DropReason.QUEUE_FULL, "larger than a datagram")
+        else:
+            queue.append(outgoing)
+            if self._flush is None:
+                self._flush = self._loop.call_soon(self.flush)
+
+    def send(self, to: NodeId, outgoing: OutgoingFrame) -> None:
+        letter = self._letters.get(to)
+        if letter is None:
+            letter = self._letters[to] = UnicastQueue()
+        if len(letter.waiting) >= self._queue_frames or not _fits(outgoing):
+            self._fates.fail(outgoing, to, SendFailure.QUEUE_FULL)
+            return
+        letter.waiting.append(outgoing)
+        if not letter.is_under_way:
+            self._ready[to] = None
+            self._flush_soon()
+
+    def ask(self, to: NodeId, on_silence: Callable[[], object]) -> None:
+        """Is this neighbour there? A letter that is under way asks that too; else an empty one does."""
+        letter = self._letters.setdefault(to, UnicastQueue())
+        letter.askers.append(on_silence)
+        if not letter.is_under_way:
+            self._ready[to] = None
+            self._flush_soon()
+
+    def say_hello(self) -> None:
+        """An empty datagram: that this node is here. Who does not know it asks."""
+        self._air.broadcast(self._sealer.seal(frames.RECORDS, b""))
+        self.broadcast_at = self._inputs.clock.now
+
+    # Inputs from the air.
+
+    def acknowledge(self, to: NodeId, number: int) -> None:
+        """Owe a neighbour an acknowledgement; it leaves with this turn's flush."""
+        self._heard.setdefault(to, []).append(frames.heard(to, number))
+        self._flush_soon()
+
+    def on_heard(self, sender: NodeId, number: int) -> None:
+        """A neighbour has our letter."""
+        letter = self._letters.get(sender)
+        if letter is None or not letter.is_under_way or letter.number != number:
+            return
+        letter.askers.clear()
+        self._end(sender, letter)
+
+    # Sending.
+
+    def flush(self) -> None:
+        if self._flush is not None:
+            self._flush.cancel()
+            self._flush = None
+        if self._control or self._data:
+            self._flush_broadcasts()
+        ready, self._ready = self._ready, {}
+        for to in ready:
+            self._send_letter(to)
+        owed, self._heard = self._heard, {}
+        for to, records in owed.items():
+            peer = self._peers.find(to)
+            if peer is not None:
+                self._air.send(self._sealer.seal(frames.RECORDS, b"".join(records)), peer.endpoint)
+
+    def _flush_soon(self) -> None:
+        if self._flush is None:
+            self._flush = self._loop.call_soon(self.flush)
+
+    def _flush_broadcasts(self) -> None:
+        waiting = self._control + self._data
+        self._control.clear()
+        self._data.clear()
+        room = self._air.datagram_bytes - OVERHEAD
+        joined: list[bytes] = []
+        size = 0
+        journal = self._journal
+        for outgoing in waiting:
+            channel, frame, _ = outgoing
+            record = frames.carried(channel, frame.payload)
+            if joined and size + len(record) > room:
+                self._air.broadcast(self._sealer.seal(frames.RECORDS, b"".join(joined)))
+                joined, size = [], 0
+            journal.transmitted(channel, frame, None, len(record) + (0 if joined else OVERHEAD), 1)
+            joined.append(record)
+            size += len(record)
+        self._air.broadcast(self._sealer.seal(frames.RECORDS, b"".join(joined)))
+        self.broadcast_at = self._inputs.clock.now
+
+    def _send_letter(self, to: NodeId) -> None:
+        """Begin a letter with what waits, as much as fits one datagram."""
+        letter = self._letters[to]
+        letter.is_under_way = True
+        room = self._air.datagram_bytes - OVERHEAD - frames.ASKED_OVERHEAD
+        while letter.waiting:
+            size = frames.FRAME_OVERHEAD + len(letter.waiting[0].frame.payload)
+            if letter.sent and size > room:
+                break
+            letter.sent.append(letter.waiting.popleft())
+            room -= size
+        self._number = (self._number + 1) & frames.NUMBER_MAX
+        letter.number = self._number
+        letter.attempt = 0
+        self._attempt(to)
+
+    def _attempt(self, to: NodeId) -> None:
+        letter = self._letters[to]
+        letter.repeat = None
+        peer = self._peers.find(to)
+        attempts = (
+            len(REPEATS) if peer is None or not peer.is_silent(self._inputs.clock.now) else SILENT_ATTEMPTS
+        )
+        if peer is None or letter.attempt >= attempts:
+            self._give_up(to, letter)
+            return
+        self._write(letter, peer)
+        wait = REPEATS[letter.attempt]
+        letter.attempt += 1
+        letter.repeat = self._loop.call_later(wait / SECOND, self._attempt, to)
+
+    def _write(self, letter: UnicastQueue, peer: Peer) -> None:
+        to = peer.number
+        records = self._heard.pop(to, [])  # an acknowledgement that is owed anyway goes along
+        records.append(frames.asked(to, letter.number))
+        common = OVERHEAD + sum(map(len, records))
+        self._inputs.clock.enter()
+        for channel, frame, _ in letter.sent:
+            record = frames.carried(channel, frame.payload)
+            self._journal.transmitted(channel, frame, to, len(record) + common, letter.attempt + 1)
+            common = 0
+            records.append(record)
+        self._air.send(self._sealer.seal(frames.RECORDS, b"".join(records)), peer.endpoint)
+
+    def _give_up(self, to: NodeId, letter: UnicastQueue) -> None:
+        peer = self._peers.find(to)
+        if peer is not None:
+            self._inputs.clock.enter()
+            peer.failed_at = self._inputs.clock.now
+        failed, askers = list(letter.sent), list(letter.askers)
+        letter.askers.clear()
+        self._end(to, letter)
+        for outgoing in failed:
+            self._fates.fail(outgoing, to, SendFailure.LINK)
+        for on_silence in askers:
+            on_silence()
+
+    def _end(self, to: NodeId, letter: UnicastQueue) -> None:
+        """The letter under way has arrived, or was given up; the next may leave."""
+        if letter.repeat is not None:
+            letter.repeat.cancel()
+            letter.repeat = None
+        letter.sent = []
+        letter.is_under_way = False
+        if letter.waiting:
+            self._ready[to] = None
+            self._flush_soon()
+        else:
+            del self._letters[to]
+
+
+def _fits(outgoing: OutgoingFrame) -> bool:
+    common = OVERHEAD + frames.ASKED_OVERHEAD + frames.FRAME_OVERHEAD
+    return len(outgoing.frame.payload) + common <= DATAGRAM_BYTES_MAX

@@ -1,0 +1,113 @@
+"""What is inside a sealed datagram, and inside a sealed piece of a TCP stream: records, one after another.
+
+    | FRAME | channel 8 | length 16 | payload …          a layer's frame
+    | ASKED | to 32 | number 32                          "acknowledge this datagram"; its frames follow
+    | HEARD | to 32 | number 32                          the acknowledgement
+    | HELLO | to 32                                      first record on a TCP link, in both directions
+
+The tag is one octet. Who sent it says the seal, not the record; `to` keeps a record from being taken by a
+node that has inherited the address of another. Several frames share one datagram, and so one seal and one
+header: airtime is the scarce thing.
+"""
+
+import struct
+from typing import NamedTuple, TypeAlias
+
+from roamcast.errors import WireError
+from roamcast.host import Channel
+from roamcast.units import NodeId
+
+RECORDS = 0  # the sealed channel of what this module writes
+
+FRAME, ASKED, HEARD, HELLO = 1, 2, 3, 4
+
+_FRAME = struct.Struct("!BBH")
+_NUMBERED = struct.Struct("!BII")
+_HELLO = struct.Struct("!BI")
+
+FRAME_OVERHEAD = _FRAME.size
+ASKED_OVERHEAD = _NUMBERED.size
+NUMBER_MAX = 2**32 - 1
+
+_CHANNELS = {int(channel): channel for channel in Channel}
+
+
+class Carried(NamedTuple):
+    """A layer's frame."""
+
+    channel: Channel
+    payload: bytes
+
+
+class AcknowledgementRequest(NamedTuple):
+    """The sender wants this datagram acknowledged."""
+
+    to: NodeId
+    number: int
+
+
+class Heard(NamedTuple):
+    """The sender has the datagram of this number."""
+
+    to: NodeId
+    number: int
+
+
+class LinkHello(NamedTuple):
+    """The sender meant to reach `to`."""
+
+    to: NodeId
+
+
+LinkRecord: TypeAlias = Carried | AcknowledgementRequest | Heard | LinkHello
+
+
+def carried(channel: Channel, payload: bytes) -> bytes:
+    return _FRAME.pack(FRAME, channel, len(payload)) + payload
+
+
+def asked(to: NodeId, number: int) -> bytes:
+    return _NUMBERED.pack(ASKED, to, number)
+
+
+def heard(to: NodeId, number: int) -> bytes:
+    return _NUMBERED.pack(HEARD, to, number)
+
+
+def hello(to: NodeId) -> bytes:
+    return _HELLO.pack(HELLO, to)
+
+
+def decode(data: bytes) -> list[LinkRecord]:
+    """All records, or `WireError`: a datagram with one bad record is bad as a whole."""
+    records: list[LinkRecord] = []
+    at, end = 0, len(data)
+    try:
+        while at < end:
+            tag = data[at]
+            if tag == FRAME:
+                _, number, length = _FRAME.unpack_from(data, at)
+                channel = _CHANNELS.get(number)
+                if channel is None:
+                    raise WireError(
+                        "frame", at + 1, f"is for channel {number}, which this node does not have"
+                    )
+                begin = at + 4
+                at = begin + length
+                if at > end:
+                    raise WireError("frame", begin, f"has {length} octets, {end - begin} left")
+                records.append(Carried(channel, data[begin:at]))
+            elif tag == ASKED:
+                records.append(AcknowledgementRequest(*_NUMBERED.unpack_from(data, at)[1:]))
+                at += _NUMBERED.size
+            elif tag == HEARD:
+                records.append(Heard(*_NUMBERED.unpack_from(data, at)[1:]))
+                at += _NUMBERED.size
+            elif tag == HELLO:
+                records.append(LinkHello(*_HELLO.unpack_from(data, at)[1:]))
+                at += _HELLO.size
+            else:
+                raise WireError("record", at, f"has the unknown tag {tag}")
+    except struct.error:
+        raise WireError("record", at, f"is cut off, {end - at} octets left") from None
+    return records

@@ -1,0 +1,75 @@
+"""This machine's routing table and the numbers of the nodes in it, for the underlay `kernel`."""
+
+from pathlib import Path
+
+from roamcast.runtime.live.air.peers import Peers
+from roamcast.runtime.live.air.sockets import Air
+from roamcast.underlay.addresses import Address, Addresses, Subnet, parse_dotted
+from roamcast.underlay.routing_table import HostRoute, parse_proc_arp, parse_proc_route
+from roamcast.units import NodeId
+
+ROUTES = Path("/proc/net/route")
+LINK = Path("/proc/net/arp")
+
+
+class KernelRoutes:
+    """`/proc/net/route`, and hosts on the link that answer ARP: a routing daemon need not write those."""
+
+    def routes(self) -> list[HostRoute]:
+        try:
+            routes = parse_proc_route(ROUTES.read_text())
+            on_link = parse_proc_arp(LINK.read_text())
+        except OSError:
+            return []
+        known = {route.destination for route in routes}
+        return routes + [HostRoute(address, None, 1) for address in on_link if address not in known]
+
+
+def numbers_of_hosts(own: NodeId, air: Air, peers: Peers) -> Addresses:
+    """Where this node's address is its number + 1 in its network (node 6 is 10.0.0.7), all are taken to be
+    numbered so, and routes over several hops have an end. Otherwise numbers are known from hearing."""
+    address = parse_dotted(air.interface.address or "0.0.0.0")
+    prefix = air.interface.prefix
+    network = address >> (32 - prefix) << (32 - prefix)
+    if prefix < 31 and address - network == own + 1:
+        return Subnet(network, prefix)
+    return HeardAddresses(own, air, peers)
+
+
+class HeardAddresses:
+    """Node numbers by the addresses from which their datagrams came; beyond one hop nobody is known."""
+
+    def __init__(self, own: NodeId, air: Air, peers: Peers) -> None:
+        self._own = own
+        self._air = air
+        self._peers = peers
+
+    def address(self, node: NodeId) -> Address:
+        peer = self._peers.find(node)
+        if node == self._own:
+            return parse_dotted(self._air.interface.address or "0.0.0.0")
+        return 0 if peer is None else parse_dotted(peer.endpoint[0])
+
+    def node(self, address: Address) -> NodeId | None:
+        for peer in self._peers:
+            if parse_dotted(peer.endpoint[0]) == address:
+                return peer.number
+        return None
+
+
+class NumberedAddresses:
+    """Any 31-bit node number as an address that OLSR's packets may hold, and back. Small numbers begin at
+    10.0.0.1, as in a simulation; beyond 10.0.0.0/8 it goes on with the first octets 11, 12, … but 127.
+    Nothing is ever sent to these addresses: frames go where a number was heard from."""
+
+    def address(self, node: NodeId) -> Address:
+        assert 0 <= node < 2**31
+        return FIRST_OCTETS[(node + 1) >> 24] << 24 | (node + 1) & 0xFF_FFFF
+
+    def node(self, address: Address) -> NodeId | None:
+        block = _BLOCKS.get(address >> 24)
+        return None if block is None else (block << 24 | address & 0xFF_FFFF) - 1
+
+
+FIRST_OCTETS = [octet for octet in range(10, 224) if octet != 127]
+_BLOCKS = {octet: block for block, octet in enumerate(FIRST_OCTETS)}

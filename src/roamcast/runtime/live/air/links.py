@@ -1,0 +1,303 @@
+"""The TCP links of a node: opened when there is data for a neighbour, re-used, closed when idle.
+
+Two neighbours may open links to each other at the same moment, or one may have lost a link that the other
+still believes in. So a node reads from every link it has, and sends over the newest that the lower number
+opened, or else the newest. Who has the higher number finishes its own when there is one of the lower: it
+takes no more frames and is closed when those in it have arrived, so nothing is lost by the choice and nobody
+has to agree on it first.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+
+from roamcast.host import Channel, SendFailure
+from roamcast.runtime.live.air import frames
+from roamcast.runtime.live.air.datagrams import Fates, OutgoingFrame
+from roamcast.runtime.live.air.link import STALL_SECONDS, TcpLink
+from roamcast.runtime.live.air.peers import Peer, Peers
+from roamcast.runtime.live.air.sockets import Air
+from roamcast.runtime.live.port.inputs import Inputs
+from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.report.journal import NodeJournal
+from roamcast.runtime.live.settings import AirSettings
+from roamcast.sealing import Opened, Sealer
+from roamcast.units import NodeId
+
+logger = logging.getLogger("roamcast.links")
+
+CONNECT_SECONDS = (0.25, 0.35, 0.4)
+"""How long each attempt to connect may take. TCP would repeat a lost first segment only after a second."""
+STRANGERS_MAX = 32  # connections that have not said yet who they are
+LINKS_MAX = 1_024
+TURNS_TO_CLOSE = 3  # of the loop, for a transport that was told to
+FAREWELL_SECONDS = 0.5  # for all links together, when the node stops
+
+
+class TcpLinks:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        air: Air,
+        sealer: Sealer,
+        open_sealed: Callable[[bytes], Opened],
+        peers: Peers,
+        inputs: Inputs,
+        journal: NodeJournal,
+        counters: Counters,
+        fates: Fates,
+        deliver: Callable[[NodeId, Channel, bytes], None],
+        ask: Callable[[NodeId, Callable[[], object]], None],
+        settings: AirSettings,
+    ) -> None:
+        """`ask`: whether a neighbour is there, by a datagram; calls back if it is silent."""
+        self._loop = loop
+        self._air = air
+        self._sealer = sealer
+        self._open_sealed = open_sealed
+        self._peers = peers
+        self._inputs = inputs
+        self._journal = journal
+        self._counters = counters
+        self._fates = fates
+        self._deliver = deliver
+        self._ask = ask
+        self._settings = settings
+        self._own = sealer.identity.node
+        self._links: dict[NodeId, list[TcpLink]] = {}  # per neighbour, the newest last
+        self._strangers: dict[TcpLink, None] = {}
+        self._opening: dict[NodeId, list[OutgoingFrame]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._is_closed = False
+
+    async def listen(self) -> None:
+        """Take links at the air's own port; again after the air was opened anew."""
+        assert self._server is None and self._air.listener is not None
+        self._server = await self._loop.create_server(self._inbound, sock=self._air.listener)
+
+    def stop_listening(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def close(self) -> None:
+        """Let what is under way arrive, for a moment; then break what is left."""
+        self._is_closed = True
+        self.stop_listening()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for link in self._all():
+            link.finish()
+        until = self._loop.time() + FAREWELL_SECONDS
+        while self._links and self._loop.time() < until:
+            await asyncio.sleep(0.01)
+        for link in [*self._strangers, *self._all()]:
+            link.abort()
+        for _ in range(TURNS_TO_CLOSE):
+            await asyncio.sleep(0)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._links.values()))
+
+    @property
+    def queued(self) -> int:
+        """Frames in all links that are not acknowledged."""
+        return sum(link.queued for link in self._all())
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._opening) or self.queued > 0
+
+    # Inputs from the layers.
+
+    def send(self, peer: Peer, outgoing: OutgoingFrame) -> None:
+        to = peer.number
+        link = self._usable(to)
+        waiting = self._opening.get(to)
+        queued = link.queued if link is not None else len(waiting or ())
+        if link is not None and queued >= self._settings.queue_frames:
+            link.look()  # some of them may have arrived since it was last looked at
+            queued = link.queued
+        if queued >= self._settings.queue_frames:
+            self._fates.fail(outgoing, to, SendFailure.QUEUE_FULL)
+        elif link is not None:
+            link.send(outgoing)
+        elif waiting is not None:
+            waiting.append(outgoing)
+        elif peer.is_silent(self._inputs.clock.now):
+            # The last link to it broke and it has not been heard since: it is no neighbour.
+            self._fates.fail(outgoing, to, SendFailure.LINK)
+        else:
+            self._opening[to] = [outgoing]
+            task = self._loop.create_task(self._connect(to))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            # A neighbour that does not even answer a letter need not be dialled again and again.
+            asking = self._loop.call_later(STALL_SECONDS, lambda: self._ask(to, task.cancel))
+            task.add_done_callback(lambda _: asking.cancel())
+
+    # Inputs from the links.
+
+    def open_piece(self, data: bytes) -> Opened:
+        return self._open_sealed(data)
+
+    def on_hello(self, link: TcpLink, sender: NodeId) -> bool:
+        if not link.is_ours:
+            self._strangers.pop(link, None)
+            if len(self) >= LINKS_MAX:
+                self._counters.count("links_refused_total", reason="too_many")
+                return False
+            self._add(sender, link)
+        return True
+
+    def on_frame(self, link: TcpLink, frame: frames.Carried) -> None:
+        assert link.peer is not None
+        self._deliver(link.peer, frame.channel, frame.payload)
+
+    def on_stalled(self, link: TcpLink) -> None:
+        assert link.peer is not None
+        self._ask(link.peer, link.on_unanswered)
+
+    def on_closed(self, link: TcpLink) -> None:
+        self._strangers.pop(link, None)
+        if link.peer is None:
+            return
+        to = link.peer
+        links = self._links.get(to, [])
+        if link in links:
+            links.remove(link)
+            if not links:
+                del self._links[to]
+        failed = link.take_unacknowledged()
+        unsent = link.take_unsent()
+        other = self._usable(to)
+        if other is not None:
+            for outgoing in unsent:
+                other.send(outgoing)
+            unsent = []
+        if self._is_closed:
+            return
+        if failed or unsent:
+            self._counters.count("links_broken_total")
+            self._give_up(to, failed + unsent, is_silent=link.is_silent)
+
+    # Private.
+
+    def _all(self) -> list[TcpLink]:
+        return [link for links in self._links.values() for link in links]
+
+    def _usable(self, to: NodeId) -> TcpLink | None:
+        """The link to send over, by the rule above."""
+        chosen: TcpLink | None = None
+        for link in self._links.get(to, ()):
+            if link.is_open and (
+                chosen is None or self._lower_opened(link) or not self._lower_opened(chosen)
+            ):
+                chosen = link
+        return chosen
+
+    def _lower_opened(self, link: TcpLink) -> bool:
+        assert link.peer is not None
+        return link.is_ours == (self._own < link.peer)
+
+    def _add(self, peer: NodeId, link: TcpLink) -> None:
+        self._links.setdefault(peer, []).append(link)
+        chosen = self._usable(peer)
+        assert chosen is not None
+        for one in self._links[peer]:
+            if one.is_ours and one is not chosen and one.is_open and self._lower_opened(chosen):
+                for outgoing in one.take_unsent():
+                    chosen.send(outgoing)
+                one.finish()
+        # What waited for a link goes first, whoever opened it.
+        waiting = self._opening.get(peer, [])
+        for outgoing in waiting:
+            chosen.send(outgoing)
+        waiting.clear()
+
+    async def _connect(self, to: NodeId) -> None:
+        link: TcpLink | None = None
+        try:
+            for seconds in CONNECT_SECONDS:
+                peer = self._peers.find(to)
+                if peer is None or self._usable(to) is not None:
+                    break
+                link = await self._connected(peer, seconds)
+                if link is not None:
+                    break
+        finally:
+            if link is not None and link.is_open:
+                self._counters.count("links_opened_total")
+                self._add(to, link)
+            waiting = self._opening.pop(to, [])
+            if waiting and not self._is_closed:
+                self._counters.count("links_failed_total")
+                self._give_up(to, waiting, is_silent=True)
+
+    async def _connected(self, peer: Peer, seconds: float) -> TcpLink | None:
+        kind = socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+        opened = socket.socket(socket.AF_INET, kind)
+        link = self._link(peer.number)
+        try:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, self._air.interface.name.encode())
+            async with asyncio.timeout(seconds):
+                await self._loop.sock_connect(opened, peer.endpoint)
+                await self._loop.create_connection(lambda: link, sock=opened)
+        except (OSError, TimeoutError, asyncio.CancelledError) as error:
+            link.abort()
+            if not link.is_made:
+                opened.close()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            if not isinstance(error, TimeoutError):
+                await asyncio.sleep(seconds)  # refused at once: give the neighbour the same time
+            return None
+        return link if await self._is_answered(link, seconds) else None
+
+    async def _is_answered(self, link: TcpLink, seconds: float) -> bool:
+        """Whether the other side takes part. One that has just booted may have to get to know us first; then
+        it refuses, asks, and takes the next attempt."""
+        began = self._loop.time()
+        try:
+            async with asyncio.timeout(seconds):
+                if await asyncio.shield(link.answered):
+                    return True
+        except TimeoutError:
+            pass
+        except asyncio.CancelledError:
+            link.abort()
+            raise
+        link.abort()
+        await asyncio.sleep(max(0.0, began + seconds - self._loop.time()))
+        return False
+
+    def _inbound(self) -> TcpLink:
+        link = self._link(None)
+        self._strangers[link] = None
+        if len(self._strangers) > STRANGERS_MAX:
+            self._counters.count("links_refused_total", reason="strangers")
+            next(iter(self._strangers)).abort()
+            self._strangers.pop(next(iter(self._strangers)))
+        return link
+
+    def _link(self, peer: NodeId | None) -> TcpLink:
+        return TcpLink(
+            self._loop,
+            self,
+            self._sealer,
+            self._journal,
+            peer=peer,
+            timeout=self._settings.link_timeout,
+            idle=self._settings.link_idle,
+        )
+
+    def _give_up(self, to: NodeId, failed: list[OutgoingFrame], *, is_silent: bool) -> None:
+        self._inputs.clock.enter()
+        peer = self._peers.find(to)
+        if peer is not None and is_silent:
+            peer.failed_at = self._inputs.clock.now
+        for outgoing in failed:
+            self._fates.fail(outgoing, to, SendFailure.LINK)

@@ -1,0 +1,80 @@
+"""What a node writes down of its own run: counters always, trace records where a file is configured."""
+
+from roamcast.host import Channel, Frame, Kind
+from roamcast.runtime.live.port.clock import Clock
+from roamcast.runtime.live.report.counters import Count, Counters
+from roamcast.runtime.live.report.trace_file import TraceFile
+from roamcast.trace import Dropped, DropReason, Record, Transmitted
+from roamcast.units import NodeId
+
+_KINDS = {kind: kind.name.lower() for kind in Kind}
+_LAYERS = {channel: channel.name.lower() for channel in Channel}
+
+
+class NodeJournal:
+    def __init__(self, node: NodeId, clock: Clock, counters: Counters, file: TraceFile | None) -> None:
+        self._node = node
+        self._clock = clock
+        self._counters = counters
+        self._file = file
+        self._sent: dict[tuple[Channel, Kind], tuple[Count, Count]] = {}  # frames and octets
+        for channel, layer in _LAYERS.items():
+            for kind, name in _KINDS.items():
+                self._sent[channel, kind] = (
+                    counters.counter("frames_sent_total", kind=name, layer=layer),
+                    counters.counter("frame_bytes_sent_total", kind=name, layer=layer),
+                )
+
+    @property
+    def is_traced(self) -> bool:
+        return self._file is not None
+
+    def add(self, record: Record) -> None:
+        """A record of a layer."""
+        if type(record) is Dropped:
+            self._counters.count("drops_total", reason=record.reason.value)
+        if self._file is not None:
+            self._file.add(record)
+
+    def transmitted(self, channel: Channel, frame: Frame, to: NodeId | None, size: int, attempt: int) -> None:
+        """A frame went to the kernel. `size` has its part of datagram and seal, so sizes add up to what was
+        sent; of a joined datagram the first frame bears the common part."""
+        count, octets = self._sent[channel, frame.kind]
+        count.value += 1
+        octets.value += size
+        if self._file is None:
+            return
+        publisher, sequence = (None, None) if frame.event is None else frame.event
+        self._file.add(
+            Transmitted(
+                self._clock.now,
+                self._node,
+                to,
+                _KINDS[frame.kind],
+                frame.message,
+                size,
+                attempt,
+                0,
+                publisher,
+                sequence,
+                frame.own,
+                0,
+                0,
+                0,
+                _LAYERS[channel],
+            )
+        )
+
+    def refused(self, sender: NodeId | None, why: str) -> None:
+        """A sealed frame was not opened; `sender` as it says. For the trace: the radio has counted it."""
+        if sender is not None and sender >= 2**31:
+            sender = None  # the tables of a trace have no room for it, and nobody would honestly have it
+        if self._file is not None:
+            self._file.add(
+                Dropped(self._clock.now, self._node, DropReason.SEAL, "sealed", to=sender, detail=why)
+            )
+
+    def dropped(self, frame: Frame, to: NodeId | None, reason: DropReason, detail: str = "") -> None:
+        """The radio gave a frame up."""
+        publisher, sequence = (None, None) if frame.event is None else frame.event
+        self.add(Dropped(self._clock.now, self._node, reason, frame.message, publisher, sequence, to, detail))

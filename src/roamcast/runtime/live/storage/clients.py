@@ -1,0 +1,127 @@
+"""Durable notes about named clients: sessions, subscriptions, what waits for the absent, what they have had.
+
+Written in the turn's transaction and durable with `Storage.commit`; a client is answered from
+`Storage.on_durable`. Reads see what the turn has written. Bounded per client and in the number of clients.
+"""
+
+from typing import NamedTuple
+
+from roamcast.broker.store import StoreFullError
+from roamcast.event import EventId
+from roamcast.runtime.live.storage.database import Storage
+from roamcast.units import Micros
+
+CLIENTS_MAX = 10_000
+SUBSCRIPTIONS_MAX = 10_000  # of one client
+QUEUE_MAX = 1_000  # entries waiting for one client
+DELIVERED_MAX = 10_000  # notes of one client
+
+
+class KeptSubscription(NamedTuple):
+    number: int
+    filter: str
+    options: bytes
+
+
+class ClientRecords:
+    def __init__(
+        self, storage: Storage, *, clients_max: int = CLIENTS_MAX, subscriptions_max: int = SUBSCRIPTIONS_MAX
+    ) -> None:
+        self._storage = storage
+        self._clients_max = clients_max
+        self._subscriptions_max = subscriptions_max
+
+    # Sessions: whatever a gateway must know of a client.
+
+    def clients(self) -> list[str]:
+        return [client for (client,) in self._storage.read("SELECT client FROM session ORDER BY client")]
+
+    def session(self, client: str) -> bytes | None:
+        rows = self._storage.read("SELECT data FROM session WHERE client = ?", (client,))
+        return bytes(rows[0][0]) if rows else None
+
+    def put_session(self, client: str, data: bytes) -> None:
+        if self.session(client) is None and len(self.clients()) >= self._clients_max:
+            raise StoreFullError(f"sessions of {self._clients_max} clients are kept, no more are allowed")
+        self._storage.write("INSERT OR REPLACE INTO session VALUES (?, ?)", (client, data))
+
+    def end_session(self, client: str) -> None:
+        """Forget all about a client."""
+        for table in ("session", "subscription", "queued", "delivered"):
+            self._storage.write(f"DELETE FROM {table} WHERE client = ?", (client,))
+
+    # Subscriptions.
+
+    def subscriptions(self, client: str) -> list[KeptSubscription]:
+        rows = self._storage.read(
+            "SELECT number, filter, options FROM subscription WHERE client = ? ORDER BY number", (client,)
+        )
+        return [KeptSubscription(*row) for row in rows]
+
+    def put_subscription(self, client: str, subscription: KeptSubscription) -> None:
+        standing = {kept.number for kept in self.subscriptions(client)} - {subscription.number}
+        if len(standing) >= self._subscriptions_max:
+            raise StoreFullError(f"client {client!r} has {self._subscriptions_max} subscriptions")
+        self._storage.write(
+            "INSERT OR REPLACE INTO subscription VALUES (?, ?, ?, ?)", (client, *subscription)
+        )
+
+    def end_subscription(self, client: str, number: int) -> None:
+        self._storage.write("DELETE FROM subscription WHERE client = ? AND number = ?", (client, number))
+
+    # What waits for an absent client.
+
+    def queue(self, client: str, entries_max: int = QUEUE_MAX) -> "Queue":
+        return Queue(self._storage, client, entries_max)
+
+    # What a client has had: a restart brings it nothing twice.
+
+    def note_delivered(self, client: str, event: EventId, expires: Micros) -> None:
+        """The client has acknowledged a memorized event. `expires`: on the wall clock; then the note goes."""
+        self._storage.write(
+            "INSERT OR REPLACE INTO delivered VALUES (?, ?, ?, ?)",
+            (client, event.publisher, event.sequence, expires),
+        )
+
+    def delivered(self, client: str, wall: Micros) -> list[EventId]:
+        """The latest to expire, at most `DELIVERED_MAX`; older notes are forgotten here."""
+        self._storage.write("DELETE FROM delivered WHERE client = ? AND expires <= ?", (client, wall))
+        self._storage.write(
+            "DELETE FROM delivered WHERE client = ? AND (publisher, sequence) NOT IN ("
+            "SELECT publisher, sequence FROM delivered"
+            " WHERE client = ? ORDER BY expires DESC, publisher, sequence LIMIT ?)",
+            (client, client, DELIVERED_MAX),
+        )
+        rows = self._storage.read(
+            "SELECT publisher, sequence FROM delivered WHERE client = ? ORDER BY publisher, sequence",
+            (client,),
+        )
+        return [EventId(*row) for row in rows]
+
+
+class Queue:
+    """First in, first out, until acknowledged. A new one is made for each use; nothing is held in memory."""
+
+    def __init__(self, storage: Storage, client: str, entries_max: int) -> None:
+        self._storage = storage
+        self._client = client
+        self._entries_max = entries_max
+
+    def append(self, data: bytes) -> int:
+        """Returns the entry's number, by which it is acknowledged; `StoreFullError` if the queue is full."""
+        if len(self) >= self._entries_max:
+            raise StoreFullError(f"{self._entries_max} entries wait for client {self._client!r}")
+        return self._storage.write("INSERT INTO queued (client, data) VALUES (?, ?)", (self._client, data))
+
+    def entries(self, most: int = QUEUE_MAX) -> list[tuple[int, bytes]]:
+        """The oldest, by number. They stay until acknowledged."""
+        return self._storage.read(
+            "SELECT number, data FROM queued WHERE client = ? ORDER BY number LIMIT ?", (self._client, most)
+        )
+
+    def acknowledge(self, number: int) -> None:
+        self._storage.write("DELETE FROM queued WHERE client = ? AND number = ?", (self._client, number))
+
+    def __len__(self) -> int:
+        rows = self._storage.read("SELECT count(*) FROM queued WHERE client = ?", (self._client,))
+        return int(rows[0][0])

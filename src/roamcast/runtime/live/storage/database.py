@@ -1,0 +1,370 @@
+"""What survives a crash of a live node: one SQLite file.
+
+Every write goes into the transaction of the loop turn; `commit` makes the turn durable with one sync of the
+disk and then tells everyone who waits to acknowledge (`on_durable`). `end_turn` does so only if someone
+waits: what a relay keeps for others may follow within `LAZY`, for the sync takes milliseconds in which the
+node does nothing else. A write to `stable` is durable on return, as `Host` promises; it takes what waits
+along.
+
+Durable means on the disk: WAL with `synchronous = FULL` syncs each commit, so what was acknowledged survives
+SIGKILL and a power cut. `durability = "process"` leaves out the sync: what was acknowledged survives SIGKILL,
+a power cut may take the last moments with it (never the file).
+
+A full disk, or the file at its `bytes_max`, refuses what is new (`StoreFullError`) and keeps what is there.
+Numbers and notes in `stable` have a reserve beyond `bytes_max`, so that events cannot starve them.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from roamcast.broker.store import StoreFullError
+from roamcast.errors import FileError
+from roamcast.event import Event, EventId
+from roamcast.units import MILLISECOND, SECOND, Micros
+
+BYTES_MAX = 256 * 1024 * 1024
+DISK_RESERVE = 4 * 1024 * 1024  # octets left free on the disk: others write there too
+STABLE_RESERVE = 1024 * 1024  # octets beyond `bytes_max` for `stable`
+PAGE_BYTES = 4_096
+LAZY: Micros = 500 * MILLISECOND  # how long a write waits that nobody waits for
+LAZY_WRITES = 1_000  # and how many of them
+APPLICATION_ID = 0x526F616D  # "Roam"; tells our files from other people's databases
+VERSION = 1
+CLOCK_SET = 1_767_225_600 * SECOND  # 2026-01-01: a wall clock before that was never set
+
+Durability: TypeAlias = Literal["power", "process"]
+Statement: TypeAlias = tuple[str, tuple[Any, ...]]
+Write: TypeAlias = tuple[Statement, ...]
+"""Statements that are written all or not at all, whatever becomes of the others of their turn."""
+OnDurable: TypeAlias = Callable[[StoreFullError | None], None]
+
+_SCHEMA = """
+CREATE TABLE stable (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE event (
+  arrival INTEGER PRIMARY KEY, publisher INTEGER NOT NULL, sequence INTEGER NOT NULL, hops INTEGER NOT NULL,
+  expires INTEGER, remaining INTEGER NOT NULL, data BLOB NOT NULL, UNIQUE (publisher, sequence));
+CREATE TABLE session (client TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE subscription (
+  client TEXT NOT NULL, number INTEGER NOT NULL, filter TEXT NOT NULL, options BLOB NOT NULL,
+  PRIMARY KEY (client, number)) WITHOUT ROWID;
+CREATE TABLE queued (number INTEGER PRIMARY KEY AUTOINCREMENT, client TEXT NOT NULL, data BLOB NOT NULL);
+CREATE INDEX queued_by_client ON queued (client, number);
+CREATE TABLE delivered (
+  client TEXT NOT NULL, publisher INTEGER NOT NULL, sequence INTEGER NOT NULL, expires INTEGER NOT NULL,
+  PRIMARY KEY (client, publisher, sequence)) WITHOUT ROWID;
+"""
+
+_KEEP = (
+    "INSERT OR IGNORE INTO event (publisher, sequence, hops, expires, remaining, data)"
+    " VALUES (?, ?, ?, ?, ?, ?)"
+)
+_REMOVE = "DELETE FROM event WHERE publisher = ? AND sequence = ?"
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Event)
+
+
+class KeptEvent(NamedTuple):
+    """A memorized event as it is found at boot. `remaining`: what it has left of its lifetime."""
+
+    event: Event
+    hops: int
+    remaining: Micros
+
+
+class Storage:
+    def __init__(self, connection: sqlite3.Connection, path: Path, bytes_max: int, disk_reserve: int) -> None:
+        """Use `Storage.open`."""
+        self._connection = connection
+        self._path = path
+        self._disk_reserve = disk_reserve
+        self._pages_max = max(bytes_max // PAGE_BYTES, 16)
+        self._written: list[Write] = []  # in the transaction that is open
+        self._waiting: list[OnDurable] = []
+        self._failure: StoreFullError | None = None  # of the turn
+        self._lazy_until: Micros | None = None
+        self._cautious = False  # after a failed commit: events are committed one by one
+        self.damaged = 0  # kept events that could not be read
+        self._limit(self._pages_max)
+        self.stable: MutableMapping[str, bytes] = _Stable(self)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        bytes_max: int = BYTES_MAX,
+        disk_reserve: int = DISK_RESERVE,
+        durability: Durability = "power",
+    ) -> "Storage":
+        """The storage in this file, made if there is none; `FileError` says in one line why not."""
+        try:
+            path.touch(mode=0o600)  # what is kept may be confidential
+        except OSError as error:
+            raise FileError(str(path), f"cannot be written: {error.strerror}") from None
+        with ExitStack() as opened:
+            try:
+                connection = sqlite3.connect(path, timeout=0.0, isolation_level=None)
+                opened.callback(connection.close)
+                _prepare(connection, path, durability)
+                storage = cls(connection, path, bytes_max, disk_reserve)
+            except sqlite3.Error as error:
+                raise FileError(str(path), _why_not(error)) from None
+            opened.pop_all()  # it stays open
+        return storage
+
+    def close(self) -> None:
+        """Commit what waits, and close."""
+        self.commit()
+        self._connection.close()
+
+    # Durability.
+
+    def on_durable(self, callback: OnDurable) -> None:
+        """Call back from `commit`, once all that has been written so far is durable. The argument is None, or
+        the reason why something of this turn could not be kept."""
+        self._waiting.append(callback)
+
+    def end_turn(self, now: Micros) -> None:
+        """The end of a loop turn: `commit` if someone waits, or if writes have waited for long enough."""
+        if not self._waiting and not self._written:
+            return
+        if self._lazy_until is None:
+            self._lazy_until = now + LAZY
+        if self._waiting or now >= self._lazy_until or len(self._written) >= LAZY_WRITES:
+            self.commit()
+
+    def commit(self) -> None:
+        """Everything durable, then everyone told. Costs nothing if there is nothing."""
+        if self._written:
+            self._flush()
+        waiting, self._waiting = self._waiting, []
+        failure, self._failure = self._failure, None
+        for callback in waiting:
+            callback(failure)
+
+    # Memorized events.
+
+    def keep(
+        self, event: Event, remaining: Micros, hops: int, wall: Micros, *, instead_of: EventId | None = None
+    ) -> None:
+        """Keep an event, maybe in the place of another; `StoreFullError` if it cannot be, and then nothing
+        has changed. A crash leaves one of the two, never none.
+
+        `wall`: the wall clock in microseconds since 1970. Where it is not set (before 2026), the lifetime
+        stands still while the node is off: kept too long rather than lost.
+        """
+        self._check_disk()
+        expires = wall + remaining if wall >= CLOCK_SET else None
+        kept = (event.publisher, event.sequence, hops, expires, remaining, _encoder.encode(event))
+        removed = () if instead_of is None else ((_REMOVE, tuple(instead_of)),)
+        self._write(((_KEEP, kept), *removed))
+        if self._cautious and self._flush():
+            raise self._refused()
+
+    def remove(self, event: EventId) -> None:
+        self.write(_REMOVE, tuple(event))
+
+    def events(self, wall: Micros) -> list[KeptEvent]:
+        """What is kept and still lives, oldest arrival first; what has expired is forgotten."""
+        is_set = wall >= CLOCK_SET
+        if is_set:
+            self.write("DELETE FROM event WHERE expires <= ?", (wall,))
+        rows = self.read("SELECT hops, expires, remaining, data FROM event ORDER BY arrival")
+        kept = []
+        for hops, expires, remaining, data in rows:
+            try:
+                event = _decoder.decode(data)
+            except (msgspec.DecodeError, ValueError):
+                self.damaged += 1
+                continue
+            # Never longer than when it was kept, whatever the clock says.
+            left = min(expires - wall, remaining) if is_set and expires is not None else remaining
+            kept.append(KeptEvent(event, hops, left))
+        return kept
+
+    # For the tables beside this class (`clients.py`).
+
+    def write(self, statement: str, values: tuple[Any, ...], *, reserved: bool = False) -> int:
+        """One statement of this turn; returns the row's number. `reserved`: may use the reserve."""
+        return self._write(((statement, values),), reserved=reserved)
+
+    def read(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        """Rows, with what this turn has written so far."""
+        return self._connection.execute(statement, values).fetchall()
+
+    def write_durably(self, statement: str, values: tuple[Any, ...]) -> None:
+        """On the disk on return, or `StoreFullError`. Takes along what this turn has written before."""
+        self.write(statement, values, reserved=True)
+        if ((statement, values),) in self._flush():
+            raise self._refused()
+
+    # Private.
+
+    def _write(self, write: Write, *, reserved: bool = False) -> int:
+        try:
+            return self._execute(write)
+        except sqlite3.Error as error:
+            failure = self._failed(error)
+        if not reserved:
+            raise failure
+        self._limit(self._pages_max + STABLE_RESERVE // PAGE_BYTES)
+        try:
+            return self._execute(write)
+        except sqlite3.Error as error:
+            raise self._failed(error) from None
+        finally:
+            self._limit(self._pages_max)
+
+    def _execute(self, write: Write) -> int:
+        connection = self._connection
+        if not connection.in_transaction:
+            connection.execute("BEGIN IMMEDIATE")
+        row = self._execute_together(write) if len(write) > 1 else connection.execute(*write[0]).lastrowid
+        self._written.append(write)
+        return row or 0
+
+    def _execute_together(self, write: Write) -> int | None:
+        """A statement that fails undoes itself; this undoes those before it too."""
+        connection = self._connection
+        connection.execute("SAVEPOINT together")
+        try:
+            rows = [connection.execute(*statement).lastrowid for statement in write]
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK TO together")
+                connection.execute("RELEASE together")
+            raise
+        connection.execute("RELEASE together")
+        return rows[0]
+
+    def _failed(self, error: sqlite3.Error) -> StoreFullError:
+        """What a failed write means. If it undid the transaction, the other writes of this turn are saved."""
+        failure = self._failure_of(error)
+        if not self._connection.in_transaction and self._written and self._write_again():
+            self._failure = failure
+        return failure
+
+    def _flush(self) -> list[Write]:
+        """Commit. If that fails, what was written is tried one by one; returns what did not fit."""
+        try:
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._failure = self._failure_of(error)
+            self._cautious = True
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            return self._write_again()
+        self._written.clear()
+        self._lazy_until = None
+        self._cautious = False
+        return []
+
+    def _write_again(self) -> list[Write]:
+        written, self._written = self._written, []
+        self._lazy_until = None
+        lost = []
+        for write in written:
+            try:
+                with self._connection:  # commits, or rolls back
+                    self._connection.execute("BEGIN IMMEDIATE")
+                    for statement in write:
+                        self._connection.execute(*statement)
+            except sqlite3.Error:
+                lost.append(write)
+        return lost
+
+    def _refused(self) -> StoreFullError:
+        assert self._failure is not None, "a write was lost without a reason"
+        failure, self._failure = self._failure, None
+        return failure
+
+    def _failure_of(self, error: sqlite3.Error) -> StoreFullError:
+        return StoreFullError(f"{self._path}: {_why_not(error)}")
+
+    def _check_disk(self) -> None:
+        if self._disk_reserve:
+            disk = os.statvfs(self._path)
+            free = disk.f_bavail * disk.f_frsize
+            if free < self._disk_reserve:
+                raise StoreFullError(f"{self._path}: the disk is full: {free} octets are left")
+
+    def _limit(self, pages: int) -> None:
+        self._connection.execute(f"PRAGMA max_page_count = {pages}")
+
+
+class _Stable(MutableMapping[str, bytes]):
+    """`Host.stable`: small, wholly in memory, each change durable on return."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._values: dict[str, bytes] = dict(storage.read("SELECT key, value FROM stable ORDER BY key"))
+
+    def __getitem__(self, key: str) -> bytes:
+        return self._values[key]
+
+    def __setitem__(self, key: str, value: bytes) -> None:
+        if self._values.get(key) == value:
+            return
+        self._storage.write_durably("INSERT OR REPLACE INTO stable VALUES (?, ?)", (key, bytes(value)))
+        self._values[key] = bytes(value)
+
+    def __delitem__(self, key: str) -> None:
+        if key not in self._values:
+            raise KeyError(key)
+        self._storage.write_durably("DELETE FROM stable WHERE key = ?", (key,))
+        del self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._values))
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, durability: Durability) -> None:
+    # Exclusive: a second node process on the same file is refused, and the lock goes with the process.
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute("BEGIN IMMEDIATE")
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    connection.execute("COMMIT")
+    if tables and application != APPLICATION_ID:
+        raise FileError(str(path), "is a database of something else")
+    if tables and version != VERSION:
+        raise FileError(str(path), f"has storage version {version}; this program reads and writes {VERSION}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'NORMAL'}")
+    connection.execute(f"PRAGMA journal_size_limit = {4 * 1024 * 1024}")
+    if not tables:
+        # All or nothing: a crash in between leaves an empty database, which the next start fills.
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {_SCHEMA}"
+            f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT;"
+        )
+
+
+def _why_not(error: sqlite3.Error) -> str:
+    name = getattr(error, "sqlite_errorname", "")
+    for beginning, problem in _PROBLEMS.items():
+        if name.startswith(beginning):
+            return problem
+    return f"cannot be used: {error}"
+
+
+_PROBLEMS = {
+    "SQLITE_FULL": "the disk, or the storage at its configured size, is full",
+    "SQLITE_BUSY": "is in use by another node process",
+    "SQLITE_LOCKED": "is in use by another node process",
+    "SQLITE_NOTADB": "is no storage of a node (not a database)",
+    "SQLITE_CORRUPT": "is damaged; move it away to begin with an empty one",
+    "SQLITE_READONLY": "cannot be written: it is read-only",
+    "SQLITE_CANTOPEN": "cannot be opened",
+}

@@ -1,0 +1,55 @@
+"""The event store of a live node: in memory for the broker core, written through to `Storage`.
+
+Lifetimes are on the node's own clock, which begins anew at each boot. Across boots the wall clock counts.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from roamcast.broker.retained import order_of
+from roamcast.broker.store import BYTES_MAX, ENTRIES_MAX, EventStore, StoredEvent, StoreFullError
+from roamcast.event import Event, EventId
+from roamcast.runtime.live.storage.database import Storage
+from roamcast.units import Micros
+
+
+class DurableEventStore(EventStore):
+    def __init__(
+        self,
+        storage: Storage,
+        now: Micros,
+        wall_clock: Callable[[], Micros],
+        *,
+        entries_max: int = ENTRIES_MAX,
+        bytes_max: int = BYTES_MAX,
+    ) -> None:
+        """With what stands from before. `now`: the node's clock; `wall_clock`: microseconds since 1970."""
+        super().__init__(entries_max=entries_max, bytes_max=bytes_max)
+        self._storage = storage
+        self._wall_clock = wall_clock
+        self._replaced: EventId | None = None  # on the disk, by the event that is being kept
+        for kept in storage.events(wall_clock()):
+            super().keep(kept.event, now + kept.remaining, kept.hops, now)
+            if kept.event.id not in self:
+                self._remove_from_disk(kept.event.id)
+        self._from_before = {topic: order_of(entry.event) for topic, entry in self._newest.items()}
+
+    def keep(self, event: Event, expires_at: Micros, hops: int, now: Micros) -> list[Event]:
+        """As `EventStore.keep`, durable after the next `Storage.commit`; `StoreFullError` changes nothing."""
+        self._forget_expired(now)
+        if expires_at <= now or not self._is_wanted(event):
+            return []
+        before = self.superseded_by(event)
+        self._storage.keep(event, expires_at - now, hops, self._wall_clock(), instead_of=before)
+        self._replaced = before
+        return super().keep(event, expires_at, hops, now)
+
+    def _remove(self, event: EventId) -> StoredEvent:
+        if event != self._replaced:
+            self._remove_from_disk(event)
+        return super()._remove(event)
+
+    def _remove_from_disk(self, event: EventId) -> None:
+        # A disk may lack the room even for this note; the next boot then finds that the event has expired.
+        with suppress(StoreFullError):
+            self._storage.remove(event)

@@ -1,0 +1,50 @@
+"""Brokers that come into each other's neighbourhood compare their tables at once (`meeting_check`).
+
+The paper leaves this to the periodic check (section 4.2): a node that was alone, and so its own broker, then
+meets another such node, and neither knows what the other wants for up to a whole interval. Where contacts
+last some ten seconds, that is most of them.
+
+One of the two begins, the lower number. The other waits a moment for it, and begins itself where nothing
+came: tables of roles may differ, and whoever does not take this node for a broker will not ask it.
+"""
+
+from roamcast.strategy.chapar.consistency.check import Consistency
+from roamcast.strategy.chapar.state import State
+from roamcast.units import MILLISECOND, Micros, NodeId
+
+PATIENCE: Micros = 500 * MILLISECOND
+
+
+class Meetings:
+    def __init__(self, state: State, consistency: Consistency) -> None:
+        self._state = state
+        self._consistency = consistency
+        self._met: set[NodeId] = set()
+
+    def look(self) -> None:
+        """The roles or the neighbours may have changed."""
+        state = self._state
+        if not state.in_force.meeting_check:
+            return
+        adjacent = set(state.adjacent_brokers()) if state.is_broker else set()
+        for broker in sorted(self._met - adjacent):
+            self._met.discard(broker)
+            state.host.cancel_timer(("meet", broker))
+        for broker in sorted(adjacent - self._met):
+            self._met.add(broker)
+            if state.node < broker:
+                self._begin(broker)
+            else:
+                state.host.set_timer(("meet", broker), state.host.now() + PATIENCE)
+
+    def on_check(self, sender: NodeId) -> None:
+        """The other one has begun."""
+        self._state.host.cancel_timer(("meet", sender))
+
+    def on_due(self, broker: NodeId) -> None:
+        if broker in self._met:
+            self._begin(broker)
+
+    def _begin(self, broker: NodeId) -> None:
+        # Lost on the way: the next look begins again.
+        self._consistency.check_met(broker, on_failure=lambda: self._met.discard(broker))

@@ -1,0 +1,228 @@
+"""A node and its broker: one-hop subscription, publication and notification (section 4.2), made to last.
+
+In the paper a subscriber sends its subscription to one broker in its neighbourhood, and brokers look for
+absent subscribers that have come back (equation 4). Brokers crash, frames are lost and nodes walk from one
+broker to the next, so here each node answers for what is its own, its interests and the memorized
+events it published: when it comes to another broker, and once per consistency interval, it sends `Attach`, a
+few octets of version and digests. Only where they differ does the broker answer, and only what one of the
+two lacks is sent. The third digest is of what the node has got: it tells the broker, without any
+knowledge passed between brokers, that nothing has to be notified again. (The paper strikes every available
+node off USNV, equation 6, and loses the event where that node's broker fails.)
+"""
+
+from roamcast.event import EventId
+from roamcast.strategy.chapar.messages import Attach, BrokerAnswer, Decline, WantOffered
+from roamcast.strategy.chapar.notification.multicast import returned
+from roamcast.strategy.chapar.state import State
+from roamcast.strategy.chapar.tables import digest_of
+from roamcast.strategy.chapar.tables.event_table import Memo
+from roamcast.units import SECOND, Micros, NodeId, micros
+
+DECLINED_FOR: Micros = 5 * SECOND  # how long a node that said it is no broker is not asked again
+OWN_MAX = 1_000  # own memorized events that are answered for; past it the oldest is left to the brokers
+
+
+class Attachment:
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._declined: dict[NodeId, Micros] = {}
+        self._own: dict[EventId, Memo] = {}
+        self._tried: set[EventId] = set()  # own events whose first frame was lost
+        self._offers: dict[NodeId, frozenset[EventId]] = {}  # the last one to each node
+
+    # The node's side.
+
+    def choose(self) -> None:
+        """Keep the broker while it is one of the neighbourhood, else take the lowest-numbered there."""
+        state = self._state
+        if state.is_broker:
+            state.attached = None
+            return
+        now = state.host.now()
+        self._declined = {node: until for node, until in self._declined.items() if until > now}
+        candidates = [node for node in state.adjacent_brokers() if node not in self._declined]
+        # Where there is no other, one that failed a moment ago is still better than none.
+        candidates = [node for node in candidates if not state.is_broken(node)] or candidates
+        if state.attached in candidates:
+            return
+        state.attached = candidates[0] if candidates else None
+        if state.attached is not None:
+            self.check()
+
+    def on_failure(self) -> None:
+        """A frame to the broker was lost: take another one, or ask the same again in a moment."""
+        state = self._state
+        self.choose()
+        state.host.set_timer("attach", state.host.now() + micros(state.in_force.retry_delay))
+
+    def check(self) -> None:
+        """Compare notes with the broker, and ask about what is missing."""
+        state = self._state
+        broker = state.attached
+        if broker is None:
+            return
+        self._forget_expired()
+        received = (memo.id for memo in state.inbox.kept() if self._is_mine(memo))
+        attach = Attach(
+            state.interests.version,
+            digest_of((memo.event.sequence,) for memo in self._own.values()),
+            digest_of(received),
+            tuple(state.inbox.ask()),
+        )
+        state.send(broker, attach, own=True, on_failure=self.on_failure)
+
+    def answer_for(self, memo: Memo) -> None:
+        """A memorized event that this node published."""
+        self._own[memo.id] = memo
+        if len(self._own) > OWN_MAX:
+            del self._own[next(iter(self._own))]
+
+    def hand_in(self, broker: NodeId, memo: Memo) -> None:
+        """Publish in one hop: give an own event to the broker, in the order in which they are given here."""
+        state = self._state
+
+        def make() -> None:
+            if memo.expires_at > state.host.now():
+                message = memo.message(state.host.now())
+                state.send(broker, message, own=True, on_failure=lambda: self._hand_in_again(memo))
+
+        state.transfer(broker, memo.id, make)
+
+    def own_events(self) -> list[Memo]:
+        self._forget_expired()
+        return [self._own[key] for key in sorted(self._own)]
+
+    def own_event(self, event: EventId) -> Memo | None:
+        return self._own.get(event)
+
+    def previous(self) -> tuple[int, Micros] | None:
+        """The latest own memorized event that still lives, and for how long."""
+        self._forget_expired()
+        if not self._own:
+            return None
+        latest = self._own[max(self._own)]
+        return latest.event.sequence, latest.expires_at - self._state.host.now()
+
+    def on_answer(self, sender: NodeId, answer: BrokerAnswer) -> None:
+        state = self._state
+        if sender != state.attached:
+            return
+        if answer.version != state.interests.version:
+            state.interests.overtake(answer.version)
+            state.send_registers(sender, [state.register(state.node)], own=True)
+        if answer.published is not None:
+            held = set(answer.published)
+            for memo in self.own_events():
+                if memo.event.sequence not in held:
+                    self.hand_in(sender, memo)
+        offered = [EventId(*key) for key in answer.offered]
+        missing = None if answer.missing is None else [EventId(*key) for key in answer.missing]
+        lacking = state.inbox.learn(offered, missing)
+        if offered:
+            state.send(sender, WantOffered(tuple(lacking)), own=True)
+
+    def on_decline(self, sender: NodeId) -> None:
+        """It is no broker, whatever the routes say."""
+        self._declined[sender] = self._state.host.now() + DECLINED_FOR
+        self.choose()
+
+    # The broker's side.
+
+    def on_attach(self, sender: NodeId, attach: Attach) -> None:
+        state = self._state
+        if not state.is_broker:
+            state.send(sender, Decline())
+            return
+        state.events.forget_expired(state.host.now())
+        version = state.filters.version(sender)
+        of_sender = [key.sequence for key in state.events.known() if key.publisher == sender]
+        published = None
+        if digest_of((sequence,) for sequence in of_sender) != attach.published:
+            published = tuple(of_sender)
+        offered = self._offer(sender, attach.received) if version == attach.version else ()
+        missing = None
+        if version == attach.version:
+            unknown = [EventId(*key) for key in attach.waiting if EventId(*key) not in state.events]
+            missing = (*state.events.missing(state.host.now()), *unknown)
+        if version != attach.version or published is not None or offered or attach.waiting:
+            state.send(sender, BrokerAnswer(version, published, offered, missing))
+
+    def notify(self, subscriber: NodeId) -> None:
+        """Instant notification: its interests have changed; is there anything for it?"""
+        offered = self._offer(subscriber, None)
+        if offered:
+            version = self._state.filters.version(subscriber)
+            self._state.send(subscriber, BrokerAnswer(version, None, offered))
+
+    def on_want(self, sender: NodeId, want: WantOffered) -> None:
+        state = self._state
+        if not state.is_broker:
+            return
+        bit = state.addresses.bit(sender)
+        wanted = {EventId(*key) for key in want.events}
+        offered = self._offers.pop(sender, frozenset())
+        for memo in self._lacking(sender):
+            if memo.id not in offered:
+                continue  # came since; it is offered next time
+            memo.notified |= bit  # has it, or is about to
+            if memo.id in wanted:
+                self._transfer(sender, memo)
+
+    # Private.
+
+    def _offer(self, subscriber: NodeId, received: bytes | None) -> tuple[EventId, ...]:
+        """Equation (4) for one neighbour: the events that it wants and is not known to have."""
+        lacking = self._lacking(subscriber)
+        if not lacking:
+            return ()
+        if received is not None:
+            bit = self._state.addresses.bit(subscriber)
+            wanted = [memo for memo in self._state.events.entries() if self._state.wanted_by(memo) & bit]
+            if digest_of(memo.id for memo in wanted if memo.event.publisher != subscriber) == received:
+                for memo in lacking:
+                    memo.notified |= bit  # equation (5): off USNV
+                return ()
+        offered = tuple(memo.id for memo in lacking)
+        self._offers[subscriber] = frozenset(offered)
+        return offered
+
+    def _lacking(self, subscriber: NodeId) -> list[Memo]:
+        state = self._state
+        state.events.forget_expired(state.host.now())
+        bit = state.addresses.bit(subscriber)
+        return [
+            memo
+            for memo in state.events.entries()
+            if memo.event.publisher != subscriber and returned(memo.unavailable(state.wanted_by(memo)), bit)
+        ]
+
+    def _transfer(self, to: NodeId, memo: Memo, tries: int = 2) -> None:
+        """Hand one event to a subscriber; if it cannot be reached it is unavailable again."""
+        state = self._state
+
+        def make() -> None:
+            def failed() -> None:
+                memo.notified &= ~state.addresses.bit(to)
+                if tries > 1:
+                    self._transfer(to, memo, tries - 1)
+
+            if state.is_broker and memo.expires_at > state.host.now():
+                memo.notified |= state.addresses.bit(to)
+                state.send(to, memo.message(state.host.now()), on_failure=failed)
+
+        state.transfer(to, memo.id, make)
+
+    def _hand_in_again(self, memo: Memo) -> None:
+        self.on_failure()
+        if self._state.attached is not None and memo.id not in self._tried:
+            self._tried.add(memo.id)  # once at once; after that, by comparing notes
+            self.hand_in(self._state.attached, memo)
+
+    def _is_mine(self, memo: Memo) -> bool:
+        return memo.event.publisher != self._state.node and self._state.may_match(memo.event, memo.event_id)
+
+    def _forget_expired(self) -> None:
+        now = self._state.host.now()
+        self._state.inbox.forget_expired()
+        self._own = {key: memo for key, memo in self._own.items() if memo.expires_at > now}
+        self._tried &= self._own.keys()

@@ -1,0 +1,197 @@
+"""Memorized events on their way to this node's applications: each once, and in their publishers' order.
+
+Copies come from floods, from notifications and from consistency checks, in any order and more than once.
+An event names its predecessor (`previous`, of the same publisher); it is handed over when that one has
+gone by, or nobody offers it, or `order_timeout` has passed. *Gone by* includes events that were only
+overheard: they count for the order, but are not kept unless this node serves others or wants them.
+
+What was handed to an application is written down in stable storage, so that a crash does not make an event
+come twice. That list is bounded (`HANDED_MAX`); it holds the latest.
+"""
+
+import heapq
+from collections.abc import Collection, Iterable, Set
+from enum import Enum
+from typing import NamedTuple
+
+import msgspec
+
+from roamcast.broker.core import Broker
+from roamcast.event import EventId
+from roamcast.host import Host
+from roamcast.strategy.chapar.sealing import ContentReader, opened
+from roamcast.strategy.chapar.tables.event_table import Memo
+from roamcast.trace import DropReason
+from roamcast.units import Micros
+
+HANDED_MAX = 256
+HELD_MAX = 1_000  # events that wait for an earlier one; past it the oldest goes ahead
+STABLE_KEY = "chapar handed"
+
+_handed_decoder = msgspec.msgpack.Decoder(list[tuple[int, int]])
+
+
+class EventRelation(Enum):
+    """What this node has to do with an event."""
+
+    NONE = "none"  # overheard: it counts for the order, and is not kept
+    KEEPS = "keeps"  # kept for others, and for local subscriptions to come
+    MAY_MATCH = "may match"  # the identifier of a local filter selects it
+
+
+class HeldEvent(NamedTuple):
+    """An event that waits for an earlier one of its publisher."""
+
+    memo: Memo
+    interest: EventRelation
+    deadline: Micros
+
+
+class Inbox:
+    def __init__(self, host: Host, broker: Broker, order_timeout: Micros) -> None:
+        self._host = host
+        self._broker = broker
+        self._order_timeout = order_timeout
+        self.opener: ContentReader | None = None
+        self._gone_by: dict[EventId, Micros] = {}  # until when it lives
+        self._kept: dict[EventId, Memo] = {}
+        self._held: dict[EventId, HeldEvent] = {}
+        self._offered: dict[EventId, Micros] = {}  # what others have and we lack, until when we wait
+        self._missing: dict[EventId, Micros] = {}  # what they lack too, by the latest answer
+        self._asked: frozenset[EventId] = frozenset()
+        self._by_expiry: list[tuple[Micros, EventId]] = []
+        self._handed = dict.fromkeys(_handed_before(host.stable.get(STABLE_KEY, b"")))
+
+    # Inputs.
+
+    def take(self, memo: Memo, interest: EventRelation) -> bool:
+        """An event has come. False if it waits for an earlier one that is nowhere in sight; the caller then
+        asks around."""
+        if memo.id in self._kept or memo.id in self._held:
+            return True
+        if interest is EventRelation.NONE and memo.id in self._gone_by:
+            return True
+        self._offered.pop(memo.id, None)
+        if self._may_go(memo):
+            self._let_go(memo, interest)
+            self._release()
+            return True
+        self._held[memo.id] = HeldEvent(memo, interest, self._host.now() + self._order_timeout)
+        if len(self._held) > HELD_MAX:
+            self._let_go(*self._held.pop(next(iter(self._held)))[:2])
+        return memo.predecessor(self._host.now()) in self._held
+
+    def ask(self) -> list[EventId]:
+        """The events to ask a broker about; its answer speaks of these, not of what comes meanwhile."""
+        self._asked = frozenset(self.waiting())
+        return sorted(self._asked)
+
+    def learn(
+        self,
+        offered: Iterable[EventId],
+        missing: Iterable[EventId] | None = None,
+        known: Collection[EventId] | None = None,
+    ) -> list[EventId]:
+        """What a broker has for us; returns what we lack. Held events wait for those alone, and for what the
+        broker misses itself. An answer says nothing about the order of an event that we did not ask about,
+        or that the broker does not know (`known`, where it lists all it has)."""
+        until = self._host.now() + self._order_timeout
+        lacking = [key for key in offered if not self.has(key) and key not in self._handed]
+        self._offered.update(dict.fromkeys(lacking, until))
+        if missing is not None:
+            self._missing = {key: until for key in missing if key not in self._gone_by or key in self._held}
+            self._release(self._asked if known is None else self._held.keys() & set(known))
+        return lacking
+
+    def mark_handed(self, event: EventId) -> None:
+        """The broker core hands this one over by itself (a new local subscription)."""
+        self._write_down(event)
+
+    def forget_expired(self) -> None:
+        now = self._host.now()
+        while self._by_expiry and self._by_expiry[0][0] <= now:
+            _, expired = heapq.heappop(self._by_expiry)
+            self._gone_by.pop(expired, None)
+            self._kept.pop(expired, None)
+        self._offered = {key: until for key, until in self._offered.items() if until > now}
+        self._missing = {key: until for key, until in self._missing.items() if until > now}
+
+    def release_due(self) -> None:
+        """Events that have waited long enough go, in order."""
+        now = self._host.now()
+        due = {key.publisher: key for key in sorted(self._held) if self._held[key].deadline <= now}
+        for key in sorted(self._held):
+            if key in self._held and key.publisher in due and key <= due[key.publisher]:
+                self._let_go(*self._held.pop(key)[:2])
+        self._release()
+
+    # Questions.
+
+    def has(self, event: EventId) -> bool:
+        held = self._held.get(event)
+        return event in self._kept or (held is not None and held.interest is not EventRelation.NONE)
+
+    def kept(self) -> list[Memo]:
+        """What was kept and lives, in order."""
+        return [self._kept[key] for key in sorted(self._kept)]
+
+    def waiting(self) -> list[EventId]:
+        """The events whose predecessor is nowhere in sight."""
+        now = self._host.now()
+        return [key for key in sorted(self._held) if self._held[key].memo.predecessor(now) not in self._held]
+
+    def next_deadline(self) -> Micros | None:
+        return min((held.deadline for held in self._held.values()), default=None)
+
+    # Private.
+
+    def _may_go(self, memo: Memo, answered: bool = False) -> bool:
+        publisher, sequence = memo.id
+        previous = memo.predecessor(self._host.now())
+        if previous is None or previous in self._gone_by or publisher == self._host.node:
+            return True
+        # After asking, only what is really on offer is worth waiting for.
+        awaited = (*self._offered, *self._missing)
+        return answered and not any(p == publisher and s <= sequence for p, s in awaited)
+
+    def _release(self, answered: Set[EventId] = frozenset()) -> None:
+        """Let go whatever no longer has to wait; one that goes may free the next."""
+        for key in sorted(self._held):
+            if self._may_go(self._held[key].memo, key in answered):
+                self._let_go(*self._held.pop(key)[:2])
+
+    def _let_go(self, memo: Memo, interest: EventRelation) -> None:
+        self._mark(memo.id, memo.expires_at)
+        if interest is EventRelation.NONE:
+            return
+        self._kept[memo.id] = memo
+        if memo.id in self._handed:
+            return
+        event = opened(memo.event, memo.sealed, self.opener)
+        if event is None:
+            return
+        if self._broker.wants(event):
+            self._write_down(memo.id)
+        elif interest is EventRelation.MAY_MATCH:
+            self._broker.drop(memo.id, DropReason.FALSE_POSITIVE, "memorized")
+        self._broker.deliver(event, memo.hops, memo.age(self._host.now()))
+
+    def _mark(self, event: EventId, expires_at: Micros) -> None:
+        if event not in self._gone_by:
+            self._gone_by[event] = expires_at
+            heapq.heappush(self._by_expiry, (expires_at, event))
+
+    def _write_down(self, event: EventId) -> None:
+        self._handed[event] = None
+        while len(self._handed) > HANDED_MAX:
+            del self._handed[next(iter(self._handed))]
+        self._host.stable[STABLE_KEY] = msgspec.msgpack.encode(list(self._handed))
+
+
+def _handed_before(data: bytes) -> list[EventId]:
+    if not data:
+        return []
+    try:
+        return [EventId(*pair) for pair in _handed_decoder.decode(data)]
+    except msgspec.DecodeError:
+        return []  # another version's notes; at worst an event comes twice

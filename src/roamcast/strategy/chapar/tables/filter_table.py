@@ -1,0 +1,225 @@
+"""The filter mapping table, FMT: which filter identifier is wanted by which nodes (Chapar, section 4.1).
+
+Beside the paper's rows (FID → SNV) stands a register per subscriber: its version and its identifiers. The
+paper's consistency check brings unsubscribed filters back, because a missing row and a row that was
+never heard of look alike. Here each change that a subscriber makes counts its version up, the higher
+version wins, and a node that wants nothing any more keeps its (empty) register: that is its tombstone.
+It is never dropped, whatever the length of a partition; it costs one number per node, and a vector
+bounds the number of nodes.
+
+When the table is full, a subscription that would need a new row is widened: its subscriber is entered as
+wanting everything. Nobody misses an event because of a full table; the exact filter stops what is too
+much. The caller traces it.
+"""
+
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roamcast.strategy.chapar.tables import digest_of
+from roamcast.strategy.chapar.tables.node_vector import NO_NODES, NodeBits, NodeVector
+from roamcast.units import NodeId
+
+EVERYTHING = 0  # the identifier of a filter without any constraint
+WORD_BITS = 64
+FEW_ROWS = 24  # below this a plain loop is faster than an array
+
+
+class TableChange(Enum):
+    """What a message did to the table."""
+
+    NEWS = "news"  # to be passed on
+    KNOWN = "known"
+    GAP = "gap"  # changes before it are missing: pass it on, and ask for the whole register
+
+
+class FilterTable:
+    def __init__(self, addresses: NodeBits, identifier_bits: int, *, entries_max: int) -> None:
+        self._addresses = addresses
+        self._entries_max = entries_max
+        self._registers: dict[NodeId, _Register] = {}
+        self._subscribers: dict[int, NodeVector] = {}  # the table itself: FID → SNV
+        self._rows = _Rows(identifier_bits)
+        self._digest: bytes | None = None
+        self.widened: list[NodeId] = []  # subscribers that did not fit; the caller traces and clears
+
+    # Changes.
+
+    def apply(self, subscriber: NodeId, version: int, filter_id: int, stands: bool) -> TableChange:
+        """One subscription or unsubscription."""
+        if not self._addresses.bit(subscriber):
+            return TableChange.KNOWN
+        register = self._registers.get(subscriber) or _Register()
+        if version <= register.heard:
+            return TableChange.KNOWN
+        self._registers[subscriber] = register
+        register.heard = version
+        if stands:
+            self._add(subscriber, register, filter_id)
+        if version != register.version + 1:
+            return TableChange.GAP  # what is wanted counts at once; what is not wanted waits for the register
+        if not stands:
+            self._discard(subscriber, register, filter_id)
+        register.version = version
+        self._digest = None
+        return TableChange.NEWS
+
+    def replace(self, subscriber: NodeId, version: int, filter_ids: frozenset[int]) -> bool:
+        """A whole register; True if it is newer than what was known."""
+        if not self._addresses.bit(subscriber):
+            return False
+        register = self._registers.get(subscriber) or _Register()
+        if version <= register.version:
+            return False
+        self._registers[subscriber] = register
+        register.is_wide = False
+        for gone in sorted(register.filter_ids - filter_ids):
+            self._discard(subscriber, register, gone)
+        for filter_id in sorted(filter_ids - register.filter_ids):
+            self._add(subscriber, register, filter_id)
+        register.version = version
+        register.heard = version  # a change that came early and is undone by this may come again
+        self._digest = None
+        return True
+
+    # Questions.
+
+    def lookup(self, event_id: int) -> NodeVector:
+        """Algorithm 1: SNV, the union over all filters that may match."""
+        subscribers = self._subscribers
+        found = NO_NODES
+        if len(subscribers) <= FEW_ROWS:
+            for filter_id, vector in subscribers.items():
+                if filter_id & event_id == filter_id:
+                    found |= vector
+            return found
+        for filter_id in self._rows.within(event_id):
+            found |= subscribers[filter_id]
+        return found
+
+    def version(self, subscriber: NodeId) -> int:
+        register = self._registers.get(subscriber)
+        return 0 if register is None else register.version
+
+    def versions(self) -> list[tuple[NodeId, int]]:
+        """Of every subscriber that ever was, in increasing order."""
+        return [(s, r.version) for s, r in sorted(self._registers.items()) if r.version]
+
+    def filter_ids(self, subscriber: NodeId) -> list[int]:
+        register = self._registers.get(subscriber)
+        return [] if register is None else sorted(register.filter_ids)
+
+    def rows(self) -> list[tuple[int, NodeVector]]:
+        """The table as the paper has it, by identifier."""
+        return sorted(self._subscribers.items())
+
+    def digest(self) -> bytes:
+        if self._digest is None:
+            self._digest = digest_of(self.versions())
+        return self._digest
+
+    def __len__(self) -> int:
+        return len(self._subscribers)
+
+    # Private.
+
+    def _add(self, subscriber: NodeId, register: "_Register", filter_id: int) -> None:
+        if register.is_wide or filter_id in register.filter_ids:
+            return
+        if filter_id not in self._subscribers and filter_id != EVERYTHING and self._is_full():
+            self._widen(subscriber, register)
+            return
+        register.filter_ids.add(filter_id)
+        if filter_id not in self._subscribers:
+            self._subscribers[filter_id] = NO_NODES
+            self._rows.add(filter_id)
+        self._subscribers[filter_id] |= self._addresses.bit(subscriber)
+
+    def _discard(self, subscriber: NodeId, register: "_Register", filter_id: int) -> None:
+        if filter_id not in register.filter_ids or (register.is_wide and filter_id == EVERYTHING):
+            return
+        register.filter_ids.discard(filter_id)
+        self._clear(subscriber, filter_id)
+
+    def _clear(self, subscriber: NodeId, filter_id: int) -> None:
+        left = self._subscribers[filter_id] & ~self._addresses.bit(subscriber)
+        if left:
+            self._subscribers[filter_id] = left
+        else:
+            del self._subscribers[filter_id]
+            self._rows.remove(filter_id)
+
+    def _is_full(self) -> bool:
+        rows = len(self._subscribers) - (EVERYTHING in self._subscribers)  # there is always room for that one
+        return rows >= self._entries_max
+
+    def _widen(self, subscriber: NodeId, register: "_Register") -> None:
+        for filter_id in sorted(register.filter_ids):
+            self._clear(subscriber, filter_id)
+        register.filter_ids.clear()
+        self._add(subscriber, register, EVERYTHING)
+        register.is_wide = True
+        self.widened.append(subscriber)
+
+
+def encoded_size(rows: int, nodes: int, identifier_bytes: int) -> int:
+    """Octets of a table as the paper counts it: an identifier and a bitmap per row."""
+    return rows * (identifier_bytes + (nodes + 7) // 8)
+
+
+class _Register:
+    """What one node wants. `heard`: the highest version of any change, applied or still ahead."""
+
+    __slots__ = ("filter_ids", "heard", "is_wide", "version")
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.heard = 0
+        self.filter_ids: set[int] = set()
+        self.is_wide = False
+
+
+class _Rows:
+    """All identifiers as columns of 64-bit words, so that one event is compared with all of them at once."""
+
+    def __init__(self, identifier_bits: int) -> None:
+        self._words = -(-identifier_bits // WORD_BITS)
+        self._columns: NDArray[np.uint64] = np.zeros((self._words, 64), np.uint64)
+        self._identifiers: list[int] = []
+        self._row_of: dict[int, int] = {}
+
+    def add(self, identifier: int) -> None:
+        row = len(self._identifiers)
+        if row == self._columns.shape[1]:
+            self._columns = np.concatenate([self._columns, np.zeros_like(self._columns)], axis=1)
+        self._put(row, identifier)
+        self._identifiers.append(identifier)
+
+    def remove(self, identifier: int) -> None:
+        row = self._row_of.pop(identifier)
+        last = self._identifiers.pop()
+        if last != identifier:
+            self._identifiers[row] = last
+            self._put(row, last)
+
+    def within(self, event_id: int) -> list[int]:
+        """The identifiers whose bits the event has all."""
+        count = len(self._identifiers)
+        absent = [np.uint64(~word & _WORD) for word in self._split(event_id)]
+        extra = self._columns[0, :count] & absent[0]
+        for column, missing in zip(self._columns[1:], absent[1:], strict=True):
+            extra |= column[:count] & missing
+        identifiers = self._identifiers
+        return [identifiers[row] for row in np.flatnonzero(extra == 0).tolist()]
+
+    def _put(self, row: int, identifier: int) -> None:
+        self._row_of[identifier] = row
+        for column, word in enumerate(self._split(identifier)):
+            self._columns[column, row] = word
+
+    def _split(self, identifier: int) -> list[int]:
+        return [identifier >> WORD_BITS * word & _WORD for word in range(self._words)]
+
+
+_WORD = (1 << WORD_BITS) - 1

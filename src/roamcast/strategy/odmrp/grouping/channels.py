@@ -1,0 +1,82 @@
+"""The multicast groups that a publisher's broker makes of the subscriptions it learns (section 3.4).
+
+Each group is a channel: its members, and the summary of all they want. An event travels over the
+channels whose summary claims its digest. Members that came since the groups were last announced belong
+to no channel yet; they share bit 0.
+"""
+
+from collections.abc import Mapping
+
+from roamcast.strategy.odmrp.grouping.k_means import Chance
+from roamcast.strategy.odmrp.grouping.methods import Group, group
+from roamcast.strategy.odmrp.mesh.interests import matches
+from roamcast.strategy.odmrp.options import OdmrpOptions
+from roamcast.strategy.odmrp.summary.summary import Summary
+from roamcast.units import NodeId
+
+UNGROUPED = 1
+"""The bit of members that are in no channel yet."""
+
+
+class Channels:
+    def __init__(self, options: OdmrpOptions, random: Chance) -> None:
+        self._method = options.grouping
+        self._k = options.k
+        self._channels_max = options.channels_max
+        self._random = random
+        self._groups: list[Group] = []
+        self._bits: dict[NodeId, int] = {}
+        self._summaries: list[Summary] = []
+        self.epoch = 0
+
+    @property
+    def members(self) -> tuple[tuple[NodeId, ...], ...]:
+        """Channel by channel, as a Join Request announces them."""
+        return tuple(tuple(sorted(group.members)) for group in self._groups)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def regroup(self, summaries: Mapping[NodeId, Summary]) -> None:
+        """Make the groups anew; the epoch moves on only if somebody is in another company now."""
+        before = self.members
+        assert self._method != "none"
+        if summaries:
+            made = group(
+                self._method, summaries, k=self._k, random=self._random, previous=self._groups or None
+            )
+        else:
+            made = []
+        # Where there are more groups than bits, the smallest stay ungrouped.
+        made = sorted(made, key=lambda found: (-len(found.members), min(found.members)))
+        self._groups = made[: self._channels_max]
+        if self.members != before:
+            self.epoch += 1
+        self._bits = {m: 2 << n for n, found in enumerate(self._groups) for m in found.members}
+        self._summaries = [found.summary for found in self._groups]
+
+    def on_summary(self, member: NodeId, summary: Summary) -> None:
+        """A member wants something else now: its channel must not lose events for that."""
+        bit = self._bits.get(member)
+        if bit is not None:
+            number = bit.bit_length() - 2
+            self._summaries[number] = self._summaries[number].union(summary)
+
+    def bit(self, member: NodeId) -> int:
+        return self._bits.get(member, UNGROUPED)
+
+    def claim(self, digest: bytes) -> int:
+        """The bits of the channels that want the event."""
+        if not digest:
+            return sum(2 << number for number in range(len(self._groups)))
+        bits = 0
+        for number, summary in enumerate(self._summaries):
+            if matches(summary, digest):
+                bits |= 2 << number
+        return bits
+
+    def clear(self) -> None:
+        """Nobody is left to group. The epoch stays: it must not be used twice."""
+        if self._groups:
+            self.epoch += 1
+        self._groups, self._bits, self._summaries = [], {}, []

@@ -1,0 +1,174 @@
+"""Subscription information: this node's own, and what Join Tables brought of others.
+
+A summary is named by its version, a checksum of its octets. A Join Table attaches the octets until the
+next hop is known to have them and names the version from then on, so a mesh at rest costs a few octets
+per member and round (section 3.5.2 attaches them always). Version 0 means no subscriptions at all:
+plain ODMRP, or a member that only is an event's destination.
+"""
+
+from functools import lru_cache
+from zlib import crc32
+
+from roamcast.broker.core import Broker
+from roamcast.errors import WireError
+from roamcast.filter import Filter
+from roamcast.filter.expression import Or
+from roamcast.strategy.odmrp.mesh.messages import SUMMARY_BYTES_MAX, JoinRequest
+from roamcast.strategy.odmrp.summary.digest import EventDigest
+from roamcast.strategy.odmrp.summary.geometry import SummaryOptions
+from roamcast.strategy.odmrp.summary.summary import Summary
+from roamcast.units import Micros, NodeId
+
+NO_SUBSCRIPTIONS = 0
+SUMMARIES_MAX = 16_384
+_NOTHING = Filter(Or(()))
+
+
+class OwnInterests:
+    """What the applications of this node want, as a summary; made anew when a subscription changes."""
+
+    def __init__(self, broker: Broker, options: SummaryOptions, *, plain: bool) -> None:
+        self._broker = broker
+        self._options = options
+        self._plain = plain
+        self.changed = True
+        self._version = NO_SUBSCRIPTIONS
+        self._summary: Summary | None = None
+        self._octets: bytes | None = None
+        self._filters: list[Filter] = []
+
+    @property
+    def any(self) -> bool:
+        self._update()
+        return bool(self._filters)
+
+    @property
+    def version(self) -> int:
+        self._update()
+        return self._version
+
+    @property
+    def octets(self) -> bytes | None:
+        self._update()
+        return self._octets
+
+    def match(self, digest: bytes) -> bool:
+        """Whether the summary claims an event with this digest."""
+        self._update()
+        return self._summary is not None and matches(self._summary, digest)
+
+    def answers(self, request: JoinRequest) -> bool:
+        """Whether what a publisher announces may concern this node."""
+        self._update()
+        if not self._filters:
+            return False
+        return (
+            request.everyone
+            or any(self.match(digest) for digest in request.digests)
+            or any(_may_be(wanted, type) for type in request.types for wanted in self._filters)
+        )
+
+    def _update(self) -> None:
+        if not self.changed:
+            return
+        self.changed = False
+        self._filters = [subscription.filter for subscription in self._broker.subscriptions()]
+        self._version, self._summary, self._octets = NO_SUBSCRIPTIONS, None, None
+        if self._filters and not self._plain:
+            self._summary = _bounded(Summary.of(self._filters, self._options))
+            self._octets = self._summary.encode()
+            self._version = version_of(self._octets)
+
+
+class KnownSummaries:
+    """The latest summary of each member that Join Tables told of; when full, the longest unused one goes."""
+
+    def __init__(self, options: SummaryOptions, summaries_max: int = SUMMARIES_MAX) -> None:
+        self._options = options
+        self._summaries_max = summaries_max
+        # In the order of use: member to version, octets, summary, and until when it is kept.
+        self._known: dict[NodeId, tuple[int, bytes, Summary, Micros]] = {}
+
+    def learn(self, member: NodeId, version: int, octets: bytes | None, until: Micros) -> bool:
+        """True if the member's summary of that version is known from now on; bad octets are a WireError."""
+        if version == NO_SUBSCRIPTIONS:
+            return True
+        known = self._known.pop(member, None)
+        if known is not None and known[0] == version:
+            self._known[member] = (*known[:3], max(until, known[3]))
+            return True
+        if octets is None:
+            if known is not None:
+                self._known[member] = known
+            return False
+        if version_of(octets) != version:
+            raise WireError("summary", 0, f"is not of the version {version} that it claims")
+        summary = decoded_summary(octets, self._options)
+        if len(self._known) >= self._summaries_max:
+            del self._known[next(iter(self._known))]
+        self._known[member] = (version, octets, summary, until)
+        return True
+
+    def summary(self, member: NodeId, version: int) -> Summary | None:
+        known = self._known.get(member)
+        return known[2] if known is not None and known[0] == version else None
+
+    def octets(self, member: NodeId, version: int) -> bytes | None:
+        known = self._known.get(member)
+        return known[1] if known is not None and known[0] == version else None
+
+    def match(self, member: NodeId, version: int, digest: bytes) -> bool:
+        """Whether the member may want the event; who is not known may want everything."""
+        if version == NO_SUBSCRIPTIONS:
+            return False
+        known = self._known.get(member)
+        if known is None or known[0] != version or not digest:
+            return True
+        return matches(known[2], digest)
+
+    def expire(self, now: Micros) -> None:
+        for member in [m for m, known in self._known.items() if known[3] <= now]:
+            del self._known[member]
+
+    def next_expiry(self) -> Micros | None:
+        return min((known[3] for known in self._known.values()), default=None)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+def _bounded(summary: Summary) -> Summary:
+    """One that fits a Join Table: coarser, in the end `everything`, but never a false negative."""
+    if len(summary.encode()) <= SUMMARY_BYTES_MAX:
+        return summary
+    one = summary.narrowed_to_one()
+    everything = Summary.of([Filter.everything()], summary.options)
+    return one if len(one.encode()) <= SUMMARY_BYTES_MAX else everything
+
+
+def version_of(octets: bytes) -> int:
+    """Never 0, which means that there is no summary."""
+    return crc32(octets) or 1
+
+
+# Pure functions of what travels; the nodes of a simulation share the answers.
+@lru_cache(maxsize=65_536)
+def matches(summary: Summary, digest: bytes) -> bool:
+    """Digests were decoded when they arrived, so this cannot fail."""
+    return summary.matches(decoded_digest(digest, summary.options))
+
+
+@lru_cache(maxsize=16_384)
+def decoded_digest(octets: bytes, options: SummaryOptions) -> EventDigest:
+    return EventDigest.decode(octets, options)
+
+
+@lru_cache(maxsize=4_096)
+def decoded_summary(octets: bytes, options: SummaryOptions) -> Summary:
+    return Summary.decode(octets, options)
+
+
+@lru_cache(maxsize=4_096)
+def _may_be(wanted: Filter, type: str) -> bool:
+    """Whether some event of the type can match. An event without a type can be anything."""
+    return type == "" or not _NOTHING.covers(wanted & Filter.of_type(type))

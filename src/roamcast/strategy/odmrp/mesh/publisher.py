@@ -1,0 +1,393 @@
+"""The publisher's broker: Join Requests while it is active, members, channels, dispatch of its events.
+
+An event goes out at once over the channels that want it. Its digest travels in the next Join Request: at
+once if the last one is a refresh interval ago, else when the next is due. Members that answer and were
+not served yet get the event then, in a dispatch of its own. So nothing is lost while the mesh is formed,
+and there are no more Join Requests than the refresh interval allows. (The ODMRP draft floods the first
+data on a Join Query instead; the paper's Join Request carries a digest, and data goes only to those who
+want it.) Memorized events wait for later members as long as they live.
+
+Data is not acknowledged, in the paper as in ODMRP. One case is worth an exception: a packet that is lost
+on its first hop reaches nobody. So the publisher listens for a relay that passes it on, and repeats it
+once if there is none.
+"""
+
+from collections.abc import Callable, Sized
+from itertools import islice
+
+from roamcast.broker.core import Broker
+from roamcast.event import DESTINATIONS_MAX, Event, EventClass
+from roamcast.host import Frame, Host, Kind
+from roamcast.strategy.odmrp.grouping.channels import UNGROUPED, Channels
+from roamcast.strategy.odmrp.mesh.interests import KnownSummaries
+from roamcast.strategy.odmrp.mesh.messages import (
+    CODEC,
+    DIGEST_BYTES_MAX,
+    HOLD_MAX,
+    MEMBERS_MAX,
+    UNLIMITED,
+    DataPacket,
+    JoinRequest,
+    SenderPosition,
+)
+from roamcast.strategy.odmrp.options import OdmrpOptions
+from roamcast.strategy.odmrp.summary.digest import EventDigest
+from roamcast.trace import DropReason, OverlayChanged
+from roamcast.units import Micros, NodeId, micros
+
+TIMER_REQUEST = "request"
+TIMER_SERVE = "serve"
+TIMER_ECHO = "echo"
+DIGESTS_BYTES = 4_096  # in one Join Request; more ask everyone
+NEVER = -1
+
+
+class Member:
+    """A broker that answered. What was sent in turn `since` or before has not reached it."""
+
+    __slots__ = ("direct", "expires_at", "lifetime", "since", "version")
+
+    def __init__(self, version: int, since: int, expires_at: Micros, lifetime: Micros, direct: bool) -> None:
+        self.version = version
+        self.since = since
+        self.expires_at = expires_at
+        self.lifetime = lifetime
+        self.direct = direct  # a neighbour: no relay repeats what is sent to it
+
+
+class ServableEvent:
+    """An event that members may still come for."""
+
+    __slots__ = ("announced", "digest", "event", "published_at", "sent_in", "until")
+
+    def __init__(self, event: Event, digest: bytes, published_at: Micros) -> None:
+        self.event = event
+        self.digest = digest
+        self.published_at = published_at
+        self.sent_in = 0  # the turn of its last dispatch
+        self.announced = False
+        self.until: Micros | None = None  # None: until it is announced, and `settle_time` after that
+
+
+class Publisher:
+    def __init__(
+        self,
+        host: Host,
+        broker: Broker,
+        known: KnownSummaries,
+        options: OdmrpOptions,
+        number: Callable[[], int],
+    ) -> None:
+        self._host = host
+        self._broker = broker
+        self._known = known
+        self._options = options
+        self._number = number
+        self._plain = options.grouping == "none"
+        self._interval: Micros = micros(options.refresh_interval)
+        self._hold: Micros = micros(options.forwarding_timeout)
+        self._round_ends: Micros | None = None  # what the last Join Request built stands until then
+        self._channels = Channels(options, host.random)
+        self._members: dict[NodeId, Member] = {}
+        self._recent: dict[int, ServableEvent] = {}  # by sequence number
+        self._announced: dict[bytes, Micros] = {}  # digests of late, and until when a refresh repeats them
+        self._types: dict[str, Micros] = {}  # advertised, and until when
+        self._unheard: dict[int, Frame] = {}  # packets that no relay was heard to pass on yet
+        self._active_until: Micros = NEVER
+        self._requested_at: Micros | None = None
+        self._sequence = 0  # of the last Join Request
+        self._grouping_is_old = False
+        self._turn = 0  # counts dispatches: finer than the clock, which stands still in a handler
+        self._request_at: Micros | None = None  # when the timer of the next one is set to
+        self._lateness: Micros = 0  # of the next one
+        self._serve_is_set = False
+        self._serve_wait: Micros = 0
+        self._channels_traced = 0
+
+    # Inputs.
+
+    def publish(self, event: Event) -> None:
+        now = self._host.now()
+        recent = ServableEvent(event, self._digest(event), now)
+        if len(self._recent) >= self._options.recent_max:
+            self._forget_oldest()
+        self._recent[event.sequence] = recent
+        self._dispatch(recent)
+        self.advertise(event.type)
+
+    def advertise(self, type: str) -> None:
+        """Be an active publisher: ask for members now and once per refresh interval."""
+        now = self._host.now()
+        self._active_until = now + self._hold
+        if self._options.advertisement:
+            self._types[type] = self._active_until
+            if len(self._types) > self._options.recent_max:
+                del self._types[next(iter(self._types))]  # more than fit a request: everyone is asked
+        if self._requested_at is None or (not self._members and now >= self._due()):
+            self._request(now)
+        else:
+            # Those who are members have their data on its way; a flood beside it would only disturb it.
+            self._request_by(max(self._due(), now + self._lateness))
+
+    def on_member(self, member: NodeId, version: int, lifetime: Micros, *, direct: bool) -> None:
+        """A Join Table has reached its goal; the member's summary is known."""
+        assert self._round_ends is not None
+        now = self._host.now()
+        expires_at = self._round_ends
+        found = self._members.get(member)
+        if found is None or found.expires_at <= now or found.version != version:
+            if found is None and len(self._members) >= self._options.members_max:
+                return
+            self._members[member] = Member(version, self._turn, expires_at, lifetime, direct)
+            self._on_news(member, version)
+        else:
+            found.expires_at = expires_at
+            found.lifetime = lifetime
+            found.direct = direct
+        if self._options.adapt_refresh:
+            self._adapt()
+
+    def on_request_due(self) -> None:
+        self._request_at = None
+        now = self._host.now()
+        self.expire(now)
+        memorized = any(r.event.event_class is EventClass.MEMORIZED for r in self._recent.values())
+        if now < self._active_until or memorized:
+            self._request(now)
+
+    def on_serve(self) -> None:
+        """Members have come: what they missed goes out again, for them."""
+        self._serve_is_set = False
+        now = self._host.now()
+        self._turn += 1
+        for recent in list(self._recent.values()):
+            late = [m for m in sorted(self._members) if self._members[m].since >= recent.sent_in]
+            recent.sent_in = self._turn
+            wanting = tuple(m for m in late if self._wants(m, recent))
+            if wanting and not self._ends(recent, now):
+                self._send(recent, 0, wanting[:MEMBERS_MAX])
+
+    def on_echo(self, packet: int) -> None:
+        """A relay was heard to pass a packet on."""
+        if self._unheard.pop(packet, None) is not None:
+            self._host.cancel_timer((TIMER_ECHO, packet))
+
+    def on_no_echo(self, packet: int) -> None:
+        """Nobody seems to have received it, and nothing else would bring it out of here: once more."""
+        self._host.broadcast(self._unheard.pop(packet))
+
+    def expire(self, now: Micros) -> None:
+        for number in [n for n, member in self._members.items() if member.expires_at <= now]:
+            del self._members[number]
+            self._grouping_is_old = True
+        for sequence in [s for s, r in self._recent.items() if self._ends(r, now)]:
+            del self._recent[sequence]
+        self._announced = {digest: until for digest, until in self._announced.items() if until > now}
+        self._types = {type: until for type, until in self._types.items() if until > now}
+        if not self._members:
+            self._channels.clear()
+            self._trace_channels()
+
+    # Questions.
+
+    def next_expiry(self) -> Micros | None:
+        deadlines = [member.expires_at for member in self._members.values()]
+        deadlines += [recent.until for recent in self._recent.values() if recent.until is not None]
+        deadlines += [*self._announced.values(), *self._types.values()]
+        return min(deadlines, default=None)
+
+    def round_ends(self) -> Micros | None:
+        """Until when those who answer the last Join Request are members; None before the first."""
+        return self._round_ends
+
+    def members(self) -> list[NodeId]:
+        return sorted(self._members)
+
+    def channels(self) -> tuple[tuple[NodeId, ...], ...]:
+        return self._channels.members
+
+    def __len__(self) -> int:
+        held: list[Sized] = [self._members, self._recent, self._announced, self._types, self._unheard]
+        return sum(len(table) for table in held)
+
+    # Join Requests.
+
+    def _request(self, now: Micros) -> None:
+        self.expire(now)
+        if not self._plain and self._grouping_is_old:
+            self._regroup()
+        self._sequence = self._number()
+        self._requested_at = now
+        self._round_ends = now + self._hold
+        self._serve_wait = micros(self._options.serve_delay) // 2
+        everyone, digests = self._announcement(now)
+        place = self._host.position() if self._options.adapt_refresh else None
+        request = JoinRequest(
+            self._host.node,
+            self._sequence,
+            0,
+            min(self._hold, HOLD_MAX),
+            not self._members,
+            everyone,
+            digests,
+            tuple(islice(sorted(self._types), self._options.digests_max)),
+            self._destinations(),
+            self._channels.epoch,
+            tuple(members[:MEMBERS_MAX] for members in self._channels.members),
+            UNLIMITED,
+            None if place is None else SenderPosition(*place),
+        )
+        self._host.broadcast(Frame(CODEC.encode(request), Kind.CONTROL, "join_request"))
+        # By chance a little late: publishers that began together shall not go on together.
+        self._lateness = int(self._host.random.random() * micros(self._options.request_delay))
+        self._request_at = None
+        self._request_by(self._due())
+
+    def _due(self) -> Micros:
+        """When the next Join Request is: a predicted lifetime may put off what only refreshes, not news."""
+        assert self._requested_at is not None
+        interval = self._interval
+        asks_for_events = not self._plain and not self._options.advertisement
+        if asks_for_events and any(not recent.announced for recent in self._recent.values()):
+            interval = min(interval, micros(self._options.refresh_interval))
+        return self._requested_at + interval + self._lateness
+
+    def _request_by(self, at: Micros) -> None:
+        if self._request_at is None or at < self._request_at:
+            self._request_at = at
+            self._host.set_timer(TIMER_REQUEST, at)
+
+    def _announcement(self, now: Micros) -> tuple[bool, tuple[bytes, ...]]:
+        """Whom to ask: everyone, or those whom these digests concern."""
+        news: dict[bytes, None] = {}
+        for recent in self._recent.values():
+            if not recent.announced or recent.until is not None:
+                news[recent.digest] = None
+            if not recent.announced:
+                recent.announced = True
+                self._announced[recent.digest] = now + self._hold
+                if len(self._announced) > self._options.digests_max:
+                    del self._announced[next(iter(self._announced))]
+                if recent.event.event_class is EventClass.MEMORIZED:
+                    recent.until = recent.published_at + recent.event.lifetime
+                else:
+                    recent.until = now + micros(self._options.settle_time)
+        if self._plain:
+            return True, ()
+        if self._options.advertisement:
+            return len(self._types) > self._options.digests_max, ()
+        if not news:  # a mere refresh: the latest of what was announced keeps its members
+            news = dict.fromkeys(islice(reversed(self._announced), self._options.digests_max))
+        # An event without a digest either names its destinations or is too large to be told in short.
+        untold = any(r.event.wants_subscribers and not r.digest for r in self._recent.values())
+        digests = tuple(digest for digest in news if digest)
+        if untold or len(digests) > self._options.digests_max or sum(map(len, digests)) > DIGESTS_BYTES:
+            return True, ()
+        return False, digests
+
+    def _destinations(self) -> tuple[NodeId, ...]:
+        named = {node: None for recent in self._recent.values() for node in recent.event.destinations}
+        return tuple(islice(named, DESTINATIONS_MAX))
+
+    def _adapt(self) -> None:
+        """Section 3.6: the next Join Request comes before the weakest path is predicted to break."""
+        options = self._options
+        now = self._host.now()
+        weakest = min((m.lifetime for m in self._members.values() if m.expires_at > now), default=UNLIMITED)
+        if weakest >= UNLIMITED:
+            interval = micros(options.refresh_interval_max)
+        else:
+            interval = min(
+                max(weakest, micros(options.refresh_interval_min)), micros(options.refresh_interval_max)
+            )
+        if self._host.position() is None:
+            interval = micros(options.refresh_interval)
+        self._interval = interval
+        # As many lost rounds as the fixed parameters allow.
+        self._hold = min(round(interval * options.forwarding_timeout / options.refresh_interval), HOLD_MAX)
+        self._request_at = None
+        self._request_by(max(now, self._due()))
+
+    def _regroup(self) -> None:
+        self._grouping_is_old = False
+        summaries = {}
+        for number in sorted(self._members):
+            summary = self._known.summary(number, self._members[number].version)
+            if summary is not None:
+                summaries[number] = summary
+        self._channels.regroup(summaries)
+        self._trace_channels()
+
+    def _trace_channels(self) -> None:
+        count = min(len(self._members), 1) if self._plain else len(self._channels)
+        if count != self._channels_traced:
+            self._channels_traced = count
+            now = self._host.now()
+            self._host.trace(
+                OverlayChanged(now, self._host.node, "grouped", role="channel", value=float(count))
+            )
+
+    # Members and data.
+
+    def _on_news(self, member: NodeId, version: int) -> None:
+        self._grouping_is_old = True
+        summary = self._known.summary(member, version)
+        if summary is not None:
+            self._channels.on_summary(member, summary)
+        if self._plain:
+            self._trace_channels()
+        if self._recent and not self._serve_is_set:
+            self._serve_is_set = True
+            # The first to answer are served soon, the stragglers together.
+            self._serve_wait = min(2 * self._serve_wait, micros(self._options.settle_time) // 2)
+            self._host.set_timer(TIMER_SERVE, self._host.now() + self._serve_wait)
+
+    def _dispatch(self, recent: ServableEvent) -> None:
+        """Send a new event over the channels that claim it, and to whoever is in none and wants it."""
+        self._turn += 1
+        recent.sent_in = self._turn
+        event = recent.event
+        bits = 0
+        if self._plain and event.wants_subscribers:
+            bits = UNGROUPED if self._members else 0
+        elif event.wants_subscribers:
+            bits = self._channels.claim(recent.digest)
+        for member in self._members:
+            if self._channels.bit(member) == UNGROUPED and not bits & UNGROUPED:
+                bits |= UNGROUPED if self._wants(member, recent) else 0
+        if bits or any(node in self._members for node in event.destinations):
+            self._send(recent, bits, ())
+
+    def _wants(self, member: NodeId, recent: ServableEvent) -> bool:
+        event = recent.event
+        if member in event.destinations or not event.wants_subscribers:
+            return member in event.destinations
+        return self._plain or self._known.match(member, self._members[member].version, recent.digest)
+
+    def _send(self, recent: ServableEvent, bits: int, members: tuple[NodeId, ...]) -> None:
+        age = self._host.now() - recent.published_at
+        event = recent.event
+        packet = self._number()
+        data = DataPacket(packet, self._channels.epoch, bits, members, recent.digest, 0, age, event)
+        frame = Frame(CODEC.encode(data), Kind.DATA, "data", event.id)
+        self._host.broadcast(frame)
+        relayed = any(not self._members[member].direct for member in members or self._members)
+        if relayed and len(self._unheard) < self._options.pending_max:
+            self._unheard[packet] = frame
+            self._host.set_timer((TIMER_ECHO, packet), self._host.now() + micros(self._options.echo_timeout))
+
+    def _digest(self, event: Event) -> bytes:
+        """Empty where it is of no use, or too large: whoever compares it then takes it for a match."""
+        if self._plain or not event.wants_subscribers:
+            return b""
+        digest = EventDigest.of(event, self._options.summary).encode()
+        return digest if len(digest) <= DIGEST_BYTES_MAX else b""
+
+    def _ends(self, recent: ServableEvent, now: Micros) -> bool:
+        return recent.until is not None and recent.until <= now
+
+    def _forget_oldest(self) -> None:
+        first = next(iter(self._recent))
+        forgotten = self._recent.pop(first)
+        if not forgotten.announced:
+            self._broker.drop(forgotten.event.id, DropReason.STORE_FULL, "data")

@@ -1,0 +1,99 @@
+"""The reverse paths: per publisher, what its last Join Request left here (section 3.5.1).
+
+The first copy of a Join Request to arrive came by the path of shortest delay; its sender becomes the
+upstream node, and later copies are duplicates. Beyond the paper, up to `ALTERNATES_MAX` senders of
+duplicates that are nearer to the publisher than this node are remembered: where a Join Table gets no
+acknowledgement (a one-way link, a node that went), the next one is tried. Only nearer ones, so that no
+path can turn back.
+"""
+
+from roamcast.strategy.odmrp.mesh.messages import HOLD_MAX, JoinRequest
+from roamcast.units import Micros, NodeId
+
+ALTERNATES_MAX = 3
+
+
+class PublisherRoute:
+    """One publisher's round. `hops` is this node's distance, `told` what it has passed upstream."""
+
+    __slots__ = ("alternates", "bits", "expires_at", "hops", "lifetime", "request", "told", "upstream")
+
+    def __init__(
+        self,
+        request: JoinRequest,
+        upstream: NodeId,
+        expires_at: Micros,
+        lifetime: Micros,
+        bits: dict[NodeId, int],
+    ) -> None:
+        self.request = request
+        self.upstream = upstream
+        self.hops = request.hops + 1
+        # Forwarding group members demote when no Join Request comes within the timeout (section 3.6), so
+        # everything that this round builds ends at the same instant.
+        self.expires_at = expires_at
+        self.lifetime = lifetime  # of the weakest link on the way from the publisher, or to its members
+        self.bits = bits  # member to channel bit, as of `request.epoch`
+        self.alternates: list[NodeId] = []
+        self.told: dict[NodeId, int] = {}  # member to version
+
+    @property
+    def sequence(self) -> int:
+        return self.request.sequence
+
+    def turn(self) -> bool:
+        """Take another upstream node, if one is left."""
+        if not self.alternates:
+            return False
+        self.upstream = self.alternates.pop(0)
+        return True
+
+
+class Routes:
+    def __init__(self, publishers_max: int, hold_max: Micros = HOLD_MAX) -> None:
+        self._publishers_max = publishers_max
+        self._hold_max = hold_max  # whatever a request asks for
+        self._routes: dict[NodeId, PublisherRoute] = {}
+
+    def on_request(
+        self, request: JoinRequest, sender: NodeId, now: Micros, lifetime: Micros
+    ) -> PublisherRoute | None:
+        """The new route, or None for a duplicate or an old request."""
+        known = self._routes.get(request.publisher)
+        if known is not None and request.sequence <= known.sequence and now < known.expires_at:
+            nearer = request.sequence == known.sequence and request.hops < known.hops
+            news = sender != known.upstream and sender not in known.alternates
+            if nearer and news and len(known.alternates) < ALTERNATES_MAX:
+                known.alternates.append(sender)
+            return None
+        if known is None and len(self._routes) >= self._publishers_max:
+            self._forget_one()
+        if known is not None and known.request.epoch == request.epoch:
+            bits = known.bits
+        else:
+            bits = {m: 2 << number for number, members in enumerate(request.channels) for m in members}
+        expires_at = now + min(request.hold, self._hold_max)
+        route = self._routes[request.publisher] = PublisherRoute(request, sender, expires_at, lifetime, bits)
+        return route
+
+    def standing(self, publisher: NodeId, now: Micros) -> PublisherRoute | None:
+        route = self._routes.get(publisher)
+        return route if route is not None and now < route.expires_at else None
+
+    def publishers(self) -> list[NodeId]:
+        return sorted(self._routes)
+
+    def expire(self, now: Micros) -> None:
+        for publisher in [p for p, route in self._routes.items() if route.expires_at <= now]:
+            del self._routes[publisher]
+
+    def next_expiry(self) -> Micros | None:
+        return min((route.expires_at for route in self._routes.values()), default=None)
+
+    def __len__(self) -> int:
+        return len(self._routes)
+
+    def _forget_one(self) -> None:
+        """The table is full: the route that would end first makes room."""
+        first = min(self._routes, key=lambda publisher: (self._routes[publisher].expires_at, publisher))
+        del self._routes[first]

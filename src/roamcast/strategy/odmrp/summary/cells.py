@@ -1,0 +1,191 @@
+"""Numbers for Bloom filters: 2^24 ordered cells, and ranges as few nodes of a tree over them.
+
+A Bloom filter answers only "is this very thing inside?", so a range must become things that an event can
+name. Two ways are known: quantise to cells and insert each cell of the range, or insert dyadic intervals.
+Cells alone fail on `totalscore < 60`, which has as many of them as one likes. So: cells, and a tree over
+them in which each node has four children. A range is the few nodes that tile it, at whatever level; a
+number names the nodes above its cell, 13 at most, and is in the range if one of them was inserted.
+
+The cell of a number is a small floating-point code that keeps the order, so that unbounded ranges end in
+few large nodes and bounds are equally sharp near 0.01 and near 10,000:
+
+    | sign 1 | exponent 6 | mantissa 17 |
+
+Magnitudes below 2^-12 are linear, those from 2^51 on share a last cell, and so do infinities. The map is
+monotone, rounding of large integers to floats included, and that is all that soundness needs.
+
+Most numbers in events are whole (holes, scores, ranks), and for them `hole > 5` must not hold 5; but a
+range that ends just after 5 takes dozens of small nodes. Hence two families of nodes, WHOLE and REAL: a
+whole number looks only among the first, any other only among the second. In the first, `hole > 5` begins
+at 6, which takes few nodes (7 on average for ranges up to 100) and is exact up to 2^18, unless it takes
+more than `WHOLE_NODES_MAX`. The second may be coarse and is, by the bound `REAL_NODES_MAX`: it errs
+outwards, by some hundredths of the bound.
+"""
+
+import math
+from enum import IntEnum
+from typing import NamedTuple
+
+from roamcast.filter.value_set import NUMBER_END, NUMBER_FIRST, Cut
+
+LEVEL_BITS = 2
+CELL_BITS = 24
+LEVELS = CELL_BITS // LEVEL_BITS
+WHOLE_NODES_MAX = 32  # of one range; a range that needs more is widened at its ends
+REAL_NODES_MAX = 10
+
+_MANTISSA_BITS = 17
+_LOWEST = -12  # exponent of the first magnitude that is not linear
+_HIGHEST = 51  # exponent from which all magnitudes share the last cell
+_HALF = 1 << (CELL_BITS - 1)
+_LAST = (1 << CELL_BITS) - 1
+
+
+class Family(IntEnum):
+    WHOLE = 0
+    REAL = 1
+
+
+class CellNode(NamedTuple):
+    family: Family
+    level: int  # 0: the root
+    number: int  # among those of the level
+
+
+def cell_of(value: float) -> int:
+    """The cell of a number that is no NaN; `a <= b` implies `cell_of(a) <= cell_of(b)`."""
+    try:
+        code = _code(abs(float(value)))
+    except OverflowError:  # an integer beyond all floats
+        code = _HALF - 1
+    return _HALF + code if value >= 0 else _HALF - 1 - code
+
+
+def nodes_of(value: float) -> list[CellNode]:
+    """The nodes that a number names, the root first."""
+    return nodes_above(cell_of(value), is_whole(value))
+
+
+def nodes_above(cell: int, whole: bool) -> list[CellNode]:
+    if not whole:
+        return [CellNode(Family.REAL, level, _above(cell, level)) for level in range(LEVELS + 1)]
+    return [CellNode(Family.WHOLE, level, _above(cell, level)) for level in range(_whole_levels(cell) + 1)]
+
+
+def is_whole(value: float) -> bool:
+    """Has the number no fraction, and a cell of its own order of magnitude?"""
+    return abs(value) < 1 << _HIGHEST and (isinstance(value, int) or value.is_integer())
+
+
+def nodes_between(first: Cut, end: Cut) -> list[CellNode]:
+    """Nodes that hold every number between two cuts of the number line: the whole ones, and the others."""
+    low = None if first == NUMBER_FIRST else _value(first)
+    high = None if end == NUMBER_END else _value(end)
+    nodes = [CellNode(Family.WHOLE, *tile) for tile in _whole_tiles(first, end)]
+    if low is None or low != high or not is_whole(low):
+        lowest = 0 if low is None else cell_of(low)
+        highest = _LAST if high is None else _cell_below(high, closed=end[2] == 1)
+        nodes += (CellNode(Family.REAL, *tile) for tile in _few_tiles(lowest, highest, REAL_NODES_MAX))
+    return nodes
+
+
+def _code(magnitude: float) -> int:
+    if magnitude >= 2.0**_HIGHEST:
+        return _HALF - 1
+    if magnitude < 2.0**_LOWEST:
+        exponent, fraction = 0, math.ldexp(magnitude, -_LOWEST)
+    else:
+        half, power = math.frexp(magnitude)
+        exponent, fraction = power - _LOWEST, 2 * half - 1  # the power is one above the exponent
+    return exponent << _MANTISSA_BITS | math.floor(math.ldexp(fraction, _MANTISSA_BITS))
+
+
+def _above(cell: int, level: int) -> int:
+    return cell >> (CELL_BITS - LEVEL_BITS * level)
+
+
+def _whole_levels(cell: int) -> int:
+    """The level whose nodes hold at most one whole number there. Ranges of whole numbers begin and end
+    between two of them, so no deeper node is ever inserted."""
+    code = cell - _HALF if cell >= _HALF else _HALF - 1 - cell
+    exponent = (code >> _MANTISSA_BITS) + _LOWEST - 1
+    if exponent < 0:  # zero: the cells up to the next whole number are of many magnitudes
+        return LEVELS
+    return min(-(-(CELL_BITS - _MANTISSA_BITS + exponent) // LEVEL_BITS), LEVELS)
+
+
+def _whole_tiles(first: Cut, end: Cut) -> list[tuple[int, int]]:
+    """Any end between the last whole number outside and the first inside is right; chosen are those at
+    which nodes end too."""
+    lowest, highest = 0, _LAST
+    if first != NUMBER_FIRST:
+        low = _first_whole(first)
+        if low >= 1 << _HIGHEST:
+            return []
+        lowest = cell_of(low) if low >= 0 else min(cell_of(low), cell_of(low - 1) + 1)
+    if end != NUMBER_END:
+        high = _last_whole(end)
+        if high <= -(1 << _HIGHEST):
+            return []
+        highest = cell_of(high) if high < -1 else max(cell_of(high), cell_of(high + 1) - 1)
+    return _few_tiles(lowest, highest, WHOLE_NODES_MAX)
+
+
+def _first_whole(cut: Cut) -> int:
+    value = _value(cut)
+    whole = math.ceil(value)
+    return whole + 1 if whole == value and cut[2] == 1 else whole
+
+
+def _last_whole(cut: Cut) -> int:
+    value = _value(cut)
+    whole = math.floor(value)
+    return whole - 1 if whole == value and cut[2] == 0 else whole
+
+
+def _cell_below(high: float, closed: bool) -> int:
+    """The last cell with numbers up to `high`. A cell from 0 on begins with its smallest number."""
+    cell = cell_of(high)
+    return cell - 1 if not closed and high >= 0 and _begins_cell(high) else cell
+
+
+def _begins_cell(value: float) -> bool:
+    """Is a number from 0 on the smallest of its cell?"""
+    if value >= 2.0**_HIGHEST:
+        return False
+    _, power = math.frexp(value)
+    scale = _MANTISSA_BITS - _LOWEST if value < 2.0**_LOWEST else _MANTISSA_BITS + 1 - power
+    return math.ldexp(value, scale).is_integer()
+
+
+def _value(cut: Cut) -> int | float:
+    """The number beside a cut; filters have finite ones alone (`validity.py`)."""
+    assert not isinstance(cut[1], str)
+    return cut[1]
+
+
+def _few_tiles(low: int, high: int, most: int) -> list[tuple[int, int]]:
+    blur = 0
+    while len(tiles := _tiles(low, high)) > most:
+        blur += LEVEL_BITS
+        low, high = low >> blur << blur, high | (1 << blur) - 1
+    return tiles
+
+
+def _tiles(low: int, high: int) -> list[tuple[int, int]]:
+    """The largest nodes that tile a closed range of cells, as level and number, from the leaves up."""
+    tiles = []
+    children = 1 << LEVEL_BITS
+    level = LEVELS
+    while low <= high:
+        if level == 0:
+            tiles.append((0, 0))
+            break
+        while low <= high and low % children:
+            tiles.append((level, low))
+            low += 1
+        while low <= high and (high + 1) % children:
+            tiles.append((level, high))
+            high -= 1
+        low, high, level = low // children, (high + 1) // children - 1, level - 1
+    return tiles

@@ -1,0 +1,63 @@
+"""Keeping an array of entries short: what is covered goes, what is most alike becomes one."""
+
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heappush
+from itertools import combinations
+
+from roamcast.strategy.odmrp.summary.entry import SummaryEntry
+
+
+def merged(entries: Iterable[SummaryEntry], most: int) -> tuple[SummaryEntry, ...]:
+    """At most `most` entries that together are satisfied wherever one of the given ones is, in `order`.
+
+    Entries enter in an order that only they decide, so that the result does not depend on who came first;
+    whenever there is one too many, the two whose join is the least wider are joined.
+    """
+    array = _Array()
+    for entry in sorted({entry.constraints: entry for entry in entries}.values(), key=order):
+        array.add(entry)
+        if len(array) > most:
+            array.join_closest()
+    return tuple(sorted(array, key=order))
+
+
+def order(entry: SummaryEntry) -> tuple[int, list[tuple[int, int]]]:
+    """What covers comes before what it covers: it has fewer conditions, or as many with more bits."""
+    return len(entry.constraints), [(key, -bits) for key, bits in entry.constraints]
+
+
+class _Array:
+    """Entries by serial number, and once the first two must be joined, what each join would cost."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, SummaryEntry] = {}
+        self._next = 0
+        self._costs: list[tuple[float, int, int]] | None = None  # a heap; entries that are gone stay in it
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[SummaryEntry]:
+        return iter(self._entries.values())
+
+    def add(self, entry: SummaryEntry) -> None:
+        if any(other.covers(entry) for other in self):
+            return
+        for number in [number for number, other in self._entries.items() if entry.covers(other)]:
+            del self._entries[number]
+        if self._costs is not None:
+            for number, other in self._entries.items():
+                heappush(self._costs, (other.widening(entry), number, self._next))
+        self._entries[self._next] = entry
+        self._next += 1
+
+    def join_closest(self) -> None:
+        if self._costs is None:
+            pairs = combinations(self._entries.items(), 2)
+            self._costs = [(one.widening(other), first, second) for (first, one), (second, other) in pairs]
+            heapify(self._costs)
+        while True:
+            _, first, second = heappop(self._costs)
+            if first in self._entries and second in self._entries:
+                break
+        self.add(self._entries.pop(first).joined(self._entries.pop(second)))

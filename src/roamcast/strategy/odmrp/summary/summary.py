@@ -1,0 +1,170 @@
+"""Compact summaries of subscriptions (Pub/Sub ODMRP, section 3.3), and looking events up in them.
+
+A broker's summary is an array of entries. Each stands for one AND of conditions, or for several that were
+merged; each holds the five structures of the paper:
+
+- EN, the Event Type Name: one Bloom filter;
+- EL, the Element Association List: the elements that the entry speaks of, and for each pair of them a
+  Bloom filter of the values that belong together in one subscription;
+- EC, AC and SC (SC_L, SC_R, SC_X): for each of these elements, Bloom filters of the values, ranges,
+  beginnings, ends and texts that it may have (`conditions.py` says which goes where).
+
+A subscription sets bits, an event looks its own values up (`digest.py`), and a Bloom filter never denies
+what was put in. Hence no false negatives; docs/odmrp-summaries.md has the argument in full, and sizes and
+false positives as measured. Read `bloom.py`, `cells.py`, `entry.py` for the parts.
+
+As in the paper there is no hierarchical encoding: an event names each type above its own.
+"""
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from roamcast.errors import WireError
+from roamcast.filter import Filter
+from roamcast.strategy.odmrp.summary.conditions import entries_of
+from roamcast.strategy.odmrp.summary.digest import EventDigest
+from roamcast.strategy.odmrp.summary.entry import SummaryEntry
+from roamcast.strategy.odmrp.summary.geometry import DEFAULT, SummaryOptions
+from roamcast.strategy.odmrp.summary.lookup import DigestTable, SummaryTable
+from roamcast.strategy.odmrp.summary.merging import merged, order
+
+__all__ = ["DigestTable", "EventDigest", "Summary", "SummaryOptions", "SummaryTable"]
+
+Bits: TypeAlias = npt.NDArray[np.uint8]
+
+SUMMARY_VERSION = 1
+_HEADER_BYTES = 4
+
+
+class Summary:
+    """A broker's aggregated subscriptions. Immutable; equal summaries have equal encodings."""
+
+    __slots__ = ("__dict__", "entries", "options")
+
+    entries: tuple[SummaryEntry, ...]
+    options: SummaryOptions
+
+    def __init__(self, entries: tuple[SummaryEntry, ...], options: SummaryOptions) -> None:
+        """Of entries as `merged` gives them; `of` and `all_of` make summaries of anything else."""
+        self.entries = entries
+        self.options = options
+
+    @classmethod
+    def of(cls, filters: Iterable[Filter], options: SummaryOptions = DEFAULT) -> "Summary":
+        """Where there are more entries than the options allow, similar ones are merged."""
+        return cls.of_entries(
+            (entry for each in filters for entry in entries_of(each, options.geometry)), options
+        )
+
+    @classmethod
+    def of_entries(
+        cls, entries: Iterable[SummaryEntry], options: SummaryOptions, *, most: int | None = None
+    ) -> "Summary":
+        """At most `most` entries; without it, as many as the options allow."""
+        return cls(merged(entries, options.entries if most is None else most), options)
+
+    @classmethod
+    def all_of(cls, summaries: Iterable["Summary"], *, most: int | None = None) -> "Summary":
+        """The union of one or more summaries."""
+        several = list(summaries)
+        options = several[0].options
+        assert all(each.options == options for each in several)
+        return cls.of_entries((entry for each in several for entry in each.entries), options, most=most)
+
+    @classmethod
+    def decode(cls, data: bytes, options: SummaryOptions = DEFAULT) -> "Summary":
+        """What `encode` wrote on a node with the same sizes; WireError for anything else."""
+        if len(data) < _HEADER_BYTES:
+            raise WireError("summary", 0, f"needs at least {_HEADER_BYTES} octets, has {len(data)}")
+        version, fingerprint, count = data[0], int.from_bytes(data[1:3], "big"), data[3]
+        if version != SUMMARY_VERSION:
+            raise WireError("summary version", 0, f"is {version}, not {SUMMARY_VERSION}")
+        if fingerprint != options.geometry.fingerprint:
+            raise WireError(
+                "summary sizes", 1, f"are {fingerprint:04x}, this node has {options.geometry.fingerprint:04x}"
+            )
+        entries: list[SummaryEntry] = []
+        at = _HEADER_BYTES
+        for _ in range(count):
+            entry, following = SummaryEntry.decode(data, at, options.geometry)
+            if entries and order(entry) <= order(entries[-1]):
+                raise WireError("entry", at, "does not follow in ascending order")
+            entries.append(entry)
+            at = following
+        if at != len(data):
+            raise WireError("summary", at, f"has {len(data) - at} octets after its end")
+        return cls(tuple(entries), options)
+
+    def encode(self) -> bytes:
+        """| version 8 | sizes 16 | entries 8 | entry … |"""
+        return self._encoded
+
+    def union(self, other: "Summary") -> "Summary":
+        """Matches what either matches; no fewer entries than the longer of the two has, if need be."""
+        most = max(self.options.entries, len(self.entries), len(other.entries))
+        return Summary.all_of((self, other), most=most)
+
+    def matches(self, digest: EventDigest) -> bool:
+        """False only if no subscription behind this summary matches the event."""
+        return any(map(digest.satisfies, self.entries))
+
+    def covers(self, other: "Summary") -> bool:
+        """True only if every digest that matches `other` matches this summary too."""
+        return all(any(wide.covers(narrow) for wide in self.entries) for narrow in other.entries)
+
+    def narrowed_to_one(self) -> "Summary":
+        """The one entry that covers all others: the conditions that every subscription shares."""
+        return self.reduced(1)
+
+    def reduced(self, most: int) -> "Summary":
+        """The same, widened to at most so many entries."""
+        return Summary(merged(self.entries, most), self.options)
+
+    def vector(self) -> Bits:
+        """EN, EL, EC, AC, SC_L, SC_R and SC_X as 0 and 1, all elements and entries together."""
+        return self._vector
+
+    def scaled_vector(self) -> npt.NDArray[np.int64]:
+        """The same in the proportions in which `Geometry.scale` compares summaries."""
+        return self._vector * self.options.geometry.scale()
+
+    @property
+    def is_empty(self) -> bool:
+        """Nobody subscribes: nothing matches."""
+        return not self.entries
+
+    def __eq__(self, other: object) -> bool:
+        return self._encoded == other._encoded if isinstance(other, Summary) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._encoded)
+
+    def __repr__(self) -> str:
+        return f"Summary.decode(bytes.fromhex({self._encoded.hex()!r}))"
+
+    @cached_property
+    def _encoded(self) -> bytes:
+        geometry = self.options.geometry
+        header = bytes([SUMMARY_VERSION]) + geometry.fingerprint.to_bytes(2, "big")
+        return header + bytes([len(self.entries)]) + b"".join(each.encode(geometry) for each in self.entries)
+
+    @cached_property
+    def _vector(self) -> Bits:
+        geometry = self.options.geometry
+        sizes = (geometry.types.bits, geometry.associations.bits, geometry.element_bits)
+        united = [0, 0, 0]
+        for entry in self.entries:
+            united = [known | more for known, more in zip(united, entry.vector(geometry), strict=True)]
+        parts = [
+            np.unpackbits(
+                np.frombuffer(bits.to_bytes((size + 7) // 8, "little"), np.uint8), bitorder="little"
+            )
+            for bits, size in zip(united, sizes, strict=True)
+        ]
+        vector = np.concatenate(parts)
+        vector.flags.writeable = False
+        return vector

@@ -1,0 +1,122 @@
+"""Sending: frames with their labels, repeats, and broadcasts that wait a little.
+
+Two kinds of repeats. A *hop* is tried again when the link layer reports that it failed. An *agreement*
+(something that must be known at both ends) is repeated until it is answered, because silence is no proof
+of arrival. When either is given up, the protocol hears of it by `on_undelivered`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from roamcast.host import Frame, Host, Kind, SendFailure
+from roamcast.strategy.tree.overlay.messages import CODEC, NAMES, Message
+from roamcast.units import MILLISECOND, Micros, NodeId, micros
+
+TIMER = "overlay"  # first part of all timer names; the content router shares the host
+HOP_DELAY: Micros = 10 * MILLISECOND  # before the second attempt; doubled for each further one
+AGREEMENT_DELAY: Micros = 100 * MILLISECOND  # likewise
+AGREEMENT_ATTEMPTS = 5
+WAITING_MAX = 1_000
+
+AgreementKey: TypeAlias = tuple[NodeId, int]
+"""The neighbour and the link."""
+
+
+@dataclass(slots=True)
+class Agreement:
+    message: Message
+    own: bool
+    attempt: int = 0
+
+
+class TreeCourier:
+    def __init__(
+        self, host: Host, jitter: float, link_attempts: int, on_undelivered: Callable[[NodeId], None]
+    ) -> None:
+        self._host = host
+        self._jitter = micros(jitter)
+        self._link_attempts = link_attempts
+        self._on_undelivered = on_undelivered
+        self._agreements: dict[AgreementKey, Agreement] = {}
+        self._waiting: dict[int, tuple[NodeId | None, Message, bool, int]] = {}
+        self._number = 0
+
+    def broadcast(self, message: Message, *, own: bool) -> None:
+        self._host.broadcast(self._frame(message, own))
+
+    def broadcast_soon(self, message: Message, *, own: bool) -> None:
+        """After a random delay, so that the hearers of one broadcast do not all answer at once."""
+        self._later(int(self._host.random.random() * self._jitter), None, message, own, 1)
+
+    def hop(self, to: NodeId, message: Message, *, own: bool, attempt: int = 1) -> None:
+        """Send to a neighbour, with a few attempts."""
+
+        def on_failure(failure: SendFailure) -> None:
+            if attempt < self._link_attempts:
+                self._later(HOP_DELAY << (attempt - 1), to, message, own, attempt + 1)
+            elif failure is SendFailure.LINK:
+                self._on_undelivered(to)
+
+        self._host.unicast(to, self._frame(message, own), on_failure)
+
+    def once(self, to: NodeId, message: Message, *, own: bool) -> None:
+        """Send to a neighbour, once."""
+        self._host.unicast(to, self._frame(message, own))
+
+    def agree(self, to: NodeId, link: int, message: Message, *, own: bool) -> None:
+        """Send again and again until `agreed`."""
+        self._agreements[(to, link)] = Agreement(message, own)
+        self._again((to, link))
+
+    def agreed(self, to: NodeId, link: int) -> None:
+        if self._agreements.pop((to, link), None) is not None:
+            self._host.cancel_timer((TIMER, "again", to, link))
+
+    def is_agreeing(self, to: NodeId, link: int) -> bool:
+        return (to, link) in self._agreements
+
+    def on_again(self, to: NodeId, link: int) -> None:
+        if (to, link) in self._agreements:
+            self._again((to, link))
+
+    def on_later(self, number: int) -> None:
+        to, message, own, attempt = self._waiting.pop(number)
+        if to is None:
+            self.broadcast(message, own=own)
+        else:
+            self.hop(to, message, own=own, attempt=attempt)
+
+    def _again(self, key: AgreementKey) -> None:
+        agreement = self._agreements[key]
+        to, link = key
+        if agreement.attempt >= AGREEMENT_ATTEMPTS:
+            del self._agreements[key]
+            self._on_undelivered(to)
+            return
+        self._host.set_timer(
+            (TIMER, "again", to, link), self._host.now() + (AGREEMENT_DELAY << agreement.attempt)
+        )
+        agreement.attempt += 1
+
+        def on_failure(failure: SendFailure) -> None:
+            if self._agreements.get(key) is not agreement:
+                return
+            if failure is SendFailure.QUEUE_FULL:
+                agreement.attempt -= 1  # it was none: a full queue of our own must not end the link
+            else:  # known to be lost: no need to wait so long
+                self._host.set_timer(
+                    (TIMER, "again", to, link), self._host.now() + (HOP_DELAY << agreement.attempt)
+                )
+
+        self._host.unicast(to, self._frame(agreement.message, agreement.own), on_failure)
+
+    def _later(self, delay: Micros, to: NodeId | None, message: Message, own: bool, attempt: int) -> None:
+        if len(self._waiting) >= WAITING_MAX:
+            return
+        self._number += 1
+        self._waiting[self._number] = (to, message, own, attempt)
+        self._host.set_timer((TIMER, "later", self._number), self._host.now() + delay)
+
+    def _frame(self, message: Message, own: bool) -> Frame:
+        return Frame(CODEC.encode(message), Kind.CONTROL, NAMES[type(message)], None, own)

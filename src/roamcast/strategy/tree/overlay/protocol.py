@@ -1,0 +1,322 @@
+"""What the evolved and the original protocol have in common: links, data over them, the trace."""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from roamcast.event import EventId
+from roamcast.host import Frame, Host, Kind, SendFailure, TimerName
+from roamcast.strategy.tree.overlay.courier import TIMER, TreeCourier
+from roamcast.strategy.tree.overlay.label import Label
+from roamcast.strategy.tree.overlay.links import LinkState, TreeLink
+from roamcast.strategy.tree.overlay.messages import (
+    CODEC,
+    LINKS_MAX,
+    NAMES,
+    Close,
+    Confirm,
+    Message,
+    Probe,
+    Spread,
+    Standing,
+    TreeData,
+)
+from roamcast.strategy.tree.overlay.parameters import OverlayParameters, ParameterAdaptation, TreeOptions
+from roamcast.strategy.tree.overlay.routes import ExpiringDict
+from roamcast.trace import Dropped, DropReason, OverlayChanged
+from roamcast.units import MILLISECOND, Micros, NodeId
+
+REFUSAL_INTERVAL: Micros = 200 * MILLISECOND
+SUSPICION_INTERVAL: Micros = 1000 * MILLISECOND  # between two probes of a link whose data fails
+# Data that comes this much later than usual, in gaps between data, makes us doubt the link.
+QUIET_GAPS = 4
+QUIET_MIN: Micros = 300 * MILLISECOND
+QUIET_MAX: Micros = 2000 * MILLISECOND  # a stream so slow tells no more than beacons do
+
+
+class OverlayListener(Protocol):
+    """Who wants to hear of the tree's links."""
+
+    def on_link_up(self, neighbour: NodeId) -> None:
+        """A tree link now exists; both ends hear of it."""
+        ...
+
+    def on_link_down(self, neighbour: NodeId) -> None: ...
+
+    def on_receive(self, neighbour: NodeId, payload: bytes) -> None:
+        """Data that the neighbour sent over a tree link."""
+        ...
+
+    def event_in(self, payload: bytes) -> EventId | None:
+        """The event that data carries, if it does: what is refused is traced by its name."""
+        ...
+
+
+class TreeProtocol:
+    """A node's part in the tree. A root has no `parent`; a leader is a root that says so."""
+
+    def __init__(
+        self,
+        host: Host,
+        options: TreeOptions,
+        listener: OverlayListener,
+        nearby: set[NodeId] | None,
+        url: str,
+    ) -> None:
+        """`nearby`: the nodes in range, kept up by the owner; None where nobody can tell."""
+        self.links: dict[NodeId, TreeLink] = {}
+        self.parent: NodeId | None = None
+        self.label = Label(0, host.node, 0)
+        self.hops = 0
+        self.is_leader = False
+        self.dropped: dict[str, int] = {}  # messages that did not fit, by what was wrong
+        self._host = host
+        self._options = options
+        self._listener = listener
+        self._nearby = nearby
+        self._url = url
+        self._adaptation = ParameterAdaptation(options)
+        self._courier = TreeCourier(host, options.jitter, options.link_attempts, self._on_undelivered)
+        self._broken_at: Micros | None = None  # when the upstream was lost that is being replaced
+        self._refused: ExpiringDict[tuple[NodeId, int], Micros] = ExpiringDict()
+        self._failed: list[Callable[[SendFailure], None]] = []  # call-backs of data that had no link
+
+    # Inputs; each protocol has its own.
+
+    def on_start(self) -> None:
+        raise NotImplementedError
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """The node stops: prune every link, so that those below repair at once. (In MAODV only a leaf may;
+        whoever is left without an upstream does here what it does when a link breaks.)"""
+        for peer in sorted(self.links):
+            link = self.links.pop(peer)
+            self._courier.once(peer, Close(link.number), own=True)
+            if link.state is LinkState.OPEN:
+                self._trace("link_down", peer, role="downstream" if peer == self.parent else "upstream")
+        self.parent = None
+        self._set_leader(False)
+
+    def on_neighbour_up(self, neighbour: NodeId) -> None:
+        """The owner has added a node to `nearby`."""
+
+    def on_neighbour_down(self, neighbour: NodeId) -> None:
+        """The owner has taken a node out of `nearby`, or saw the link to it fail."""
+        self._lose(neighbour, tell=False)
+
+    def on_timer(self, name: TimerName) -> None:
+        match name:
+            case (_, "again", int() as to, int() as link):
+                self._courier.on_again(to, link)
+            case (_, "quiet", int() as peer):
+                self._on_quiet(peer)
+            case (_, "later", int() as number):
+                self._courier.on_later(number)
+            case (_, "failed"):
+                failed, self._failed = self._failed, []
+                for on_failure in failed:
+                    on_failure(SendFailure.LINK)
+
+    # Questions.
+
+    def neighbours(self) -> list[NodeId]:
+        return sorted(peer for peer, link in self.links.items() if link.state is LinkState.OPEN)
+
+    def is_nearby(self, node: NodeId) -> bool:
+        return self._nearby is None or node in self._nearby
+
+    # Data.
+
+    def send(
+        self,
+        neighbour: NodeId,
+        payload: bytes,
+        kind: Kind,
+        message: str,
+        event: EventId | None,
+        own: bool,
+        on_failure: Callable[[SendFailure], None] | None,
+    ) -> None:
+        link = self.links.get(neighbour)
+        if link is None or link.state is not LinkState.OPEN:
+            if on_failure is not None:
+                # Never from inside the caller's own call: a failure is an input of its own.
+                self._failed.append(on_failure)
+                self._host.set_timer((TIMER, "failed"), self._host.now())
+            return
+        number = link.on_sent()
+
+        def failed(failure: SendFailure) -> None:
+            if failure is SendFailure.LINK:
+                self._on_data_failed(neighbour, link, number)
+            if on_failure is not None:
+                on_failure(failure)
+
+        frame = Frame(CODEC.encode(TreeData(link.number, payload)), kind, message, event, own)
+        self._host.unicast(neighbour, frame, failed)
+
+    def spread(
+        self,
+        neighbours: Iterable[NodeId],
+        payload: bytes,
+        kind: Kind,
+        message: str,
+        event: EventId | None,
+        own: bool,
+    ) -> None:
+        links = [self.links[peer] for peer in neighbours if peer in self.links]
+        named = tuple((link.peer, link.number) for link in links if link.state is LinkState.OPEN)
+        if named:
+            spread = Spread(named[:LINKS_MAX], payload)
+            self._host.broadcast(Frame(CODEC.encode(spread), kind, message, event, own))
+
+    def _on_data_failed(self, neighbour: NodeId, link: TreeLink, number: int) -> None:
+        # Data fails on busy links too. A probe goes before all data, and tells a broken link from a busy one.
+        failures = link.on_failed(number)
+        due = link.suspected_at is None or self._host.now() - link.suspected_at >= SUSPICION_INTERVAL
+        if failures >= self._options.link_attempts and due and self.links.get(neighbour) is link:
+            link.suspected_at = self._host.now()
+            self._probe(link)
+
+    def _on_data(self, sender: NodeId, message: TreeData | Spread, number: int) -> None:
+        link = self.links.get(sender)
+        if link is None or link.number != number:
+            self._refuse(sender, message, number)
+            return
+        if self._options.quiet_probes and sender == self.parent:
+            self._watch(link)
+        self._listener.on_receive(sender, message.payload)
+
+    def _watch(self, link: TreeLink) -> None:
+        """R12: an upstream that falls silent amid a stream of data is asked whether it is still there. Nobody
+        acknowledges broadcasts, and beacons tell of its loss only after seconds."""
+        link.on_data(self._host.now())
+        if not link.is_watched and link.usual_gap is not None:
+            link.is_watched = True
+            self._host.set_timer((TIMER, "quiet", link.peer), self._quiet_at(link))
+
+    def _on_quiet(self, peer: NodeId) -> None:
+        link = self.links.get(peer)
+        if link is None or not link.is_watched:
+            return
+        quiet_at = self._quiet_at(link)
+        if self._host.now() < quiet_at:
+            self._host.set_timer((TIMER, "quiet", peer), quiet_at)
+            return
+        link.is_watched = False  # until data comes again
+        if peer == self.parent and quiet_at - (link.heard_at or 0) <= QUIET_MAX:
+            self._probe(link)
+
+    def _quiet_at(self, link: TreeLink) -> Micros:
+        assert link.heard_at is not None and link.usual_gap is not None
+        return link.heard_at + max(QUIET_MIN, QUIET_GAPS * link.usual_gap)
+
+    def _link_in(self, message: TreeData | Spread) -> int | None:
+        """By which number the sender calls the link that this data came over; None: it is not for us."""
+        if isinstance(message, TreeData):
+            return message.link
+        node = self._host.node
+        return next((number for peer, number in message.links if peer == node), None)
+
+    # Links.
+
+    def _open(self, link: TreeLink) -> None:
+        """The link stands at both ends, as far as we know."""
+        link.state = LinkState.OPEN
+        self._trace("link_up", link.peer)
+        self._listener.on_link_up(link.peer)
+
+    def _lose(self, peer: NodeId, *, tell: bool) -> None:
+        """The link is gone at this end; `tell` the other one if it may still hear us."""
+        link = self.links.pop(peer, None)
+        if link is None:
+            return
+        self._courier.agreed(peer, link.number)
+        if tell:
+            self._courier.once(peer, Close(link.number), own=True)
+        was_upstream = self.parent == peer
+        if link.state is LinkState.OPEN:
+            self._adaptation.on_break(self._host.now())
+            self._trace("link_down", peer, role="downstream" if was_upstream else "upstream")
+        if was_upstream:
+            self.parent = None
+        if link.state is LinkState.OPEN:
+            self._listener.on_link_down(peer)
+        if was_upstream:
+            self._on_orphaned()
+
+    def _probe(self, link: TreeLink) -> None:
+        """Is the other end there, and has it this link? If no answer comes, the link is lost."""
+        if not self._courier.is_agreeing(link.peer, link.number):
+            self._courier.agree(link.peer, link.number, Probe(link.number), own=True)
+
+    def _on_probe(self, sender: NodeId, message: Probe) -> None:
+        link = self.links.get(sender)
+        if link is None or link.number != message.link:
+            self._refuse(sender, message, message.link)
+        else:
+            self._courier.once(sender, Confirm(link.number, link.turn), own=False)
+
+    def _on_orphaned(self) -> None:
+        """The upstream is lost: this node is the root of what hangs on it."""
+        raise NotImplementedError
+
+    def _on_undelivered(self, neighbour: NodeId) -> None:
+        """The courier has given up on a message to this neighbour."""
+        self._lose(neighbour, tell=True)
+
+    # Helpers.
+
+    def _parameters(self) -> OverlayParameters:
+        return self._adaptation.parameters(self._host.now())
+
+    def _standing(self) -> Standing:
+        return Standing(self.label.sequence, self.label.leader, self.label.rank, self.hops)
+
+    def _set_leader(self, leads: bool) -> None:
+        if leads != self.is_leader:
+            self.is_leader = leads
+            self._trace("role_on" if leads else "role_off", None, role="leader")
+
+    def _on_first_reply(self) -> None:
+        """The work's "time for reconnecting": from the detection of the breakage to the first RREP."""
+        if self._broken_at is not None:
+            took = (self._host.now() - self._broken_at) / MILLISECOND
+            self._broken_at = None
+            self._host.trace(OverlayChanged(self._host.now(), self._host.node, "repaired", value=took))
+
+    def _set_timer(self, name: str, delay: Micros) -> None:
+        self._host.set_timer((TIMER, name), self._host.now() + delay)
+
+    def _cancel_timer(self, name: str) -> None:
+        self._host.cancel_timer((TIMER, name))
+
+    def _some_of(self, time: Micros) -> Micros:
+        return int(self._host.random.random() * time)
+
+    def _trace(self, change: str, peer: NodeId | None, role: str = "") -> None:
+        self._host.trace(OverlayChanged(self._host.now(), self._host.node, change, peer, role))
+
+    def _refuse(self, sender: NodeId, message: Message, link: int) -> None:
+        """A message about a link that we do not have: say so, that the other end may forget it too."""
+        event = self._listener.event_in(message.payload) if isinstance(message, TreeData | Spread) else None
+        self._drop(message, "names no link of ours", DropReason.STALE, event)
+        now = self._host.now()
+        last = self._refused.find((sender, link))
+        if last is None or now - last >= REFUSAL_INTERVAL:  # a stream of data is refused once, not each time
+            self._refused.put((sender, link), now, now)
+            self._courier.once(sender, Close(link), own=False)
+
+    def _drop(
+        self,
+        message: Message,
+        why: str,
+        reason: DropReason = DropReason.EXPIRED,
+        event: EventId | None = None,
+    ) -> None:
+        self.dropped[why] = self.dropped.get(why, 0) + 1
+        publisher, sequence = (None, None) if event is None else event
+        now, node, name = self._host.now(), self._host.node, NAMES[type(message)]
+        self._host.trace(Dropped(now, node, reason, name, publisher, sequence, detail=why))

@@ -1,0 +1,1 @@
+"""Formats of contacts, and `encounters.py` (contacts under names become a plan)."""

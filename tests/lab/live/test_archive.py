@@ -1,0 +1,273 @@
+import random
+from pathlib import Path
+
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from roamcast.errors import FileError, FilterError, InputError
+from roamcast.event import Event, Value
+from roamcast.filter import Filter
+from roamcast.lab.live.archive import Archived, _tables, archive, condition, select, tables
+from roamcast.lab.spark.session import session
+
+pytestmark = pytest.mark.spark
+
+WHOLE = [0, 1, -3, 7, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)]
+REAL = [0.0, -0.0, 0.5, -3.0, 7.25, 1e300, 2.0**53, 2.0**63, float("inf"), float("nan")]
+TEXT = [
+    "",
+    "a",
+    "A",
+    "ab",
+    "a_b",
+    "50%",
+    "it's",
+    "Ünï",
+    "\U0001f600",
+    "line\nend",
+    "back\\slash",
+    "7",
+    "true",
+]
+# Which values each attribute takes; `mixed` disagrees about kinds, `Level` and `level` differ in case alone.
+ATTRIBUTES: dict[str, list[Value]] = {
+    "whole": [*WHOLE, None],
+    "large": [*WHOLE, 2**64 - 1, 2**63],
+    "real": [*REAL, 1, 7],
+    "number": [0, 1, 7, 0.5, 7.25],
+    "text": [*TEXT, None],
+    "flag": [True, False],
+    "mixed": [1, 7, "7", "a", True, 0.5, 2**53 + 1],
+    "level": [1, 2, 3],
+    "Level": ["low", "high"],
+    "odd `name`.x": [1, 2],
+    "select": ["a", "b"],
+}
+TOPICS = ["", "a", "a/b", "a/b/c", "/", "a/", "$sys/a", "b.c/d+e", "a\n/b"]
+TYPES = ["", "alarm", "alarm.fire", "alarms", "al"]
+
+
+def random_events(chance: random.Random, count: int) -> list[Archived]:
+    events = []
+    for sequence in range(count):
+        names = [name for name in ATTRIBUTES if chance.random() < 0.75]
+        attributes = {name: chance.choice(ATTRIBUTES[name]) for name in names}
+        topic, type_ = chance.choice(TOPICS), chance.choice(TYPES)
+        events.append(Archived(sequence * 10, Event(1, sequence, attributes, b"x", topic, type_)))
+    return events
+
+
+def literal(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).upper()
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)
+
+
+def plain(values: list[Value]) -> list[Value]:
+    """Those that can be written in a filter."""
+    unspeakable = ("nan", "inf")
+    return [v for v in values if v is not None and repr(v) not in unspeakable and "\\" not in str(v)]
+
+
+class Texts:
+    """Random filter texts. `alike`: only those that Spark itself reads as a subscription does."""
+
+    def __init__(self, chance: random.Random, *, alike: bool) -> None:
+        self._chance = chance
+        self._alike = alike
+        everything: list[Value] = [*WHOLE, *REAL, *TEXT, True, False, 7.0, -1e-3, 9.007199254740993e15]
+        self._anything = [v for v in plain(everything) if v != 2**63]
+
+    def distinct(self, count: int) -> list[str]:
+        texts: dict[str, None] = {}
+        while len(texts) < count:
+            texts[self.text(depth=2)] = None
+        return list(texts)
+
+    def text(self, depth: int) -> str:
+        chance = self._chance
+        if depth == 0 or chance.random() < 0.2:
+            return self._leaf()
+        match chance.randrange(4):
+            case 0:
+                return f"NOT ({self.text(depth - 1)})"
+            case 1:
+                return f"({self.text(depth - 1)}) AND ({self.text(depth - 1)})"
+            case 2:
+                return f"({self.text(depth - 1)}) OR ({self.text(depth - 1)})"
+        return f"{self.text(0)} AND {self.text(0)} OR {self.text(0)}"
+
+    def _leaf(self) -> str:
+        chance = self._chance
+        names = (
+            ["whole", "number", "text", "flag", "level", "Level"] if self._alike else [*ATTRIBUTES, "none"]
+        )
+        attribute = chance.choice(names)
+        name = (
+            attribute
+            if attribute.isalpha() and attribute != "select"
+            else f"`{attribute.replace('`', '``')}`"
+        )
+        values = (
+            plain(ATTRIBUTES.get(attribute, [1])) if self._alike or chance.random() < 0.7 else self._anything
+        )
+        values = [v for v in values if not isinstance(v, int) or abs(v) < 2**63] or [1]
+        one, other = chance.choice(values), chance.choice(values)
+        several = ", ".join(literal(chance.choice(values)) for _ in range(chance.randrange(1, 4)))
+        no = chance.choice(["", "NOT "])
+        match chance.randrange(7):
+            case 0:
+                return f"{name} IS {no}NULL"
+            case 1:
+                return f"{name} {no}IN ({several})"
+            case 2:
+                return f"{name} {no}BETWEEN {literal(one)} AND {literal(other)}"
+            case 3 if attribute in ("text", "Level") or not self._alike:
+                pattern = chance.choice(
+                    ["%", "a%", "_", "%b", "a!_b", "%!%", "___", "i_'s", "%\n%", "Ün_", "7"]
+                )
+                escape = " ESCAPE '!'" if "!" in pattern else ""
+                return f"{name} {no}LIKE {literal(pattern)}{escape}"
+            case 4 if attribute == "flag":
+                return no + name
+            case 5 if not self._alike:
+                topic = chance.choice(
+                    ["a", "#", "+", "a/#", "+/b", "a/+/c", "/#", "b.c/d+e", "$sys/#", "+/+"]
+                )
+                topic = topic if topic != "b.c/d+e" else "b.c/#"
+                return f"{no}ON_TOPIC('{topic}')" if chance.random() < 0.5 else f"{no}OF_TYPE('alarm')"
+        return f"{name} {chance.choice(['=', '<>', '<', '<=', '>', '>='])} {literal(one)}"
+
+
+def matching(frame: DataFrame) -> list[int]:
+    return sorted(row.sequence for row in frame.select("_event.sequence").collect())
+
+
+@pytest.fixture(scope="module")
+def archived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Archived]]:
+    folder = tmp_path_factory.mktemp("archive")
+    events = random_events(random.Random(1), 60)
+    archive(events[:35], folder)
+    archive(iter(events[35:]), folder)
+    return folder, events
+
+
+def test_a_filter_selects_from_the_archive_what_it_matches_live(
+    archived: tuple[Path, list[Archived]],
+) -> None:
+    folder, events = archived
+    texts = Texts(random.Random(2), alike=False)
+    filters = texts.distinct(150)
+    expected = {
+        text: [e.event.sequence for e in events if Filter.sql(text).matches(e.event)] for text in filters
+    }
+    found: dict[str, list[int]] = {text: [] for text in filters}
+    for table, types in _tables(session(), folder):
+        columns = [
+            F.expr(condition(Filter.sql(text).expression, types)).alias(f"c{n}")
+            for n, text in enumerate(filters)
+        ]
+        for sequence, *truths in table.select("_event.sequence", *columns).collect():
+            for text, truth in zip(filters, truths, strict=True):
+                if truth:
+                    found[text].append(sequence)
+    for text in filters:
+        assert sorted(found[text]) == expected[text], text
+    counts = [len(rows) for rows in expected.values()]
+    assert sum(0 < count < len(events) for count in counts) > 90  # else the test shows little
+    for text in filters[:3]:
+        assert matching(select(session(), folder, text)) == expected[text], text
+
+
+def test_sparks_own_reading_of_a_text_agrees_where_kinds_do(archived: tuple[Path, list[Archived]]) -> None:
+    folder, events = archived
+    texts = Texts(random.Random(3), alike=True)
+    filters = texts.distinct(150)
+    expected = {
+        text: [e.event.sequence for e in events if Filter.sql(text).matches(e.event)] for text in filters
+    }
+    found: dict[str, list[int]] = {text: [] for text in filters}
+    for table in tables(session(), folder):
+        columns = [F.expr(text).alias(f"c{n}") for n, text in enumerate(filters)]
+        for sequence, *truths in table.select("_event.sequence", *columns).collect():
+            for text, truth in zip(filters, truths, strict=True):
+                if truth:
+                    found[text].append(sequence)
+    for text in filters:
+        assert sorted(found[text]) == expected[text], text
+    text = filters[0]
+    assert (
+        sorted(n for table in tables(session(), folder) for n in matching(table.filter(text)))
+        == expected[text]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "sequences"),
+    [
+        ("a = 9007199254740993", [0]),  # as doubles, 1 would be equal too
+        ("a = 9007199254740992", [1]),
+        ("a > 9007199254740992", [0, 2]),
+        ("a < 9007199254740993.0", [4]),  # the literal is the double 9007199254740992
+        ("a = '7'", [3]),  # text, not the number
+        ("a = 7", [4]),
+        ("a = 7.0", [4]),
+        ("a > 6.5 AND a < 7.5", [4]),
+        ("a NOT IN (7)", [0, 1, 2]),
+        ("a NOT IN (7, 'x')", []),
+        ("a IS NULL", [5, 6]),
+        ("NOT a = 7", [0, 1, 2]),
+        ("A IS NOT NULL", [6]),
+        ("nowhere IS NULL AND a = 7", [4]),
+        ("ON_TOPIC('+/fire') AND OF_TYPE('alarm')", [6]),
+    ],
+)
+def test_selections_by_hand(
+    text: str, sequences: list[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "by-hand"
+    if not folder.exists():
+        values: list[Value] = [2**53 + 1, 2.0**53, 1e18, "7", 7, float("nan")]
+        events = [Archived(n, Event(1, n, {"a": value})) for n, value in enumerate(values)]
+        events.append(Archived(6, Event(1, 6, {"A": 1}, topic="b/fire", type="alarm.fire")))
+        archive(events, folder)
+    assert matching(select(session(), folder, text)) == sequences
+
+
+def test_events_that_disagree_about_a_kind_go_apart_and_others_stay_together(tmp_path: Path) -> None:
+    rows: list[dict[str, Value]] = [
+        {"a": 1},
+        {"a": 1.5, "b": "x"},
+        {"b": "y"},
+        {"a": "text"},
+        {"a": 2**53 + 1},
+        {"c": 2**64 - 1},
+    ]
+    files = archive([Archived(0, Event(1, n, row)) for n, row in enumerate(rows)], tmp_path)
+    schemas = [{f.name: str(f.type) for f in pq.read_schema(file) if f.name != "_event"} for file in files]
+    assert schemas == [
+        {"a": "double", "b": "string", "c": "decimal128(20, 0)"},
+        {"a": "string"},
+        {"a": "int64"},
+    ]
+    assert select(session(), tmp_path, "TRUE").columns == ["_event", "b", "c"]
+    everything = select(session(), tmp_path, "TRUE").selectExpr("_event.*").orderBy("sequence").collect()
+    assert [row.attributes for row in everything][:2] == ['{"a":1}', '{"a":1.5,"b":"x"}']
+
+
+def test_what_is_no_archive_or_cannot_be_said_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="holds no archived events"):
+        select(session(), tmp_path, "a = 1")
+    with pytest.raises(InputError, match="2\\*\\*64"):
+        archive([Archived(0, Event(1, 1, {"a": 2**64}))], tmp_path)
+    archive([Archived(0, Event(1, 1, {"_event": 1, "": 2, "a": 3}))], tmp_path)
+    assert matching(select(session(), tmp_path, "a = 3")) == [1]
+    with pytest.raises(FilterError, match="own column"):
+        select(session(), tmp_path, "_event = 1")
+    with pytest.raises(FilterError):
+        select(session(), tmp_path, "a = 1 + 2")
+    (tmp_path / "mine.parquet").write_text("no")
+    with pytest.raises(FileError, match="no archive of events"):
+        select(session(), tmp_path, "a = 3")

@@ -1,0 +1,117 @@
+"""Figures whose numbers come from a study instead of a sweep."""
+
+from pathlib import Path
+
+import pytest
+
+from roamcast.errors import InputError
+from roamcast.lab.published import load_figure
+from roamcast.lab.published.agreement import r_squared
+from roamcast.lab.published.reproduce import reproduce
+from roamcast.lab.studies.balancing import BalancingParameters, Farm, run
+from roamcast.lab.studies.overload import OverloadParameters
+from roamcast.lab.studies.overload import run as overload
+from roamcast.lab.studies.relocation import RelocationParameters
+from roamcast.lab.studies.relocation import run as relocate
+
+FIGURE = """
+title = "A test"
+source = "nowhere"
+study = "balancing"
+
+[axes]
+adaptive = [true, false]
+consumers = [1, 2, 4, 6]
+
+[profile.quick]
+replications = 2
+[profile.full]
+replications = 2
+
+[[quantity]]
+name = "one broker is slower with each consumer"
+metric = "event_ms"
+at = { adaptive = false }
+"""
+
+
+def figure(folder: Path, rule: str, text: str = FIGURE) -> Path:
+    (folder / "paper").mkdir(parents=True, exist_ok=True)
+    path = folder / "paper" / "figure.toml"
+    path.write_text(f"{text}rule = {rule}\n")
+    return path
+
+
+LINEAR = '{ linear = 0.95, along = "consumers" }'
+
+
+def test_a_study_is_run_judged_and_kept(tmp_path: Path) -> None:
+    figure(tmp_path / "published", LINEAR)
+    out = tmp_path / "out"
+    found = reproduce(None, "quick", out, published=tmp_path / "published")
+    (row,) = found.rows
+    assert row.agrees and row.ours == pytest.approx(1) and row.rule.startswith("linear along consumers")
+    kept = out / "paper" / "figure" / "study.json"
+    text = kept.read_text()
+    assert reproduce(None, "quick", out, published=tmp_path / "published").rows == found.rows
+    kept.write_text(text[:40])  # cut off: computed again
+    assert reproduce(None, "quick", out, published=tmp_path / "published").rows == found.rows
+    assert kept.read_text() == text and "figure.toml" not in found.page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('"balancing"', '"balance"', "no study.*balancing"),
+        ("[1, 2, 4, 6]", "[0, 2]", "consumers"),
+        ("[1, 2, 4, 6]", "6", "axes.consumers: is no list"),
+        ("event_ms", "delivery_ratio", "no metric"),
+        ("consumers =", "consumer =", "consumer"),
+        ('study = "balancing"', "", "allowed: one"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(tmp_path: Path, old: str, new: str, told: str) -> None:
+    with pytest.raises(InputError, match=told) as caught:
+        load_figure(figure(tmp_path, LINEAR, FIGURE.replace(old, new)))
+    assert "\n" not in str(caught.value)
+
+
+def test_linear_needs_an_axis(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="`along`"):
+        load_figure(figure(tmp_path, "{ linear = 0.9 }"))
+
+
+def test_r_squared_by_hand() -> None:
+    assert r_squared([1, 2, 3], [2, 4, 6]) == pytest.approx(1)
+    assert r_squared([1, 2, 3], [1, 3, 2]) == pytest.approx(0.25)
+    assert r_squared([1, 2, 3], [5, 5, 5]) == 0
+
+
+def test_brokers_are_added_as_consumers_join_and_none_is_left_overloaded() -> None:
+    farm = Farm(BalancingParameters())
+    brokers = []
+    for consumer in range(16):
+        farm.join(consumer)
+        brokers.append(len(farm.consumers))
+        assert max(len(consumers) for consumers in farm.consumers.values()) <= 6
+        assert sorted(c for own in farm.consumers.values() for c in own) == list(range(consumer + 1))
+    assert brokers == [1] * 6 + [2] * 6 + [3] * 4
+
+
+def test_without_free_machines_the_load_stays_where_it_is() -> None:
+    alone = run(BalancingParameters(machines=1), 1)
+    assert alone == run(BalancingParameters(adaptive=False), 1) and alone["brokers"] == 1
+
+
+def test_a_real_relocation_takes_longer_with_more_suppliers_and_loses_nothing() -> None:
+    few, many = (relocate(RelocationParameters(suppliers=n, moves=2), 2) for n in (1, 8))
+    assert few["relocations"] == many["relocations"] == 2
+    assert few["lost"] == few["doubled"] == many["lost"] == many["doubled"] == 0
+    assert few["relocation_ms"] is not None and many["relocation_ms"] is not None
+    assert few["relocation_ms"] < many["relocation_ms"]
+
+
+def test_modulator_costs_make_the_average_load_that_was_asked_for() -> None:
+    found = overload(OverloadParameters(load=0.3, duration=60.0), 1)
+    assert found["load_mean"] == pytest.approx(0.3, abs=0.03) and found["overloaded_share"] == 0
+    assert found["path_hops"] is not None and found["path_hops"] > 1

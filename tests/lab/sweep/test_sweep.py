@@ -1,0 +1,238 @@
+"""Sweeps on an embedded session: complete, restartable, and honest about what failed."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+from scipy import stats
+
+from roamcast.errors import InputError
+from roamcast.lab.run.metrics import METRICS
+from roamcast.lab.run.runs import simulate
+from roamcast.lab.spark.session import TASK_FAILURES_MAX, session
+from roamcast.lab.sweep.experiment import Experiment, experiment_from
+from roamcast.lab.sweep.folder import MADE_TABLES, TRACE_TABLES, SweepFolder
+from roamcast.lab.sweep.summary import spread
+from roamcast.lab.sweep.sweep import Progress, RunTask, sweep
+from roamcast.trace import RECORDS
+
+WALKERS: dict[str, Any] = {
+    "scenario": {"name": "walkers", "duration": 20.0, "warmup": 2.0, "seed": 3},
+    "world": {
+        "nodes": 8,
+        "area": [300.0, 300.0],
+        "range": 120.0,
+        "mobility": {"model": "random_waypoint", "speed": [1.0, 20.0], "pause": [1.0, 1.0]},
+    },
+    "roles": {"publishers": 2, "subscribers": 5},
+    "workload": {"rate": 2.0, "size": 32, "match": 0.5},
+    "strategy": {"name": "flooding"},
+}
+LINKS: dict[str, Any] = {
+    "scenario": {"name": "links", "duration": 2.0},
+    "world": {"contacts": "0.csv"},
+    "workload": {"rate": 4.0},
+    "strategy": {"name": "flooding"},
+}
+# What a clock or a second try changes.
+UNSTEADY = {"runs": ["wall_s", "seconds", "attempt"], "metrics": ["wall_s"]}
+
+
+AXES: dict[str, list[Any]] = {
+    "world.area": [[300.0, 300.0], [600.0, 600.0]],
+    "workload.rate": [1.0, 2.5],
+}
+
+
+def walkers(replications: int = 3, axes: dict[str, list[Any]] = AXES) -> Experiment:
+    return experiment_from("areas", WALKERS, axes, replications=replications)
+
+
+def sorted_tables(folder: Path) -> dict[str, list[str]]:
+    """Every table of a sweep, row by row, without what is not steady."""
+    found = {}
+    for name in (*TRACE_TABLES, *MADE_TABLES):
+        table = pq.read_table(folder / name).drop_columns(UNSTEADY.get(name, []))
+        rows = [row for row in table.to_pylist() if row.get("metric") != "wall_s"]
+        found[name] = sorted(repr(sorted(row.items())) for row in rows)
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a sweep to which nothing happened."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "out"
+    seen: list[Progress] = []
+    result = sweep(walkers(), folder, progress=seen.append)
+    assert (result.done, result.failed, result.total, result.ran) == (12, 0, 12, 12)
+    assert seen[0] == (0, 0, 12, None) and seen[-1] == (12, 0, 12, 0.0)
+    assert [p.done for p in seen] == sorted(p.done for p in seen)
+    return folder
+
+
+@pytest.mark.spark
+def test_the_pipelines_metrics_are_the_single_runs(undisturbed: Path) -> None:
+    experiment = walkers()
+    rows = pq.read_table(undisturbed / "metrics").to_pylist()
+    assert [row["run"] for row in rows] == [plan.run for plan in experiment.runs()]
+    assert sum(row["delivered"] for row in rows) > 100
+    for plan, row in zip(experiment.runs(), rows, strict=True):
+        single = simulate(experiment.scenario(plan)).metrics
+        assert single["expected"], "else nothing much is compared"
+        del single["wall_s"]
+        assert {name: row[name] for name in single} == single
+        assert [type(row[name]) for name in single] == [type(value) for value in single.values()]
+        assert (row["cell"], row["seed"], row["workload.rate"]) == (
+            plan.cell,
+            plan.seed,
+            plan.axes["workload.rate"],
+        )
+        assert msgspec.json.decode(row["world.area"]) == plan.axes["world.area"]
+
+
+@pytest.mark.spark
+def test_the_trace_tables_hold_every_run_once(undisturbed: Path) -> None:
+    experiment = walkers()
+    plan = experiment.runs()[4]
+    single = simulate(experiment.scenario(plan)).tables
+    for kind in RECORDS:
+        table = pq.read_table(undisturbed / kind.TABLE)
+        mine = table.filter(pa.compute.equal(table["run"], plan.run)).to_pylist()
+        assert [row.pop("run") for row in mine] == [plan.run] * len(single[kind.TABLE])
+        assert {row.pop("cell") for row in mine} <= {plan.cell}
+        assert mine == single[kind.TABLE].to_pylist()
+        spark_rows = session().read.parquet(str(undisturbed / kind.TABLE)).count()
+        assert spark_rows == len(table)
+
+
+@pytest.mark.spark
+def test_the_summary_is_mean_deviation_and_students_interval(undisturbed: Path) -> None:
+    metrics = pq.read_table(undisturbed / "metrics").to_pylist()
+    rows = pq.read_table(undisturbed / "summary").to_pylist()
+    assert len(rows) == 4 * len(METRICS)
+    for row in rows:
+        values = [m[row["metric"]] for m in metrics if m["cell"] == row["cell"]]
+        values = [value for value in values if value is not None]
+        assert row["count"] == len(values)
+        if len(values) == 3 and min(values) < max(values):
+            low, high = stats.t.interval(0.95, 2, loc=sum(values) / 3, scale=stats.sem(values))
+            assert row["mean"] == pytest.approx(sum(values) / 3)
+            assert row["std"] == pytest.approx(stats.tstd(values))
+            assert (row["ci_low"], row["ci_high"]) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_a_spread_by_hand() -> None:
+    assert spread([]).mean is None
+    assert (spread([4.0]).mean, spread([4.0]).std, spread([4.0]).ci_low) == (4.0, None, None)
+    three = spread([1.0, 2.0, 3.0])
+    assert (three.mean, three.std) == (2.0, 1.0)
+    assert three.ci_high == pytest.approx(2.0 + 4.302652729911275 / 3**0.5)  # t(0.975, 2), from tables
+
+
+@pytest.mark.spark
+def test_a_folder_belongs_to_one_experiment(undisturbed: Path, tmp_path: Path) -> None:
+    before = sorted_tables(undisturbed)
+    with pytest.raises(InputError, match="--resume"):
+        sweep(walkers(), undisturbed)
+    for other in (walkers(replications=4), walkers(axes={"world.nodes": [5]})):
+        for resume in (False, True):
+            with pytest.raises(InputError, match="holds another experiment"):
+                sweep(other, undisturbed, resume=resume)
+    assert sorted_tables(undisturbed) == before
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(InputError, match="holds something else"):
+        sweep(walkers(), tmp_path, resume=True)
+    with pytest.raises(InputError, match="holds something else"):
+        sweep(walkers(), tmp_path / "letter.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.spark
+def test_three_of_two_hundred_fail_and_are_run_again_when_their_cause_is_mended(tmp_path: Path) -> None:
+    names = [f"{number}.csv" for number in range(200)]
+    for number, name in enumerate(names):
+        (tmp_path / name).write_text(f"time,i,j,state\n0,0,1,up\n{number / 100},0,2,up\n")
+    experiment = experiment_from("links", LINKS, {"world.contacts": names}, base=tmp_path)
+    broken = ["17.csv", "18.csv", "150.csv"]
+    content = {name: (tmp_path / name).read_text() for name in broken}
+    (tmp_path / "17.csv").unlink()
+    (tmp_path / "18.csv").write_text("time,i,j,state\n0,0,0,up\n")
+    (tmp_path / "150.csv").write_bytes(b"\xff\xfe")
+    result = sweep(experiment, tmp_path / "out")
+    assert (result.done, result.failed, result.total, result.ran) == (197, 3, 200, 200)
+    runs = pq.read_table(tmp_path / "out" / "runs").to_pylist()
+    assert len(runs) == 200
+    failed = {row["world.contacts"]: row for row in runs if row["status"] == "failed"}
+    assert sorted(failed) == sorted(broken)
+    for name, row in failed.items():
+        assert name in row["error"] and "\n" not in row["error"]
+        assert "Traceback" in row["traceback"] and row["attempt"] == 1 and row["strategy"] == "flooding"
+    assert pq.read_table(tmp_path / "out" / "metrics").num_rows == 197
+    for name, text in content.items():
+        (tmp_path / name).write_text(text)
+    result = sweep(experiment, tmp_path / "out", resume=True)
+    assert (result.done, result.failed, result.total, result.ran) == (200, 0, 200, 3)
+    metrics = pq.read_table(tmp_path / "out" / "metrics").to_pylist()
+    assert [row["world.contacts"] for row in metrics] == names
+    runs = pq.read_table(tmp_path / "out" / "runs").to_pylist()
+    assert {row["world.contacts"] for row in runs if row["attempt"] == 2} == set(broken)
+
+
+@pytest.mark.spark
+def test_a_driver_killed_in_the_middle_and_resumed_gives_the_same_tables(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    script = f"""
+from pathlib import Path
+from roamcast.lab.sweep.experiment import experiment_from
+from roamcast.lab.sweep.sweep import sweep
+experiment = experiment_from("areas", {WALKERS!r}, {AXES!r}, replications=3)
+sweep(experiment, Path({str(out)!r}), "local[1]")
+"""
+    driver = subprocess.Popen([sys.executable, "-c", script])
+    try:
+        began = time.monotonic()
+        while not len(list(out.glob("manifest/*.json"))) >= 3:
+            assert driver.poll() is None and time.monotonic() - began < 240
+            time.sleep(0.005)
+    finally:
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+    done = len(SweepFolder(out).recorded())
+    assert 3 <= done < 12, "killed too late to prove anything"
+    result = sweep(walkers(), out, resume=True)
+    assert result.total == result.done == 12 and 0 < result.ran <= 12 - 3
+    assert sorted_tables(out) == sorted_tables(undisturbed)
+    assert not (out / ".staging").exists()
+
+
+def test_running_a_run_again_doubles_nothing(tmp_path: Path) -> None:
+    experiment = walkers(1)
+    folder = SweepFolder(tmp_path / "out")
+    folder.claim(experiment, resume=False)
+    work = RunTask(folder.path, experiment.tables, experiment.base)
+    for attempt in (0, 1):
+        for plan in experiment.runs()[:2]:
+            work.run(plan, 0, attempt)
+    assert folder.record(experiment.runs()[0].run).attempt == 2
+    for name in TRACE_TABLES:
+        assert len(list((folder.path / name).rglob("*.parquet"))) == 2
+    assert list((folder.path / ".staging").iterdir()) == []
+
+
+def test_a_run_that_kills_its_workers_is_given_up_before_spark_gives_the_sweep_up(tmp_path: Path) -> None:
+    experiment = walkers(1)
+    folder = SweepFolder(tmp_path / "out")
+    folder.claim(experiment, resume=False)
+    plan = experiment.runs()[0]
+    RunTask(folder.path, experiment.tables, experiment.base).run(plan, 0, TASK_FAILURES_MAX - 1)
+    record = folder.record(plan.run)
+    assert record.status == "failed" and record.error is not None and "died 3 times" in record.error
