@@ -1,23 +1,23 @@
-"""Many applications on one node: each has a door of its own.
+"""Many applications on one node: each has a session of its own.
 
 A simulated node has one application, a live one has as many as its device runs: MQTT clients, Python
 clients, the node's own program. `Applications` is the one `Application` that the broker core knows. It
-numbers subscriptions, gives each delivery to the door that asked for it, and does so only after the
+numbers subscriptions, gives each delivery to the session that asked for it, and does so only after the
 protocol's handler has returned: whatever an application does with an event (publish another, subscribe,
-close its door) is then an ordinary input to the node, never a call into a handler that still runs.
+close its session) is then an ordinary input to the node, never a call into a handler that still runs.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoredEvent
-from roamcast.event import Event, EventClass, Value, check_content
-from roamcast.filter import Filter, check_topic
+from roamcast.event import Event, Publication
+from roamcast.filter import Filter
 from roamcast.modulator import ModulatorSpec
 from roamcast.node import Node
-from roamcast.units import Micros, NodeId
+from roamcast.units import Micros
 
 Receiver: TypeAlias = Callable[[Delivery], None]
 
@@ -40,7 +40,7 @@ class Applications:
     def __init__(self, gate: RuntimeGate) -> None:
         self._gate = gate
         self._node: Node | None = None
-        self._doors: dict[int, ApplicationSession] = {}  # by application number
+        self._sessions: dict[int, ApplicationSession] = {}  # by application number
         self._owners: dict[int, ApplicationSession] = {}  # by subscription number
         self._next_application = 1  # 0 is an event that is addressed to the node itself
         self._next_subscription = 1
@@ -52,10 +52,10 @@ class Applications:
 
     def open(self, receiver: Receiver, *, addressed: bool = False) -> "ApplicationSession":
         """A new application. With `addressed` it also gets what is sent to this node by name."""
-        door = ApplicationSession(self, self._next_application, receiver, addressed)
-        self._doors[door.application] = door
+        session = ApplicationSession(self, self._next_application, receiver, addressed)
+        self._sessions[session.application] = session
         self._next_application += 1
-        return door
+        return session
 
     def on_event(self, delivery: Delivery) -> None:
         """From the broker core, while a handler runs: wait for its end."""
@@ -79,8 +79,8 @@ class Applications:
 
     def _hand_over(self, delivery: Delivery) -> None:
         if not delivery.subscriptions:
-            for door in [door for door in self._doors.values() if door.addressed]:
-                door.receiver(delivery)
+            for session in [session for session in self._sessions.values() if session.addressed]:
+                session.receiver(delivery)
             return
         # All of one application; it may have ended some of them, or left, since the match.
         owners = self._owners
@@ -92,7 +92,7 @@ class Applications:
 
 
 class ApplicationSession:
-    """One application's way in and out. Made by `Applications.open`."""
+    """What one application publishes and subscribes through. Made by `Applications.open`."""
 
     def __init__(
         self, applications: Applications, application: int, receiver: Receiver, addressed: bool
@@ -103,45 +103,20 @@ class ApplicationSession:
         self.addressed = addressed
         self._subscriptions: set[int] = set()
 
-    def publish(
-        self,
-        attributes: Mapping[str, Value],
-        *,
-        payload: bytes = b"",
-        topic: str = "",
-        type: str = "",
-        event_class: EventClass = EventClass.REALTIME,
-        lifetime: Micros = 0,
-        destinations: tuple[NodeId, ...] = (),
-        multimode: bool = False,
-        sealed: bool = False,
-    ) -> Event:
-        """Publish; matching doors of this node get it first. `sealed`: relays cannot read it.
+    def publish(self, publication: Publication) -> Event:
+        """Publish; matching applications of this node get it before this returns.
 
-        `EventError` or `FilterError` for what can be no event, `StoreFullError` for a memorized one that
-        cannot be kept: then nothing has been published.
+        `StoreFullError` for a memorized one that cannot be kept, `EventError` for a sealed one that this node
+        cannot seal: then nothing has been published.
         """
-        check_content(attributes, payload, topic, type, destinations)
-        if topic:
-            check_topic(topic)
         applications = self._applications
         applications._gate.enter()
-        event = applications.node.publish(
-            attributes,
-            payload=payload,
-            topic=topic,
-            type=type,
-            event_class=event_class,
-            lifetime=lifetime,
-            destinations=destinations,
-            multimode=multimode,
-            sealed=sealed,
-        )
+        event = applications.node.publish(publication)
         applications.drain()
         return event
 
     def subscribe(self, wanted: Filter, modulator: ModulatorSpec | None = None) -> int:
-        """Subscribe. Memorized events that match, and that this door has not had yet, come before this
+        """Subscribe. Memorized events that match, and that this session has not had yet, come before this
         returns: a receiver that must know the number first takes it by `reserve`. With a modulator, where the
         strategy can do that, what it makes of the events in a broker comes instead of them."""
         return self.subscribe_as(self.reserve(), wanted, modulator)
@@ -153,7 +128,7 @@ class ApplicationSession:
         return number
 
     def subscribe_as(self, number: int, wanted: Filter, modulator: ModulatorSpec | None = None) -> int:
-        """Subscribe under a reserved number, or replace this door's subscription of that number."""
+        """Subscribe under a reserved number, or replace this session's subscription of that number."""
         applications = self._applications
         applications._owners[number] = self
         self._subscriptions.add(number)
@@ -163,7 +138,7 @@ class ApplicationSession:
         return number
 
     def unsubscribe(self, number: int) -> None:
-        """End a subscription of this door; one that does not stand is no error."""
+        """End a subscription of this session; one that does not stand is no error."""
         if number not in self._subscriptions:
             return
         applications = self._applications
@@ -187,4 +162,4 @@ class ApplicationSession:
         """The application leaves; its subscriptions end."""
         for number in sorted(self._subscriptions):
             self.unsubscribe(number)
-        self._applications._doors.pop(self.application, None)
+        self._applications._sessions.pop(self.application, None)

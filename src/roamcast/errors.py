@@ -51,5 +51,7 @@ class FilterError(InputError):
     """A filter text outside the language. `where` is the text, `problem` names the part and the rule."""
 
 
-class EventError(InputError):
-    """An event that cannot be published as it is. `where` names the part, `problem` what is allowed."""
+class EventError(InputError, ValueError):
+    """An event that cannot be published as it is. `where` names the part, `problem` what is allowed.
+
+    A `ValueError` too: that is what decoders expect of a value that refuses to be made."""

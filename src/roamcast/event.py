@@ -4,10 +4,11 @@ An event is immutable from the moment it is published: brokers carry, store and 
 value. What changes on the way (hop count, age, remaining destinations) belongs to the message that
 carries it, because clocks of different nodes do not agree and a stored copy must hash the same
 everywhere (Chapar's table consistency check compares hashes of stored events).
+
+An application gives a `Publication`; its node numbers it, and then it is an `Event`.
 """
 
 import math
-from collections.abc import Mapping
 from enum import Enum
 from typing import Annotated, NamedTuple, TypeAlias
 
@@ -24,11 +25,18 @@ TEXT_LENGTH_MAX = 4096
 ATTRIBUTES_MAX = 256
 DESTINATIONS_MAX = 1024
 PAYLOAD_BYTES_MAX = 60_000  # one UDP datagram with room for headers and sealing
+COUNT_MAX = 2**63 - 1
+NUMBER_BYTES = 9  # a number's largest encoded form
 CONTENT_BYTES_MAX = 62_000  # payload, topic, type, attributes and destinations together
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=NAME_LENGTH_MAX)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_LENGTH_MAX)]
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
+Attributes: TypeAlias = Annotated[
+    dict[Name, bool | int | float | Text | None], msgspec.Meta(max_length=ATTRIBUTES_MAX)
+]
+Payload: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=PAYLOAD_BYTES_MAX)]
+Destinations: TypeAlias = Annotated[tuple[Count, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)]
 
 
 class EventId(NamedTuple):
@@ -50,17 +58,15 @@ class Event(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
     publisher: Count
     sequence: Count
-    attributes: Annotated[
-        dict[Name, bool | int | float | Text | None], msgspec.Meta(max_length=ATTRIBUTES_MAX)
-    ] = {}
-    payload: Annotated[bytes, msgspec.Meta(max_length=PAYLOAD_BYTES_MAX)] = b""
+    attributes: Attributes = {}
+    payload: Payload = b""
     topic: Text = ""
     type: Name = ""  # dotted: an event of type `alarm.fire` is an `alarm`
     event_class: EventClass = EventClass.REALTIME
     lifetime: Count = 0  # microseconds; 0 for real-time events
     # Explicit destinations: alone they make the event point-to-(multi)point; with `multimode` the
     # matching subscribers get it too (Chapar, equation 7).
-    destinations: Annotated[tuple[Count, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)] = ()
+    destinations: Destinations = ()
     multimode: bool = False
 
     @property
@@ -73,42 +79,121 @@ class Event(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
         return self.multimode or not self.destinations
 
 
+class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What an application publishes; the field order is its form on the local socket.
+
+    Making one checks it: `EventError` for what could be no event, that is for what the decoder of another
+    node would refuse. So whoever is given a publication need not look again.
+    """
+
+    attributes: Attributes = {}
+    payload: Payload = b""
+    topic: Text = ""
+    type: Name = ""
+    lifetime: Count = 0  # microseconds; above 0 the event is memorized
+    destinations: Destinations = ()
+    multimode: bool = False
+    sealed: bool = False  # from end to end, with the node's content key: relays cannot read it
+
+    def __post_init__(self) -> None:
+        if type(self.payload) is not bytes:
+            raise EventError("payload", f"is a {_type(self.payload)}; allowed: bytes")
+        size = len(self.payload)
+        if size > PAYLOAD_BYTES_MAX:
+            raise EventError("payload", f"has {size} octets; at most {PAYLOAD_BYTES_MAX} are allowed")
+        if self.attributes:
+            size += _attribute_octets(self.attributes)
+        if self.topic:
+            size += _text_octets("topic", self.topic, TEXT_LENGTH_MAX)
+            if problem := topic_problem(self.topic):
+                raise EventError("topic", f"is {self.topic[:80]!r}: {problem}")
+        if self.type:
+            size += _text_octets("type", self.type, NAME_LENGTH_MAX)
+        if not 0 <= self.lifetime <= COUNT_MAX:
+            raise EventError("lifetime", f"is {self.lifetime} microseconds; allowed: 0 to {COUNT_MAX}")
+        if self.destinations:
+            size += _destination_octets(self.destinations)
+        if size > CONTENT_BYTES_MAX:
+            raise EventError("event", f"has {size} octets in all; at most {CONTENT_BYTES_MAX} are allowed")
+
+    @property
+    def event_class(self) -> EventClass:
+        return EventClass.MEMORIZED if self.lifetime else EventClass.REALTIME
+
+    def numbered(self, publisher: NodeId, sequence: int) -> Event:
+        """The event that it becomes."""
+        return Event(
+            publisher,
+            sequence,
+            dict(self.attributes),
+            self.payload,
+            self.topic,
+            self.type,
+            EventClass.MEMORIZED if self.lifetime else EventClass.REALTIME,
+            self.lifetime,
+            self.destinations,
+            self.multimode,
+        )
+
+
 def lifetime_ends(event: Event, published: Micros) -> Micros:
     """The last instant at which a memorized event is still handed to a late subscriber."""
     return published + event.lifetime
 
 
-def check_content(
-    attributes: Mapping[str, Value],
-    payload: bytes,
-    topic: str,
-    type: str,
-    destinations: tuple[NodeId, ...],
-) -> None:
-    """EventError unless these can be one event: what the decoder of every other node will ask for."""
-    size = len(payload) + 9 * (len(destinations) + len(attributes))
-    if len(payload) > PAYLOAD_BYTES_MAX:
-        raise EventError("payload", f"has {len(payload)} octets; at most {PAYLOAD_BYTES_MAX} are allowed")
-    if len(destinations) > DESTINATIONS_MAX:
-        raise EventError("destinations", f"are {len(destinations)}; at most {DESTINATIONS_MAX} are allowed")
+def topic_problem(topic: str) -> str | None:
+    """Why no event can be published on this topic (MQTT 5.0, section 4.7)."""
+    problem = topic_text_problem(topic)
+    if problem is None and ("+" in topic or "#" in topic):
+        return "wildcards ('+', '#') are for filters; a topic has none"
+    return problem
+
+
+def topic_text_problem(text: str) -> str | None:
+    """What is wrong with a text as a topic or as a topic filter (MQTT 5.0, section 4.7.3)."""
+    if not text:
+        return "is empty; it needs at least one character"
+    if len(text) > TEXT_LENGTH_MAX:
+        return f"has {len(text)} characters; at most {TEXT_LENGTH_MAX} are allowed"
+    if "\0" in text:
+        return "holds U+0000, which MQTT forbids"
+    return None
+
+
+def _attribute_octets(attributes: dict[str, Value]) -> int:
+    """Of names and values; EventError unless an event can have them."""
     if len(attributes) > ATTRIBUTES_MAX:
         raise EventError("attributes", f"are {len(attributes)}; at most {ATTRIBUTES_MAX} are allowed")
-    size += _octets("topic", topic, TEXT_LENGTH_MAX) if topic else 0
-    size += _octets("type", type, NAME_LENGTH_MAX) if type else 0
+    size = NUMBER_BYTES * len(attributes)
     for name, value in attributes.items():
-        size += _octets("attribute name", name, NAME_LENGTH_MAX)
-        if isinstance(value, str):
-            size += _octets(f"attribute {name[:40]!r}", value, TEXT_LENGTH_MAX)
-        elif isinstance(value, int):
+        size += _text_octets("attribute name", name, NAME_LENGTH_MAX)
+        # Exact types: a subclass of these, such as numpy's numbers, cannot be encoded.
+        if type(value) is str:
+            size += _text_octets(f"attribute {name[:40]!r}", value, TEXT_LENGTH_MAX)
+        elif type(value) is int:
             if not -(2**63) <= value < 2**64:
                 raise EventError(f"attribute {name[:40]!r}", "is an integer of more than 64 bits")
-        elif isinstance(value, float) and not math.isfinite(value):
-            raise EventError(f"attribute {name[:40]!r}", f"is {value}; a number is finite")
-    if size > CONTENT_BYTES_MAX:
-        raise EventError("event", f"has {size} octets in all; at most {CONTENT_BYTES_MAX} are allowed")
+        elif type(value) is float:
+            if not math.isfinite(value):
+                raise EventError(f"attribute {name[:40]!r}", f"is {value}; a number is finite")
+        elif value is not None and type(value) is not bool:
+            problem = f"is a {_type(value)}; allowed: bool, int, float, str, None"
+            raise EventError(f"attribute {name[:40]!r}", problem)
+    return size
 
 
-def _octets(where: str, text: str, length_max: int) -> int:
+def _destination_octets(destinations: tuple[NodeId, ...]) -> int:
+    if len(destinations) > DESTINATIONS_MAX:
+        raise EventError("destinations", f"are {len(destinations)}; at most {DESTINATIONS_MAX} are allowed")
+    for node in destinations:
+        if type(node) is not int or not 0 <= node <= COUNT_MAX:
+            raise EventError("destinations", f"has {str(node)[:40]!r}; allowed: numbers of nodes")
+    return NUMBER_BYTES * len(destinations)
+
+
+def _text_octets(where: str, text: str, length_max: int) -> int:
+    if type(text) is not str:
+        raise EventError(where, f"is a {_type(text)}; allowed: a text")
     if len(text) > length_max:
         raise EventError(where, f"has {len(text)} characters; at most {length_max} are allowed")
     if text.isascii():
@@ -117,3 +202,7 @@ def _octets(where: str, text: str, length_max: int) -> int:
         return len(text.encode())
     except UnicodeEncodeError:
         raise EventError(where, "is no text: it holds half of a surrogate pair") from None
+
+
+def _type(value: object) -> str:
+    return type(value).__name__

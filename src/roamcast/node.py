@@ -1,10 +1,10 @@
-"""One node: the layers put together, and the door for its applications.
+"""One node: the layers put together, and what its applications call.
 
 A runtime makes one `Host` per layer and calls the layers it gets back in `layers`; a crash throws the
 whole `Node` away and a restart builds a new one over the same stable storage.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from roamcast.broker.core import Application, Broker, Subscription
 from roamcast.broker.store import EventStore
 from roamcast.errors import EventError, InputError
-from roamcast.event import Event, EventClass, Value
+from roamcast.event import Event, Publication
 from roamcast.filter import Filter
 from roamcast.host import Channel, Host, Layer
 from roamcast.modulator import Meter, ModulatorSpec, make
@@ -22,7 +22,7 @@ from roamcast.trace import Published, Subscribed
 from roamcast.underlay import UNDERLAYS, Oracle, UnderlayContext
 from roamcast.underlay.addresses import Addresses
 from roamcast.underlay.routing_table import RoutingTable
-from roamcast.units import Micros, NodeId
+from roamcast.units import Micros
 
 
 class NodeConfig(NamedTuple):
@@ -85,39 +85,17 @@ class Node:
     def is_leaving(self) -> bool:
         return any(layer.is_leaving for layer in self.layers.values())
 
-    def publish(
-        self,
-        attributes: Mapping[str, Value],
-        *,
-        payload: bytes = b"",
-        topic: str = "",
-        type: str = "",
-        event_class: EventClass = EventClass.REALTIME,
-        lifetime: Micros = 0,
-        destinations: tuple[NodeId, ...] = (),
-        multimode: bool = False,
-        sealed: bool = False,
-    ) -> Event:
+    def publish(self, publication: Publication) -> Event:
         """Publish an event; subscribers on this node get it first.
 
         `StoreFullError` if it is memorized and this node can keep no more: then nothing has been published.
-        `sealed`: from end to end, with the first of the node's content keys; relays cannot read it.
         """
-        event = self.broker.create(
-            attributes,
-            payload=payload,
-            topic=topic,
-            type=type,
-            event_class=event_class,
-            lifetime=lifetime,
-            destinations=destinations,
-            multimode=multimode,
-        )
-        carried = self._sealed(event) if sealed else event
-        if event_class is EventClass.MEMORIZED:
+        event = self.broker.create(publication)
+        carried = self._sealed(event) if publication.sealed else event
+        if publication.lifetime:
             self.broker.keep(carried, 0)
         if self._is_traced:
-            self._trace_publication(event)
+            self._host.trace(published_record(self._host.now(), event))
         self.broker.deliver(carried, 0)
         self.strategy.publish(carried)
         return event
@@ -153,22 +131,22 @@ class Node:
         self._host.trace(Subscribed(self._host.now(), self._host.node, number, "", False))
         self.broker.unsubscribe(number)
 
-    def _trace_publication(self, event: Event) -> None:
-        self._host.trace(
-            Published(
-                self._host.now(),
-                event.publisher,
-                event.sequence,
-                event.event_class.value,
-                event.lifetime,
-                len(event.payload),
-                event.topic,
-                event.type,
-                msgspec.json.encode(event.attributes).decode(),
-                event.destinations,
-                event.multimode,
-            )
-        )
+
+def published_record(t: Micros, event: Event) -> Published:
+    """What a trace says of a publication."""
+    return Published(
+        t,
+        event.publisher,
+        event.sequence,
+        event.event_class.value,
+        event.lifetime,
+        len(event.payload),
+        event.topic,
+        event.type,
+        msgspec.json.encode(event.attributes).decode(),
+        event.destinations,
+        event.multimode,
+    )
 
 
 def _underlay_options(config: NodeConfig) -> msgspec.Struct | None:

@@ -6,12 +6,12 @@ claim, nothing is handed to an application unless the exact filter matches or th
 destination, and no application sees an event twice.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from typing import NamedTuple, Protocol
 
 from roamcast.broker.seen import EventKey, SeenEvents, event_key
 from roamcast.broker.store import EventStore, StoreFullError
-from roamcast.event import Event, EventClass, EventId, Value
+from roamcast.event import Event, EventClass, EventId, Publication
 from roamcast.filter import Filter, MatchingIndex
 from roamcast.host import Host
 from roamcast.modulator.base import ModulatorSpec
@@ -125,31 +125,12 @@ class Broker:
         if self._watcher is not None:
             self._watcher.on_unsubscribed(subscription)
 
-    def create(
-        self,
-        attributes: Mapping[str, Value],
-        *,
-        payload: bytes = b"",
-        topic: str = "",
-        type: str = "",
-        event_class: EventClass = EventClass.REALTIME,
-        lifetime: Micros = 0,
-        destinations: tuple[NodeId, ...] = (),
-        multimode: bool = False,
-    ) -> Event:
-        """A new event of this node, with a sequence number that no crash can make it use again."""
-        return Event(
-            self._host.node,
-            self._take_sequence(),
-            dict(attributes),
-            payload,
-            topic,
-            type,
-            event_class,
-            lifetime,
-            destinations,
-            multimode,
-        )
+    def create(self, publication: Publication) -> Event:
+        """A new event of this node, with a sequence number that no crash can make it use again. Copies of it
+        that come back are not new."""
+        event = publication.numbered(self._host.node, self._take_sequence())
+        self.observe((event.publisher, event.sequence), event.lifetime)
+        return event
 
     # Inputs from the strategy.
 
@@ -193,7 +174,7 @@ class Broker:
     def notify(self, number: int, type: str, problem: str) -> None:
         """Tell the owner of a subscription what went wrong with it, as an event of this node."""
         if number in self._subscriptions:
-            event = self.create({"subscription": number, "problem": problem}, type=type)
+            event = self.create(Publication({"subscription": number, "problem": problem}, type=type))
             self._application.on_event(Delivery(event, (number,), 0))
 
     def keep(self, event: Event, hops: int, age: Micros = 0) -> None:

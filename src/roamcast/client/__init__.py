@@ -20,5 +20,16 @@ same client for a node in the same process.
 
 from roamcast.client.client import Client, ClientError, ClientSubscription, Message, NodeLink
 from roamcast.client.connect import connect
+from roamcast.client.publication import PublicationKeywords
+from roamcast.event import Publication
 
-__all__ = ["Client", "ClientError", "ClientSubscription", "Message", "NodeLink", "connect"]
+__all__ = [
+    "Client",
+    "ClientError",
+    "ClientSubscription",
+    "Message",
+    "NodeLink",
+    "Publication",
+    "PublicationKeywords",
+    "connect",
+]

@@ -12,16 +12,17 @@ with blocking.connect("roamcast.sock") as client:
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from roamcast.client import client as asynchronous
 from roamcast.client.client import Message, filter_from
 from roamcast.client.connect import DEFAULT_SOCKET, open_client
-from roamcast.event import EventId, Value
+from roamcast.client.publication import PublicationKeywords
+from roamcast.event import EventId
 from roamcast.filter import Filter
 from roamcast.modulator import ModulatorSpec
 from roamcast.units import NodeId
@@ -51,31 +52,9 @@ class BlockingClient:
     def node(self) -> NodeId:
         return self._client.node
 
-    def publish(
-        self,
-        *,
-        topic: str = "",
-        attributes: Mapping[str, Value] | None = None,
-        payload: bytes | str = b"",
-        type: str = "",
-        lifetime: float | None = None,
-        to: tuple[NodeId, ...] = (),
-        multimode: bool = False,
-        sealed: bool = False,
-    ) -> EventId:
+    def publish(self, **keywords: Unpack[PublicationKeywords]) -> EventId:
         """As `Client.publish`."""
-        return self._loop.run(
-            self._client.publish(
-                topic=topic,
-                attributes=attributes,
-                payload=payload,
-                type=type,
-                lifetime=lifetime,
-                to=to,
-                multimode=multimode,
-                sealed=sealed,
-            )
-        )
+        return self._loop.run(self._client.publish(**keywords))
 
     @contextmanager
     def subscribe(

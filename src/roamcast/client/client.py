@@ -7,13 +7,14 @@ gets each event once. A request that was under way fails: whether the node took 
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Unpack
 
 from roamcast.broker.seen import SeenEvents, event_key
+from roamcast.client.publication import PublicationKeywords, publication
 from roamcast.errors import InputError, RoamcastError
-from roamcast.event import Event, EventId, Value
+from roamcast.event import Event, EventId, Publication
 from roamcast.filter import Filter
 from roamcast.modulator import ModulatorSpec
 from roamcast.units import Micros, NodeId, micros
@@ -171,40 +172,24 @@ class Client:
             raise ClientError(self.lost.result())
         self._lost = None  # only now: what is published from here on reaches all of them
 
-    async def publish(
-        self,
-        *,
-        topic: str = "",
-        attributes: Mapping[str, Value] | None = None,
-        payload: bytes | str = b"",
-        type: str = "",
-        lifetime: float | None = None,
-        to: tuple[NodeId, ...] = (),
-        multimode: bool = False,
-        sealed: bool = False,
-    ) -> EventId:
-        """Publish, and wait until the node has taken it.
+    async def publish(self, **keywords: Unpack[PublicationKeywords]) -> EventId:
+        """Publish what the keywords say (see `publication`), and wait until the node has taken it.
 
-        With a `lifetime` (seconds) the event is memorized: kept for absent and later subscribers, and on
-        this node's disk when this returns. `to` names nodes; with `multimode` subscribers get it too.
-        `sealed`: only nodes with the same content key can read it, relays only carry it.
+        A memorized event, one with a `lifetime`, is on this node's disk when this returns. `EventError` for
+        what can be no event: then nothing was sent.
         """
-        message = self._publication(topic, attributes, payload, type, lifetime, to, multimode, sealed)
-        done = await self._ask(message)
-        return EventId(self.node, done.sequence)
+        return await self.send(publication(**keywords))
 
-    async def publish_soon(
-        self,
-        *,
-        topic: str = "",
-        attributes: Mapping[str, Value] | None = None,
-        payload: bytes | str = b"",
-        type: str = "",
-    ) -> None:
-        """Publish a real-time event without waiting for the node's word; waits only for room."""
+    async def publish_soon(self, **keywords: Unpack[PublicationKeywords]) -> None:
+        """Publish without waiting for the node's answer; waits only for room."""
         link = self._standing()
-        link.send(self._publication(topic, attributes, payload, type, None, (), False, False, request=0))
+        link.send(PublishRequest(0, publication(**keywords)))
         await link.drain()
+
+    async def send(self, ready: Publication) -> EventId:
+        """As `publish`, with a publication that was made before."""
+        done = await self._ask(PublishRequest(self._request(), ready))
+        return EventId(self.node, done.sequence)
 
     @asynccontextmanager
     async def subscribe(
@@ -276,33 +261,6 @@ class Client:
             return SubscribeRequest(self._request(), subscription.number, wanted)
         name, parameters = modulator.name, modulator.parameters
         return SubscribeRequest(self._request(), subscription.number, wanted, name, parameters)
-
-    def _publication(
-        self,
-        topic: str,
-        attributes: Mapping[str, Value] | None,
-        payload: bytes | str,
-        type: str,
-        lifetime: float | None,
-        to: tuple[NodeId, ...],
-        multimode: bool,
-        sealed: bool,
-        request: int | None = None,
-    ) -> PublishRequest:
-        lifetime_micros = 0 if lifetime is None else micros(lifetime)
-        if lifetime is not None and lifetime_micros <= 0:
-            raise InputError("lifetime", f"is {lifetime}; a memorized event lives for more than 0 seconds")
-        return PublishRequest(
-            self._request() if request is None else request,
-            dict(attributes or {}),
-            payload.encode() if isinstance(payload, str) else payload,
-            topic,
-            type,
-            lifetime_micros,
-            tuple(to),
-            multimode,
-            sealed,
-        )
 
     def _request(self) -> int:
         self._next_request += 1

@@ -5,16 +5,16 @@ import base64
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
 from roamcast.client.client import Message, filter_from
 from roamcast.client.connect import connect
+from roamcast.client.publication import PublicationKeywords, publication
 from roamcast.errors import InputError
 from roamcast.event import EventId, Value
 from roamcast.modulator import ModulatorSpec
-from roamcast.units import NodeId
 
 
 def parse_attributes(texts: Sequence[str]) -> dict[str, Value]:
@@ -43,28 +43,13 @@ def payload_from(text: str | None, file: Path | None) -> bytes:
         raise InputError(str(file), f"cannot be read: {error.strerror}") from None
 
 
-def publish(
-    socket: Path,
-    *,
-    topic: str,
-    attributes: dict[str, Value],
-    payload: bytes,
-    type: str,
-    lifetime: float | None,
-    to: tuple[NodeId, ...],
-    sealed: bool = False,
-) -> EventId:
+def publish(socket: Path, **keywords: Unpack[PublicationKeywords]) -> EventId:
+    """`EventError` for what can be no event, before the node is asked."""
+    ready = publication(**keywords)
+
     async def once() -> EventId:
         async with connect(socket, name="roamcast publish") as client:
-            return await client.publish(
-                topic=topic,
-                attributes=attributes,
-                payload=payload,
-                type=type,
-                lifetime=lifetime,
-                to=to,
-                sealed=sealed,
-            )
+            return await client.send(ready)
 
     return asyncio.run(once())
 

@@ -1,4 +1,4 @@
-"""`roamcast node`: a node with its doors, run from one file until it is told to stop.
+"""`roamcast node`: a node with its services, run from one file until it is told to stop.
 
 - `config.py`: the file, checked; every problem names its key. `fresh.py`: a new file with fresh keys.
 - `run.py`: node, gateways, metrics, signals. `metrics.py`: the Prometheus endpoint. `logs.py`: log lines.

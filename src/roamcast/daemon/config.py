@@ -57,7 +57,7 @@ class MetricsSettings(Table, frozen=True, kw_only=True):
 
 
 class Config(Table, frozen=True, kw_only=True):
-    """A whole file. A table of a door that is not in the file leaves that door closed."""
+    """A whole file. A service whose table is not in the file is not started."""
 
     node: NodeSettings = NodeSettings()
     keys: KeySettings

@@ -31,12 +31,12 @@ class Service(Protocol):
 
 
 class Daemon:
-    """A node and its doors. File names in the configuration are relative to `base`."""
+    """A node and its services. File names in the configuration are relative to `base`."""
 
     def __init__(self, config: Config, base: Path) -> None:
         self._config = config
         self._base = base
-        self._doors: list[Service] = []
+        self._services: list[Service] = []
         self._node: LiveNode | None = None
 
     @property
@@ -45,12 +45,12 @@ class Daemon:
         return self._node
 
     async def start(self) -> None:
-        """Everything open, or nothing: an `InputError` leaves no door behind."""
+        """Everything open, or nothing: an `InputError` leaves no service running."""
         try:
             self._node = await LiveNode.start(self._config.live, self._base)
-            for door in _doors(self._config, self._node, self._base):
-                await door.start()
-                self._doors.append(door)
+            for service in _services(self._config, self._node, self._base):
+                await service.start()
+                self._services.append(service)
         except BaseException:
             await self.stop()
             raise
@@ -65,8 +65,8 @@ class Daemon:
             logger.info("group keys as in %s from now on", path)
 
     async def stop(self) -> None:
-        while self._doors:
-            await self._doors.pop().stop()
+        while self._services:
+            await self._services.pop().stop()
         if self._node is not None:
             await self._node.stop()
 
@@ -101,20 +101,20 @@ async def _run(config: Config, path: Path, on_ready: Callable[[Daemon], None] | 
         await daemon.stop()
 
 
-def _doors(config: Config, node: LiveNode, base: Path) -> list[Service]:
-    doors: list[Service] = []
+def _services(config: Config, node: LiveNode, base: Path) -> list[Service]:
+    services: list[Service] = []
     if config.clients is not None:
         from roamcast.gateway.local import LocalServer
 
         options = msgspec.structs.replace(config.clients, socket=str(base / config.clients.socket))
-        doors.append(LocalServer(node, options))
+        services.append(LocalServer(node, options))
     if config.mqtt is not None:
         from roamcast.gateway.mqtt import MqttListener
 
-        doors.append(MqttListener(node, config.mqtt, base))
+        services.append(MqttListener(node, config.mqtt, base))
     if config.metrics is not None:
-        doors.append(MetricsEndpoint(node.counters, config.metrics))
-    return doors
+        services.append(MetricsEndpoint(node.counters, config.metrics))
+    return services
 
 
 def _allow_many_sockets() -> None:

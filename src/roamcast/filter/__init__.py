@@ -19,13 +19,12 @@ Left out: arithmetic, functions, comparing attributes with each other, dates.
 from roamcast.filter.expression import Expression
 from roamcast.filter.filter import Filter
 from roamcast.filter.index import MatchingIndex
-from roamcast.filter.topic import check_topic, check_topic_filter, topic_covers, topic_matches
+from roamcast.filter.topic import check_topic_filter, topic_covers, topic_matches
 
 __all__ = [
     "Expression",
     "Filter",
     "MatchingIndex",
-    "check_topic",
     "check_topic_filter",
     "topic_covers",
     "topic_matches",

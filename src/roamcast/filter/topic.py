@@ -11,12 +11,12 @@ Left out: shared subscriptions (`$share/…`, MQTT 5.0 section 4.8.2); the gatew
 from collections.abc import Callable
 
 from roamcast.errors import FilterError
-from roamcast.event import TEXT_LENGTH_MAX
+from roamcast.event import topic_text_problem
 
 
 def check_topic_filter(topic_filter: str) -> None:
     """Raise FilterError unless the text is an MQTT topic filter."""
-    problem = _problem_of_any(topic_filter)
+    problem = topic_text_problem(topic_filter)
     levels = topic_filter.split("/")
     for at, level in enumerate(levels):
         if "#" in level and (level != "#" or at != len(levels) - 1):
@@ -25,15 +25,6 @@ def check_topic_filter(topic_filter: str) -> None:
             problem = problem or "'+' must be a level of its own"
     if problem:
         raise FilterError(f"topic filter {topic_filter[:80]!r}", problem)
-
-
-def check_topic(topic: str) -> None:
-    """Raise FilterError unless an event may be published on this topic."""
-    problem = _problem_of_any(topic)
-    if "+" in topic or "#" in topic:
-        problem = problem or "wildcards ('+', '#') are for filters; a topic has none"
-    if problem:
-        raise FilterError(f"topic {topic[:80]!r}", problem)
 
 
 def topic_matches(topic_filter: str, topic: str) -> bool:
@@ -103,13 +94,3 @@ def _levels_needed(topic_filter: str) -> list[str]:
     """The levels, with those made explicit that every topic has: the first, and one after an empty
     first one, because the empty text is no topic."""
     return {"#": "+/#", "/#": "/+/#"}.get(topic_filter, topic_filter).split("/")
-
-
-def _problem_of_any(text: str) -> str | None:
-    if not text:
-        return "is empty; it needs at least one character"
-    if len(text) > TEXT_LENGTH_MAX:
-        return f"has {len(text)} characters; at most {TEXT_LENGTH_MAX} are allowed"
-    if "\0" in text:
-        return "holds U+0000, which MQTT forbids"
-    return None

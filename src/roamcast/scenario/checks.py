@@ -8,10 +8,9 @@ from types import ModuleType
 import msgspec
 
 from roamcast import strategy, underlay
-from roamcast.errors import FilterError, InputError, ScenarioError
+from roamcast.errors import EventError, FilterError, InputError, ScenarioError
 from roamcast.event import EventClass
 from roamcast.explain import converted, shown, unknown
-from roamcast.filter.topic import check_topic
 from roamcast.filter.xpath.translation import DocumentShape
 from roamcast.scenario.faults import faults
 from roamcast.scenario.model import (
@@ -26,7 +25,7 @@ from roamcast.scenario.model import (
     Tables,
     World,
 )
-from roamcast.scenario.workload import count_of, filter_of, modulator_of, schema_of
+from roamcast.scenario.workload import count_of, filter_of, modulator_of, publication_of, schema_of
 from roamcast.scenario.world import nodes_in_world
 from roamcast.units import seconds
 from roamcast.world.radio import Csma, problem_of
@@ -211,9 +210,6 @@ def _check_publication(key: str, entry: PublicationEntry, scenario: Scenario) ->
             f"{key}.t", f"is {entry.t:g}; allowed: before the end at {scenario.scenario.duration:g} s"
         )
     _check_numbers(f"{key}.to", entry.to, scenario.nodes)
-    if entry.topic:
-        with _filter_errors_at(f"{key}.topic", entry.topic):
-            check_topic(entry.topic)
     if entry.multimode and not entry.to:
         raise ScenarioError(f"{key}.multimode", "is true without `to`; allowed: only beside destinations")
     event_class = entry.event_class or scenario.workload.event_class
@@ -225,6 +221,10 @@ def _check_publication(key: str, entry: PublicationEntry, scenario: Scenario) ->
             f"{key}.lifetime",
             f'is {entry.lifetime:g} beside class "realtime"; allowed: 0, or class = "memorized"',
         )
+    try:
+        publication_of(entry, scenario.workload)
+    except EventError as error:
+        raise ScenarioError(f"{key}.{error.where}", error.problem) from None
 
 
 @contextmanager

@@ -8,15 +8,23 @@ same lists on every machine.
 import itertools
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 from random import Random
 from typing import NamedTuple
 
-from roamcast.event import EventClass, Value
+from roamcast.event import EventClass, Publication
 from roamcast.filter import Filter
 from roamcast.filter.expression import And, Compare, Expression, OfType, OnTopic, Operator, Or
 from roamcast.filter.xpath.translation import DocumentShape
 from roamcast.modulator import ModulatorSpec, make
-from roamcast.scenario.model import ArrivalProcess, Chosen, PublicationEntry, Scenario, SubscriptionEntry
+from roamcast.scenario.model import (
+    ArrivalProcess,
+    Chosen,
+    PublicationEntry,
+    Scenario,
+    SubscriptionEntry,
+    Workload,
+)
 from roamcast.streams import stream
 from roamcast.units import SECOND, Micros, NodeId, micros
 
@@ -44,14 +52,7 @@ class SubscriptionPlan(NamedTuple):
 class PublicationPlan(NamedTuple):
     time: Micros
     node: NodeId
-    attributes: dict[str, Value]
-    size: int  # payload octets
-    topic: str = ""
-    type: str = ""
-    event_class: EventClass = EventClass.REALTIME
-    lifetime: Micros = 0
-    destinations: tuple[NodeId, ...] = ()
-    multimode: bool = False
+    publication: Publication
 
 
 def roles(scenario: Scenario) -> Roles:
@@ -84,7 +85,10 @@ def publications(scenario: Scenario) -> list[PublicationPlan]:
     if entries is None:
         plans = [plan for node in roles(scenario).publishers for plan in _published_by(scenario, node)]
     else:
-        plans = [_written_publication(scenario, entry) for entry in entries]
+        plans = [
+            PublicationPlan(micros(entry.t), entry.node, publication_of(entry, scenario.workload))
+            for entry in entries
+        ]
     return sorted(plans, key=lambda plan: (plan.time, plan.node))
 
 
@@ -110,6 +114,27 @@ def modulator_of(entry: SubscriptionEntry) -> ModulatorSpec | None:
     spec = ModulatorSpec.of(str(entry.modulator.get("name", "")), parameters)
     make(spec)
     return spec
+
+
+def publication_of(entry: PublicationEntry, workload: Workload) -> Publication:
+    """What one entry publishes; an `EventError` if it can be no event."""
+    event_class = entry.event_class or workload.event_class
+    lifetime = workload.lifetime if entry.lifetime is None else entry.lifetime
+    return Publication(
+        dict(entry.attributes),
+        _payload(workload.size if entry.size is None else entry.size),
+        entry.topic,
+        entry.type,
+        micros(lifetime) if event_class is EventClass.MEMORIZED else 0,
+        tuple(sorted(entry.to)),
+        entry.multimode,
+    )
+
+
+@lru_cache(maxsize=16)
+def _payload(size: int) -> bytes:
+    """One object for all events of that size."""
+    return bytes(size)
 
 
 def schema_of(scenario: Scenario) -> DocumentShape | None:
@@ -186,16 +211,11 @@ def _written_subscriptions(
 def _published_by(scenario: Scenario, node: NodeId) -> Iterator[PublicationPlan]:
     workload = scenario.workload
     lifetime = micros(workload.lifetime) if workload.event_class is EventClass.MEMORIZED else 0
+    payload = _payload(workload.size)
     keys = stream(scenario.seed, "keys", node)
     for time in _times(scenario, stream(scenario.seed, "publications", node)):
-        yield PublicationPlan(
-            time,
-            node,
-            {"key": int(keys.random() * KEYS)},
-            workload.size,
-            event_class=workload.event_class,
-            lifetime=lifetime,
-        )
+        key = int(keys.random() * KEYS)
+        yield PublicationPlan(time, node, Publication({"key": key}, payload, lifetime=lifetime))
 
 
 def _times(scenario: Scenario, random: Random) -> Iterator[Micros]:
@@ -219,21 +239,3 @@ def _poisson(random: Random, gap: float) -> Iterator[float]:
     # 1 - random() is never 0.
     waits = (-math.log(1.0 - random.random()) * gap for _ in itertools.count())
     return itertools.accumulate(waits)
-
-
-def _written_publication(scenario: Scenario, entry: PublicationEntry) -> PublicationPlan:
-    workload = scenario.workload
-    event_class = entry.event_class or workload.event_class
-    lifetime = workload.lifetime if entry.lifetime is None else entry.lifetime
-    return PublicationPlan(
-        micros(entry.t),
-        entry.node,
-        dict(entry.attributes),
-        workload.size if entry.size is None else entry.size,
-        entry.topic,
-        entry.type,
-        event_class,
-        micros(lifetime) if event_class is EventClass.MEMORIZED else 0,
-        tuple(sorted(entry.to)),
-        entry.multimode,
-    )

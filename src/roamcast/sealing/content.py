@@ -14,14 +14,13 @@ twice, whatever was lost on the publisher's disk.
 import secrets
 import struct
 from collections.abc import Callable
-from typing import Annotated
 
 import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from roamcast.errors import EventError, InputError
-from roamcast.event import ATTRIBUTES_MAX, PAYLOAD_BYTES_MAX, Event, Name, Text
+from roamcast.event import PAYLOAD_BYTES_MAX, Attributes, Event, Name, Payload, Text
 from roamcast.sealing.keyring import GroupKey
 from roamcast.wire.sealed_event import IDENTIFIER, SEALED_TYPE, is_sealed
 
@@ -43,10 +42,8 @@ class ContentKey(GroupKey):
 
 
 class _Content(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    attributes: Annotated[
-        dict[Name, bool | int | float | Text | None], msgspec.Meta(max_length=ATTRIBUTES_MAX)
-    ]
-    payload: Annotated[bytes, msgspec.Meta(max_length=PAYLOAD_BYTES_MAX)]
+    attributes: Attributes
+    payload: Payload
     topic: Text
     type: Name
 

@@ -11,18 +11,10 @@ from typing import Annotated, Generic, TypeVar
 import msgspec
 
 from roamcast.errors import WireError
-from roamcast.event import (
-    ATTRIBUTES_MAX,
-    DESTINATIONS_MAX,
-    PAYLOAD_BYTES_MAX,
-    Count,
-    Event,
-    Name,
-    Text,
-)
+from roamcast.event import Count, Event, Name, Publication, Text
 from roamcast.wire.codec import FRAME_BYTES_MAX, Codec
 
-VERSION = 1
+VERSION = 2
 FILTER_BYTES_MAX = 8192
 PARAMETER_BYTES_MAX = 8192
 LENGTH = struct.Struct("!I")
@@ -42,19 +34,10 @@ class ClientHello(LocalMessage, frozen=True, tag=1):
 
 
 class PublishRequest(LocalMessage, frozen=True, tag=2):
-    """`lifetime` in microseconds; 0 for a real-time event. Request 0 wants no answer."""
+    """Request 0 wants no answer."""
 
     request: Count
-    attributes: Annotated[
-        dict[Name, bool | int | float | Text | None], msgspec.Meta(max_length=ATTRIBUTES_MAX)
-    ]
-    payload: Annotated[bytes, msgspec.Meta(max_length=PAYLOAD_BYTES_MAX)] = b""
-    topic: Text = ""
-    type: Name = ""
-    lifetime: Count = 0
-    destinations: Annotated[tuple[Count, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)] = ()
-    multimode: bool = False
-    sealed: bool = False  # with the node's content key: relays cannot read it
+    publication: Publication
 
 
 class SubscribeRequest(LocalMessage, frozen=True, tag=3):

@@ -3,14 +3,15 @@
 from collections.abc import Callable
 
 from roamcast.client import Client
-from roamcast.gateway.local.session import LocalNode, LocalSession
+from roamcast.gateway.local.session import LocalSession
+from roamcast.gateway.node import GatewayNode
 from roamcast.wire.local import ClientMessage, NodeMessage
 
 
 class DirectLink:
-    """Client and session face to face (`roamcast.client.Link`)."""
+    """Client and session face to face (`roamcast.client.NodeLink`)."""
 
-    def __init__(self, node: LocalNode, on_message: Callable[[NodeMessage], None]) -> None:
+    def __init__(self, node: GatewayNode, on_message: Callable[[NodeMessage], None]) -> None:
         self._session = LocalSession(node, on_message)
 
     def send(self, message: ClientMessage) -> None:
@@ -23,7 +24,7 @@ class DirectLink:
         self._session.close()
 
 
-async def client_of(node: LocalNode, *, name: str = "", addressed: bool = False) -> Client:
+async def client_of(node: GatewayNode, *, name: str = "", addressed: bool = False) -> Client:
     """A client of a node that runs in this process and loop."""
     return await Client.open(
         lambda on_message, on_lost: DirectLink(node, on_message), name=name, addressed=addressed

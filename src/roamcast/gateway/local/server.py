@@ -11,7 +11,8 @@ import msgspec
 
 from roamcast.errors import InputError
 from roamcast.gateway.local.connection import ClientConnection
-from roamcast.gateway.local.session import LocalNode, LocalSession
+from roamcast.gateway.local.session import LocalSession
+from roamcast.gateway.node import GatewayNode
 
 
 class LocalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,7 +21,7 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class LocalServer:
-    def __init__(self, node: LocalNode, options: LocalOptions) -> None:
+    def __init__(self, node: GatewayNode, options: LocalOptions) -> None:
         self._node = node
         self._path = Path(options.socket)
         self._clients_max = options.clients_max
@@ -38,7 +39,7 @@ class LocalServer:
             )
         except OSError as error:
             raise InputError(str(self._path), f"no socket can be made here: {reason(error)}") from None
-        os.chmod(self._path, 0o660)  # the owner and the group; the door is the device's, not the world's
+        os.chmod(self._path, 0o660)  # the owner and the group, nobody else
 
     async def stop(self) -> None:
         if self._server is not None:

@@ -11,8 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from roamcast.errors import FilterError
-from roamcast.filter import check_topic
+from roamcast.event import topic_problem
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.decode import decode
@@ -425,9 +424,7 @@ class Connection(Outlet):
 
 def check_published_topic(topic: str, version: int) -> None:
     """MalformedPacket unless a client may publish on this topic."""
-    try:
-        check_topic(topic)
-    except FilterError as error:
-        raise MalformedPacket("topic name", 2, error.problem, ReasonCode.TOPIC_NAME_INVALID) from None
+    if problem := topic_problem(topic):
+        raise MalformedPacket("topic name", 2, problem, ReasonCode.TOPIC_NAME_INVALID)
     if topic.startswith(("$SYS/", "$share/")):
         raise MalformedPacket("topic name", 2, "is the server's own", ReasonCode.TOPIC_NAME_INVALID)

@@ -18,7 +18,6 @@ from pathlib import Path
 from roamcast.errors import InputError
 from roamcast.gateway.mqtt.connection import ConnectGrant, Connection, check_published_topic
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
-from roamcast.gateway.mqtt.node import MqttNode
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.primitives import MalformedPacket
 from roamcast.gateway.mqtt.packets.properties import Properties
@@ -27,6 +26,7 @@ from roamcast.gateway.mqtt.packets.values import V5, Connect
 from roamcast.gateway.mqtt.sessions.durable import Notes
 from roamcast.gateway.mqtt.sessions.table import Sessions, session_expiry
 from roamcast.gateway.mqtt.transport import Turn
+from roamcast.gateway.node import GatewayNode
 from roamcast.units import Micros, seconds
 
 CLIENT_ID_LENGTH_MAX = 1_024
@@ -36,7 +36,7 @@ logger = logging.getLogger("roamcast.mqtt")
 
 
 class MqttListener:
-    def __init__(self, node: MqttNode, options: MqttOptions, base: Path = Path()) -> None:
+    def __init__(self, node: GatewayNode, options: MqttOptions, base: Path = Path()) -> None:
         """File names in the options are relative to `base`."""
         self.options = options
         self._base = base

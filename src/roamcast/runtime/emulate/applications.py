@@ -6,29 +6,28 @@ subscribes again; the application still wants what it wanted.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
-import msgspec
-
+from roamcast.broker.core import Delivery, Subscription
+from roamcast.broker.judgement import is_right
 from roamcast.client import Client, ClientError, ClientSubscription, Message, connect
-from roamcast.event import EventClass
-from roamcast.filter import Filter
+from roamcast.event import EventId
+from roamcast.node import published_record
 from roamcast.runtime.emulate.journal import PartJournal
 from roamcast.runtime.emulate.real_time import Clock
 from roamcast.scenario.model import Scenario
 from roamcast.scenario.workload import PublicationPlan, SubscriptionPlan, publications, subscriptions
-from roamcast.trace import Delivered, Published, Subscribed
-from roamcast.units import SECOND, Micros, NodeId, seconds
+from roamcast.trace import Delivered, Subscribed
+from roamcast.units import SECOND, Micros, NodeId
 
 NAME = "workload"
 PATIENCE = 60.0  # seconds until a node that was started must answer
 RETRY = 0.05  # seconds
-TOLD_APART = 10_000  # messages whose copies for several subscriptions are recognised
+TOLD_APART = 10_000  # events whose copies for several subscriptions are recognised
 
 
 class NodeApplication:
@@ -39,14 +38,14 @@ class NodeApplication:
         self._socket = socket
         self._journal = journal
         self._clock = clock
-        self._filters: dict[int, Filter] = {}  # by the scenario's number, whether the node is up or down
+        # By the scenario's number, whether the node is up or down.
+        self._wanted: dict[int, Subscription] = {}
         self._client: Client | None = None
         self._connection = AsyncExitStack()
         self._is_up = False
         self._open: dict[int, ClientSubscription] = {}
         self._readers: set[asyncio.Task[None]] = set()
-        # One delivery that several subscriptions share reaches each of them as the same object.
-        self._told_apart: deque[Message] = deque(maxlen=TOLD_APART)
+        self._came_for: dict[EventId, int | None] = {}  # the subscription that got it first
         self.publish_delays: list[Micros] = []
 
     async def connect(self, patience: float = PATIENCE) -> None:
@@ -68,8 +67,8 @@ class NodeApplication:
         async with asyncio.timeout(patience):
             while client.lost.done():
                 await asyncio.sleep(RETRY)
-            for number in sorted(self._filters.keys() - self._open.keys()):
-                while number in self._filters and not await self._subscribe(number):
+            for number in sorted(self._wanted.keys() - self._open.keys()):
+                while number in self._wanted and not await self._subscribe(number):
                     await asyncio.sleep(RETRY)
         self._is_up = True
 
@@ -83,13 +82,14 @@ class NodeApplication:
         await self._connection.aclose()
 
     async def subscribe(self, plan: SubscriptionPlan) -> None:
-        self._filters[plan.subscription] = plan.filter
+        wanted = Subscription(plan.subscription, plan.filter, modulator=plan.modulator)
+        self._wanted[plan.subscription] = wanted
         self._journal.record(Subscribed(self._clock(), self._node, plan.subscription, str(plan.filter), True))
         if self._is_up:  # else the user's wish stands although the device is down; see `on_restarted`
             await self._subscribe(plan.subscription)
 
     async def unsubscribe(self, plan: SubscriptionPlan) -> None:
-        del self._filters[plan.subscription]
+        del self._wanted[plan.subscription]
         self._journal.record(Subscribed(self._clock(), self._node, plan.subscription, "", False))
         subscription = self._open.pop(plan.subscription, None)
         if subscription is not None:
@@ -102,35 +102,12 @@ class NodeApplication:
         self.publish_delays.append(max(asked - plan.time, 0))
         if self._client is None or not self._is_up:
             return
-        lifetime = seconds(plan.lifetime) if plan.event_class is EventClass.MEMORIZED else None
         try:
-            event = await self._client.publish(
-                topic=plan.topic,
-                attributes=plan.attributes,
-                payload=bytes(plan.size),
-                type=plan.type,
-                lifetime=lifetime,
-                to=plan.destinations,
-                multimode=plan.multimode,
-            )
+            event = await self._client.send(plan.publication)
         except ClientError as error:
             self._journal.write("refused", asked, self._node, f"publication: {error}")
             return
-        self._journal.record(
-            Published(
-                asked,
-                self._node,
-                event.sequence,
-                plan.event_class.value,
-                plan.lifetime,
-                plan.size,
-                plan.topic,
-                plan.type,
-                msgspec.json.encode(plan.attributes).decode(),
-                plan.destinations,
-                plan.multimode,
-            )
-        )
+        self._journal.record(published_record(asked, plan.publication.numbered(*event)))
 
     # Private.
 
@@ -139,39 +116,49 @@ class NodeApplication:
         if self._client is None:
             return False
         try:
-            subscription = await self._client.open_subscription(self._filters[number])
+            wanted = self._wanted[number]
+            subscription = await self._client.open_subscription(wanted.filter, modulator=wanted.modulator)
         except ClientError as error:
             self._journal.write("refused", self._clock(), self._node, f"subscription: {error}")
             return False
         self._open[number] = subscription
-        self._read(subscription)
+        self._read(subscription, wanted)
         return True
 
-    def _read(self, subscription: ClientSubscription) -> None:
-        reader = asyncio.get_running_loop().create_task(self._take(subscription))
+    def _read(self, messages: ClientSubscription, wanted: Subscription | None = None) -> None:
+        reader = asyncio.get_running_loop().create_task(self._take(messages, wanted))
         self._readers.add(reader)
         reader.add_done_callback(self._readers.discard)
 
-    async def _take(self, subscription: ClientSubscription) -> None:
+    async def _take(self, messages: ClientSubscription, wanted: Subscription | None) -> None:
         with suppress(ClientError):
-            async for message in subscription:
-                self._on_message(message)
+            async for message in messages:
+                self._on_message(message, wanted)
 
-    def _on_message(self, message: Message) -> None:
+    def _on_message(self, message: Message, wanted: Subscription | None) -> None:
+        """`wanted`: the subscription that it came for; None for one that names the node."""
         event = message.event
-        if event.publisher == self._node or any(message is earlier for earlier in self._recent()):
+        if event.publisher == self._node:
             return
-        self._told_apart.append(message)
-        # Tried one by one, not by the broker's index: this is the check on the broker.
-        matched = self._node in event.destinations or (
-            event.wants_subscribers and any(wanted.matches(event) for wanted in self._filters.values())
-        )
+        is_modulated = wanted is not None and wanted.modulator is not None
+        if not is_modulated and self._has_come_for_another(event.id, wanted):
+            return
+        numbers = () if wanted is None else (wanted.number,)
+        matched = is_right(Delivery(event, numbers, message.hops, is_modulated), self._node, self._wanted)
         self._journal.record(
             Delivered(self._clock(), self._node, event.publisher, event.sequence, message.hops, matched)
         )
 
-    def _recent(self) -> deque[Message]:
-        return self._told_apart if len(self._open) > 1 else deque()
+    def _has_come_for_another(self, event: EventId, wanted: Subscription | None) -> bool:
+        """The node serves each subscription by itself; to one application that is one delivery, as in a
+        simulation. Products of modulators differ, so those are left out here."""
+        number = None if wanted is None else wanted.number
+        if event in self._came_for:
+            return self._came_for[event] != number
+        if len(self._came_for) >= TOLD_APART:
+            del self._came_for[next(iter(self._came_for))]
+        self._came_for[event] = number
+        return False
 
 
 Action = tuple[Micros, Callable[[], Awaitable[None]]]

@@ -1,7 +1,7 @@
-"""One running node: the layers of `roamcast.node`, on a live host, with doors for applications.
+"""One running node: the layers of `roamcast.node`, on a live host, with sessions for applications.
 
     node = await LiveNode.start(settings)
-    door = node.applications.open(receiver)
+    session = node.applications.open(receiver)
     …
     await node.stop()
 
@@ -21,6 +21,7 @@ import msgspec
 from roamcast import strategy, underlay
 from roamcast.applications import Applications
 from roamcast.broker.core import Delivery
+from roamcast.broker.judgement import is_right
 from roamcast.broker.store import EventStore, StoreFullError
 from roamcast.errors import InputError
 from roamcast.host import Channel, Host
@@ -242,11 +243,8 @@ class LiveNode:
 
     def _trace_delivery(self, delivery: Delivery) -> None:
         event = delivery.event
-        # Tried one by one, not by the broker's index: this is the check on the broker.
-        wanted = self.node.broker.subscriptions()
-        matched = self.number in event.destinations or any(
-            one.filter.matches(event) for one in wanted if one.number in delivery.subscriptions
-        )
+        standing = {one.number: one for one in self.node.broker.subscriptions()}
+        matched = is_right(delivery, self.number, standing)
         self._journal.add(
             Delivered(self.clock.now, self.number, event.publisher, event.sequence, delivery.hops, matched)
         )

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from roamcast.broker.core import Delivery, Subscription
-from roamcast.filter import Filter
+from roamcast.broker.judgement import is_right
 from roamcast.host import Channel, Host
-from roamcast.modulator import ModulatorSpec
 from roamcast.node import Node, NodeConfig
 from roamcast.runtime.meter import SimMeter
 from roamcast.runtime.sim.csma import CsmaMedium
@@ -140,10 +139,8 @@ class Simulation:
     # The workload.
 
     def _subscribe(self, plan: SubscriptionPlan) -> None:
-        application = self._applications[plan.node]
-        application.filters[plan.subscription] = plan.filter
-        if plan.modulator is not None:
-            application.modulators[plan.subscription] = plan.modulator
+        wanted = Subscription(plan.subscription, plan.filter, modulator=plan.modulator)
+        self._applications[plan.node].subscriptions[plan.subscription] = wanted
         node = self.nodes[plan.node]
         if node is not None:
             node.subscribe(plan.subscription, plan.filter, modulator=plan.modulator)
@@ -151,8 +148,7 @@ class Simulation:
             self.trace.add(Subscribed(self.engine.now, plan.node, plan.subscription, str(plan.filter), True))
 
     def _unsubscribe(self, plan: SubscriptionPlan) -> None:
-        del self._applications[plan.node].filters[plan.subscription]
-        self._applications[plan.node].modulators.pop(plan.subscription, None)
+        del self._applications[plan.node].subscriptions[plan.subscription]
         node = self.nodes[plan.node]
         if node is not None:
             node.unsubscribe(plan.subscription)
@@ -161,18 +157,8 @@ class Simulation:
 
     def _publish(self, plan: PublicationPlan) -> None:
         node = self.nodes[plan.node]
-        if node is None:
-            return  # a device that is down publishes nothing
-        node.publish(
-            plan.attributes,
-            payload=bytes(plan.size),
-            topic=plan.topic,
-            type=plan.type,
-            event_class=plan.event_class,
-            lifetime=plan.lifetime,
-            destinations=plan.destinations,
-            multimode=plan.multimode,
-        )
+        if node is not None:  # a device that is down publishes nothing
+            node.publish(plan.publication)
 
     # The world.
 
@@ -223,17 +209,15 @@ class Simulation:
             self._report(number, neighbour, up=True)
             self._report(neighbour, number, up=True)
         # The application starts again with its device, and still wants what it wanted.
-        for subscription, wanted in sorted(self._applications[number].filters.items()):
-            modulator = self._applications[number].modulators.get(subscription)
-            node.broker.subscribe(Subscription(subscription, wanted, modulator=modulator))
+        for _, subscription in sorted(self._applications[number].subscriptions.items()):
+            node.broker.subscribe(subscription)
 
 
 class WorkloadApplication:
     """The application of a simulated node: it knows what it wants and writes down what it gets."""
 
     def __init__(self, simulation: Simulation, node: NodeId) -> None:
-        self.filters: dict[int, Filter] = {}
-        self.modulators: dict[int, ModulatorSpec] = {}
+        self.subscriptions: dict[int, Subscription] = {}
         self._simulation = simulation
         self._node = node
 
@@ -241,13 +225,6 @@ class WorkloadApplication:
         event = delivery.event
         if event.publisher == self._node:
             return  # no metric speaks of an application's own events
-        # Tried one by one, not by the broker's index: this is the check on the broker.
-        matched = (
-            self._node in event.destinations
-            or (event.wants_subscribers and any(wanted.matches(event) for wanted in self._plain_filters()))
-            # What a modulator made need not match the filter any more; its subscription must stand.
-            or (delivery.modulated and all(n in self.filters for n in delivery.subscriptions))
-        )
         self._simulation.trace.add(
             Delivered(
                 self._simulation.engine.now,
@@ -255,14 +232,9 @@ class WorkloadApplication:
                 event.publisher,
                 event.sequence,
                 delivery.hops,
-                matched,
+                is_right(delivery, self._node, self.subscriptions),
             )
         )
-
-    def _plain_filters(self) -> list[Filter]:
-        if not self.modulators:
-            return list(self.filters.values())
-        return [wanted for number, wanted in self.filters.items() if number not in self.modulators]
 
 
 def _medium(scenario: Scenario, engine: Engine, playback: Playback, trace: Trace) -> Medium:

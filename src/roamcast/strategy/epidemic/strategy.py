@@ -63,7 +63,6 @@ class Epidemic(Strategy):
         self._host.set_timer("digest", self._host.now() + first)
 
     def publish(self, event: Event) -> None:
-        self._broker.observe(event.id, event.lifetime)
         self._remember(event, 0, 0)
         self._send(FloodedEvent(event, 0, 0))
 

@@ -67,7 +67,6 @@ class Odmrp(Strategy):
     # Applications.
 
     def publish(self, event: Event) -> None:
-        self._broker.observe(event.id, event.lifetime)
         self.publisher.publish(event)
         self._watch_deadlines()
 

@@ -1,25 +1,23 @@
 """Between clients and the mesh: publications in, deliveries out, stored events shown to new subscribers.
 
-The listener has one door. What clients publish goes out by it, what they asked for comes back by it, and
+The listener has one session on the node. What clients publish and what they asked for goes through it, and
 `ClientInterests` knows whose it is. A publication is delivered to local clients before `publish` returns.
 """
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from roamcast.applications import Applications
 from roamcast.broker.core import Delivery
 from roamcast.broker.retained import AT, FLAGS, RETAINED, is_retained
 from roamcast.broker.store import StoredEvent, StoreFullError
 from roamcast.errors import FilterError, InputError
-from roamcast.event import Event, EventClass, EventId, Value
+from roamcast.event import Event, EventId, Publication, Value
 from roamcast.filter import Filter
 from roamcast.filter.expression import Compare, Operator
 from roamcast.gateway.mqtt.mesh.content import parse_client_filter
 from roamcast.gateway.mqtt.mesh.mapping import TooLarge, attributes_of, is_topic
 from roamcast.gateway.mqtt.mesh.message import MeshMessage
 from roamcast.gateway.mqtt.mesh.retained import RetainedStamps, newest_retained
-from roamcast.gateway.mqtt.node import MqttNode
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.properties import Properties
 from roamcast.gateway.mqtt.packets.reasons import ReasonCode
@@ -27,6 +25,7 @@ from roamcast.gateway.mqtt.packets.values import SubscriptionRequest
 from roamcast.gateway.mqtt.sessions.durable import Notes
 from roamcast.gateway.mqtt.sessions.interests import ClientInterests
 from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
+from roamcast.gateway.node import GatewayNode
 from roamcast.units import SECOND, Micros, micros
 
 ALL_RETAINED = Filter(Compare(FLAGS, Operator.GREATER_OR_EQUAL, RETAINED))
@@ -48,7 +47,7 @@ NOT_KEPT = PublishOutcome(ReasonCode.QUOTA_EXCEEDED, False)
 class MeshExchange:
     def __init__(
         self,
-        node: MqttNode,
+        node: GatewayNode,
         options: MqttOptions,
         notes: Notes,
         clock: Callable[[], Micros],
@@ -62,9 +61,8 @@ class MeshExchange:
         self._retained_lifetime = micros(options.retained_lifetime)
         self._qos1_lifetime = micros(options.qos1_lifetime)
         self._is_qos1_memorized = options.qos1 == "memorized"
-        applications: Applications = node.applications
-        self._door = applications.open(self._on_delivery)
-        self.interests = ClientInterests(self._door.reserve, self._door.subscribe_as, self._door.unsubscribe)
+        self._session = session = node.applications.open(self._on_delivery)
+        self.interests = ClientInterests(session.reserve, session.subscribe_as, session.unsubscribe)
         self._stamps = RetainedStamps(self._held)
         self._number = node.number
         self._publisher: MqttSession | None = None
@@ -73,7 +71,7 @@ class MeshExchange:
         self.delivered = 0
 
     def close(self) -> None:
-        self._door.close()
+        self._session.close()
 
     def now(self) -> Micros:
         return self._clock()
@@ -91,7 +89,6 @@ class MeshExchange:
     ) -> PublishOutcome:
         """A client's message, or its will (without a session), into the mesh."""
         self.published += 1
-        event_class = EventClass.REALTIME
         lifetime = 0
         attributes = _PLAIN[qos]
         if retain or properties is not None or (qos and self._is_qos1_memorized):
@@ -100,7 +97,6 @@ class MeshExchange:
             except TooLarge:
                 return TOO_LARGE
             if retain or (qos and self._is_qos1_memorized):
-                event_class = EventClass.MEMORIZED
                 lifetime = self._lifetime(retain and not payload, retain, properties)
             if retain:
                 attributes[AT] = self._stamps.next(topic, self._wall())
@@ -109,9 +105,7 @@ class MeshExchange:
         self._publisher = session
         self._publishing = payload
         try:
-            self._door.publish(
-                attributes, payload=payload, topic=topic, event_class=event_class, lifetime=lifetime
-            )
+            self._session.publish(Publication(attributes, payload, topic, lifetime=lifetime))
         except StoreFullError:
             return NOT_KEPT
         except InputError:
@@ -204,7 +198,7 @@ class MeshExchange:
 
     def _shown(self, on_topic: Filter, without: set[EventId]) -> Iterator[tuple[StoredEvent, MeshMessage]]:
         """Stored events on these topics, of retained ones the newest, oldest arrival first."""
-        stored = self._door.stored(on_topic)
+        stored = self._session.stored(on_topic)
         newest = {entry.event.id for entry in newest_retained(stored)}
         now, node_now = self._clock(), self._node.now()
         for entry in stored:
@@ -218,7 +212,7 @@ class MeshExchange:
             yield entry, MeshMessage.of_event(event, now, now + entry.expires_at - node_now)
 
     def _held(self) -> Iterator[Event]:
-        return (entry.event for entry in self._door.stored(ALL_RETAINED))
+        return (entry.event for entry in self._session.stored(ALL_RETAINED))
 
     def _lifetime(self, is_clearing: bool, retain: bool, properties: Properties | None) -> Micros:
         """Of a memorized event. One that clears a topic outlives all that it clears."""

@@ -18,9 +18,9 @@ import msgspec
 from roamcast.broker.store import StoreFullError
 from roamcast.event import EventId
 from roamcast.gateway.mqtt.mesh.message import MeshMessage
-from roamcast.gateway.mqtt.node import MqttNode
 from roamcast.gateway.mqtt.packets.values import SubscriptionRequest, Will
 from roamcast.gateway.mqtt.sessions.session import MqttSession, UnacknowledgedMessage
+from roamcast.gateway.node import GatewayNode
 from roamcast.runtime.live.storage.clients import ClientRecords
 from roamcast.runtime.live.storage.database import CLOCK_SET
 from roamcast.units import Micros
@@ -66,7 +66,7 @@ class Notes:
     """The `Watcher` of all sessions."""
 
     def __init__(
-        self, node: MqttNode, clock: Callable[[], Micros], wall: Callable[[], Micros], queue_max: int
+        self, node: GatewayNode, clock: Callable[[], Micros], wall: Callable[[], Micros], queue_max: int
     ) -> None:
         self._node = node
         self._clock = clock

@@ -1,4 +1,4 @@
-"""The sockets of one node on one interface: what is heard by all, and the node's own door.
+"""The sockets of one node on one interface: what is heard by all, and the node's own port.
 
 Two UDP sockets. The *shared* one is bound to the air's port, and every node of a machine has one: the kernel
 gives each of them a copy of a broadcast. The node's *own* one sends everything and gets what is meant for
@@ -69,7 +69,7 @@ class Air:
         self._counters = counters
         self._on_datagram = on_datagram
         self.interface = interface
-        self.port = 0  # of the node's own door, UDP and TCP
+        self.port = 0  # the node's own, UDP and TCP
         self.listener: socket.socket | None = None
         self.on_closing: Callable[[], None] = lambda: None  # whoever serves the listener lets it go
         self.on_reopened: Callable[[], None] = lambda: None

@@ -103,7 +103,6 @@ class ContentRouter:
         self._announce_soon()
 
     def publish(self, event: Event) -> None:
-        self._broker.observe(event.id, event.lifetime)
         now = self._host.now()
         self._remember(event, 0, now)
         self._route(EventCopy(event, 0, now, False), None)

@@ -1,4 +1,4 @@
-"""What the listener needs from the node it serves. `runtime.live.LiveNode` has it; tests have a double."""
+"""What gateways need of the node they serve. `runtime.live.LiveNode` has it; tests have a double."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -9,20 +9,20 @@ from roamcast.runtime.live.storage.database import Storage
 from roamcast.units import Micros, NodeId
 
 
-class Counting(Protocol):
+class GatewayCounters(Protocol):
     def count(self, name: str, amount: float = 1, **labels: str) -> None: ...
 
     def gauge(self, name: str, read: Callable[[], float], **labels: str) -> None: ...
 
 
-class MqttNode(Protocol):
+class GatewayNode(Protocol):
     number: NodeId
     name: str
     applications: Applications
     storage: Storage | None
 
     @property
-    def counters(self) -> Counting: ...
+    def counters(self) -> GatewayCounters: ...
 
     def now(self) -> Micros:
         """The node's clock, on which stored events expire."""

@@ -1,0 +1,26 @@
+"""Whether a delivery was right: the one definition behind `Delivered.matched`, in every runtime.
+
+Filters are tried one by one, not by the broker's index: this is the check on the broker.
+"""
+
+from collections.abc import Mapping
+
+from roamcast.broker.core import Delivery, Subscription
+from roamcast.units import NodeId
+
+
+def is_right(delivery: Delivery, node: NodeId, standing: Mapping[int, Subscription]) -> bool:
+    """Whether this delivery is for an application of `node`, where the subscriptions `standing` stand.
+
+    It is if the event names the node as a destination, or matches a subscription that it was delivered for.
+    What a modulator made need not match the filter any more, but its subscription must stand.
+    """
+    event = delivery.event
+    if node in event.destinations:
+        return True
+    asked = [standing[number] for number in delivery.subscriptions if number in standing]
+    if delivery.modulated:
+        return len(asked) == len(delivery.subscriptions)
+    return event.wants_subscribers and any(
+        subscription.modulator is None and subscription.filter.matches(event) for subscription in asked
+    )
