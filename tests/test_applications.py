@@ -2,7 +2,7 @@
 
 from roamcast.applications import Applications
 from roamcast.broker.core import Delivery
-from roamcast.event import EventClass
+from roamcast.event import Publication
 from roamcast.filter import Filter
 from roamcast.host import Channel, Host
 from roamcast.node import Node, NodeConfig
@@ -44,7 +44,7 @@ def test_each_door_gets_a_matching_event_once_with_its_own_subscriptions() -> No
     other = applications.open(second.append)
     numbers = (one.subscribe(Filter.topic("a/#")), one.subscribe(Filter.topic("a/b")))
     number = other.subscribe(Filter.topic("a/+"))
-    other.publish({}, topic="a/b")
+    other.publish(Publication(topic="a/b"))
     assert [sorted(delivery.subscriptions) for delivery in first] == [sorted(numbers)]
     assert [delivery.subscriptions for delivery in second] == [(number,)]
 
@@ -53,11 +53,11 @@ def test_a_door_opened_later_still_gets_what_is_memorized_and_each_only_once() -
     applications, _ = node()
     early: list[Delivery] = []
     late: list[Delivery] = []
-    door = applications.open(early.append)
-    door.subscribe(Filter.topic("news"))
-    door.publish({}, topic="news", event_class=EventClass.MEMORIZED, lifetime=60 * SECOND)
+    session = applications.open(early.append)
+    session.subscribe(Filter.topic("news"))
+    session.publish(Publication(topic="news", lifetime=60 * SECOND))
     applications.open(late.append).subscribe(Filter.topic("news"))
-    door.subscribe(Filter.everything())  # the first door has had it
+    session.subscribe(Filter.everything())  # the first session has had it
     assert (len(early), len(late)) == (1, 1)
 
 
@@ -68,12 +68,12 @@ def test_what_a_receiver_does_is_an_input_of_its_own_not_a_call_into_a_running_h
     def answer(delivery: Delivery) -> None:
         log.append(delivery.event.topic)
         if delivery.event.topic == "question":
-            door.publish({}, topic="answer")
+            session.publish(Publication(topic="answer"))
             log.append("published")  # and not delivered yet: the first hand-over has not ended
 
-    door = applications.open(answer)
-    door.subscribe(Filter.everything())
-    door.publish({}, topic="question")
+    session = applications.open(answer)
+    session.subscribe(Filter.everything())
+    session.publish(Publication(topic="question"))
     assert log == ["question", "published", "answer"]
     assert gate.entered == 3
 
@@ -85,7 +85,7 @@ def test_a_subscription_that_ended_while_its_event_waited_gets_nothing() -> None
     staying = applications.open(lambda _: leaving.close())
     staying.subscribe(Filter.everything())
     leaving.subscribe(Filter.everything())
-    staying.publish({})  # matched both, in the order of their subscriptions
+    staying.publish(Publication())  # matched both, in the order of their subscriptions
     assert log == []
 
 
@@ -94,14 +94,14 @@ def test_an_addressed_event_goes_to_the_doors_that_asked_for_it() -> None:
     log: list[str] = []
     applications.open(lambda _: log.append("plain")).subscribe(Filter.everything())
     applications.open(lambda _: log.append("addressed"), addressed=True)
-    applications.open(lambda _: None).publish({}, destinations=(1,))
+    applications.open(lambda _: None).publish(Publication(destinations=(1,)))
     assert log == ["addressed"]
 
 
 def test_what_is_stored_can_be_asked_for_again() -> None:
     applications, _ = node()
-    door = applications.open(lambda _: None)
-    door.publish({}, topic="kept", event_class=EventClass.MEMORIZED, lifetime=60 * SECOND)
-    door.publish({}, topic="gone")
-    assert [stored.event.topic for stored in door.stored(Filter.everything())] == ["kept"]
-    assert door.stored(Filter.topic("other")) == []
+    session = applications.open(lambda _: None)
+    session.publish(Publication(topic="kept", lifetime=60 * SECOND))
+    session.publish(Publication(topic="gone"))
+    assert [stored.event.topic for stored in session.stored(Filter.everything())] == ["kept"]
+    assert session.stored(Filter.topic("other")) == []

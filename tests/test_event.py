@@ -1,5 +1,6 @@
 """What can be published is what every other node's decoder will take."""
 
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roamcast.errors import EventError
-from roamcast.event import CONTENT_BYTES_MAX, Event, check_content
+from roamcast.event import CONTENT_BYTES_MAX, Publication
 from roamcast.wire.codec import FRAME_BYTES_MAX
 
 
@@ -23,15 +24,23 @@ from roamcast.wire.codec import FRAME_BYTES_MAX
         ({"attributes": {"a": 2**64}}, "64 bits"),
         ({"attributes": {"a": float("inf")}}, "finite"),
         ({"attributes": {"a": "\ud800"}}, "surrogate"),
+        ({"attributes": {"a": [1]}}, "is a list"),
+        ({"attributes": {"a": StrEnum("Kind", ["X"]).X}}, "is a Kind"),  # type: ignore[attr-defined]
+        ({"attributes": {1: 1}}, "attribute name"),
+        ({"payload": "text"}, "is a str; allowed: bytes"),
+        ({"topic": 5}, "is a int"),
+        ({"topic": "a/+"}, "wildcards"),
+        ({"topic": "a\0"}, "U\\+0000"),
+        ({"lifetime": -1}, "lifetime"),
+        ({"destinations": (2**63,)}, "destinations"),
         ({"attributes": {str(n): 0 for n in range(257)}}, "257"),
         ({"destinations": tuple(range(1025))}, "1025"),
         ({"attributes": {str(n): "é" * 4000 for n in range(8)}}, "in all"),
     ],
 )
 def test_what_can_be_no_event_is_refused_in_one_line(parts: dict[str, Any], line: str) -> None:
-    whole = {"attributes": {}, "payload": b"", "topic": "", "type": "", "destinations": ()} | parts
     with pytest.raises(EventError, match=line) as refused:
-        check_content(**whole)
+        Publication(**parts)
     assert "\n" not in str(refused.value)
 
 
@@ -47,17 +56,21 @@ def test_what_can_be_no_event_is_refused_in_one_line(parts: dict[str, Any], line
 )
 def test_what_is_accepted_survives_the_wire(attributes: dict[str, Any], payload: bytes, topic: str) -> None:
     try:
-        check_content(attributes, payload, topic, "", ())
+        publication = Publication(attributes, payload, topic)
     except EventError:
         return
-    event = Event(1, 2, attributes, payload, topic)
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(event), type=Event) == event
+    for value in (publication, publication.numbered(1, 2)):
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=type(value)) == value
+
+
+def test_what_was_refused_is_refused_by_the_decoder_too() -> None:
+    good = msgspec.msgpack.encode(Publication(topic="a!"))
+    with pytest.raises(msgspec.ValidationError, match="wildcards"):
+        msgspec.msgpack.decode(good.replace(b"a!", b"a#"), type=Publication)
 
 
 def test_the_largest_content_fits_a_frame() -> None:
     attributes: dict[str, Any] = {f"{n:04}": "x" * 100 for n in range(15)}
     payload = bytes(CONTENT_BYTES_MAX - 15 * (4 + 100 + 9) - 305)
-    check_content(attributes, payload, "t" * 300, "type", ())
-    assert len(msgspec.msgpack.encode(Event(2**31, 2**40, attributes, payload, "t" * 300, "type"))) < (
-        FRAME_BYTES_MAX - 1_000
-    )
+    largest = Publication(attributes, payload, "t" * 300, "type")
+    assert len(msgspec.msgpack.encode(largest.numbered(2**31, 2**40))) < FRAME_BYTES_MAX - 1_000

@@ -23,7 +23,7 @@ import rain
 from runoff import TERRAIN, Runoff, RunoffParameters, read_terrain
 
 from roamcast.errors import InputError
-from roamcast.event import Event
+from roamcast.event import Event, Publication
 from roamcast.filter import Filter
 from roamcast.lab.studies.testbed import latencies
 from roamcast.modulator import MODULATORS, Content, ModulatorSpec
@@ -103,8 +103,10 @@ class FloodWatch:
         sender = self._simulation.nodes[A]
         assert sender is not None
         sender.publish(
-            {"quantity": "rain", "quarter_hour": number, "rows": rain.SIDE, "columns": rain.SIDE},
-            payload=rain.grid(number, self._gauge).tobytes(),
+            Publication(
+                {"quantity": "rain", "quarter_hour": number, "rows": rain.SIDE, "columns": rain.SIDE},
+                rain.grid(number, self._gauge).tobytes(),
+            )
         )
 
     def _keep(self, content: Content) -> None:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TextIO
 
 from roamcast.errors import RoamcastError
-from roamcast.event import Value
+from roamcast.event import Publication, Value
 from roamcast.filter import Filter
 from roamcast.node import Node
 from roamcast.xml import Schema, read, write
@@ -159,7 +159,7 @@ class SimulatedForum:
         self._node().unsubscribe(1_000_000 + number)
 
     def publish(self, attributes: dict[str, Value], document: bytes) -> None:
-        self._node().publish(attributes, payload=document, type=TYPE)
+        self._node().publish(Publication(attributes, document, type=TYPE))
 
     def wait(self, duration: float) -> Iterator[Notification]:
         from roamcast.units import micros

@@ -1,6 +1,6 @@
 from roamcast.broker.core import SEQUENCE_BLOCK, Broker, Delivery, Subscription
 from roamcast.broker.retained import order_of
-from roamcast.event import Event, EventClass
+from roamcast.event import Event, EventClass, Publication
 from roamcast.filter import Filter
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
@@ -71,9 +71,9 @@ def test_a_late_subscriber_gets_memorized_events_within_their_lifetime() -> None
 
 def test_after_a_crash_no_sequence_number_is_used_again() -> None:
     core, _, host = broker()
-    before = [core.create({}).sequence for _ in range(SEQUENCE_BLOCK + 3)]
+    before = [core.create(Publication()).sequence for _ in range(SEQUENCE_BLOCK + 3)]
     again, _, _ = broker(FakeHost(node=5, stable=host.stable))
-    after = [again.create({}).sequence for _ in range(3)]
+    after = [again.create(Publication()).sequence for _ in range(3)]
     assert before == list(range(SEQUENCE_BLOCK + 3))
     assert min(after) > max(before)
 
@@ -82,7 +82,7 @@ def test_who_publishes_much_writes_its_numbers_down_seldom() -> None:
     core, _, host = broker()
     written = set()
     for _ in range(100 * SEQUENCE_BLOCK):
-        core.create({})
+        core.create(Publication())
         written.add(host.stable["sequence"])
     assert len(written) == 7  # 1,000 + 2,000 + … + 64,000 are 127,000
 

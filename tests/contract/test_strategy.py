@@ -5,11 +5,19 @@ What a strategy promises beyond this, and what it costs, is in `tests/scenarios/
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from roamcast.broker.core import Delivery
+from roamcast.event import Event, Publication
+from roamcast.filter import Filter
+from roamcast.host import Channel, Frame, Kind
 from roamcast.lab.run.runs import RunResult, simulate
+from roamcast.node import Node, NodeConfig
 from roamcast.scenario import scenario_from
-from roamcast.strategy import names
+from roamcast.strategy import Strategy, StrategyContext, names
+from roamcast.testing import FakeHost
+from roamcast.units import SECOND, Micros, NodeId
 
 FORMED = 60.0
 """Seconds until trees, routes, home brokers and tables stand, whatever the strategy."""
@@ -110,3 +118,50 @@ def test_in_two_partitions_everyone_within_reach_gets_it(strategy: str) -> None:
     result = run(strategy, FORMED + 20, apart, workload=workload)
     assert deliveries(result) == [(0, 0, 1), (0, 0, 2), (3, 0, 4)]
     assert result.metrics["reachable_ratio"] == 3 / 8
+
+
+class Inbox:
+    def __init__(self) -> None:
+        self.deliveries: list[Delivery] = []
+
+    def on_event(self, delivery: Delivery) -> None:
+        self.deliveries.append(delivery)
+
+
+class Forgetful(Strategy):
+    """Sends its own events and whatever is new to it, and keeps no account of what it published."""
+
+    def __init__(self, context: StrategyContext) -> None:
+        self._host, self._broker = context.host, context.broker
+
+    def publish(self, event: Event) -> None:
+        self._send(event)
+
+    def on_receive(self, sender: NodeId, payload: bytes) -> None:
+        event = msgspec.msgpack.decode(payload, type=Event)
+        if self._broker.observe(event.id, event.lifetime):
+            self._broker.deliver(event, 1)
+            self._send(event)
+
+    def _send(self, event: Event) -> None:
+        self._host.broadcast(Frame(msgspec.msgpack.encode(event), Kind.DATA, "event", event.id))
+
+
+@pytest.mark.parametrize("lifetime", [0, 600 * SECOND])
+def test_a_strategy_need_not_remember_what_its_own_node_published(lifetime: Micros) -> None:
+    host, got = FakeHost(node=1), Inbox()
+    node = Node(NodeConfig("flooding"), lambda channel: host, got)
+    node.strategy = strategy = Forgetful(StrategyContext(host, node.broker, node.underlay))
+    node.subscribe(1, Filter.everything())
+    event = node.publish(Publication(lifetime=lifetime))
+    (sent,) = host.sent
+    strategy.on_receive(2, sent.frame.payload)  # a neighbour sends it on, and we hear that
+    assert [delivery.event for delivery in got.deliveries] == [event]
+    assert host.sent == [sent]  # nor is it sent again
+
+
+@every_strategy
+def test_copies_of_an_own_event_are_not_new_to_the_broker(strategy: str) -> None:
+    hosts = {channel: FakeHost(node=1) for channel in Channel}
+    node = Node(NodeConfig(strategy), hosts.__getitem__, Inbox())
+    assert not node.broker.observe(node.publish(Publication()).id)

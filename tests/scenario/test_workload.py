@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roamcast.errors import ScenarioError
-from roamcast.event import Event, EventClass
+from roamcast.event import Event, EventClass, Publication
 from roamcast.scenario import Scenario, load_scenario, scenario_from
 from roamcast.scenario.workload import (
     KEYS,
@@ -154,8 +154,8 @@ def test_poisson_publications_have_the_rate_and_the_spread_of_a_poisson_process(
 
 def test_keys_cover_the_circle_evenly() -> None:
     plans = publications(scenario(1, 5001.0, workload={"rate": 2.0}))
-    keys = [plan.attributes["key"] for plan in plans]
-    assert all(list(plan.attributes) == ["key"] for plan in plans)
+    keys = [plan.publication.attributes["key"] for plan in plans]
+    assert all(list(plan.publication.attributes) == ["key"] for plan in plans)
     tenths = [sum(isinstance(key, int) and key // 1000 == tenth for key in keys) for tenth in range(10)]
     assert sum(tenths) == len(keys) == 10_000
     assert all(abs(count - 1000) < 150 for count in tenths)  # five standard deviations
@@ -172,9 +172,9 @@ def test_another_publisher_leaves_the_events_of_the_others_alone() -> None:
 
 
 def test_the_class_of_generated_events() -> None:
-    memorized = publications(scenario(workload={"class": "memorized", "lifetime": 5.0}))[0]
+    memorized = publications(scenario(workload={"class": "memorized", "lifetime": 5.0}))[0].publication
     assert (memorized.event_class, memorized.lifetime) == (EventClass.MEMORIZED, 5_000_000)
-    realtime = publications(scenario(workload={"lifetime": 5.0}))[0]
+    realtime = publications(scenario(workload={"lifetime": 5.0}))[0].publication
     assert (realtime.event_class, realtime.lifetime) == (EventClass.REALTIME, 0)
 
 
@@ -200,11 +200,10 @@ def test_written_publications_fall_back_on_the_workload() -> None:
             }
         )
     )
-    memorized = EventClass.MEMORIZED
     assert plans == [
-        PublicationPlan(500_000, 2, {}, 99, "", "", memorized, 7_000_000, (3, 4), True),
-        PublicationPlan(5_000_000, 0, {}, 0, "a", "b", memorized, 1_500_000),
-        PublicationPlan(5_000_000, 1, {"level": 5}, 99),
+        PublicationPlan(500_000, 2, Publication({}, bytes(99), "", "", 7_000_000, (3, 4), True)),
+        PublicationPlan(5_000_000, 0, Publication({}, b"", "a", "b", 1_500_000)),
+        PublicationPlan(5_000_000, 1, Publication({"level": 5}, bytes(99))),
     ]
 
 

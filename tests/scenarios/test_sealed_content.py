@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from roamcast.broker.core import Delivery
-from roamcast.event import Event, EventClass
+from roamcast.event import Event, EventClass, Publication
 from roamcast.runtime.sim.medium import Job
 from roamcast.runtime.sim.simulation import Simulation
 from roamcast.scenario import scenario_from
@@ -78,7 +78,7 @@ class Line:
         node = self.simulation.nodes[0]
         assert node is not None
         lifetime = 60 * SECOND if event_class is EventClass.MEMORIZED else 0
-        clear = node.broker.create(attributes, payload=payload, event_class=event_class, lifetime=lifetime)
+        clear = node.broker.create(Publication(attributes, payload, lifetime=lifetime))
         node.strategy.publish(KEYS.seal(clear, self.chapar(0).seal_id(clear)))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from roamcast.broker.core import Delivery
 from roamcast.errors import EventError
-from roamcast.event import Event, EventClass, Value
+from roamcast.event import Event, EventClass, Publication, Value
 from roamcast.runtime.sim.medium import Job
 from roamcast.runtime.sim.simulation import Simulation
 from roamcast.scenario import scenario_from
@@ -71,9 +71,7 @@ def test_only_who_has_the_key_reads_and_all_carry(strategy: str, event_class: Ev
     def publish(attributes: dict[str, Value]) -> None:
         assert simulation.nodes[0] is not None
         lifetime = 60 * SECOND if event_class is EventClass.MEMORIZED else 0
-        simulation.nodes[0].publish(
-            attributes, payload=b"SECRET", event_class=event_class, lifetime=lifetime, sealed=True
-        )
+        simulation.nodes[0].publish(Publication(attributes, b"SECRET", lifetime=lifetime, sealed=True))
 
     simulation.engine.at(SECOND, give_keys, None)
     simulation.engine.at(40 * SECOND, publish, {"place": "bridge", "level": 3})
@@ -98,4 +96,4 @@ def test_without_a_key_or_a_strategy_that_can_carry_it_nothing_is_published() ->
         assert node is not None
         node._content = keys
         with pytest.raises(EventError, match="sealed"):
-            node.publish({"a": 1}, sealed=True)
+            node.publish(Publication({"a": 1}, sealed=True))

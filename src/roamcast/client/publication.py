@@ -23,8 +23,8 @@ def publication(
     """What the keywords say; `EventError` for what can be no event.
 
     With a `lifetime` (seconds) the event is memorized: kept for absent and later subscribers. `to` names
-    nodes; with `multimode` subscribers get it too. `sealed`: only nodes with the same content key can read it,
-    relays only carry it.
+    nodes; with `multimode` subscribers get it too. `sealed`: only nodes with the same content key can read
+    it, relays only carry it.
     """
     lifetime_micros = 0 if lifetime is None else micros(lifetime)
     if lifetime is not None and lifetime_micros <= 0:

@@ -16,10 +16,17 @@ class GatewayCounters(Protocol):
 
 
 class GatewayNode(Protocol):
-    number: NodeId
-    name: str
-    applications: Applications
-    storage: Storage | None
+    @property
+    def number(self) -> NodeId: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def applications(self) -> Applications: ...
+
+    @property
+    def storage(self) -> Storage | None: ...
 
     @property
     def counters(self) -> GatewayCounters: ...

@@ -25,7 +25,7 @@ _ZLIB = b"\x78"  # the first octet of what zlib writes; a document never begins 
 
 
 class XmlContent(NamedTuple):
-    """What to publish: `node.publish(content.attributes, type=content.type, payload=content.payload)`."""
+    """What to publish: `Publication(content.attributes, content.payload, type=content.type)`."""
 
     type: str
     attributes: dict[str, Value]

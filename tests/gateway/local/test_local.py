@@ -6,21 +6,24 @@ import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roamcast.applications import Applications
+from roamcast.broker.store import StoreFullError
 from roamcast.client import Client, ClientError, blocking, connect
-from roamcast.errors import InputError, WireError
-from roamcast.event import EventId
+from roamcast.errors import EventError, InputError, WireError
+from roamcast.event import EventId, Publication
 from roamcast.filter import Filter
 from roamcast.gateway.local import LocalServer, LocalSession, client_of, connection
 from roamcast.gateway.local.server import LocalOptions
 from roamcast.host import Channel, Host
 from roamcast.modulator import ModulatorSpec
 from roamcast.node import Node, NodeConfig
+from roamcast.runtime.live.report.counters import Counters
 from roamcast.testing import FakeHost
 from roamcast.units import Micros
 from roamcast.wire.local import (
@@ -43,10 +46,12 @@ class StandingNode:
 
     number = 7
     name = "seven"
+    storage = None
 
     def __init__(self, *, durable_at_once: bool = True) -> None:
         hosts = {channel: FakeHost(node=7) for channel in Channel}
         self._host = hosts[Channel.STRATEGY]
+        self.counters = Counters()
         self.applications = Applications(self)
         self.unwritten: list[Callable[[], None]] = []
         self._durable_at_once = durable_at_once
@@ -62,7 +67,9 @@ class StandingNode:
     def now(self) -> Micros:
         return self._host.now()
 
-    def when_durable(self, callback: Callable[[], None]) -> None:
+    def when_durable(
+        self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], None] | None = None
+    ) -> None:
         if self._durable_at_once:
             callback()
         else:
@@ -201,16 +208,40 @@ def test_a_late_client_gets_what_is_memorized_and_an_ended_subscription_nothing(
 def test_a_refused_request_says_why_and_the_client_goes_on(tmp_path: Path) -> None:
     async def test() -> None:
         async with served(tmp_path / "s"), connect(tmp_path / "s") as client:
-            with pytest.raises(ClientError, match="wildcards"):
-                await client.publish(topic="a/#")
-            with pytest.raises(ClientError, match="finite"):
-                await client.publish(attributes={"a": float("nan")})
-            with pytest.raises(InputError, match="more than 0 seconds"):
-                await client.publish(lifetime=0.0)
+            with pytest.raises(ClientError, match="content key"):
+                await client.publish(topic="a", sealed=True)
             with pytest.raises(InputError, match="say what is wanted"):
                 async with client.subscribe():
                     pass
             await client.publish(topic="a")
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("keywords", "line"),
+    [
+        ({"topic": "a/#"}, "wildcards"),
+        ({"attributes": {"a": float("nan")}}, "finite"),
+        ({"attributes": {"a": [1, 2]}}, "is a list; allowed: bool, int, float, str, None"),
+        ({"attributes": {5: 1}}, "is a int; allowed: a text"),
+        ({"payload": bytes(60_001)}, "60001 octets"),
+        ({"payload": bytes(59_000), "attributes": {"a": "x" * 4_000}}, "in all"),
+        ({"payload": 5}, "is a int; allowed: bytes"),
+        ({"to": [-1]}, "destinations"),
+        ({"lifetime": 0.0}, "more than 0 seconds"),
+    ],
+)
+def test_what_can_be_no_event_is_refused_before_anything_is_sent(
+    tmp_path: Path, keywords: dict[str, Any], line: str
+) -> None:
+    async def test() -> None:
+        async with served(tmp_path / "s") as server, connect(tmp_path / "s") as client:
+            for publish in (client.publish, client.publish_soon):
+                with pytest.raises(EventError, match=line):
+                    await publish(**keywords)
+            await client.publish(topic="a", payload=bytearray(b"is bytes too"))
+            assert server.refused == 0
 
     run(test())
 
@@ -389,10 +420,12 @@ def test_two_nodes_cannot_have_one_socket_and_a_left_over_one_is_replaced(tmp_pa
         struct.pack("!I", 1 << 30),
         framed(b"\x01\xc1"),
         framed(b"\x63" + FROM_CLIENT.encode(ClientHello("x"))[1:]),
-        framed(FROM_CLIENT.encode(PublishRequest(1, {}))),
+        framed(FROM_CLIENT.encode(PublishRequest(1, Publication()))),
         framed(FROM_CLIENT.encode(ClientHello("x"))) * 2,
+        framed(FROM_CLIENT.encode(ClientHello("x")))
+        + framed(FROM_CLIENT.encode(PublishRequest(1, Publication(topic="a!"))).replace(b"a!", b"a#")),
     ],
-    ids=["too long", "no message", "another version", "no hello", "two hellos"],
+    ids=["too long", "no message", "another version", "no hello", "two hellos", "no topic"],
 )
 def test_a_client_that_talks_nonsense_is_cut_off_and_the_others_go_on(tmp_path: Path, octets: bytes) -> None:
     async def test() -> None:
@@ -424,7 +457,9 @@ def test_more_clients_than_allowed_are_refused(tmp_path: Path) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(1, 40), max_size=30), st.integers(1, 50))
 def test_messages_survive_any_cutting_of_the_stream(sizes: list[int], step: int) -> None:
-    sent = [PublishRequest(number, {"n": number}, bytes(size)) for number, size in enumerate(sizes)]
+    sent = [
+        PublishRequest(number, Publication({"n": number}, bytes(size))) for number, size in enumerate(sizes)
+    ]
     stream = b"".join(framed(FROM_CLIENT.encode(message)) for message in sent)
     unframer = Unframer(FROM_CLIENT)
     got = [m for at in range(0, len(stream), step) for m in unframer.feed(stream[at : at + step])]

@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.mqtt.harness import in_loop, serving, until
 
 from roamcast.broker.core import Delivery
-from roamcast.event import Event, EventClass
+from roamcast.event import Event, EventClass, Publication
 from roamcast.filter import Filter
 from roamcast.gateway.mqtt.packets.properties import PacketType, Properties
 from roamcast.gateway.mqtt.packets.reasons import ReasonCode
@@ -354,15 +354,17 @@ async def test_an_event_of_another_kind_of_client_comes_as_a_plain_message() -> 
     async with serving() as server:
         client = await server.client5()
         await client.subscribe("a?level>=3", qos=2)
-        door = server.node.applications.open(lambda _: None)
-        door.publish({"level": 2}, topic="a", payload=b"no")
-        door.publish({"level": 3, "ok": True, "name": "x", "gone": None}, topic="a", payload=b"yes")
+        session = server.node.applications.open(lambda _: None)
+        session.publish(Publication({"level": 2}, topic="a", payload=b"no"))
+        session.publish(
+            Publication({"level": 3, "ok": True, "name": "x", "gone": None}, topic="a", payload=b"yes")
+        )
         message = await client.receive()
         assert (message.payload, message.qos, message.retain) == (b"yes", 1, False)
         assert message.properties == Properties(
             user_properties=[("level", "3"), ("ok", "true"), ("name", "x")]
         )
-        door.publish({}, payload=b"without a topic nobody can ask for it by MQTT")
+        session.publish(Publication(payload=b"without a topic nobody can ask for it by MQTT"))
         await client.hears_nothing()
 
 
@@ -385,9 +387,8 @@ async def test_a_topic_of_another_node_that_is_none_does_not_reach_clients() -> 
 @in_loop
 async def test_memorized_events_of_others_come_to_a_later_subscriber_once() -> None:
     async with serving() as server:
-        door = server.node.applications.open(lambda _: None)
-        memorized = EventClass.MEMORIZED
-        door.publish({}, topic="news", payload=b"kept", event_class=memorized, lifetime=60 * SECOND)
+        session = server.node.applications.open(lambda _: None)
+        session.publish(Publication(topic="news", payload=b"kept", lifetime=60 * SECOND))
         client = await server.client()
         await client.subscribe("news")
         message = await client.receive()
@@ -400,8 +401,8 @@ async def test_memorized_events_of_others_come_to_a_later_subscriber_once() -> N
 async def test_what_clients_publish_reaches_other_applications_with_its_attributes() -> None:
     async with serving() as server:
         found: list[Delivery] = []
-        door = server.node.applications.open(found.append)
-        door.subscribe(Filter.sql("value > 9 AND unit = 'C'"))
+        session = server.node.applications.open(found.append)
+        session.subscribe(Filter.sql("value > 9 AND unit = 'C'"))
         client = await server.client5()
         pairs = [("value", "10.0"), ("unit", "C")]
         await client.publish("t", b"p", 1, properties=Properties(user_properties=pairs))

@@ -9,6 +9,7 @@ import pytest
 from roamcast.client import Message
 from roamcast.event import Event
 from roamcast.filter import Filter
+from roamcast.modulator import ModulatorSpec
 from roamcast.runtime.emulate.applications import NodeApplication, actions, play
 from roamcast.runtime.emulate.journal import PartJournal, read
 from roamcast.runtime.emulate.real_time import monotonic
@@ -78,16 +79,37 @@ def test_an_event_for_two_subscriptions_is_one_delivery_and_a_repeat_is_two(
     for number in range(2):
         plan = SubscriptionPlan(0, number, Filter.sql(f"a > {number}"), 0, None)
         asyncio.run(receiver.subscribe(plan))
-        receiver._open[number] = None  # type: ignore[assignment] # stands for a connected subscription
-    message = Message(Event(1, 7, {"a": 5}), 2)
-    receiver._on_message(message)
-    receiver._on_message(message)  # the same message, from the second subscription
-    receiver._on_message(Message(Event(1, 7, {"a": 5}), 2))  # the node handed it over once more
-    receiver._on_message(Message(Event(1, 8, {"a": 0}), 1))  # matches nothing
-    receiver._on_message(Message(Event(0, 9, {"a": 5}), 0))  # its own
+    first, second = (receiver._wanted[number] for number in range(2))
+    receiver._on_message(Message(Event(1, 7, {"a": 5}), 2), first)
+    receiver._on_message(Message(Event(1, 7, {"a": 5}), 2), second)  # the same, for the second subscription
+    receiver._on_message(Message(Event(1, 7, {"a": 5}), 2), first)  # the node handed it over once more
+    receiver._on_message(Message(Event(1, 8, {"a": 1}), 1), second)  # matches only the first
+    receiver._on_message(Message(Event(1, 9, {}, destinations=(0,)), 1), None)  # names the node
+    receiver._on_message(Message(Event(0, 9, {"a": 5}), 0), first)  # its own
+    assert delivered(tmp_path, journal) == [
+        [0, 1, 7, 2, True],
+        [0, 1, 7, 2, True],
+        [0, 1, 8, 1, False],
+        [0, 1, 9, 1, True],
+    ]
+
+
+def test_a_modulators_product_is_a_right_delivery_beside_the_event_itself(
+    tmp_path: Path, journal: PartJournal
+) -> None:
+    receiver = application(0, journal)
+    projection = ModulatorSpec.of("projection", {"attributes": ["b"]})
+    for number, modulator in enumerate((None, projection)):
+        plan = SubscriptionPlan(0, number, Filter.sql("a > 1"), 0, None, modulator)
+        asyncio.run(receiver.subscribe(plan))
+    receiver._on_message(Message(Event(1, 7, {"a": 5, "b": 6}), 2), receiver._wanted[0])
+    receiver._on_message(Message(Event(1, 7, {"b": 6}), 2), receiver._wanted[1])
+    assert delivered(tmp_path, journal) == [[0, 1, 7, 2, True], [0, 1, 7, 2, True]]
+
+
+def delivered(folder: Path, journal: PartJournal) -> list[list[object]]:
     journal.flush()
-    delivered = [line[2:] for line in read(tmp_path / "log") if line[0] == "deliveries"]
-    assert delivered == [[0, 1, 7, 2, True], [0, 1, 7, 2, True], [0, 1, 8, 1, False]]
+    return [line[2:] for line in read(folder / "log") if line[0] == "deliveries"]
 
 
 def test_a_journal_passes_over_a_line_that_a_kill_cut_short(tmp_path: Path) -> None:

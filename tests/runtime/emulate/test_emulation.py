@@ -69,6 +69,21 @@ def test_a_line_of_three_delivers_everything_and_a_cut_is_a_cut() -> None:
 
 
 @pytest.mark.usefixtures("namespaces")
+def test_a_scenarios_modulator_makes_its_products_on_the_way() -> None:
+    pairs = {"name": "aggregate", "attribute": "level", "every": 2}
+    workload = {
+        "subscriptions": [{"node": 1, "filter": "level > 3", "modulator": pairs}],
+        "publications": [{"t": 3.0 + 0.5 * n, "node": 0, "attributes": {"level": 5}} for n in range(8)],
+    }
+    strategy = {"strategy": {"name": "opportunistic"}, "underlay": {"name": "beacons"}}
+    emulated = Emulation(line(2, 8.0, workload=workload, **strategy)).run()
+    assert emulated.circumstances.refused == ()
+    delivered = emulated.trace.of(Delivered)
+    assert 0 < len(delivered) <= 4  # of eight events: one product for every two
+    assert all(record.matched for record in delivered)  # although no product has a level
+
+
+@pytest.mark.usefixtures("namespaces")
 def test_a_killed_node_comes_back_with_what_was_memorized() -> None:
     faults = [{"at": 3.0, "kind": "crash", "nodes": [1]}, {"at": 4.0, "kind": "restart", "nodes": [1]}]
     workload = {

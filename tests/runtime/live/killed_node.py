@@ -16,7 +16,7 @@ from pathlib import Path
 
 from roamcast.broker.core import Broker, Delivery
 from roamcast.broker.store import StoreFullError
-from roamcast.event import EventClass
+from roamcast.event import Publication, Value
 from roamcast.runtime.live.storage.database import Storage
 from roamcast.runtime.live.storage.events import DurableEventStore
 from roamcast.sealing import reserve_epoch
@@ -46,13 +46,8 @@ def live(path: Path, report: int, seed: int) -> None:
         for _ in range(chance.randint(1, 4)):
             topic = chance.choice(["", "a", "b"])
             stamp += 1
-            event = broker.create(
-                {"mqtt": 4, "mqtt.at": stamp} if topic else {},
-                payload=bytes(200),
-                topic=topic,
-                event_class=EventClass.MEMORIZED,
-                lifetime=LIFETIME,
-            )
+            attributes: dict[str, Value] = {"mqtt": 4, "mqtt.at": stamp} if topic else {}
+            event = broker.create(Publication(attributes, bytes(200), topic, lifetime=LIFETIME))
             os.write(report, b"used %d\n" % event.sequence)
             broker.keep(event, 0)
             line = b"durable %d %s\n" % (event.sequence, topic.encode())

@@ -9,6 +9,7 @@ from tests.runtime.live.nodes import acquainted, free_port, running, settings, u
 
 from roamcast.broker.core import Delivery
 from roamcast.errors import InputError
+from roamcast.event import Publication
 from roamcast.filter import Filter
 from roamcast.host import Channel, Frame, Kind
 from roamcast.runtime.live.air import interface
@@ -79,9 +80,9 @@ def test_multicast_is_another_way_to_reach_everyone() -> None:
         ) as (alice, bob):
             got: list[Delivery] = []
             bob.applications.open(got.append).subscribe(Filter.everything())
-            door = alice.applications.open(lambda delivery: None)
+            session = alice.applications.open(lambda delivery: None)
             await until(acquainted(alice, bob))
-            await until(lambda: door.publish({}) and got)
+            await until(lambda: session.publish(Publication()) and got)
 
     asyncio.run(play())
 
@@ -111,7 +112,7 @@ def test_an_interface_that_goes_and_comes_back_is_used_again(
             alice, bob = nodes
             got: list[Delivery] = []
             bob.applications.open(got.append).subscribe(Filter.everything())
-            door = alice.applications.open(lambda delivery: None)
+            session = alice.applications.open(lambda delivery: None)
             own = alice.radio.air.port
             weather.shows = None
             away = "interface_away_seconds_total"
@@ -123,7 +124,7 @@ def test_an_interface_that_goes_and_comes_back_is_used_again(
             reopened = "interface_reopened_total"
             await until(lambda: all(node.counters.value(reopened) for node in nodes))
             assert alice.radio.air.port == own, "neighbours know it by that port"
-            await until(lambda: door.publish({}) and got)
+            await until(lambda: session.publish(Publication()) and got)
             arrived: list[bytes] = []
             bob.radio.receivers[Channel.STRATEGY] = lambda sender, payload: arrived.append(payload)
             await until(acquainted(alice, bob))

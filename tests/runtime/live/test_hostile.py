@@ -13,6 +13,7 @@ from tests.runtime.live.nodes import acquainted, free_port, running, settings, u
 
 from roamcast.broker.core import Delivery
 from roamcast.errors import WireError
+from roamcast.event import Publication
 from roamcast.filter import Filter
 from roamcast.host import Channel
 from roamcast.runtime.live.air import frames
@@ -73,10 +74,10 @@ async def record(node: LiveNode, port: int) -> list[bytes]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as ear:
         ear.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         ear.bind(("", port))
-        door = node.applications.open(lambda delivery: None)
+        session = node.applications.open(lambda delivery: None)
         heard = []
         for number in range(20):
-            door.publish({"recorded": number})
+            session.publish(Publication({"recorded": number}))
             heard.append(await loop.sock_recv(ear, 65_536))
         return heard
 
@@ -87,7 +88,7 @@ def test_garbage_replays_and_foreign_frames_cost_neither_service_nor_memory() ->
         async with running(settings(1, port=port), settings(2, port=port)) as (alice, bob):
             got: list[Delivery] = []
             bob.applications.open(got.append).subscribe(Filter.sql("wanted = TRUE"))
-            door = alice.applications.open(lambda delivery: None)
+            session = alice.applications.open(lambda delivery: None)
             await until(acquainted(alice, bob))
             hostile = hostile_datagrams(await record(alice, port))
             target = ("127.0.0.1", bob.radio.air.port)
@@ -107,7 +108,7 @@ def test_garbage_replays_and_foreign_frames_cost_neither_service_nor_memory() ->
                 grown = tracemalloc.get_traced_memory()[0] - before
                 tracemalloc.stop()
             number_got = len(got)
-            await until(lambda: door.publish({"wanted": True}) and len(got) > number_got)
+            await until(lambda: session.publish(Publication({"wanted": True})) and len(got) > number_got)
             assert grown < 200_000, f"{grown} octets more after 5,000 hostile datagrams"
             await until(lambda: bob.counters.total("frames_refused_total") > 5_500)
             # A damaged one is forged only where the damage makes it look new; else it is a replay first. How
@@ -153,8 +154,8 @@ def test_many_strangers_at_once_are_bounded_and_do_not_keep_a_neighbour_out() ->
             assert bob.counters.value("links_refused_total", reason="strangers") >= 2 * STRANGERS_MAX
             got: list[Delivery] = []
             bob.applications.open(got.append).subscribe(Filter.everything())
-            door = alice.applications.open(lambda delivery: None)
-            await until(lambda: door.publish({"n": 1}) and got)
+            session = alice.applications.open(lambda delivery: None)
+            await until(lambda: session.publish(Publication({"n": 1})) and got)
             for writer in strangers:
                 writer.close()
 

@@ -10,13 +10,13 @@ from tests.runtime.live.nodes import acquainted, free_port, running, settings, u
 
 from roamcast.broker.core import Delivery
 from roamcast.client import ClientError
-from roamcast.event import Event
+from roamcast.event import Event, Publication
 from roamcast.filter import Filter
 from roamcast.gateway.local import client_of
 from roamcast.modulator import MODULATORS, Content, Modulator, ModulatorSpec
 from roamcast.runtime.live.report.trace_file import read_trace
 from roamcast.runtime.live.settings import LiveSettings, PartSettings, TraceSettings
-from roamcast.trace import Dropped, DropReason
+from roamcast.trace import Delivered, Dropped, DropReason
 from roamcast.underlay.ideal import NoOptions
 
 OPTIONS = {"broker_update": 0.5, "broker_discovery": 0.5, "modulator_limit": 0.1, "ring_wait": 0.05}
@@ -57,8 +57,8 @@ def test_a_hanging_modulator_is_cut_off_and_the_node_and_its_other_consumers_go_
             bad: list[Delivery] = []
             good: list[Delivery] = []
             plain: list[Delivery] = []
-            door = alice.applications.open(bad.append)
-            number = door.subscribe(Filter.everything(), ModulatorSpec.of("test live hangs"))
+            session = alice.applications.open(bad.append)
+            number = session.subscribe(Filter.everything(), ModulatorSpec.of("test live hangs"))
             alice.applications.open(good.append).subscribe(
                 Filter.everything(), ModulatorSpec.of("projection", {"attributes": ["n"]})
             )
@@ -69,14 +69,14 @@ def test_a_hanging_modulator_is_cut_off_and_the_node_and_its_other_consumers_go_
 
             def publish_until_told() -> bool:
                 nonlocal published
-                publisher.publish({"n": published})
+                publisher.publish(Publication({"n": published}))
                 published += 1
                 return any(d.event.type == "roamcast.modulator_failed" for d in bad)
 
             await until(publish_until_told)
             before = len(good)
             for _ in range(5):
-                publisher.publish({"n": published})
+                publisher.publish(Publication({"n": published}))
                 published += 1
             await until(lambda: len(good) >= before + 5 and len(plain) == len(good))
             (told,) = [d for d in bad if d.event.type == "roamcast.modulator_failed"]
@@ -112,3 +112,21 @@ def test_a_client_gets_what_its_modulator_makes_and_hears_what_is_wrong_with_it(
                 await client.open_subscription(Filter.everything(), modulator=ModulatorSpec.of("nobody's"))
 
     asyncio.run(asyncio.wait_for(play(), 60))
+
+
+def test_a_projection_that_matches_its_filter_no_more_is_not_misdelivered(tmp_path: Path) -> None:
+    async def play() -> None:
+        port = free_port()
+        trace = TraceSettings(file="1.jsonl")
+        async with running(quick(port=port, trace=trace), quick(port=port), base=tmp_path) as (alice, bob):
+            got: list[Delivery] = []
+            names = ModulatorSpec.of("projection", {"attributes": ["name"]})
+            alice.applications.open(got.append).subscribe(Filter.sql("level > 3"), names)
+            publisher = bob.applications.open(lambda delivery: None)
+            await until(acquainted(alice, bob))
+            await until(lambda: publisher.publish(Publication({"level": 5, "name": "north"})) and got)
+            assert got[0].event.attributes == {"name": "north"}
+
+    asyncio.run(play())
+    delivered = [record for record in read_trace(tmp_path / "1.jsonl") if isinstance(record, Delivered)]
+    assert delivered and all(record.matched for record in delivered)

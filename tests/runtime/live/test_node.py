@@ -7,7 +7,7 @@ import pytest
 from tests.runtime.live.nodes import GROUP, acquainted, free_port, running, settings, until
 
 from roamcast.broker.core import Delivery
-from roamcast.event import EventClass
+from roamcast.event import Publication
 from roamcast.filter import Filter
 from roamcast.runtime.live.node import LiveNode
 from roamcast.runtime.live.port.clock import monotonic
@@ -29,17 +29,17 @@ def test_two_nodes_exchange_events_of_both_classes(strategy: str) -> None:
         ) as (alice, bob):
             got: list[Delivery] = []
             bob.applications.open(got.append).subscribe(Filter.sql("level > 3"))
-            door = alice.applications.open(lambda delivery: None)
+            session = alice.applications.open(lambda delivery: None)
             await until(acquainted(alice, bob))
 
             def publish_until_heard() -> bool:
                 # A network that has just begun to form may miss some real-time events.
-                door.publish({"level": 5}, payload=b"now")
-                door.publish({"level": 2}, payload=b"not wanted")
+                session.publish(Publication({"level": 5}, payload=b"now"))
+                session.publish(Publication({"level": 2}, payload=b"not wanted"))
                 return bool(got)
 
             await until(publish_until_heard)
-            kept = door.publish({"level": 7}, event_class=EventClass.MEMORIZED, lifetime=60 * SECOND)
+            kept = session.publish(Publication({"level": 7}, lifetime=60 * SECOND))
             await until(lambda: any(delivery.event.id == kept.id for delivery in got))
             assert {delivery.event.attributes["level"] for delivery in got} == {5, 7}
             ids = [delivery.event.id for delivery in got]
@@ -60,9 +60,9 @@ def test_a_node_without_the_group_key_is_neither_heard_nor_helped() -> None:
             bob.applications.open(got["bob"].append).subscribe(Filter.everything())
             stranger.applications.open(got["stranger"].append).subscribe(Filter.everything())
             await until(acquainted(alice, bob))
-            stranger.applications.open(lambda delivery: None).publish({"from": "stranger"})
-            door = alice.applications.open(lambda delivery: None)
-            await until(lambda: door.publish({"from": "alice"}) and got["bob"])
+            stranger.applications.open(lambda delivery: None).publish(Publication({"from": "stranger"}))
+            session = alice.applications.open(lambda delivery: None)
+            await until(lambda: session.publish(Publication({"from": "alice"})) and got["bob"])
             await until(lambda: stranger.counters.value("frames_refused_total", reason="unknown_key") > 3)
             assert {delivery.event.attributes["from"] for delivery in got["bob"]} == {"alice"}
             assert {delivery.event.attributes["from"] for delivery in got["stranger"]} == {"stranger"}
@@ -80,13 +80,13 @@ def test_a_group_changes_its_key_one_node_after_the_other_without_a_pause() -> N
         async with running(settings(1, port=port), settings(2, port=port)) as (alice, bob):
             got: list[Delivery] = []
             bob.applications.open(got.append).subscribe(Filter.everything())
-            door = alice.applications.open(lambda delivery: None)
+            session = alice.applications.open(lambda delivery: None)
             await until(acquainted(alice, bob))
             identity = Identity.generate().to_text()  # not looked at: a node keeps its own
             for group in ((old, new), (new, old), (new,)):
                 for node in (alice, bob):
                     node.replace_group_keys(KeySettings(identity=identity, group=group))
-                    event = door.publish({})
+                    event = session.publish(Publication())
                     await until(lambda event=event: any(one.event.id == event.id for one in got))  # type: ignore[misc]
 
     asyncio.run(play())
@@ -99,12 +99,9 @@ def test_a_restart_uses_no_sequence_number_again_and_keeps_memorized_events(tmp_
         async with running(settings(port=free_port(), identity=identity, state="a.db"), base=tmp_path) as (
             node,
         ):
-            door = node.applications.open(lambda delivery: None)
+            session = node.applications.open(lambda delivery: None)
             durable = asyncio.Event()
-            events = [
-                door.publish({"n": n}, event_class=EventClass.MEMORIZED, lifetime=60 * SECOND)
-                for n in range(3)
-            ]
+            events = [session.publish(Publication({"n": n}, lifetime=60 * SECOND)) for n in range(3)]
             node.when_durable(durable.set)
             await durable.wait()
             return [event.sequence for event in events]
@@ -114,9 +111,9 @@ def test_a_restart_uses_no_sequence_number_again_and_keeps_memorized_events(tmp_
             node,
         ):
             got: list[Delivery] = []
-            door = node.applications.open(got.append)
-            door.subscribe(Filter.everything())
-            return [delivery.event.sequence for delivery in got], door.publish({}).sequence
+            session = node.applications.open(got.append)
+            session.subscribe(Filter.everything())
+            return [delivery.event.sequence for delivery in got], session.publish(Publication()).sequence
 
     first = asyncio.run(publish())
     kept, following = asyncio.run(look())
@@ -129,7 +126,7 @@ def test_a_node_that_keeps_nothing_repeats_no_sequence_number_either() -> None:
 
     async def publish() -> int:
         async with running(settings(port=free_port(), identity=identity)) as (node,):
-            return node.applications.open(lambda delivery: None).publish({}).sequence
+            return node.applications.open(lambda delivery: None).publish(Publication()).sequence
 
     assert asyncio.run(publish()) < asyncio.run(publish())
 
@@ -146,9 +143,9 @@ def test_the_trace_has_the_run_on_the_common_clock(tmp_path: Path) -> None:
         ) as (alice, bob):
             got: list[Delivery] = []
             bob.applications.open(got.append).subscribe(Filter.everything())
-            door = alice.applications.open(lambda delivery: None)
+            session = alice.applications.open(lambda delivery: None)
             await until(acquainted(alice, bob))
-            await until(lambda: door.publish({"n": 1}, payload=bytes(200)) and got)
+            await until(lambda: session.publish(Publication({"n": 1}, payload=bytes(200))) and got)
 
     asyncio.run(play())
     alice, bob = list(read_trace(tmp_path / "1.jsonl")), list(read_trace(tmp_path / "2.jsonl"))

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from roamcast.broker.core import Broker, Delivery, Subscription
 from roamcast.broker.store import EventStore
-from roamcast.event import Event, EventClass, EventId
+from roamcast.event import Event, EventClass, EventId, Publication
 from roamcast.filter import Filter
 from roamcast.host import Channel
 from roamcast.runtime.sim.engine import Engine
@@ -205,9 +205,8 @@ class Network:
     def publish(self, node: NodeId, attributes: dict[str, Any] | None = None, **fields: Any) -> Event:
         place = self.places[node]
         if "lifetime" in fields:
-            fields["event_class"] = EventClass.MEMORIZED
             fields["lifetime"] = micros(fields["lifetime"])
-        event = place.broker.create(attributes or {}, **fields)
+        event = place.broker.create(Publication(attributes or {}, **fields))
         place.broker.deliver(event, 0)
         place.chapar.publish(event)
         return event
@@ -661,7 +660,7 @@ def test_a_sealed_event_is_matched_by_its_identifier_and_opened_by_its_reader(li
         network.places[node].chapar.open_with(seal)
     publisher = network.places[0]
     kind = EventClass.MEMORIZED if lifetime else EventClass.REALTIME
-    clear = publisher.broker.create({"a": 1}, event_class=kind, lifetime=lifetime * SECOND)
+    clear = publisher.broker.create(Publication({"a": 1}, lifetime=lifetime * SECOND))
     seal.clear[clear.id] = clear
     sealed = Event(0, clear.sequence, payload=b"?", event_class=kind, lifetime=lifetime * SECOND)
     publisher.chapar.publish_sealed(sealed, publisher.chapar.seal_id(clear))

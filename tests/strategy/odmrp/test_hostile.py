@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roamcast.broker.core import Broker, Delivery, Subscription
-from roamcast.event import Event, EventClass
+from roamcast.event import Event, EventClass, Publication
 from roamcast.filter import Filter
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.odmrp import Odmrp, OdmrpOptions
@@ -143,7 +143,7 @@ def test_no_sequence_of_messages_breaks_a_node(moves: list[Any], grouping: str, 
             case int():
                 host.advance(move)
             case "publish":
-                strategy.publish(broker.create({"a": 1}))
+                strategy.publish(broker.create(Publication({"a": 1})))
             case "subscribe":
                 broker.subscribe(Subscription(1, Filter.sql("a > 0")))
             case "unsubscribe":

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roamcast.broker.core import Broker, Delivery, Subscription
-from roamcast.event import Event, EventClass, EventId
+from roamcast.event import Event, EventId, Publication
 from roamcast.filter import Filter
 from roamcast.host import Kind, Layer, SendFailure, TimerName
 from roamcast.strategy.tree.content import ContentOptions, ContentRouter, Forwarding
@@ -128,7 +128,7 @@ class Network:
 
     def publish(self, node: NodeId, attributes: dict[str, Any], **rest: Any) -> Event:
         peer = self.peers[node]
-        event = peer.broker.create(attributes, **rest)
+        event = peer.broker.create(Publication(attributes, **rest))
         peer.broker.deliver(event, 0)
         peer.router.publish(event)
         return event
@@ -586,8 +586,8 @@ def test_after_the_last_retry_an_event_is_offered() -> None:
 def test_a_memorized_event_reaches_a_subscription_made_later_on_another_node() -> None:
     network = Network(4, LINE, recovery="none")
     network.run(1)
-    event = network.publish(0, {"level": 5}, event_class=EventClass.MEMORIZED, lifetime=60 * SECOND)
-    gone = network.publish(0, {"level": 5}, event_class=EventClass.MEMORIZED, lifetime=2 * SECOND)
+    event = network.publish(0, {"level": 5}, lifetime=60 * SECOND)
+    gone = network.publish(0, {"level": 5}, lifetime=2 * SECOND)
     network.run(10)
     network.subscribe(3, "level = 5")
     network.run(1)
@@ -601,7 +601,7 @@ def test_a_memorized_event_waits_for_a_partition_to_come_back() -> None:
     network.run(1)
     network.down(1, 2)
     network.run(10)
-    event = network.publish(0, {"level": 5}, event_class=EventClass.MEMORIZED, lifetime=60 * SECOND)
+    event = network.publish(0, {"level": 5}, lifetime=60 * SECOND)
     network.run(10)
     network.up(0, 3)
     network.run(1)
@@ -614,7 +614,7 @@ def test_a_memorized_event_waits_for_a_partition_to_come_back() -> None:
 def test_an_expired_copy_is_not_delivered() -> None:
     network = Network(2, [(0, 1)])
     network.subscribe(0, "level = 5")
-    event = Event(1, 0, {"level": 5}, event_class=EventClass.MEMORIZED, lifetime=SECOND)
+    event = Event(1, 0, {"level": 5}, lifetime=SECOND)
     network.peers[0].router.on_receive(1, CODEC.encode(Routed(event, 0, SECOND)))
     assert network.receivers(event) == []
 
