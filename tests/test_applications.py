@@ -1,10 +1,14 @@
-"""Doors of one node: who gets what, and when."""
+"""Sessions of the applications on one node: who gets what, and when."""
+
+import pytest
 
 from roamcast.applications import Applications
 from roamcast.broker.core import Delivery
+from roamcast.errors import InputError
 from roamcast.event import Publication
 from roamcast.filter import Filter
 from roamcast.host import Channel, Host
+from roamcast.modulator import ModulatorSpec
 from roamcast.node import Node, NodeConfig
 from roamcast.testing import FakeHost
 from roamcast.units import SECOND, Micros
@@ -36,7 +40,7 @@ def node() -> tuple[Applications, Clock]:
     return applications, gate
 
 
-def test_each_door_gets_a_matching_event_once_with_its_own_subscriptions() -> None:
+def test_each_application_gets_a_matching_event_once_with_its_own_subscriptions() -> None:
     applications, _ = node()
     first: list[Delivery] = []
     second: list[Delivery] = []
@@ -49,7 +53,7 @@ def test_each_door_gets_a_matching_event_once_with_its_own_subscriptions() -> No
     assert [delivery.subscriptions for delivery in second] == [(number,)]
 
 
-def test_a_door_opened_later_still_gets_what_is_memorized_and_each_only_once() -> None:
+def test_an_application_that_comes_later_still_gets_what_is_memorized_and_each_only_once() -> None:
     applications, _ = node()
     early: list[Delivery] = []
     late: list[Delivery] = []
@@ -89,7 +93,16 @@ def test_a_subscription_that_ended_while_its_event_waited_gets_nothing() -> None
     assert log == []
 
 
-def test_an_addressed_event_goes_to_the_doors_that_asked_for_it() -> None:
+def test_a_modulator_that_the_strategy_cannot_run_is_refused_and_nothing_stands() -> None:
+    applications, _ = node()
+    session = applications.open(lambda _: None)
+    with pytest.raises(InputError, match="runs none"):
+        session.subscribe(Filter.everything(), ModulatorSpec.of("projection", {"attributes": []}))
+    assert applications.node.broker.subscriptions() == []
+    session.close()
+
+
+def test_an_addressed_event_goes_to_the_applications_that_asked_for_it() -> None:
     applications, _ = node()
     log: list[str] = []
     applications.open(lambda _: log.append("plain")).subscribe(Filter.everything())

@@ -130,10 +130,10 @@ class ApplicationSession:
     def subscribe_as(self, number: int, wanted: Filter, modulator: ModulatorSpec | None = None) -> int:
         """Subscribe under a reserved number, or replace this session's subscription of that number."""
         applications = self._applications
-        applications._owners[number] = self
-        self._subscriptions.add(number)
         applications._gate.enter()
         applications.node.subscribe(number, wanted, self.application, modulator)
+        applications._owners[number] = self
+        self._subscriptions.add(number)
         applications.drain()
         return number
 

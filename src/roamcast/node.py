@@ -113,7 +113,10 @@ class Node:
     def subscribe(
         self, number: int, wanted: Filter, application: int = 0, modulator: ModulatorSpec | None = None
     ) -> None:
-        """`modulator`: what shall be made of the events in a broker; see `check_modulator`."""
+        """`modulator`: what shall be made of the events in a broker. `InputError` if that cannot be done here
+        (`check_modulator`): then nothing has been subscribed to."""
+        if modulator is not None:
+            self.check_modulator(modulator)
         self._host.trace(Subscribed(self._host.now(), self._host.node, number, str(wanted), True))
         self.broker.subscribe(Subscription(number, wanted, application, modulator))
 

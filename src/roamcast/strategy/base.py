@@ -42,7 +42,8 @@ class Strategy(Layer):
     RUNS_MODULATORS: ClassVar[bool] = False  # whether its brokers run consumers' functions
 
     def publish(self, event: Event) -> None:
-        """A local application published; the broker core has numbered it and served local subscribers."""
+        """A local application published. The broker core has numbered it, stored it if it is memorized, and
+        served local subscribers; copies that come back are not new to it (`Broker.observe`)."""
         raise NotImplementedError
 
     def seal_id(self, clear: Event) -> bytes | None:

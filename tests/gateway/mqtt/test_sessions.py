@@ -356,8 +356,8 @@ async def test_stopping_publishes_wills_and_says_so() -> None:
         found: list[bytes] = []
         from roamcast.filter import Filter
 
-        door = server.node.applications.open(lambda delivery: found.append(delivery.event.payload))
-        door.subscribe(Filter.topic("will"))
+        session = server.node.applications.open(lambda delivery: found.append(delivery.event.payload))
+        session.subscribe(Filter.topic("will"))
         client = await server.client5("id", will=Will("will", b"gone"))
         await server.listener.stop()
         assert (await client.expect(Disconnect)).reason == ReasonCode.SERVER_SHUTTING_DOWN

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roamcast.broker.core import Broker, Delivery, Subscription
-from roamcast.event import Event, EventId, Publication
+from roamcast.event import Event, EventClass, EventId, Publication
 from roamcast.filter import Filter
 from roamcast.host import Kind, Layer, SendFailure, TimerName
 from roamcast.strategy.tree.content import ContentOptions, ContentRouter, Forwarding
@@ -614,7 +614,7 @@ def test_a_memorized_event_waits_for_a_partition_to_come_back() -> None:
 def test_an_expired_copy_is_not_delivered() -> None:
     network = Network(2, [(0, 1)])
     network.subscribe(0, "level = 5")
-    event = Event(1, 0, {"level": 5}, lifetime=SECOND)
+    event = Event(1, 0, {"level": 5}, event_class=EventClass.MEMORIZED, lifetime=SECOND)
     network.peers[0].router.on_receive(1, CODEC.encode(Routed(event, 0, SECOND)))
     assert network.receivers(event) == []
 
