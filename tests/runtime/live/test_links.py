@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.runtime.live.nodes import acquainted, free_port, running, settings, until
 
+from roamcast.bounded import unreported
 from roamcast.host import Channel, Frame, Kind, SendFailure
 from roamcast.runtime.live.air.datagrams import REPEATS
 from roamcast.runtime.live.air.peers import Peers
@@ -281,7 +282,7 @@ def test_a_letter_to_a_node_that_has_gone_fails_when_all_attempts_are_used() -> 
 
 
 def test_thousands_of_past_peers_are_forgotten() -> None:
-    peers = Peers(peers_max=100, expiry=60 * SECOND)
+    peers = Peers(unreported, peers_max=100, expiry=60 * SECOND)
     for number in range(5_000):
         peers.heard(number, ("10.0.0.1", 4748), number)
     assert len(peers) == 100

@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roamcast.bounded import unreported
 from roamcast.broker.store import EventStore
 from roamcast.event import Event, EventClass, EventId
 from roamcast.strategy.epidemic.exchange import EventRequests
@@ -33,7 +34,7 @@ def holdings(*events: Event, recent_time: int = 5 * SECOND) -> Holdings:
     store = EventStore()
     for event in events:
         store.keep(event, 100 * SECOND, 0, 0)
-    return Holdings(store, recent_time=recent_time, recent_max=100)
+    return Holdings(store, recent_time=recent_time, recent_max=100, on_evicted=unreported)
 
 
 @settings(max_examples=100, deadline=None)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roamcast.bounded import unreported
 from roamcast.strategy.tree.overlay.label import Label
 from roamcast.strategy.tree.overlay.parameters import (
     OverlayParameters,
@@ -12,7 +13,7 @@ from roamcast.strategy.tree.overlay.parameters import (
     TreeOptions,
     TreePreset,
 )
-from roamcast.strategy.tree.overlay.routes import ENTRIES_MAX, KEPT, ExpiringDict, RequestKey
+from roamcast.strategy.tree.overlay.routes import ENTRIES_MAX, KEPT, AgingDict, RequestKey
 from roamcast.strategy.tree.overlay.search import Reply, best_reply
 from roamcast.underlay.beacons import BeaconOptions
 from roamcast.units import SECOND
@@ -97,7 +98,7 @@ def test_adaptation_is_off_by_default_and_between_the_tables_in_between() -> Non
 
 
 def test_tables_forget_by_age_and_by_number() -> None:
-    recent: ExpiringDict[int, str] = ExpiringDict()
+    recent: AgingDict[int, str] = AgingDict(unreported)
     recent.put(1, "old", 0)
     recent.put(2, "new", KEPT + 1)
     assert recent.find(1) is None and recent.find(2) == "new"

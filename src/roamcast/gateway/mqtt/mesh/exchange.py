@@ -65,7 +65,9 @@ class MeshExchange:
         applications: Applications = node.applications
         self._door = applications.open(self._on_delivery)
         self.interests = ClientInterests(self._door.reserve, self._door.subscribe_as, self._door.unsubscribe)
-        self._stamps = RetainedStamps(self._held)
+        self._stamps = RetainedStamps(
+            self._held, lambda *_: node.counters.count("table_evictions_total", table="mqtt retained stamps")
+        )
         self._number = node.number
         self._publisher: MqttSession | None = None
         self._publishing = b""
