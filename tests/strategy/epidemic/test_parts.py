@@ -37,6 +37,19 @@ def holdings(*events: Event, recent_time: int = 5 * SECOND) -> Holdings:
     return Holdings(store, recent_time=recent_time, recent_max=100, on_evicted=unreported)
 
 
+def test_a_recent_event_that_has_to_go_before_its_time_is_reported() -> None:
+    evicted: list[EventId] = []
+    kept = Holdings(
+        EventStore(), recent_time=5 * SECOND, recent_max=2, on_evicted=lambda event, _: evicted.append(event)
+    )
+    for sequence in range(3):
+        kept.remember(Event(1, sequence), 0, 0, now=0)
+    assert evicted == [EventId(1, 0)]
+    kept.remember(Event(1, 3), 0, 0, now=5 * SECOND)  # the others have had their time
+    assert evicted == [EventId(1, 0)]
+    assert kept.find(EventId(1, 3), 5 * SECOND) is not None
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.sets(st.tuples(st.integers(0, 3), st.integers(0, 60)), max_size=80))
 def test_a_digest_names_exactly_what_is_held(held: set[tuple[int, int]]) -> None:

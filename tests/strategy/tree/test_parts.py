@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.bounded import unreported
 from roamcast.strategy.tree.overlay.label import Label
 from roamcast.strategy.tree.overlay.parameters import (
     OverlayParameters,
@@ -98,10 +97,12 @@ def test_adaptation_is_off_by_default_and_between_the_tables_in_between() -> Non
 
 
 def test_tables_forget_by_age_and_by_number() -> None:
-    recent: AgingDict[int, str] = AgingDict(unreported)
+    evicted: list[object] = []
+    recent: AgingDict[int, str] = AgingDict(lambda key, _: evicted.append(key))
     recent.put(1, "old", 0)
     recent.put(2, "new", KEPT + 1)
     assert recent.find(1) is None and recent.find(2) == "new"
     for each in range(ENTRIES_MAX + 10):
         recent.put(each, "", KEPT + 2)
     assert len(recent) == ENTRIES_MAX
+    assert evicted == list(range(10))

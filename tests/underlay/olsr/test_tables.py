@@ -112,10 +112,12 @@ def test_a_hello_that_repeats_itself_changes_nothing_but_the_deadline() -> None:
 
 
 def test_addresses_left_out_are_forgotten_when_there_are_too_many() -> None:
-    neighbours = Neighbours(3, lambda: None)
+    overflows: list[bool] = []
+    neighbours = Neighbours(3, lambda: overflows.append(True))
     neighbours.on_hello(B, hello(dict.fromkeys(range(10, 13), SYMMETRIC)), HOLD, 0)
     neighbours.on_hello(B, hello(dict.fromkeys(range(20, 22), SYMMETRIC)), HOLD, 0)
     assert neighbours.table[B].reached(0) == {20, 21}
+    assert overflows == [True]
 
 
 # Topology.

@@ -13,7 +13,7 @@ published apart from each other are ordered by clock, then by node and sequence 
 
 from collections.abc import Callable, Iterable
 
-from roamcast.bounded import BoundedDict, OnEvicted, unreported
+from roamcast.bounded import BoundedDict, OnEvicted
 from roamcast.broker.retained import is_retained, order_of, stamp_of
 from roamcast.broker.store import StoredEvent
 from roamcast.event import Event
@@ -27,9 +27,7 @@ class RetainedStamps:
     """Stamps for what is published here. `held`: the retained events that the node holds, wanted here or
     not; they are looked through when a topic is unknown, once in `SCAN_INTERVAL` at most."""
 
-    def __init__(
-        self, held: Callable[[], Iterable[Event]], on_evicted: OnEvicted[str, Micros] = unreported
-    ) -> None:
+    def __init__(self, held: Callable[[], Iterable[Event]], on_evicted: OnEvicted[str, Micros]) -> None:
         self._held = held
         # By topic, least recently used first.
         self._last: BoundedDict[str, Micros] = BoundedDict(TOPICS_MAX, on_evicted)
