@@ -7,7 +7,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "roamcast"
 
-VALUES = {"units", "errors", "streams", "event", "trace", "explain"}
+VALUES = {"units", "errors", "streams", "event", "trace", "explain", "bounded", "stable"}
 REGISTRIES = {"registry"}
 MAY_IMPORT: dict[str, set[str]] = {
     "units": set(),
@@ -16,6 +16,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "explain": {"errors"},
     "event": {"units", "errors"},
     "trace": {"units"},
+    "bounded": {"units"},
+    "stable": set(),
     "filter": VALUES,
     "xml": VALUES | {"filter"},
     "modulator": VALUES | REGISTRIES | {"filter"},

@@ -119,7 +119,7 @@ class DropReason(Enum):
     EXPIRED = "expired"  # its lifetime or its hop limit ended
     WIRE = "wire"  # could not be decoded
     SEAL = "seal"  # a sealed frame that was not opened: forged, replayed, of a sender not proven yet
-    STORE_FULL = "store_full"  # a bounded table pushed it out
+    STORE_FULL = "store_full"  # a bounded table pushed it out, or had no room
     SUPERSEDED = "superseded"  # a newer retained event of its topic took its place in the store
     STALE = "stale"  # came by a route that its sender has and this node has given up
     MODULATOR = "modulator"  # a consumer's function failed and runs no more

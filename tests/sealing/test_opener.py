@@ -104,6 +104,8 @@ def test_an_answer_recorded_before_the_sender_restarted_does_not_bring_its_old_b
 def test_a_sender_that_is_forgotten_cannot_be_brought_back_by_a_recording(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if how == "pushed out":
+        monkeypatch.setattr(opener_module, "SESSIONS_MAX", 1)
     a, b = Peer(1), Peer(2)
     b.refusal(a.seal(b"beacon"))
     a.refusal(b.opener.announcement())
@@ -117,11 +119,12 @@ def test_a_sender_that_is_forgotten_cannot_be_brought_back_by_a_recording(
         case "forgotten":
             b.opener.forget(1)
         case "pushed out":
-            monkeypatch.setattr(opener_module, "SESSIONS_MAX", 1)
+            evicted: list[str] = []
+            b.opener.on_evicted = evicted.append
             meet(b, Peer(3))
+            assert evicted == ["sessions"]
     assert 1 not in b.opener.proven()
     assert [b.refusal(frame) for frame in recording] == [Refusal.UNPROVEN] * 2
-    monkeypatch.undo()
     meet(a, b)
     assert b.refusal(a.seal(b"new")) is None
 

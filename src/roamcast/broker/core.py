@@ -15,14 +15,14 @@ from roamcast.event import Event, EventClass, EventId, Publication
 from roamcast.filter import Filter, MatchingIndex
 from roamcast.host import Host
 from roamcast.modulator.base import ModulatorSpec
+from roamcast.stable import StableCounter
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import Micros, NodeId
 from roamcast.wire.sealed_event import is_sealed
 
 SEQUENCE_BLOCK = 1_000
 SEQUENCE_BLOCK_MAX = 1_000_000
-"""How many sequence numbers one stable write reserves, at first and at most: twice as many each time, since a
-node that publishes fast would else wait for its disk every moment. A crash skips the rest of a block."""
+"""How many sequence numbers one stable write reserves, at first and at most (`stable.py`)."""
 
 
 class Subscription(NamedTuple):
@@ -89,9 +89,7 @@ class Broker:
         for stored in self.store.standing(host.now()):  # from before a restart: copies of it are not new
             self._seen.observe(event_key(*stored.event.id), host.now(), stored.expires_at)
         self._watcher: SubscriptionWatcher | None = None
-        self._next_sequence = int.from_bytes(host.stable.get("sequence", b""), "big")
-        self._reserved = self._next_sequence
-        self._block = SEQUENCE_BLOCK
+        self._sequences = StableCounter(host.stable, "sequence", SEQUENCE_BLOCK, SEQUENCE_BLOCK_MAX)
 
     def watch(self, watcher: SubscriptionWatcher) -> None:
         self._watcher = watcher
@@ -128,7 +126,7 @@ class Broker:
     def create(self, publication: Publication) -> Event:
         """A new event of this node, with a sequence number that no crash can make it use again. Copies of it
         that come back are not new."""
-        event = publication.numbered(self._host.node, self._take_sequence())
+        event = publication.numbered(self._host.node, self._sequences.take())
         self.observe((event.publisher, event.sequence), event.lifetime)
         return event
 
@@ -234,13 +232,3 @@ class Broker:
         for number in numbers:
             parts.setdefault(self._subscriptions[number].application, []).append(number)
         return list(parts.items())
-
-    def _take_sequence(self) -> int:
-        if self._next_sequence >= self._reserved:
-            reserved = self._next_sequence + self._block
-            self._host.stable["sequence"] = reserved.to_bytes(8, "big")
-            self._reserved = reserved  # not before: a full disk refuses the write, and then this number too
-            self._block = min(2 * self._block, SEQUENCE_BLOCK_MAX)
-        sequence = self._next_sequence
-        self._next_sequence += 1
-        return sequence

@@ -19,6 +19,7 @@ from typing import TypeVar
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
+from roamcast.bounded import BoundedDict
 from roamcast.errors import RoamcastError
 from roamcast.sealing.announcement import LIST_MAX, NONCE_BYTES, Announcement, decode, encode
 from roamcast.sealing.frame import (
@@ -52,6 +53,9 @@ UNPROVEN_MAX = 256  # ciphers kept of senders that have not proven themselves ye
 ASKS_MAX = (
     8  # per sender and turn; then only every 8th of its frames makes us ask again: a link may be one-way
 )
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 _KEPT_PIN = "sealing pin "  # + node number: its public key, in durable storage
 
@@ -87,16 +91,20 @@ class FrameOpener:
         self._keys = sealer.ring.by_id
         self._stored = stored
         self._random_bytes = random_bytes
-        self._sessions: dict[NodeId, PeerSession] = {}
-        self._unproven: dict[tuple[int, NodeId, int], ChaCha20Poly1305] = {}
-        self._pins = _pins_in(stored)
+        self.on_proven: Callable[[NodeId], None] = lambda node: None  # its frames are accepted from now on
+        self.on_evicted: Callable[[str], None] = lambda table: None  # a full table has made room
+        self._sessions: BoundedDict[NodeId, PeerSession] = BoundedDict(SESSIONS_MAX, self._on_session_evicted)
+        self._unproven: BoundedDict[tuple[int, NodeId, int], ChaCha20Poly1305] = self._table(
+            "unproven", UNPROVEN_MAX
+        )
+        self._pins: BoundedDict[NodeId, bytes] = BoundedDict(PINS_MAX, self._on_pin_evicted)
+        self._pins.update(_pins_in(stored))
         self._nonces: tuple[bytes, bytes] = (random_bytes(NONCE_BYTES), random_bytes(NONCE_BYTES))
         self._turn = 0
-        self._echoes: dict[NodeId, bytes] = {}
-        self._asked: dict[NodeId, None] = {}
-        self._tries: dict[NodeId, int] = {}
+        self._echoes: BoundedDict[NodeId, bytes] = self._table("echoes", WAITING_MAX)
+        self._asked: BoundedDict[NodeId, None] = self._table("asked", WAITING_MAX)
+        self._tries: BoundedDict[NodeId, int] = self._table("tries", WAITING_MAX)
         self.announcement_due = False
-        self.on_proven: Callable[[NodeId], None] = lambda node: None  # its frames are accepted from now on
 
     # Inputs.
 
@@ -197,7 +205,7 @@ class FrameOpener:
         key = (key_id, sender, epoch)
         cipher = self._unproven.get(key) or self._derived(key_id, sender, epoch)
         payload = _decrypted(cipher, data)
-        _remember(self._unproven, key, cipher, UNPROVEN_MAX)
+        self._unproven.renew(key, cipher)
         if session is not None and epoch < session.epoch:
             raise SealError(
                 Refusal.STALE_EPOCH, 8, f"begins epoch {epoch}; node {sender} is in {session.epoch}"
@@ -213,7 +221,7 @@ class FrameOpener:
             if proves:
                 return Opened(sender, channel, b"")
             if sender not in self._echoes:  # not asked yet; but we are about to speak, and it will ask next
-                _remember(self._echoes, sender, announcement.nonce, WAITING_MAX)
+                self._echoes.renew(sender, announcement.nonce)
         self._ask(sender)
         raise SealError(
             Refusal.UNPROVEN, 4, f"begins node {sender}, which has not answered our challenge yet"
@@ -229,11 +237,7 @@ class FrameOpener:
             raise SealError(Refusal.BAD_SIGNATURE, 17, f"begins an announcement not signed by node {sender}")
         with suppress(RoamcastError):  # a full disk: then the pin lasts until the next boot
             self._pin(sender, announcement.public_key)
-        self._sessions.pop(sender, None)
-        self._sessions[sender] = PeerSession(epoch, announcement.public_key, counter, self._turn)
-        if len(self._sessions) > SESSIONS_MAX:
-            del self._sessions[next(iter(self._sessions))]
-            self._renew_nonces()  # or a recorded answer could bring back the one that we forgot
+        self._sessions.renew(sender, PeerSession(epoch, announcement.public_key, counter, self._turn))
         self._tries.pop(sender, None)
         self._asked.pop(sender, None)
         self.on_proven(sender)
@@ -242,26 +246,22 @@ class FrameOpener:
         """Remember who holds a configured number; a derived one is proof enough in itself."""
         if node >= DERIVED_FROM:
             return
-        known = self._pins.pop(node, None)
-        self._pins[node] = public_key  # last, as the one used most lately
-        if known is None:
+        is_new = node not in self._pins
+        self._pins.renew(node, public_key)
+        if is_new:
             self._stored[f"{_KEPT_PIN}{node}"] = public_key
-            if len(self._pins) > PINS_MAX:
-                oldest = next(iter(self._pins))
-                del self._pins[oldest]
-                del self._stored[f"{_KEPT_PIN}{oldest}"]
 
     def _answer(self, sender: NodeId, announcement: Announcement) -> None:
         """Echo the nonce of someone who asks us to."""
         if self._own in announcement.asked:
-            _remember(self._echoes, sender, announcement.nonce, WAITING_MAX)
+            self._echoes.renew(sender, announcement.nonce)
             self.announcement_due = True
 
     def _ask(self, sender: NodeId) -> None:
         """Challenge a sender soon, unless it has left many challenges of this turn unanswered."""
-        _remember(self._asked, sender, None, WAITING_MAX)
+        self._asked.renew(sender, None)
         tries = self._tries.get(sender, 0) + 1
-        _remember(self._tries, sender, tries, WAITING_MAX)
+        self._tries.renew(sender, tries)
         if tries <= ASKS_MAX or tries % ASKS_MAX == 0:
             self.announcement_due = True
 
@@ -278,6 +278,20 @@ class FrameOpener:
             raise SealError(Refusal.UNKNOWN_KEY, 2, f"begins key id {key_id:04x}, which is not in our ring")
         return key.cipher(sender, epoch)
 
+    # Full tables.
+
+    def _table(self, name: str, most: int) -> BoundedDict[_K, _V]:
+        return BoundedDict(most, lambda key, value: self.on_evicted(name))
+
+    def _on_session_evicted(self, node: NodeId, session: PeerSession) -> None:
+        self.on_evicted("sessions")
+        self._renew_nonces()  # or a recorded answer could bring back the one that we forgot
+
+    def _on_pin_evicted(self, node: NodeId, public_key: bytes) -> None:
+        self.on_evicted("pins")
+        with suppress(RoamcastError):  # a full disk: then it goes at the next boot
+            self._stored.pop(f"{_KEPT_PIN}{node}", None)
+
     def _renew_nonces(self) -> None:
         self._nonces = (self._random_bytes(NONCE_BYTES), self._random_bytes(NONCE_BYTES))
 
@@ -291,18 +305,6 @@ def _decrypted(cipher: ChaCha20Poly1305, data: bytes) -> bytes:
         return data[HEADER.size : -TAG_BYTES]
     except InvalidTag:
         raise SealError(Refusal.FORGED, len(data) - TAG_BYTES, "begins a tag that does not fit") from None
-
-
-_K = TypeVar("_K")
-_V = TypeVar("_V")
-
-
-def _remember(table: dict[_K, _V], key: _K, value: _V, most: int) -> None:
-    """Enter or renew; of too many the oldest goes."""
-    table.pop(key, None)
-    table[key] = value
-    if len(table) > most:
-        del table[next(iter(table))]
 
 
 def _pins_in(stored: MutableMapping[str, bytes]) -> dict[NodeId, bytes]:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tests.gateway.mqtt.harness import in_loop, serving
 from tests.gateway.mqtt.stand_alone import StandAloneNode
 
+from roamcast.bounded import unreported
 from roamcast.broker.retained import STAMP_MAX
 from roamcast.broker.store import StoredEvent
 from roamcast.event import Event, EventClass, Value
@@ -63,7 +64,7 @@ def nothing_held() -> list[Event]:
 
 
 def test_who_has_seen_a_message_is_newer_whatever_its_clock_says() -> None:
-    stamps = RetainedStamps(nothing_held)
+    stamps = RetainedStamps(nothing_held, unreported)
     assert stamps.next("a", 100) == 100
     stamps.on_event(retained("a", b"x", 5_000).event)
     assert stamps.next("a", 101) == 5_001
@@ -74,7 +75,7 @@ def test_who_has_seen_a_message_is_newer_whatever_its_clock_says() -> None:
 
 def test_what_the_node_holds_counts_as_seen_although_nobody_here_asked_for_it() -> None:
     held = [retained("a", b"x", 5_000).event]
-    stamps = RetainedStamps(lambda: held)
+    stamps = RetainedStamps(lambda: held, unreported)
     assert stamps.next("a", 100) == 5_001
     held.append(retained("b", b"x", 9_000).event)
     assert stamps.next("b", 101) == 101  # looked through a moment ago
@@ -83,7 +84,7 @@ def test_what_the_node_holds_counts_as_seen_although_nobody_here_asked_for_it() 
 
 
 def test_there_is_always_a_higher_stamp() -> None:
-    stamps = RetainedStamps(nothing_held)
+    stamps = RetainedStamps(nothing_held, unreported)
     stamps.on_event(retained("a", b"x", STAMP_MAX).event)
     assert stamps.next("a", 100) == 100
     assert shown(retained("a", b"wild", STAMP_MAX, 9), retained("a", b"good", 1)) == [("a", b"good")]
@@ -91,7 +92,7 @@ def test_there_is_always_a_higher_stamp() -> None:
 
 @given(st.lists(st.integers(0, TOPICS_MAX * 2), max_size=50))
 def test_stamps_of_a_topic_only_rise(topics: list[int]) -> None:
-    stamps = RetainedStamps(nothing_held)
+    stamps = RetainedStamps(nothing_held, unreported)
     last: dict[str, Micros] = {}
     for number in topics:
         topic = str(number % 7)
@@ -101,10 +102,12 @@ def test_stamps_of_a_topic_only_rise(topics: list[int]) -> None:
 
 
 def test_stamps_are_remembered_of_so_many_topics() -> None:
-    stamps = RetainedStamps(nothing_held)
+    forgotten: list[str] = []
+    stamps = RetainedStamps(nothing_held, lambda topic, _: forgotten.append(topic))
     for number in range(TOPICS_MAX + 10):
         stamps.next(str(number), 1)
     assert len(stamps) == TOPICS_MAX
+    assert forgotten == [str(number) for number in range(10)]
 
 
 # Through the listener.

@@ -281,10 +281,12 @@ def test_a_letter_to_a_node_that_has_gone_fails_when_all_attempts_are_used() -> 
 
 
 def test_thousands_of_past_peers_are_forgotten() -> None:
-    peers = Peers(peers_max=100, expiry=60 * SECOND)
+    evicted: list[NodeId] = []
+    peers = Peers(lambda number, _: evicted.append(number), peers_max=100, expiry=60 * SECOND)
     for number in range(5_000):
         peers.heard(number, ("10.0.0.1", 4748), number)
     assert len(peers) == 100
+    assert evicted == list(range(4_900))
     assert peers.find(4_899) is None and peers.find(4_900) is not None
     peers.heard(4_900, ("10.0.0.2", 4748), 50 * SECOND)
     peers.forget_old(61 * SECOND)

@@ -1,8 +1,11 @@
 """Memorized events: once, in order, across a crash."""
 
+import pytest
+
 from roamcast.broker.core import Broker, Delivery, Subscription
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
+from roamcast.strategy.chapar.notification import inbox
 from roamcast.strategy.chapar.notification.inbox import EventRelation, Inbox
 from roamcast.strategy.chapar.tables.event_table import Memo
 from roamcast.testing import FakeHost
@@ -141,3 +144,15 @@ def test_expired_events_are_forgotten() -> None:
     reader.host.advance(LIFETIME)
     reader.inbox.forget_expired()
     assert reader.inbox.kept() == []
+
+
+def test_of_too_many_that_wait_the_oldest_goes_ahead_and_the_trace_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inbox, "HELD_MAX", 2)
+    reader = Reader()
+    for sequence in (2, 4, 6):
+        reader.take(sequence, sequence - 1)
+    assert reader.got == [2]
+    drops = [record for record in reader.host.records if isinstance(record, Dropped)]
+    assert [(drop.reason, drop.detail) for drop in drops] == [(DropReason.STORE_FULL, "HELD_MAX")]

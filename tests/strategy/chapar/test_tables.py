@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roamcast.bounded import unreported
 from roamcast.broker.core import Subscription
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
@@ -127,7 +128,7 @@ def memo(sequence: int, expires_at: int, publisher: int = 1) -> Memo:
 
 
 def test_the_first_to_expire_makes_room_and_stays_known_until_then() -> None:
-    events = EventTable(entries_max=2)
+    events = EventTable(entries_max=2, on_forgotten=unreported)
     assert events.keep(memo(1, 50), 0) == []
     assert events.keep(memo(2, 40), 0) == []
     assert [m.id.sequence for m in events.keep(memo(3, 60), 0)] == [2]
@@ -141,7 +142,10 @@ def test_the_first_to_expire_makes_room_and_stays_known_until_then() -> None:
 
 
 def test_tables_that_saw_the_same_events_agree_in_any_order() -> None:
-    one, two = EventTable(entries_max=3), EventTable(entries_max=3)
+    one, two = (
+        EventTable(entries_max=3, on_forgotten=unreported),
+        EventTable(entries_max=3, on_forgotten=unreported),
+    )
     entries = [memo(n, 100 + n % 4, publisher=n % 3) for n in range(8)]
     for entry in entries:
         one.keep(entry, 0)
@@ -160,7 +164,7 @@ def test_usnv_is_whoever_wants_it_and_is_not_known_to_have_it() -> None:
 
 
 def test_a_predecessor_is_missing_while_it_lives() -> None:
-    events = EventTable(entries_max=9)
+    events = EventTable(entries_max=9, on_forgotten=unreported)
     entry = memo(5, 100)
     entry.previous = (4, 30)  # lives 30 longer, as of publication
     events.keep(entry, 0)

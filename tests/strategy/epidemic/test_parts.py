@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roamcast.bounded import unreported
 from roamcast.broker.store import EventStore
 from roamcast.event import Event, EventClass, EventId
 from roamcast.strategy.epidemic.exchange import EventRequests
@@ -33,7 +34,20 @@ def holdings(*events: Event, recent_time: int = 5 * SECOND) -> Holdings:
     store = EventStore()
     for event in events:
         store.keep(event, 100 * SECOND, 0, 0)
-    return Holdings(store, recent_time=recent_time, recent_max=100)
+    return Holdings(store, recent_time=recent_time, recent_max=100, on_evicted=unreported)
+
+
+def test_a_recent_event_that_has_to_go_before_its_time_is_reported() -> None:
+    evicted: list[EventId] = []
+    kept = Holdings(
+        EventStore(), recent_time=5 * SECOND, recent_max=2, on_evicted=lambda event, _: evicted.append(event)
+    )
+    for sequence in range(3):
+        kept.remember(Event(1, sequence), 0, 0, now=0)
+    assert evicted == [EventId(1, 0)]
+    kept.remember(Event(1, 3), 0, 0, now=5 * SECOND)  # the others have had their time
+    assert evicted == [EventId(1, 0)]
+    assert kept.find(EventId(1, 3), 5 * SECOND) is not None
 
 
 @settings(max_examples=100, deadline=None)

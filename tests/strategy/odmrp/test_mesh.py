@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import pytest
 
 from roamcast.broker.core import Broker, Delivery, Subscription
@@ -102,6 +103,16 @@ def data(packet: int = 1, **fields: Any) -> DataPacket:
 
 
 # Join Requests.
+
+
+def test_a_full_table_of_routes_forgets_the_first_to_end_and_the_trace_says_so() -> None:
+    node = Lone(publishers_max=2)
+    for publisher in (FAR, OTHER, LEAF):
+        node.hears(NEAR, msgspec.structs.replace(request(), publisher=publisher))
+        node.host.advance(SECOND)
+    assert node.strategy.routes.publishers() == [LEAF, OTHER]
+    drops = [record for record in node.host.records if isinstance(record, Dropped)]
+    assert [(drop.reason, drop.detail) for drop in drops] == [(DropReason.STORE_FULL, "publishers_max")]
 
 
 def test_a_request_is_passed_on_once_with_one_hop_more() -> None:

@@ -11,7 +11,7 @@ from roamcast.host import Kind, SendFailure
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.tree.content.messages import CODEC as CONTENT
 from roamcast.strategy.tree.content.messages import Routed
-from roamcast.strategy.tree.overlay.courier import AGREEMENT_ATTEMPTS, TreeCourier
+from roamcast.strategy.tree.overlay.courier import AGREEMENT, TreeCourier
 from roamcast.strategy.tree.overlay.messages import CODEC, Close, Probe, RouteReply, RouteRequest, TreeData
 from roamcast.strategy.tree.overlay.parameters import TreeOptions, TreePreset
 from roamcast.strategy.tree.strategy import Tree, TreeStrategyOptions
@@ -81,7 +81,7 @@ def test_an_agreement_is_given_up_after_attempts_on_the_air_not_in_the_queue() -
     before = len(couriers.host.sent)
     couriers.run(SendFailure.LINK, 60)
     assert couriers.undelivered == [1]
-    assert len(couriers.host.sent) - before <= AGREEMENT_ATTEMPTS
+    assert not AGREEMENT.is_over(len(couriers.host.sent) - before - 1)
 
 
 def test_an_event_over_a_link_that_we_gave_up_is_traced_as_stale_by_its_name() -> None:

@@ -12,7 +12,7 @@ from roamcast.strategy.tree.overlay.parameters import (
     TreeOptions,
     TreePreset,
 )
-from roamcast.strategy.tree.overlay.routes import ENTRIES_MAX, KEPT, ExpiringDict, RequestKey
+from roamcast.strategy.tree.overlay.routes import ENTRIES_MAX, KEPT, AgingDict, RequestKey
 from roamcast.strategy.tree.overlay.search import Reply, best_reply
 from roamcast.underlay.beacons import BeaconOptions
 from roamcast.units import SECOND
@@ -97,10 +97,12 @@ def test_adaptation_is_off_by_default_and_between_the_tables_in_between() -> Non
 
 
 def test_tables_forget_by_age_and_by_number() -> None:
-    recent: ExpiringDict[int, str] = ExpiringDict()
+    evicted: list[object] = []
+    recent: AgingDict[int, str] = AgingDict(lambda key, _: evicted.append(key))
     recent.put(1, "old", 0)
     recent.put(2, "new", KEPT + 1)
     assert recent.find(1) is None and recent.find(2) == "new"
     for each in range(ENTRIES_MAX + 10):
         recent.put(each, "", KEPT + 2)
     assert len(recent) == ENTRIES_MAX
+    assert evicted == list(range(10))

@@ -92,7 +92,7 @@ def test_a_full_link_set_takes_no_stranger_but_renews_acquaintances() -> None:
 
 
 def test_2_hop_neighbours_are_those_named_until_denied_or_silent() -> None:
-    neighbours = Neighbours(100)
+    neighbours = Neighbours(100, lambda: None)
     assert neighbours.on_hello(B, hello({C: SYMMETRIC, D: SYMMETRIC}), HOLD, 0)
     assert neighbours.table[B].reached(0) == {C, D}
     assert neighbours.on_hello(B, hello({C: LOST}), HOLD + SECOND, SECOND)  # C is denied, D left out
@@ -102,7 +102,7 @@ def test_2_hop_neighbours_are_those_named_until_denied_or_silent() -> None:
 
 
 def test_a_hello_that_repeats_itself_changes_nothing_but_the_deadline() -> None:
-    neighbours = Neighbours(100)
+    neighbours = Neighbours(100, lambda: None)
     same = hello({C: SYMMETRIC})
     neighbours.on_hello(B, same, HOLD, 0)
     assert not neighbours.on_hello(B, same, HOLD + SECOND, SECOND)
@@ -112,10 +112,12 @@ def test_a_hello_that_repeats_itself_changes_nothing_but_the_deadline() -> None:
 
 
 def test_addresses_left_out_are_forgotten_when_there_are_too_many() -> None:
-    neighbours = Neighbours(3)
+    overflows: list[bool] = []
+    neighbours = Neighbours(3, lambda: overflows.append(True))
     neighbours.on_hello(B, hello(dict.fromkeys(range(10, 13), SYMMETRIC)), HOLD, 0)
     neighbours.on_hello(B, hello(dict.fromkeys(range(20, 22), SYMMETRIC)), HOLD, 0)
     assert neighbours.table[B].reached(0) == {20, 21}
+    assert overflows == [True]
 
 
 # Topology.

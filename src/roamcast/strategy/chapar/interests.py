@@ -8,6 +8,7 @@ from collections.abc import MutableMapping
 from typing import NamedTuple
 
 from roamcast.broker.core import Subscription
+from roamcast.stable import StableCounter
 from roamcast.strategy.chapar.tables.identifiers import IdentifierLayout, matches
 
 VERSION_BLOCK = 1_000
@@ -26,11 +27,10 @@ class Move(NamedTuple):
 class VersionedInterests:
     def __init__(self, layout: IdentifierLayout, stable: MutableMapping[str, bytes]) -> None:
         self._layout = layout
-        self._stable = stable
         self._counts: dict[int, int] = {}
-        self._reserved = int.from_bytes(stable.get("chapar version", b""), "big")
+        self._versions = StableCounter(stable, "chapar version", VERSION_BLOCK)
         # Versions before a crash were below the reserved one; 0 is "never wanted anything".
-        self.version = self._reserved
+        self.version = self._versions.next
 
     def add(self, subscription: Subscription) -> Move | None:
         filter_id = self._layout.filter_id(subscription.filter)
@@ -64,7 +64,5 @@ class VersionedInterests:
         return Move(self.version, filter_id, stands)
 
     def _count_up(self, version: int) -> None:
-        self.version = version
-        if version >= self._reserved:
-            self._reserved = version + VERSION_BLOCK
-            self._stable["chapar version"] = self._reserved.to_bytes(8, "big")
+        self._versions.skip_to(version)
+        self.version = self._versions.take()

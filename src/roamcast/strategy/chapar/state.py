@@ -33,6 +33,7 @@ from roamcast.strategy.chapar.tables.node_vector import (
     OrderedAddresses,
     vector_of,
 )
+from roamcast.strategy.overflow import traced
 from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
@@ -66,7 +67,10 @@ class State:
         self.inbox = Inbox(self.host, self.broker, micros(options.order_timeout))
         self.role = Role.NODE
         self.filters = self.empty_filters()
-        self.events = EventTable(entries_max=self.in_force.met_entries_max)
+        self.events = EventTable(
+            entries_max=self.in_force.met_entries_max,
+            on_forgotten=traced(self.host, "memorized", "KNOWN_MAX_FACTOR"),
+        )
         self.brokers: frozenset[NodeId] = frozenset()  # as this node computes them
         self.attached: NodeId | None = None  # the broker of a node that is none itself
         self.broken: dict[NodeId, Micros] = {}  # links that failed, and until when they are not trusted

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import filterfalse, islice
 
 from roamcast.event import EventId
 from roamcast.units import Micros, NodeId
@@ -19,17 +20,17 @@ class EventRequests:
         self._asked: dict[EventId, Micros] = {}  # until when it may still come
         self._owed: dict[NodeId, dict[EventId, Micros]] = {}  # the same, by whom
 
-    def on_offer(self, neighbour: NodeId, events: Iterable[EventId]) -> None:
-        """A neighbour's digest; it replaces what that neighbour offered before."""
+    def on_offer(self, neighbour: NodeId, events: Iterable[EventId]) -> bool:
+        """A neighbour's digest; it replaces what that neighbour offered before. False if there is no room for
+        all of it; it will be offered again."""
         if neighbour not in self._offered and len(self._offered) >= NEIGHBOURS_MAX:
-            return
-        missing: deque[EventId] = deque()
-        for event in events:
-            if not self._has_seen(event):
-                missing.append(event)
-                if len(missing) >= OFFERED_MAX:
-                    break
+            return False
+        missing: deque[EventId] = deque(islice(filterfalse(self._has_seen, events), OFFERED_MAX + 1))
+        has_room = len(missing) <= OFFERED_MAX
+        if not has_room:
+            missing.pop()
         self._offered[neighbour] = missing
+        return has_room
 
     def request(self, neighbour: NodeId, now: Micros) -> list[EventId]:
         """What to ask this neighbour for now; nothing while it owes us as much as one request holds."""

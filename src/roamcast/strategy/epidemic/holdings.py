@@ -1,10 +1,10 @@
 """What this node can give: memorized events from the broker's store, real-time ones of the last moments."""
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+from roamcast.bounded import BoundedDict, OnEvicted
 from roamcast.broker.store import EventStore
 from roamcast.event import Event, EventId
 from roamcast.strategy.epidemic.messages import PUBLISHERS_MAX, RANGES_MAX, HeldRuns
@@ -19,20 +19,33 @@ class Holding(NamedTuple):
     age: Micros  # now
 
 
+class RecentCopy(NamedTuple):
+    event: Event
+    hops: int
+    age: Micros  # at its arrival
+    arrived: Micros
+
+
 class Holdings:
-    def __init__(self, store: EventStore, *, recent_time: Micros, recent_max: int) -> None:
+    def __init__(
+        self,
+        store: EventStore,
+        *,
+        recent_time: Micros,
+        recent_max: int,
+        on_evicted: OnEvicted[EventId, RecentCopy],
+    ) -> None:
         self._store = store
-        self._recent: OrderedDict[EventId, tuple[Event, int, Micros, Micros]] = OrderedDict()
+        self._recent: BoundedDict[EventId, RecentCopy] = BoundedDict(recent_max, on_evicted)
         self._recent_time = recent_time
-        self._recent_max = recent_max
         self._turn = 0
 
     def remember(self, event: Event, hops: int, age: Micros, now: Micros) -> None:
         """A real-time event has come; memorized ones are in the store already."""
         if age < self._recent_time:
-            self._recent[event.id] = (event, hops, age, now)
-            if len(self._recent) > self._recent_max:
-                self._recent.popitem(last=False)
+            if self._recent.is_full:
+                self._forget_old(now)
+            self._recent[event.id] = RecentCopy(event, hops, age, now)
 
     def find(self, key: EventId, now: Micros) -> Holding | None:
         stored = self._store.find(key)
@@ -68,11 +81,7 @@ class Holdings:
         )
 
     def _forget_old(self, now: Micros) -> None:
-        while self._recent:
-            _, _, age, arrived = next(iter(self._recent.values()))
-            if age + now - arrived < self._recent_time:
-                break
-            self._recent.popitem(last=False)
+        self._recent.forget_oldest(lambda copy: copy.age + now - copy.arrived >= self._recent_time)
 
 
 def runs(sequences: list[int]) -> Iterator[int]:

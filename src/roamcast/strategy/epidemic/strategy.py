@@ -20,6 +20,7 @@ from roamcast.strategy.epidemic.messages import (
 )
 from roamcast.strategy.epidemic.options import EpidemicOptions
 from roamcast.strategy.epidemic.relay import RelayQueue
+from roamcast.strategy.overflow import trace_overflow
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
@@ -43,6 +44,7 @@ class Epidemic(Strategy):
             context.broker.store,
             recent_time=micros(options.recent_time),
             recent_max=options.recent_max,
+            on_evicted=lambda event, _: trace_overflow(self._host, "copy", "recent_max", event),
         )
         self._relay = RelayQueue(context.underlay, suppress=options.suppress, pending_max=options.pending_max)
         self._exchange = EventRequests(
@@ -148,7 +150,8 @@ class Epidemic(Strategy):
     # Digests, requests, answers.
 
     def _on_digest(self, sender: NodeId, held: tuple[HeldRuns, ...]) -> None:
-        self._exchange.on_offer(sender, events_of(held))
+        if not self._exchange.on_offer(sender, events_of(held)):
+            trace_overflow(self._host, "digest", "NEIGHBOURS_MAX or OFFERED_MAX")
         self._ask(sender)
         if any(map(self._holdings.is_memorized, missing(held, self._last_digest))):
             # It did not hear what we said last: a node that restarts before its neighbours notice meets
@@ -187,6 +190,8 @@ class Epidemic(Strategy):
         room = ANSWERS_MAX - len(self._answers)
         wanted = zip(events[::2], events[1::2], strict=False)
         idle = not self._answers
+        if len(events) // 2 > room:
+            trace_overflow(self._host, "want", "ANSWERS_MAX")
         for _, (publisher, sequence) in zip(range(room), wanted, strict=False):
             self._answers.append((sender, EventId(publisher, sequence)))
         if idle:

@@ -6,11 +6,13 @@ The parts: `Routes` (the way back to publishers), `ForwardingGroup` (for whom th
 over. Only the numbers of requests and packets survive a crash, because nobody may take a new one for old.
 """
 
+from roamcast.bounded import ExpiringDict
 from roamcast.broker.core import Subscription
 from roamcast.broker.seen import SeenEvents
 from roamcast.errors import WireError
 from roamcast.event import Event, EventClass
 from roamcast.host import Frame, Kind, TimerName
+from roamcast.stable import StableCounter
 from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.strategy.odmrp.mesh import join_tables, publisher
 from roamcast.strategy.odmrp.mesh.forwarding_group import ForwardingGroup
@@ -25,15 +27,17 @@ from roamcast.strategy.odmrp.mesh.messages import (
     PublisherRow,
     SenderPosition,
 )
-from roamcast.strategy.odmrp.mesh.numbers import Numbers
 from roamcast.strategy.odmrp.mesh.prediction import link_lifetime
 from roamcast.strategy.odmrp.mesh.publisher import Publisher
 from roamcast.strategy.odmrp.mesh.routes import PublisherRoute, Routes
 from roamcast.strategy.odmrp.options import OdmrpOptions
+from roamcast.strategy.overflow import trace_overflow, traced
 from roamcast.trace import Dropped, DropReason, OverlayChanged
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
 ROLE = "forwarding"
+NUMBERS = "odmrp.number"  # key in stable storage: of Join Requests and data packets
+NUMBERS_BLOCK = 1_000  # how many one stable write reserves
 TIMER_EXPIRE = "expire"
 TIMER_INTERESTS = "interests"
 HOLD_FACTOR = 10  # a publisher may ask its mesh to stand for so many of our own forwarding timeouts
@@ -48,15 +52,20 @@ class Odmrp(Strategy):
         self._plain = options.grouping == "none"
         self._jitter = micros(options.jitter)
         self._summary_options = options.summary
-        self._numbers = Numbers(context.host.stable)
+        numbers = StableCounter(context.host.stable, NUMBERS, NUMBERS_BLOCK)
         hold_max = min(HOLD_FACTOR * micros(options.forwarding_timeout), HOLD_MAX)
-        self.routes = Routes(options.publishers_max, hold_max)
+        too_many_publishers = traced(context.host, "join_request", "publishers_max")
+        self.routes = Routes(options.publishers_max, too_many_publishers, hold_max)
         self.forwarding = ForwardingGroup(options.publishers_max, options.members_max)
-        self.known = KnownSummaries(self._summary_options)
+        too_many_members = traced(context.host, "join_table", "SUMMARIES_MAX")
+        self.known = KnownSummaries(self._summary_options, too_many_members)
         self.own = OwnInterests(context.broker, self._summary_options, plain=self._plain)
         self.tables = JoinTables(context.host, self.routes, self.own, self.known, options)
-        self.publisher = Publisher(context.host, context.broker, self.known, options, self._numbers.take)
-        self.member_table: dict[NodeId, Micros] = {}  # whose events this node joined for, and until when
+        self.publisher = Publisher(context.host, context.broker, self.known, options, numbers.take)
+        # Whose events this node joined for, and until when.
+        self.member_table: ExpiringDict[NodeId, Micros] = ExpiringDict(
+            options.publishers_max, too_many_publishers, lambda until: until
+        )
         self._packets = SeenEvents()
         self._packets_lately = self._packets.lately
         self._pending: dict[TimerName, tuple[DataPacket, Micros]] = {}  # with their time of arrival
@@ -173,9 +182,6 @@ class Odmrp(Strategy):
         node = self._host.node
         news = request.urgent or request.publisher not in self.member_table
         if node in request.destinations or self.own.answers(request):
-            full = len(self.member_table) >= self._options.publishers_max
-            if full and request.publisher not in self.member_table:
-                del self.member_table[min(self.member_table, key=self.member_table.__getitem__)]
             self.member_table[request.publisher] = route.expires_at
         until = self.member_table.get(request.publisher)
         if until is None:
@@ -216,6 +222,8 @@ class Odmrp(Strategy):
             news = route.request.urgent or not known
             if self.forwarding.refresh(row.publisher, entry.member, entry.version, route.expires_at):
                 self.tables.tell(row.publisher, entry.member, entry.version, news=news)
+            else:
+                trace_overflow(self._host, "join_table", "publishers_max or members_max")
         self._note_role(now)
 
     def _on_own_members(self, sender: NodeId, row: PublisherRow) -> None:
@@ -341,7 +349,7 @@ class Odmrp(Strategy):
             self.forwarding.next_expiry(),
             self.known.next_expiry(),
             self.publisher.next_expiry(),
-            min(self.member_table.values(), default=None),
+            self.member_table.next_expiry(),
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -352,8 +360,7 @@ class Odmrp(Strategy):
         self.forwarding.expire(now)
         self.known.expire(now)
         self.publisher.expire(now)
-        for source in [s for s, until in self.member_table.items() if until <= now]:
-            del self.member_table[source]
+        self.member_table.expire(now)
         if not self.routes:
             self.tables.forget_all()
         self._note_role(now)

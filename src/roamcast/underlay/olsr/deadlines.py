@@ -1,4 +1,8 @@
-"""A bounded table of things that hold until a deadline: selectors, associations, gateways."""
+"""A bounded table of things that hold until a deadline: selectors, associations, gateways.
+
+Unlike an `ExpiringDict` (`bounded.py`) it refuses newcomers when it is full: forged ones cannot push out
+others.
+"""
 
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar

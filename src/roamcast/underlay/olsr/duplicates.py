@@ -3,7 +3,8 @@
 The RFC notes in each tuple whether the message was relayed and over which interfaces it came. With one
 interface both follow from the tuple's being there: a second copy is neither processed nor relayed,
 whoever sent it. Tuples are never renewed, so a forged sequence number blocks its place for the hold
-time and no longer. All hold equally long, so the oldest is always the first.
+time and no longer. All hold equally long, so the oldest is always the first. A plain dictionary, not a
+`BoundedDict`: it is looked into for every message that is heard.
 """
 
 from roamcast.units import Micros

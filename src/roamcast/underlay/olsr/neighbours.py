@@ -5,6 +5,8 @@ repeats the one before, so here a neighbour's latest HELLO stands for all tuples
 deadline, and only addresses that the latest HELLO left out keep a deadline of their own.
 """
 
+from collections.abc import Callable
+
 from roamcast.units import Micros
 from roamcast.wire.olsr import WILL_NEVER, Address, Hello
 
@@ -31,8 +33,9 @@ class Neighbour:
 
 
 class Neighbours:
-    def __init__(self, two_hop_max: int) -> None:
+    def __init__(self, two_hop_max: int, on_overflow: Callable[[], object]) -> None:
         self._two_hop_max = two_hop_max  # addresses kept per neighbour
+        self._on_overflow = on_overflow
         self._purge_at: Micros | None = None  # no deadline is earlier
         self.table: dict[Address, Neighbour] = {}  # by main address
 
@@ -85,6 +88,7 @@ class Neighbours:
             }
             if len(hello.symmetric) + len(neighbour.left_out) > self._two_hop_max:
                 neighbour.left_out = {}  # forgotten early, and only what the HELLO does not speak of
+                self._on_overflow()
         neighbour.hello = hello
         neighbour.until = until
         neighbour.willingness = hello.willingness

@@ -66,7 +66,7 @@ class Olsr(Underlay):
 
         lost_hold = None if options.lost_hold is None else micros(options.lost_hold)
         self._links = LinkSet(self._own, self._neighbour_hold, options.links_max, lost_hold)
-        self._neighbours = Neighbours(options.two_hop_max)
+        self._neighbours = Neighbours(options.two_hop_max, lambda: self._overflow("two_hop", "hello"))
         self._selectors: Deadlines[Address] = Deadlines(options.links_max)
         self._duplicates = Duplicates(micros(options.duplicate_hold), options.duplicates_max)
         self._topology = TopologySet(options.topology_max)

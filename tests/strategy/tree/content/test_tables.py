@@ -11,7 +11,12 @@ OURS, THEIRS, MINE = (Filter.sql(f"level = {number}") for number in range(3))
 
 def between_two(*, filters_max: int = 100) -> RoutingTables:
     """A node that wants MINE, with OURS wanted on its left and THEIRS on its right."""
-    tables = RoutingTables(unsubscription_delay=3 * SECOND, echo_delay=1 * SECOND, filters_max=filters_max)
+    tables = RoutingTables(
+        unsubscription_delay=3 * SECOND,
+        echo_delay=1 * SECOND,
+        filters_max=filters_max,
+        on_overflow=lambda: None,
+    )
     tables.on_subscribed(MINE, 0)
     for neighbour, wanted in ((LEFT, OURS), (RIGHT, THEIRS)):
         tables.on_link_up(neighbour)

@@ -63,7 +63,9 @@ class MeshExchange:
         self._is_qos1_memorized = options.qos1 == "memorized"
         self._session = session = node.applications.open(self._on_delivery)
         self.interests = ClientInterests(session.reserve, session.subscribe_as, session.unsubscribe)
-        self._stamps = RetainedStamps(self._held)
+        self._stamps = RetainedStamps(
+            self._held, lambda *_: node.counters.count("table_evictions_total", table="mqtt retained stamps")
+        )
         self._number = node.number
         self._publisher: MqttSession | None = None
         self._publishing = b""

@@ -13,6 +13,7 @@ published apart from each other are ordered by clock, then by node and sequence 
 
 from collections.abc import Callable, Iterable
 
+from roamcast.bounded import BoundedDict, OnEvicted
 from roamcast.broker.retained import is_retained, order_of, stamp_of
 from roamcast.broker.store import StoredEvent
 from roamcast.event import Event
@@ -26,22 +27,23 @@ class RetainedStamps:
     """Stamps for what is published here. `held`: the retained events that the node holds, wanted here or
     not; they are looked through when a topic is unknown, once in `SCAN_INTERVAL` at most."""
 
-    def __init__(self, held: Callable[[], Iterable[Event]]) -> None:
+    def __init__(self, held: Callable[[], Iterable[Event]], on_evicted: OnEvicted[str, Micros]) -> None:
         self._held = held
-        self._last: dict[str, Micros] = {}  # by topic, least recently used first
+        # By topic, least recently used first.
+        self._last: BoundedDict[str, Micros] = BoundedDict(TOPICS_MAX, on_evicted)
         self._scanned_at: Micros | None = None
 
     def on_event(self, event: Event) -> None:
         """A retained event was delivered here."""
-        self._remember(event.topic, max(stamp_of(event), self._last.pop(event.topic, 0)))
+        self._last.renew(event.topic, max(stamp_of(event), self._last.get(event.topic, 0)))
 
     def next(self, topic: str, now: Micros) -> Micros:
         """The stamp for a message that is about to be published; `now` on the wall clock."""
         if topic not in self._last and not self._has_scanned(now):
             for event in self._held():
                 self.on_event(event)
-        stamp = max(now, self._last.pop(topic, 0) + 1)
-        self._remember(topic, stamp)
+        stamp = max(now, self._last.get(topic, 0) + 1)
+        self._last.renew(topic, stamp)
         return stamp
 
     def __len__(self) -> int:
@@ -52,11 +54,6 @@ class RetainedStamps:
             return True
         self._scanned_at = now
         return False
-
-    def _remember(self, topic: str, stamp: Micros) -> None:
-        self._last[topic] = stamp
-        if len(self._last) > TOPICS_MAX:
-            del self._last[next(iter(self._last))]
 
 
 def newest_retained(stored: Iterable[StoredEvent]) -> list[StoredEvent]:

@@ -12,6 +12,7 @@ import logging
 import socket
 from collections.abc import Callable
 
+from roamcast.bounded import BoundedDict
 from roamcast.host import Channel, SendFailure
 from roamcast.runtime.live.air import frames
 from roamcast.runtime.live.air.datagrams import Fates, OutgoingFrame
@@ -66,7 +67,7 @@ class TcpLinks:
         self._settings = settings
         self._own = sealer.identity.node
         self._links: dict[NodeId, list[TcpLink]] = {}  # per neighbour, the newest last
-        self._strangers: dict[TcpLink, None] = {}
+        self._strangers: BoundedDict[TcpLink, None] = BoundedDict(STRANGERS_MAX, self._on_stranger_evicted)
         self._opening: dict[NodeId, list[OutgoingFrame]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -277,11 +278,11 @@ class TcpLinks:
     def _inbound(self) -> TcpLink:
         link = self._link(None)
         self._strangers[link] = None
-        if len(self._strangers) > STRANGERS_MAX:
-            self._counters.count("links_refused_total", reason="strangers")
-            next(iter(self._strangers)).abort()
-            self._strangers.pop(next(iter(self._strangers)))
         return link
+
+    def _on_stranger_evicted(self, link: TcpLink, _: None) -> None:
+        self._counters.count("links_refused_total", reason="strangers")
+        link.abort()
 
     def _link(self, peer: NodeId | None) -> TcpLink:
         return TcpLink(

@@ -7,6 +7,7 @@ of others on its way carries none of them for ever.
 from collections import deque
 from collections.abc import Iterator
 
+from roamcast.bounded import BoundedDict, OnEvicted
 from roamcast.runtime.live.air.sockets import Endpoint
 from roamcast.units import SECOND, Micros, NodeId
 
@@ -34,31 +35,27 @@ class Peer:
 
 
 class Peers:
-    def __init__(self, *, peers_max: int = PEERS_MAX, expiry: Micros = EXPIRY) -> None:
-        self._peers_max = peers_max
+    def __init__(
+        self, on_evicted: OnEvicted[NodeId, Peer], *, peers_max: int = PEERS_MAX, expiry: Micros = EXPIRY
+    ) -> None:
         self._expiry = expiry
-        self._peers: dict[NodeId, Peer] = {}  # the one heard longest ago first
+        self._peers: BoundedDict[NodeId, Peer] = BoundedDict(peers_max, on_evicted)  # last heard, last
 
     def heard(self, number: NodeId, endpoint: Endpoint, now: Micros) -> Peer:
-        peer = self._peers.pop(number, None)
+        peer = self._peers.get(number)
         if peer is None:
-            peer = Peer(number, endpoint)
-            if len(self._peers) >= self._peers_max:
-                del self._peers[next(iter(self._peers))]
+            peer = self._peers[number] = Peer(number, endpoint)
+        else:
+            self._peers.move_to_end(number)
         peer.endpoint = endpoint
         peer.heard_at = now
-        self._peers[number] = peer
         return peer
 
     def find(self, number: NodeId) -> Peer | None:
         return self._peers.get(number)
 
     def forget_old(self, now: Micros) -> None:
-        while self._peers:
-            oldest = next(iter(self._peers.values()))
-            if now - oldest.heard_at < self._expiry:
-                return
-            del self._peers[oldest.number]
+        self._peers.forget_oldest(lambda peer: now - peer.heard_at >= self._expiry)
 
     def __len__(self) -> int:
         return len(self._peers)

@@ -55,6 +55,7 @@ class Radio:
         self._sealer = sealer
         self._opener = FrameOpener(sealer, stable)
         self._opener.on_proven = self._on_proven
+        self._opener.on_evicted = self._on_evicted
         self._inputs = inputs
         self._journal = journal
         self._counters = counters
@@ -65,7 +66,7 @@ class Radio:
         self._listening: asyncio.Task[None] | None = None
         self.receivers: dict[Channel, Receiver] = {}
         self.on_acquainted: Callable[[NodeId], None] = lambda node: None
-        self.peers = Peers()
+        self.peers = Peers(lambda *_: self._on_evicted("peers"))
         self.air = Air(loop, settings, interface, counters, self._on_datagram)
         first_number = self._random.getrandbits(32)
         self._datagrams = Datagrams(
@@ -201,6 +202,9 @@ class Radio:
         if opened.channel == HANDSHAKE and opener.announcement_due:
             self._announce_soon()
         return opened
+
+    def _on_evicted(self, table: str) -> None:
+        self._counters.count("table_evictions_total", table=table)
 
     def _on_proven(self, node: NodeId) -> None:
         """Later: the frame that proved it is still being opened."""

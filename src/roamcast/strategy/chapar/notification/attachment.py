@@ -10,23 +10,29 @@ knowledge passed between brokers, that nothing has to be notified again. (The pa
 node off USNV, equation 6, and loses the event where that node's broker fails.)
 """
 
+from operator import attrgetter
+
+from roamcast.bounded import ExpiringDict
 from roamcast.event import EventId
 from roamcast.strategy.chapar.messages import Attach, BrokerAnswer, Decline, WantOffered
 from roamcast.strategy.chapar.notification.multicast import returned
 from roamcast.strategy.chapar.state import State
 from roamcast.strategy.chapar.tables import digest_of
 from roamcast.strategy.chapar.tables.event_table import Memo
+from roamcast.strategy.overflow import traced
 from roamcast.units import SECOND, Micros, NodeId, micros
 
 DECLINED_FOR: Micros = 5 * SECOND  # how long a node that said it is no broker is not asked again
-OWN_MAX = 1_000  # own memorized events that are answered for; past it the oldest is left to the brokers
+OWN_MAX = 1_000  # own memorized events that are answered for; further ones are left to the brokers
 
 
 class Attachment:
     def __init__(self, state: State) -> None:
         self._state = state
         self._declined: dict[NodeId, Micros] = {}
-        self._own: dict[EventId, Memo] = {}
+        self._own: ExpiringDict[EventId, Memo] = ExpiringDict(
+            OWN_MAX, traced(state.host, "memorized", "OWN_MAX"), attrgetter("expires_at")
+        )
         self._tried: set[EventId] = set()  # own events whose first frame was lost
         self._offers: dict[NodeId, frozenset[EventId]] = {}  # the last one to each node
 
@@ -74,8 +80,6 @@ class Attachment:
     def answer_for(self, memo: Memo) -> None:
         """A memorized event that this node published."""
         self._own[memo.id] = memo
-        if len(self._own) > OWN_MAX:
-            del self._own[next(iter(self._own))]
 
     def hand_in(self, broker: NodeId, memo: Memo) -> None:
         """Publish in one hop: give an own event to the broker, in the order in which they are given here."""
@@ -224,5 +228,5 @@ class Attachment:
     def _forget_expired(self) -> None:
         now = self._state.host.now()
         self._state.inbox.forget_expired()
-        self._own = {key: memo for key, memo in self._own.items() if memo.expires_at > now}
+        self._own.expire(now)
         self._tried &= self._own.keys()

@@ -15,6 +15,7 @@ from functools import reduce
 from operator import or_
 from typing import NamedTuple
 
+from roamcast.bounded import BoundedDict
 from roamcast.event import Event, EventId
 from roamcast.strategy.chapar.messages import Carry, Decline
 from roamcast.strategy.chapar.notification.attachment import Attachment
@@ -22,6 +23,8 @@ from roamcast.strategy.chapar.notification.multicast import available, multimode
 from roamcast.strategy.chapar.sealing import opened
 from roamcast.strategy.chapar.state import State
 from roamcast.strategy.chapar.tables.node_vector import NO_NODES, NodeVector, vector_of
+from roamcast.strategy.overflow import traced
+from roamcast.strategy.repetition import Backoff
 from roamcast.trace import DropReason
 from roamcast.units import NodeId, micros
 
@@ -51,9 +54,12 @@ class NotificationCourier:
     def __init__(self, state: State, attachment: Attachment) -> None:
         self._state = state
         self._attachment = attachment
-        self._taken: dict[EventId, TakenOn] = {}
+        self._taken: BoundedDict[EventId, TakenOn] = BoundedDict(
+            TAKEN_MAX, traced(state.host, "event", "TAKEN_MAX")
+        )
         self._pending: dict[int, Pending] = {}
         self._number = 0
+        self._backoff = Backoff(micros(state.in_force.retry_delay), attempts=state.in_force.retries)
 
     # Inputs.
 
@@ -120,8 +126,6 @@ class NotificationCourier:
         state, event = self._state, pending.carry.event.id
         known = self._taken.pop(event, None)
         taken = self._taken[event] = known or TakenOn()
-        if len(self._taken) > TAKEN_MAX:
-            del self._taken[next(iter(self._taken))]
         elsewhere = reduce(or_, taken.by_sender.values(), NO_NODES)
         before = taken.by_sender.get(pending.sender, NO_NODES)
         fresh = (pending.destinations or NO_NODES) & ~before
@@ -187,7 +191,7 @@ class NotificationCourier:
 
     def _try_again(self, pending: Pending, problem: str) -> None:
         state, event = self._state, pending.carry.event.id
-        if pending.attempt >= state.in_force.retries:
+        if self._backoff.is_over(pending.attempt):
             state.drop_event(event, DropReason.NOT_IN_RANGE, "event", problem)
             return
         if len(self._pending) >= state.options.pending_max:
@@ -195,8 +199,8 @@ class NotificationCourier:
             return
         self._number += 1
         self._pending[self._number] = pending._replace(attempt=pending.attempt + 1)
-        delay = micros(state.in_force.retry_delay) << pending.attempt
-        state.host.set_timer(("retry", self._number), state.host.now() + delay)
+        due = state.host.now() + self._backoff.wait(pending.attempt)
+        state.host.set_timer(("retry", self._number), due)
 
     def _is_own(self, pending: Pending) -> bool:
         return pending.carry.event.publisher == self._state.node

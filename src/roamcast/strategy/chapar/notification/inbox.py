@@ -16,11 +16,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from roamcast.bounded import BoundedDict, unreported
 from roamcast.broker.core import Broker
 from roamcast.event import EventId
 from roamcast.host import Host
 from roamcast.strategy.chapar.sealing import ContentReader, opened
 from roamcast.strategy.chapar.tables.event_table import Memo
+from roamcast.strategy.overflow import trace_overflow
 from roamcast.trace import DropReason
 from roamcast.units import Micros
 
@@ -55,12 +57,14 @@ class Inbox:
         self.opener: ContentReader | None = None
         self._gone_by: dict[EventId, Micros] = {}  # until when it lives
         self._kept: dict[EventId, Memo] = {}
-        self._held: dict[EventId, HeldEvent] = {}
+        self._held: BoundedDict[EventId, HeldEvent] = BoundedDict(HELD_MAX, self._go_ahead)
         self._offered: dict[EventId, Micros] = {}  # what others have and we lack, until when we wait
         self._missing: dict[EventId, Micros] = {}  # what they lack too, by the latest answer
         self._asked: frozenset[EventId] = frozenset()
         self._by_expiry: list[tuple[Micros, EventId]] = []
-        self._handed = dict.fromkeys(_handed_before(host.stable.get(STABLE_KEY, b"")))
+        # The latest, by design: what falls out has long expired in most cases.
+        self._handed: BoundedDict[EventId, None] = BoundedDict(HANDED_MAX, unreported)
+        self._handed.update(dict.fromkeys(_handed_before(host.stable.get(STABLE_KEY, b""))))
 
     # Inputs.
 
@@ -77,8 +81,6 @@ class Inbox:
             self._release()
             return True
         self._held[memo.id] = HeldEvent(memo, interest, self._host.now() + self._order_timeout)
-        if len(self._held) > HELD_MAX:
-            self._let_go(*self._held.pop(next(iter(self._held)))[:2])
         return memo.predecessor(self._host.now()) in self._held
 
     def ask(self) -> list[EventId]:
@@ -160,6 +162,10 @@ class Inbox:
             if self._may_go(self._held[key].memo, key in answered):
                 self._let_go(*self._held.pop(key)[:2])
 
+    def _go_ahead(self, event: EventId, held: HeldEvent) -> None:
+        trace_overflow(self._host, "memorized", "HELD_MAX")
+        self._let_go(held.memo, held.interest)
+
     def _let_go(self, memo: Memo, interest: EventRelation) -> None:
         self._mark(memo.id, memo.expires_at)
         if interest is EventRelation.NONE:
@@ -183,8 +189,6 @@ class Inbox:
 
     def _write_down(self, event: EventId) -> None:
         self._handed[event] = None
-        while len(self._handed) > HANDED_MAX:
-            del self._handed[next(iter(self._handed))]
         self._host.stable[STABLE_KEY] = msgspec.msgpack.encode(list(self._handed))
 
 

@@ -13,6 +13,7 @@ import heapq
 
 import msgspec
 
+from roamcast.bounded import BoundedDict, OnEvicted
 from roamcast.event import Event, EventId
 from roamcast.strategy.chapar.messages import Memorized
 from roamcast.strategy.chapar.notification.multicast import without
@@ -75,10 +76,13 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class EventTable:
-    def __init__(self, *, entries_max: int) -> None:
+    def __init__(self, *, entries_max: int, on_forgotten: OnEvicted[EventId, Micros]) -> None:
+        """`on_forgotten`: an event that was pushed out is not even known any more, and may come again."""
         self._entries_max = entries_max
         self._entries: dict[EventId, Memo] = {}
-        self._pushed_out: dict[EventId, Micros] = {}
+        self._pushed_out: BoundedDict[EventId, Micros] = BoundedDict(
+            KNOWN_MAX_FACTOR * entries_max, on_forgotten
+        )
         self._by_expiry: list[tuple[Micros, EventId]] = []
         self._digest: bytes | None = None
 
@@ -95,8 +99,6 @@ class EventTable:
         first = min(self._entries.values(), key=lambda entry: (entry.expires_at, entry.id))
         del self._entries[first.id]
         self._pushed_out[first.id] = first.expires_at
-        if len(self._pushed_out) > KNOWN_MAX_FACTOR * self._entries_max:
-            del self._pushed_out[next(iter(self._pushed_out))]
         return [first]
 
     def forget_expired(self, now: Micros) -> None:

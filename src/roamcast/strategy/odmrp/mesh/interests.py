@@ -7,8 +7,10 @@ plain ODMRP, or a member that only is an event's destination.
 """
 
 from functools import lru_cache
+from typing import TypeAlias
 from zlib import crc32
 
+from roamcast.bounded import BoundedDict, OnEvicted
 from roamcast.broker.core import Broker
 from roamcast.errors import WireError
 from roamcast.filter import Filter
@@ -80,14 +82,18 @@ class OwnInterests:
             self._version = version_of(self._octets)
 
 
+KnownSummary: TypeAlias = tuple[int, bytes, Summary, Micros]
+"""Version, octets, summary, and until when it is kept."""
+
+
 class KnownSummaries:
     """The latest summary of each member that Join Tables told of; when full, the longest unused one goes."""
 
-    def __init__(self, options: SummaryOptions, summaries_max: int = SUMMARIES_MAX) -> None:
+    def __init__(
+        self, options: SummaryOptions, on_evicted: OnEvicted[NodeId, KnownSummary], most: int = SUMMARIES_MAX
+    ) -> None:
         self._options = options
-        self._summaries_max = summaries_max
-        # In the order of use: member to version, octets, summary, and until when it is kept.
-        self._known: dict[NodeId, tuple[int, bytes, Summary, Micros]] = {}
+        self._known: BoundedDict[NodeId, KnownSummary] = BoundedDict(most, on_evicted)  # in the order of use
 
     def learn(self, member: NodeId, version: int, octets: bytes | None, until: Micros) -> bool:
         """True if the member's summary of that version is known from now on; bad octets are a WireError."""
@@ -104,8 +110,6 @@ class KnownSummaries:
         if version_of(octets) != version:
             raise WireError("summary", 0, f"is not of the version {version} that it claims")
         summary = decoded_summary(octets, self._options)
-        if len(self._known) >= self._summaries_max:
-            del self._known[next(iter(self._known))]
         self._known[member] = (version, octets, summary, until)
         return True
 
@@ -127,8 +131,7 @@ class KnownSummaries:
         return matches(known[2], digest)
 
     def expire(self, now: Micros) -> None:
-        for member in [m for m, known in self._known.items() if known[3] <= now]:
-            del self._known[member]
+        self._known.forget(lambda known: known[3] <= now)
 
     def next_expiry(self) -> Micros | None:
         return min((known[3] for known in self._known.values()), default=None)

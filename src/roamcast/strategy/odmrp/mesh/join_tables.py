@@ -13,11 +13,13 @@ Join Tables are broadcast periodically, as the paper has it. What is new goes on
 
 from collections.abc import Iterable
 
+from roamcast.bounded import BoundedDict
 from roamcast.host import Frame, Host, Kind
 from roamcast.strategy.odmrp.mesh.interests import NO_SUBSCRIPTIONS, KnownSummaries, OwnInterests
 from roamcast.strategy.odmrp.mesh.messages import CODEC, Acknowledgement, JoinTable, MemberEntry, PublisherRow
 from roamcast.strategy.odmrp.mesh.routes import PublisherRoute, Routes
 from roamcast.strategy.odmrp.options import OdmrpOptions
+from roamcast.strategy.overflow import traced
 from roamcast.units import Micros, NodeId, micros
 
 FRAME_BYTES = 1_200  # where a Join Table is cut into several frames: below an Ethernet frame with headers
@@ -64,7 +66,10 @@ class JoinTables:
         self._pending: dict[NodeId, dict[NodeId, tuple[int, bool]]] = {}
         self._acknowledge: dict[tuple[NodeId, int], dict[NodeId, None]] = {}
         self._awaiting: dict[tuple[NodeId, NodeId], Awaiting] = {}  # by publisher and member
-        self._has: dict[NodeId, dict[NodeId, int]] = {}  # next hop to the versions that it is known to have
+        # By next hop: the versions it is known to have. One that is forgotten gets summaries in full again.
+        self._has: BoundedDict[NodeId, dict[NodeId, int]] = BoundedDict(
+            NEXT_HOPS_MAX, traced(host, "join_table", "NEXT_HOPS_MAX")
+        )
 
     # Inputs.
 
@@ -168,8 +173,6 @@ class JoinTables:
         return PublisherRow(publisher, route.sequence, route.upstream, route.lifetime, tuple(entries))
 
     def _note(self, next_hop: NodeId, member: NodeId, version: int) -> None:
-        if next_hop not in self._has and len(self._has) >= NEXT_HOPS_MAX:
-            del self._has[next(iter(self._has))]  # it will get summaries in full again
         self._has.setdefault(next_hop, {})[member] = version
 
     def _octets(self, member: NodeId, version: int) -> bytes | None:

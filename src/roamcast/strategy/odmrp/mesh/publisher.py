@@ -15,6 +15,7 @@ once if there is none.
 from collections.abc import Callable, Sized
 from itertools import islice
 
+from roamcast.bounded import BoundedDict, unreported
 from roamcast.broker.core import Broker
 from roamcast.event import DESTINATIONS_MAX, Event, EventClass
 from roamcast.host import Frame, Host, Kind
@@ -32,6 +33,7 @@ from roamcast.strategy.odmrp.mesh.messages import (
 )
 from roamcast.strategy.odmrp.options import OdmrpOptions
 from roamcast.strategy.odmrp.summary.digest import EventDigest
+from roamcast.strategy.overflow import trace_overflow, traced
 from roamcast.trace import DropReason, OverlayChanged
 from roamcast.units import Micros, NodeId, micros
 
@@ -89,9 +91,14 @@ class Publisher:
         self._round_ends: Micros | None = None  # what the last Join Request built stands until then
         self._channels = Channels(options, host.random)
         self._members: dict[NodeId, Member] = {}
-        self._recent: dict[int, ServableEvent] = {}  # by sequence number
-        self._announced: dict[bytes, Micros] = {}  # digests of late, and until when a refresh repeats them
-        self._types: dict[str, Micros] = {}  # advertised, and until when
+        # By sequence number.
+        self._recent: BoundedDict[int, ServableEvent] = BoundedDict(options.recent_max, self._on_forgotten)
+        # The latest digests, by design, and until when a refresh repeats them.
+        self._announced: BoundedDict[bytes, Micros] = BoundedDict(options.digests_max, unreported)
+        # Advertised, and until when. With more than fit a request everyone is asked.
+        self._types: BoundedDict[str, Micros] = BoundedDict(
+            options.recent_max, traced(host, "join_request", "recent_max")
+        )
         self._unheard: dict[int, Frame] = {}  # packets that no relay was heard to pass on yet
         self._active_until: Micros = NEVER
         self._requested_at: Micros | None = None
@@ -109,8 +116,6 @@ class Publisher:
     def publish(self, event: Event) -> None:
         now = self._host.now()
         recent = ServableEvent(event, self._digest(event), now)
-        if len(self._recent) >= self._options.recent_max:
-            self._forget_oldest()
         self._recent[event.sequence] = recent
         self._dispatch(recent)
         self.advertise(event.type)
@@ -120,9 +125,7 @@ class Publisher:
         now = self._host.now()
         self._active_until = now + self._hold
         if self._options.advertisement:
-            self._types[type] = self._active_until
-            if len(self._types) > self._options.recent_max:
-                del self._types[next(iter(self._types))]  # more than fit a request: everyone is asked
+            self._types.renew(type, self._active_until)
         if self._requested_at is None or (not self._members and now >= self._due()):
             self._request(now)
         else:
@@ -137,6 +140,7 @@ class Publisher:
         found = self._members.get(member)
         if found is None or found.expires_at <= now or found.version != version:
             if found is None and len(self._members) >= self._options.members_max:
+                trace_overflow(self._host, "join_table", "members_max")
                 return
             self._members[member] = Member(version, self._turn, expires_at, lifetime, direct)
             self._on_news(member, version)
@@ -180,10 +184,9 @@ class Publisher:
         for number in [n for n, member in self._members.items() if member.expires_at <= now]:
             del self._members[number]
             self._grouping_is_old = True
-        for sequence in [s for s, r in self._recent.items() if self._ends(r, now)]:
-            del self._recent[sequence]
-        self._announced = {digest: until for digest, until in self._announced.items() if until > now}
-        self._types = {type: until for type, until in self._types.items() if until > now}
+        self._recent.forget(lambda recent: self._ends(recent, now))
+        self._announced.forget(lambda until: until <= now)
+        self._types.forget(lambda until: until <= now)
         if not self._members:
             self._channels.clear()
             self._trace_channels()
@@ -266,8 +269,6 @@ class Publisher:
             if not recent.announced:
                 recent.announced = True
                 self._announced[recent.digest] = now + self._hold
-                if len(self._announced) > self._options.digests_max:
-                    del self._announced[next(iter(self._announced))]
                 if recent.event.event_class is EventClass.MEMORIZED:
                     recent.until = recent.published_at + recent.event.lifetime
                 else:
@@ -372,7 +373,9 @@ class Publisher:
         frame = Frame(CODEC.encode(data), Kind.DATA, "data", event.id)
         self._host.broadcast(frame)
         relayed = any(not self._members[member].direct for member in members or self._members)
-        if relayed and len(self._unheard) < self._options.pending_max:
+        if relayed and len(self._unheard) >= self._options.pending_max:
+            trace_overflow(self._host, "data", "pending_max")  # it is sent, and will not be repeated
+        elif relayed:
             self._unheard[packet] = frame
             self._host.set_timer((TIMER_ECHO, packet), self._host.now() + micros(self._options.echo_timeout))
 
@@ -386,8 +389,6 @@ class Publisher:
     def _ends(self, recent: ServableEvent, now: Micros) -> bool:
         return recent.until is not None and recent.until <= now
 
-    def _forget_oldest(self) -> None:
-        first = next(iter(self._recent))
-        forgotten = self._recent.pop(first)
+    def _on_forgotten(self, sequence: int, forgotten: ServableEvent) -> None:
         if not forgotten.announced:
             self._broker.drop(forgotten.event.id, DropReason.STORE_FULL, "data")

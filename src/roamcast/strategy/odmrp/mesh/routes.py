@@ -7,6 +7,9 @@ acknowledgement (a one-way link, a node that went), the next one is tried. Only 
 path can turn back.
 """
 
+from operator import attrgetter
+
+from roamcast.bounded import ExpiringDict, OnEvicted
 from roamcast.strategy.odmrp.mesh.messages import HOLD_MAX, JoinRequest
 from roamcast.units import Micros, NodeId
 
@@ -50,10 +53,16 @@ class PublisherRoute:
 
 
 class Routes:
-    def __init__(self, publishers_max: int, hold_max: Micros = HOLD_MAX) -> None:
-        self._publishers_max = publishers_max
+    def __init__(
+        self,
+        publishers_max: int,
+        on_evicted: OnEvicted[NodeId, PublisherRoute],
+        hold_max: Micros = HOLD_MAX,
+    ) -> None:
         self._hold_max = hold_max  # whatever a request asks for
-        self._routes: dict[NodeId, PublisherRoute] = {}
+        self._routes: ExpiringDict[NodeId, PublisherRoute] = ExpiringDict(
+            publishers_max, on_evicted, attrgetter("expires_at")
+        )
 
     def on_request(
         self, request: JoinRequest, sender: NodeId, now: Micros, lifetime: Micros
@@ -66,8 +75,6 @@ class Routes:
             if nearer and news and len(known.alternates) < ALTERNATES_MAX:
                 known.alternates.append(sender)
             return None
-        if known is None and len(self._routes) >= self._publishers_max:
-            self._forget_one()
         if known is not None and known.request.epoch == request.epoch:
             bits = known.bits
         else:
@@ -84,16 +91,10 @@ class Routes:
         return sorted(self._routes)
 
     def expire(self, now: Micros) -> None:
-        for publisher in [p for p, route in self._routes.items() if route.expires_at <= now]:
-            del self._routes[publisher]
+        self._routes.expire(now)
 
     def next_expiry(self) -> Micros | None:
-        return min((route.expires_at for route in self._routes.values()), default=None)
+        return self._routes.next_expiry()
 
     def __len__(self) -> int:
         return len(self._routes)
-
-    def _forget_one(self) -> None:
-        """The table is full: the route that would end first makes room."""
-        first = min(self._routes, key=lambda publisher: (self._routes[publisher].expires_at, publisher))
-        del self._routes[first]

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from roamcast.event import EventClass, EventId
 from roamcast.host import Host, Kind, SendFailure
+from roamcast.strategy.repetition import Backoff
 from roamcast.strategy.tree.content.gaps import HeardCasts, SentCasts
 from roamcast.strategy.tree.content.messages import CODEC, Cast, MissedBroadcasts, Routed, Tally
 from roamcast.strategy.tree.content.options import ContentOptions, Forwarding
@@ -83,6 +84,7 @@ class Carrier:
         self._casts: dict[int, tuple[EventCopy, tuple[NodeId, ...]]] = {}  # about to be broadcast
         self._number = 0
         self._counts_gaps = options.recovery != "none"
+        self._asking = Backoff(micros(options.recovery_interval))  # `gaps.TRIES` ends it
 
     def attach(self, overlay: TreeLinks) -> None:
         self._overlay = overlay
@@ -330,7 +332,7 @@ class Carrier:
                 event=None,
                 own=False,
             )
-            wait = micros(self._options.recovery_interval) << (lane.heard.tries - 1)
+            wait = self._asking.wait(lane.heard.tries - 1)
             self._set_timer("gap", neighbour, wait + self._some_of(ASK_DELAY))
 
     # Private.

@@ -74,6 +74,7 @@ class HeardCasts:
             return False
         missed = range(max(self._count + 1, last - GAP_MAX + 1), last + 1)
         self._missing.update(dict.fromkeys(missed, 0))
+        # The lowest numbers are the oldest broadcasts, and the first to come too late anyway.
         while len(self._missing) > GAP_MAX:
             del self._missing[min(self._missing)]
         self._count = number

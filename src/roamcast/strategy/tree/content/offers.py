@@ -27,10 +27,15 @@ class Offers:
         self._tries = 0
         self._is_sending = False
 
-    def add(self, events: Iterable[EventId]) -> None:
+    def add(self, events: Iterable[EventId]) -> bool:
+        """False if there was no room for all of them."""
+        has_room = True
         for event in events:
             if len(self._queue) < QUEUE_MAX:
                 self._queue[event] = None
+            else:
+                has_room = has_room and event in self._queue
+        return has_room
 
     def due(self) -> EventOffer | None:
         """The offer to send now: the unanswered one again, or the next."""

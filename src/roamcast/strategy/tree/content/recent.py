@@ -7,6 +7,7 @@ had already given the link up are acknowledged by the radio and read by nobody.
 
 from typing import NamedTuple
 
+from roamcast.bounded import BoundedDict, OnEvicted
 from roamcast.event import Event, EventId
 from roamcast.units import Micros, NodeId
 
@@ -42,13 +43,15 @@ class RecentEvents:
     otherwise outlive the duplicate filters that it meets.
     """
 
-    def __init__(self, *, events_max: int, keep_for: Micros) -> None:
-        self._events_max = events_max
+    def __init__(
+        self, *, events_max: int, keep_for: Micros, on_evicted: OnEvicted[EventId, RecentEvent]
+    ) -> None:
         self._keep_for = keep_for
-        self._entries: dict[EventId, RecentEvent] = {}
+        self._entries: BoundedDict[EventId, RecentEvent] = BoundedDict(events_max, on_evicted)
 
     def add(self, event: Event, hops: int, published_at: Micros, now: Micros) -> RecentEvent:
-        self._forget(now)
+        # A younger event that arrived first shields an older one for a while; `standing` leaves that out.
+        self._entries.forget_oldest(lambda entry: now - entry.published_at >= self._keep_for)
         entry = self._entries[event.id] = RecentEvent(event, hops, published_at, now)
         return entry
 
@@ -68,12 +71,3 @@ class RecentEvents:
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    def _forget(self, now: Micros) -> None:
-        """Make room for one more. A younger event that arrived first shields an older one for a while;
-        `standing` leaves that one out all the same."""
-        while self._entries:
-            first, entry = next(iter(self._entries.items()))
-            if now - entry.published_at < self._keep_for and len(self._entries) < self._events_max:
-                break
-            del self._entries[first]

@@ -23,6 +23,9 @@ from roamcast.errors import WireError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
 from roamcast.host import Host, Kind, TimerName
+from roamcast.stable import count_boot
+from roamcast.strategy.overflow import trace_overflow
+from roamcast.strategy.repetition import Backoff, Repetition
 from roamcast.strategy.tree.content.carrier import TIMER, Carrier, TreeLinks
 from roamcast.strategy.tree.content.messages import (
     CODEC,
@@ -69,17 +72,20 @@ class ContentRouter:
             unsubscription_delay=micros(options.unsubscription_delay),
             echo_delay=micros(options.echo_delay),
             filters_max=options.filters_max,
+            on_overflow=lambda: trace_overflow(host, "subscription", "GHOSTS_MAX"),
         )
         self._recent = RecentEvents(
-            events_max=options.recovery_events, keep_for=micros(options.recovery_time)
+            events_max=options.recovery_events,
+            keep_for=micros(options.recovery_time),
+            on_evicted=lambda event, _: trace_overflow(host, "event", "recovery_events", event),
         )
         self._carrier = Carrier(host, options, jitter, self)
-        self._table_retry_interval = micros(options.table_retry_interval)
+        # A neighbour that stays silent will soon be no neighbour; until then it is told ever less often.
+        retry_interval = micros(options.table_retry_interval)
+        self._update_backoff = Backoff(retry_interval, longest=BACKOFF_MAX * retry_interval)
         self._table_refresh_interval = micros(options.table_refresh_interval)
         self._recovery_interval = micros(options.recovery_interval)
-        boots = int.from_bytes(host.stable.get(BOOTS, b""), "big") + 1
-        host.stable[BOOTS] = boots.to_bytes(8, "big")
-        self._session = boots * SESSIONS_PER_BOOT
+        self._session = count_boot(host.stable, BOOTS) * SESSIONS_PER_BOOT
 
     def attach(self, overlay: TreeLinks) -> None:
         """The overlay is built with its listener, so it comes after this router."""
@@ -134,7 +140,7 @@ class ContentRouter:
             FilterAnnouncement(self._session, options.table_bytes_max),
             NeighbourTable(options.filters_max),
             Offers(options.digest_events),
-            self._table_retry_interval,
+            Repetition(self._host, (TIMER, "retry", neighbour), self._update_backoff),
         )
         self._carrier.on_link_up(neighbour)
         self._tables.on_link_up(neighbour)
@@ -149,7 +155,7 @@ class ContentRouter:
                 self._broker.drop(event, DropReason.RETRIES, "event")
         self._tables.on_link_down(neighbour, self._host.now())
         self._recent.on_link_down(neighbour)
-        self._host.cancel_timer((TIMER, "retry", neighbour))
+        link.repetition.end()
         self._host.cancel_timer((TIMER, "offer", neighbour))
         self._announce_soon()
 
@@ -229,7 +235,7 @@ class ContentRouter:
 
         link = self._links[neighbour]
         if link.announcement.next_update(self._tables.outgoing(neighbour), age_of) is not None:
-            link.retry_interval = self._table_retry_interval
+            link.repetition.restart()
             link.update_made_at = now
             self._send_update(neighbour, link)
 
@@ -243,12 +249,10 @@ class ContentRouter:
         own = bool(changed) and all(self._tables.is_local(each) for each in changed)
         message = msgspec.structs.replace(update, add=older)
         self._send_control(neighbour, message, "subscription", own=own)
-        self._host.set_timer((TIMER, "retry", neighbour), now + link.retry_interval)
+        link.repetition.attempt()
 
     def _retry_update(self, neighbour: NodeId) -> None:
         link = self._links[neighbour]
-        # A neighbour that stays silent will soon be no neighbour; until then it is asked ever less often.
-        link.retry_interval = min(2 * link.retry_interval, BACKOFF_MAX * self._table_retry_interval)
         if link.announcement.outstanding is None:
             self._announce(neighbour)
         else:
@@ -289,9 +293,9 @@ class ContentRouter:
             return
         if answer.lost:
             # Not at once: two nodes that disagree about a bound must not do so at full speed.
-            self._host.set_timer((TIMER, "retry", neighbour), self._host.now() + link.retry_interval)
+            link.repetition.wait_again()
             return
-        self._host.cancel_timer((TIMER, "retry", neighbour))
+        link.repetition.end()
         self._announce(neighbour)
         if self._options.recovery == "pull" and not link.has_pulled and link.announcement.is_settled:
             link.has_pulled = True
@@ -429,7 +433,8 @@ class ContentRouter:
             self._offer(neighbour, link, missed)
 
     def _offer(self, neighbour: NodeId, link: "RouterLink", events: list[EventId]) -> None:
-        link.offers.add(events)
+        if not link.offers.add(events):
+            trace_overflow(self._host, "digest", "QUEUE_MAX")
         if not link.offers.is_busy:
             self._host.set_timer((TIMER, "offer", neighbour), self._host.now())
 
@@ -532,12 +537,12 @@ class RouterLink:
     """One tree link in one of its lives."""
 
     def __init__(
-        self, announcement: FilterAnnouncement, table: NeighbourTable, offers: Offers, retry_interval: Micros
+        self, announcement: FilterAnnouncement, table: NeighbourTable, offers: Offers, repetition: Repetition
     ) -> None:
         self.announcement = announcement
         self.table = table
         self.offers = offers
-        self.retry_interval = retry_interval
+        self.repetition = repetition  # of the update that awaits its acknowledgement
         self.update_made_at: Micros = 0
         self.has_pulled = False
         self.wanted = Wanted()

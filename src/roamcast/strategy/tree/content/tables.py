@@ -18,8 +18,10 @@ it is passed on only if it still stands `echo_delay` after the ghost's end. (If 
 finds the link, it has no ghost and cannot tell; the echo then travels and is withdrawn with the ghost.)
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from operator import attrgetter
 
+from roamcast.bounded import ExpiringDict
 from roamcast.event import Event
 from roamcast.filter import Filter, MatchingIndex
 from roamcast.strategy.tree.content.covering_set import CoveringSet
@@ -30,13 +32,24 @@ EVERYTHING = Filter.everything()
 
 
 class RoutingTables:
-    def __init__(self, *, unsubscription_delay: Micros, echo_delay: Micros, filters_max: int) -> None:
+    def __init__(
+        self,
+        *,
+        unsubscription_delay: Micros,
+        echo_delay: Micros,
+        filters_max: int,
+        on_overflow: Callable[[], object],
+    ) -> None:
+        """`on_overflow`: there are too many ghosts, and one goes before its time."""
         self._unsubscription_delay = unsubscription_delay
         self._echo_delay = echo_delay
         self._filters_max = filters_max
         self._local: dict[Filter, list[Micros]] = {}  # since when, one entry per subscription
         self._links: dict[NodeId, TableLink] = {}
-        self._ghosts: dict[NodeId, Ghost] = {}
+        self._on_overflow = on_overflow
+        self._ghosts: ExpiringDict[NodeId, Ghost] = ExpiringDict(
+            GHOSTS_MAX, self._lay_early, attrgetter("expires_at")
+        )
         self._number = 0  # links and ghosts in the order in which they came to be
         self._changed: set[NodeId] = set()
 
@@ -78,8 +91,6 @@ class RoutingTables:
             self._number,
             now + self._unsubscription_delay,
         )
-        if len(self._ghosts) > GHOSTS_MAX:
-            self._lay(min(self._ghosts, key=lambda each: (self._ghosts[each].expires_at, each)))
 
     def on_table(self, neighbour: NodeId, table: dict[Filter, Micros]) -> list[Filter]:
         """The neighbour's set is now this one; returns what is new in it."""
@@ -174,7 +185,13 @@ class RoutingTables:
 
     def _lay(self, neighbour: NodeId) -> None:
         """End a ghost: what it stood for is no longer told, unless others want it too."""
-        ghost = self._ghosts.pop(neighbour)
+        self._end(self._ghosts.pop(neighbour))
+
+    def _lay_early(self, neighbour: NodeId, ghost: "Ghost") -> None:
+        self._on_overflow()
+        self._end(ghost)
+
+    def _end(self, ghost: "Ghost") -> None:
         standing = [link for link in ghost.told_to if self._links.get(link.neighbour) is link]
         self._spread(standing, [], list(ghost.table))
 

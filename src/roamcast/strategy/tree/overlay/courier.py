@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from roamcast.host import Frame, Host, Kind, SendFailure
+from roamcast.strategy.overflow import trace_overflow
+from roamcast.strategy.repetition import Backoff, Repetition
 from roamcast.strategy.tree.overlay.messages import CODEC, NAMES, Message
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
 TIMER = "overlay"  # first part of all timer names; the content router shares the host
 HOP_DELAY: Micros = 10 * MILLISECOND  # before the second attempt; doubled for each further one
-AGREEMENT_DELAY: Micros = 100 * MILLISECOND  # likewise
-AGREEMENT_ATTEMPTS = 5
+AGREEMENT = Backoff(100 * MILLISECOND, attempts=5)
 WAITING_MAX = 1_000
 
 AgreementKey: TypeAlias = tuple[NodeId, int]
@@ -27,7 +28,7 @@ AgreementKey: TypeAlias = tuple[NodeId, int]
 class Agreement:
     message: Message
     own: bool
-    attempt: int = 0
+    repetition: Repetition
 
 
 class TreeCourier:
@@ -36,7 +37,7 @@ class TreeCourier:
     ) -> None:
         self._host = host
         self._jitter = micros(jitter)
-        self._link_attempts = link_attempts
+        self._hop = Backoff(HOP_DELAY, attempts=link_attempts - 1)  # the first one apart
         self._on_undelivered = on_undelivered
         self._agreements: dict[AgreementKey, Agreement] = {}
         self._waiting: dict[int, tuple[NodeId | None, Message, bool, int]] = {}
@@ -47,14 +48,14 @@ class TreeCourier:
 
     def broadcast_soon(self, message: Message, *, own: bool) -> None:
         """After a random delay, so that the hearers of one broadcast do not all answer at once."""
-        self._later(int(self._host.random.random() * self._jitter), None, message, own, 1)
+        self._later(int(self._host.random.random() * self._jitter), None, message, own, 0)
 
-    def hop(self, to: NodeId, message: Message, *, own: bool, attempt: int = 1) -> None:
+    def hop(self, to: NodeId, message: Message, *, own: bool, repeats: int = 0) -> None:
         """Send to a neighbour, with a few attempts."""
 
         def on_failure(failure: SendFailure) -> None:
-            if attempt < self._link_attempts:
-                self._later(HOP_DELAY << (attempt - 1), to, message, own, attempt + 1)
+            if not self._hop.is_over(repeats):
+                self._later(self._hop.wait(repeats), to, message, own, repeats + 1)
             elif failure is SendFailure.LINK:
                 self._on_undelivered(to)
 
@@ -66,12 +67,14 @@ class TreeCourier:
 
     def agree(self, to: NodeId, link: int, message: Message, *, own: bool) -> None:
         """Send again and again until `agreed`."""
-        self._agreements[(to, link)] = Agreement(message, own)
+        repetition = Repetition(self._host, (TIMER, "again", to, link), AGREEMENT)
+        self._agreements[(to, link)] = Agreement(message, own, repetition)
         self._again((to, link))
 
     def agreed(self, to: NodeId, link: int) -> None:
-        if self._agreements.pop((to, link), None) is not None:
-            self._host.cancel_timer((TIMER, "again", to, link))
+        agreement = self._agreements.pop((to, link), None)
+        if agreement is not None:
+            agreement.repetition.end()
 
     def is_agreeing(self, to: NodeId, link: int) -> bool:
         return (to, link) in self._agreements
@@ -81,41 +84,37 @@ class TreeCourier:
             self._again((to, link))
 
     def on_later(self, number: int) -> None:
-        to, message, own, attempt = self._waiting.pop(number)
+        to, message, own, repeats = self._waiting.pop(number)
         if to is None:
             self.broadcast(message, own=own)
         else:
-            self.hop(to, message, own=own, attempt=attempt)
+            self.hop(to, message, own=own, repeats=repeats)
 
     def _again(self, key: AgreementKey) -> None:
         agreement = self._agreements[key]
-        to, link = key
-        if agreement.attempt >= AGREEMENT_ATTEMPTS:
+        repetition = agreement.repetition
+        to, _ = key
+        if not repetition.attempt():
             del self._agreements[key]
             self._on_undelivered(to)
             return
-        self._host.set_timer(
-            (TIMER, "again", to, link), self._host.now() + (AGREEMENT_DELAY << agreement.attempt)
-        )
-        agreement.attempt += 1
 
         def on_failure(failure: SendFailure) -> None:
             if self._agreements.get(key) is not agreement:
                 return
             if failure is SendFailure.QUEUE_FULL:
-                agreement.attempt -= 1  # it was none: a full queue of our own must not end the link
+                repetition.take_back()  # a full queue of our own must not end the link
             else:  # known to be lost: no need to wait so long
-                self._host.set_timer(
-                    (TIMER, "again", to, link), self._host.now() + (HOP_DELAY << agreement.attempt)
-                )
+                repetition.wait(self._hop.wait(repetition.attempts))
 
         self._host.unicast(to, self._frame(agreement.message, agreement.own), on_failure)
 
-    def _later(self, delay: Micros, to: NodeId | None, message: Message, own: bool, attempt: int) -> None:
+    def _later(self, delay: Micros, to: NodeId | None, message: Message, own: bool, repeats: int) -> None:
         if len(self._waiting) >= WAITING_MAX:
+            trace_overflow(self._host, NAMES[type(message)], "WAITING_MAX")
             return
         self._number += 1
-        self._waiting[self._number] = (to, message, own, attempt)
+        self._waiting[self._number] = (to, message, own, repeats)
         self._host.set_timer((TIMER, "later", self._number), self._host.now() + delay)
 
     def _frame(self, message: Message, own: bool) -> Frame:

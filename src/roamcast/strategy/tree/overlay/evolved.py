@@ -36,7 +36,7 @@ from roamcast.strategy.tree.overlay.messages import (
 )
 from roamcast.strategy.tree.overlay.parameters import TreeOptions
 from roamcast.strategy.tree.overlay.protocol import OverlayListener, TreeProtocol
-from roamcast.strategy.tree.overlay.routes import ExpiringDict, ForwardRoute, RequestKey, Reverse
+from roamcast.strategy.tree.overlay.routes import AgingDict, ForwardRoute, RequestKey, Reverse
 from roamcast.strategy.tree.overlay.search import Reply, TreeSearch, best_reply
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
@@ -66,10 +66,10 @@ class Evolved(TreeProtocol):
         self._request_number = host.random.getrandbits(32)
         # Replies to earlier requests are not welcome any more (R9). None: to no request.
         self._welcome_from: int | None = None
-        self._reverses: ExpiringDict[RequestKey, Reverse] = ExpiringDict()
-        self._forwards: ExpiringDict[tuple[RequestKey, NodeId], ForwardRoute] = ExpiringDict()
+        self._reverses: AgingDict[RequestKey, Reverse] = AgingDict(self._too_many)
+        self._forwards: AgingDict[tuple[RequestKey, NodeId], ForwardRoute] = AgingDict(self._too_many)
         # The root passes a node once per request, and once per activation (R10).
-        self._root_passed: ExpiringDict[tuple[RequestKey, NodeId | None], bool] = ExpiringDict()
+        self._root_passed: AgingDict[tuple[RequestKey, NodeId | None], bool] = AgingDict(self._too_many)
         self._hellos = 0
         self._hello_interval: Micros = self._parameters().hello_interval  # as our leader states it
         self._silences = 0

@@ -33,7 +33,7 @@ from roamcast.strategy.tree.overlay.messages import (
 )
 from roamcast.strategy.tree.overlay.parameters import TreeOptions
 from roamcast.strategy.tree.overlay.protocol import OverlayListener, TreeProtocol
-from roamcast.strategy.tree.overlay.routes import ExpiringDict, ForwardRoute, RequestKey, Reverse
+from roamcast.strategy.tree.overlay.routes import AgingDict, ForwardRoute, RequestKey, Reverse
 from roamcast.strategy.tree.overlay.search import Reply, TreeSearch, best_reply
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
@@ -66,11 +66,10 @@ class Original(TreeProtocol):
         self._joined = False
         self.hops = HOPS_MAX  # a node that joins is as far away as can be: any member may answer it
         self._request_number = host.random.getrandbits(32)
-        self._reverses: ExpiringDict[RequestKey, Reverse] = ExpiringDict()
-        self._forwards: ExpiringDict[tuple[RequestKey, NodeId], ForwardRoute] = ExpiringDict()
-        self._hellos: ExpiringDict[tuple[NodeId, int], bool] = (
-            ExpiringDict()
-        )  # leader and sequence of those heard
+        self._reverses: AgingDict[RequestKey, Reverse] = AgingDict(self._too_many)
+        self._forwards: AgingDict[tuple[RequestKey, NodeId], ForwardRoute] = AgingDict(self._too_many)
+        # By leader and sequence, those heard.
+        self._hellos: AgingDict[tuple[NodeId, int], bool] = AgingDict(self._too_many)
         self._merge: Merge | None = None
         self._granted_until: Micros = 0  # to prevent loops, one reconnection at a time
 

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from roamcast.event import EventId
 from roamcast.host import Frame, Host, Kind, SendFailure, TimerName
+from roamcast.strategy.overflow import traced
 from roamcast.strategy.tree.overlay.courier import TIMER, TreeCourier
 from roamcast.strategy.tree.overlay.label import Label
 from roamcast.strategy.tree.overlay.links import LinkState, TreeLink
@@ -21,7 +22,7 @@ from roamcast.strategy.tree.overlay.messages import (
     TreeData,
 )
 from roamcast.strategy.tree.overlay.parameters import OverlayParameters, ParameterAdaptation, TreeOptions
-from roamcast.strategy.tree.overlay.routes import ExpiringDict
+from roamcast.strategy.tree.overlay.routes import AgingDict
 from roamcast.trace import Dropped, DropReason, OverlayChanged
 from roamcast.units import MILLISECOND, Micros, NodeId
 
@@ -77,7 +78,8 @@ class TreeProtocol:
         self._adaptation = ParameterAdaptation(options)
         self._courier = TreeCourier(host, options.jitter, options.link_attempts, self._on_undelivered)
         self._broken_at: Micros | None = None  # when the upstream was lost that is being replaced
-        self._refused: ExpiringDict[tuple[NodeId, int], Micros] = ExpiringDict()
+        self._too_many = traced(host, "tree", "ENTRIES_MAX")
+        self._refused: AgingDict[tuple[NodeId, int], Micros] = AgingDict(self._too_many)
         self._failed: list[Callable[[SendFailure], None]] = []  # call-backs of data that had no link
 
     # Inputs; each protocol has its own.

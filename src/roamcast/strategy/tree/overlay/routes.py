@@ -7,6 +7,7 @@ for, done when a new entry comes.
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
+from roamcast.bounded import BoundedDict, OnEvicted
 from roamcast.strategy.tree.overlay.label import Label
 from roamcast.units import SECOND, Micros, NodeId
 
@@ -46,20 +47,15 @@ class ForwardRoute(NamedTuple):
     url: str
 
 
-class ExpiringDict(Generic[Key, Value]):
-    """A dictionary that forgets."""
+class AgingDict(Generic[Key, Value]):
+    """A dictionary that forgets what was not put again for `KEPT`."""
 
-    def __init__(self) -> None:
-        self._entries: dict[Key, tuple[Micros, Value]] = {}
+    def __init__(self, on_evicted: OnEvicted[object, object]) -> None:
+        self._entries: BoundedDict[Key, tuple[Micros, Value]] = BoundedDict(ENTRIES_MAX, on_evicted)
 
     def put(self, key: Key, value: Value, now: Micros) -> None:
-        self._entries.pop(key, None)  # so that the dictionary stays in order of age
-        self._entries[key] = (now, value)
-        while self._entries:
-            oldest = next(iter(self._entries))
-            if len(self._entries) <= ENTRIES_MAX and self._entries[oldest][0] >= now - KEPT:
-                break
-            del self._entries[oldest]
+        self._entries.forget_oldest(lambda entry: entry[0] < now - KEPT)
+        self._entries.renew(key, (now, value))
 
     def find(self, key: Key) -> Value | None:
         entry = self._entries.get(key)

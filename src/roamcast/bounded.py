@@ -1,0 +1,99 @@
+"""Tables with a bound: when one is full, an entry makes room, and the owner hears which.
+
+A table that outsiders can fill has a bound, and hitting the bound must show: `on_evicted` is not optional,
+and the owner traces or counts there. `BoundedDict` lets the oldest entry go, `ExpiringDict` the one that
+would expire first. Entries that are taken out because their time is over are not reported.
+
+Neither class knows a clock. For what they are not: a table that refuses newcomers (so that a flood of
+forged ones cannot push out who is known) compares its length, and the store and the duplicate filter of the
+broker have bounds of their own kind (`broker/store.py`, `broker/seen.py`).
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+
+from roamcast.units import Micros
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+OnEvicted: TypeAlias = Callable[[Key, Value], object]
+
+
+def unreported(key: object, value: object) -> None:
+    """For tables that are meant to hold only the latest: what falls out is no loss."""
+
+
+class BoundedDict(OrderedDict[Key, Value]):
+    """A dictionary of at most `most` entries, the oldest first; that one makes room for a new one.
+
+    Assigning to a key that is in keeps its age, as in any dictionary; `renew` makes it the youngest. It is an
+    `OrderedDict` because that takes its first entry out in constant time, and because every way to enter
+    something (`setdefault`, `update`) leads through `__setitem__`.
+    """
+
+    def __init__(self, most: int, on_evicted: OnEvicted[Key, Value]) -> None:
+        assert most >= 1
+        super().__init__()
+        self._most = most
+        self._on_evicted = on_evicted
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        if self.is_full and key not in self:
+            first = self._first()
+            self._on_evicted(first, self.pop(first))
+        super().__setitem__(key, value)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self) >= self._most
+
+    def renew(self, key: Key, value: Value) -> None:
+        """Enter or replace, as the youngest."""
+        self.pop(key, None)
+        self[key] = value
+
+    def forget(self, is_over: Callable[[Value], bool]) -> list[Key]:
+        """Take out all entries that are over; returns their keys."""
+        ended = [key for key, value in self.items() if is_over(value)]
+        for key in ended:
+            del self[key]
+        return ended
+
+    def forget_oldest(self, is_over: Callable[[Value], bool]) -> None:
+        """Take out the oldest entries, up to the first that is not over: where they end in order of age."""
+        while self:
+            first = next(iter(self))
+            if not is_over(self[first]):
+                return
+            del self[first]
+
+    def _first(self) -> Key:
+        """The one that makes room."""
+        return next(iter(self))
+
+
+class ExpiringDict(BoundedDict[Key, Value]):
+    """A bounded dictionary whose entries end at times of their own; `until` tells it of a value. The first to
+    end makes room; of several the lowest key, so that all nodes choose alike."""
+
+    def __init__(
+        self, most: int, on_evicted: OnEvicted[Key, Value], until: Callable[[Value], Micros]
+    ) -> None:
+        super().__init__(most, on_evicted)
+        self._until = until
+
+    def expire(self, now: Micros) -> list[Key]:
+        """Take out what is over; returns the keys."""
+        until = self._until
+        return self.forget(lambda value: until(value) <= now)
+
+    def next_expiry(self) -> Micros | None:
+        return min(map(self._until, self.values()), default=None)
+
+    def _first(self) -> Key:
+        def rank(key: Key) -> tuple[Micros, Any]:
+            return self._until(self[key]), key
+
+        return min(self, key=rank)
