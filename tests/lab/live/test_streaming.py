@@ -15,7 +15,7 @@ from roamcast.lab.run.expected import expected
 from roamcast.lab.run.metrics import measure
 from roamcast.lab.run.tables import RunInfo, table, tables
 from roamcast.lab.spark.session import session
-from roamcast.trace import Delivered, Expected, Published, Record, Subscribed, Trace, Transmitted
+from roamcast.trace import Delivered, Published, Record, Subscribed, Trace, Transmitted
 from roamcast.units import SECOND, micros
 
 pytestmark = pytest.mark.spark
@@ -83,11 +83,11 @@ def by_hand(trace: Trace, run: str, strategy: str) -> list[dict[str, Any]]:
         inside = [e for e in trace.of(Published) if start <= e.t < start + window]
         ids = {(e.publisher, e.sequence) for e in inside}
         part.records[Published] = list(inside)
-        part.records[Expected] = [x for x in everything if (x.publisher, x.sequence) in ids]
+        due = [x for x in everything if (x.publisher, x.sequence) in ids]
         part.records[Delivered] = [d for d in trace.of(Delivered) if (d.publisher, d.sequence) in ids]
         part.records[Transmitted] = [s for s in trace.of(Transmitted) if start <= s.t < start + window]
         info = RunInfo(name="", strategy=strategy, seed=1, nodes=6, duration=window)
-        figures = measure(tables(part), info)
+        figures = measure(tables(part, due), info)
         rows.append(
             {"strategy": strategy, "run": run, "window": start, **{name: figures[name] for name in FIGURES}}
         )

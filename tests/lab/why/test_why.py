@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from roamcast.errors import InputError
 from roamcast.event import EventId
+from roamcast.lab.run.derived import Expected
 from roamcast.lab.run.expected import expected
 from roamcast.lab.run.tables import RunInfo, Tables, tables
 from roamcast.lab.why.inquest import (
@@ -23,7 +24,6 @@ from roamcast.trace import (
     Delivered,
     Dropped,
     DropReason,
-    Expected,
     FaultHappened,
     LinkChanged,
     Published,
@@ -100,9 +100,7 @@ def run_of(*records: Record) -> Tables:
     trace = Trace()
     for record in records:
         trace.add(record)
-    for row in expected(trace):
-        trace.add(row)
-    return tables(trace)
+    return tables(trace, expected(trace))
 
 
 def only(*records: Record) -> Explanation:

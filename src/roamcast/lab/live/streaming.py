@@ -35,11 +35,12 @@ from rich.live import Live
 from rich.table import Table as ScreenTable
 
 from roamcast.errors import FileError, InputError
+from roamcast.lab.run.derived import TABLES
 from roamcast.lab.run.expected import RecordedInterests
 from roamcast.lab.run.metrics import COLUMNS, METRICS, RELATIONS, RUN_COLUMNS
 from roamcast.lab.run.tables import records, schema
 from roamcast.lab.spark.session import session, spark_errors_in_a_line
-from roamcast.trace import RECORDS, Delivered, Published, Record, Subscribed, Transmitted
+from roamcast.trace import Delivered, Published, Record, Subscribed, Transmitted
 from roamcast.units import SECOND, Micros, micros
 
 WATCHED: tuple[type[Record], ...] = (Published, Subscribed, Delivered, Transmitted)
@@ -247,7 +248,7 @@ class FolderWatch:
     def _sorted_out(self, paths: Iterable[str]) -> Batch:
         files: dict[str, list[str]] = {kind.TABLE: [] for kind in WATCHED}
         refused = {}
-        known = {kind.TABLE: kind for kind in RECORDS}
+        known = {kind.TABLE: kind for kind in TABLES}
         for path in paths:
             table = Path(path).parent.name
             if Path(path).parent.parent != self._folder or table not in known:

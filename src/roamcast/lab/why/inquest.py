@@ -32,6 +32,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from roamcast.errors import InputError
 from roamcast.event import EventId
+from roamcast.lab.run.derived import Expected
 from roamcast.lab.run.expected import RecordedInterests
 from roamcast.lab.run.graph import ContactGraph, LinkHistory
 from roamcast.lab.run.tables import RunInfo, records
@@ -40,7 +41,6 @@ from roamcast.trace import (
     Delivered,
     Dropped,
     DropReason,
-    Expected,
     FaultHappened,
     LinkChanged,
     NodeSet,
