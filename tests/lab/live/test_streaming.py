@@ -10,7 +10,10 @@ import pytest
 from rich.console import Console
 
 from roamcast.errors import InputError
-from roamcast.lab.live.streaming import FIGURES, WATCHED, Batch, WindowScreen, put, read_windows, watch
+from roamcast.lab.live.screen import WindowScreen
+from roamcast.lab.live.streaming import Batch, read_windows, watch
+from roamcast.lab.live.trace_folder import put
+from roamcast.lab.live.windows import FIGURES, WATCHED
 from roamcast.lab.run.expected import expected
 from roamcast.lab.run.metrics import measure
 from roamcast.lab.run.tables import RunInfo, table, tables

@@ -10,16 +10,8 @@ from roamcast.event import EventId
 from roamcast.lab.run.derived import Expected
 from roamcast.lab.run.expected import expected
 from roamcast.lab.run.tables import RunInfo, Tables, tables
-from roamcast.lab.why.inquest import (
-    Explanation,
-    LossReason,
-    counts,
-    event_text,
-    explain,
-    parse_event,
-    to_text,
-    ways,
-)
+from roamcast.lab.why.answer import Explanation, LossReason, counts, event_text, parse_event, to_text
+from roamcast.lab.why.inquest import explain, ways
 from roamcast.trace import (
     Delivered,
     Dropped,
