@@ -24,6 +24,8 @@ from roamcast.scenario.workload import roles
 from roamcast.trace import Delivered, Published, Trace
 from roamcast.units import SECOND
 
+pytestmark = pytest.mark.realtime
+
 
 def line(nodes: int, duration: float, **others: Any) -> Scenario:
     places = [[30.0 * node, 0.0] for node in range(nodes)]
