@@ -112,17 +112,17 @@ def why(
 ) -> None:
     """Explain every expected delivery that did not happen."""
     from roamcast.lab.run import tables as trace_tables
-    from roamcast.lab.why import inquest
+    from roamcast.lab.why import answer, inquest
 
     with errors_as_exit_codes():
         run, tables = trace_tables.read_run(folder), trace_tables.read(folder)
-        wanted = None if event is None else inquest.parse_event(event)
+        wanted = None if event is None else answer.parse_event(event)
         explanations = inquest.explain(tables, run, wanted, node)
         ways = [] if wanted is None else inquest.ways(tables, wanted)
         if as_json:
-            print(inquest.to_json(explanations, ways))
+            print(answer.to_json(explanations, ways))
         else:
-            print(inquest.to_text(explanations, ways, limit))
+            print(answer.to_text(explanations, ways, limit))
 
 
 @app.command()
@@ -248,7 +248,7 @@ def watch(
     master: Master = None,
 ) -> None:
     """Delivery, latency and control traffic of running nodes, by windows, as their traces come in."""
-    from roamcast.lab.live.streaming import WindowScreen
+    from roamcast.lab.live.screen import WindowScreen
     from roamcast.lab.live.streaming import watch as run
 
     with errors_as_exit_codes(), WindowScreen() as screen:

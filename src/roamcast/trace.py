@@ -1,8 +1,8 @@
 """What happened: the records of a run, one schema for all runtimes.
 
 Records are flat, typed and stamped with the host's clock; they hold what a metric or `why` needs, not
-what a log would say. Each class is one table; `lab/run/tables.py` turns them into Arrow and Parquet.
-Times are integer microseconds since the run began.
+what a log would say. Each class is one table; `lab/run/tables.py` turns them into Arrow and Parquet, beside
+what `lab/run/derived.py` computes from them. Times are integer microseconds since the run began.
 """
 
 from enum import Enum
@@ -214,41 +214,6 @@ class PathsSampled(Record, frozen=True):
     hops: int  # sum over the pairs
 
 
-class OverlayJudged(Record, frozen=True):
-    """Derived after the run, one row where the strategy has overlay links: how sound its graph was."""
-
-    TABLE: ClassVar[str] = "overlay_health"
-    cycles: int  # instants at which the overlay had a cycle
-    excess_partitions: float | None  # time average of overlay components beyond the physical ones
-
-
-class Reached(Record, frozen=True):
-    """Derived after the run, one row per event that somebody received: whom its frames reached."""
-
-    TABLE: ClassVar[str] = "reached"
-    publisher: NodeId
-    sequence: int
-    nodes: int  # that received a frame with it, the publisher apart
-    unwanted: int  # of those, where it was not expected: nobody there wanted it
-    relayed: int  # of the unwanted, that sent it on
-
-
-class Expected(Record, frozen=True):
-    """Ground truth, derived after the run: `node` should get the event.
-
-    A real-time event expects the subscriptions that stand when it is published, a memorized one also
-    those made within its lifetime; explicit destinations are expected always.
-    """
-
-    TABLE: ClassVar[str] = "expected"
-    publisher: NodeId
-    sequence: int
-    node: NodeId
-    since: Micros  # publication, or the later subscription that made it expected
-    reachable: bool  # a path in the contact graph at publish time
-    hops: int | None  # length of the shortest such path
-
-
 RECORDS: tuple[type[Record], ...] = (
     Published,
     Subscribed,
@@ -262,9 +227,6 @@ RECORDS: tuple[type[Record], ...] = (
     HandedOff,
     LoadSampled,
     PathsSampled,
-    OverlayJudged,
-    Expected,
-    Reached,
 )
 
 

@@ -180,7 +180,11 @@ HARNESSES: dict[str, Callable[[], Harness]] = {
 }
 
 
-@pytest.fixture(params=sorted(HARNESSES))
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.realtime if name == "live" else ()) for name in sorted(HARNESSES)
+    ]
+)
 def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
     made = HARNESSES[request.param]()
     yield made

@@ -22,6 +22,8 @@ from roamcast.errors import InputError
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.sealing import GroupKey
 
+pytestmark = pytest.mark.realtime
+
 SECONDS = 60
 
 

@@ -13,6 +13,8 @@ from roamcast.modulator.guard import OverTimeError
 from roamcast.runtime.meter import LiveMeter, SimMeter
 from roamcast.units import MILLISECOND, SECOND
 
+pytestmark = pytest.mark.realtime
+
 CONTENT = Content({"a": 1})
 
 

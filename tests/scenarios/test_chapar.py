@@ -162,7 +162,8 @@ def test_the_intervals_of_olsr_are_options_of_chapar_unless_the_scenario_names_a
 
 def test_a_relay_that_wants_an_event_gets_it_although_the_lookup_did_not_know() -> None:
     """Seed 1 of a crowd: subscriptions still spread while the first events pass through their nodes."""
-    from roamcast.lab.why.inquest import LossReason, explain
+    from roamcast.lab.why.answer import LossReason
+    from roamcast.lab.why.inquest import explain
     from roamcast.scenario import load_scenario
 
     scenario = load_scenario(

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from roamcast.lab.run.expected import expected
 from roamcast.lab.run.runs import RunResult, simulate
-from roamcast.lab.why.inquest import LossReason, explain
+from roamcast.lab.why.answer import LossReason
+from roamcast.lab.why.inquest import explain
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario import scenario_from
 from roamcast.strategy.odmrp import Odmrp

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from roamcast.lab.run.runs import RunResult, simulate
-from roamcast.lab.why.inquest import Explanation, LossReason, explain
+from roamcast.lab.why.answer import Explanation, LossReason
+from roamcast.lab.why.inquest import explain
 from roamcast.scenario import scenario_from
 
 CHECKED = 20

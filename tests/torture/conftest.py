@@ -1,13 +1,8 @@
 """Long suites, played on demand only: `python -m pytest tests/torture` (`make torture`)."""
 
-import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = str(Path(__file__).parents[2])
-if ROOT not in sys.path:
-    sys.path.insert(0, ROOT)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.gateway.mqtt.harness import Client, Served, in_loop, serving, until
 from tests.gateway.mqtt.stand_alone import StandAloneNode
 
@@ -16,6 +17,8 @@ from roamcast.gateway.mqtt.packets.reasons import ReasonCode
 from roamcast.gateway.mqtt.packets.values import V3_1_1, V5, Acknowledge, Publish, Will
 from roamcast.gateway.mqtt.sessions.durable import remaining
 from roamcast.runtime.live.storage.database import CLOCK_SET, Storage
+
+pytestmark = pytest.mark.realtime
 
 LASTING = Properties(session_expiry=3_600)
 

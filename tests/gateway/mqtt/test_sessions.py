@@ -315,6 +315,7 @@ async def test_a_delayed_will_is_taken_back_by_who_returns_in_time() -> None:
         await watcher.hears_nothing()
 
 
+@pytest.mark.realtime
 @pytest.mark.parametrize("end", ["expiry", "clean start", "delay"])
 @in_loop
 async def test_a_delayed_will_is_published_at_the_latest_when_the_session_ends(end: str) -> None:
@@ -334,6 +335,7 @@ async def test_a_delayed_will_is_published_at_the_latest_when_the_session_ends(e
             assert server.listener.sessions.find("id") is not None
 
 
+@pytest.mark.realtime
 @VERSIONS
 @in_loop
 async def test_a_silent_client_is_sent_away_and_its_will_published(version: int) -> None:

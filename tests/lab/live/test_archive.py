@@ -9,7 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from roamcast.errors import FileError, FilterError, InputError
 from roamcast.event import Event, Value
 from roamcast.filter import Filter
-from roamcast.lab.live.archive import Archived, _tables, archive, condition, select, tables
+from roamcast.lab.live.archive import Archived, _tables, archive, select, tables
+from roamcast.lab.live.conditions import condition
 from roamcast.lab.spark.session import session
 
 pytestmark = pytest.mark.spark

@@ -10,12 +10,15 @@ import pytest
 from rich.console import Console
 
 from roamcast.errors import InputError
-from roamcast.lab.live.streaming import FIGURES, WATCHED, Batch, WindowScreen, put, read_windows, watch
+from roamcast.lab.live.screen import WindowScreen
+from roamcast.lab.live.streaming import Batch, read_windows, watch
+from roamcast.lab.live.trace_folder import put
+from roamcast.lab.live.windows import FIGURES, WATCHED
 from roamcast.lab.run.expected import expected
 from roamcast.lab.run.metrics import measure
 from roamcast.lab.run.tables import RunInfo, table, tables
 from roamcast.lab.spark.session import session
-from roamcast.trace import Delivered, Expected, Published, Record, Subscribed, Trace, Transmitted
+from roamcast.trace import Delivered, Published, Record, Subscribed, Trace, Transmitted
 from roamcast.units import SECOND, micros
 
 pytestmark = pytest.mark.spark
@@ -83,11 +86,11 @@ def by_hand(trace: Trace, run: str, strategy: str) -> list[dict[str, Any]]:
         inside = [e for e in trace.of(Published) if start <= e.t < start + window]
         ids = {(e.publisher, e.sequence) for e in inside}
         part.records[Published] = list(inside)
-        part.records[Expected] = [x for x in everything if (x.publisher, x.sequence) in ids]
+        due = [x for x in everything if (x.publisher, x.sequence) in ids]
         part.records[Delivered] = [d for d in trace.of(Delivered) if (d.publisher, d.sequence) in ids]
         part.records[Transmitted] = [s for s in trace.of(Transmitted) if start <= s.t < start + window]
         info = RunInfo(name="", strategy=strategy, seed=1, nodes=6, duration=window)
-        figures = measure(tables(part), info)
+        figures = measure(tables(part, due), info)
         rows.append(
             {"strategy": strategy, "run": run, "window": start, **{name: figures[name] for name in FIGURES}}
         )

@@ -14,7 +14,7 @@ import pytest
 
 from roamcast.errors import FileError, InputError
 from roamcast.lab.recordings import contacts as job
-from roamcast.lab.recordings import recording
+from roamcast.lab.recordings import shares
 from roamcast.lab.recordings.contact_job import ContactGrid
 from roamcast.lab.recordings.contacts import contacts, read_plan
 from roamcast.units import SECOND
@@ -78,7 +78,7 @@ def test_the_plan_of_a_random_recording_is_the_one_computed_in_memory(tmp_path: 
 
 def test_shares_chunks_and_cells_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     walkers(tmp_path / "trace.csv", seed=2, nodes=60, fixes=50, side=900, shuffled=True)
-    monkeypatch.setattr(recording, "SHARE_BYTES", 20_000)
+    monkeypatch.setattr(shares, "SHARE_BYTES", 20_000)
     monkeypatch.setattr(job, "GROUP_PIECES", 300)
     monkeypatch.setattr(job, "CELL_NODES", 2)
     monkeypatch.setattr(job, "CELL_RANGES_MIN", 2)
@@ -142,7 +142,7 @@ def cab_files(folder: Path) -> None:
 def test_cabs_as_a_folder_in_shares_and_as_an_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "SHARE_BYTES", 4_000)
+    monkeypatch.setattr(shares, "SHARE_BYTES", 4_000)
     cab_files(tmp_path / "cabs")
     folder = assert_same_plan(tmp_path / "cabs", 300.0, tmp_path / "folder.parquet")
     with tarfile.open(tmp_path / "cabs.tar.gz", "w:gz") as archive:
@@ -176,7 +176,7 @@ def test_csv_plans_are_read_back_by_the_core(tmp_path: Path) -> None:
 def test_an_impossible_row_is_named_and_nothing_is_written(
     line: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "SHARE_BYTES", 200)
+    monkeypatch.setattr(shares, "SHARE_BYTES", 200)
     good = [f"car {k % 3},{k},{k}.5,0" for k in range(60)]
     trace = tmp_path / "trace.csv"
     trace.write_text("\n".join(["node,time,x,y", *good[:40], line, *good[40:]]) + "\n")
@@ -192,7 +192,7 @@ def test_an_impossible_row_is_named_and_nothing_is_written(
 def test_two_places_at_one_time_are_refused_with_both_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "SHARE_BYTES", 200)
+    monkeypatch.setattr(shares, "SHARE_BYTES", 200)
     good = [f"car {k % 3},{k},{k}.5,0" for k in range(60)]
     trace = tmp_path / "trace.csv"
     trace.write_text("\n".join(["node,time,x,y", *good, "car 1,4,99,0"]) + "\n")
@@ -208,7 +208,7 @@ def test_two_places_at_one_time_are_refused_with_both_lines(
 def test_unsorted_rows_are_refused_where_order_matters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "SHARE_BYTES", 300)
+    monkeypatch.setattr(shares, "SHARE_BYTES", 300)
     good = [f"{k} {k % 3} {k}.5 0" for k in range(80)]
     trace = tmp_path / "trace.txt"
     trace.write_text("\n".join(["0 100 0 100 0 100", *good]) + "\n")
@@ -223,7 +223,7 @@ def test_unsorted_rows_are_refused_where_order_matters(
 def test_quoted_names_and_line_ends_inside_quotes_are_read_as_the_core_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "SHARE_BYTES", 100)
+    monkeypatch.setattr(shares, "SHARE_BYTES", 100)
     text = io.StringIO()
     table = [(f"car {k % 3}, red", k, k * 0.5, 0.0, "two\nlines") for k in range(60)]
     csv.writer(text).writerows([("node", "time", "x", "y", "note"), *table])

@@ -5,10 +5,10 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roamcast.lab.run.derived import Expected
 from roamcast.lab.run.expected import expected, sample_paths
 from roamcast.lab.run.graph import ContactGraph, LinkHistory
 from roamcast.trace import (
-    Expected,
     FaultHappened,
     LinkChanged,
     PathsSampled,

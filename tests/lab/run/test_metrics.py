@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roamcast.lab.run import metrics
+from roamcast.lab.run.derived import Derived, Expected, Reached
 from roamcast.lab.run.metrics import COLUMNS, METRICS, Figure, measure, query
 from roamcast.lab.run.tables import RunInfo, Tables, tables, with_run
 from roamcast.lab.spark.session import session
 from roamcast.trace import (
     Delivered,
-    Expected,
     FaultHappened,
     HandedOff,
     LoadSampled,
@@ -21,7 +21,6 @@ from roamcast.trace import (
     OverlayChanged,
     PathsSampled,
     Published,
-    Reached,
     Record,
     Trace,
     Transmitted,
@@ -110,8 +109,9 @@ def overlay(t: float, node: int, change: str, **others: Any) -> OverlayChanged:
 def tables_of(*records: Record) -> Tables:
     trace = Trace()
     for record in records:
-        trace.add(record)
-    return tables(trace)
+        if not isinstance(record, Derived):
+            trace.add(record)
+    return tables(trace, [record for record in records if isinstance(record, Derived)])
 
 
 def small_run() -> Tables:

@@ -1,6 +1,7 @@
 """Overlays drawn by hand, with the figures worked out on paper."""
 
-from roamcast.lab.run.overlay_graph import OverlayHealth, overlay_health
+from roamcast.lab.run.derived import OverlayJudged
+from roamcast.lab.run.overlay_graph import overlay_health
 from roamcast.trace import FaultHappened, LinkChanged, OverlayChanged
 from roamcast.units import SECOND, Micros, NodeId
 
@@ -22,7 +23,7 @@ def health(
     *,
     nodes: int = 3,
     warmup: float = 0,
-) -> OverlayHealth:
+) -> OverlayJudged:
     return overlay_health(
         overlay, links, faults or [], nodes=nodes, warmup=round(warmup * SECOND), duration=10 * SECOND
     )
@@ -33,23 +34,23 @@ LINE = [contact(0, 0, 1), contact(0, 1, 2)]
 
 def test_a_tree_over_the_whole_network_is_healthy_from_the_instant_it_stands() -> None:
     # Two components too many for 2 s, one for 2 s, none for 6 s: (2 * 2 + 1 * 2) / 10.
-    assert health([*both(2, 0, 1), *both(4, 1, 2)], LINE) == OverlayHealth(0, 0.6)
+    assert health([*both(2, 0, 1), *both(4, 1, 2)], LINE) == OverlayJudged(0, 0.6)
 
 
 def test_the_warm_up_is_left_out() -> None:
     # One too many from 3 to 4, over 7 s.
-    assert health([*both(2, 0, 1), *both(4, 1, 2)], LINE, warmup=3) == OverlayHealth(0, 1 / 7)
+    assert health([*both(2, 0, 1), *both(4, 1, 2)], LINE, warmup=3) == OverlayJudged(0, 1 / 7)
 
 
 def test_a_link_that_one_end_has_given_up_is_no_link() -> None:
     overlay = [*both(0, 0, 1), *both(0, 1, 2), OverlayChanged(5 * SECOND, 2, "link_down", 1)]
-    assert health(overlay, LINE) == OverlayHealth(0, 0.5)
+    assert health(overlay, LINE) == OverlayJudged(0, 0.5)
 
 
 def test_a_cycle_is_counted_at_each_change_while_it_stands() -> None:
     ring = [*LINE, contact(0, 0, 2)]
     overlay = [*both(0, 0, 1), *both(0, 1, 2), *both(1, 0, 2), *both(3, 0, 1, up=False)]
-    assert health(overlay, ring) == OverlayHealth(1, 0.0)
+    assert health(overlay, ring) == OverlayJudged(1, 0.0)
     assert health([*overlay[:6], *both(2, 1, 2, up=False), *both(2, 1, 2)], ring).cycles == 2
 
 
@@ -62,9 +63,9 @@ def test_a_crash_takes_its_links_and_its_node() -> None:
     faults = [FaultHappened(4 * SECOND, "crash", 1), FaultHappened(6 * SECOND, "restart", 1)]
     # Whole until 4; until 6 the other two are two parts in both graphs; from then on two too many.
     overlay = [*both(0, 0, 1), *both(0, 1, 2)]
-    assert health(overlay, LINE, faults) == OverlayHealth(0, 0.8)
+    assert health(overlay, LINE, faults) == OverlayJudged(0, 0.8)
 
 
 def test_one_way_contacts_join_nothing() -> None:
     links = [LinkChanged(0, 0, 1, False, True), contact(0, 1, 2)]
-    assert health([*both(0, 1, 2)], links) == OverlayHealth(0, 0.0)
+    assert health([*both(0, 1, 2)], links) == OverlayJudged(0, 0.0)

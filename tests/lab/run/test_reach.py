@@ -1,7 +1,8 @@
 """Noise, counted by hand."""
 
+from roamcast.lab.run.derived import Expected, Reached
 from roamcast.lab.run.reach import reached
-from roamcast.trace import Expected, Reached, Transmitted
+from roamcast.trace import Transmitted
 
 
 def sent(node: int, received: set[int], event: tuple[int, int] | None = (0, 1)) -> Transmitted:

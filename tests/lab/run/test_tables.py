@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from roamcast.errors import FileError
 from roamcast.lab.run import tables as lab
+from roamcast.lab.run.derived import TABLES, Derived, Expected, OverlayJudged, Reached
 from roamcast.lab.run.graph import members, unpack
 from roamcast.lab.run.tables import RunInfo
 from roamcast.trace import (
-    RECORDS,
     Delivered,
     Dropped,
     DropReason,
-    Expected,
     FaultHappened,
     LinkChanged,
     OverlayChanged,
@@ -59,18 +58,25 @@ def one_of_each() -> Trace:
     trace.add(OverlayChanged(1, 2, "repaired", 3, "", 12.5))
     trace.add(OverlayChanged(1, 2, "role_on", role="broker"))
     trace.add(PathsSampled(1, "network", 6, 10))
-    trace.add(Expected(1, 2, 3, 4, True, 2))
-    trace.add(Expected(1, 2, 5, 4, False, None))
     return trace
+
+
+FOLLOWS: tuple[Derived, ...] = (
+    OverlayJudged(1, 0.5),
+    Expected(1, 2, 3, 4, True, 2),
+    Expected(1, 2, 5, 4, False, None),
+    Reached(1, 2, 3, 1, 0),
+)
 
 
 def test_records_survive_tables_and_parquet_unchanged(tmp_path: Path) -> None:
     trace = one_of_each()
-    lab.write(lab.tables(trace), RUN, tmp_path / "out")
+    lab.write(lab.tables(trace, FOLLOWS), RUN, tmp_path / "out")
     back = lab.read(tmp_path / "out")
-    assert list(back) == [kind.TABLE for kind in RECORDS]
-    for kind in RECORDS:
-        assert lab.records(back, kind) == trace.records[kind]
+    assert list(back) == [kind.TABLE for kind in TABLES]
+    for kind in TABLES:
+        derived = [row for row in FOLLOWS if type(row) is kind]
+        assert lab.records(back, kind) == trace.records.get(kind, derived)
         assert back[kind.TABLE].schema == lab.schema(kind)
 
 
@@ -97,7 +103,7 @@ def test_node_sets_become_sorted_lists_of_numbers() -> None:
 def test_an_empty_trace_has_every_table(tmp_path: Path) -> None:
     lab.write(lab.tables(Trace()), RUN, tmp_path / "out")
     assert {name: len(table) for name, table in lab.read(tmp_path / "out").items()} == {
-        kind.TABLE: 0 for kind in RECORDS
+        kind.TABLE: 0 for kind in TABLES
     }
 
 
@@ -124,7 +130,7 @@ def test_the_same_trace_gives_the_same_bytes_whatever_the_wall_clock_says(tmp_pa
     slower = RunInfo(**{name: getattr(RUN, name) for name in RUN.__struct_fields__} | {"wall_s": 9.0})
     lab.write(lab.tables(one_of_each()), slower, tmp_path / "b")
     names = sorted(path.name for path in (tmp_path / "a").iterdir())
-    assert names == sorted([*(f"{kind.TABLE}.parquet" for kind in RECORDS), "run.json"])
+    assert names == sorted([*(f"{kind.TABLE}.parquet" for kind in TABLES), "run.json"])
     for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
@@ -208,7 +214,7 @@ def test_a_run_column_goes_first_where_runs_lie_together() -> None:
 
 def test_the_documentation_names_every_table_and_column() -> None:
     text = (Path(__file__).parents[3] / "docs" / "trace.md").read_text()
-    for kind in RECORDS:
+    for kind in TABLES:
         section = text.split(f"## `{kind.TABLE}`")[1].split("\n## ")[0]
         listed = [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")]
         assert listed == list(kind.__struct_fields__), kind.TABLE

@@ -14,6 +14,7 @@ import pytest
 from scipy import stats
 
 from roamcast.errors import InputError
+from roamcast.lab.run.derived import TABLES
 from roamcast.lab.run.metrics import METRICS
 from roamcast.lab.run.runs import simulate
 from roamcast.lab.spark.session import TASK_FAILURES_MAX, session
@@ -21,7 +22,6 @@ from roamcast.lab.sweep.experiment import Experiment, experiment_from
 from roamcast.lab.sweep.folder import MADE_TABLES, TRACE_TABLES, SweepFolder
 from roamcast.lab.sweep.summary import spread
 from roamcast.lab.sweep.sweep import Progress, RunTask, sweep
-from roamcast.trace import RECORDS
 
 WALKERS: dict[str, Any] = {
     "scenario": {"name": "walkers", "duration": 20.0, "warmup": 2.0, "seed": 3},
@@ -102,7 +102,7 @@ def test_the_trace_tables_hold_every_run_once(undisturbed: Path) -> None:
     experiment = walkers()
     plan = experiment.runs()[4]
     single = simulate(experiment.scenario(plan)).tables
-    for kind in RECORDS:
+    for kind in TABLES:
         table = pq.read_table(undisturbed / kind.TABLE)
         mine = table.filter(pa.compute.equal(table["run"], plan.run)).to_pylist()
         assert [row.pop("run") for row in mine] == [plan.run] * len(single[kind.TABLE])

@@ -7,23 +7,15 @@ from hypothesis import strategies as st
 
 from roamcast.errors import InputError
 from roamcast.event import EventId
+from roamcast.lab.run.derived import Expected
 from roamcast.lab.run.expected import expected
 from roamcast.lab.run.tables import RunInfo, Tables, tables
-from roamcast.lab.why.inquest import (
-    Explanation,
-    LossReason,
-    counts,
-    event_text,
-    explain,
-    parse_event,
-    to_text,
-    ways,
-)
+from roamcast.lab.why.answer import Explanation, LossReason, counts, event_text, parse_event, to_text
+from roamcast.lab.why.inquest import explain, ways
 from roamcast.trace import (
     Delivered,
     Dropped,
     DropReason,
-    Expected,
     FaultHappened,
     LinkChanged,
     Published,
@@ -100,9 +92,7 @@ def run_of(*records: Record) -> Tables:
     trace = Trace()
     for record in records:
         trace.add(record)
-    for row in expected(trace):
-        trace.add(row)
-    return tables(trace)
+    return tables(trace, expected(trace))
 
 
 def only(*records: Record) -> Explanation:

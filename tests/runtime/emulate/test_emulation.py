@@ -14,7 +14,8 @@ import pytest
 from roamcast.daemon.config import load_config
 from roamcast.errors import ScenarioError
 from roamcast.lab.run import runs
-from roamcast.lab.why import inquest as why
+from roamcast.lab.why.answer import LossReason, counts
+from roamcast.lab.why.inquest import explain
 from roamcast.runtime.emulate.collect import Circumstances
 from roamcast.runtime.emulate.configuration import FILE, Configuration
 from roamcast.runtime.emulate.emulation import Emulation, EmulationResult
@@ -22,6 +23,8 @@ from roamcast.scenario import Scenario, scenario_from
 from roamcast.scenario.workload import roles
 from roamcast.trace import Delivered, Published, Trace
 from roamcast.units import SECOND
+
+pytestmark = pytest.mark.realtime
 
 
 def line(nodes: int, duration: float, **others: Any) -> Scenario:
@@ -60,9 +63,9 @@ def test_a_line_of_three_delivers_everything_and_a_cut_is_a_cut() -> None:
     if result.remark is None:
         # After the cut nodes 1 and 2 may have to prove themselves to each other again: one event each way.
         assert reachable >= 0.95
-    missing = why.explain(result.tables, result.info)
-    assert why.LossReason.UNKNOWN not in why.counts(missing)
-    assert why.counts(missing)[why.LossReason.NO_PATH] >= len(missing) - 4
+    missing = explain(result.tables, result.info)
+    assert LossReason.UNKNOWN not in counts(missing)
+    assert counts(missing)[LossReason.NO_PATH] >= len(missing) - 4
     air = metrics["air_bytes"]
     data = metrics["data_bytes"]
     assert air is not None and data is not None and air > data + 42  # headers are around what the node counts

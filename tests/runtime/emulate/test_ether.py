@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.realtime
+
 CUT, HEALED = 1_500_000, 2_100_000
 ON_THE_WAY = 10_000  # a frame takes less, but may begin on one side of a change and end on the other
 PROGRAM = Path(__file__).with_name("air_of_three.py")

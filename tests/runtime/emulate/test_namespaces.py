@@ -7,6 +7,8 @@ import pytest
 from roamcast.errors import InputError
 from roamcast.runtime.emulate import namespaces as spaces
 
+pytestmark = pytest.mark.realtime
+
 LOOK = """
 import os, sys
 from roamcast.runtime.emulate.namespaces import allow_namespaces, enter, make_namespaces

@@ -18,6 +18,8 @@ from roamcast.runtime.live.air.interface import Interface
 from roamcast.runtime.live.node import LiveNode
 from roamcast.runtime.live.settings import AirMode
 
+pytestmark = pytest.mark.realtime
+
 
 def test_the_loopback_is_found_by_name_and_by_address() -> None:
     by_name = interface.named("lo", "air.interface")

@@ -22,6 +22,8 @@ from roamcast.runtime.live.air.links import STRANGERS_MAX
 from roamcast.runtime.live.node import LiveNode
 from roamcast.sealing import GroupKey, Identity, KeyRing, Sealer
 
+pytestmark = pytest.mark.realtime
+
 
 @given(st.binary(max_size=64))
 @hypothesis_settings(max_examples=300, deadline=None)

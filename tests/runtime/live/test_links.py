@@ -14,6 +14,8 @@ from roamcast.runtime.live.air.sockets import Endpoint
 from roamcast.runtime.live.node import LiveNode
 from roamcast.units import SECOND, NodeId
 
+pytestmark = pytest.mark.realtime
+
 
 def data(payload: bytes) -> Frame:
     return Frame(payload, Kind.DATA, "test")

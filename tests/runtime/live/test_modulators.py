@@ -19,6 +19,8 @@ from roamcast.runtime.live.settings import LiveSettings, PartSettings, TraceSett
 from roamcast.trace import Delivered, Dropped, DropReason
 from roamcast.underlay.ideal import NoOptions
 
+pytestmark = pytest.mark.realtime
+
 OPTIONS = {"broker_update": 0.5, "broker_discovery": 0.5, "modulator_limit": 0.1, "ring_wait": 0.05}
 
 

@@ -19,6 +19,8 @@ from roamcast.strategy.tree.strategy import Tree
 from roamcast.trace import Delivered, Dropped, DropReason, Published, Transmitted
 from roamcast.units import SECOND
 
+pytestmark = pytest.mark.realtime
+
 
 @pytest.mark.parametrize("strategy", STRATEGIES.names())
 def test_two_nodes_exchange_events_of_both_classes(strategy: str) -> None:

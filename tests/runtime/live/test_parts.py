@@ -208,6 +208,7 @@ def test_the_routing_table_of_this_machine_can_be_read(
     assert KernelRoutes().routes() == [HostRoute(three, two, 2), HostRoute(two, None, 1)]
 
 
+@pytest.mark.realtime
 def test_hosts_are_numbered_by_their_addresses_where_ours_says_so() -> None:
     async def play() -> None:
         async with running(settings(6, port=free_port())) as (node,):

@@ -21,15 +21,13 @@ Mended for both: letter case counts (these tables' session has `spark.sql.caseSe
 archived as NULL.
 """
 
-import math
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
-from fractions import Fraction
 from functools import reduce
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -37,37 +35,16 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from roamcast.errors import FileError, FilterError, InputError
+from roamcast.errors import FileError, InputError
 from roamcast.event import Event, Value
 from roamcast.filter import Filter
-from roamcast.filter.expression import (
-    And,
-    Compare,
-    Expression,
-    IsNull,
-    Like,
-    Literal,
-    Not,
-    OfType,
-    OneOf,
-    OnTopic,
-    Operator,
-    Or,
-)
 from roamcast.filter.kind import INTEGER_MAX, INTEGER_MIN, ValueKind, kind_of
+from roamcast.lab.live.conditions import BOOLEAN, EVENT, INTEGER, LARGE, REAL, TEXT, Types, condition, quoted
 from roamcast.units import Micros
 
-EVENT = "_event"
 FILE_ROWS_MAX = 1 << 20
-_UNKNOWN = "CAST(NULL AS BOOLEAN)"
 
-Number: TypeAlias = int | float | Decimal
-Types: TypeAlias = dict[str, pa.DataType]
-"""The type of each attribute's column in one table."""
 
-# Integers that 64 bits hold; those that only an unsigned 64-bit integer of another sender's holds; the rest.
-_INTEGER, _LARGE, _REAL = pa.int64(), pa.decimal128(20, 0), pa.float64()
-_BOOLEAN, _TEXT = pa.bool_(), pa.string()
 _EXACT_MAX = 2**53  # every integer up to here is a double
 
 _EVENT = pa.struct(
@@ -116,7 +93,7 @@ def select(spark: SparkSession, folder: Path, text: str) -> DataFrame:
             kinds.setdefault(name, set()).add(kind)
     common = {name for name, seen in kinds.items() if len(seen) == 1}
     parts = [
-        table.select(EVENT, *(_quoted(name) for name in types if name in common)) for table, types in found
+        table.select(EVENT, *(quoted(name) for name in types if name in common)) for table, types in found
     ]
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
 
@@ -170,34 +147,34 @@ def _type(name: str, value: Value) -> pa.DataType | None:
         case None:
             return None
         case ValueKind.TEXT:
-            return _TEXT
+            return TEXT
         case ValueKind.BOOLEAN:
-            return _BOOLEAN
+            return BOOLEAN
     if isinstance(value, float):
-        return _REAL
+        return REAL
     assert isinstance(value, int)
     if INTEGER_MIN <= value <= INTEGER_MAX:
         # A double holds it too, unless it is long; what it must share a column with decides.
-        return _INTEGER if abs(value) > _EXACT_MAX else pa.int32()
+        return INTEGER if abs(value) > _EXACT_MAX else pa.int32()
     if value >= 2**64 or value < 0:
         raise InputError(
             f"attribute {name}", f"is {value}; an archive holds integers from -2**63 to 2**64 - 1"
         )
-    return _LARGE
+    return LARGE
 
 
 def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """A type that holds the values of both exactly. `int32` stands for integers that a double holds."""
     if one == other:
         return one
-    for wide in (_REAL, _INTEGER, _LARGE):
+    for wide in (REAL, INTEGER, LARGE):
         if {one, other} == {pa.int32(), wide}:
             return wide
-    return _LARGE if {one, other} == {_INTEGER, _LARGE} else None
+    return LARGE if {one, other} == {INTEGER, LARGE} else None
 
 
 def _write(part: _Part, folder: Path) -> Path:
-    types = {name: _INTEGER if kind == pa.int32() else kind for name, kind in part.types.items()}
+    types = {name: INTEGER if kind == pa.int32() else kind for name, kind in part.types.items()}
     fields = [pa.field(EVENT, _EVENT, nullable=False)]
     columns = [pa.array([_event_row(row) for row in part.rows], _EVENT)]
     for name, kind in sorted(types.items()):
@@ -233,10 +210,10 @@ def _event_row(row: Archived) -> dict[str, Any]:
 def _stored(value: Value, kind: pa.DataType) -> Any:
     if kind_of(value) is None:
         return None
-    if kind == _REAL:
+    if kind == REAL:
         assert isinstance(value, int | float)
         return float(value) + 0.0  # one zero
-    return Decimal(value) if kind == _LARGE and isinstance(value, int) else value
+    return Decimal(value) if kind == LARGE and isinstance(value, int) else value
 
 
 # Reading.
@@ -274,161 +251,7 @@ def _types_in(file: Path) -> Types:
         schema = pq.read_schema(file)
     except (OSError, pa.ArrowException) as error:
         raise FileError(str(file), f"is no archive of events: {str(error).splitlines()[0]}") from error
-    known = (_INTEGER, _LARGE, _REAL, _BOOLEAN, _TEXT)
+    known = (INTEGER, LARGE, REAL, BOOLEAN, TEXT)
     if EVENT not in schema.names or any(f.type not in known for f in schema if f.name != EVENT):
         raise FileError(str(file), "is no archive of events")
     return {field.name: field.type for field in schema if field.name != EVENT}
-
-
-# Filters as conditions on such a table.
-
-
-def condition(expression: Expression, types: Types) -> str:
-    """Spark SQL that is TRUE, FALSE or NULL exactly where the filter is TRUE, FALSE or UNKNOWN.
-
-    Text, not Spark's own columns: each of those is a call to Java, and a filter may have thousands of parts.
-    """
-    match expression:
-        case And(terms):
-            return "(" + " AND ".join(condition(term, types) for term in terms) + ")" if terms else "TRUE"
-        case Or(terms):
-            return "(" + " OR ".join(condition(term, types) for term in terms) + ")" if terms else "FALSE"
-        case Not(term):
-            return f"(NOT {condition(term, types)})"
-        case IsNull(attribute):
-            _refuse_reserved(attribute)
-            return f"({_quoted(attribute)} IS NULL)" if attribute in types else "TRUE"
-        case Compare(attribute, operator, value):
-            return _compare(attribute, operator, value, types)
-        case OneOf(attribute, values):
-            return _one_of(attribute, values, types)
-        case Like(attribute, pattern, escape):
-            _refuse_reserved(attribute)
-            if types.get(attribute) != _TEXT:
-                return _UNKNOWN
-            # Without an escape character of its own Spark would take the backslash for one.
-            unused = escape or next(c for c in map(chr, range(33, 1 << 16)) if c not in pattern + "%_")
-            return f"({_quoted(attribute)} LIKE {_literal(pattern)} ESCAPE {_literal(unused)})"
-        case OnTopic(topic_filter):
-            return f"({EVENT}.topic RLIKE {_literal(topic_regular_expression(topic_filter))})"
-        case OfType(type_):
-            below = _literal(type_ + ".")
-            return f"({EVENT}.type = {_literal(type_)} OR startswith({EVENT}.type, {below}))"
-
-
-def _compare(attribute: str, operator: Operator, value: Literal, types: Types) -> str:
-    _refuse_reserved(attribute)
-    kind = types.get(attribute)
-    if kind is None or _kind(kind) is not kind_of(value):
-        return _UNKNOWN
-    column = _quoted(attribute)
-    if isinstance(value, bool | str):
-        return f"({column} {operator.value} {_literal(value)})"
-    below, above = _neighbours(value, kind)
-    match operator:
-        case Operator.EQUAL | Operator.NOT_EQUAL:
-            against, otherwise = (below if below == above else None), operator is Operator.NOT_EQUAL
-        case Operator.LESS:
-            against, otherwise = above, True
-        case Operator.LESS_OR_EQUAL:
-            against, otherwise = below, False
-        case Operator.GREATER:
-            against, otherwise = below, True
-        case Operator.GREATER_OR_EQUAL:
-            against, otherwise = above, False
-    if against is None:
-        return _known(column, otherwise)
-    return f"({column} {operator.value} {_literal(against)})"
-
-
-def _one_of(attribute: str, values: Sequence[Literal], types: Types) -> str:
-    _refuse_reserved(attribute)
-    kind = types.get(attribute)
-    if kind is None:
-        return _UNKNOWN
-    column = _quoted(attribute)
-    same = [value for value in values if kind_of(value) is _kind(kind)]
-    members: list[Literal | Decimal] = []
-    for value in same:
-        if isinstance(value, bool | str):
-            members.append(value)
-        else:
-            below, above = _neighbours(value, kind)
-            if below is not None and below == above:
-                members.append(below)
-    listed = ", ".join(map(_literal, members))
-    found = f"({column} IN ({listed}))" if members else _known(column, False)
-    return found if len(same) == len(values) else f"({found} OR {_UNKNOWN})"
-
-
-def _neighbours(value: int | float, kind: pa.DataType) -> tuple[Number | None, Number | None]:
-    """The largest value of a column's type that is not above `value`, and the smallest not below it.
-
-    Comparing with these is comparing with the exact value, without Spark's conversions. None: there is none.
-    """
-    if kind == _REAL:
-        near = float(value)  # of 64 bits: never beyond a double's range
-        exact = Fraction(value)
-        below = near if Fraction(near) <= exact else math.nextafter(near, -math.inf)
-        above = near if Fraction(near) >= exact else math.nextafter(near, math.inf)
-        return below, above
-    low, high = (INTEGER_MIN, INTEGER_MAX) if kind == _INTEGER else (INTEGER_MIN, 2**64 - 1)
-    floor, ceiling = math.floor(value), math.ceil(value)
-    below_whole = None if floor < low else min(floor, high)
-    above_whole = None if ceiling > high else max(ceiling, low)
-    if kind == _LARGE:
-        return (
-            None if below_whole is None else Decimal(below_whole),
-            None if above_whole is None else Decimal(above_whole),
-        )
-    return below_whole, above_whole
-
-
-def topic_regular_expression(topic_filter: str) -> str:
-    """An MQTT topic filter for Java's regular expressions, which is what Spark has."""
-    levels = topic_filter.split("/")
-    open_ended = levels[-1] == "#"
-    fixed = levels[:-1] if open_ended else levels
-    parts = ["[^/]*" if level == "+" else _verbatim(level) for level in fixed]
-    body = "/".join(parts)
-    if open_ended:
-        body = rf"{body}(?:/[\s\S]*)?" if fixed else r"[\s\S]*"
-    # An event without a topic matches nothing; a wildcard in front does not match `$…`.
-    guard = r"(?!\z)" + (r"(?!\$)" if levels[0] in ("+", "#") else "")
-    return rf"\A{guard}(?:{body})\z"
-
-
-def _verbatim(text: str) -> str:
-    return "".join(rf"\x{{{ord(character):x}}}" for character in text)
-
-
-def _known(column: str, truth: bool) -> str:
-    """UNKNOWN where the attribute is absent, else this."""
-    return f"IF({column} IS NULL, {_UNKNOWN}, {_literal(truth)})"
-
-
-def _literal(value: "Literal | Decimal") -> str:
-    """A value for Spark to read back exactly, of the type of its column."""
-    match value:
-        case bool():
-            return "TRUE" if value else "FALSE"
-        case str():
-            return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-        case int():
-            return f"CAST('{value}' AS BIGINT)"
-        case Decimal():
-            return f"CAST('{value}' AS DECIMAL(20, 0))"
-    return f"CAST('{value!r}' AS DOUBLE)"  # `inf` too
-
-
-def _kind(column_type: pa.DataType) -> ValueKind:
-    return {_TEXT: ValueKind.TEXT, _BOOLEAN: ValueKind.BOOLEAN}.get(column_type, ValueKind.NUMBER)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _refuse_reserved(attribute: str) -> None:
-    if attribute == EVENT:
-        raise FilterError(attribute, "is the archive's own column; an attribute of that name is not archived")

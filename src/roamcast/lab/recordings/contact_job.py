@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from roamcast.lab.recordings import recording
-from roamcast.lab.recordings.recording import ShareReport
+from roamcast.lab.recordings.share_files import ShareReport, batches
 from roamcast.units import Micros
 from roamcast.world.candidates import candidate_pairs, windows
 from roamcast.world.crossings import pair_intervals
@@ -151,7 +150,7 @@ class Gather:
 
     def _columns(self, bucket: int) -> tuple[npt.NDArray[Any], ...]:
         parts = []
-        for share, batch, names in recording.batches(Path(self.shares), self.reports, bucket):
+        for share, batch, names in batches(Path(self.shares), self.reports, bucket):
             number = np.array([self.names[name] for name in names], dtype=np.int64)
             name, time, x, y, line, returns = (column.to_numpy(zero_copy_only=False) for column in batch)
             node = number[name] if len(name) else name.astype(np.int64)

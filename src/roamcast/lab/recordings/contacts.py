@@ -2,7 +2,8 @@
 
 The plan is the one that `world.crossings.contact_plan` computes in memory, interval by interval, on a clock
 that begins at 0 with the recording's first fix, as scenarios read recordings. How: `recording.py` (the trace
-in parallel), `contact_job.py` (knots, pieces, contacts), this file (the order of the steps, and the plan).
+in parallel), `contact_job.py` (knots, pieces, contacts), this file (the order of the
+steps), `plan_file.py` (the plan).
 
 On a cluster the trace and the folder of the plan must be storage that every worker sees; everything on the
 way there lies in a hidden folder beside the plan, which goes when the job ends, however it ends.
@@ -38,13 +39,14 @@ from roamcast.lab.recordings.contact_job import (
     SendPieces,
     knots_file,
 )
-from roamcast.lab.recordings.recording import Recording, RecordingSource
+from roamcast.lab.recordings.plan_file import PlanFile
+from roamcast.lab.recordings.recording import Recording
+from roamcast.lab.recordings.shares import RecordingSource
 from roamcast.lab.spark.session import with_session
 from roamcast.units import SECOND
 from roamcast.world.contacts import ContactPlan
 from roamcast.world.formats.motion.projection import MapProjection
 from roamcast.world.formats.text.numbers import seconds_text
-from roamcast.world.formats.text.saving import save_lines
 
 # Pieces in one group: a few tens of megabytes in a worker.
 GROUP_PIECES = 150_000
@@ -89,7 +91,7 @@ def contacts(
     """
     if not (range_m >= 0.0 and math.isfinite(range_m)):
         raise InputError("range", f"is {range_m}; allowed: metres, 0 or more, finite")
-    target = _Target.of(out)
+    target = PlanFile.of(out)
     chosen = recording.trace_of(trace, format, max_gap, geographic)
 
     def find(spark: SparkSession) -> ContactsSummary:
@@ -116,7 +118,7 @@ def _contacts(
     spark: SparkSession,
     trace: RecordingSource,
     range_m: float,
-    target: "_Target",
+    target: "PlanFile",
     folder: Path,
     step: Callable[[str], None],
 ) -> ContactsSummary:
@@ -251,84 +253,6 @@ def _joined_at_borders(parts: DataFrame) -> DataFrame:
         SELECT sender, receiver, start, end FROM roamcast_contact_parts WHERE NOT open
         UNION ALL
         SELECT sender, receiver, MIN(start), MAX(end) FROM numbered GROUP BY sender, receiver, contact""")
-
-
-class _Target(NamedTuple):
-    """Where the plan goes, and the names beside it."""
-
-    plan: Path
-    names: Path
-    is_csv: bool
-
-    @staticmethod
-    def of(out: Path) -> "_Target":
-        stem = out.name.removesuffix(".gz")
-        if not (out.name.endswith((".parquet", ".csv", ".csv.gz"))):
-            raise InputError(str(out), "is no name for a plan; it ends in .parquet, .csv or .csv.gz")
-        plan = out.absolute()
-        target = _Target(plan, plan.with_name(f"{Path(stem).stem}.names.csv"), stem.endswith(".csv"))
-        target.refuse_existing()
-        if not plan.parent.is_dir():
-            raise FileError(str(out), "cannot be written: its folder does not exist")
-        return target
-
-    def refuse_existing(self) -> None:
-        for path in (self.plan, self.names):
-            if path.exists():
-                raise FileError(str(path), "exists already; a plan is never written over another thing")
-
-    def write(self, plan: DataFrame, folder: Path, layout: ContactGrid, names: list[str]) -> int:
-        """The plan in its order, and how many contacts it has. A plan that is there has its names."""
-        ordered = str(folder / "ordered")
-        whole = folder / self.plan.name
-        if self.is_csv:
-            plan.createOrReplaceTempView("roamcast_contact_plan")
-            changes = plan.sparkSession.sql("""
-                SELECT start AS time, 'up' AS state, sender, receiver FROM roamcast_contact_plan
-                UNION ALL SELECT end, 'down', sender, receiver FROM roamcast_contact_plan""")
-            changes.orderBy("time", "state", "sender", "receiver").write.parquet(ordered)
-            count = _count(ordered) // 2
-            save_lines(whole, chain([f"# nodes: {layout.nodes}", "time,i,j,state"], _change_rows(ordered)))
-        else:
-            plan.orderBy("start", "sender", "receiver").write.parquet(ordered)
-            count = _count(ordered)
-            _save_parquet(whole, ordered, layout)
-        self.refuse_existing()
-        if names != [str(number) for number in range(len(names))]:
-            rows = (f"{number},{_quoted(name)}" for number, name in enumerate(names))
-            save_lines(self.names, chain(["node,name"], rows))
-        whole.replace(self.plan)
-        return count
-
-
-def _files(folder: str) -> list[Path]:
-    """Spark numbers the files of an ordered table in its order."""
-    return sorted(Path(folder).glob("part-*.parquet"))
-
-
-def _count(folder: str) -> int:
-    return sum(pq.read_metadata(file).num_rows for file in _files(folder))
-
-
-def _change_rows(folder: str) -> Iterator[str]:
-    for file in _files(folder):
-        for batch in pq.ParquetFile(file).iter_batches():
-            columns = (batch.column(name).to_pylist() for name in ("time", "sender", "receiver", "state"))
-            for moment, a, b, state in zip(*columns, strict=True):
-                yield f"{seconds_text(moment)},{a},{b},{state}"
-
-
-def _save_parquet(path: Path, folder: str, layout: ContactGrid) -> None:
-    metadata = {"nodes": str(layout.nodes), "duration": str(layout.duration), "begins": str(layout.begins)}
-    schema = pa.schema([field.with_nullable(False) for field in list(CONTACTS)[:4]], metadata=metadata)
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for file in _files(folder):
-            for batch in pq.ParquetFile(file).iter_batches(batch_size=1 << 20):
-                writer.write_table(pa.Table.from_arrays(batch.columns, schema=schema))
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"' if any(mark in name for mark in ',"') else name
 
 
 # Around the job.

@@ -1,8 +1,9 @@
 """The report of a sweep: one HTML file that needs nothing else.
 
 Read in this order: `layout` (what is compared, what is plotted), `statistics` and `comparison` (is it
-chance?), `plots` (SVG), `markup` (escaping and style), `page` (the document). What a page says depends on
-the sweep's tables alone: the same tables give the same bytes. `docs/report.md` is the users' page.
+chance?), `plots` (SVG), `markup` (escaping and style), `page` (the document) with its sections `cells`,
+`figures` and `findings`, all about one `subject`. What a page says depends on the sweep's tables alone: the
+same tables give the same bytes. `docs/report.md` is the users' page.
 """
 
 from pathlib import Path

@@ -17,9 +17,10 @@ import msgspec
 
 from roamcast.event import Event, EventClass
 from roamcast.filter import Filter
+from roamcast.lab.run.derived import Expected
 from roamcast.lab.run.graph import ContactGraph, members
 from roamcast.runtime.sim.paths import path_instants
-from roamcast.trace import Expected, FaultHappened, LinkChanged, PathsSampled, Published, Subscribed, Trace
+from roamcast.trace import FaultHappened, LinkChanged, PathsSampled, Published, Subscribed, Trace
 from roamcast.units import Micros, NodeId
 
 

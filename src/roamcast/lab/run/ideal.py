@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from roamcast.event import EventClass, EventId
+from roamcast.lab.run.derived import Expected
 from roamcast.lab.run.graph import ContactGraph, members
 from roamcast.lab.run.tables import RunInfo, records
-from roamcast.trace import Delivered, Expected, FaultHappened, LinkChanged, NodeSet, Published
+from roamcast.trace import Delivered, FaultHappened, LinkChanged, NodeSet, Published
 from roamcast.units import Micros, NodeId
 
 Pair = tuple[NodeId, int, NodeId]

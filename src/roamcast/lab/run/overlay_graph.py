@@ -8,18 +8,14 @@ All changes of one instant count together: what stands in the middle of an insta
 
 from collections.abc import Iterable
 from itertools import chain
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from roamcast.lab.run.derived import OverlayJudged
 from roamcast.trace import FaultHappened, LinkChanged, OverlayChanged
 from roamcast.units import Micros, NodeId
 
 Pair = tuple[NodeId, NodeId]
 Change: TypeAlias = OverlayChanged | LinkChanged | FaultHappened
-
-
-class OverlayHealth(NamedTuple):
-    cycles: int  # instants of change after which the overlay had a cycle
-    excess_partitions: float | None  # overlay components beyond the physical ones, over time
 
 
 def overlay_health(
@@ -30,8 +26,8 @@ def overlay_health(
     nodes: int,
     warmup: Micros,
     duration: Micros,
-) -> OverlayHealth:
-    """The two metrics of one run. Both count from the end of the warm-up on."""
+) -> OverlayJudged:
+    """The verdict on one run. Both count from the end of the warm-up on."""
     changes: dict[Micros, list[Change]] = {}
     of_links = (each for each in overlay if each.change in ("link_up", "link_down"))
     records: tuple[Iterable[Change], ...] = (links, faults, of_links)
@@ -54,9 +50,9 @@ def overlay_health(
             cycles += 1
     span = duration - warmup
     if span <= 0:
-        return OverlayHealth(cycles, None)
+        return OverlayJudged(cycles, None)
     excess += beyond * (duration - max(since, warmup))
-    return OverlayHealth(cycles, excess / span)
+    return OverlayJudged(cycles, excess / span)
 
 
 class _State:

@@ -7,7 +7,8 @@ received and decoded something that no application on their node asked for. Who 
 
 from collections.abc import Iterable
 
-from roamcast.trace import Expected, NodeSet, Reached, Transmitted
+from roamcast.lab.run.derived import Expected, Reached
+from roamcast.trace import NodeSet, Transmitted
 from roamcast.units import NodeId
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from roamcast.lab.run.derived import Derived
 from roamcast.lab.run.expected import expected, sample_paths
 from roamcast.lab.run.metrics import Figure, measure
 from roamcast.lab.run.overlay_graph import overlay_health
@@ -15,17 +16,7 @@ from roamcast.lab.run.tables import RunInfo, Tables, tables, write
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario import Scenario
 from roamcast.scenario.workload import Roles
-from roamcast.trace import (
-    Expected,
-    FaultHappened,
-    LinkChanged,
-    OverlayChanged,
-    OverlayJudged,
-    PathsSampled,
-    Reached,
-    Trace,
-    Transmitted,
-)
+from roamcast.trace import FaultHappened, LinkChanged, OverlayChanged, PathsSampled, Trace, Transmitted
 from roamcast.units import Micros
 
 
@@ -65,8 +56,8 @@ def emulate(scenario: Scenario, on_progress: Callable[[float], None] | None = No
 
 def _measured(scenario: Scenario, trace: Trace, info: RunInfo, remark: str | None = None) -> RunResult:
     """What follows from a trace, whichever runtime left it: ground truth, tables, metrics."""
-    trace.records[Expected].extend(expected(trace))
-    trace.records[Reached].extend(reached(trace.of(Transmitted), trace.of(Expected)))
+    truth = expected(trace)
+    derived: list[Derived] = [*truth, *reached(trace.of(Transmitted), truth)]
     trace.records[PathsSampled].extend(
         sample_paths(
             trace.of(LinkChanged),
@@ -87,8 +78,8 @@ def _measured(scenario: Scenario, trace: Trace, info: RunInfo, remark: str | Non
             warmup=scenario.warmup,
             duration=scenario.duration,
         )
-        trace.add(OverlayJudged(health.cycles, health.excess_partitions))
-    made = tables(trace)
+        derived.append(health)
+    made = tables(trace, derived)
     return RunResult(info, made, measure(made, info), remark)
 
 

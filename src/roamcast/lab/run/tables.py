@@ -1,13 +1,13 @@
-"""Traces as tables: one Arrow table and one Parquet file per record class of `trace.py`.
+"""Traces as tables: one Arrow table and one Parquet file per class of `trace.py` and `derived.py`.
 
-The schema is read off the record classes, so it cannot drift from them; `docs/trace.md` documents it.
+The schema is read off the classes, so it cannot drift from them; `docs/trace.md` documents it.
 A folder holds one run: `<table>.parquet` for every table, also the empty ones, and `run.json`. It
 appears whole or not at all, and the same trace gives the same bytes.
 """
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from functools import cache
@@ -22,8 +22,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from roamcast.errors import FileError
+from roamcast.lab.run.derived import DERIVED, TABLES, Derived
 from roamcast.lab.run.graph import unpack
-from roamcast.trace import RECORDS, AnyRecord, NodeSet, Record, Trace
+from roamcast.trace import AnyRecord, NodeSet, Record, Trace
 from roamcast.units import Micros, NodeId
 
 Tables = dict[str, pa.Table]
@@ -51,9 +52,12 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     scenario: dict[str, Any] = {}  # the whole scenario, as its file has it
 
 
-def tables(trace: Trace) -> Tables:
-    """Every table of a trace, in the order in which things happened."""
-    return {kind.TABLE: table(kind, trace.records[kind]) for kind in RECORDS}
+def tables(trace: Trace, derived: Iterable[Derived] = ()) -> Tables:
+    """Every table of a run: the trace, in the order in which things happened, and what follows from it."""
+    rows: dict[type[Record], list[Record]] = trace.records | {kind: [] for kind in DERIVED}
+    for row in derived:
+        rows[type(row)].append(row)
+    return {kind.TABLE: table(kind, rows[kind]) for kind in TABLES}
 
 
 def table(kind: type[Record], records: Sequence[Record]) -> pa.Table:
@@ -109,7 +113,7 @@ def write(tables: Mapping[str, pa.Table], run: RunInfo, folder: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
         try:
             partial.mkdir()
-            for kind in RECORDS:
+            for kind in TABLES:
                 pq.write_table(tables[kind.TABLE], partial / _file_name(kind), compression="zstd")
             document = msgspec.json.format(msgspec.json.encode(written, order="sorted"), indent=2)
             (partial / RUN_FILE).write_bytes(document + b"\n")
@@ -124,7 +128,7 @@ def read(folder: Path) -> Tables:
     """The tables of a folder that `write` made."""
     if not folder.is_dir():
         raise FileError(str(folder), "is no folder; expected the trace that `--out` wrote")
-    return {kind.TABLE: _read_table(folder / _file_name(kind), kind) for kind in RECORDS}
+    return {kind.TABLE: _read_table(folder / _file_name(kind), kind) for kind in TABLES}
 
 
 def read_run(folder: Path) -> RunInfo:
@@ -208,7 +212,7 @@ def _refuse_other_content(folder: Path, run: RunInfo) -> None:
         return
     if not folder.is_dir():
         raise FileError(str(folder), "is a file; allowed: a new or empty folder")
-    ours = {RUN_FILE, *(_file_name(kind) for kind in RECORDS)}
+    ours = {RUN_FILE, *(_file_name(kind) for kind in TABLES)}
     found = sorted(entry.name for entry in folder.iterdir())
     foreign = [name for name in found if name not in ours]
     if foreign:

@@ -22,15 +22,15 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from roamcast.errors import FileError, InputError
+from roamcast.lab.run.derived import TABLES
 from roamcast.lab.run.tables import NODE_LIST, RunInfo, with_run
 from roamcast.lab.sweep.experiment import Experiment, RunPlan
 from roamcast.scenario import with_settings
-from roamcast.trace import RECORDS
 
 EXPERIMENT_FILE = "experiment.json"
 MANIFEST = "manifest"
 STAGING = ".staging"
-TRACE_TABLES = tuple(kind.TABLE for kind in RECORDS)
+TRACE_TABLES = tuple(kind.TABLE for kind in TABLES)
 MADE_TABLES = ("runs", "metrics", "summary")
 OK, FAILED = "ok", "failed"
 

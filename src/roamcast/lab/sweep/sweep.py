@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from roamcast.errors import RoamcastError
+from roamcast.lab.run.derived import TABLES
 from roamcast.lab.run.metrics import COLUMNS, METRICS, RUN_COLUMNS, query
 from roamcast.lab.run.tables import schema, with_run
 from roamcast.lab.spark.session import TASK_FAILURES_MAX, with_session
@@ -38,7 +39,6 @@ from roamcast.lab.sweep.folder import (
 )
 from roamcast.lab.sweep.summary import summary_table
 from roamcast.scenario import scenario_from
-from roamcast.trace import RECORDS
 
 POLL_SECONDS = 0.5
 KEPT = "the runs that ended are kept, and --resume runs the rest"
@@ -120,7 +120,7 @@ def make_tables(spark: SparkSession, experiment: Experiment, folder: SweepFolder
 def measured(spark: SparkSession, folder: SweepFolder, runs: pa.Table) -> pa.Table:
     """A row of metrics for each run that is ok, computed in Spark over the trace tables."""
     catalog = spark.newSession()  # the tables' names mean something else to nobody else
-    for kind in RECORDS:
+    for kind in TABLES:
         if kind.TABLE in COLUMNS:
             written = from_arrow_schema(with_run(schema(kind).empty_table(), "").schema)
             table = catalog.read.schema(written).parquet(str(folder.path / kind.TABLE))

@@ -21,84 +21,35 @@ A memorized event matters until its lifetime or the run ends; a late subscriber'
 the instant of its subscription on.
 """
 
-from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
+from collections.abc import Mapping
 from typing import NamedTuple
 
-import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from roamcast.errors import InputError
 from roamcast.event import EventId
+from roamcast.lab.run.derived import Expected
 from roamcast.lab.run.expected import RecordedInterests
 from roamcast.lab.run.graph import ContactGraph, LinkHistory
 from roamcast.lab.run.tables import RunInfo, records
+from roamcast.lab.why.answer import DeliveryPath, Explanation, LossReason, clock, event_text
+from roamcast.lab.why.spread import IdealSpread
 from roamcast.lab.why.story import Story, frames_of, served
 from roamcast.trace import (
     Delivered,
     Dropped,
     DropReason,
-    Expected,
     FaultHappened,
     LinkChanged,
-    NodeSet,
     Published,
     Subscribed,
 )
-from roamcast.units import SECOND, Micros, NodeId, seconds
+from roamcast.units import SECOND, Micros, NodeId
 
 PATIENCE_MIN: Micros = SECOND
 """How long a node may hold a real-time event before it sends it: jitter, backoff and queue. A trace in which
 nodes held one longer raises this. Who crashes, or sees the run end, later than that after its copy
 came had decided not to pass it on."""
-
-
-class LossReason(Enum):
-    """Why a pair was not served. The value is what people read."""
-
-    SUBSCRIBER_CRASHED = "subscriber_crashed"
-    PUBLISHER_CRASHED = "publisher_crashed"
-    RELAY_CRASHED = "relay_crashed"
-    NO_PATH = "no_path"
-    COLLISION = "collision"
-    FADING = "fading"  # lost by the radio's random loss, or out of range before the frame's end
-    QUEUE_FULL = "queue_full"
-    RETRIES = "retries"  # unicast: no attempt was acknowledged
-    LINK_BROKE = "link_broke"  # stood when the event came, not when it was sent on
-    EXPIRED = "expired"  # hop limit or lifetime
-    STORE_FULL = "store_full"  # pushed out of a bounded store
-    SUPERSEDED = "superseded"  # a newer retained event of its topic had taken its place
-    STALE_ROUTE = "stale_route"  # arrived by a route that the node had given up, and was refused
-    WIRE = "wire"  # arrived, but could not be decoded
-    SEAL = "seal"  # heard, but not opened: forged, replayed, or of a node that had not proven itself
-    NOT_SENT = "not_sent"  # a holder with a link did not send: its strategy's choice
-    LATE_SUBSCRIBER = "late_subscriber"  # memorized, but nobody served it from memory
-    RUN_ENDED = "run_ended"  # still on its way when the run ended
-    UNSUBSCRIBED = "unsubscribed"  # meanwhile
-    FILTERED = "filtered"  # arrived, stood subscribed, was not handed over: a defect
-    UNKNOWN = "unknown"  # a defect of this module
-
-
-class Explanation(NamedTuple):
-    """One missing pair. The event got as far as `holder` and did not pass to `missed`, at time `t`."""
-
-    event: EventId
-    node: NodeId
-    reason: LossReason
-    holder: NodeId
-    missed: NodeId
-    t: Micros
-    detail: str
-
-
-class DeliveryPath(NamedTuple):
-    """How an event came to a node that delivered it: the first copy's relays, publisher first."""
-
-    node: NodeId
-    t: Micros  # of the first delivery
-    path: tuple[NodeId, ...]
 
 
 def explain(
@@ -150,53 +101,6 @@ def ways(tables: Mapping[str, pa.Table], event: EventId) -> list[DeliveryPath]:
     ]
 
 
-def counts(explanations: Iterable[Explanation]) -> dict[LossReason, int]:
-    """How often each reason occurs, the most frequent first."""
-    counted = Counter(explanation.reason for explanation in explanations)
-    return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0].value)))
-
-
-def to_text(
-    explanations: Sequence[Explanation], ways: Sequence[DeliveryPath] = (), limit: int | None = None
-) -> str:
-    """Plain lines: the reasons counted, then each pair (at most `limit`), then the ways."""
-    lines = [f"{len(explanations)} expected deliveries did not happen"]
-    lines += [f"{count:8d}  {reason.value}" for reason, count in counts(explanations).items()]
-    for explanation in explanations[:limit]:
-        lines.append(
-            f"event {event_text(explanation.event)} to node {explanation.node}: {explanation.reason.value}"
-            f" at {_place(explanation)}, {_clock(explanation.t)}: {explanation.detail}"
-        )
-    if limit is not None and len(explanations) > limit:
-        lines.append(f"… and {len(explanations) - limit} more")
-    lines += [f"delivered to node {w.node} at {_clock(w.t)} by {' → '.join(map(str, w.path))}" for w in ways]
-    return "\n".join(lines)
-
-
-def to_json(explanations: Sequence[Explanation], ways: Sequence[DeliveryPath] = ()) -> str:
-    """One object: the reasons counted, every missing pair, and the ways if an event was asked for."""
-    reasons = {reason.value: count for reason, count in counts(explanations).items()}
-    answer = {
-        "reasons": reasons,
-        "missing": [e._asdict() | {"event": event_text(e.event)} for e in explanations],
-        "ways": [w._asdict() for w in ways],
-    }
-    return msgspec.json.encode(answer).decode()
-
-
-def event_text(event: EventId) -> str:
-    """An event's name on the command line: `publisher:sequence`."""
-    return f"{event.publisher}:{event.sequence}"
-
-
-def parse_event(text: str) -> EventId:
-    """The event that `event_text` wrote."""
-    publisher, colon, sequence = text.partition(":")
-    if not (colon and publisher.isdecimal() and sequence.isdecimal()):
-        raise InputError(f"event {text!r}", "is no event; allowed: publisher:sequence, as in 3:17")
-    return EventId(int(publisher), int(sequence))
-
-
 class _Finding(NamedTuple):
     reason: LossReason
     holder: NodeId
@@ -212,9 +116,8 @@ class _Inquest:
         self, tables: Mapping[str, pa.Table], run: RunInfo, events: Mapping[EventId, Published]
     ) -> None:
         links, faults = records(tables, LinkChanged), records(tables, FaultHappened)
-        self._links, self._faults = links, faults
         self._run = run
-        self._rises = _rises(links, faults)
+        self._spread = IdealSpread(links, faults)
         self._graph = ContactGraph(links, faults)
         self._history = LinkHistory(links, faults)
         self._interests = RecordedInterests(records(tables, Subscribed))
@@ -271,7 +174,7 @@ class _Inquest:
             ):
                 return found(_REASON_OF_DROP[drop.reason], drop.t, _of_drop(drop))
         if held < pair.since:
-            detail = f"node {node} had seen it at {_clock(held)}, before it subscribed, and was not served"
+            detail = f"node {node} had seen it at {clock(held)}, before it subscribed, and was not served"
             return found(LossReason.LATE_SUBSCRIBER, pair.since, detail)
         for drop in self._wire_drops:
             if drop.node == node and drop.t == held:
@@ -372,7 +275,7 @@ class _Inquest:
         if broke is not None:
             down_since = self._history.link_down_since(holder, missed, broke)
             assert down_since is not None
-            detail = f"node {missed} was out of range when node {holder} sent at {_clock(frame.t)}"
+            detail = f"node {missed} was out of range when node {holder} sent at {clock(frame.t)}"
             return _Finding(LossReason.LINK_BROKE, holder, missed, max(down_since, since), detail)
         if frame.end >= self._run.duration:
             detail = "the run ended while it was on the air"
@@ -410,7 +313,7 @@ class _Inquest:
         if others:
             detail = f"node {holder} sent it to other nodes only: {', '.join(map(str, others))}"
         else:
-            detail = f"node {holder} sent it at {_clock(last.t)}, before the link came up, and not again"
+            detail = f"node {holder} sent it at {clock(last.t)}, before the link came up, and not again"
         return _Finding(LossReason.NOT_SENT, holder, missed, max(last.t, since), detail)
 
     # Questions.
@@ -432,38 +335,13 @@ class _Inquest:
             return None
         key = (event, pair.since)
         if key not in self._spreads:
-            self._spreads[key] = self._spread(story, pair.since)
+            self._spreads[key] = self._spread.reached(story.held_since, pair.since, self._deadline(story))
         spread = self._spreads[key]
         if node not in spread:
             return None
         while not story.holders >> spread[node][0] & 1:
             node = spread[node][0]
         return spread[node][0], node, spread[node][1]
-
-    def _spread(self, story: Story, since: Micros) -> dict[NodeId, tuple[NodeId, Micros]]:
-        """Whom perfect store-and-forward would have reached by the deadline: from whom, and when."""
-        deadline = self._deadline(story)
-        graph = ContactGraph(self._links, self._faults)
-        reached: dict[NodeId, tuple[NodeId, Micros]] = {}
-        seen: NodeSet = 0
-        arrivals = [(max(held, since), 1 << holder) for holder, held in story.held_since.items()]
-        first = bisect_right(self._rises, since, key=lambda rise: rise[0])
-        # A link that comes up matters only if it leads out of what is reached already.
-        steps = sorted(
-            [(t, 0, bit) for t, bit in arrivals]
-            + [(since, 0, 0)]
-            + [(t, from_, to) for t, from_, to in self._rises[first:] if t <= deadline]
-        )
-        for t, from_, to in steps:
-            if from_ == 0:
-                seen |= to
-            elif not (seen & from_ and to & ~seen):
-                continue
-            graph.advance(t)
-            for node, giver in graph.parents(seen).items():
-                seen |= 1 << node
-                reached[node] = (giver, t)
-        return reached
 
     def _deadline(self, story: Story) -> Micros:
         """Until when the event matters to its subscribers."""
@@ -505,33 +383,5 @@ _REASON_OF_DROP = {
 }
 
 
-def _rises(
-    links: Iterable[LinkChanged], faults: Iterable[FaultHappened]
-) -> list[tuple[Micros, NodeSet, NodeSet]]:
-    """Each time at which a way may open, and from whom to whom: a link comes up, a node comes back."""
-    rises = []
-    for change in links:
-        if change.up:
-            sender, receiver = 1 << change.sender, 1 << change.receiver
-            rises.append((change.t, sender, receiver))
-            if change.both:
-                rises.append((change.t, receiver, sender))
-    for fault in faults:
-        if fault.kind == "restart":
-            rises.append((fault.t, -1, 1 << fault.node))  # from anyone
-            rises.append((fault.t, 1 << fault.node, -1))  # to anyone
-    return sorted(rises)
-
-
 def _of_drop(drop: Dropped) -> str:
     return f"node {drop.node} dropped it ({drop.message}{', ' if drop.detail else ''}{drop.detail})"
-
-
-def _place(explanation: Explanation) -> str:
-    if explanation.holder == explanation.missed:
-        return f"node {explanation.missed}"
-    return f"hop {explanation.holder} → {explanation.missed}"
-
-
-def _clock(t: Micros) -> str:
-    return f"{seconds(t):.6f} s"

@@ -280,7 +280,7 @@ def _in_order(records: Iterable[Record], duration: Micros) -> Trace:
         if record.t < duration:  # type: ignore[attr-defined]
             trace.add(record)
     for kind in RECORDS:
-        trace.records[kind].sort(key=lambda record: record.t if "t" in kind.__struct_fields__ else 0)  # type: ignore[attr-defined]
+        trace.records[kind].sort(key=lambda record: record.t)  # type: ignore[attr-defined]
     return trace
 
 

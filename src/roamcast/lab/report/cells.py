@@ -1,0 +1,90 @@
+"""Tables of means: by what is compared, and cell by cell."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from roamcast.lab.report.layout import Axis
+from roamcast.lab.report.markup import Markup, element, folded, section, table
+from roamcast.lab.report.numbers import with_interval
+from roamcast.lab.report.subject import ReportedSweep
+from roamcast.lab.run.metrics import METRICS
+from roamcast.lab.sweep.folder import OK
+from roamcast.lab.sweep.summary import spread
+
+COLUMNS_MAX = 9  # axes and metrics side by side in one table: what fits a screen or a sheet
+
+
+def overview(sweep: ReportedSweep) -> Markup:
+    """One row for each of what is compared."""
+    rows = []
+    for series in sweep.layout.series():
+        cells = sweep.layout.matching(series)
+        figures = [spread(list(sweep.results.means(metric, cells).values())) for metric in sweep.main]
+        rows.append([sweep.layout.label(series), *(with_interval(found) for found in figures)])
+    several = len(sweep.layout.cells) > len(sweep.layout.series())
+    return section(
+        f"Overview by {sweep.compared}",
+        element(
+            "p",
+            "Mean over the seeds ± half of its 95% confidence interval",
+            _over_cells(several),
+            class_="note",
+        ),
+        table([sweep.compared, *map(_metric_head, sweep.main)], rows, texts=1),
+        anchor="overview",
+    )
+
+
+def _over_cells(several: bool) -> str:
+    return "; each seed’s figure is first averaged over all cells of the row." if several else "."
+
+
+def by_cell(sweep: ReportedSweep) -> Markup:
+    """Every cell, the main metrics first."""
+    missing = [name for name in METRICS if name not in sweep.measured]
+    parts: list[object] = [
+        element(
+            "p",
+            "Mean over the seeds ± half of its 95% confidence interval; n: runs measured.",
+            class_="note",
+        ),
+        *_cell_tables(sweep, sweep.main),
+    ]
+    if sweep.rest:
+        parts.append(folded(f"The other {len(sweep.rest)} metrics", *_cell_tables(sweep, sweep.rest)))
+    if missing:
+        names = ", ".join(missing)
+        parts.append(element("p", f"Without meaning for these runs, so not shown: {names}.", class_="note"))
+    return section("Cell by cell", *parts, anchor="cells")
+
+
+def _cell_tables(sweep: ReportedSweep, metrics: Sequence[str]) -> list[Markup]:
+    """As many tables as it takes, of about the same width. Axes with a single value are left out."""
+    axes = [axis for axis in sweep.layout.axes.values() if len(axis.labels) > 1]
+    axes = axes or list(sweep.layout.axes.values())
+    count = math.ceil(len(metrics) / max(3, COLUMNS_MAX - len(axes)))
+    width = math.ceil(len(metrics) / count) if count else 1
+    return [_cell_table(sweep, axes, metrics[at : at + width]) for at in range(0, len(metrics), width)]
+
+
+def _cell_table(sweep: ReportedSweep, axes: Sequence[Axis], metrics: Sequence[str]) -> Markup:
+    measured = Counter(run.cell for run in sweep.results.runs if run.status == OK)
+    rows = []
+    for cell, indices in enumerate(sweep.layout.cells):
+        figures = [spread(list(sweep.results.values(metric, cell).values())) for metric in metrics]
+        labels = [element("span", axis.labels[indices[axis.key]], class_="whole") for axis in axes]
+        rows.append([*labels, measured[cell], *(with_interval(found) for found in figures)])
+    heads = [_axis_head(axis.key, axis.unit) for axis in axes]
+    return table([*heads, "n", *map(_metric_head, metrics)], rows, texts=len(axes))
+
+
+def _axis_head(key: str, unit: str) -> Markup:
+    return element("span", key, element("small", unit)) if unit else element("span", key)
+
+
+def _metric_head(name: str) -> Markup:
+    unit = METRICS[name].unit
+    # A long name may break after its underscores, or the table would not fit a sheet of paper.
+    shown = Markup(name.replace("_", "_<wbr>"))
+    return element("span", shown, element("small", unit) if unit else "", title=METRICS[name].meaning)
