@@ -94,7 +94,7 @@ def test_every_part_is_in_the_table() -> None:
 def test_importing_roamcast_and_asking_for_help_loads_neither_spark_nor_pandas() -> None:
     script = (
         "import sys, roamcast, roamcast.cli\n"
-        "from typer.testing import CliRunner\n"
+        "from click.testing import CliRunner\n"
         "assert CliRunner().invoke(roamcast.cli.app, ['--help']).exit_code == 0\n"
         "heavy = {'pyspark', 'pandas', 'matplotlib', 'pyarrow', 'scipy'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
