@@ -7,13 +7,14 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "roamcast"
 
-VALUES = {"units", "errors", "streams", "event", "trace", "explain"}
+VALUES = {"units", "errors", "streams", "event", "trace", "explain", "extras"}
 REGISTRIES = {"registry"}
 MAY_IMPORT: dict[str, set[str]] = {
     "units": set(),
     "errors": set(),
     "streams": set(),
     "explain": {"errors"},
+    "extras": set(),
     "event": {"units", "errors"},
     "trace": {"units"},
     "filter": VALUES,

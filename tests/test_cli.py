@@ -127,6 +127,6 @@ def test_a_command_without_its_laboratory_is_one_line_and_exit_code_1(scenario: 
     ended = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=scenario.parent)
     assert ended.returncode == 1
     assert ended.stderr == (
-        "roamcast: sweep needs the laboratory (pyspark is not installed); "
+        "roamcast: sweep needs more than a device has (pyspark is not installed); "
         "allowed: pip install 'roamcast[lab]'\n"
     )

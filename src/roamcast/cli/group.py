@@ -8,6 +8,7 @@ import click
 
 from roamcast import __version__
 from roamcast.errors import InputError, RoamcastError
+from roamcast.extras import EXTRA_OF
 
 COMMANDS = {
     "simulate": "run",
@@ -25,9 +26,6 @@ COMMANDS = {
     "subscribe": "node",
 }
 """Each command and the module here that defines it under its name, in the order of `--help`."""
-
-LABORATORY = {"lxml", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark", "rich", "scipy"}
-"""What `roamcast[lab]` installs (`pyproject.toml`)."""
 
 
 class Commands(click.Group):
@@ -59,11 +57,11 @@ class Commands(click.Group):
             fail(str(error), 2 if isinstance(error, InputError) else 1)
         except ModuleNotFoundError as error:
             package = (error.name or "").split(".")[0]
-            if package not in LABORATORY:
+            if package not in EXTRA_OF:
                 raise
             fail(
-                f"{context.invoked_subcommand} needs the laboratory ({package} is not installed); "
-                "allowed: pip install 'roamcast[lab]'"
+                f"{context.invoked_subcommand} needs more than a device has ({package} is not installed); "
+                f"allowed: pip install 'roamcast[{EXTRA_OF[package]}]'"
             )
         except KeyboardInterrupt:
             fail("interrupted")

@@ -16,15 +16,17 @@ from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from roamcast.client import client as asynchronous
 from roamcast.client.client import Message, filter_from
 from roamcast.client.connect import DEFAULT_SOCKET, open_client
 from roamcast.event import EventId, Value
-from roamcast.filter import Filter
-from roamcast.modulator import ModulatorSpec
 from roamcast.units import NodeId
+
+if TYPE_CHECKING:
+    from roamcast.filter import Filter
+    from roamcast.modulator import ModulatorSpec
 
 Result = TypeVar("Result")
 
@@ -80,13 +82,13 @@ class BlockingClient:
     @contextmanager
     def subscribe(
         self,
-        wanted: Filter | None = None,
+        wanted: "Filter | None" = None,
         *,
         topic: str | None = None,
         sql: str | None = None,
         type: str | None = None,
         xpath: str | None = None,
-        modulator: ModulatorSpec | None = None,
+        modulator: "ModulatorSpec | None" = None,
     ) -> Iterator["BlockingSubscription"]:
         """As `Client.subscribe`."""
         whole = filter_from(wanted, topic=topic, sql=sql, type=type, xpath=xpath)

@@ -15,7 +15,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from roamcast.errors import FilterError
 from roamcast.event import Event, EventClass, Value
-from roamcast.filter import Filter, MatchingIndex
+from roamcast.filter import Filter
+from roamcast.filter.index import MatchingIndex
 from roamcast.lab.run.expected import standing
 from roamcast.strategy.odmrp.grouping.methods import united
 from roamcast.strategy.odmrp.summary.summary import DigestTable, EventDigest, Summary, SummaryOptions

@@ -21,7 +21,8 @@ finds the link, it has no ghost and cannot tell; the echo then travels and is wi
 from collections.abc import Collection, Iterable
 
 from roamcast.event import Event
-from roamcast.filter import Filter, MatchingIndex
+from roamcast.filter import Filter
+from roamcast.filter.index import MatchingIndex
 from roamcast.strategy.tree.content.covering_set import CoveringSet
 from roamcast.units import Micros, NodeId
 
