@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": VALUES | {"filter", "modulator", "wire", "broker"},
     "gateway": VALUES | {"filter", "modulator", "wire", "broker", "applications", "client", "runtime"},
     "lab": VALUES | {"filter", "modulator", "world", "scenario", "runtime", "strategy"},
-    "daemon": VALUES | {"scenario", "strategy", "underlay", "sealing", "runtime", "gateway"},
+    "daemon": VALUES | {"strategy", "underlay", "sealing", "runtime", "gateway"},
     "cli": VALUES | {"lab", "scenario", "strategy", "world", "client", "daemon"},
     "__main__": {"cli"},
 }
