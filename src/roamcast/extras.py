@@ -3,17 +3,8 @@
 from functools import cache
 from importlib.util import find_spec
 
-EXTRA_OF = {
-    "lxml": "xml",
-    "matplotlib": "lab",
-    "numpy": "lab",
-    "pandas": "lab",
-    "pyarrow": "lab",
-    "pyspark": "lab",
-    "rich": "lab",
-    "scipy": "lab",
-}
-"""Each package that may be missing, and the extra that a command without it asks for."""
+NOT_ON_A_DEVICE = {"lxml", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark", "rich", "scipy"}
+"""Packages of the extras `fast`, `xml`, `sim` and `lab` that our modules import (`pyproject.toml`)."""
 
 
 @cache

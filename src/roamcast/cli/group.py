@@ -8,7 +8,7 @@ import click
 
 from roamcast import __version__
 from roamcast.errors import InputError, RoamcastError
-from roamcast.extras import EXTRA_OF
+from roamcast.extras import NOT_ON_A_DEVICE
 
 COMMANDS = {
     "simulate": "run",
@@ -26,6 +26,9 @@ COMMANDS = {
     "subscribe": "node",
 }
 """Each command and the module here that defines it under its name, in the order of `--help`."""
+
+EXTRA_OF = {"run": "sim", "study": "lab"}
+"""What the commands of a module need beyond a device's installation."""
 
 
 class Commands(click.Group):
@@ -57,11 +60,12 @@ class Commands(click.Group):
             fail(str(error), 2 if isinstance(error, InputError) else 1)
         except ModuleNotFoundError as error:
             package = (error.name or "").split(".")[0]
-            if package not in EXTRA_OF:
+            module = COMMANDS.get(context.invoked_subcommand or "", "")
+            if package not in NOT_ON_A_DEVICE or module not in EXTRA_OF:
                 raise
             fail(
                 f"{context.invoked_subcommand} needs more than a device has ({package} is not installed); "
-                f"allowed: pip install 'roamcast[{EXTRA_OF[package]}]'"
+                f"allowed: pip install 'roamcast[{EXTRA_OF[module]}]'"
             )
         except KeyboardInterrupt:
             fail("interrupted")
