@@ -5,15 +5,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+from roamcast.extras import NOT_ON_A_DEVICE
+
 SOURCE = Path(__file__).parent.parent / "src" / "roamcast"
 
-VALUES = {"units", "errors", "streams", "event", "trace", "explain", "bounded", "stable"}
+VALUES = {"units", "errors", "streams", "event", "trace", "explain", "extras", "bounded", "stable"}
 REGISTRIES = {"registry"}
 MAY_IMPORT: dict[str, set[str]] = {
     "units": set(),
     "errors": set(),
     "streams": set(),
     "explain": {"errors"},
+    "extras": set(),
     "event": {"units", "errors"},
     "trace": {"units"},
     "bounded": {"units"},
@@ -39,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": VALUES | {"filter", "modulator", "wire", "broker"},
     "gateway": VALUES | {"filter", "modulator", "wire", "broker", "applications", "client", "runtime"},
     "lab": VALUES | {"filter", "modulator", "world", "scenario", "runtime", "strategy"},
-    "daemon": VALUES | {"scenario", "strategy", "underlay", "sealing", "runtime", "gateway"},
+    "daemon": VALUES | {"strategy", "underlay", "sealing", "runtime", "gateway"},
     "cli": VALUES | {"lab", "scenario", "strategy", "world", "client", "daemon"},
     "__main__": {"cli"},
 }
@@ -93,12 +96,35 @@ def test_every_part_is_in_the_table() -> None:
     assert {part_of(path) for path in modules()} - {"__init__"} == set(MAY_IMPORT)
 
 
-def test_importing_roamcast_and_asking_for_help_loads_neither_spark_nor_pandas() -> None:
-    script = (
-        "import sys, roamcast, roamcast.cli\n"
-        "from typer.testing import CliRunner\n"
-        "assert CliRunner().invoke(roamcast.cli.app, ['--help']).exit_code == 0\n"
-        "heavy = {'pyspark', 'pandas', 'matplotlib', 'pyarrow', 'scipy'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
+def loaded_by(script: str) -> set[str]:
+    """The modules that a fresh Python has after the script."""
+    script += "\nimport sys\nprint(*sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    return set(ended.stdout.splitlines()[-1].split())
+
+
+def test_asking_for_help_loads_nothing_but_the_commands() -> None:
+    loaded = loaded_by(
+        "from click.testing import CliRunner\nfrom roamcast.cli import app\n"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0"
     )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    assert not loaded & (NOT_ON_A_DEVICE | {"sqlglot", "msgspec"})
+    assert "roamcast.client" not in loaded and "roamcast.daemon" not in loaded
+
+
+def test_a_node_loads_no_laboratory_whatever_its_strategy() -> None:
+    loaded = loaded_by(
+        "import roamcast.daemon, roamcast.gateway.mqtt.listener\nfrom roamcast import strategy\n"
+        "[strategy.options_type(name)() for name in strategy.names()]"
+    )
+    assert not loaded & (NOT_ON_A_DEVICE | {"sqlglot"})
+    parts = {name.split(".")[1] for name in loaded if name.startswith("roamcast.")}
+    assert not parts & {"cli", "lab", "scenario", "testing", "world", "xml"}
+
+
+def test_a_client_loads_no_node() -> None:
+    loaded = loaded_by("import roamcast.client.commands")
+    parts = {name.split(".")[1] for name in loaded if name.startswith("roamcast.")}
+    assert not loaded & (NOT_ON_A_DEVICE | {"sqlglot", "cryptography"})
+    assert parts <= {"broker", "client", "errors", "event", "units", "wire"}
+    assert {name for name in loaded if name.startswith("roamcast.broker.")} == {"roamcast.broker.seen"}

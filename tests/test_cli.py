@@ -1,10 +1,12 @@
 """The commands as a user meets them: what they print, what they write, how they exit."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from roamcast.cli import app
 
@@ -108,3 +110,23 @@ def test_why_of_something_else_is_one_line_and_exit_code_2(tmp_path: Path) -> No
 def test_version_and_help() -> None:
     assert call("--version").stdout.startswith("roamcast ")
     assert "simulate" in call("--help").stdout
+
+
+def test_help_says_each_command_in_a_whole_sentence_and_keeps_brackets() -> None:
+    said = " ".join(call("--help").stdout.split())
+    assert (
+        "emulate Run one scenario in real time: real nodes in network namespaces, an emulated radio" in said
+    )
+    assert "..." not in said.removeprefix("Usage: app [OPTIONS] COMMAND [ARGS]...")
+    assert "The node's socket; [clients] in its file." in call("publish", "--help").stdout
+
+
+def test_a_command_without_its_laboratory_is_one_line_and_exit_code_1(scenario: Path) -> None:
+    script = "import sys; sys.modules['pyspark'] = None; from roamcast.cli import main; main()"
+    arguments = [sys.executable, "-c", script, "sweep", str(scenario), "--out", "out"]
+    ended = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=scenario.parent)
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        "roamcast: sweep needs more than a device has (pyspark is not installed); "
+        "allowed: pip install 'roamcast[lab]'\n"
+    )

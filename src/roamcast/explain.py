@@ -1,4 +1,5 @@
-"""From msgspec's complaint to one line a person can act on: the key, its value, what is allowed.
+"""From a TOML file to checked values; what is wrong becomes one line a person can act on: the key, its value,
+what is allowed.
 
 msgspec says where (`$.world.range`) and what type it wanted. The value is looked up in what was read,
 and what is allowed is told from the type at that place, so no key needs a hand-written message.
@@ -8,18 +9,43 @@ import difflib
 import json
 import math
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import inspect
 
-from roamcast.errors import ScenarioError
+from roamcast.errors import FileError, ScenarioError
 
 SHOWN_LENGTH_MAX = 60
+FILE_BYTES_MAX = 100_000_000
 
 Step: TypeAlias = str | int | None
 """One step into nested tables: a key, a position in a list, or None where msgspec does not say which."""
+
+
+def read_tables(path: Path) -> dict[str, Any]:
+    """A TOML file as plain values, or a `FileError` with the line."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise FileError(str(path), f"cannot be read: {error.strerror}; allowed: a TOML file") from None
+    if len(data) > FILE_BYTES_MAX:
+        raise FileError(str(path), f"is larger than {FILE_BYTES_MAX:,} octets, the most allowed")
+    try:
+        return tomllib.loads(data.decode())
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise FileError(f"{path}:{line}", "is not UTF-8 text; allowed: TOML in UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise _syntax_error(path, str(error), data.count(b"\n") + 1) from None
+    except RecursionError:
+        raise FileError(
+            str(path), "nests its values too deeply; allowed: TOML as docs/scenario.md has it"
+        ) from None
 
 
 def converted(value: Mapping[str, Any], kind: type[Any], at: str = "") -> Any:
@@ -251,3 +277,12 @@ def _numbers(value: object, at: str) -> Iterator[tuple[str, float]]:
 def _joined(key: str, name: str) -> str:
     step = name if re.fullmatch(r"[\w-]{1,128}", name) else shown(name)  # TOML allows any text as a key
     return f"{key}.{step}" if key else step
+
+
+def _syntax_error(path: Path, message: str, lines: int) -> FileError:
+    """tomllib puts the place into its message: `… (at line 3, column 5)`, or `(at end of document)`."""
+    found = re.fullmatch(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", message, re.DOTALL)
+    if found is None:
+        return FileError(str(path), f"is no TOML: {message}")
+    place = f" at column {found[3]}" if found[3] else " at the end of the file"
+    return FileError(f"{path}:{found[2] or lines}", f"is no TOML: {found[1]}{place}")

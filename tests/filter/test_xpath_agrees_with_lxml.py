@@ -17,7 +17,8 @@ from xml.sax.saxutils import escape, quoteattr
 import pytest
 from lxml import etree
 
-from roamcast.filter import Filter, MatchingIndex
+from roamcast.filter import Filter
+from roamcast.filter.index import MatchingIndex
 from roamcast.xml import Schema, event_of
 
 # `XPATH_SEEDS=500 pytest …` is the long run of this file.

@@ -4,9 +4,3 @@
 filter, `store` keeps memorized events for their lifetime. A paper's own tables (Chapar's bitmaps,
 ODMRP's summaries) stand beside this core in their strategy, as summaries of it; they never replace it.
 """
-
-from roamcast.broker.core import Broker, Delivery, Subscription
-from roamcast.broker.seen import SeenEvents
-from roamcast.broker.store import EventStore
-
-__all__ = ["Broker", "Delivery", "EventStore", "SeenEvents", "Subscription"]

@@ -12,7 +12,8 @@ from typing import NamedTuple, Protocol
 from roamcast.broker.seen import EventKey, SeenEvents, event_key
 from roamcast.broker.store import EventStore, StoreFullError
 from roamcast.event import Event, EventClass, EventId, Publication
-from roamcast.filter import Filter, MatchingIndex
+from roamcast.filter import Filter
+from roamcast.filter.index import MatchingIndex
 from roamcast.host import Host
 from roamcast.modulator.base import ModulatorSpec
 from roamcast.stable import StableCounter

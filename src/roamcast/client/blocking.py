@@ -16,16 +16,18 @@ from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from roamcast.client import client as asynchronous
 from roamcast.client.client import Message, filter_from
 from roamcast.client.connect import DEFAULT_SOCKET, open_client
 from roamcast.client.publication import PublicationKeywords
 from roamcast.event import EventId
-from roamcast.filter import Filter
-from roamcast.modulator import ModulatorSpec
 from roamcast.units import NodeId
+
+if TYPE_CHECKING:
+    from roamcast.filter import Filter
+    from roamcast.modulator import ModulatorSpec
 
 Result = TypeVar("Result")
 
@@ -59,13 +61,13 @@ class BlockingClient:
     @contextmanager
     def subscribe(
         self,
-        wanted: Filter | None = None,
+        wanted: "Filter | None" = None,
         *,
         topic: str | None = None,
         sql: str | None = None,
         type: str | None = None,
         xpath: str | None = None,
-        modulator: ModulatorSpec | None = None,
+        modulator: "ModulatorSpec | None" = None,
     ) -> Iterator["BlockingSubscription"]:
         """As `Client.subscribe`."""
         whole = filter_from(wanted, topic=topic, sql=sql, type=type, xpath=xpath)

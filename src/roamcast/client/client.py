@@ -9,14 +9,12 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import NamedTuple, Protocol, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Unpack
 
 from roamcast.broker.seen import SeenEvents, event_key
 from roamcast.client.publication import PublicationKeywords, publication
 from roamcast.errors import InputError, RoamcastError
 from roamcast.event import Event, EventId, Publication
-from roamcast.filter import Filter
-from roamcast.modulator import ModulatorSpec
 from roamcast.units import Micros, NodeId, micros
 from roamcast.wire.local import (
     ClientHello,
@@ -31,6 +29,10 @@ from roamcast.wire.local import (
     UnsubscribeRequest,
     Welcome,
 )
+
+if TYPE_CHECKING:  # who only publishes needs neither
+    from roamcast.filter import Filter
+    from roamcast.modulator import ModulatorSpec
 
 WAITING_MAX = 100_000
 """Messages that may wait in one subscription for the program to take them; then the oldest goes."""
@@ -64,8 +66,8 @@ class ClientSubscription:
         self,
         client: "Client",
         number: int,
-        wanted: Filter | None = None,
-        modulator: ModulatorSpec | None = None,
+        wanted: "Filter | None" = None,
+        modulator: "ModulatorSpec | None" = None,
         waiting_max: int = WAITING_MAX,
     ) -> None:
         self._client = client
@@ -194,13 +196,13 @@ class Client:
     @asynccontextmanager
     async def subscribe(
         self,
-        wanted: Filter | None = None,
+        wanted: "Filter | None" = None,
         *,
         topic: str | None = None,
         sql: str | None = None,
         type: str | None = None,
         xpath: str | None = None,
-        modulator: ModulatorSpec | None = None,
+        modulator: "ModulatorSpec | None" = None,
         waiting_max: int = WAITING_MAX,
     ) -> AsyncIterator[ClientSubscription]:
         """A subscription for the length of the block. All conditions that are given must hold.
@@ -218,7 +220,7 @@ class Client:
             await subscription.close()
 
     async def open_subscription(
-        self, wanted: Filter, *, modulator: ModulatorSpec | None = None, waiting_max: int = WAITING_MAX
+        self, wanted: "Filter", *, modulator: "ModulatorSpec | None" = None, waiting_max: int = WAITING_MAX
     ) -> ClientSubscription:
         """A subscription that stands until it is closed."""
         number = self._next_number
@@ -328,14 +330,16 @@ class Client:
 
 
 def filter_from(
-    wanted: Filter | None = None,
+    wanted: "Filter | None" = None,
     *,
     topic: str | None = None,
     sql: str | None = None,
     type: str | None = None,
     xpath: str | None = None,
-) -> Filter:
+) -> "Filter":
     """All given conditions together; FilterError if one is outside its language, or none is given."""
+    from roamcast.filter import Filter
+
     parts = [] if wanted is None else [wanted]
     if topic is not None:
         parts.append(Filter.topic(topic))

@@ -5,7 +5,7 @@ import base64
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
@@ -14,7 +14,9 @@ from roamcast.client.connect import connect
 from roamcast.client.publication import PublicationKeywords, publication
 from roamcast.errors import InputError
 from roamcast.event import EventId, Value
-from roamcast.modulator import ModulatorSpec
+
+if TYPE_CHECKING:
+    from roamcast.modulator import ModulatorSpec
 
 
 def parse_attributes(texts: Sequence[str]) -> dict[str, Value]:
@@ -83,7 +85,9 @@ def subscribe(
     asyncio.run(listen())
 
 
-def _modulator(name: str, parameters: str) -> ModulatorSpec:
+def _modulator(name: str, parameters: str) -> "ModulatorSpec":
+    from roamcast.modulator import ModulatorSpec
+
     try:
         return ModulatorSpec.of(name, msgspec.json.decode(parameters, type=dict[str, Any]))
     except msgspec.DecodeError as error:

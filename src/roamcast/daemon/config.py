@@ -11,7 +11,7 @@ import msgspec
 
 from roamcast import strategy, underlay
 from roamcast.errors import InputError, ScenarioError
-from roamcast.explain import converted, shown, unknown
+from roamcast.explain import converted, read_tables, shown, unknown
 from roamcast.gateway.local.server import LocalOptions
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.runtime.live.node import DEFAULT_STRATEGY
@@ -24,7 +24,6 @@ from roamcast.runtime.live.settings import (
     Table,
     TraceSettings,
 )
-from roamcast.scenario.load import read_tables
 from roamcast.sealing import Identity, KeyRing
 from roamcast.sealing.content import ContentKey
 

@@ -109,7 +109,7 @@ def _services(config: Config, node: LiveNode, base: Path) -> list[Service]:
         options = msgspec.structs.replace(config.clients, socket=str(base / config.clients.socket))
         services.append(LocalServer(node, options))
     if config.mqtt is not None:
-        from roamcast.gateway.mqtt import MqttListener
+        from roamcast.gateway.mqtt.listener import MqttListener
 
         services.append(MqttListener(node, config.mqtt, base))
     if config.metrics is not None:

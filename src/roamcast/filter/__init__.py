@@ -10,7 +10,7 @@ One small tree of conditions behind several languages, sent, compared, matched. 
 - `xpath/`: XPath conditions on XML events (`roamcast.xml`).
 - `value_set.py`, `normal.py`: sets of values, and the normal form that is spelled back from them.
 - `covering.py`: does one filter match all that another does?
-- `index/`: which of many filters match an event.
+- `index/`: which of many filters match an event (`MatchingIndex`).
 
 Left out: arithmetic, functions, comparing attributes with each other, dates.
 `docs/filters.md` is the language for users, `docs/xml.md` that of XPath.
@@ -18,13 +18,11 @@ Left out: arithmetic, functions, comparing attributes with each other, dates.
 
 from roamcast.filter.expression import Expression
 from roamcast.filter.filter import Filter
-from roamcast.filter.index import MatchingIndex
 from roamcast.filter.topic import check_topic_filter, topic_covers, topic_matches
 
 __all__ = [
     "Expression",
     "Filter",
-    "MatchingIndex",
     "check_topic_filter",
     "topic_covers",
     "topic_matches",

@@ -11,7 +11,7 @@ from roamcast.filter.covering import Prepared
 from roamcast.filter.evaluate import compile_expression
 from roamcast.filter.expression import TRUE, And, Expression, OfType, OnTopic
 from roamcast.filter.normal import normalise
-from roamcast.filter.text import to_text
+from roamcast.filter.text import one_line, to_text
 from roamcast.filter.validity import problem_of
 from roamcast.filter.xpath.translation import DocumentShape, parse_filter
 
@@ -141,10 +141,7 @@ class Filter:
 # Many nodes of one run share few filters; each is read and compiled once.
 @lru_cache(maxsize=4096)
 def _parsed(text: str, backslashes: bool) -> Filter:
-    from roamcast.filter.sql import (
-        one_line,
-        parse_condition,
-    )  # sqlglot takes 0.2 s to load; decoding needs none
+    from roamcast.filter.sql import parse_condition  # sqlglot takes 0.2 s to load; decoding needs none
 
     try:
         return Filter(parse_condition(text, backslashes))
@@ -161,8 +158,6 @@ def _translated(text: str, schema: DocumentShape | None) -> Filter:
     except FilterError as error:
         if error.where != "filter":
             raise
-        from roamcast.filter.sql import one_line
-
         raise FilterError(one_line(text), error.problem) from None
 
 

@@ -37,6 +37,7 @@ from roamcast.filter.expression import (
     Or,
 )
 from roamcast.filter.kind import INTEGER_MAX, INTEGER_MIN
+from roamcast.filter.text import one_line
 
 SQL_LENGTH_MAX = 16_384
 NESTING_MAX = 24  # parentheses and NOTs within each other; sqlglot and we recurse over them
@@ -324,12 +325,6 @@ def _parse_problem(error: ParseError) -> str:
         f"cannot be read as SQL near {near!r} (column {first.get('col')}); {ALLOWED}; "
         "an attribute named like a word of SQL stands in back-quotes"
     )
-
-
-def one_line(text: str) -> str:
-    """One line, not too long."""
-    line = " ".join("".join(each if each.isprintable() else " " for each in text).split()) or "(empty)"
-    return line if len(line) <= 100 else line[:97] + "…"
 
 
 @contextmanager

@@ -103,3 +103,9 @@ RESERVED = frozenset(
     WITH WITHIN XOR
     """.split()  # noqa: SIM905 - a list would take a line for each
 )
+
+
+def one_line(text: str) -> str:
+    """What a user wrote, for a message: one line, not too long."""
+    line = " ".join("".join(each if each.isprintable() else " " for each in text).split()) or "(empty)"
+    return line if len(line) <= 100 else line[:97] + "…"

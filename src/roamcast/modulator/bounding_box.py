@@ -8,13 +8,13 @@ the box does not touch, gives nothing.
 from typing import Annotated
 
 import msgspec
-import numpy as np
 
 from roamcast.event import Event
 from roamcast.modulator.base import Content, Modulator
 from roamcast.units import Micros
 
 SIDE_MAX = 10_000
+CELL_BYTES = 8
 Cell = Annotated[int, msgspec.Meta(ge=0, le=SIDE_MAX)]
 
 
@@ -38,17 +38,19 @@ class BoundingBox(Modulator):
         if (
             not 0 < rows <= SIDE_MAX
             or not 0 < columns <= SIDE_MAX
-            or len(event.payload) != 8 * rows * columns
+            or len(event.payload) != CELL_BYTES * rows * columns
         ):
             return None
         box = self._box
-        inside = np.frombuffer(event.payload, "<f8").reshape(rows, columns)[
-            box.top : box.bottom, box.left : box.right
-        ]
-        if inside.size == 0:
+        bottom, right = min(box.bottom, rows), min(box.right, columns)
+        if box.top >= bottom or box.left >= right:
             return None
-        place = {"rows": inside.shape[0], "columns": inside.shape[1], "row": box.top, "column": box.left}
-        return Content({**event.attributes, **place}, inside.tobytes(), event.topic, event.type)
+        starts = range(CELL_BYTES * columns * box.top, CELL_BYTES * columns * bottom, CELL_BYTES * columns)
+        inside = [
+            event.payload[start + CELL_BYTES * box.left : start + CELL_BYTES * right] for start in starts
+        ]
+        place = {"rows": len(inside), "columns": right - box.left, "row": box.top, "column": box.left}
+        return Content({**event.attributes, **place}, b"".join(inside), event.topic, event.type)
 
     def cost(self, event: Event) -> Micros:
         return 10 + len(event.payload) // 1_000

@@ -5,7 +5,8 @@ keys mean together), `explain` (how an error gets its words), `workload` and `fa
 written out from the seed), `world` (motion and contact plan). `docs/scenario.md` is the users' page.
 """
 
-from roamcast.scenario.load import load_scenario, parsed_override, read_tables, scenario_from, with_settings
+from roamcast.explain import read_tables
+from roamcast.scenario.load import load_scenario, parsed_override, scenario_from, with_settings
 from roamcast.scenario.model import Scenario
 
 __all__ = ["Scenario", "load_scenario", "parsed_override", "read_tables", "scenario_from", "with_settings"]

@@ -1,6 +1,5 @@
 """From a TOML file and settings on the command line to a checked scenario."""
 
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -8,15 +7,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from roamcast.errors import FileError, ScenarioError
-from roamcast.explain import converted, keys_of, shown
+from roamcast.errors import ScenarioError
+from roamcast.explain import converted, keys_of, read_tables, shown
 from roamcast.scenario.checks import checked
 from roamcast.scenario.model import Scenario, Tables, World
 
 Setting: TypeAlias = tuple[str, Any]
 """A dotted key and the value that it gets instead of the file's."""
-
-FILE_BYTES_MAX = 100_000_000
 
 
 def load_scenario(path: Path | str, seed: int | None = None, overrides: Iterable[str] = ()) -> Scenario:
@@ -43,28 +40,6 @@ def scenario_from(
     except ScenarioError as error:
         where = f"{source}: {error.where}" if source else error.where
         raise ScenarioError(where, error.problem) from None
-
-
-def read_tables(path: Path) -> dict[str, Any]:
-    """A TOML file as plain values, or a `FileError` with the line."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise FileError(str(path), f"cannot be read: {error.strerror}; allowed: a TOML file") from None
-    if len(data) > FILE_BYTES_MAX:
-        raise FileError(str(path), f"is larger than {FILE_BYTES_MAX:,} octets, the most allowed")
-    try:
-        return tomllib.loads(data.decode())
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise FileError(f"{path}:{line}", "is not UTF-8 text; allowed: TOML in UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise _syntax_error(path, str(error), data.count(b"\n") + 1) from None
-    except RecursionError:
-        raise FileError(
-            str(path), "nests its values too deeply; allowed: TOML as docs/scenario.md has it"
-        ) from None
 
 
 def parsed_override(text: str) -> Setting:
@@ -143,12 +118,3 @@ def _copied(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_copied(item) for item in value]
     return value
-
-
-def _syntax_error(path: Path, message: str, lines: int) -> FileError:
-    """tomllib puts the place into its message: `… (at line 3, column 5)`, or `(at end of document)`."""
-    found = re.fullmatch(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", message, re.DOTALL)
-    if found is None:
-        return FileError(str(path), f"is no TOML: {message}")
-    place = f" at column {found[3]}" if found[3] else " at the end of the file"
-    return FileError(f"{path}:{found[2] or lines}", f"is no TOML: {found[1]}{place}")

@@ -13,7 +13,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from tests.gateway.mqtt.stand_alone import StandAloneNode
 
-from roamcast.gateway.mqtt import MqttListener, MqttOptions
+from roamcast.gateway.mqtt.listener import MqttListener
+from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.decode import decode
 from roamcast.gateway.mqtt.packets.encode import encode
 from roamcast.gateway.mqtt.packets.properties import PacketType, Properties

@@ -18,7 +18,8 @@ import msgspec
 
 from roamcast.applications import Applications
 from roamcast.broker.store import EventStore, StoreFullError
-from roamcast.gateway.mqtt import MqttListener, MqttOptions
+from roamcast.gateway.mqtt.listener import MqttListener
+from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.host import Channel, Frame, Host
 from roamcast.node import Node, NodeConfig
 from roamcast.runtime.live.storage.database import Storage

@@ -10,7 +10,8 @@ from tests.gateway.mqtt.stand_alone import StandAloneNode
 from tests.gateway.mqtt.test_codec import packets
 
 from roamcast.errors import InputError
-from roamcast.gateway.mqtt import MqttListener, MqttOptions
+from roamcast.gateway.mqtt.listener import MqttListener
+from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.encode import encode
 from roamcast.gateway.mqtt.packets.properties import Properties
 from roamcast.gateway.mqtt.packets.reasons import ReasonCode

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from roamcast.cli import app
 from roamcast.scenario import load_scenario

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from roamcast.event import Event
 from roamcast.filter import Filter
 from roamcast.strategy.odmrp.grouping.covering_graph import CoveringGraph
-from roamcast.strategy.odmrp.grouping.k_means import Centroids, cluster, iterate, noise, squared_distances
+from roamcast.strategy.odmrp.grouping.k_means import Points, WeighedBits, cluster, iterate, noise
 from roamcast.strategy.odmrp.grouping.methods import Group, Method, group
 from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary
 
@@ -185,26 +185,40 @@ def test_a_first_single_subscriber_does_not_keep_the_number_of_groups_at_one() -
     assert members(groups) == KINDS
 
 
+def bits(*row: int) -> WeighedBits:
+    return ((1, sum(bit << place for place, bit in enumerate(row))),)
+
+
 def test_iterations_end_when_centroids_rest_or_the_bound_is_reached() -> None:
-    points = np.array([[0, 0], [0, 1], [9, 9], [9, 8], [8, 9]], np.float64)
-    poor = Centroids(np.array([[0.0, 0.0], [0.0, 1.0]]), np.ones(2))
-    assert iterate(points, poor, 0).tolist() == [0, 1, 1, 1, 1]  # feasible after any iteration
-    assert iterate(points, poor, 10).tolist() == [0, 0, 1, 1, 1]
+    rows = [(0, 0, 0, 0, 0), (1, 0, 0, 0, 0), (1, 1, 1, 1, 1), (1, 1, 1, 1, 0), (1, 1, 1, 0, 1)]
+    points = Points([bits(*row) for row in rows])
+    poor = [(0,), (1,)]
+    assert iterate(points, poor, 0) == [0, 1, 1, 1, 1]  # feasible after any iteration
+    assert iterate(points, poor, 10) == [0, 0, 1, 1, 1]
 
 
-def test_distances_are_euclidean_up_to_the_point_s_own_length() -> None:
-    random = Random(4)
-    points = np.array([[random.randrange(2) for _ in range(50)] for _ in range(6)], np.float64)
-    centroids = Centroids(points[:2] + points[2:4] + points[4:6], np.array([3.0, 3.0]))
-    means = centroids.sums / 3
-    expected = [[math.dist(point, mean) ** 2 - point.sum() for mean in means] for point in points]
-    assert np.allclose(squared_distances(points, centroids), expected)
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2**40 - 1), st.integers(0, 2**30 - 1)), min_size=2, max_size=9))
+def test_distances_are_euclidean_up_to_the_point_s_own_length(values: list[tuple[int, int]]) -> None:
+    points = Points([((1, one << 30), (4, four)) for one, four in values])
+    rows = np.array(
+        [
+            [one >> at & 1 for at in range(40)] + [4 * (four >> at & 1) for at in range(30)]
+            for one, four in values
+        ]
+    )
+    for centroid in [(0,), (0, 1), tuple(range(len(values)))]:
+        mean = rows[list(centroid)].mean(axis=0)
+        expected = [math.dist(row, mean) ** 2 - (row**2).sum() for row in rows]
+        assert points.squared_distances(centroid) == pytest.approx(expected)
+        nearest = points.to_the_nearest([centroid])
+        assert nearest == pytest.approx([math.dist(row, mean) ** 2 for row in rows], abs=1e-6)
 
 
 def test_noise_is_the_share_of_the_group_s_bits_that_a_member_lacks() -> None:
-    points = np.array([[1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 1]], np.float64)
-    assert noise(points, np.array([0, 0, 1])) == pytest.approx((1 / 3 + 1 / 3 + 0) / 3)
-    assert noise(points, np.array([0, 0, 0])) == pytest.approx((2 / 4 + 2 / 4 + 3 / 4) / 3)
+    points = Points([bits(1, 1, 0, 0), bits(1, 0, 1, 0), bits(0, 0, 0, 1)])
+    assert noise(points, [0, 0, 1]) == pytest.approx((1 / 3 + 1 / 3 + 0) / 3)
+    assert noise(points, [0, 0, 0]) == pytest.approx((2 / 4 + 2 / 4 + 3 / 4) / 3)
 
 
 def test_k_means_is_as_good_as_trying_every_partition_on_a_small_case() -> None:
@@ -212,7 +226,7 @@ def test_k_means_is_as_good_as_trying_every_partition_on_a_small_case() -> None:
     random = Random(7)
     base = [[random.randrange(2) for _ in range(40)] for _ in range(2)]
     rows = [[bit ^ (random.random() < 0.1) for bit in base[node % 2]] for node in range(9)]
-    vectors = {node: np.array(row, np.uint8) for node, row in enumerate(rows)}
+    vectors = {node: bits(*row) for node, row in enumerate(rows)}
 
     def cost(groups: list[tuple[int, ...]]) -> float:
         total = 0.0

@@ -37,13 +37,11 @@ from roamcast.strategy.odmrp.summary.cells import (
     nodes_of,
 )
 from roamcast.strategy.odmrp.summary.geometry import DEFAULT
-from roamcast.strategy.odmrp.summary.lookup import Sheets, Stack
+from roamcast.strategy.odmrp.summary.lookup import DigestTable, Sheets, Stack, SummaryTable
 from roamcast.strategy.odmrp.summary.summary import (
-    DigestTable,
     EventDigest,
     Summary,
     SummaryOptions,
-    SummaryTable,
 )
 
 EXAMPLES = int(os.environ.get("ROAMCAST_EXAMPLES", "60"))

@@ -13,7 +13,8 @@ from roamcast.event import Event
 from roamcast.filter import Filter
 from roamcast.strategy.odmrp.summary.bloom import TOKEN_BITS, false_positive_rate, mask
 from roamcast.strategy.odmrp.summary.elements import exact_token
-from roamcast.strategy.odmrp.summary.summary import DigestTable, EventDigest, Summary, SummaryOptions
+from roamcast.strategy.odmrp.summary.lookup import DigestTable
+from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary, SummaryOptions
 
 PLAYERS = [f"player {number}" for number in range(100)]
 

@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 from roamcast.event import Event, Value
 from roamcast.filter.expression import Expression
 from roamcast.filter.index.column import BitmapColumn, Spans, Words, choose_cuts, constants
-from roamcast.filter.index.conjunction import Conjunction, attribute_of
+from roamcast.filter.index.conjunction import COLUMNS_MAX, Conjunction, attribute_of
 from roamcast.filter.index.found import MatchesFound
 from roamcast.filter.index.interval import as_float, interval_of
 
-COLUMNS_MAX = 48  # attributes; conditions on others are left to the compiled filter
 CUTS_TOTAL = 640  # over all columns: with two rows per cut 160 octets a conjunction
 CUTS_MIN = 4  # of each kind in each column
 TEXT_WEIGHT = 2  # a text that is no cut costs a compiled filter, a number only a comparison of intervals

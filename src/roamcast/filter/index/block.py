@@ -1,9 +1,19 @@
-"""Conjunctions that one access path leads to: tried one by one while few, by bitmap when many."""
+"""Conjunctions that one access path leads to: tried one by one while few, by bitmap when many.
+
+Bitmaps need numpy, which a device may lack (`roamcast[fast]`), and which takes 16 MB: it is loaded when the
+first place has many. Without it all are tried one by one; the answers are the same.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from roamcast.event import Event
-from roamcast.filter.index.bitmap import Bitmap
+from roamcast.extras import numpy_is_installed
 from roamcast.filter.index.conjunction import Conjunction
 from roamcast.filter.index.found import MatchesFound
+
+if TYPE_CHECKING:
+    from roamcast.filter.index.bitmap import Bitmap
 
 SCAN_MAX = 96  # compiled filters cost about as much as a bitmap's fixed part, one AND per attribute
 
@@ -21,11 +31,11 @@ class Block:
         bitmap = self._bitmap
         if bitmap is None:
             self._scanned.append(conjunction)
-            if len(self._scanned) > SCAN_MAX:
-                self._bitmap = Bitmap(self._scanned)
+            if len(self._scanned) > SCAN_MAX and numpy_is_installed():
+                self._bitmap = bitmap_of(self._scanned)
                 self._scanned = []
         elif bitmap.wants_rebuild:
-            self._bitmap = Bitmap([*bitmap.conjunctions(), conjunction])
+            self._bitmap = bitmap_of([*bitmap.conjunctions(), conjunction])
         else:
             bitmap.add(conjunction)
 
@@ -50,7 +60,7 @@ class Block:
             self._scanned = bitmap.conjunctions()
             self._bitmap = None
         elif bitmap.wants_rebuild:
-            self._bitmap = Bitmap(bitmap.conjunctions())
+            self._bitmap = bitmap_of(bitmap.conjunctions())
 
     @property
     def tested(self) -> int:
@@ -70,3 +80,9 @@ class Block:
                 found.add(conjunction)
         if self._bitmap is not None:
             self._bitmap.match(event, found)
+
+
+def bitmap_of(conjunctions: Sequence[Conjunction]) -> "Bitmap":
+    from roamcast.filter.index.bitmap import Bitmap
+
+    return Bitmap(conjunctions)

@@ -13,6 +13,8 @@ from roamcast.filter.expression import Compare, Expression, IsNull, Like, Not, O
 
 Leaves: TypeAlias = tuple[Expression, ...]
 
+COLUMNS_MAX = 48  # attributes of one bitmap; conditions on others are left to the compiled filter
+
 
 class Conjunction:
     """Compared by identity: the same leaves in two subscriptions are two conjunctions."""

@@ -1,11 +1,12 @@
 """What one search has found so far, and its order in the end."""
 
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from roamcast.filter.index.conjunction import Conjunction
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 SORTED_BY_NUMPY_MIN = 200  # fewer are sorted in less than numpy's fixed cost
 
@@ -22,7 +23,7 @@ class MatchesFound:
     def add(self, conjunction: Conjunction) -> None:
         self._few[conjunction.sequence] = conjunction.key
 
-    def add_many(self, sequences: NDArray[np.int64], keys: NDArray[np.object_]) -> None:
+    def add_many(self, sequences: "NDArray[np.int64]", keys: "NDArray[np.object_]") -> None:
         self._many.append((sequences, keys))
 
     def keys(self) -> list[Any]:
@@ -32,6 +33,8 @@ class MatchesFound:
             for sequences, keys in self._many:
                 few.update(zip(sequences.tolist(), keys.tolist(), strict=True))
             return [few[sequence] for sequence in sorted(few)]
+        import numpy as np  # loaded already: only a bitmap finds many at once
+
         all_sequences = [np.fromiter(few, np.int64, len(few)), *(sequences for sequences, _ in self._many)]
         all_keys = [np.fromiter(few.values(), np.object_, len(few)), *(keys for _, keys in self._many)]
         _, first = np.unique(np.concatenate(all_sequences), return_index=True)

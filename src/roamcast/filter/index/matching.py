@@ -19,9 +19,14 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from roamcast.event import Event
 from roamcast.filter.expression import Compare, Expression, Literal, OfType, OneOf, OnTopic, Operator
 from roamcast.filter.filter import Filter
-from roamcast.filter.index.bitmap import COLUMNS_MAX
 from roamcast.filter.index.block import Block
-from roamcast.filter.index.conjunction import Conjunction, Leaves, attribute_of, required_attributes
+from roamcast.filter.index.conjunction import (
+    COLUMNS_MAX,
+    Conjunction,
+    Leaves,
+    attribute_of,
+    required_attributes,
+)
 from roamcast.filter.index.found import MatchesFound
 from roamcast.filter.index.topics import TopicTree
 from roamcast.filter.normal import disjuncts

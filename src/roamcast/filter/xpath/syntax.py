@@ -19,6 +19,7 @@ from typing import NamedTuple, NoReturn, TypeAlias
 from roamcast.errors import FilterError
 from roamcast.filter.expression import Operator
 from roamcast.filter.kind import INTEGER_MAX
+from roamcast.filter.text import one_line
 
 XPATH_LENGTH_MAX = 16_384
 NESTING_MAX = 16  # parentheses, predicates and functions within each other
@@ -102,8 +103,6 @@ def parse_xpath(text: str) -> Syntax:
 
 
 def refuse(text: str, problem: str) -> NoReturn:
-    from roamcast.filter.sql import one_line  # sqlglot takes 0.2 s to load; only refusals need it
-
     raise FilterError(one_line(text), problem)
 
 

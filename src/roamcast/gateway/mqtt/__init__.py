@@ -11,8 +11,3 @@ To read in this order:
 Left out: enhanced authentication (AUTH), MQTT 3.1 (`MQIsdp`), WebSockets, `$SYS`.
 `docs/mqtt.md` is for users.
 """
-
-from roamcast.gateway.mqtt.listener import MqttListener
-from roamcast.gateway.mqtt.options import MqttOptions
-
-__all__ = ["MqttListener", "MqttOptions"]

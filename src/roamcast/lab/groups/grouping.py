@@ -169,7 +169,8 @@ class _Work:
 
     def _assigned(self, brokers: DataFrame, ks: Sequence[int]) -> DataFrame:
         """With a column `groups`: each broker's group for each of `ks`."""
-        dimension = len(self._options.geometry.scale())
+        geometry = self._options.geometry
+        dimension = geometry.types.bits + geometry.associations.bits + geometry.element_bits
         vector = F.udf(_SparseVector(dimension), VectorUDT(), useArrow=False)  # Arrow knows no vectors
         # In an order of its own: K-means draws its first centroids by position.
         points = brokers.withColumn("features", vector("places", "values")).sortWithinPartitions(

@@ -15,10 +15,13 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from roamcast.errors import FilterError
 from roamcast.event import Event, EventClass, Value
-from roamcast.filter import Filter, MatchingIndex
+from roamcast.filter import Filter
+from roamcast.filter.index import MatchingIndex
 from roamcast.lab.run.expected import standing
 from roamcast.strategy.odmrp.grouping.methods import united
-from roamcast.strategy.odmrp.summary.summary import DigestTable, EventDigest, Summary, SummaryOptions
+from roamcast.strategy.odmrp.summary.bloom import positions
+from roamcast.strategy.odmrp.summary.lookup import DigestTable
+from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary, SummaryOptions
 from roamcast.trace import Subscribed
 
 Batches: TypeAlias = Iterable[pa.RecordBatch]
@@ -75,14 +78,15 @@ class Summarise:
             summary = Summary.of(map(Filter.parse, filters), self.options)
         except FilterError as error:
             summary, problem = Summary.of([], self.options), f"{_of(run)}node {node} has the filter {error}"
-        vector = summary.scaled_vector()
-        places = np.flatnonzero(vector)
+        vector = summary.weighed_vector()
+        values = {place: weight for weight, bits in vector for place in positions(bits)}
+        places = sorted(values)
         return {
             "run": run,
             "node": node,
             "summary": summary.encode(),
-            "places": places.tolist(),
-            "values": vector[places].astype(float).tolist(),
+            "places": places,
+            "values": [float(values[place]) for place in places],
             "problem": problem,
         }
 

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from roamcast.errors import WireError
 from roamcast.event import Event
-from roamcast.filter import Filter, MatchingIndex
+from roamcast.filter import Filter
+from roamcast.filter.index import MatchingIndex
 from roamcast.strategy.opportunistic.messages import Interest
 from roamcast.units import Micros, NodeId
 

@@ -1,8 +1,9 @@
 """K-means [10] over summary vectors (section 3.4.3).
 
-Vectors are rows of small whole numbers, and centroids are kept as sums and counts, so all products below
-are whole numbers that a float holds exactly: the outcome is the same on every machine, in whatever order a
-library adds. Ties go to the lower number.
+A centroid is the mean of some of the points, so it is kept as the numbers of these points. Distances between
+points and centroids then follow from the products of pairs of points alone, and each product is a count of
+common bits. Products and their sums are whole numbers: the outcome is the same on every machine, in
+whatever order they are added. Ties go to the lower number.
 
 The paper starts with K = 2 or 3 and applies "some heuristic step" because K is not known. Here K grows by
 one while a further group is worth its price. What groups are good for is less noise: a member gets what
@@ -11,12 +12,13 @@ mean over all members, must fall by `GROUP_PRICE` for each further group.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, combinations
+from typing import Protocol, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
+from roamcast.strategy.odmrp.summary.bloom import positions
 from roamcast.units import NodeId
 
 ITERATIONS_MAX = 10  # K-means converges quickly in practice, and may stop after any iteration
@@ -26,8 +28,12 @@ GROUP_PRICE = 0.03  # less noise, as a share of what members get, that a further
 DRAWN_STARTS = 4
 PATIENCE = 1  # larger K that are tried after one that was not worth it
 
-Floats: TypeAlias = npt.NDArray[np.float64]
-Labels: TypeAlias = npt.NDArray[np.intp]
+WeighedBits: TypeAlias = tuple[tuple[int, int], ...]
+"""A vector: for each weight, the places that have this value; all others are 0."""
+Centroid: TypeAlias = tuple[int, ...]
+"""The mean of the points with these numbers."""
+Labels: TypeAlias = list[int]
+"""Of each point, the number of its centroid."""
 
 
 class Chance(Protocol):
@@ -36,21 +42,42 @@ class Chance(Protocol):
     def random(self) -> float: ...
 
 
-class Centroids(NamedTuple):
-    """Each row of `sums` divided by its size is a centroid."""
+class Points:
+    """Vectors with the same weights, and the products of all pairs of them."""
 
-    sums: Floats
-    sizes: Floats
+    def __init__(self, vectors: Sequence[WeighedBits]) -> None:
+        self.vectors = vectors
+        distinct = {vector: number for number, vector in enumerate(dict.fromkeys(vectors))}
+        self.distinct = len(distinct)
+        kinds = [distinct[vector] for vector in vectors]  # many nodes want the same
+        rows = [[_product(one, other) for other in distinct] for one in distinct]
+        expanded = [[row[kind] for kind in kinds] for row in rows]
+        self.products = [expanded[kind] for kind in kinds]
+        self.lengths = [row[at] for at, row in enumerate(self.products)]  # of each point, squared
+        self._distances: dict[Centroid, list[float]] = {}
 
-    def without(self, number: int) -> "Centroids":
-        return Centroids(np.delete(self.sums, number, axis=0), np.delete(self.sizes, number))
+    def __len__(self) -> int:
+        return len(self.vectors)
 
-    def with_point(self, point: Floats) -> "Centroids":
-        return Centroids(np.vstack([self.sums, point]), np.append(self.sizes, 1.0))
+    def squared_distances(self, centroid: Centroid) -> list[float]:
+        """Of each point, less its own squared length, which moves no comparison of centroids."""
+        found = self._distances.get(centroid)
+        if found is None:
+            size = len(centroid)
+            products = list(map(sum, zip(*(self.products[at] for at in centroid), strict=True)))
+            length = sum(products[at] for at in centroid)
+            found = [length / size**2 - 2.0 * product / size for product in products]
+            self._distances[centroid] = found
+        return found
+
+    def to_the_nearest(self, centroids: Sequence[Centroid]) -> list[float]:
+        """Of each point, the squared distance to the nearest centroid."""
+        columns = [self.squared_distances(centroid) for centroid in centroids]
+        return [min(each) + own for *each, own in zip(*columns, self.lengths, strict=True)]
 
 
 def cluster(
-    vectors: Mapping[NodeId, npt.NDArray[np.integer[Any]]],
+    vectors: Mapping[NodeId, WeighedBits],
     *,
     k: int | None,
     random: Chance,
@@ -59,57 +86,46 @@ def cluster(
 ) -> list[tuple[NodeId, ...]]:
     """Disjoint groups that together hold every node; none is empty."""
     nodes = sorted(vectors)
-    points = np.array([vectors[node] for node in nodes], np.float64)
-    points = points[:, points.any(axis=0)]  # few of a summary's places are ever used
-    most = len(np.unique(points, axis=0))  # equal vectors have one nearest centroid
-    start = None if previous is None else _centroids_of(points, nodes, previous)
-    if k is not None and start is not None:
+    points = Points([vectors[node] for node in nodes])
+    most = points.distinct  # equal vectors have one nearest centroid
+    start = [] if previous is None else _centroids_of(nodes, previous)
+    if k is not None and start:
         labels = iterate(points, _with_size(points, start, min(k, most)), iterations_max)
     elif k is not None:
         labels = _from_scratch(points, min(k, most), random, iterations_max)
-    elif start is None:
+    elif not start:
         labels = _grown(points, min(GROUPS_MAX, most), random, iterations_max)
     else:
         labels = _readjusted(points, start, min(GROUPS_MAX, most), iterations_max)
-    groups = (
-        tuple(nodes[at] for at in np.flatnonzero(labels == number)) for number in range(int(labels.max()) + 1)
-    )
-    return sorted(members for members in groups if members)
+    return sorted(tuple(nodes[at] for at in members) for members in _members(labels).values())
 
 
-def iterate(points: Floats, centroids: Centroids, iterations_max: int) -> Labels:
+def iterate(points: Points, centroids: Sequence[Centroid], iterations_max: int) -> Labels:
     """Steps 2 to 4 of the paper: assign, move the centroids, until they rest or the steps are used up."""
     labels = _nearest(points, centroids)
     for _ in range(iterations_max):
-        centroids = _moved(points, labels, centroids)
+        members = _members(labels)
+        # The mean of each group; an empty group keeps its centroid, and may win members back.
+        centroids = [tuple(members.get(number, before)) for number, before in enumerate(centroids)]
         again = _nearest(points, centroids)
-        if np.array_equal(again, labels):
+        if again == labels:
             break
         labels = again
     return labels
 
 
-def noise(points: Floats, labels: Labels) -> float:
+def noise(points: Points, labels: Labels) -> float:
     """Mean over the members: the share of their group's bits that they do not have themselves."""
     shares = []
-    for number in np.unique(labels):
-        members = points[labels == number] ** 2
-        united = float(members.max(axis=0).sum())
-        shares += [1.0 - float(own) / united for own in members.sum(axis=1)] if united else [0.0]
+    for members in _members(labels).values():
+        united = _squared_length(_union(points.vectors[at] for at in members))
+        shares += [1.0 - points.lengths[at] / united for at in members] if united else [0.0]
     return math.fsum(shares) / len(points)
 
 
-def squared_distances(points: Floats, centroids: Centroids) -> Floats:
-    """Rows: points; columns: centroids. Less each point's own length, which moves no comparison."""
-    products = points @ centroids.sums.T
-    lengths = np.einsum("ij,ij->i", centroids.sums, centroids.sums)
-    distances: Floats = lengths / centroids.sizes**2 - 2.0 * products / centroids.sizes
-    return distances
-
-
-def _from_scratch(points: Floats, k: int, random: Chance, iterations_max: int) -> Labels:
+def _from_scratch(points: Points, k: int, random: Chance, iterations_max: int) -> Labels:
     """The least noisy of several starts, since K-means finds local optima."""
-    first = _point(points, random.random() * len(points))
+    first = _any_point(points, random)
     # One start with far points: it puts outliers, which the paper wants out of the main group, into groups of
     # their own at once. The others with points drawn by their distance (k-means++, Arthur and Vassilvitskii).
     starts = [_with_size(points, first, k)]
@@ -118,34 +134,32 @@ def _from_scratch(points: Floats, k: int, random: Chance, iterations_max: int) -
     return min(candidates, key=lambda labels: noise(points, labels))
 
 
-def _drawn(points: Floats, k: int, random: Chance) -> Centroids:
-    centroids = _point(points, random.random() * len(points))
-    own = np.einsum("ij,ij->i", points, points)
-    while len(centroids.sizes) < k:
-        nearest = squared_distances(points, centroids).min(axis=1) + own
-        reached = np.cumsum(nearest)
-        drawn = int(np.searchsorted(reached, random.random() * reached[-1], side="right"))
-        centroids = centroids.with_point(points[min(drawn, len(points) - 1)])
+def _drawn(points: Points, k: int, random: Chance) -> list[Centroid]:
+    centroids = _any_point(points, random)
+    while len(centroids) < k:
+        reached = list(accumulate(points.to_the_nearest(centroids)))
+        drawn = bisect_right(reached, random.random() * reached[-1])
+        centroids.append((min(drawn, len(points) - 1),))
     return centroids
 
 
-def _point(points: Floats, drawn: float) -> Centroids:
-    return Centroids(points[[min(int(drawn), len(points) - 1)]], np.ones(1))
+def _any_point(points: Points, random: Chance) -> list[Centroid]:
+    return [(min(int(random.random() * len(points)), len(points) - 1),)]
 
 
-def _with_size(points: Floats, centroids: Centroids, k: int) -> Centroids:
+def _with_size(points: Points, centroids: Sequence[Centroid], k: int) -> list[Centroid]:
     """K centroids: those there are, without one of the nearest two or with a far point until K is reached."""
-    own = np.einsum("ij,ij->i", points, points)
-    while len(centroids.sizes) > k:
-        centroids = centroids.without(_nearest_pair(centroids)[1])
-    while len(centroids.sizes) < k:
-        farthest = int(np.argmax(squared_distances(points, centroids).min(axis=1) + own))
-        centroids = centroids.with_point(points[farthest])
-    return centroids
+    chosen = list(centroids)
+    while len(chosen) > k:
+        del chosen[_nearest_pair(points, chosen)[1]]
+    while len(chosen) < k:
+        distances = points.to_the_nearest(chosen)
+        chosen.append((distances.index(max(distances)),))
+    return chosen
 
 
-def _grown(points: Floats, most: int, random: Chance, iterations_max: int) -> Labels:
-    best, best_cost, misses = np.zeros(len(points), np.intp), math.inf, 0
+def _grown(points: Points, most: int, random: Chance, iterations_max: int) -> Labels:
+    best, best_cost, misses = [0] * len(points), math.inf, 0
     for k in range(min(GROUPS_FIRST[0], most), most + 1):
         labels = _from_scratch(points, k, random, iterations_max)
         cost = noise(points, labels) + GROUP_PRICE * k
@@ -158,12 +172,12 @@ def _grown(points: Floats, most: int, random: Chance, iterations_max: int) -> La
     return best
 
 
-def _readjusted(points: Floats, start: Centroids, most: int, iterations_max: int) -> Labels:
+def _readjusted(points: Points, start: list[Centroid], most: int, iterations_max: int) -> Labels:
     """From the groups there were: as many again, one less or one more, whichever is worth most."""
-    before = len(start.sizes)
+    before = len(start)
     least = min(GROUPS_FIRST[0], most)
     sizes = {min(max(size, least), most) for size in (before - 1, before, before + 1)}
-    best, best_cost = np.zeros(len(points), np.intp), math.inf
+    best, best_cost = [0] * len(points), math.inf
     for k in sorted(sizes, key=lambda size: abs(size - before)):  # at a tie, as many as before
         labels = iterate(points, _with_size(points, start, k), iterations_max)
         cost = noise(points, labels) + GROUP_PRICE * k
@@ -172,40 +186,59 @@ def _readjusted(points: Floats, start: Centroids, most: int, iterations_max: int
     return best
 
 
-def _nearest(points: Floats, centroids: Centroids) -> Labels:
-    labels: Labels = np.argmin(squared_distances(points, centroids), axis=1)
-    return labels
+def _nearest(points: Points, centroids: Sequence[Centroid]) -> Labels:
+    columns = [points.squared_distances(centroid) for centroid in centroids]
+    return [distances.index(min(distances)) for distances in zip(*columns, strict=True)]
 
 
-def _moved(points: Floats, labels: Labels, before: Centroids) -> Centroids:
-    """The mean of each group; an empty group keeps its centroid, and may win members back."""
-    member = (labels[None, :] == np.arange(len(before.sizes))[:, None]).astype(np.float64)
-    sizes = member.sum(axis=1)
-    empty = sizes == 0
-    sums = member @ points
-    return Centroids(np.where(empty[:, None], before.sums, sums), np.where(empty, before.sizes, sizes))
+def _nearest_pair(points: Points, centroids: Sequence[Centroid]) -> tuple[int, int]:
+    """By the sum of differences in each place."""
+    counts = [Counter(_places(points.vectors[at] for at in centroid)) for centroid in centroids]
+
+    def gap(pair: tuple[int, int]) -> float:
+        (one, one_size), (other, other_size) = ((counts[number], len(centroids[number])) for number in pair)
+        differences = (
+            weight * abs(one[weight, place] * other_size - other[weight, place] * one_size)
+            for weight, place in one.keys() | other.keys()
+        )
+        return sum(differences) / (one_size * other_size)
+
+    return min(combinations(range(len(centroids)), 2), key=lambda pair: (gap(pair), pair))
 
 
-def _nearest_pair(centroids: Centroids) -> tuple[int, int]:
-    means = centroids.sums / centroids.sizes[:, None]
-    count = len(means)
-    gaps = {
-        (first, second): float(np.abs(means[first] - means[second]).sum())
-        for first in range(count)
-        for second in range(first + 1, count)
-    }
-    return min(gaps, key=lambda pair: (gaps[pair], pair))
+def _centroids_of(nodes: Sequence[NodeId], groups: Sequence[Sequence[NodeId]]) -> list[Centroid]:
+    """Of the groups as their members are now; those of whom none is left have none."""
+    number = {node: at for at, node in enumerate(nodes)}
+    left = (tuple(number[node] for node in members if node in number) for members in groups)
+    return [centroid for centroid in left if centroid]
 
 
-def _centroids_of(
-    points: Floats, nodes: list[NodeId], groups: Sequence[Sequence[NodeId]]
-) -> Centroids | None:
-    """Of the groups as their members are now; None if none of those is left."""
-    place = {node: at for at, node in enumerate(nodes)}
-    rows = [[place[node] for node in members if node in place] for members in groups]
-    kept = [row for row in rows if row]
-    if not kept:
-        return None
-    return Centroids(
-        np.array([points[row].sum(axis=0) for row in kept]), np.array([float(len(row)) for row in kept])
+def _members(labels: Labels) -> dict[int, list[int]]:
+    """The points of each group that has any."""
+    members: dict[int, list[int]] = {}
+    for at, number in enumerate(labels):
+        members.setdefault(number, []).append(at)
+    return members
+
+
+def _product(one: WeighedBits, other: WeighedBits) -> int:
+    return sum(
+        weight * weight * (bits & more).bit_count()
+        for (weight, bits), (_, more) in zip(one, other, strict=True)
     )
+
+
+def _squared_length(vector: WeighedBits) -> int:
+    return _product(vector, vector)
+
+
+def _union(vectors: Iterable[WeighedBits]) -> WeighedBits:
+    united: dict[int, int] = {}
+    for vector in vectors:
+        for weight, bits in vector:
+            united[weight] = united.get(weight, 0) | bits
+    return tuple(united.items())
+
+
+def _places(vectors: Iterable[WeighedBits]) -> Iterable[tuple[int, int]]:
+    return ((weight, place) for vector in vectors for weight, bits in vector for place in positions(bits))

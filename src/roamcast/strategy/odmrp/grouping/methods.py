@@ -56,7 +56,7 @@ def group(
             return [Group(tuple(wanting), Summary.of_entries(graph.roots, options, most=ENTRIES_MAX))]
         case "k_means":
             before = None if previous is None else [each.members for each in previous]
-            vectors = {node: summary.scaled_vector() for node, summary in wanting.items()}
+            vectors = {node: summary.weighed_vector() for node, summary in wanting.items()}
             clusters = cluster(vectors, k=k, random=random, previous=before, iterations_max=iterations_max)
             return [Group(members, united(wanting[member] for member in members)) for members in clusters]
 

@@ -16,13 +16,10 @@ from functools import cached_property, lru_cache
 from itertools import product
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
 from roamcast.errors import WireError
 from roamcast.event import ATTRIBUTES_MAX, Event, Value
 from roamcast.filter.kind import is_number
-from roamcast.strategy.odmrp.summary.bloom import HASHES_MAX, TOKEN_BYTES, positions
+from roamcast.strategy.odmrp.summary.bloom import TOKEN_BYTES
 from roamcast.strategy.odmrp.summary.cells import cell_of, is_whole, nodes_above
 from roamcast.strategy.odmrp.summary.elements import (
     AFFIX_LENGTHS,
@@ -45,12 +42,8 @@ from roamcast.strategy.odmrp.summary.elements import (
 from roamcast.strategy.odmrp.summary.entry import TYPE_KEY, Key, SummaryEntry
 from roamcast.strategy.odmrp.summary.geometry import DEFAULT, Geometry, SummaryOptions
 
-Indexes: TypeAlias = npt.NDArray[np.intp]
-
 DIGEST_VERSION = 1
 DIGEST_ELEMENTS_MAX = ATTRIBUTES_MAX + 1  # the topic is one more
-
-_WIDTH = 4  # bits of a token in a row; most have no more
 
 _FALSE, _TRUE, _WHOLE, _REAL, _TEXT = 0, 1, 2, 3, 4
 
@@ -66,7 +59,7 @@ class Named(NamedTuple):
 class DigestQuestion:
     """Satisfied by a vector that holds one of `masks`, or one of `lefts` and one of `rights`."""
 
-    __slots__ = ("__dict__", "lefts", "masks", "rights")
+    __slots__ = ("lefts", "masks", "rights")
 
     def __init__(self, masks: Iterable[int], lefts: Iterable[int] = (), rights: Iterable[int] = ()) -> None:
         self.masks = tuple(masks)
@@ -84,13 +77,6 @@ class DigestQuestion:
 
     def or_else(self, other: "DigestQuestion") -> "DigestQuestion":
         return DigestQuestion(self.masks + other.masks, self.lefts + other.lefts, self.rights + other.rights)
-
-    @cached_property
-    def rows(self) -> Indexes:
-        """The bits of all masks, lefts and rights, one row for each, padded with a bit of their own."""
-        found = [positions(mask) for mask in self.masks + self.lefts + self.rights]
-        width = HASHES_MAX if max(map(len, found)) > _WIDTH else _WIDTH
-        return np.array([each + each[-1:] * (width - len(each)) for each in found], np.intp)
 
 
 Questions: TypeAlias = dict[Key, DigestQuestion]

@@ -6,8 +6,6 @@ from typing import Annotated, NamedTuple
 from zlib import crc32
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from roamcast.strategy.odmrp.summary.bloom import BITS_MAX, HASHES_MAX, mask
 
@@ -96,8 +94,8 @@ class Geometry(NamedTuple):
         return self.coarse if level <= COARSE_LEVELS else self.fine
 
     @lru_cache(maxsize=16)  # noqa: B019 - few geometries exist, and they are values
-    def scale(self) -> npt.NDArray[np.int64]:
-        """For each place of a summary's vector, how much it counts in a distance between two.
+    def weights(self) -> dict[int, int]:
+        """Weights, and the places of a summary's vector that have them in a distance between two.
 
         A value sets four bits, a range some fifteen coarse ones, but a value tells more: most events have
         another one. So its bits count four times as far. Where exactly a range ends counts nothing, or two
@@ -106,7 +104,13 @@ class Geometry(NamedTuple):
         """
         parts = [(self.types, 2), (self.associations, 1), (self.enumeration, 4), (self.coarse, 1)]
         parts += [(self.fine, 0), (self.left, 2), (self.right, 2), (self.exact, 4)]
-        return np.concatenate([np.full(structure.bits, factor, np.int64) for structure, factor in parts])
+        places = {1: 0, 2: 0, 4: 0}
+        at = 0
+        for structure, weight in parts:
+            if weight:
+                places[weight] |= ((1 << structure.bits) - 1) << at
+            at += structure.bits
+        return places
 
     @property
     def of_elements(self) -> tuple[Structure, ...]:

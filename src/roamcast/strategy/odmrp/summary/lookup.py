@@ -10,12 +10,14 @@ numpy calls instead of a handful for each key; it is used as long as it is small
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from roamcast.strategy.odmrp.summary.digest import DigestQuestion, EventDigest, Indexes
+from roamcast.strategy.odmrp.summary.bloom import HASHES_MAX, positions
+from roamcast.strategy.odmrp.summary.digest import DigestQuestion, EventDigest
 from roamcast.strategy.odmrp.summary.entry import TYPE_KEY, Key, SummaryEntry
 from roamcast.strategy.odmrp.summary.geometry import DEFAULT, Geometry
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from roamcast.strategy.odmrp.summary.summary import Summary
 
 Owner = TypeVar("Owner", bound=int | str)
+Indexes: TypeAlias = npt.NDArray[np.intp]
 Octets: TypeAlias = npt.NDArray[np.uint8]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
@@ -133,7 +136,7 @@ class Sheets(NamedTuple):
             if question is None:
                 fine[sheet.entries] = False
             else:
-                held = np.bitwise_and.reduce(sheet.rows[question.rows], axis=1)  # a row for each token
+                held = np.bitwise_and.reduce(sheet.rows[rows_of(question)], axis=1)  # a row for each token
                 answer = np.unpackbits(_united(held, question), count=len(sheet.entries))
                 fine[sheet.entries] &= answer.view(bool)
         return fine
@@ -175,7 +178,7 @@ class Stack:
             if question is None:
                 answer &= self._without[key]
                 continue
-            tokens.append(question.rows + first)
+            tokens.append(rows_of(question) + first)
             run = len(starts)
             for alike in filter(None, (question.masks, question.lefts, question.rights)):
                 starts.append(count)
@@ -208,9 +211,9 @@ class Questions(NamedTuple):
             return None
         return cls(
             np.array([at for at, _ in asked], np.intp),
-            Tokens.of([each.rows[: len(each.masks)] for _, each in asked]),
-            Tokens.of([each.rows[len(each.masks) :][: len(each.lefts)] for _, each in asked]),
-            Tokens.of([each.rows[len(each.masks) + len(each.lefts) :] for _, each in asked]),
+            Tokens.of([rows_of(each)[: len(each.masks)] for _, each in asked]),
+            Tokens.of([rows_of(each)[len(each.masks) :][: len(each.lefts)] for _, each in asked]),
+            Tokens.of([rows_of(each)[len(each.masks) + len(each.lefts) :] for _, each in asked]),
         )
 
     def answered(self, sheet: Sheet) -> Flags:
@@ -243,6 +246,17 @@ class Tokens(NamedTuple):
             np.bitwise_and.reduce(sheet[self.rows], axis=1), self.starts, axis=0
         )
         return found
+
+
+_WIDTH = 4  # bits of a token in a row; most have no more
+
+
+@lru_cache(maxsize=1 << 14)
+def rows_of(question: DigestQuestion) -> Indexes:
+    """The bits of all masks, lefts and rights, one row for each, padded with a bit of their own."""
+    found = [positions(mask) for mask in question.masks + question.lefts + question.rights]
+    width = HASHES_MAX if max(map(len, found)) > _WIDTH else _WIDTH
+    return np.array([each + each[-1:] * (width - len(each)) for each in found], np.intp)
 
 
 def _stacked(tokens: list[Indexes]) -> Indexes:

@@ -18,10 +18,6 @@ As in the paper there is no hierarchical encoding: an event names each type abov
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import TypeAlias
-
-import numpy as np
-import numpy.typing as npt
 
 from roamcast.errors import WireError
 from roamcast.filter import Filter
@@ -29,12 +25,9 @@ from roamcast.strategy.odmrp.summary.conditions import entries_of
 from roamcast.strategy.odmrp.summary.digest import EventDigest
 from roamcast.strategy.odmrp.summary.entry import SummaryEntry
 from roamcast.strategy.odmrp.summary.geometry import DEFAULT, SummaryOptions
-from roamcast.strategy.odmrp.summary.lookup import DigestTable, SummaryTable
 from roamcast.strategy.odmrp.summary.merging import merged, order
 
-__all__ = ["DigestTable", "EventDigest", "Summary", "SummaryOptions", "SummaryTable"]
-
-Bits: TypeAlias = npt.NDArray[np.uint8]
+__all__ = ["EventDigest", "Summary", "SummaryOptions"]
 
 SUMMARY_VERSION = 1
 _HEADER_BYTES = 4
@@ -124,13 +117,24 @@ class Summary:
         """The same, widened to at most so many entries."""
         return Summary(merged(self.entries, most), self.options)
 
-    def vector(self) -> Bits:
-        """EN, EL, EC, AC, SC_L, SC_R and SC_X as 0 and 1, all elements and entries together."""
-        return self._vector
+    @cached_property
+    def vector(self) -> int:
+        """EN, EL, EC, AC, SC_L, SC_R and SC_X, all elements and entries together; EN in the lowest bits."""
+        geometry = self.options.geometry
+        types = associations = elements = 0
+        for entry in self.entries:
+            more = entry.vector(geometry)
+            types, associations, elements = (
+                types | more.types,
+                associations | more.associations,
+                elements | more.elements,
+            )
+        return types | (associations | elements << geometry.associations.bits) << geometry.types.bits
 
-    def scaled_vector(self) -> npt.NDArray[np.int64]:
-        """The same in the proportions in which `Geometry.scale` compares summaries."""
-        return self._vector * self.options.geometry.scale()
+    def weighed_vector(self) -> tuple[tuple[int, int], ...]:
+        """The same in the proportions in which `Geometry.weights` compares summaries: weights and bits."""
+        weights = self.options.geometry.weights()
+        return tuple((weight, self.vector & places) for weight, places in weights.items())
 
     @property
     def is_empty(self) -> bool:
@@ -151,20 +155,3 @@ class Summary:
         geometry = self.options.geometry
         header = bytes([SUMMARY_VERSION]) + geometry.fingerprint.to_bytes(2, "big")
         return header + bytes([len(self.entries)]) + b"".join(each.encode(geometry) for each in self.entries)
-
-    @cached_property
-    def _vector(self) -> Bits:
-        geometry = self.options.geometry
-        sizes = (geometry.types.bits, geometry.associations.bits, geometry.element_bits)
-        united = [0, 0, 0]
-        for entry in self.entries:
-            united = [known | more for known, more in zip(united, entry.vector(geometry), strict=True)]
-        parts = [
-            np.unpackbits(
-                np.frombuffer(bits.to_bytes((size + 7) // 8, "little"), np.uint8), bitorder="little"
-            )
-            for bits, size in zip(united, sizes, strict=True)
-        ]
-        vector = np.concatenate(parts)
-        vector.flags.writeable = False
-        return vector

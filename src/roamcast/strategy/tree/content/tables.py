@@ -23,7 +23,8 @@ from operator import attrgetter
 
 from roamcast.bounded import ExpiringDict
 from roamcast.event import Event
-from roamcast.filter import Filter, MatchingIndex
+from roamcast.filter import Filter
+from roamcast.filter.index import MatchingIndex
 from roamcast.strategy.tree.content.covering_set import CoveringSet
 from roamcast.units import Micros, NodeId
 

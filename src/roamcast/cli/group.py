@@ -1,0 +1,91 @@
+"""Which commands there are, and how a command ends: 0 done, 1 the work failed, 2 bad input."""
+
+import sys
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+from roamcast import __version__
+from roamcast.errors import InputError, RoamcastError
+from roamcast.extras import NOT_ON_A_DEVICE
+
+COMMANDS = {
+    "simulate": "run",
+    "emulate": "run",
+    "why": "run",
+    "sweep": "study",
+    "report": "study",
+    "reproduce": "study",
+    "contacts": "study",
+    "groups": "study",
+    "watch": "study",
+    "demo": "study",
+    "node": "node",
+    "publish": "node",
+    "subscribe": "node",
+}
+"""Each command and the module here that defines it under its name, in the order of `--help`."""
+
+EXTRA_OF = {"run": "sim", "study": "lab"}
+"""What the commands of a module need beyond a device's installation."""
+
+
+class Commands(click.Group):
+    """Commands that are imported when they are called; the one place that turns errors into exit codes."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command = getattr(import_module(f"roamcast.cli.{COMMANDS[name]}"), name)
+        assert isinstance(command, click.Command), name
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does it, but with whole sentences: click itself cuts them at the width of one line."""
+        commands = {name: self.get_command(context, name) for name in self.list_commands(context)}
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, found.get_short_help_str(limit=1000)) for name, found in commands.items() if found]
+            )
+
+    def invoke(self, context: click.Context) -> object:
+        """The user's faults become one line and exit code 2; work that failed, one line and exit code 1."""
+        try:
+            return super().invoke(context)
+        except RoamcastError as error:
+            fail(str(error), 2 if isinstance(error, InputError) else 1)
+        except ModuleNotFoundError as error:
+            package = (error.name or "").split(".")[0]
+            module = COMMANDS.get(context.invoked_subcommand or "", "")
+            if package not in NOT_ON_A_DEVICE or module not in EXTRA_OF:
+                raise
+            fail(
+                f"{context.invoked_subcommand} needs more than a device has ({package} is not installed); "
+                f"allowed: pip install 'roamcast[{EXTRA_OF[module]}]'"
+            )
+        except KeyboardInterrupt:
+            fail("interrupted")
+
+
+@click.group(
+    cls=Commands,
+    help="Publish/subscribe for networks that move: simulate, compare, explain.",
+    context_settings={"show_default": True},
+)
+@click.version_option(__version__, message="roamcast %(version)s", help="Print the version and stop.")
+def app() -> None:
+    pass
+
+
+def fail(line: str, code: int = 1) -> NoReturn:
+    """One line, and the command ends."""
+    print(f"roamcast: {line}", file=sys.stderr)
+    raise click.exceptions.Exit(code)
+
+
+def main() -> None:
+    app()
