@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit bench emulation torture reproduce clean
+.PHONY: help setup demo check test lint types quick unit coverage bench emulation torture reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,7 +25,9 @@ demo: $(READY)  ## the main job in small: one scenario, every strategy, to an HT
 	rm -rf out/demo
 	$(BIN)/roamcast demo --out out/demo
 
-test: lint types unit  ## lint, types and all tests; under 10 minutes on 2 cores
+check: lint types quick  ## lint, types and the tests that need neither Spark nor real time; under 90 seconds on 2 cores
+
+test: lint types unit  ## lint, types and all tests; under 8 minutes on 2 cores
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -34,8 +36,14 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
+quick: $(READY)
+	$(BIN)/pytest -n 2 -m "not spark and not realtime"
+
 unit: $(READY)
 	$(BIN)/pytest -n 2
+
+coverage: $(READY)  ## which lines and branches the tests of `make check` reach; the report is out/coverage/index.html
+	$(BIN)/pytest -n 2 -m "not spark and not realtime" --cov --cov-report=term --cov-report=html:out/coverage
 
 bench: $(READY)  ## the speed and memory goals, as ratios measured in one run
 	$(BIN)/python benchmarks/simulator.py
@@ -56,7 +64,7 @@ bench: $(READY)  ## the speed and memory goals, as ratios measured in one run
 emulation: $(READY)  ## real nodes in namespaces against the bars of docs/emulation.md; half an hour, real time
 	$(BIN)/python benchmarks/emulation.py
 
-torture: $(READY)  ## the long suites: 10,000 random schedules of the tree and of the handoff; hours
+torture: $(READY)  ## the long suites: 10,000 random schedules of the tree and of the handoff, property tests at length; hours
 	$(BIN)/pytest -n 2 --timeout 3600 tests/torture
 
 reproduce: $(READY)  ## the papers' figures, ours beside theirs, quick profile

@@ -1,4 +1,4 @@
-"""What all tests share: how much Hypothesis tries, Spark's memory, and marks that are true.
+"""What all tests share: how much Hypothesis tries, one Spark for all that need one, and marks that are true.
 
 `spark` marks what starts Spark, `realtime` what waits for a clock; `make check` leaves both out. A test that
 does so without the mark fails here, whatever it asserts.
@@ -7,12 +7,17 @@ does so without the mark fails here, whatever it asserts.
 import os
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer  # type: ignore[import-untyped]
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 # A slow machine is no failure; and CI must not fail today on what it passed yesterday. At a developer's
 # desk every run draws new examples, and what fails becomes a named test.
@@ -24,6 +29,33 @@ settings.load_profile("ci" if os.environ.get("CI") else "desk")
 os.environ["SPARK_DRIVER_MEMORY"] = "1g"
 os.environ["SPARK_EXECUTOR_MEMORY"] = "600m"
 os.environ["SPARK_DAEMON_MEMORY"] = "256m"
+
+# One Spark: starting Java and warming it up takes twenty seconds of processor time.
+
+
+class OneWorkerHasSpark(LoadFileScheduling):  # type: ignore[misc]
+    """Files go to whichever worker is free, except that one worker gets all that use Spark."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "spark" if _uses_spark(self.config.rootpath / file) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    return OneWorkerHasSpark(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spark first, or the other workers would wait for its end. The others stay in their order."""
+    items.sort(key=lambda item: not _uses_spark(item.path))
+
+
+@cache
+def _uses_spark(file: Path) -> bool:
+    return "pytest.mark.spark" in file.read_text(encoding="utf-8")
+
+
+# Marks that are true.
 
 _running: pytest.Item | None = None
 
@@ -38,13 +70,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         _running = None
 
 
-def _guard(owner: Any, name: str, mark: str, concerns: Callable[..., bool]) -> None:
-    """Let a function of the standard library fail the test that calls it without the mark."""
+def _guard(owner: Any, name: str, marks: tuple[str, ...], concerns: Callable[..., bool]) -> None:
+    """Let a function of the standard library fail the test that calls it without one of the marks.
+
+    Threads are left alone: those of Spark outlive the tests that started them.
+    """
     function = getattr(owner, name)
 
     def guarded(*arguments: Any, **named: Any) -> Any:
-        if _running is not None and _running.get_closest_marker(mark) is None and concerns(*arguments):
-            pytest.fail(f"{_running.nodeid} calls {owner.__name__}.{name} and has no mark {mark}")
+        test = _running if threading.current_thread() is threading.main_thread() else None
+        if test is not None and concerns(*arguments) and not any(map(test.get_closest_marker, marks)):
+            pytest.fail(f"{test.nodeid} calls {owner.__name__}.{name} and has no mark {marks[0]}")
         return function(*arguments, **named)
 
     setattr(owner, name, guarded)
@@ -58,6 +94,6 @@ def _opens_a_radio(opened: socket.socket, address: Any) -> bool:
     return opened.family == socket.AF_INET and opened.type == socket.SOCK_DGRAM
 
 
-_guard(subprocess.Popen, "__init__", "spark", _starts_java)
-_guard(socket.socket, "bind", "realtime", _opens_a_radio)
-_guard(time, "sleep", "realtime", lambda *_: True)
+_guard(subprocess.Popen, "__init__", ("spark",), _starts_java)
+_guard(socket.socket, "bind", ("realtime",), _opens_a_radio)
+_guard(time, "sleep", ("realtime", "spark"), lambda seconds: seconds > 0.05)  # `subprocess` sleeps for less

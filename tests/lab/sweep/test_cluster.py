@@ -74,7 +74,12 @@ class Cluster:
             self._parts.append(
                 subprocess.Popen(
                     [script, f"org.apache.spark.deploy.{main_class}", *arguments],
-                    env={**os.environ, "JAVA_HOME": str(find_java()), "SPARK_LOCAL_IP": LOOPBACK},
+                    env={
+                        **os.environ,
+                        "JAVA_HOME": str(find_java()),
+                        "JAVA_TOOL_OPTIONS": session.QUICK_JAVA,  # for the executors too
+                        "SPARK_LOCAL_IP": LOOPBACK,
+                    },
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -117,7 +122,7 @@ def experiment() -> Experiment:
 @pytest.fixture(scope="module")
 def local_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     out = tmp_path_factory.mktemp("local") / "out"
-    assert sweep(experiment(), out, "local[2]").done == RUNS
+    assert sweep(experiment(), out).done == RUNS
     return sorted_tables(out)
 
 

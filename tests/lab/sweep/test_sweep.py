@@ -12,6 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from scipy import stats
+from tests.lab.sweep.broken_runs import some_fail_and_are_mended
 
 from roamcast.errors import InputError
 from roamcast.lab.run.derived import TABLES
@@ -33,12 +34,6 @@ WALKERS: dict[str, Any] = {
     },
     "roles": {"publishers": 2, "subscribers": 5},
     "workload": {"rate": 2.0, "size": 32, "match": 0.5},
-    "strategy": {"name": "flooding"},
-}
-LINKS: dict[str, Any] = {
-    "scenario": {"name": "links", "duration": 2.0},
-    "world": {"contacts": "0.csv"},
-    "workload": {"rate": 4.0},
     "strategy": {"name": "flooding"},
 }
 # What a clock or a second try changes.
@@ -155,34 +150,8 @@ def test_a_folder_belongs_to_one_experiment(undisturbed: Path, tmp_path: Path) -
 
 
 @pytest.mark.spark
-def test_three_of_two_hundred_fail_and_are_run_again_when_their_cause_is_mended(tmp_path: Path) -> None:
-    names = [f"{number}.csv" for number in range(200)]
-    for number, name in enumerate(names):
-        (tmp_path / name).write_text(f"time,i,j,state\n0,0,1,up\n{number / 100},0,2,up\n")
-    experiment = experiment_from("links", LINKS, {"world.contacts": names}, base=tmp_path)
-    broken = ["17.csv", "18.csv", "150.csv"]
-    content = {name: (tmp_path / name).read_text() for name in broken}
-    (tmp_path / "17.csv").unlink()
-    (tmp_path / "18.csv").write_text("time,i,j,state\n0,0,0,up\n")
-    (tmp_path / "150.csv").write_bytes(b"\xff\xfe")
-    result = sweep(experiment, tmp_path / "out")
-    assert (result.done, result.failed, result.total, result.ran) == (197, 3, 200, 200)
-    runs = pq.read_table(tmp_path / "out" / "runs").to_pylist()
-    assert len(runs) == 200
-    failed = {row["world.contacts"]: row for row in runs if row["status"] == "failed"}
-    assert sorted(failed) == sorted(broken)
-    for name, row in failed.items():
-        assert name in row["error"] and "\n" not in row["error"]
-        assert "Traceback" in row["traceback"] and row["attempt"] == 1 and row["strategy"] == "flooding"
-    assert pq.read_table(tmp_path / "out" / "metrics").num_rows == 197
-    for name, text in content.items():
-        (tmp_path / name).write_text(text)
-    result = sweep(experiment, tmp_path / "out", resume=True)
-    assert (result.done, result.failed, result.total, result.ran) == (200, 0, 200, 3)
-    metrics = pq.read_table(tmp_path / "out" / "metrics").to_pylist()
-    assert [row["world.contacts"] for row in metrics] == names
-    runs = pq.read_table(tmp_path / "out" / "runs").to_pylist()
-    assert {row["world.contacts"] for row in runs if row["attempt"] == 2} == set(broken)
+def test_three_of_forty_fail_and_are_run_again_when_their_cause_is_mended(tmp_path: Path) -> None:
+    some_fail_and_are_mended(tmp_path, 40)  # `make torture` plays two hundred
 
 
 @pytest.mark.spark
