@@ -58,6 +58,7 @@ bench: $(READY)  ## the speed and memory goals, as ratios measured in one run
 	$(BIN)/python benchmarks/sealing.py
 	$(BIN)/python benchmarks/live.py
 	$(BIN)/python benchmarks/mqtt.py
+	$(BIN)/python benchmarks/footprint.py
 	$(BIN)/python benchmarks/spark_overhead.py
 	$(BIN)/python benchmarks/spark_contacts.py
 

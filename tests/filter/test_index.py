@@ -5,7 +5,7 @@ import itertools
 import weakref
 from collections.abc import Callable
 from random import Random
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 import pytest
 
@@ -64,6 +64,21 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_history_of_adding_and_removing_answers_as_trying_each_filter(seed: int) -> None:
     random = Random(seed)
     rule = [any_expression, conjunction, numeric_conjunction][seed % 3]
+    check_history(random, rule, steps=500, seed=seed)
+
+
+@pytest.mark.usefixtures("small_bounds")
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_holds_without_numpy(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that reach a place are then tried one by one."""
+
+    def refused(_: object) -> NoReturn:
+        raise AssertionError("a bitmap was asked for")
+
+    monkeypatch.setattr(block, "numpy_is_installed", lambda: False)
+    monkeypatch.setattr(block, "bitmap_of", refused)
+    random = Random(seed)
+    rule = [any_expression, conjunction, numeric_conjunction][seed]
     check_history(random, rule, steps=500, seed=seed)
 
 

@@ -52,6 +52,25 @@ def test_a_bounding_box_cuts_its_part_out_of_a_grid() -> None:
     assert box.process(event(rows="4", columns=3)) is None
 
 
+sides = st.integers(1, 6)
+cells = st.integers(0, 8)
+
+
+@settings(max_examples=200, deadline=None)
+@given(sides, sides, cells, cells, cells, cells)
+def test_a_bounding_box_is_a_slice_of_the_matrix(
+    rows: int, columns: int, top: int, left: int, bottom: int, right: int
+) -> None:
+    parameters = {"top": top, "left": left, "bottom": bottom, "right": right}
+    cut = make(ModulatorSpec.of("bounding_box", parameters)).process(grid(rows, columns))
+    inside = np.arange(rows * columns, dtype="<f8").reshape(rows, columns)[top:bottom, left:right]
+    if inside.size == 0:
+        assert cut is None
+    else:
+        assert cut is not None and cut.payload == inside.tobytes()
+        assert (cut.attributes["rows"], cut.attributes["columns"]) == inside.shape
+
+
 def test_an_aggregate_gives_one_event_for_many_and_counts_keys_apart() -> None:
     means = make(ModulatorSpec.of("aggregate", {"attribute": "level", "every": 2, "by": "place"}))
     products = [

@@ -15,6 +15,7 @@ from roamcast.daemon import collector, logs
 from roamcast.daemon.config import Config, load_config
 from roamcast.daemon.metrics import MetricsEndpoint
 from roamcast.errors import InputError
+from roamcast.extras import numpy_is_installed
 from roamcast.runtime.live.node import LiveNode
 
 logger = logging.getLogger("roamcast.daemon")
@@ -77,6 +78,8 @@ def run(path: Path, on_ready: Callable[[Daemon], None] | None = None) -> None:
     logs.set_up(config.log)
     if path.stat().st_mode & 0o077:
         logger.warning("%s holds secret keys and others may read it; chmod 600 helps", path)
+    if not numpy_is_installed():
+        logger.info("numpy is not installed; with hundreds of subscriptions 'roamcast[fast]' is faster")
     _allow_many_sockets()
     asyncio.run(_run(config, path, on_ready))
 

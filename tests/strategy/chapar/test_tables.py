@@ -9,6 +9,7 @@ from roamcast.broker.core import Subscription
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
 from roamcast.strategy.chapar.interests import VERSION_BLOCK, VersionedInterests
+from roamcast.strategy.chapar.tables import filter_table
 from roamcast.strategy.chapar.tables.event_table import EventTable, Memo, encoded_size
 from roamcast.strategy.chapar.tables.filter_table import FilterTable, TableChange
 from roamcast.strategy.chapar.tables.filter_table import encoded_size as filter_table_size
@@ -30,15 +31,23 @@ moves = st.lists(
 )
 
 
+@pytest.mark.parametrize("with_numpy", [True, False])
 @settings(max_examples=150, deadline=None)
 @given(moves, st.lists(st.integers(0, 2**BITS - 1), max_size=5))
 def test_a_lookup_finds_what_a_plain_loop_finds(
-    changes: list[tuple[int, int, bool]], events: list[int]
+    with_numpy: bool, changes: list[tuple[int, int, bool]], events: list[int]
 ) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(filter_table, "numpy_is_installed", lambda: with_numpy)
+        check_lookups(changes, events, with_numpy)
+
+
+def check_lookups(changes: list[tuple[int, int, bool]], events: list[int], by_array: bool) -> None:
     filters, wanted = table(), {node: set[int]() for node in range(6)}
-    for filler in range(30):  # so that the array is used
+    for filler in range(filter_table.FEW_ROWS + 1):
         filters.apply(100 + filler, 1, 1 << 40 | filler, True)
         wanted[100 + filler] = {1 << 40 | filler}
+    assert (filters._rows is not None) is by_array
     for number, (node, identifier, stands) in enumerate(changes):
         version = filters.version(node) + 1
         assert filters.apply(node, version, identifier, stands) is TableChange.NEWS, number
