@@ -30,14 +30,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "strategy": VALUES | REGISTRIES | {"filter", "modulator", "wire", "host", "broker", "underlay"},
     "node": VALUES | {"filter", "modulator", "sealing", "host", "broker", "underlay", "strategy"},
     "applications": VALUES | {"filter", "broker", "modulator", "node"},
-    "scenario": VALUES | {"filter", "modulator", "xml", "world", "strategy", "underlay"},
+    "scenario": VALUES | REGISTRIES | {"filter", "modulator", "xml", "world", "strategy", "underlay"},
     "runtime": VALUES
     | {"filter", "modulator", "wire", "sealing", "host", "broker", "underlay", "strategy", "node"}
     | {"applications", "scenario", "world", "client"},
     "client": VALUES | {"filter", "modulator", "wire", "broker"},
     "gateway": VALUES | {"filter", "modulator", "wire", "broker", "applications", "client", "runtime"},
     "lab": VALUES | {"filter", "modulator", "world", "scenario", "runtime", "strategy"},
-    "daemon": VALUES | {"scenario", "strategy", "underlay", "sealing", "runtime", "gateway"},
+    "daemon": VALUES | REGISTRIES | {"scenario", "strategy", "underlay", "sealing", "runtime", "gateway"},
     "cli": VALUES | {"lab", "scenario", "strategy", "world", "client", "daemon"},
     "__main__": {"cli"},
 }

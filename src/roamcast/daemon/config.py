@@ -4,17 +4,15 @@ import importlib
 import ipaddress
 from enum import Enum
 from pathlib import Path
-from types import ModuleType
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
-from roamcast import strategy, underlay
 from roamcast.errors import InputError, ScenarioError
-from roamcast.explain import converted, shown, unknown
+from roamcast.explain import converted, shown
 from roamcast.gateway.local.server import LocalOptions
 from roamcast.gateway.mqtt.options import MqttOptions
-from roamcast.runtime.live.node import DEFAULT_STRATEGY
+from roamcast.registry import Registry
 from roamcast.runtime.live.settings import (
     AirSettings,
     KeySettings,
@@ -27,8 +25,8 @@ from roamcast.runtime.live.settings import (
 from roamcast.scenario.load import read_tables
 from roamcast.sealing import Identity, KeyRing
 from roamcast.sealing.content import ContentKey
-
-SIMULATED_UNDERLAYS = {"ideal"}  # they know the whole world
+from roamcast.strategy import LIVE_DEFAULT, STRATEGIES
+from roamcast.underlay import UNDERLAYS
 
 
 class LogFormat(Enum):
@@ -90,8 +88,8 @@ def load_config(path: Path) -> Config:
         _import_modules(config)
         _check_keys(config)
         _check_air(config.air)
-        _check_part("strategy", config.strategy, strategy, set())
-        _check_part("underlay", config.underlay, underlay, SIMULATED_UNDERLAYS)
+        _check_part("strategy", config.strategy, STRATEGIES, [], LIVE_DEFAULT)
+        _check_part("underlay", config.underlay, UNDERLAYS, _only_simulated())
         if config.metrics is not None:
             listening_address(config.metrics.listen)
     except ScenarioError as error:
@@ -161,17 +159,21 @@ def _check_air(air: AirSettings) -> None:
         )
 
 
-def _check_part(key: str, part: PartSettings, registry: ModuleType, refused: set[str]) -> None:
-    names = [name for name in registry.names() if name not in refused]
-    name = part.name
-    if name is None and key == "strategy":
-        name = DEFAULT_STRATEGY
-    if name is None:
-        if part.options:
-            raise ScenarioError(
-                f"{key}.options", f"is given without {key}.name, which says whose options they are"
-            )
-        return
-    if name not in names:
-        raise ScenarioError(f"{key}.name", unknown(name, names, f"is {shown(name)}"))
-    converted(part.options, registry.options_type(name), f"{key}.options")
+def _only_simulated() -> list[str]:
+    return UNDERLAYS.names_with(lambda declared: declared.only_simulated)
+
+
+def _check_part(
+    key: str,
+    part: PartSettings,
+    registry: Registry[Any, Any, Any],
+    refused: list[str],
+    default: str | None = None,
+) -> None:
+    name = part.name or default
+    if name is not None:
+        registry.check(key, name, part.options, refused)
+    elif part.options:
+        raise ScenarioError(
+            f"{key}.options", f"is given without {key}.name, which says whose options they are"
+        )

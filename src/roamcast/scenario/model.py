@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from roamcast import strategy, underlay
 from roamcast.event import ATTRIBUTES_MAX, DESTINATIONS_MAX, PAYLOAD_BYTES_MAX, EventClass, Name, Text
+from roamcast.strategy import STRATEGIES
+from roamcast.underlay import UNDERLAYS
 from roamcast.units import Micros, micros
 from roamcast.world.mobility import Mobility
 from roamcast.world.radio import Ideal, RadioModel
@@ -150,7 +151,7 @@ class StrategyChoice(_Table, frozen=True, kw_only=True):
 
     def parsed(self) -> msgspec.Struct:
         """The options as the strategy's own type, defaults filled in."""
-        return msgspec.convert(self.options, strategy.options_type(self.name))
+        return msgspec.convert(self.options, STRATEGIES.options_type(self.name))
 
 
 class UnderlayChoice(_Table, frozen=True, kw_only=True):
@@ -163,7 +164,7 @@ class UnderlayChoice(_Table, frozen=True, kw_only=True):
         """The options as the underlay's own type; None where the strategy chooses."""
         if self.name is None:
             return None
-        return msgspec.convert(self.options, underlay.options_type(self.name))
+        return msgspec.convert(self.options, UNDERLAYS.options_type(self.name))
 
 
 class FaultKind(Enum):

@@ -17,7 +17,7 @@ from roamcast.modulator import MODULATORS, Content, Modulator, ModulatorSpec
 from roamcast.runtime.live.report.trace_file import read_trace
 from roamcast.runtime.live.settings import LiveSettings, PartSettings, TraceSettings
 from roamcast.trace import Dropped, DropReason
-from roamcast.underlay.ideal import NoOptions
+from roamcast.underlay.base import NoOptions
 
 OPTIONS = {"broker_update": 0.5, "broker_discovery": 0.5, "modulator_limit": 0.1, "ring_wait": 0.05}
 

@@ -30,6 +30,7 @@ from roamcast.scenario.workload import (
     subscriptions,
 )
 from roamcast.scenario.world import motion_of
+from roamcast.strategy.base import LimitsModulators
 from roamcast.streams import stream
 from roamcast.trace import Delivered, Subscribed, Trace
 from roamcast.units import NodeId, micros
@@ -73,7 +74,8 @@ class Simulation:
             scenario.underlay.name,
             scenario.underlay.parsed(),
         )
-        limit = getattr(scenario.strategy.parsed(), "modulator_limit", MODULATOR_LIMIT_S)
+        options = self._config.strategy_options
+        limit = options.modulator_limit if isinstance(options, LimitsModulators) else MODULATOR_LIMIT_S
         self._meter = SimMeter(micros(limit))
         self.engine.at(0, self._boot_all)
         for subscription in subscriptions(scenario):
