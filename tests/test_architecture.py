@@ -8,7 +8,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "roamcast"
 
 VALUES = {"units", "errors", "streams", "event", "trace", "explain"}
-REGISTRIES = {"registry"}
+REGISTRIES = {"registry", "plugins"}
 MAY_IMPORT: dict[str, set[str]] = {
     "units": set(),
     "errors": set(),
@@ -21,9 +21,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "modulator": VALUES | REGISTRIES | {"filter"},
     "wire": VALUES,
     "sealing": VALUES | {"wire"},
-    "world": VALUES,
+    "world": VALUES | {"registry"},
     "host": VALUES,
     "registry": VALUES,
+    "plugins": VALUES | {"registry"},
     "testing": VALUES | {"host"},
     "broker": VALUES | {"filter", "modulator", "wire", "host"},
     "underlay": VALUES | REGISTRIES | {"wire", "host"},
@@ -32,11 +33,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "applications": VALUES | {"filter", "broker", "modulator", "node"},
     "scenario": VALUES | REGISTRIES | {"filter", "modulator", "xml", "world", "strategy", "underlay"},
     "runtime": VALUES
+    | REGISTRIES
     | {"filter", "modulator", "wire", "sealing", "host", "broker", "underlay", "strategy", "node"}
     | {"applications", "scenario", "world", "client"},
     "client": VALUES | {"filter", "modulator", "wire", "broker"},
     "gateway": VALUES | {"filter", "modulator", "wire", "broker", "applications", "client", "runtime"},
-    "lab": VALUES | {"filter", "modulator", "world", "scenario", "runtime", "strategy"},
+    "lab": VALUES | REGISTRIES | {"filter", "modulator", "world", "scenario", "runtime", "strategy"},
     "daemon": VALUES | REGISTRIES | {"scenario", "strategy", "underlay", "sealing", "runtime", "gateway"},
     "cli": VALUES | {"lab", "scenario", "strategy", "world", "client", "daemon"},
     "__main__": {"cli"},

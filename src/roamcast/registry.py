@@ -50,7 +50,7 @@ class _Entry(NamedTuple, Generic[Declared]):
     make: Any  # a callable, its place as text, or None where the struct is the part
     declared: Declared
     origin: str
-    plugin: Plugin | None  # None: built in, or added by code that no file named
+    plugin: Plugin | None  # None: built in
 
 
 class Registry(Generic[Context, Part, Declared]):
@@ -78,25 +78,28 @@ class Registry(Generic[Context, Part, Declared]):
     ) -> None:
         """A part from anywhere: its options, and what makes it of a context and such options."""
         origin, plugin = _origin(make or options)
-        where = f"{self.kind} {name!r} ({origin})"
         if not (isinstance(options, type) and issubclass(options, msgspec.Struct)):
             raise PluginError(
-                where, f"has no options struct but {options!r}; allowed: a msgspec.Struct class"
+                f"{self.kind} {name!r} ({origin})",
+                f"has no options struct but {options!r}; allowed: a msgspec.Struct class",
             )
-        if name in self._entries:
-            raise PluginError(where, f"has the name of another, {self._entries[name].origin}")
-        self._entries[name] = _Entry(options, make, self._declared(**declared), origin, plugin)
-        if _loading:
-            _loading[-1].added.append((self, name))
+        self._put(name, _Entry(options, make, self._declared(**declared), origin, plugin))
 
     def remove(self, name: str) -> None:
         """Forget a part that was added; its name is free again."""
         del self._entries[name]
+        for state in _loading:
+            if (self, name) in state.added:
+                state.added.remove((self, name))
 
     # Questions that load nothing.
 
     def names(self) -> list[str]:
         return sorted(self._entries.keys() | self._points().keys())
+
+    def own_names(self) -> list[str]:
+        """Of the parts that are built in."""
+        return [name for name in sorted(self._entries) if not self.is_plugin(name)]
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries or name in self._points()
@@ -129,7 +132,7 @@ class Registry(Generic[Context, Part, Declared]):
         return self._entry(name).declared
 
     def plugin(self, name: str) -> Plugin | None:
-        """The module that brought a part; None for what is built in or was added by hand."""
+        """The module that brought a part; None for what is built in."""
         return self._entry(name).plugin
 
     def options_type(self, name: str) -> type[msgspec.Struct]:
@@ -157,6 +160,16 @@ class Registry(Generic[Context, Part, Declared]):
         converted(options, kind, f"{key}.options")
 
     # Private.
+
+    def _put(self, name: str, entry: _Entry[Declared]) -> None:
+        if name in self._entries:
+            raise PluginError(
+                f"{self.kind} {name!r} ({entry.origin})",
+                f"has the name of another, {self._entries[name].origin}",
+            )
+        self._entries[name] = entry
+        if _loading:
+            _loading[-1].added.append((self, name))
 
     def _entry(self, name: str) -> _Entry[Declared]:
         if name not in self._entries:
@@ -193,6 +206,30 @@ class Registry(Generic[Context, Part, Declared]):
             )
 
 
+class ModelRegistry(Registry[Context, Part, Declared]):
+    """Parts whose options are a table of their own, told apart by its key `model`: motion and radio."""
+
+    def add(
+        self,
+        name: str,
+        options: type[msgspec.Struct],
+        make: Callable[[Context, Any], Part] | None = None,
+        **declared: Any,
+    ) -> None:
+        super().add(name, options, make, **declared)
+        config = options.__struct_config__
+        if (config.tag_field, config.tag) != ("model", name):
+            origin = self.origin(name)
+            self.remove(name)
+            raise PluginError(
+                f"{self.kind} {name!r} ({origin})", f"has the tag {config.tag!r}; allowed: tag={name!r}"
+            )
+
+    def added(self) -> list[type[msgspec.Struct]]:
+        """The models from outside that are loaded."""
+        return [self.options_type(name) for name in sorted(self._entries) if self.is_plugin(name)]
+
+
 class _Loading(NamedTuple):
     plugin: Plugin
     added: list[tuple[Registry[Any, Any, Any], str]]
@@ -209,7 +246,7 @@ def loading(plugin: Plugin) -> Iterator[list[tuple[Registry[Any, Any, Any], str]
     try:
         yield state.added
     except BaseException:
-        for registry, name in state.added:
+        for registry, name in list(state.added):
             registry.remove(name)
         raise
     finally:
@@ -226,7 +263,8 @@ def _origin(thing: Any) -> tuple[str, Plugin | None]:
     module = getattr(thing, "__module__", None) or "__main__"
     if module.startswith("roamcast."):
         return BUILT_IN, None
-    return str(getattr(sys.modules.get(module), "__file__", None) or module), None
+    origin = str(getattr(sys.modules.get(module), "__file__", None) or module)
+    return origin, Plugin(module, origin)
 
 
 def _origin_of_points(points: list[EntryPoint]) -> str:

@@ -1,6 +1,5 @@
 """From a TOML file to a checked configuration. `docs/live.md` explains the keys."""
 
-import importlib
 import ipaddress
 from enum import Enum
 from pathlib import Path
@@ -12,6 +11,7 @@ from roamcast.errors import InputError, ScenarioError
 from roamcast.explain import converted, shown
 from roamcast.gateway.local.server import LocalOptions
 from roamcast.gateway.mqtt.options import MqttOptions
+from roamcast.plugins import load_modules
 from roamcast.registry import Registry
 from roamcast.runtime.live.settings import (
     AirSettings,
@@ -85,7 +85,7 @@ def load_config(path: Path) -> Config:
     tables = read_tables(path)
     try:
         config: Config = converted(tables, Config)
-        _import_modules(config)
+        load_modules(config.node.modules, path.parent, "node.modules")
         _check_keys(config)
         _check_air(config.air)
         _check_part("strategy", config.strategy, STRATEGIES, [], LIVE_DEFAULT)
@@ -113,18 +113,6 @@ def _without_secret(error: ScenarioError) -> str:
     ):
         return "cannot be used; allowed: " + error.problem.rpartition("; allowed: ")[2]
     return error.problem
-
-
-def _import_modules(config: Config) -> None:
-    """Modules of the user's own, which register modulators or adaptors: before anything is checked that may
-    name those. Found beside the installed packages, or by PYTHONPATH."""
-    for name in config.node.modules:
-        try:
-            importlib.import_module(name)
-        except Exception as error:
-            raise ScenarioError(
-                "node.modules", f"has {name!r}, which cannot be imported: {type(error).__name__}: {error}"
-            ) from error
 
 
 def _check_keys(config: Config) -> None:

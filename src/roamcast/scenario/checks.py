@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
-
 from roamcast.errors import FilterError, InputError, ScenarioError
 from roamcast.event import EventClass
 from roamcast.explain import shown
@@ -29,7 +27,6 @@ from roamcast.scenario.world import nodes_in_world
 from roamcast.strategy import STRATEGIES
 from roamcast.underlay import UNDERLAYS
 from roamcast.units import seconds
-from roamcast.world.radio import Csma, problem_of
 
 EVENTS_MAX = 10_000_000  # generated in one run; beyond this a run would end for lack of memory
 
@@ -38,7 +35,8 @@ def checked(tables: Tables, base: Path) -> Scenario:
     """The scenario, with the number of nodes filled in, or a `ScenarioError` for its first fault."""
     _check_general(tables.scenario)
     _check_world(tables.world)
-    world = msgspec.structs.replace(tables.world, nodes=nodes_in_world(tables, base))
+    given = {name: getattr(tables.world, name) for name in World.__struct_fields__}
+    world = World(**{**given, "nodes": nodes_in_world(tables, base)})
     parts = {name: getattr(tables, name) for name in Tables.__struct_fields__}
     scenario = Scenario(**{**parts, "world": world}, base=base)
     _check_mobility(scenario)
@@ -95,11 +93,11 @@ def _check_world(world: World) -> None:
     if isinstance(world.range, tuple) and world.range[0] > world.range[1]:
         raise ScenarioError("world.range", f"is {shown(world.range)}; allowed: [min, max] with min <= max")
     from_motion = world.range is not None
-    if isinstance(world.radio, Csma) and world.radio.sense != 1 and not from_motion:
+    if world.radio.sensing() != 1 and not from_motion:
         raise ScenarioError(
             "world.radio.sense", "is for links that follow from positions and a range; leave it out"
         )
-    if problem := problem_of(world.radio):
+    if problem := world.radio.problem():
         raise ScenarioError(f"world.radio.{problem[0]}", problem[1])
 
 
