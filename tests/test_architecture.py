@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "host": VALUES,
     "registry": VALUES,
     "plugins": VALUES | {"registry"},
-    "testing": VALUES | {"host"},
+    "testing": VALUES | {"filter", "host", "broker", "node", "strategy", "runtime"},
     "broker": VALUES | {"filter", "modulator", "wire", "host"},
     "underlay": VALUES | REGISTRIES | {"wire", "host"},
     "strategy": VALUES | REGISTRIES | {"filter", "modulator", "wire", "host", "broker", "underlay"},

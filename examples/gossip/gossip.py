@@ -50,9 +50,8 @@ class Gossip(Strategy):
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
         try:
             rumour = CODEC.decode(payload)
-        except WireError as error:
-            now = self._host.now()
-            self._host.trace(Dropped(now, self._host.node, DropReason.WIRE, "gossip", detail=str(error)))
+        except WireError:
+            self._host.trace(Dropped(self._host.now(), self._host.node, DropReason.WIRE, "gossip"))
             return
         event, hops = rumour.event, min(rumour.hops + 1, 255)
         if not self._broker.observe(event.id, event.lifetime - rumour.age):
@@ -63,9 +62,9 @@ class Gossip(Strategy):
         if hops == 255 or len(self._pending) >= self._options.pending_max:
             self._broker.drop(event.id, DropReason.QUEUE_FULL, "gossip")
             return
-        now = self._host.now()
-        self._pending[event.id] = Rumour(event, hops, rumour.age), now
-        self._host.set_timer(event.id, now + int(self._host.random.random() * micros(self._options.jitter)))
+        self._pending[event.id] = Rumour(event, hops, rumour.age), self._host.now()
+        wait = int(self._host.random.random() * micros(self._options.jitter))
+        self._host.set_timer(event.id, self._host.now() + wait)
 
     def on_timer(self, name: TimerName) -> None:
         assert isinstance(name, EventId)
@@ -73,8 +72,8 @@ class Gossip(Strategy):
         self._send(Rumour(rumour.event, rumour.hops, rumour.age + self._host.now() - arrived))
 
     def _send(self, rumour: Rumour) -> None:
-        event_id, own = rumour.event.id, rumour.hops == 0
-        self._host.broadcast(Frame(CODEC.encode(rumour), Kind.DATA, "gossip", event_id, own))
+        octets = CODEC.encode(rumour)
+        self._host.broadcast(Frame(octets, Kind.DATA, "gossip", rumour.event.id, rumour.hops == 0))
 
 
 STRATEGIES.add("gossip", GossipOptions, Gossip, default_underlay="none")
