@@ -97,7 +97,7 @@ class Started:
     """A node from its start until the block ends."""
 
     def __init__(self, roamcast: Path, config: Path, socket: Path) -> None:
-        self._command = [roamcast, "node", config]
+        self._command = [str(roamcast), "node", str(config)]
         self._socket = socket
 
     def __enter__(self) -> "Started":

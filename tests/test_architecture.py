@@ -10,7 +10,7 @@ from roamcast.extras import NOT_ON_A_DEVICE
 SOURCE = Path(__file__).parent.parent / "src" / "roamcast"
 
 VALUES = {"units", "errors", "streams", "event", "trace", "explain", "extras", "bounded", "stable"}
-REGISTRIES = {"registry"}
+REGISTRIES = {"registry", "plugins"}
 MAY_IMPORT: dict[str, set[str]] = {
     "units": set(),
     "errors": set(),
@@ -26,23 +26,25 @@ MAY_IMPORT: dict[str, set[str]] = {
     "modulator": VALUES | REGISTRIES | {"filter"},
     "wire": VALUES,
     "sealing": VALUES | {"wire"},
-    "world": VALUES,
+    "world": VALUES | {"registry"},
     "host": VALUES,
     "registry": VALUES,
-    "testing": VALUES | {"host"},
+    "plugins": VALUES | {"registry"},
+    "testing": VALUES | {"filter", "host", "broker", "node", "strategy", "runtime"},
     "broker": VALUES | {"filter", "modulator", "wire", "host"},
     "underlay": VALUES | REGISTRIES | {"wire", "host"},
     "strategy": VALUES | REGISTRIES | {"filter", "modulator", "wire", "host", "broker", "underlay"},
     "node": VALUES | {"filter", "modulator", "sealing", "host", "broker", "underlay", "strategy"},
     "applications": VALUES | {"filter", "broker", "modulator", "node"},
-    "scenario": VALUES | {"filter", "modulator", "xml", "world", "strategy", "underlay"},
+    "scenario": VALUES | REGISTRIES | {"filter", "modulator", "xml", "world", "strategy", "underlay"},
     "runtime": VALUES
+    | REGISTRIES
     | {"filter", "modulator", "wire", "sealing", "host", "broker", "underlay", "strategy", "node"}
     | {"applications", "scenario", "world", "client"},
     "client": VALUES | {"filter", "modulator", "wire", "broker"},
     "gateway": VALUES | {"filter", "modulator", "wire", "broker", "applications", "client", "runtime"},
-    "lab": VALUES | {"filter", "modulator", "world", "scenario", "runtime", "strategy"},
-    "daemon": VALUES | {"strategy", "underlay", "sealing", "runtime", "gateway"},
+    "lab": VALUES | REGISTRIES | {"filter", "modulator", "world", "scenario", "runtime", "strategy"},
+    "daemon": VALUES | REGISTRIES | {"strategy", "underlay", "sealing", "runtime", "gateway"},
     "cli": VALUES | {"lab", "scenario", "strategy", "world", "client", "daemon"},
     "__main__": {"cli"},
 }

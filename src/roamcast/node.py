@@ -54,8 +54,9 @@ class Node:
         self._is_traced = is_traced  # False: nobody reads the trace, so its costly records are not made
         self.broker = Broker(self._host, application, store=store, opener=content)
         self._content = content
+        self._declared = STRATEGIES.declared(config.strategy)
         self.underlay = UNDERLAYS.make(
-            config.underlay or default_underlay(config.strategy),
+            config.underlay or self._declared.default_underlay,
             UnderlayContext(hosts(Channel.UNDERLAY), oracle, addresses, routing_table),
             _underlay_options(config),
         )
@@ -101,13 +102,12 @@ class Node:
         return event
 
     def _sealed(self, event: Event) -> Event:
-        identifier = self.strategy.seal_id(event)
         if self._content is None:
             raise EventError("sealed", "needs a content key, this node has none")
+        identifier = self.strategy.seal_id(event)
         if identifier is None:
-            raise EventError(
-                "sealed", "needs a strategy that carries sealed events: chapar, epidemic, flooding"
-            )
+            able = ", ".join(STRATEGIES.names_with(lambda declared: declared.carries_sealed))
+            raise EventError("sealed", f"needs a strategy that carries sealed events: {able}")
         return self._content.seal(event, identifier)
 
     def subscribe(
@@ -123,10 +123,11 @@ class Node:
     def check_modulator(self, modulator: ModulatorSpec) -> None:
         """InputError if no broker of this strategy runs consumers' functions, or this function cannot be made
         here. One that cannot be made at its broker is cut off there, and its owner told."""
-        if not self.strategy.RUNS_MODULATORS:
+        if not self._declared.runs_modulators:
+            able = " or ".join(STRATEGIES.names_with(lambda declared: declared.runs_modulators))
             raise InputError(
                 "modulator",
-                f"is {modulator.name!r}, but this node's strategy runs none; allowed: with opportunistic",
+                f"is {modulator.name!r}, but this node's strategy runs none; allowed: with {able}",
             )
         make(modulator)
 

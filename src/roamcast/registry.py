@@ -1,42 +1,284 @@
-"""Parts chosen by name in a file: strategies and underlays, with their options and makers."""
+"""Parts chosen by name in a file: strategies, underlays, modulators, mobility and radio models.
 
-from collections.abc import Callable
+A part is built in, an entry point of an installed distribution, or added by a module that a file names
+(`plugins.py`). A registry knows its names without importing anything: a built-in part is declared by where
+it lives, and loaded when it is named. What a part can do is declared beside its name, for the same reason.
+
+A plug-in adds itself with one call, when its module is imported:
+
+    STRATEGIES.add("gossip", GossipOptions, Gossip, default_underlay="none")
+"""
+
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from roamcast.errors import InputError
+from roamcast.errors import InputError, ScenarioError
+from roamcast.explain import converted, shown, unknown
 
 Context = TypeVar("Context")
 Part = TypeVar("Part")
+Declared = TypeVar("Declared")
+
+BUILT_IN = "built in"
 
 
-class Registered(NamedTuple, Generic[Context, Part]):
-    options: type[msgspec.Struct]
-    make: Callable[[Context, Any], Part]  # Any: each maker takes its own options type
+class PluginError(InputError):
+    """A plug-in that cannot be used. `where` names the part and where it came from."""
 
 
-class Registry(Generic[Context, Part]):
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-        self._entries: dict[str, Registered[Context, Part]] = {}
+class Plugin(NamedTuple):
+    """A module from outside the tree, and where it came from: a file, an entry point, an installed module."""
 
-    def add(self, name: str, options: type[msgspec.Struct], make: Callable[[Context, Any], Part]) -> None:
+    module: str
+    origin: str
+    files: tuple[tuple[str, bytes], ...] = ()  # of a module beside a file: relative names and contents
+
+
+class NothingDeclared(NamedTuple):
+    """For parts that have nothing to declare."""
+
+
+class _Entry(NamedTuple, Generic[Declared]):
+    options: Any  # a struct class, or its place as text
+    make: Any  # a callable, its place as text, or None where the struct is the part
+    declared: Declared
+    origin: str
+    plugin: Plugin | None  # None: built in
+
+
+class Registry(Generic[Context, Part, Declared]):
+    """`kind` is the word for one part, `group` that of its entry points, `declared` what parts declare."""
+
+    def __init__(self, kind: str, group: str, declared: Callable[..., Declared]) -> None:
+        self.kind = kind
+        self.group = group
+        self._declared = declared
+        self._entries: dict[str, _Entry[Declared]] = {}
+
+    # Registering.
+
+    def declare(self, name: str, options: str, make: str | None = None, **declared: Any) -> None:
+        """A part of our own. Both places are `module:attribute`, imported when the part is named."""
         assert name not in self._entries, name
-        self._entries[name] = Registered(options, make)
+        self._entries[name] = _Entry(options, make, self._declared(**declared), BUILT_IN, None)
+
+    def add(
+        self,
+        name: str,
+        options: type[msgspec.Struct],
+        make: Callable[[Context, Any], Part] | None = None,  # Any: each maker takes its own options type
+        **declared: Any,
+    ) -> None:
+        """A part from anywhere: its options, and what makes it of a context and such options."""
+        origin, plugin = _origin(make or options)
+        if not (isinstance(options, type) and issubclass(options, msgspec.Struct)):
+            raise PluginError(
+                f"{self.kind} {name!r} ({origin})",
+                f"has no options struct but {options!r}; allowed: a msgspec.Struct class",
+            )
+        self._put(name, _Entry(options, make, self._declared(**declared), origin, plugin))
+
+    def remove(self, name: str) -> None:
+        """Forget a part that was added; its name is free again."""
+        del self._entries[name]
+        for state in _loading:
+            if (self, name) in state.added:
+                state.added.remove((self, name))
+
+    # Questions that load nothing.
 
     def names(self) -> list[str]:
-        return sorted(self._entries)
+        return sorted(self._entries.keys() | self._points().keys())
+
+    def own_names(self) -> list[str]:
+        """Of the parts that are built in."""
+        return [name for name in sorted(self._entries) if not self.is_plugin(name)]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries or name in self._points()
+
+    def names_with(self, ability: Callable[[Declared], bool]) -> list[str]:
+        """Of built-in and loaded parts: what an entry point's part can do is known once it was named."""
+        return [name for name in sorted(self._entries) if ability(self._entries[name].declared)]
+
+    def origin(self, name: str) -> str:
+        if name in self._entries:
+            return self._entries[name].origin
+        return _origin_of_points(self._points()[name])
+
+    def is_plugin(self, name: str) -> bool:
+        return name not in self._entries or self._entries[name].origin != BUILT_IN
+
+    def shadowed(self) -> list[PluginError]:
+        """Entry points that nothing can name, because a built-in part has their name."""
+        return [
+            PluginError(
+                f"{self.kind} {name!r} ({_origin_of_points(points)})", "has the name of another, built in"
+            )
+            for name, points in sorted(self._points().items())
+            if name in self._entries and self._entries[name].origin == BUILT_IN
+        ]
+
+    # Questions that load the part they name.
+
+    def declared(self, name: str) -> Declared:
+        return self._entry(name).declared
+
+    def plugin(self, name: str) -> Plugin | None:
+        """The module that brought a part; None for what is built in."""
+        return self._entry(name).plugin
 
     def options_type(self, name: str) -> type[msgspec.Struct]:
-        return self._entry(name).options
+        options: type[msgspec.Struct] = _loaded(self._entry(name).options)
+        return options
+
+    def maker(self, name: str) -> Any:
+        """What makes the part: a class or a function."""
+        return _loaded(self._entry(name).make)
 
     def make(self, name: str, context: Context, options: msgspec.Struct | None = None) -> Part:
         """Build a part; without options it takes its defaults."""
-        entry = self._entry(name)
-        return entry.make(context, options if options is not None else entry.options())
+        part: Part = self.maker(name)(context, options if options is not None else self.options_type(name)())
+        return part
 
-    def _entry(self, name: str) -> Registered[Context, Part]:
+    def check(self, key: str, name: str, options: Mapping[str, Any], refused: Collection[str] = ()) -> None:
+        """`ScenarioError` for a name that does not exist or is refused, or for options it does not take."""
+        if name in refused or name not in self:
+            known = [other for other in self.names() if other not in refused]
+            raise ScenarioError(f"{key}.name", unknown(name, known, f"is {shown(name)}"))
+        try:
+            kind = self.options_type(name)
+        except PluginError as error:
+            raise ScenarioError(f"{key}.name", f"is {shown(name)}: {error}") from error
+        converted(options, kind, f"{key}.options")
+
+    # Private.
+
+    def _put(self, name: str, entry: _Entry[Declared]) -> None:
+        if name in self._entries:
+            raise PluginError(
+                f"{self.kind} {name!r} ({entry.origin})",
+                f"has the name of another, {self._entries[name].origin}",
+            )
+        self._entries[name] = entry
+        if _loading:
+            _loading[-1].added.append((self, name))
+
+    def _entry(self, name: str) -> _Entry[Declared]:
         if name not in self._entries:
-            raise InputError(self._kind, f"is {name!r}; allowed: {', '.join(self.names())}")
+            points = self._points().get(name)
+            if points is None:
+                raise InputError(self.kind, unknown(name, self.names(), f"is {name!r}"))
+            self._load(name, points)
         return self._entries[name]
+
+    def _points(self) -> dict[str, list[EntryPoint]]:
+        found: dict[str, list[EntryPoint]] = {}
+        for point in entry_points(group=self.group):
+            same = found.setdefault(point.name, [])
+            if point not in same:  # a folder that is on the path twice
+                same.append(point)
+        return found
+
+    def _load(self, name: str, points: list[EntryPoint]) -> None:
+        origin = _origin_of_points(points)
+        where = f"{self.kind} {name!r} ({origin})"
+        if len(points) > 1:
+            raise PluginError(where, "is brought by several; allowed: one of them installed")
+        module = points[0].module
+        with loading(Plugin(module, origin)):
+            try:
+                import_module(module)
+            except PluginError:
+                raise
+            except Exception as error:
+                raise PluginError(where, f"cannot be imported: {in_a_line(error)}") from error
+        if name not in self._entries:
+            raise PluginError(
+                where, f"is not in {module}; allowed: a module that adds the {self.kind} it names"
+            )
+
+
+class ModelRegistry(Registry[Context, Part, Declared]):
+    """Parts whose options are a table of their own, told apart by its key `model`: motion and radio."""
+
+    def add(
+        self,
+        name: str,
+        options: type[msgspec.Struct],
+        make: Callable[[Context, Any], Part] | None = None,
+        **declared: Any,
+    ) -> None:
+        super().add(name, options, make, **declared)
+        config = options.__struct_config__
+        if (config.tag_field, config.tag) != ("model", name):
+            origin = self.origin(name)
+            self.remove(name)
+            raise PluginError(
+                f"{self.kind} {name!r} ({origin})", f"has the tag {config.tag!r}; allowed: tag={name!r}"
+            )
+
+    def added(self) -> list[type[msgspec.Struct]]:
+        """The models from outside that are loaded."""
+        return [self.options_type(name) for name in sorted(self._entries) if self.is_plugin(name)]
+
+
+class _Loading(NamedTuple):
+    plugin: Plugin
+    added: list[tuple[Registry[Any, Any, Any], str]]
+
+
+_loading: list[_Loading] = []  # a plug-in that imports another is loaded around it
+
+
+@contextmanager
+def loading(plugin: Plugin) -> Iterator[list[tuple[Registry[Any, Any, Any], str]]]:
+    """While a plug-in's module is imported: what it adds is its own, and all forgotten if it fails."""
+    state = _Loading(plugin, [])
+    _loading.append(state)
+    try:
+        yield state.added
+    except BaseException:
+        for registry, name in list(state.added):
+            registry.remove(name)
+        raise
+    finally:
+        _loading.pop()
+
+
+def in_a_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _origin(thing: Any) -> tuple[str, Plugin | None]:
+    if _loading:
+        return _loading[-1].plugin.origin, _loading[-1].plugin
+    module = getattr(thing, "__module__", None) or "__main__"
+    if module.startswith("roamcast."):
+        return BUILT_IN, None
+    origin = str(getattr(sys.modules.get(module), "__file__", None) or module)
+    return origin, Plugin(module, origin)
+
+
+def _origin_of_points(points: list[EntryPoint]) -> str:
+    places = [
+        f"entry point of {point.dist.name} {point.dist.version}"
+        if point.dist
+        else f"entry point {point.value}"
+        for point in points
+    ]
+    return ", ".join(sorted(places))
+
+
+def _loaded(place: Any) -> Any:
+    if not isinstance(place, str):
+        return place
+    module, _, attribute = place.partition(":")
+    return attrgetter(attribute)(import_module(module))

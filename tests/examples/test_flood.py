@@ -22,8 +22,9 @@ from runoff import (  # type: ignore[import-not-found]  # noqa: E402
 
 from roamcast.errors import InputError, WireError  # noqa: E402
 from roamcast.event import PAYLOAD_BYTES_MAX, Event  # noqa: E402
-from roamcast.modulator import BoundingBoxParameters, ModulatorSpec, make  # noqa: E402
+from roamcast.modulator import ModulatorSpec, make  # noqa: E402
 from roamcast.modulator.base import STATE_BYTES_MAX  # noqa: E402
+from roamcast.modulator.bounding_box import BoundingBoxParameters  # noqa: E402
 
 MM = 1_000
 

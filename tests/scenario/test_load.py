@@ -14,6 +14,7 @@ from roamcast.errors import FileError, ScenarioError
 from roamcast.event import EventClass
 from roamcast.scenario import load_scenario, parsed_override, read_tables, scenario_from, with_settings
 from roamcast.scenario.model import MotionFormat, RecordedTrace
+from roamcast.strategy.flooding import Flooding
 from roamcast.world.formats import MOTION_FORMATS
 from roamcast.world.mobility import RandomWaypoint
 from roamcast.world.radio import Csma, Disk, Ideal
@@ -219,16 +220,17 @@ def test_settings_leave_the_tables_they_are_applied_to_alone() -> None:
     assert before == tables()
 
 
-def test_another_strategy_drops_the_options_of_the_one_it_replaces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_strategy_drops_the_options_of_the_one_it_replaces() -> None:
     class Other(msgspec.Struct, frozen=True):
         depth: int = 1
 
-    known = strategy.options_type
-    monkeypatch.setattr(strategy, "names", lambda: ["flooding", "other"])
-    monkeypatch.setattr(strategy, "options_type", lambda name: Other if name == "other" else known(name))
+    strategy.STRATEGIES.add("other", Other, Flooding)
     file = tables(strategy__options={"jitter": 0.1})
-    scenario = scenario_from(file, settings=[("strategy.options.depth", 4), ("strategy.name", "other")])
-    assert scenario.strategy.parsed() == Other(4)
+    try:
+        scenario = scenario_from(file, settings=[("strategy.options.depth", 4), ("strategy.name", "other")])
+        assert scenario.strategy.parsed() == Other(4)
+    finally:
+        strategy.STRATEGIES.remove("other")
     same = scenario_from(file, settings=[("strategy.name", "flooding")])
     assert same.strategy.options == {"jitter": 0.1}
 

@@ -13,7 +13,7 @@ from roamcast.runtime.meter import SimMeter
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario.load import scenario_from
 from roamcast.trace import Dropped, DropReason, HandedOff
-from roamcast.underlay.ideal import NoOptions
+from roamcast.underlay.base import NoOptions
 from roamcast.units import SECOND
 
 

@@ -1,20 +1,18 @@
 """From a TOML file to a checked configuration. `docs/live.md` explains the keys."""
 
-import importlib
 import ipaddress
 from enum import Enum
 from pathlib import Path
-from types import ModuleType
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
-from roamcast import strategy, underlay
 from roamcast.errors import InputError, ScenarioError
-from roamcast.explain import converted, read_tables, shown, unknown
+from roamcast.explain import converted, read_tables, shown
 from roamcast.gateway.local.server import LocalOptions
 from roamcast.gateway.mqtt.options import MqttOptions
-from roamcast.runtime.live.node import DEFAULT_STRATEGY
+from roamcast.plugins import load_modules
+from roamcast.registry import Registry
 from roamcast.runtime.live.settings import (
     AirSettings,
     KeySettings,
@@ -26,8 +24,8 @@ from roamcast.runtime.live.settings import (
 )
 from roamcast.sealing import Identity, KeyRing
 from roamcast.sealing.content import ContentKey
-
-SIMULATED_UNDERLAYS = {"ideal"}  # they know the whole world
+from roamcast.strategy import LIVE_DEFAULT, STRATEGIES
+from roamcast.underlay import UNDERLAYS
 
 
 class LogFormat(Enum):
@@ -86,11 +84,11 @@ def load_config(path: Path) -> Config:
     tables = read_tables(path)
     try:
         config: Config = converted(tables, Config)
-        _import_modules(config)
+        load_modules(config.node.modules, path.parent, "node.modules")
         _check_keys(config)
         _check_air(config.air)
-        _check_part("strategy", config.strategy, strategy, set())
-        _check_part("underlay", config.underlay, underlay, SIMULATED_UNDERLAYS)
+        _check_part("strategy", config.strategy, STRATEGIES, [], LIVE_DEFAULT)
+        _check_part("underlay", config.underlay, UNDERLAYS, _only_simulated())
         if config.metrics is not None:
             listening_address(config.metrics.listen)
     except ScenarioError as error:
@@ -114,18 +112,6 @@ def _without_secret(error: ScenarioError) -> str:
     ):
         return "cannot be used; allowed: " + error.problem.rpartition("; allowed: ")[2]
     return error.problem
-
-
-def _import_modules(config: Config) -> None:
-    """Modules of the user's own, which register modulators or adaptors: before anything is checked that may
-    name those. Found beside the installed packages, or by PYTHONPATH."""
-    for name in config.node.modules:
-        try:
-            importlib.import_module(name)
-        except Exception as error:
-            raise ScenarioError(
-                "node.modules", f"has {name!r}, which cannot be imported: {type(error).__name__}: {error}"
-            ) from error
 
 
 def _check_keys(config: Config) -> None:
@@ -160,17 +146,21 @@ def _check_air(air: AirSettings) -> None:
         )
 
 
-def _check_part(key: str, part: PartSettings, registry: ModuleType, refused: set[str]) -> None:
-    names = [name for name in registry.names() if name not in refused]
-    name = part.name
-    if name is None and key == "strategy":
-        name = DEFAULT_STRATEGY
-    if name is None:
-        if part.options:
-            raise ScenarioError(
-                f"{key}.options", f"is given without {key}.name, which says whose options they are"
-            )
-        return
-    if name not in names:
-        raise ScenarioError(f"{key}.name", unknown(name, names, f"is {shown(name)}"))
-    converted(part.options, registry.options_type(name), f"{key}.options")
+def _only_simulated() -> list[str]:
+    return UNDERLAYS.names_with(lambda declared: declared.only_simulated)
+
+
+def _check_part(
+    key: str,
+    part: PartSettings,
+    registry: Registry[Any, Any, Any],
+    refused: list[str],
+    default: str | None = None,
+) -> None:
+    name = part.name or default
+    if name is not None:
+        registry.check(key, name, part.options, refused)
+    elif part.options:
+        raise ScenarioError(
+            f"{key}.options", f"is given without {key}.name, which says whose options they are"
+        )

@@ -6,6 +6,7 @@ from pathlib import Path
 from roamcast.daemon.config import load_config
 from roamcast.errors import FileError, InputError
 from roamcast.sealing import GroupKey, Identity
+from roamcast.strategy import LIVE_DEFAULT
 
 TEMPLATE = """\
 # A Roamcast node. Run it with:  roamcast node {name}.toml
@@ -72,7 +73,7 @@ def write_fresh(
         identity=Identity.generate().to_text(),
         group='", "'.join(group),
         interface=air,
-        strategy=_default_strategy(),
+        strategy=LIVE_DEFAULT,
     )
     try:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -94,9 +95,3 @@ def _group(group_key: str | None, like: Path | None) -> list[str]:
         return [GroupKey.from_text(group_key).to_text()]
     except InputError as error:
         raise InputError("--group-key", error.problem) from None
-
-
-def _default_strategy() -> str:
-    from roamcast.runtime.live.node import DEFAULT_STRATEGY
-
-    return DEFAULT_STRATEGY

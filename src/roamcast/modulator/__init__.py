@@ -12,30 +12,18 @@ An application adds its own with `MODULATORS.add(name, parameters, make)` before
 broker that shall run it must do the same.
 """
 
-from roamcast.modulator.aggregate import Aggregate, AggregateParameters
 from roamcast.modulator.base import Content, Modulator, ModulatorError, ModulatorSpec
-from roamcast.modulator.bounding_box import BoundingBox, BoundingBoxParameters
-from roamcast.modulator.condition import Condition, ConditionParameters
 from roamcast.modulator.guard import Guard, Meter, Ran
-from roamcast.modulator.projection import Projection, ProjectionParameters
 from roamcast.modulator.registered import MODULATORS, make
 
 __all__ = [
     "MODULATORS",
-    "Aggregate",
-    "AggregateParameters",
-    "BoundingBox",
-    "BoundingBoxParameters",
-    "Condition",
-    "ConditionParameters",
     "Content",
     "Guard",
     "Meter",
     "Modulator",
     "ModulatorError",
     "ModulatorSpec",
-    "Projection",
-    "ProjectionParameters",
     "Ran",
     "make",
 ]

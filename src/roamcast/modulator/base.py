@@ -34,6 +34,11 @@ class Modulator:
     clock, no chance. Time comes with the events, if at all.
     """
 
+    @classmethod
+    def made(cls, _: None, parameters: msgspec.Struct) -> "Modulator":
+        """How a registry makes one whose parameters are its only argument."""
+        return cls(parameters)  # type: ignore[call-arg]
+
     def process(self, event: Event) -> Content | None:
         """What the consumer gets instead of the event; None for nothing."""
         raise NotImplementedError

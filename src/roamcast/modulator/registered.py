@@ -3,18 +3,32 @@
 import msgspec
 
 from roamcast.errors import InputError
-from roamcast.modulator.aggregate import Aggregate, AggregateParameters
 from roamcast.modulator.base import Modulator, ModulatorSpec
-from roamcast.modulator.bounding_box import BoundingBox, BoundingBoxParameters
-from roamcast.modulator.condition import Condition, ConditionParameters
-from roamcast.modulator.projection import Projection, ProjectionParameters
-from roamcast.registry import Registry
+from roamcast.registry import NothingDeclared, Registry
 
-MODULATORS: Registry[None, Modulator] = Registry("modulator")
-MODULATORS.add("condition", ConditionParameters, lambda _, parameters: Condition(parameters))
-MODULATORS.add("projection", ProjectionParameters, lambda _, parameters: Projection(parameters))
-MODULATORS.add("bounding_box", BoundingBoxParameters, lambda _, parameters: BoundingBox(parameters))
-MODULATORS.add("aggregate", AggregateParameters, lambda _, parameters: Aggregate(parameters))
+MODULATORS: Registry[None, Modulator, NothingDeclared] = Registry(
+    "modulator", "roamcast.modulators", NothingDeclared
+)
+MODULATORS.declare(
+    "condition",
+    "roamcast.modulator.condition:ConditionParameters",
+    "roamcast.modulator.condition:Condition.made",
+)
+MODULATORS.declare(
+    "projection",
+    "roamcast.modulator.projection:ProjectionParameters",
+    "roamcast.modulator.projection:Projection.made",
+)
+MODULATORS.declare(
+    "bounding_box",
+    "roamcast.modulator.bounding_box:BoundingBoxParameters",
+    "roamcast.modulator.bounding_box:BoundingBox.made",
+)
+MODULATORS.declare(
+    "aggregate",
+    "roamcast.modulator.aggregate:AggregateParameters",
+    "roamcast.modulator.aggregate:Aggregate.made",
+)
 
 
 def make(spec: ModulatorSpec) -> Modulator:

@@ -3,14 +3,10 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 
-import msgspec
-
-from roamcast import strategy, underlay
 from roamcast.errors import EventError, FilterError, InputError, ScenarioError
 from roamcast.event import EventClass
-from roamcast.explain import converted, shown, unknown
+from roamcast.explain import shown
 from roamcast.filter.xpath.translation import DocumentShape
 from roamcast.scenario.faults import faults
 from roamcast.scenario.model import (
@@ -27,10 +23,10 @@ from roamcast.scenario.model import (
 )
 from roamcast.scenario.workload import count_of, filter_of, modulator_of, publication_of, schema_of
 from roamcast.scenario.world import nodes_in_world
+from roamcast.strategy import STRATEGIES
+from roamcast.underlay import UNDERLAYS
 from roamcast.units import seconds
-from roamcast.world.radio import Csma, problem_of
 
-MODULATING = ("opportunistic",)  # strategies whose brokers run consumers' functions
 EVENTS_MAX = 10_000_000  # generated in one run; beyond this a run would end for lack of memory
 
 
@@ -38,15 +34,16 @@ def checked(tables: Tables, base: Path) -> Scenario:
     """The scenario, with the number of nodes filled in, or a `ScenarioError` for its first fault."""
     _check_general(tables.scenario)
     _check_world(tables.world)
-    world = msgspec.structs.replace(tables.world, nodes=nodes_in_world(tables, base))
+    given = {name: getattr(tables.world, name) for name in World.__struct_fields__}
+    world = World(**{**given, "nodes": nodes_in_world(tables, base)})
     parts = {name: getattr(tables, name) for name in Tables.__struct_fields__}
     scenario = Scenario(**{**parts, "world": world}, base=base)
     _check_mobility(scenario)
     _check_roles(scenario)
+    STRATEGIES.check("strategy", scenario.strategy.name, scenario.strategy.options)
     _check_workload(scenario)
-    _check_choice("strategy", scenario.strategy.name, scenario.strategy.options, strategy)
     if scenario.underlay.name is not None:
-        _check_choice("underlay", scenario.underlay.name, scenario.underlay.options, underlay)
+        UNDERLAYS.check("underlay", scenario.underlay.name, scenario.underlay.options)
     elif scenario.underlay.options:
         raise ScenarioError(
             "underlay.options", "is given without underlay.name, which says whose options they are"
@@ -95,11 +92,11 @@ def _check_world(world: World) -> None:
     if isinstance(world.range, tuple) and world.range[0] > world.range[1]:
         raise ScenarioError("world.range", f"is {shown(world.range)}; allowed: [min, max] with min <= max")
     from_motion = world.range is not None
-    if isinstance(world.radio, Csma) and world.radio.sense != 1 and not from_motion:
+    if world.radio.sensing() != 1 and not from_motion:
         raise ScenarioError(
             "world.radio.sense", "is for links that follow from positions and a range; leave it out"
         )
-    if problem := problem_of(world.radio):
+    if problem := world.radio.problem():
         raise ScenarioError(f"world.radio.{problem[0]}", problem[1])
 
 
@@ -193,10 +190,9 @@ def _check_subscription(
     with _filter_errors_at(key, "filter, xpath, topic and type"):
         filter_of(entry, schema)  # together they can be more than one filter may hold
     if entry.modulator is not None:
-        if scenario.strategy.name not in MODULATING:
-            raise ScenarioError(
-                f"{key}.modulator", f"is given; allowed: with the strategy {' or '.join(MODULATING)} only"
-            )
+        if not STRATEGIES.declared(scenario.strategy.name).runs_modulators:
+            able = " or ".join(STRATEGIES.names_with(lambda declared: declared.runs_modulators))
+            raise ScenarioError(f"{key}.modulator", f"is given; allowed: with the strategy {able} only")
         try:
             modulator_of(entry)
         except InputError as error:
@@ -233,14 +229,6 @@ def _filter_errors_at(key: str, text: str | None) -> Iterator[None]:
         yield
     except FilterError as error:
         raise ScenarioError(key, f"is {shown(text)}: {error.problem}") from None
-
-
-def _check_choice(key: str, name: str, options: dict[str, object], registry: ModuleType) -> None:
-    """`registry` is `roamcast.strategy` or `roamcast.underlay`: both know names and option types."""
-    known: list[str] = registry.names()
-    if name not in known:
-        raise ScenarioError(f"{key}.name", unknown(name, known, f"is {shown(name)}"))
-    converted(options, registry.options_type(name), f"{key}.options")
 
 
 def _check_faults(scenario: Scenario) -> None:

@@ -5,12 +5,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import msgspec
-
 from roamcast.errors import ScenarioError
 from roamcast.explain import converted, keys_of, read_tables, shown
+from roamcast.plugins import load_modules, modules_in
 from roamcast.scenario.checks import checked
-from roamcast.scenario.model import Scenario, Tables, World
+from roamcast.scenario.model import MODELS, Scenario, model_type, tables_type
 
 Setting: TypeAlias = tuple[str, Any]
 """A dotted key and the value that it gets instead of the file's."""
@@ -30,13 +29,19 @@ def scenario_from(
     base: Path = Path(),
     settings: Iterable[Setting] = (),
     source: str = "",
+    *,
+    loads_modules: bool = True,
 ) -> Scenario:
     """The scenario in tables that are already in memory: a file's, or `Scenario.to_dict()`.
 
-    File names inside are relative to `base`. With a `source`, errors begin with it.
+    File names inside are relative to `base`. With a `source`, errors begin with it. `loads_modules` False:
+    whoever calls has loaded the scenario's modules already.
     """
     try:
-        return checked(converted(with_settings(tables, settings), Tables), base)
+        if loads_modules:
+            load_modules(modules_in(tables, "scenario"), base, "scenario.modules")
+        wanted = with_settings(tables, settings)
+        return checked(converted(wanted, tables_type(wanted)), base)
     except ScenarioError as error:
         where = f"{source}: {error.where}" if source else error.where
         raise ScenarioError(where, error.problem) from None
@@ -76,11 +81,8 @@ def with_settings(tables: Mapping[str, Any], settings: Iterable[Setting]) -> dic
     return result
 
 
-_CHOICES = {
-    "strategy.name": None,
-    "underlay.name": None,
-    "world.mobility.model": "mobility",
-    "world.radio.model": "radio",
+_CHOICES = {"strategy.name": None, "underlay.name": None} | {
+    f"world.{field}.model": field for field in MODELS
 }
 """The keys that choose a part; for a model, the field of `World` that holds it."""
 
@@ -90,9 +92,7 @@ def _clear(table: dict[str, Any], key: str, value: Any) -> None:
     if field is None:
         table.pop("options", None)
         return
-    models = msgspec.structs.fields(World)
-    kind = next(model.type for model in models if model.name == field)
-    known = keys_of(kind, value)
+    known = keys_of(model_type(field, {"model": value}), value)
     for name in [name for name in table if name not in known]:
         del table[name]
 

@@ -7,17 +7,25 @@ One trap: in msgspec 0.22 a union of a constrained number and a tuple of fixed l
 `tuple[float, float]`) reads past its own memory. A pair is therefore a tuple of any length, bounded to two.
 """
 
+from collections.abc import Iterator, Mapping
 from enum import Enum
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from roamcast import strategy, underlay
+from roamcast.errors import ScenarioError
 from roamcast.event import ATTRIBUTES_MAX, DESTINATIONS_MAX, PAYLOAD_BYTES_MAX, EventClass, Name, Text
+from roamcast.explain import shown
+from roamcast.modulator import MODULATORS
+from roamcast.plugins import ModuleNames
+from roamcast.registry import ModelRegistry, PluginError, Registry
+from roamcast.strategy import STRATEGIES
+from roamcast.underlay import UNDERLAYS
 from roamcast.units import Micros, micros
-from roamcast.world.mobility import Mobility
-from roamcast.world.radio import Ideal, RadioModel
+from roamcast.world.mobility import MOBILITY, Mobility, Model
+from roamcast.world.radio import RADIOS, Ideal, Radio, RadioModel
 
 NODES_MAX = 10_000
 DURATION_MAX = 10_000_000.0  # seconds; about four months
@@ -39,6 +47,9 @@ Chosen: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=NODES_MAX)] | tuple[Nod
 """Who has a role: a count (the seed chooses), a list of node numbers, or all."""
 
 
+Struct = TypeVar("Struct", bound=msgspec.Struct)
+
+
 class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A TOML table whose keys are all known."""
 
@@ -50,6 +61,8 @@ class General(_Table, frozen=True, kw_only=True):
     duration: Annotated[float, msgspec.Meta(gt=0, le=DURATION_MAX)]  # simulated seconds
     warmup: Instant = 0.0  # left out of the metrics
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 1
+    # Plug-ins, beside this file or installed. UNSET, so that scenarios without are described as ever.
+    modules: ModuleNames | msgspec.UnsetType = msgspec.UNSET
     version: Literal[1] = 1
 
 
@@ -74,9 +87,9 @@ class World(_Table, frozen=True, kw_only=True):
     nodes: Annotated[int, msgspec.Meta(ge=1, le=NODES_MAX)] | None = None  # None: as many as the file has
     area: Pair | None = None
     range: Metres | Pair | None = None  # a pair: each node draws its own
-    mobility: Mobility | RecordedTrace | None = None
+    mobility: Model | RecordedTrace | None = None  # `tables_type` says which models
     contacts: FileName | None = None  # a plan's file name, relative to the scenario file
-    radio: RadioModel = Ideal()
+    radio: Radio = Ideal()
 
 
 class RolesTable(_Table, frozen=True, kw_only=True):
@@ -150,7 +163,7 @@ class StrategyChoice(_Table, frozen=True, kw_only=True):
 
     def parsed(self) -> msgspec.Struct:
         """The options as the strategy's own type, defaults filled in."""
-        return msgspec.convert(self.options, strategy.options_type(self.name))
+        return msgspec.convert(self.options, STRATEGIES.options_type(self.name))
 
 
 class UnderlayChoice(_Table, frozen=True, kw_only=True):
@@ -163,7 +176,7 @@ class UnderlayChoice(_Table, frozen=True, kw_only=True):
         """The options as the underlay's own type; None where the strategy chooses."""
         if self.name is None:
             return None
-        return msgspec.convert(self.options, underlay.options_type(self.name))
+        return msgspec.convert(self.options, UNDERLAYS.options_type(self.name))
 
 
 class FaultKind(Enum):
@@ -192,6 +205,57 @@ class Tables(_Table, frozen=True, kw_only=True):
     strategy: StrategyChoice
     underlay: UnderlayChoice = UnderlayChoice()
     fault: Annotated[tuple[FaultEntry, ...], msgspec.Meta(max_length=LIST_LENGTH_MAX)] = ()
+
+
+MOBILITY.add("trace", RecordedTrace)
+MODELS: dict[str, tuple[ModelRegistry[Any, Any, Any], Any]] = {
+    "mobility": (MOBILITY, Mobility | RecordedTrace),
+    "radio": (RADIOS, RadioModel),
+}
+"""The fields of `World` that hold a model: which there are, and the type of our own."""
+
+
+def tables_type(tables: Mapping[str, Any]) -> type[Tables]:
+    """The type of a whole file: its models may be ours or anybody's. `tables` are not checked yet."""
+    world = tables.get("world")
+    given = world if isinstance(world, Mapping) else {}
+    mobility, radio = (model_type(field, given.get(field)) for field in MODELS)
+    return _tables_type(mobility | None, radio)
+
+
+def model_type(field: str, table: Any) -> Any:
+    """All models that a field of `World` may hold; an entry point's once a table names it."""
+    registry, own = MODELS[field]
+    name = table.get("model") if isinstance(table, Mapping) else None
+    if isinstance(name, str) and name in registry:
+        try:
+            registry.options_type(name)
+        except PluginError as error:
+            raise ScenarioError(f"world.{field}.model", f"is {shown(name)}: {error}") from error
+    for model in registry.added():
+        own |= model
+    return own
+
+
+@lru_cache(maxsize=4)
+def _tables_type(mobility: Any, radio: Any) -> type[Tables]:
+    return _with_types(Tables, world=_with_types(World, mobility=mobility, radio=radio))
+
+
+def _with_types(kind: type[Struct], **types: Any) -> type[Struct]:
+    """A struct like `kind`, in which some fields have other types."""
+    fields = [
+        (field.name, types.get(field.name, field.type), msgspec.field(default=field.default))
+        for field in msgspec.structs.fields(kind)
+    ]
+    made: Any = msgspec.defstruct(
+        kind.__name__, fields, bases=(kind,), frozen=True, kw_only=True, forbid_unknown_fields=True
+    )
+    return made  # type: ignore[no-any-return]
+
+
+def model_name(model: msgspec.Struct) -> str:
+    return str(model.__struct_config__.tag)
 
 
 class Scenario(Tables, frozen=True, kw_only=True):
@@ -241,3 +305,16 @@ class Scenario(Tables, frozen=True, kw_only=True):
 
     def _tables(self) -> Tables:
         return Tables(**{name: getattr(self, name) for name in Tables.__struct_fields__})
+
+
+def parts_of(scenario: Scenario) -> Iterator[tuple[str, Registry[Any, Any, Any], str]]:
+    """Every part that a scenario is made of: the key that chooses it, its registry, its name."""
+    strategy = scenario.strategy.name
+    yield "strategy.name", STRATEGIES, strategy
+    yield "underlay.name", UNDERLAYS, scenario.underlay.name or STRATEGIES.declared(strategy).default_underlay
+    if scenario.world.mobility is not None:
+        yield "world.mobility.model", MOBILITY, model_name(scenario.world.mobility)
+    yield "world.radio.model", RADIOS, model_name(scenario.world.radio)
+    for index, entry in enumerate(scenario.workload.subscriptions or ()):
+        if entry.modulator is not None:
+            yield f"workload.subscriptions[{index}].modulator", MODULATORS, str(entry.modulator["name"])

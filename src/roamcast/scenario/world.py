@@ -16,7 +16,6 @@ from roamcast.world.crossings import contact_plan
 from roamcast.world.formats import read_contacts, read_motion
 from roamcast.world.formats.text import guess
 from roamcast.world.mobility import Area
-from roamcast.world.radio import Csma
 from roamcast.world.trajectory import Motion
 from roamcast.world.walls import segments
 
@@ -48,10 +47,8 @@ def plan_of(scenario: Scenario, motion: Motion | None = None) -> ContactPlan:
 
 def sensing_plan_of(scenario: Scenario, motion: Motion | None = None) -> ContactPlan | None:
     """Who senses whom; None where that is the same as who hears whom."""
-    radio = scenario.world.radio
-    if not isinstance(radio, Csma) or radio.sense == 1:
-        return None
-    return _computed_plan(scenario, motion, radio.sense)
+    sensing = scenario.world.radio.sensing()
+    return None if sensing == 1 else _computed_plan(scenario, motion, sensing)
 
 
 def _computed_plan(scenario: Scenario, motion: Motion | None, factor: float) -> ContactPlan:

@@ -10,18 +10,17 @@
 | `tree` | an acyclic overlay and content-based routing on it (the acyclic-overlay work) |
 """
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
 from roamcast.registry import Registry
 from roamcast.strategy.base import Strategy, StrategyContext, TunesUnderlay
-from roamcast.strategy.chapar import Chapar, ChaparOptions
-from roamcast.strategy.epidemic import Epidemic, EpidemicOptions
-from roamcast.strategy.flooding import Flooding, FloodingOptions
-from roamcast.strategy.odmrp import Odmrp, OdmrpOptions
-from roamcast.strategy.opportunistic import Opportunistic, OpportunisticOptions
-from roamcast.strategy.tree.strategy import Tree, TreeStrategyOptions
 
 __all__ = [
+    "LIVE_DEFAULT",
     "STRATEGIES",
     "Strategy",
+    "StrategyAbilities",
     "StrategyContext",
     "TunesUnderlay",
     "default_underlay",
@@ -29,27 +28,63 @@ __all__ = [
     "options_type",
 ]
 
-STRATEGIES: Registry[StrategyContext, Strategy] = Registry("strategy")
-STRATEGIES.add("flooding", FloodingOptions, Flooding)
-STRATEGIES.add("epidemic", EpidemicOptions, Epidemic)
-STRATEGIES.add("chapar", ChaparOptions, Chapar)
-STRATEGIES.add("odmrp", OdmrpOptions, Odmrp)
-STRATEGIES.add("opportunistic", OpportunisticOptions, Opportunistic)
-STRATEGIES.add("tree", TreeStrategyOptions, Tree)
+
+class StrategyAbilities(NamedTuple):
+    """What a strategy declares where it is registered, so that nobody else has to know its name."""
+
+    default_underlay: str = "none"  # what it runs on unless a file names another
+    runs_modulators: bool = False  # its brokers run consumers' functions
+    carries_sealed: bool = False  # it carries events whose content relays cannot read (`Strategy.seal_id`)
+    # Its options' defaults where node numbers are arbitrary: live ones that follow from keys.
+    for_arbitrary_numbers: Mapping[str, Any] = {}
+
+
+STRATEGIES: Registry[StrategyContext, Strategy, StrategyAbilities] = Registry(
+    "strategy", "roamcast.strategies", StrategyAbilities
+)
+STRATEGIES.declare(
+    "flooding",
+    "roamcast.strategy.flooding:FloodingOptions",
+    "roamcast.strategy.flooding:Flooding",
+    carries_sealed=True,
+)
+STRATEGIES.declare(
+    "epidemic",
+    "roamcast.strategy.epidemic:EpidemicOptions",
+    "roamcast.strategy.epidemic:Epidemic",
+    default_underlay="beacons",
+    carries_sealed=True,
+)
+STRATEGIES.declare(
+    "chapar",
+    "roamcast.strategy.chapar:ChaparOptions",
+    "roamcast.strategy.chapar:Chapar",
+    default_underlay="olsr",
+    carries_sealed=True,
+    for_arbitrary_numbers={"node_vectors": "bloom"},  # a bitmap by number has no place for them
+)
+STRATEGIES.declare("odmrp", "roamcast.strategy.odmrp:OdmrpOptions", "roamcast.strategy.odmrp:Odmrp")
+STRATEGIES.declare(
+    "opportunistic",
+    "roamcast.strategy.opportunistic:OpportunisticOptions",
+    "roamcast.strategy.opportunistic:Opportunistic",
+    default_underlay="olsr",
+    runs_modulators=True,
+)
+STRATEGIES.declare(
+    "tree",
+    "roamcast.strategy.tree.strategy:TreeStrategyOptions",
+    "roamcast.strategy.tree.strategy:Tree",
+    default_underlay="beacons",
+)
+
+LIVE_DEFAULT = "epidemic"
+"""What a live node runs unless its file names another."""
 
 names = STRATEGIES.names
 options_type = STRATEGIES.options_type
 
-DEFAULT_UNDERLAYS = {
-    "chapar": "olsr",
-    "epidemic": "beacons",
-    "flooding": "none",
-    "odmrp": "none",
-    "opportunistic": "olsr",
-    "tree": "beacons",
-}
-
 
 def default_underlay(strategy: str) -> str:
     """The underlay that a strategy runs on unless the scenario names another."""
-    return DEFAULT_UNDERLAYS[strategy]
+    return STRATEGIES.declared(strategy).default_underlay

@@ -7,7 +7,7 @@ get local subscriptions and publications from the broker core and give arrived e
 """
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from roamcast.broker.core import Broker, Subscription
 from roamcast.event import Event
@@ -36,10 +36,18 @@ class TunesUnderlay(Protocol):
         ...
 
 
+@runtime_checkable
+class LimitsModulators(Protocol):
+    """Options of a strategy whose brokers run consumers' functions."""
+
+    @property
+    def modulator_limit(self) -> float:
+        """Seconds that a function may take for one event."""
+        ...
+
+
 class Strategy(Layer):
     """A strategy overrides what it needs."""
-
-    RUNS_MODULATORS: ClassVar[bool] = False  # whether its brokers run consumers' functions
 
     def publish(self, event: Event) -> None:
         """A local application published. The broker core has numbered it, stored it if it is memorized, and

@@ -5,21 +5,39 @@ learns neighbours from periodic broadcasts, `olsr` routes by RFC 3626, `kernel` 
 routing table. A strategy names the underlay it wants; a scenario may choose another.
 """
 
+from typing import NamedTuple
+
 from roamcast.registry import Registry
-from roamcast.underlay.base import NoUnderlay, Oracle, Underlay, UnderlayContext
-from roamcast.underlay.beacons import BeaconOptions, Beacons
-from roamcast.underlay.ideal import IdealOptions, IdealUnderlay, NoOptions
-from roamcast.underlay.kernel import Kernel, KernelOptions
-from roamcast.underlay.olsr import Olsr, OlsrOptions
+from roamcast.underlay.base import Oracle, Underlay, UnderlayContext
 
-__all__ = ["UNDERLAYS", "Oracle", "Underlay", "UnderlayContext", "names", "options_type"]
+__all__ = ["UNDERLAYS", "Oracle", "Underlay", "UnderlayAbilities", "UnderlayContext", "names", "options_type"]
 
-UNDERLAYS: Registry[UnderlayContext, Underlay] = Registry("underlay")
-UNDERLAYS.add("none", NoOptions, lambda context, options: NoUnderlay())
-UNDERLAYS.add("ideal", IdealOptions, IdealUnderlay)
-UNDERLAYS.add("beacons", BeaconOptions, Beacons)
-UNDERLAYS.add("olsr", OlsrOptions, Olsr)
-UNDERLAYS.add("kernel", KernelOptions, Kernel)
+
+class UnderlayAbilities(NamedTuple):
+    """What an underlay declares where it is registered."""
+
+    only_simulated: bool = False  # it knows the whole world, which no live node does
+    reads_host_routes: bool = False  # neighbours have the addresses of the host's own routing table
+
+
+UNDERLAYS: Registry[UnderlayContext, Underlay, UnderlayAbilities] = Registry(
+    "underlay", "roamcast.underlays", UnderlayAbilities
+)
+UNDERLAYS.declare("none", "roamcast.underlay.base:NoOptions", "roamcast.underlay.base:NoUnderlay")
+UNDERLAYS.declare(
+    "ideal",
+    "roamcast.underlay.ideal:IdealOptions",
+    "roamcast.underlay.ideal:IdealUnderlay",
+    only_simulated=True,
+)
+UNDERLAYS.declare("beacons", "roamcast.underlay.beacons:BeaconOptions", "roamcast.underlay.beacons:Beacons")
+UNDERLAYS.declare("olsr", "roamcast.underlay.olsr:OlsrOptions", "roamcast.underlay.olsr:Olsr")
+UNDERLAYS.declare(
+    "kernel",
+    "roamcast.underlay.kernel:KernelOptions",
+    "roamcast.underlay.kernel:Kernel",
+    reads_host_routes=True,
+)
 
 names = UNDERLAYS.names
 options_type = UNDERLAYS.options_type

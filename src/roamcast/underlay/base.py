@@ -6,6 +6,8 @@ strategy runs over any of them. Listeners hear of changes at the instant the und
 
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from roamcast.host import Host, Layer
 from roamcast.underlay.addresses import Addresses
 from roamcast.underlay.routing_table import RoutingTable
@@ -96,5 +98,12 @@ class Underlay(Layer):
             self._listener.on_routes_changed()
 
 
+class NoOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of a part without parameters."""
+
+
 class NoUnderlay(Underlay):
     """For strategies that only broadcast: no traffic, no knowledge."""
+
+    def __init__(self, context: UnderlayContext | None = None, options: NoOptions | None = None) -> None:
+        super().__init__()

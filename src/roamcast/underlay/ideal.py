@@ -6,15 +6,9 @@ asked; a live node that names it is refused. Of changes it reports those next to
 in the answers only.
 """
 
-import msgspec
-
 from roamcast.errors import InputError
-from roamcast.underlay.base import Underlay, UnderlayContext
+from roamcast.underlay.base import NoOptions, Underlay, UnderlayContext
 from roamcast.units import NodeId
-
-
-class NoOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An underlay or strategy without parameters."""
 
 
 class IdealOptions(NoOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,9 +12,11 @@ Times are seconds, as in every file; `loss` is the chance that one reception fai
 receiver by itself.
 """
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
+
+from roamcast.registry import ModelRegistry, NothingDeclared
 
 Bitrate: TypeAlias = Annotated[float, msgspec.Meta(ge=1_000, le=1e12)]  # bit/s
 Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -24,11 +26,19 @@ QueueLength: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]  # fra
 Octets: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000)]
 
 
-class _Radio(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="model"):
+class Radio(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="model"):
     """One `[world.radio]` table; `model` says which."""
 
+    def problem(self) -> tuple[str, str] | None:
+        """What no single key shows: the key at fault, and what is wrong with it."""
+        return None
 
-class Ideal(_Radio, frozen=True, kw_only=True, tag="ideal"):
+    def sensing(self) -> float:
+        """How far a node senses others, in reception ranges."""
+        return 1.0
+
+
+class Ideal(Radio, frozen=True, kw_only=True, tag="ideal"):
     """In range = received, in the same instant; nothing queues and nothing collides."""
 
     # Accepted so that one file can be tried on all models by changing `model` alone; not used here.
@@ -36,7 +46,7 @@ class Ideal(_Radio, frozen=True, kw_only=True, tag="ideal"):
     loss: Share = 0.0
 
 
-class Disk(_Radio, frozen=True, kw_only=True, tag="disk"):
+class Disk(Radio, frozen=True, kw_only=True, tag="disk"):
     """Each sender has a channel of its own: frames queue, take size / bitrate, then `delay`."""
 
     bitrate: Bitrate = 2_000_000
@@ -45,7 +55,7 @@ class Disk(_Radio, frozen=True, kw_only=True, tag="disk"):
     queue: QueueLength = 50  # frames per node that wait; one more is dropped
 
 
-class Csma(_Radio, frozen=True, kw_only=True, tag="csma"):
+class Csma(Radio, frozen=True, kw_only=True, tag="csma"):
     """One shared medium: CSMA/CA after IEEE 802.11 DCF, without RTS/CTS.
 
     The timing defaults are those of the DSSS physical layer (IEEE 802.11b: slot 20 µs, SIFS 10 µs,
@@ -70,12 +80,21 @@ class Csma(_Radio, frozen=True, kw_only=True, tag="csma"):
     # How far a node senses others, in reception ranges. In ns-2's usual set-up 550 m over 250 m, 2.2.
     sense: Annotated[float, msgspec.Meta(ge=1, le=10)] = 1.0
 
+    def problem(self) -> tuple[str, str] | None:
+        if self.cw_max < self.cw_min:
+            return "cw_max", f"is {self.cw_max}; allowed: at least cw_min, which is {self.cw_min}"
+        return None
+
+    def sensing(self) -> float:
+        return self.sense
+
 
 RadioModel: TypeAlias = Ideal | Disk | Csma
 
-
-def problem_of(radio: RadioModel) -> tuple[str, str] | None:
-    """What no single key shows: the key at fault, and what is wrong with it."""
-    if isinstance(radio, Csma) and radio.cw_max < radio.cw_min:
-        return "cw_max", f"is {radio.cw_max}; allowed: at least cw_min, which is {radio.cw_min}"
-    return None
+RADIOS: ModelRegistry[Any, Any, NothingDeclared] = ModelRegistry(
+    "radio model", "roamcast.radios", NothingDeclared
+)
+"""Each model's parameters, and its class of `runtime/sim`, which is named here and imported there."""
+RADIOS.declare("ideal", "roamcast.world.radio:Ideal", "roamcast.runtime.sim.ideal:IdealMedium")
+RADIOS.declare("disk", "roamcast.world.radio:Disk", "roamcast.runtime.sim.disk:DiskMedium")
+RADIOS.declare("csma", "roamcast.world.radio:Csma", "roamcast.runtime.sim.csma:CsmaMedium")

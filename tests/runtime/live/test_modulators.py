@@ -17,7 +17,7 @@ from roamcast.modulator import MODULATORS, Content, Modulator, ModulatorSpec
 from roamcast.runtime.live.report.trace_file import read_trace
 from roamcast.runtime.live.settings import LiveSettings, PartSettings, TraceSettings
 from roamcast.trace import Delivered, Dropped, DropReason
-from roamcast.underlay.ideal import NoOptions
+from roamcast.underlay.base import NoOptions
 
 pytestmark = pytest.mark.realtime
 

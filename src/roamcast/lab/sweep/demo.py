@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from roamcast import strategy
 from roamcast.lab.report import report
 from roamcast.lab.report.layout import layout
 from roamcast.lab.report.numbers import with_interval
@@ -13,6 +12,7 @@ from roamcast.lab.sweep.results import Results, read_results
 from roamcast.lab.sweep.summary import spread
 from roamcast.lab.sweep.sweep import Progress, sweep
 from roamcast.scenario import read_tables
+from roamcast.strategy import STRATEGIES
 
 SCENARIO = Path(__file__).with_name("demo.toml")
 AREAS = [[400.0, 400.0], [600.0, 600.0], [800.0, 800.0]]  # from crowded to torn apart
@@ -44,7 +44,7 @@ def demo_experiment() -> Experiment:
     return experiment_from(
         "demo",
         read_tables(SCENARIO),
-        {"strategy.name": list(strategy.names()), "world.area": AREAS},
+        {"strategy.name": STRATEGIES.own_names(), "world.area": AREAS},
         replications=REPLICATIONS,
         scenario_source=str(SCENARIO),
     )

@@ -19,8 +19,10 @@ import msgspec
 import roamcast
 from roamcast.errors import FileError, InputError, ScenarioError
 from roamcast.explain import converted, shown
+from roamcast.plugins import NOTHING_SHIPPED, ModuleNames, Shipment, load_modules, modules_in, shipment
+from roamcast.registry import Plugin
 from roamcast.scenario import Scenario, read_tables, scenario_from
-from roamcast.scenario.model import RecordedTrace
+from roamcast.scenario.model import RecordedTrace, parts_of
 
 RUNS_MAX = 100_000
 SEED_KEY = "scenario.seed"
@@ -54,7 +56,8 @@ class Experiment:
     base: Path  # the folder to which file names in the scenario are relative
     axes: dict[str, tuple[Any, ...]]
     seeds: tuple[int, ...]
-    files: dict[str, str]  # recorded motion and contact plans that the runs read: name → SHA-256
+    files: dict[str, str]  # what the runs read, plug-ins beside the files too: name → SHA-256
+    plugins: Shipment = NOTHING_SHIPPED  # what the runs need from outside the tree
 
     def runs(self) -> list[RunPlan]:
         """Every run, cell by cell, in the order of the file; the last axis varies fastest."""
@@ -103,6 +106,7 @@ def load_experiment(path: Path | str) -> Experiment:
     source = Path(path)
     try:
         head = converted(read_tables(source), _File)
+        plugins = load_modules(head.experiment.modules, source.parent, "experiment.modules")
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error.where}", error.problem) from None
     scenario = source.parent / head.experiment.scenario
@@ -115,6 +119,7 @@ def load_experiment(path: Path | str) -> Experiment:
         seeds=head.experiment.seeds,
         source=str(path),
         scenario_source=str(scenario),
+        plugins=plugins,
     )
 
 
@@ -127,8 +132,10 @@ def experiment_from(
     seeds: Sequence[int] | None = None,
     source: str = "",
     scenario_source: str = "",
+    plugins: Sequence[Plugin] = (),
 ) -> Experiment:
-    """An experiment from values in memory. With a `source`, errors about it begin with that."""
+    """An experiment from values in memory. With a `source`, errors about it begin with that. `plugins`: what
+    the experiment loaded itself; those that its scenarios name are found here."""
     try:
         values: dict[str, tuple[Any, ...]] = {}
         for key, value in _flat(axes):
@@ -146,8 +153,12 @@ def experiment_from(
             raise ScenarioError("axes", f"make {total:,} runs; allowed: at most {RUNS_MAX:,}")
     except ScenarioError as error:
         raise ScenarioError(f"{source}: {error.where}" if source else error.where, error.problem) from None
-    files = _check_cells(tables, base, values, chosen_seeds[0], source, scenario_source)
-    return Experiment(name, dict(tables), base.absolute(), values, chosen_seeds, files)
+    files, parts = _check_cells(tables, base, values, chosen_seeds[0], source, scenario_source)
+    own = load_modules(modules_in(tables, "scenario"), base, "scenario.modules")
+    shipped = shipment([*plugins, *own, *parts])
+    return Experiment(
+        name, dict(tables), base.absolute(), values, chosen_seeds, files | shipped.digests, shipped
+    )
 
 
 class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -157,6 +168,7 @@ class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     scenario: Annotated[str, msgspec.Meta(min_length=1)]  # a file name, relative to the experiment file
     replications: Annotated[int, msgspec.Meta(ge=1, le=RUNS_MAX)] | None = None
     seeds: Annotated[tuple[Seed, ...], msgspec.Meta(min_length=1)] | None = None
+    modules: ModuleNames = ()  # plug-ins, beside this file or installed
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -271,9 +283,11 @@ def _check_cells(
     seed: int,
     source: str,
     scenario_source: str,
-) -> dict[str, str]:
-    """Every combination makes a scenario, or the first fault is told. Gives the files that they read."""
+) -> tuple[dict[str, str], list[Plugin]]:
+    """Every combination makes a scenario, or the first fault is told. Gives the files that they read and
+    the plug-ins that they name."""
     files: dict[str, str] = {}
+    plugins: dict[Plugin, None] = {}
     for combination in cells(axes):
         try:
             scenario = scenario_from(tables, base, [*combination.items(), (SEED_KEY, seed)])
@@ -285,7 +299,8 @@ def _check_cells(
         for name in _files_of(scenario):
             if name not in files:
                 files[name] = _digest(base / name)
-    return dict(sorted(files.items()))
+        plugins |= dict.fromkeys(_plugins_of(scenario))
+    return dict(sorted(files.items())), list(plugins)
 
 
 def _check_alone(tables: Mapping[str, Any], base: Path, error: InputError, scenario_source: str) -> None:
@@ -306,6 +321,18 @@ def _files_of(scenario: Scenario) -> list[str]:
     if scenario.workload.schema is not None:
         names.append(scenario.workload.schema)
     return names
+
+
+def _plugins_of(scenario: Scenario) -> Iterator[Plugin]:
+    for key, registry, name in parts_of(scenario):
+        plugin = registry.plugin(name)
+        if plugin is None:
+            continue
+        if plugin.module == "__main__":
+            raise ScenarioError(
+                key, f"is {name!r}, which no worker can import; allowed: a module that `modules` names"
+            )
+        yield plugin
 
 
 def _digest(path: Path) -> str:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from socket import gethostname
 from typing import Any, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -38,6 +39,8 @@ from roamcast.lab.sweep.folder import (
     runs_table,
 )
 from roamcast.lab.sweep.summary import summary_table
+from roamcast.plugins import NOTHING_SHIPPED, Shipment
+from roamcast.registry import PluginError
 from roamcast.scenario import scenario_from
 
 POLL_SECONDS = 0.5
@@ -101,7 +104,7 @@ def run_all(
     spark: SparkSession, experiment: Experiment, folder: SweepFolder, wanted: list[tuple[RunPlan, int]]
 ) -> None:
     """One task per run; each run comes with the number of attempts that it had before."""
-    work = RunTask(folder.path, experiment.tables, experiment.base)
+    work = RunTask(folder.path, experiment.tables, experiment.base, experiment.plugins)
     context = spark.sparkContext
     if wanted:
         context.parallelize(wanted, len(wanted)).foreach(work)
@@ -214,11 +217,13 @@ def _joined(described: pa.Table, figures: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True)
 class RunTask:
-    """What a worker does with one run. Sent once per sweep; the scenario is in it as plain values."""
+    """What a worker does with one run. Sent once per sweep; the scenario is in it as plain values, plug-ins
+    from beside a file as their text."""
 
     folder: Path
     tables: Mapping[str, Any]
     base: Path
+    plugins: Shipment = NOTHING_SHIPPED
 
     def __call__(self, wanted: tuple[RunPlan, int]) -> None:
         plan, attempts = wanted
@@ -253,8 +258,9 @@ class RunTask:
     def _run(self, folder: SweepFolder, plan: RunPlan, attempt: int, began: float) -> None:
         from roamcast.lab.run.runs import simulate  # here: the driver needs none of the simulator
 
+        self._load_plugins()
         _settle()
-        result = simulate(scenario_from(self.tables, self.base, plan.settings))
+        result = simulate(scenario_from(self.tables, self.base, plan.settings, loads_modules=False))
         folder.put_run(
             plan,
             result.tables,
@@ -266,6 +272,12 @@ class RunTask:
                 info=result.info,
             ),
         )
+
+    def _load_plugins(self) -> None:
+        try:
+            self.plugins.unpack()
+        except PluginError as error:
+            raise PluginError(error.where, f"{error.problem} (on the worker {gethostname()})") from error
 
 
 @cache

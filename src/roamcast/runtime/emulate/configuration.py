@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from roamcast.plugins import load_modules, shipment
 from roamcast.runtime.emulate.namespaces import INTERFACE
 from roamcast.scenario.model import Scenario
 from roamcast.scenario.workload import roles
@@ -25,9 +26,12 @@ class Configuration:
         self._brokers = roles(scenario).brokers
         self._epoch = epoch
         self._group = GroupKey.generate().to_text()
+        modules = scenario.scenario.modules or ()
+        self._modules = shipment(load_modules(modules, scenario.base, "scenario.modules"))
 
     def write(self, node: NodeId, folder: Path) -> None:
         folder.mkdir()
+        self._modules.write(folder)
         path = folder / FILE
         path.touch(PRIVATE)
         path.write_text(toml(self.tables(node, folder)))
@@ -35,7 +39,8 @@ class Configuration:
     def tables(self, node: NodeId, folder: Path) -> dict[str, dict[str, Any]]:
         strategy, underlay = self._scenario.strategy, self._scenario.underlay
         tables: dict[str, dict[str, Any]] = {
-            "node": {"number": node, "state": str(folder / "state"), "broker": node in self._brokers},
+            "node": {"number": node, "state": str(folder / "state"), "broker": node in self._brokers}
+            | ({"modules": self._modules.modules} if self._modules.plugins else {}),
             "keys": {"identity": Identity.generate(node).to_text(), "group": [self._group]},
             "air": {"interface": INTERFACE},
             "strategy": {"name": strategy.name, "options": strategy.options},

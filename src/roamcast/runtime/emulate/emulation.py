@@ -20,6 +20,7 @@ from roamcast.runtime.emulate.stage import EmulationError, Stage, write_scenario
 from roamcast.scenario.model import Scenario
 from roamcast.scenario.workload import Roles, roles
 from roamcast.trace import Trace
+from roamcast.underlay import UNDERLAYS
 from roamcast.units import MILLISECOND
 
 STOPPING = 10.0  # seconds that everything has to end after an interruption
@@ -63,8 +64,9 @@ class Emulation:
         self._roles = roles(scenario)
         if scenario.nodes > NODES_MAX:
             raise ScenarioError("world.nodes", f"is {scenario.nodes}; an emulation takes at most {NODES_MAX}")
-        if scenario.underlay.name == "ideal":
-            raise ScenarioError("underlay.name", "is 'ideal', which only a simulation can give to a node")
+        name = scenario.underlay.name
+        if name is not None and UNDERLAYS.declared(name).only_simulated:
+            raise ScenarioError("underlay.name", f"is {name!r}, which only a simulation can give to a node")
 
     def run(self, on_progress: Callable[[float], None] | None = None) -> EmulationResult:
         """Play the whole scenario. `CannotEmulateError` if this machine cannot, `EmulationError` if a part

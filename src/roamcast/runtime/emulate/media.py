@@ -8,23 +8,19 @@ field. Here the frame has its own Ethernet, IPv4 and UDP or TCP headers, so only
 """
 
 from collections.abc import Callable
-from random import Random
 
 import msgspec
 
 from roamcast.host import Channel, Frame, Kind
 from roamcast.runtime.emulate.packet import EthernetFrame
-from roamcast.runtime.sim.csma import CsmaMedium
-from roamcast.runtime.sim.disk import DiskMedium
 from roamcast.runtime.sim.engine import Engine
-from roamcast.runtime.sim.ideal import IdealMedium
-from roamcast.runtime.sim.medium import Job, Medium
+from roamcast.runtime.sim.medium import Air, Job, Medium
 from roamcast.runtime.sim.playback import Playback
-from roamcast.scenario.model import Scenario
+from roamcast.scenario.model import Scenario, model_name
 from roamcast.streams import stream
 from roamcast.trace import DropReason, Trace
 from roamcast.units import Micros, NodeId
-from roamcast.world.radio import Csma, Disk
+from roamcast.world.radio import RADIOS, Csma
 
 CHANNEL = Channel.STRATEGY  # the ether tells no channels apart; the models want one
 HEADERS_CARRIED = 14 + 20 + 8  # Ethernet, IPv4, UDP
@@ -69,36 +65,15 @@ class _Carrying(Medium):
         self.on_given_up(job, reason)
 
 
-class _Ideal(_Carrying, IdealMedium):
-    pass
-
-
-class _Disk(_Carrying, DiskMedium):
-    pass
-
-
-class _Csma(_Carrying, CsmaMedium):
-    pass
-
-
 def medium_of(
     scenario: Scenario, engine: Engine, playback: Playback, on_attempt: OnAttempt, on_given_up: OnGivenUp
 ) -> Medium:
-    random = stream(scenario.seed, "radio")
-    medium = _model(scenario, engine, playback, random)
+    radio = scenario.world.radio
+    model: type[Medium] = RADIOS.maker(model_name(radio))
+    carrying: type[_Carrying] = type(f"Carrying{model.__name__}", (_Carrying, model), {})
+    if isinstance(radio, Csma):
+        radio = msgspec.structs.replace(radio, header=max(radio.header - HEADERS_CARRIED, 0))
+    random, unused = stream(scenario.seed, "radio"), Trace()
+    medium = carrying.of(Air(engine, playback.links, playback.sensed, unused, random, scenario.seed), radio)
     medium.on_attempt, medium.on_given_up = on_attempt, on_given_up
     return medium
-
-
-def _model(scenario: Scenario, engine: Engine, playback: Playback, random: Random) -> _Ideal | _Disk | _Csma:
-    radio, links = scenario.world.radio, playback.links
-    unused = Trace()
-    match radio:
-        case Csma():
-            beyond = max(radio.header - HEADERS_CARRIED, 0)
-            radio = msgspec.structs.replace(radio, header=beyond)
-            return _Csma(engine, links, playback.sensed, unused, random, radio, scenario.seed)
-        case Disk():
-            return _Disk(engine, links, unused, random, radio)
-        case _:
-            return _Ideal(engine, links, unused, random, radio.loss)

@@ -18,7 +18,6 @@ from random import Random
 
 import msgspec
 
-from roamcast import strategy, underlay
 from roamcast.applications import Applications
 from roamcast.broker.core import Delivery
 from roamcast.broker.judgement import is_right
@@ -42,13 +41,14 @@ from roamcast.runtime.live.storage.events import DurableEventStore
 from roamcast.runtime.meter import LiveMeter
 from roamcast.sealing import Identity, KeyRing, Sealer, reserve_epoch
 from roamcast.sealing.content import ContentKey, ContentKeys
-from roamcast.strategy import default_underlay
+from roamcast.strategy import LIVE_DEFAULT, STRATEGIES, default_underlay
+from roamcast.strategy.base import LimitsModulators
 from roamcast.trace import Delivered
+from roamcast.underlay import UNDERLAYS
 from roamcast.units import SECOND, Micros, NodeId, micros
 
 logger = logging.getLogger("roamcast.node")
 
-DEFAULT_STRATEGY = "epidemic"
 SEQUENCES_PER_SECOND = 100_000
 FAREWELL_SECONDS = 1.0  # for the layers to take their leave
 FAREWELL_LOOK_SECONDS = 0.005
@@ -197,8 +197,10 @@ class LiveNode:
             return hosts[channel]
 
         config = _config(settings)
-        kernel = (config.underlay or default_underlay(config.strategy)) == "kernel"
-        addresses = numbers_of_hosts(self.number, self.radio.air, self.radio.peers) if kernel else None
+        beneath = UNDERLAYS.declared(config.underlay or default_underlay(config.strategy))
+        addresses = None
+        if beneath.reads_host_routes:
+            addresses = numbers_of_hosts(self.number, self.radio.air, self.radio.peers)
         node = Node(
             config,
             host,
@@ -311,14 +313,13 @@ def _trace_file(
 
 
 def _config(settings: LiveSettings) -> NodeConfig:
-    name = settings.strategy.name or DEFAULT_STRATEGY
-    options = dict(settings.strategy.options)
-    if name == "chapar" and settings.node.number is None:
-        # Derived numbers are arbitrary; a bitmap by number has no place for them.
-        options.setdefault("node_vectors", "bloom")
+    name = settings.strategy.name or LIVE_DEFAULT
+    options = settings.strategy.options
+    if settings.node.number is None:
+        options = {**STRATEGIES.declared(name).for_arbitrary_numbers, **options}
     return NodeConfig(
         name,
-        msgspec.convert(options, strategy.options_type(name)),
+        msgspec.convert(options, STRATEGIES.options_type(name)),
         settings.underlay.name,
         _options(settings.underlay),
         settings.node.broker,
@@ -327,11 +328,11 @@ def _config(settings: LiveSettings) -> NodeConfig:
 
 def _meter(config: NodeConfig) -> LiveMeter | None:
     """For strategies that run consumers' functions, and say how long those may take."""
-    limit = getattr(config.strategy_options, "modulator_limit", None)
-    return None if limit is None else LiveMeter(micros(limit))
+    options = config.strategy_options
+    return LiveMeter(micros(options.modulator_limit)) if isinstance(options, LimitsModulators) else None
 
 
 def _options(part: PartSettings) -> msgspec.Struct | None:
     if part.name is None:
         return None
-    return msgspec.convert(part.options, underlay.options_type(part.name))
+    return msgspec.convert(part.options, UNDERLAYS.options_type(part.name))

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import msgspec
 
+from roamcast.plugins import ModuleNames
 from roamcast.sealing.identity import DERIVED_FROM
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
-ModuleName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][\w.]*$", max_length=200)]
 KeyText = Annotated[str, msgspec.Meta(min_length=1)]
 
 
@@ -27,7 +27,7 @@ class NodeSettings(Table, frozen=True, kw_only=True):
     number: Annotated[int, msgspec.Meta(ge=0, lt=DERIVED_FROM)] | None = None  # None: follows from the key
     state: FileName | None = None  # None: in memory only
     broker: bool = True  # whether it may serve others, for strategies that choose brokers
-    modules: Annotated[tuple[ModuleName, ...], msgspec.Meta(max_length=64)] = ()  # imported at the start
+    modules: ModuleNames = ()  # loaded at the start: beside this file, or installed
 
 
 class KeySettings(Table, frozen=True, kw_only=True):

@@ -19,10 +19,11 @@ transmissions on the air at that moment, not with the number of nodes.
 """
 
 from random import Random
+from typing import Self
 
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.links import RadioLinks
-from roamcast.runtime.sim.medium import Job, Medium, SendQueue
+from roamcast.runtime.sim.medium import Air, Job, Medium, SendQueue
 from roamcast.streams import stream
 from roamcast.trace import DropReason, Trace
 from roamcast.units import SECOND, Micros, NodeId, micros
@@ -136,6 +137,10 @@ class CsmaMedium(Medium):
         self._busy = 0  # the nodes that send or sense somebody
         self._counting = 0  # the stations that count down
         self._waiting = 0  # the stations that have a frame and sense somebody
+
+    @classmethod
+    def of(cls, air: Air, radio: Csma) -> Self:
+        return cls(air.engine, air.links, air.sensed, air.trace, air.random, radio, air.seed)
 
     def send(self, job: Job) -> None:
         station = self._stations[job.sender]

@@ -6,10 +6,11 @@ link-layer repeats.
 """
 
 from random import Random
+from typing import Self
 
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.links import RadioLinks
-from roamcast.runtime.sim.medium import Job, Medium, SendQueue
+from roamcast.runtime.sim.medium import Air, Job, Medium, SendQueue
 from roamcast.trace import DropReason, Trace
 from roamcast.units import SECOND, Micros, NodeId, micros
 from roamcast.world.radio import Disk
@@ -22,6 +23,10 @@ class DiskMedium(Medium):
         self._delay = micros(radio.delay)
         self._queues = [SendQueue(radio.queue) for _ in range(links.nodes)]
         self._sending: list[Job | None] = [None] * links.nodes
+
+    @classmethod
+    def of(cls, air: Air, radio: Disk) -> Self:
+        return cls(air.engine, air.links, air.trace, air.random, radio)
 
     def send(self, job: Job) -> None:
         if self._sending[job.sender] is None:

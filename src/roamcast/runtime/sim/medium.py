@@ -7,6 +7,7 @@ into a node from inside `send`: reception and failure are always actions of thei
 from collections import deque
 from collections.abc import Callable
 from random import Random
+from typing import Any, NamedTuple, Self
 
 from roamcast.host import Channel, Frame, Kind, SendFailure
 from roamcast.runtime.sim.engine import Engine
@@ -41,8 +42,24 @@ class Job:
         self.arrived = False  # at its addressee; a repeated attempt is then not handed up again
 
 
+class Air(NamedTuple):
+    """What a medium is built from."""
+
+    engine: Engine
+    links: RadioLinks  # who receives whom
+    sensed: RadioLinks  # who senses whom; the same where the radio senses no farther
+    trace: Trace
+    random: Random
+    seed: int
+
+
 class Medium:
-    """The base of the radio models. A model implements `send` and `forget`."""
+    """The base of the radio models. A model implements `send` and `forget`, and `of` if it needs more."""
+
+    @classmethod
+    def of(cls, air: Air, radio: Any) -> Self:
+        """The medium of a model's parameters; Any: each model has its own."""
+        return cls(air.engine, air.links, air.trace, air.random, radio.loss)
 
     def __init__(self, engine: Engine, links: RadioLinks, trace: Trace, random: Random, loss: float) -> None:
         self._engine = engine

@@ -11,15 +11,12 @@ from roamcast.broker.judgement import is_right
 from roamcast.host import Channel, Host
 from roamcast.node import Node, NodeConfig
 from roamcast.runtime.meter import SimMeter
-from roamcast.runtime.sim.csma import CsmaMedium
-from roamcast.runtime.sim.disk import DiskMedium
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.host import SimHost
-from roamcast.runtime.sim.ideal import IdealMedium
-from roamcast.runtime.sim.medium import Medium
+from roamcast.runtime.sim.medium import Air, Medium
 from roamcast.runtime.sim.paths import path_instants, sample_overlay
 from roamcast.runtime.sim.playback import Playback
-from roamcast.scenario.model import Scenario
+from roamcast.scenario.model import Scenario, model_name
 from roamcast.scenario.workload import (
     PublicationPlan,
     Roles,
@@ -29,10 +26,11 @@ from roamcast.scenario.workload import (
     subscriptions,
 )
 from roamcast.scenario.world import motion_of
+from roamcast.strategy.base import LimitsModulators
 from roamcast.streams import stream
 from roamcast.trace import Delivered, Subscribed, Trace
 from roamcast.units import NodeId, micros
-from roamcast.world.radio import Csma, Disk
+from roamcast.world.radio import RADIOS
 from roamcast.world.trajectory import Motion
 
 MODULATOR_LIMIT_S = 1.0  # where the strategy has no such option
@@ -72,7 +70,8 @@ class Simulation:
             scenario.underlay.name,
             scenario.underlay.parsed(),
         )
-        limit = getattr(scenario.strategy.parsed(), "modulator_limit", MODULATOR_LIMIT_S)
+        options = self._config.strategy_options
+        limit = options.modulator_limit if isinstance(options, LimitsModulators) else MODULATOR_LIMIT_S
         self._meter = SimMeter(micros(limit))
         self.engine.at(0, self._boot_all)
         for subscription in subscriptions(scenario):
@@ -238,15 +237,9 @@ class WorkloadApplication:
 
 
 def _medium(scenario: Scenario, engine: Engine, playback: Playback, trace: Trace) -> Medium:
-    radio, links = scenario.world.radio, playback.links
-    random = stream(scenario.seed, "radio")
-    match radio:
-        case Csma():
-            return CsmaMedium(engine, links, playback.sensed, trace, random, radio, scenario.seed)
-        case Disk():
-            return DiskMedium(engine, links, trace, random, radio)
-        case _:
-            return IdealMedium(engine, links, trace, random, radio.loss)
+    radio, random = scenario.world.radio, stream(scenario.seed, "radio")
+    medium: type[Medium] = RADIOS.maker(model_name(radio))
+    return medium.of(Air(engine, playback.links, playback.sensed, trace, random, scenario.seed), radio)
 
 
 @contextmanager

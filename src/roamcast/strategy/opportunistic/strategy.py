@@ -1,7 +1,7 @@
 """The layer: every node is a client, nodes with the broker role are brokers too."""
 
 from collections.abc import Iterable
-from typing import ClassVar, get_args
+from typing import get_args
 
 from roamcast.broker.core import Subscription
 from roamcast.errors import WireError
@@ -35,8 +35,6 @@ CLIENT_LETTERS = get_args(ClientLetter)
 
 
 class Opportunistic(Strategy):
-    RUNS_MODULATORS: ClassVar[bool] = True
-
     def __init__(self, context: StrategyContext, options: OpportunisticOptions) -> None:
         self._host = context.host
         self._options = options

@@ -14,6 +14,7 @@ heights.
 
 from typing import TypeAlias
 
+from roamcast.registry import ModelRegistry, NothingDeclared
 from roamcast.world.mobility.city_block import CityBlock
 from roamcast.world.mobility.column import Column
 from roamcast.world.mobility.fixed_targets import FixedTargets
@@ -29,7 +30,14 @@ Mobility: TypeAlias = (
     Static | RandomWaypoint | FixedTargets | RandomWalk | Nomadic | Column | CityBlock | Pursue | GraphWalk
 )
 
+MOBILITY: ModelRegistry[None, Model, NothingDeclared] = ModelRegistry(
+    "mobility model", "roamcast.mobility", NothingDeclared
+)
+for _model in Mobility.__args__:
+    MOBILITY.declare(str(_model.__struct_config__.tag), f"{_model.__module__}:{_model.__name__}")
+
 __all__ = [
+    "MOBILITY",
     "Area",
     "CityBlock",
     "Column",

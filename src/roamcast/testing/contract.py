@@ -1,0 +1,390 @@
+"""What a strategy owes its users, and a host its layers: suites for whoever writes one. They need pytest.
+
+A plug-in's author subclasses a suite in a test file and names the strategy:
+
+    import gossip  # registers it
+    from roamcast.testing.contract import BestEffortContract
+
+    class TestGossip(BestEffortContract):
+        strategy = "gossip"
+
+`StrategyContract` holds for strategies that deliver everything where nothing is lost; `BestEffortContract` is
+the part of it that nobody is excused from. Both run on networks of a few nodes (`network.py`). `HostContract`
+is for whoever writes a runtime: the promises of `roamcast.host.Host`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+from typing import Any, ClassVar, Protocol
+
+import pytest
+
+from roamcast.filter import Filter
+from roamcast.host import Frame, Host, Kind, Layer, SendFailure, TimerName
+from roamcast.testing.network import Arrival, Link, Network, line, mesh
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
+
+GARBAGE = 300  # frames of it
+
+
+class BestEffortContract:
+    """No duplicate, no misdelivery, no crash, no difference between two runs; but an event may be lost."""
+
+    strategy: ClassVar[str]
+    options: ClassVar[Mapping[str, Any]] = {}
+    underlay: ClassVar[str | None] = None  # None: the strategy's own
+    formed: ClassVar[float] = 60.0  # seconds until trees, routes and tables stand, whatever the strategy
+
+    def network(self, nodes: int, links: Iterable[Link], loss: float = 0.0, seed: int = 1) -> Network:
+        return Network(
+            nodes,
+            self.strategy,
+            links=links,
+            options=self.options,
+            underlay=self.underlay,
+            loss=loss,
+            seed=seed,
+        )
+
+    def test_a_neighbour_gets_something(self) -> None:
+        network = self.network(2, line(2))
+        network.subscribe(1)
+        network.run(self.formed)
+        for _ in range(20):
+            network.publish(0)
+            network.run(1.0)
+        assert network.delivered, "20 events, one subscriber beside the publisher, no loss: nothing arrived"
+
+    @pytest.mark.parametrize("loss", [0.0, 0.3])
+    def test_nobody_gets_an_event_twice_or_one_that_nobody_asked_for(self, loss: float) -> None:
+        network = self.network(6, mesh(6), loss)
+        for node in range(3):
+            network.subscribe(node, "level > 3")
+            network.subscribe(node, "level > 5")
+        network.run(self.formed)
+        for number in range(30):
+            network.publish(number % 6, {"level": number % 10})
+            network.run(0.5)
+        network.publish(0, {"level": 9}, to=[4])
+        network.run(30.0)
+        assert len(set(network.delivered)) == len(network.delivered), "an application got an event twice"
+        assert network.misdelivered == []
+        assert {arrival.node for arrival in network.delivered} <= {0, 1, 2, 4}
+
+    def test_a_node_that_is_alone_publishes_to_nobody_and_goes_on(self) -> None:
+        network = self.network(2, [])
+        network.subscribe(0)
+        network.subscribe(1)
+        network.run(self.formed)
+        network.publish(0)
+        network.run(5.0)
+        assert network.delivered == []
+
+    def test_links_that_come_and_go_and_nodes_that_crash_break_nothing(self) -> None:
+        network = self.network(5, line(5))
+        for node in range(5):
+            network.subscribe(node)
+        random = Random(7)
+        links = mesh(5)
+        for step in range(60):
+            link = links[random.randrange(len(links))]
+            (network.cut if network.links.linked(*link) else network.connect)(link)
+            if step % 10 == 3:
+                network.crash(2)
+            if step % 10 == 7:
+                network.restart(2)
+            network.publish(step % 2)
+            network.run(1.0)
+        network.run(30.0)
+        assert len(set(network.delivered)) == len(network.delivered), "an application got an event twice"
+        assert network.misdelivered == []
+
+    def test_octets_that_are_no_message_are_dropped_and_the_node_goes_on(self) -> None:
+        network = self.network(3, mesh(3))
+        network.subscribe(1)
+        network.run(self.formed)
+        network.publish(0)
+        network.run(5.0)
+        said, random = network.payloads(), Random(11)
+        for number in range(GARBAGE):
+            frame = (
+                said[random.randrange(len(said))] if said and number % 3 else random.randbytes(number % 64)
+            )
+            octets = bytearray(frame)
+            for _ in range(1 + number % 4):
+                if octets:
+                    octets[random.randrange(len(octets))] = random.randrange(256)
+            cut = bytes(octets[: random.randrange(len(octets) + 1)]) if number % 2 else bytes(octets)
+            network.hear(1, 2, cut)
+        network.hear(1, 2, b"")
+        network.run(5.0)
+        before = len(network.delivered)
+        for _ in range(20):
+            network.publish(0)
+            network.run(1.0)
+        assert len(network.delivered) > before, "after the garbage nothing arrives any more"
+
+    def test_the_same_seed_gives_the_same_run(self) -> None:
+        def run(seed: int) -> tuple[list[Arrival], list[bytes]]:
+            network = self.network(5, line(5), loss=0.1, seed=seed)
+            for node in range(1, 5):
+                network.subscribe(node)
+            network.run(self.formed / 2)
+            for _ in range(10):
+                network.publish(0)
+                network.run(1.0)
+            return network.delivered, network.payloads()
+
+        assert run(1) == run(1)
+
+
+class StrategyContract(BestEffortContract):
+    """Where nothing is lost, every subscriber within reach gets every event that it asked for, once."""
+
+    def test_everyone_who_wants_everything_gets_everything_once(self) -> None:
+        network = self.network(5, line(5))
+        for node in range(5):
+            network.subscribe(node)
+        network.run(self.formed + 1)
+        for node in range(5):
+            network.publish(node)
+            network.run(1.0)
+        network.run(15.0)
+        assert sorted(network.delivered) == [Arrival(b, a, 0) for b in range(5) for a in range(5) if a != b]
+
+    def test_filters_decide_who_gets_an_event_and_nobody_else_does(self) -> None:
+        network = self.network(5, line(5))
+        network.subscribe(1, "level > 3")
+        network.subscribe(2, "level > 3 AND zone = 'north'")
+        network.subscribe(3, "zone IN ('north', 'west')")
+        network.subscribe(4, "level IS NULL")
+        network.subscribe(4, Filter.topic("alarms/#"))
+        network.run(self.formed + 1)
+        network.publish(0, {"level": 5, "zone": "north"})  # 1, 2, 3
+        network.run(1.0)
+        network.publish(0, {"level": 3, "zone": "west"})  # 3
+        network.run(1.0)
+        network.publish(0, {"zone": "south"})  # 4
+        network.run(1.0)
+        network.publish(1, {"level": 9})  # nobody: 1 is the publisher
+        network.run(1.0)
+        network.publish(0, {"level": 0}, topic="alarms/fire")  # 4
+        network.run(1.0)
+        network.publish(4, topic="alarms")  # a topic's own name is below `alarms/#`: 4 itself
+        network.run(14.0)
+        assert sorted(network.delivered) == [(1, 0, 0), (2, 0, 0), (3, 0, 0), (3, 0, 1), (4, 0, 2), (4, 0, 3)]
+        assert network.misdelivered == []
+
+    def test_subscriptions_count_while_they_stand(self) -> None:
+        network = self.network(5, line(5))
+        network.run(self.formed + 1)
+        network.publish(0)
+        network.run(4.0)
+        subscription = network.subscribe(4)
+        network.run(25.0)
+        network.publish(0)
+        network.run(10.0)
+        network.unsubscribe(4, subscription)
+        network.run(30.0)
+        network.publish(0)
+        network.run(10.0)
+        assert network.delivered == [Arrival(4, 0, 1)]
+
+    def test_destinations_get_their_event_and_multimode_adds_subscribers(self) -> None:
+        network = self.network(5, line(5))
+        network.subscribe(1)
+        network.run(self.formed + 1)
+        network.publish(0, to=[3, 4])
+        network.run(1.0)
+        network.publish(0, to=[3], multimode=True)
+        network.run(18.0)
+        assert sorted(network.delivered) == [(1, 0, 1), (3, 0, 0), (3, 0, 1), (4, 0, 0)]
+        assert network.misdelivered == []
+
+    def test_a_memorized_event_waits_for_a_later_subscription_within_its_lifetime(self) -> None:
+        network = self.network(5, line(5))
+        network.run(self.formed + 1)
+        network.publish(0, lifetime=30.0)
+        network.run(19.0)
+        network.subscribe(2)
+        network.run(30.0)
+        network.subscribe(3)
+        network.run(10.0)
+        assert network.delivered == [Arrival(2, 0, 0)]
+
+    def test_in_two_partitions_everyone_within_reach_gets_it(self) -> None:
+        network = self.network(5, [(0, 1), (1, 2), (3, 4)])
+        for node in range(5):
+            network.subscribe(node)
+        network.run(self.formed + 1)
+        network.publish(0)
+        network.run(1.0)
+        network.publish(3)
+        network.run(18.0)
+        assert sorted(network.delivered) == [(1, 0, 0), (2, 0, 0), (4, 3, 0)]
+
+
+class Harness(Protocol):
+    """Nodes 0, 1 and 2: 0 and 1 hear each other, 2 hears nobody."""
+
+    def host(self, node: NodeId) -> Host: ...
+
+    def attach(self, node: NodeId, layer: Layer) -> None: ...
+
+    def run(self, by: Micros) -> None: ...
+
+    def inside(self, action: Callable[[], None]) -> None:
+        """Run `action` as an input of its own at the present instant."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Recorder(Layer):
+    """Writes down every input with its time, and runs what a test hangs on it."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.log: list[tuple[str, object, Micros]] = []
+        self.react: Callable[[str, object], None] = lambda kind, what: None
+        self.depth = 0
+
+    def on_timer(self, name: TimerName) -> None:
+        self._handle("timer", name)
+
+    def on_receive(self, sender: NodeId, payload: bytes) -> None:
+        self._handle("receive", (sender, payload))
+
+    def _handle(self, kind: str, what: object) -> None:
+        self.depth += 1
+        assert self.depth == 1, "the host called into a handler that is still running"
+        before = self.host.now()
+        self.log.append((kind, what, before))
+        self.react(kind, what)
+        assert self.host.now() == before, "time moved while a handler ran"
+        self.depth -= 1
+
+
+def recorders(harness: Harness) -> list[Recorder]:
+    made = [Recorder(harness.host(n)) for n in range(3)]
+    for n, recorder in enumerate(made):
+        harness.attach(n, recorder)
+    return made
+
+
+def frame(payload: bytes = b"hello", kind: Kind = Kind.DATA) -> Frame:
+    return Frame(payload, kind, "test")
+
+
+class HostContract:
+    """A runtime joins with a fixture `harness`: a few connected hosts, and a way to let time pass."""
+
+    def test_a_timer_fires_once_and_never_early(self, harness: Harness) -> None:
+        node, *_ = recorders(harness)
+        due = node.host.now() + 30 * MILLISECOND
+        node.host.set_timer("tick", due)
+        harness.run(29 * MILLISECOND)
+        assert node.log == []
+        harness.run(SECOND)
+        assert [(kind, what) for kind, what, _ in node.log] == [("timer", "tick")]
+        assert node.log[0][2] >= due
+
+    def test_setting_a_timer_again_moves_it(self, harness: Harness) -> None:
+        node, *_ = recorders(harness)
+        node.host.set_timer("tick", node.host.now() + 10 * MILLISECOND)
+        node.host.set_timer("tick", node.host.now() + 50 * MILLISECOND)
+        harness.run(40 * MILLISECOND)
+        assert node.log == []
+        harness.run(SECOND)
+        assert len(node.log) == 1
+
+    def test_timers_of_different_names_are_independent(self, harness: Harness) -> None:
+        node, *_ = recorders(harness)
+        node.host.set_timer(("relay", 2), node.host.now() + 20 * MILLISECOND)
+        node.host.set_timer(("relay", 1), node.host.now() + 10 * MILLISECOND)
+        harness.run(SECOND)
+        assert [what for _, what, _ in node.log] == [("relay", 1), ("relay", 2)]
+
+    def test_a_cancelled_timer_stays_silent_and_cancelling_nothing_is_no_error(
+        self, harness: Harness
+    ) -> None:
+        node, *_ = recorders(harness)
+        node.host.set_timer("tick", node.host.now() + 10 * MILLISECOND)
+        node.host.cancel_timer("tick")
+        node.host.cancel_timer("never set")
+        harness.run(SECOND)
+        assert node.log == []
+
+    def test_a_timer_in_the_past_is_due_at_once_but_not_inside_the_call(self, harness: Harness) -> None:
+        node, *_ = recorders(harness)
+        node.react = lambda kind, what: node.host.set_timer("second", 0) if what == "first" else None
+        node.host.set_timer("first", node.host.now())
+        harness.run(SECOND)
+        assert [what for _, what, _ in node.log] == ["first", "second"]
+
+    def test_a_broadcast_reaches_neighbours_and_neither_strangers_nor_oneself(self, harness: Harness) -> None:
+        nodes = recorders(harness)
+        harness.inside(lambda: nodes[0].host.broadcast(frame()))
+        harness.run(SECOND)
+        assert [[what for _, what, _ in node.log] for node in nodes] == [[], [(0, b"hello")], []]
+
+    def test_an_answer_from_inside_a_handler_is_never_handled_inside_it(self, harness: Harness) -> None:
+        nodes = recorders(harness)
+        nodes[1].react = lambda kind, what: nodes[1].host.broadcast(frame(b"answer"))
+        harness.inside(lambda: nodes[0].host.broadcast(frame()))
+        harness.run(SECOND)  # Recorder asserts that handlers do not nest
+        assert [what for _, what, _ in nodes[0].log] == [(1, b"answer")]
+
+    def test_unicast_reaches_its_addressee_alone(self, harness: Harness) -> None:
+        nodes = recorders(harness)
+        failures: list[SendFailure] = []
+        harness.inside(lambda: nodes[0].host.unicast(1, frame(), failures.append))
+        harness.run(SECOND)
+        assert [what for _, what, _ in nodes[1].log] == [(0, b"hello")]
+        assert failures == []
+
+    def test_unicast_to_a_node_out_of_range_fails_once_and_later(self, harness: Harness) -> None:
+        nodes = recorders(harness)
+        failures: list[SendFailure] = []
+
+        def send() -> None:
+            nodes[0].host.unicast(2, frame(), failures.append)
+            assert failures == [], "the call-back came inside the call"
+
+        harness.inside(send)
+        harness.run(SECOND)
+        assert failures == [SendFailure.LINK]
+        assert nodes[2].log == []
+
+    def test_a_full_queue_of_our_own_is_not_taken_for_a_broken_link(self, harness: Harness) -> None:
+        nodes = recorders(harness)
+        failures: list[SendFailure] = []
+
+        def send() -> None:
+            for _ in range(200):
+                nodes[0].host.unicast(1, frame(), failures.append)
+
+        harness.inside(send)
+        harness.run(SECOND)
+        assert set(failures) <= {SendFailure.QUEUE_FULL}
+        assert len(nodes[1].log) + len(failures) == 200
+
+    def test_frames_of_one_kind_from_one_sender_arrive_in_order(self, harness: Harness) -> None:
+        nodes = recorders(harness)
+
+        def send() -> None:
+            for n in range(20):
+                nodes[0].host.unicast(1, frame(bytes([n])))
+
+        harness.inside(send)
+        harness.run(SECOND)
+        assert [what for _, what, _ in nodes[1].log] == [(0, bytes([n])) for n in range(20)]
+
+    def test_the_clock_never_goes_back(self, harness: Harness) -> None:
+        nodes = recorders(harness)
+        for n in range(5):
+            nodes[0].host.set_timer(("tick", n), nodes[0].host.now() + n * MILLISECOND)
+        harness.inside(lambda: nodes[1].host.broadcast(frame()))
+        harness.run(SECOND)
+        times = [at for _, _, at in nodes[0].log]
+        assert times == sorted(times) and len(times) == 6

@@ -1,0 +1,257 @@
+"""A few nodes of any strategy on links drawn by hand: whole stacks in virtual time, without a scenario file.
+
+network = Network(3, "gossip", links=line(3))
+network.subscribe(2, "level > 3")
+network.publish(0, {"level": 5})
+network.run(1.0)                                     # seconds
+assert network.delivered == [Arrival(2, 0, 0)]       # node 2 got event 0 of node 0
+network.cut((1, 2))
+
+The radio is ideal: who has a link receives at once, unless `loss` takes the frame. The same arguments and
+calls give the same run, to the last draw.
+"""
+
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from roamcast.broker.core import Delivery, Subscription
+from roamcast.event import Event, Publication, Value
+from roamcast.filter import Filter
+from roamcast.host import Channel, Host
+from roamcast.node import Node, NodeConfig
+from roamcast.runtime.sim.engine import Engine
+from roamcast.runtime.sim.host import SimHost
+from roamcast.runtime.sim.ideal import IdealMedium
+from roamcast.runtime.sim.links import RadioLinks
+from roamcast.runtime.sim.medium import Job
+from roamcast.strategy import STRATEGIES
+from roamcast.streams import stream
+from roamcast.trace import Trace, Transmitted
+from roamcast.units import NodeId, micros
+
+Link = tuple[NodeId, NodeId]
+
+
+class Arrival(NamedTuple):
+    """An application got an event. Its own publications do not count."""
+
+    node: NodeId
+    publisher: NodeId
+    sequence: int
+
+
+def line(nodes: int) -> list[Link]:
+    """0 – 1 – 2 – …"""
+    return [(node, node + 1) for node in range(nodes - 1)]
+
+
+def mesh(nodes: int) -> list[Link]:
+    """Everyone beside everyone."""
+    return [(a, b) for a in range(nodes) for b in range(a + 1, nodes)]
+
+
+class Network:
+    def __init__(
+        self,
+        nodes: int,
+        strategy: str,
+        *,
+        links: Iterable[Link] = (),
+        options: Mapping[str, Any] | None = None,
+        underlay: str | None = None,
+        loss: float = 0.0,
+        seed: int = 1,
+    ) -> None:
+        self.engine = Engine()
+        self.trace = Trace()
+        self.links = RadioLinks(nodes)
+        self.medium = _Overheard(self.engine, self.links, self.trace, stream(seed, "radio"), loss)
+        self.nodes: list[Node | None] = [None] * nodes  # None: crashed
+        self.delivered: list[Arrival] = []
+        self.misdelivered: list[Arrival] = []  # what nobody at that node had asked for
+        self._config = NodeConfig(
+            strategy, msgspec.convert(dict(options or {}), STRATEGIES.options_type(strategy)), underlay
+        )
+        self._seed = seed
+        self._boots = [0] * nodes
+        self._hosts: list[list[SimHost]] = [[] for _ in range(nodes)]
+        self._stable: list[MutableMapping[str, bytes]] = [{} for _ in range(nodes)]
+        self._wanted: list[dict[int, Filter]] = [{} for _ in range(nodes)]
+        self._number = 0
+        for a, b in links:
+            self._plan(a, b, True)
+        for node in range(nodes):
+            self._boot(node)
+        for node in range(nodes):
+            self._report_links(node)
+
+    # What applications do.
+
+    def subscribe(self, node: NodeId, wanted: str | Filter = "") -> int:
+        """By a filter or a SQL condition; empty: everything. Gives the subscription's number."""
+        chosen = (
+            wanted if isinstance(wanted, Filter) else Filter.sql(wanted) if wanted else Filter.everything()
+        )
+        self._number += 1
+        self._wanted[node][self._number] = chosen
+        self.node(node).subscribe(self._number, chosen)
+        return self._number
+
+    def unsubscribe(self, node: NodeId, number: int) -> None:
+        del self._wanted[node][number]
+        self.node(node).unsubscribe(number)
+
+    def publish(
+        self,
+        node: NodeId,
+        attributes: Mapping[str, Value] | None = None,
+        *,
+        topic: str = "",
+        to: Sequence[NodeId] = (),
+        multimode: bool = False,
+        lifetime: float = 0.0,
+    ) -> Event:
+        """With a `lifetime` in seconds the event is memorized."""
+        return self.node(node).publish(
+            Publication(
+                dict(attributes or {}),
+                topic=topic,
+                destinations=tuple(to),
+                multimode=multimode,
+                lifetime=micros(lifetime),
+            )
+        )
+
+    # What the world does.
+
+    def run(self, seconds: float) -> None:
+        self.engine.run(self.engine.now + micros(seconds))
+
+    def connect(self, *links: Link) -> None:
+        for a, b in links:
+            self._change(a, b, True)
+
+    def cut(self, *links: Link) -> None:
+        for a, b in links:
+            self._change(a, b, False)
+
+    def crash(self, number: NodeId) -> None:
+        """What is volatile is lost, without a word to anybody."""
+        neighbours = self.links.neighbours(number)
+        self.nodes[number] = None
+        for host in self._hosts[number]:
+            host.die()
+        for receivers in self.medium.receivers.values():
+            receivers[number] = None
+        self.links.crash(number)
+        self.medium.forget(number)
+        for neighbour in neighbours:
+            self._report(neighbour, number, up=False)
+
+    def restart(self, number: NodeId) -> None:
+        """The node boots again over its stable storage; its application still wants what it wanted."""
+        self.links.restart(number)
+        self._boot(number)
+        self._report_links(number)
+        for neighbour in self.links.neighbours(number):
+            self._report(neighbour, number, up=True)
+        for subscription, wanted in sorted(self._wanted[number].items()):
+            self.node(number).broker.subscribe(Subscription(subscription, wanted))
+
+    def hear(self, node: NodeId, sender: NodeId, payload: bytes) -> None:
+        """A frame of these octets reaches the strategy of a node, whoever made them."""
+        self.node(node).strategy.on_receive(sender, payload)
+
+    # Questions.
+
+    def node(self, number: NodeId) -> Node:
+        node = self.nodes[number]
+        assert node is not None, f"node {number} is down"
+        return node
+
+    def frames(self) -> list[Transmitted]:
+        """Every frame on the air so far, with who received it."""
+        return self.trace.of(Transmitted)
+
+    def payloads(self) -> list[bytes]:
+        """What the strategies put into their frames so far."""
+        return list(self.medium.payloads)
+
+    # Private.
+
+    def _boot(self, number: NodeId) -> None:
+        hosts: dict[Channel, SimHost] = {}
+
+        def host(channel: Channel) -> Host:
+            if channel not in hosts:
+                random = stream(self._seed, "node", number, channel.name, self._boots[number])
+                hosts[channel] = SimHost(
+                    number, channel, self.engine, self.medium, self.trace, random, self._stable[number], None
+                )
+            return hosts[channel]
+
+        node = Node(self._config, host, _Recorder(self, number), self.links)
+        self._boots[number] += 1
+        self._hosts[number] = list(hosts.values())
+        self.nodes[number] = node
+        for channel, layer in node.layers.items():
+            hosts[channel].attach(layer)
+            self.medium.receivers[channel][number] = layer.on_receive
+        node.start()
+
+    def _plan(self, a: NodeId, b: NodeId, up: bool) -> None:
+        self.links.plan(a, b, up)
+        self.links.plan(b, a, up)
+
+    def _change(self, a: NodeId, b: NodeId, up: bool) -> None:
+        if self.links.linked(a, b) == up:
+            return
+        self._plan(a, b, up)
+        self._report(a, b, up=up)
+        self._report(b, a, up=up)
+
+    def _report_links(self, number: NodeId) -> None:
+        for neighbour in self.links.neighbours(number):
+            self._report(number, neighbour, up=True)
+
+    def _report(self, number: NodeId, neighbour: NodeId, *, up: bool) -> None:
+        node = self.nodes[number]
+        if node is not None:
+            (node.underlay.on_neighbour_up if up else node.underlay.on_neighbour_down)(neighbour)
+
+    def _arrived(self, number: NodeId, delivery: Delivery) -> None:
+        event = delivery.event
+        if event.publisher == number:
+            return
+        arrival = Arrival(number, event.publisher, event.sequence)
+        self.delivered.append(arrival)
+        # Tried one by one, not by the broker's index: this is the check on the broker.
+        asked = event.wants_subscribers and any(one.matches(event) for one in self._wanted[number].values())
+        if not asked and number not in event.destinations:
+            self.misdelivered.append(arrival)
+
+
+class _Overheard(IdealMedium):
+    """Keeps what strategies send, for tests that send it again, or something like it."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.payloads: list[bytes] = []
+
+    def send(self, job: Job) -> None:
+        if job.channel is Channel.STRATEGY:
+            self.payloads.append(job.frame.payload)
+        super().send(job)
+
+
+class _Recorder:
+    """The application of one node."""
+
+    def __init__(self, network: Network, node: NodeId) -> None:
+        self._network = network
+        self._node = node
+
+    def on_event(self, delivery: Delivery) -> None:
+        self._network._arrived(self._node, delivery)
