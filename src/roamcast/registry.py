@@ -183,7 +183,8 @@ class Registry(Generic[Context, Part, Declared]):
         found: dict[str, list[EntryPoint]] = {}
         for point in entry_points(group=self.group):
             same = found.setdefault(point.name, [])
-            if point not in same:  # a folder that is on the path twice
+            # A folder that is on the path twice shows its distributions twice.
+            if _origin_of_points([point]) not in map(_origin_of_points, ([other] for other in same)):
                 same.append(point)
         return found
 

@@ -205,8 +205,8 @@ def _joined(described: pa.Table, figures: pa.Table) -> pa.Table:
     """What a run was, and its figures; in the order of the plan, without those that have none."""
     rows = {run: row for row, run in enumerate(figures["run"].to_pylist())}
     present = [index for index, run in enumerate(described["run"].to_pylist()) if run in rows]
-    joined = described.take(present)
-    order = [rows[run] for run in joined["run"].to_pylist()]
+    joined = described.take(pa.array(present, pa.int64()))  # typed: there may be none
+    order = pa.array([rows[run] for run in joined["run"].to_pylist()], pa.int64())
     for name in METRICS:
         joined = joined.append_column(name, figures[name].take(order))
     return joined.combine_chunks()
