@@ -53,7 +53,7 @@ bench: $(READY)  ## the speed and memory goals, as ratios measured in one run
 	$(BIN)/python benchmarks/spark_overhead.py
 	$(BIN)/python benchmarks/spark_contacts.py
 
-emulation: $(READY)  ## real nodes in namespaces against the bars of docs/emulation.md; half an hour, real time
+emulation: $(READY)  ## real nodes in namespaces against the bars of docs/study/emulation.md; half an hour, real time
 	$(BIN)/python benchmarks/emulation.py
 
 torture: $(READY)  ## the long suites: 10,000 random schedules of the tree and of the handoff; hours

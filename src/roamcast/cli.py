@@ -181,7 +181,7 @@ def reproduce(
 @app.command()
 def contacts(
     trace: Annotated[
-        Path, typer.Argument(metavar="TRACE", help="Recorded mobility, any format of docs/formats.md.")
+        Path, typer.Argument(metavar="TRACE", help="Recorded mobility, any format of docs/study/formats.md.")
     ],
     reach: Annotated[float, typer.Option("--range", metavar="R", help="Radio range in metres.")],
     out: Annotated[Path, typer.Option(metavar="PLAN", help="A new .parquet, .csv or .csv.gz.")],

@@ -9,7 +9,7 @@ from roamcast.sealing import GroupKey, Identity
 
 TEMPLATE = """\
 # A Roamcast node. Run it with:  roamcast node {name}.toml
-# This file holds secret keys: keep it readable for its owner only. All keys: docs/live.md
+# This file holds secret keys: keep it readable for its owner only. All keys: docs/use/live.md
 
 [node]
 name = "{name}"

@@ -2,7 +2,7 @@
 
 Read in this order: `layout` (what is compared, what is plotted), `statistics` and `comparison` (is it
 chance?), `plots` (SVG), `markup` (escaping and style), `page` (the document). What a page says depends on
-the sweep's tables alone: the same tables give the same bytes. `docs/report.md` is the users' page.
+the sweep's tables alone: the same tables give the same bytes. `docs/study/report.md` is the users' page.
 """
 
 from pathlib import Path
