@@ -6,4 +6,4 @@ contact plans), `runtime` (the worlds a node runs in), `lab` (runs, metrics, rep
 `docs/develop/architecture.md` has the pictures.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
