@@ -38,6 +38,7 @@ FOREIGN = {
 }
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+BLOCK = re.compile(r"\s*(?:[-*]|\d+\.) |\|")
 CODE_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
 PYTHON_FILE = re.compile(r"[\w./-]*\w\.py\b")
@@ -78,6 +79,15 @@ def test_every_module_and_class_that_a_page_names_exists(page: Path) -> None:
     for code in CODE.findall(prose(page)):
         for name in {*CLASS_NAME.findall(code), *ONE_CLASS.findall(code)} - FOREIGN:
             assert name in words_of_the_source(), f"`{name}` occurs nowhere in src/"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lists_and_tables_begin_after_an_empty_line(page: Path) -> None:
+    """Otherwise the site shows them as a paragraph, though other renderers do not."""
+    for paragraph in prose(page).split("\n\n"):
+        lines = [line for line in paragraph.strip("\n").split("\n") if not line.startswith("#")]
+        if lines and not BLOCK.match(lines[0]):
+            assert not any(BLOCK.match(line) for line in lines), paragraph
 
 
 def test_the_navigation_of_the_site_has_every_page() -> None:
