@@ -77,7 +77,7 @@ class ClientInterests:
         subscribe: Callable[[int, Filter], int],
         unsubscribe: Callable[[int], None],
     ) -> None:
-        """The three of a `Door`."""
+        """The three of an `ApplicationSession`."""
         self._reserve = reserve
         self._subscribe = subscribe
         self._unsubscribe = unsubscribe
