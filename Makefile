@@ -3,22 +3,26 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SITE := $(VENV)/.site
+EXTRAS := dev
+# The lock's versions on the Python that it is for; on others its lines do not apply, and pip takes the newest.
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint types quick unit coverage bench emulation torture reproduce clean
+.PHONY: help setup demo check test lint types quick unit coverage docs hooks lock bench emulation torture reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(READY)  ## the virtual environment with everything in it
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Roamcast needs Python 3.11 or newer; name one: make PYTHON=python3.12 …")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(INSTALL) --editable '.[$(EXTRAS)]'
 # Spark needs Java 17 or newer. Where the machine has none, PyPI's runtime stands in.
-	$(BIN)/python -m roamcast.lab.spark.java --quiet || $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,java]'
+	$(BIN)/python -m roamcast.lab.spark.java --quiet || $(INSTALL) --editable '.[$(EXTRAS),java]'
 	touch $(READY)
 
 demo: $(READY)  ## the main job in small: one scenario, every strategy, to an HTML report
@@ -45,6 +49,25 @@ unit: $(READY)
 coverage: $(READY)  ## which lines and branches the tests of `make check` reach; the report is out/coverage/index.html
 	$(BIN)/pytest -n 2 -m "not spark and not realtime" --cov --cov-report=term --cov-report=html:out/coverage
 
+docs: $(SITE)  ## the documentation site, in build/site; broken links and references fail
+	$(BIN)/zensical build --strict --clean
+
+$(SITE): $(READY)
+	$(INSTALL) --editable '.[docs]'
+	touch $(SITE)
+
+hooks: $(READY)  ## lint and types before each commit
+	$(BIN)/pre-commit install
+
+lock:  ## requirements.lock anew: the newest versions that fit together
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "the lock is for Python 3.11; name one: make lock PYTHON=python3.11")'
+	rm -rf build/lock
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS),docs,java]'
+	echo '# The versions that Roamcast is tested with; a constraints file for pip, made by `make lock`.' > build/lock.txt
+	build/lock/bin/pip --disable-pip-version-check freeze --exclude-editable | sed -n 's/^[A-Za-z0-9._-]*==[^ ]*$$/& ; python_version == "3.11"/p' >> build/lock.txt
+	mv build/lock.txt requirements.lock
+
 bench: $(READY)  ## the speed and memory goals, as ratios measured in one run
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/contact_plan.py
@@ -62,7 +85,7 @@ bench: $(READY)  ## the speed and memory goals, as ratios measured in one run
 	$(BIN)/python benchmarks/spark_overhead.py
 	$(BIN)/python benchmarks/spark_contacts.py
 
-emulation: $(READY)  ## real nodes in namespaces against the bars of docs/emulation.md; half an hour, real time
+emulation: $(READY)  ## real nodes in namespaces against the bars of docs/study/emulation.md; half an hour, real time
 	$(BIN)/python benchmarks/emulation.py
 
 torture: $(READY)  ## the long suites: 10,000 random schedules of the tree and of the handoff, property tests at length; hours

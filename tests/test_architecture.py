@@ -1,4 +1,4 @@
-"""The agreements of `docs/architecture.md` that a machine can check."""
+"""The agreements of `docs/develop/architecture.md` that a machine can check."""
 
 import ast
 import subprocess

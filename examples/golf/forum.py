@@ -193,7 +193,7 @@ class SimulatedForum:
 
 
 class LiveForum:
-    """The node that runs on this device, by its local socket (docs/clients.md)."""
+    """The node that runs on this device, by its local socket (docs/use/clients.md)."""
 
     def __init__(self, socket: str) -> None:
         from roamcast.client import blocking

@@ -3,7 +3,7 @@
 Read in this order: `event` and `filter` (what is published, who wants it), `host` (all that a
 protocol may touch), `strategy` (where events travel), `node` (one node's layers), `world` (motion,
 contact plans), `runtime` (the worlds a node runs in), `lab` (runs, metrics, reports), `cli`.
-`docs/architecture.md` has the pictures.
+`docs/develop/architecture.md` has the pictures.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -44,7 +44,7 @@ def read_tables(path: Path) -> dict[str, Any]:
         raise _syntax_error(path, str(error), data.count(b"\n") + 1) from None
     except RecursionError:
         raise FileError(
-            str(path), "nests its values too deeply; allowed: TOML as docs/scenario.md has it"
+            str(path), "nests its values too deeply; allowed: TOML as docs/study/scenario.md has it"
         ) from None
 
 

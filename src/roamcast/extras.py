@@ -1,4 +1,4 @@
-"""What `pip install roamcast` leaves out, because a device can do without it (`docs/install.md`)."""
+"""What `pip install roamcast` leaves out, because a device can do without it (`docs/use/install.md`)."""
 
 from functools import cache
 from importlib.util import find_spec

@@ -17,7 +17,7 @@ from roamcast.strategy.opportunistic.adaptation import ADAPTORS
 IDENTITY = Identity.generate().to_text()
 GROUP = GroupKey.generate().to_text()
 KEYS = f'[keys]\nidentity = "{IDENTITY}"\ngroup = ["{GROUP}"]\n'
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "live.md"
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "use" / "live.md"
 
 
 def load(tmp_path: Path, text: str) -> Config:

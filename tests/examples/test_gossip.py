@@ -1,4 +1,5 @@
-"""The example of `docs/writing-a-strategy.md`, in all worlds: suites, simulation, sweep, emulation, live."""
+"""The example of `docs/develop/writing-a-strategy.md`, in all worlds: suites, simulation, sweep, emulation,
+live."""
 
 import asyncio
 import re
@@ -59,11 +60,11 @@ def test_some_nodes_stay_silent_and_spare_transmissions() -> None:
 def test_it_is_under_eighty_lines_and_the_page_shows_it_whole() -> None:
     source = (FOLDER / "gossip.py").read_text()
     assert len(source.splitlines()) < 80
-    page = (ROOT / "docs" / "writing-a-strategy.md").read_text()
+    page = (ROOT / "docs" / "develop" / "writing-a-strategy.md").read_text()
     for name, language in (("gossip.py", "python"), ("square.toml", "toml"), ("compare.toml", "toml")):
         blocks = re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
         assert (FOLDER / name).read_text() in blocks, (
-            f"docs/writing-a-strategy.md does not show {name} as it is"
+            f"docs/develop/writing-a-strategy.md does not show {name} as it is"
         )
 
 
@@ -155,7 +156,7 @@ def test_a_nodes_file_finds_it_beside_itself(tmp_path: Path) -> None:
 
 
 def test_the_tests_on_the_page_pass(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "writing-a-strategy.md").read_text()
+    page = (ROOT / "docs" / "develop" / "writing-a-strategy.md").read_text()
     (block,) = re.findall(r"```python\n(import gossip.*?)```", page, re.DOTALL)
     (tmp_path / "test_gossip.py").write_text(block)
     (tmp_path / "gossip.py").write_text((FOLDER / "gossip.py").read_text())

@@ -2,7 +2,7 @@
 
 `Filter.xpath(text)` on the event must say what `boolean(text)` says on the document, for generated texts and
 documents, with a schema and without. Numbers are spelled plainly in the documents; what happens to `007` and
-`1.50` is a decision of ours (`docs/xml.md`), tested in `tests/xml`.
+`1.50` is a decision of ours (`docs/use/xml.md`), tested in `tests/xml`.
 
 `ends-with` and `exists` (XPath 2.0) and `like` (ours) are given to lxml as functions written here.
 """

@@ -1,4 +1,4 @@
-"""docs/modulators.md says what the code does."""
+"""docs/use/modulators.md says what the code does."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from roamcast.event import Event
 from roamcast.modulator import MODULATORS, Content, ModulatorSpec, make
 from roamcast.modulator.base import PARAMETER_BYTES_MAX, STATE_BYTES_MAX
 
-PAGE = (Path(__file__).parents[2] / "docs" / "modulators.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "use" / "modulators.md").read_text(encoding="utf-8")
 
 
 def test_the_example_keeps_its_state_when_it_moves() -> None:

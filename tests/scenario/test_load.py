@@ -534,7 +534,7 @@ def test_every_format_that_can_be_read_can_be_named() -> None:
 
 
 def test_the_documentation_names_every_key() -> None:
-    page = (EXAMPLES.parent / "docs" / "scenario.md").read_text()
+    page = (EXAMPLES.parent / "docs" / "study" / "scenario.md").read_text()
     missing = [key for key in _all_keys() if f"`{key}`" not in page]
     assert missing == []
 

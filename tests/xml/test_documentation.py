@@ -1,4 +1,4 @@
-"""The examples of `docs/xml.md` are what they say."""
+"""The examples of `docs/use/xml.md` are what they say."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from roamcast.filter import Filter
 from roamcast.xml import Schema, load_document, read, write
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "xml.md").read_text()
+TEXT = (ROOT / "docs" / "use" / "xml.md").read_text()
 FORUM = Schema.load(ROOT / "examples" / "golf" / "forum.xsd")
 
 

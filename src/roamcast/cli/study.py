@@ -60,7 +60,9 @@ def reproduce(selection: str | None, profile: str, out: Path, master: str | None
 
 
 @click.command()
-@click.argument("trace", metavar="TRACE", type=PATH, help="Recorded mobility, any format of docs/formats.md.")
+@click.argument(
+    "trace", metavar="TRACE", type=PATH, help="Recorded mobility, any format of docs/study/formats.md."
+)
 @click.option("--range", "reach", metavar="R", type=float, required=True, help="Radio range in metres.")
 @click.option("--out", metavar="PLAN", type=PATH, required=True, help="A new .parquet, .csv or .csv.gz.")
 @click.option("--format", help="Default: told from name and content.")

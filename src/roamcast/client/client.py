@@ -208,7 +208,7 @@ class Client:
         """A subscription for the length of the block. All conditions that are given must hold.
 
         With a `modulator`, what it makes of the events in a broker comes instead of them, where the node's
-        strategy can do that (`docs/modulators.md`)."""
+        strategy can do that (`docs/use/modulators.md`)."""
         subscription = await self.open_subscription(
             filter_from(wanted, topic=topic, sql=sql, type=type, xpath=xpath),
             modulator=modulator,

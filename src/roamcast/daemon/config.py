@@ -1,4 +1,4 @@
-"""From a TOML file to a checked configuration. `docs/live.md` explains the keys."""
+"""From a TOML file to a checked configuration. `docs/use/live.md` explains the keys."""
 
 import ipaddress
 from enum import Enum

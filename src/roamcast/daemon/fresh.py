@@ -10,7 +10,7 @@ from roamcast.strategy import LIVE_DEFAULT
 
 TEMPLATE = """\
 # A Roamcast node. Run it with:  roamcast node {name}.toml
-# This file holds secret keys: keep it readable for its owner only. All keys: docs/live.md
+# This file holds secret keys: keep it readable for its owner only. All keys: docs/use/live.md
 
 [node]
 name = "{name}"

@@ -13,7 +13,7 @@ One small tree of conditions behind several languages, sent, compared, matched. 
 - `index/`: which of many filters match an event (`MatchingIndex`).
 
 Left out: arithmetic, functions, comparing attributes with each other, dates.
-`docs/filters.md` is the language for users, `docs/xml.md` that of XPath.
+`docs/use/filters.md` is the language for users, `docs/use/xml.md` that of XPath.
 """
 
 from roamcast.filter.expression import Expression

@@ -2,7 +2,7 @@
 
 Read in this order: `model` (the tables and their keys), `load` (TOML, settings, errors), `checks` (what
 keys mean together), `explain` (how an error gets its words), `workload` and `faults` (schedules
-written out from the seed), `world` (motion and contact plan). `docs/scenario.md` is the users' page.
+written out from the seed), `world` (motion and contact plan). `docs/study/scenario.md` is the users' page.
 """
 
 from roamcast.explain import read_tables

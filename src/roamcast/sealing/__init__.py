@@ -22,7 +22,7 @@ How a runtime uses it, one pair per running node (`stable` is durable storage; t
     if opener.announcement_due: ...                     # after every `open`: broadcast one soon
     opener.turn()                                       # every TURN_SECONDS
 
-No sockets, no clock, no files here. `docs/security.md` says what this protects against whom. Left out:
+No sockets, no clock, no files here. `docs/use/security.md` says what this protects against whom. Left out:
 signatures on every frame (the costs are stated there), keys per pair of nodes, forward secrecy.
 """
 

@@ -2,7 +2,7 @@
 
 A node without storage, or whose storage was lost, takes its epoch from the wall clock, in eighths of a
 second: above all that it used before, as long as it is not restarted more often than that. Where the clock is
-not set either (a board without a battery), it draws one; `docs/security.md` has more on lost storage.
+not set either (a board without a battery), it draws one; `docs/use/security.md` has more on lost storage.
 """
 
 import secrets

@@ -6,7 +6,7 @@ To read in this order:
 - `definition.py`: the subset of XML Schema, and the types of values. `schema.py`: validation with it.
 - `content.py`: documents to event content and back, compressed or not.
 
-The subscription language is `Filter.xpath` (`filter/xpath/`); `docs/xml.md` is for users.
+The subscription language is `Filter.xpath` (`filter/xpath/`); `docs/use/xml.md` is for users.
 
 Left out: repeated elements, mixed content, several namespaces in a document, DTDs, XML 1.1, encodings
 other than UTF-8, dates as anything but texts.

@@ -334,7 +334,7 @@ def test_percentiles_are_linear_between_neighbours(values: list[int], share: flo
 
 
 def test_the_documentation_names_every_metric_with_its_unit_and_meaning() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "study" / "metrics.md").read_text()
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert [row.split("`")[1] for row in rows] == NAMES
     for row in rows:

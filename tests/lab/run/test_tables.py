@@ -213,7 +213,7 @@ def test_a_run_column_goes_first_where_runs_lie_together() -> None:
 
 
 def test_the_documentation_names_every_table_and_column() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "trace.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "study" / "trace.md").read_text()
     for kind in TABLES:
         section = text.split(f"## `{kind.TABLE}`")[1].split("\n## ")[0]
         listed = [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")]

@@ -171,7 +171,7 @@ def test_many_elements_and_many_alternatives_are_bounded() -> None:
 
 
 def test_sizes_on_the_wire() -> None:
-    """The figures of docs/odmrp-summaries.md."""
+    """The figures of docs/protocols/odmrp-summaries.md."""
     golf = Filter.of_type("PGMFORUM")
     texts = ["player = 'woods'", "hole BETWEEN 10 AND 18", "player = 'woods' AND hole BETWEEN 10 AND 18"]
     sizes = [len(Summary.of([golf & Filter.sql(text)]).encode()) for text in texts]
@@ -180,7 +180,7 @@ def test_sizes_on_the_wire() -> None:
 
 
 def test_the_documented_example_is_true() -> None:
-    page = Path(__file__).parents[3] / "docs" / "odmrp-summaries.md"
+    page = Path(__file__).parents[3] / "docs" / "protocols" / "odmrp-summaries.md"
     example = page.read_text().split("```python\n")[1].split("```")[0]
     names: dict[str, Any] = {}
     exec(example, names)

@@ -72,7 +72,8 @@ def test_an_enumeration_errs_as_its_filter_does(values: int) -> None:
 
 @pytest.mark.parametrize(
     ("subscriptions", "at_most"),
-    # docs/odmrp-summaries.md: 0.0000, 0.0001 and 0.016 of far more pairs. Beyond 32 entries some merge.
+    # docs/protocols/odmrp-summaries.md: 0.0000, 0.0001 and 0.016 of far more pairs. Beyond 32 entries some
+    # merge.
     [(5, 0.001), (16, 0.002), (50, 0.05)],
 )
 def test_the_golf_forum_s_rate(subscriptions: int, at_most: float) -> None:

@@ -1,4 +1,5 @@
-"""Brokers that crash: what is lost is what they alone had, as docs/opportunistic.md says, and never more."""
+"""Brokers that crash: what is lost is what they alone had, as docs/protocols/opportunistic.md says, and never
+more."""
 
 import pytest
 from tests.strategy.opportunistic.crashes import play_crashes

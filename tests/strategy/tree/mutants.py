@@ -1,4 +1,4 @@
-"""The evolved protocol with one rule of `docs/tree.md` taken away, to show what the rule is for."""
+"""The evolved protocol with one rule of `docs/protocols/tree.md` taken away, to show what the rule is for."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

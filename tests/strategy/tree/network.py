@@ -2,8 +2,8 @@
 
 Every handler call of every node is one step. After each, if the node's links, upstream or label changed,
 the whole overlay is checked: no cycle, and (evolved protocol) the two invariants of the proof in
-`docs/tree.md`. The definition is the strict one: a link counts from the instant at which both ends hold
-its number, be it only as an offer at one of them.
+`docs/protocols/tree.md`. The definition is the strict one: a link counts from the instant at which both ends
+hold its number, be it only as an offer at one of them.
 """
 
 from collections.abc import Callable, Iterable, MutableMapping

@@ -1,7 +1,7 @@
 """Random schedules (`schedules.py`): acyclic at every instant, one tree per partition at rest.
 
-Some hundreds here, ten thousand in `tests/torture`. What a rule of `docs/tree.md` is for is shown by
-taking it away: the named seed then fails.
+Some hundreds here, ten thousand in `tests/torture`. What a rule of `docs/protocols/tree.md` is for is shown
+by taking it away: the named seed then fails.
 """
 
 import pytest

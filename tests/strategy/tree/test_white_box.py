@@ -1,9 +1,9 @@
 """The five white-box cases of section 6.1.3, with the edges that the work says they cover.
 
 The control-flow diagrams (fig. 6.3 to 6.8) are not in the text, so the meaning of an edge is taken from
-the cases that name it; `edges` below is that reading, and `docs/tree.md` has it as a table. D.3 cannot
-be told from D.2 and D.4. In case 5 the text (node 1 joins by node 4) and the listed edges (the activation
-ends at node 5) disagree; the text is followed.
+the cases that name it; `edges` below is that reading, and `docs/protocols/tree.md` has it as a table. D.3
+cannot be told from D.2 and D.4. In case 5 the text (node 1 joins by node 4) and the listed edges (the
+activation ends at node 5) disagree; the text is followed.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The tables in docs/mobility.md are what the code reads."""
+"""The tables in docs/study/mobility.md are what the code reads."""
 
 import re
 import tomllib
@@ -11,7 +11,7 @@ import pytest
 from roamcast.units import SECOND
 from roamcast.world.mobility import Mobility
 
-PAGE = (Path(__file__).parents[3] / "docs" / "mobility.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "study" / "mobility.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 MODELS = Mobility.__args__
 

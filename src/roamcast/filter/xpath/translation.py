@@ -12,7 +12,7 @@ there; `not` exchanges the two, and no NOT ever stands before an UNKNOWN.
 What values mean follows XPath 1.0: a comparison with a set of nodes asks whether some node fits; an absent
 one is never equal and never unequal; what is no number is unequal to every number. A schema says of what
 kind each path is. Without one the kind follows from the literal, and paths with `//` or `*` below the root
-are refused, for only a schema says what there is. `docs/xml.md` has the table for users.
+are refused, for only a schema says what there is. `docs/use/xml.md` has the table for users.
 """
 
 import re

@@ -9,5 +9,5 @@ To read in this order:
 - `packets/`: the form.
 
 Left out: enhanced authentication (AUTH), MQTT 3.1 (`MQIsdp`), WebSockets, `$SYS`.
-`docs/mqtt.md` is for users.
+`docs/use/mqtt.md` is for users.
 """

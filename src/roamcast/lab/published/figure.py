@@ -1,6 +1,6 @@
 """One published table or figure as a file: what to run, what was published, what counts as agreement.
 
-The format is in `docs/reproduce.md`. Everything that can be wrong with a file is found when it is read,
+The format is in `docs/study/reproduce.md`. Everything that can be wrong with a file is found when it is read,
 for both profiles: cells that a profile does not have, formulas, rules that lack what they need.
 """
 

@@ -3,7 +3,7 @@
 Read in this order: `layout` (what is compared, what is plotted), `statistics` and `comparison` (is it
 chance?), `plots` (SVG), `markup` (escaping and style), `page` (the document) with its sections `cells`,
 `figures` and `findings`, all about one `subject`. What a page says depends on the sweep's tables alone: the
-same tables give the same bytes. `docs/report.md` is the users' page.
+same tables give the same bytes. `docs/study/report.md` is the users' page.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Traces as tables: one Arrow table and one Parquet file per class of `trace.py` and `derived.py`.
 
-The schema is read off the classes, so it cannot drift from them; `docs/trace.md` documents it.
+The schema is read off the classes, so it cannot drift from them; `docs/study/trace.md` documents it.
 A folder holds one run: `<table>.parquet` for every table, also the empty ones, and `run.json`. It
 appears whole or not at all, and the same trace gives the same bytes.
 """

@@ -1,7 +1,7 @@
 """Experiment files, version 1: a scenario, the axes along which it varies, and how often each cell is run.
 
 A cell is one combination of axis values; a run is a cell with a seed. Everything that can be wrong with a
-combination is found here, before anything runs. `docs/lab.md` is the users' page.
+combination is found here, before anything runs. `docs/study/lab.md` is the users' page.
 """
 
 import hashlib

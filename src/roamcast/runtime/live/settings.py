@@ -1,4 +1,4 @@
-"""The tables of a node's file that the runtime itself reads. What the keys mean: `docs/live.md`.
+"""The tables of a node's file that the runtime itself reads. What the keys mean: `docs/use/live.md`.
 
 What one key allows by itself is in its type; `roamcast.daemon.config` loads the file and checks the rest.
 """

@@ -9,8 +9,8 @@ To read in this order:
   their way), `consistency/` (brokers that agree on their tables and memorized events).
 - `strategy.py`: the role's state machine, the timers, who handles what.
 
-`docs/chapar.md` goes through the paper section by section, with departures and what was added. Left out:
-the technical report's details that the paper only cites; the choice of ciphers for encrypted events.
+`docs/protocols/chapar.md` goes through the paper section by section, with departures and what was added. Left
+out: the technical report's details that the paper only cites; the choice of ciphers for encrypted events.
 """
 
 from roamcast.strategy.chapar.options import ChaparOptions

@@ -1,5 +1,5 @@
 """Opportunistic overlays and channels (Chen, Schwan and Zhou): brokers, home brokers and modulators that
-follow the network. `docs/opportunistic.md` says what is where; to read in this order:
+follow the network. `docs/protocols/opportunistic.md` says what is where; to read in this order:
 
 - `messages.py`, `transport.py`, `reliable.py`, `post.py`: what nodes say to each other, in order and surely.
 - `discovery.py`, `rows.py`, `topology.py`, `propagation.py`, `brokers.py`: the broker overlay (section 2.3).

@@ -1,7 +1,7 @@
 """The strategy `tree`: an acyclic overlay among dispatchers that move, and content-based routing on it.
 
-After the acyclic-overlay work (`docs/papers.md`).
-`docs/tree.md` says what is where and which rules were added. Read in this order:
+After the acyclic-overlay work (`docs/protocols/papers.md`).
+`docs/protocols/tree.md` says what is where and which rules were added. Read in this order:
 
 - `overlay/`: the protocol, evolved and original, and the overlay manager for others;
 - `content/`, `strategy.py`: publish/subscribe on top.

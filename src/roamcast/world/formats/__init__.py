@@ -1,7 +1,8 @@
 """Recorded mobility and contacts: files in, `Motion` and `ContactPlan` out, and back.
 
 Read in this order: `text/` (text to values, with the place of every fault), `motion/` (formats of paths),
-`meetings/` (formats of contacts); this file chooses among them. The formats for users: `docs/formats.md`.
+`meetings/` (formats of contacts); this file chooses among them. The formats for users:
+`docs/study/formats.md`.
 
 Left out: heights, headings and speeds of any format; BonnMotion's three-dimensional files; The ONE's
 message events; SUMO's persons; GPX routes.

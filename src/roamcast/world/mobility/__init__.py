@@ -2,7 +2,7 @@
 
 Every model is a struct of parameters with `check`, `motion` and `walls` (`model.py`), told apart by
 the key `model`; `msgspec.convert(table, type=Mobility)` makes the right one. Most follow the seven
-scenarios of the acyclic overlay (6.2.1); `docs/mobility.md` has them ready to copy.
+scenarios of the acyclic overlay (6.2.1); `docs/study/mobility.md` has them ready to copy.
 
 To read: `model.py`, `movement/` (what models are built from), then the models: `static`, `random_waypoint`,
 `fixed_targets`, `random_walk`; `nomadic` and `column` on groups; `city_block` and `pursue` on streets;

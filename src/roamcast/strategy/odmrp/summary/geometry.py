@@ -23,7 +23,8 @@ class SummaryOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Bits and hash functions of each structure, and how many entries a broker's summary has.
 
     A summary of the default sizes takes 4 octets, and for each entry about 50 for a subscription such as
-    `player = 'woods' AND hole BETWEEN 10 AND 18` on one event type; docs/odmrp-summaries.md has more.
+    `player = 'woods' AND hole BETWEEN 10 AND 18` on one event type; docs/protocols/odmrp-summaries.md has
+    more.
     """
 
     type_bits: Bits = 128  # EN

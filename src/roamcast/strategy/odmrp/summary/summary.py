@@ -10,8 +10,8 @@ merged; each holds the five structures of the paper:
   beginnings, ends and texts that it may have (`conditions.py` says which goes where).
 
 A subscription sets bits, an event looks its own values up (`digest.py`), and a Bloom filter never denies
-what was put in. Hence no false negatives; docs/odmrp-summaries.md has the argument in full, and sizes and
-false positives as measured. Read `bloom.py`, `cells.py`, `entry.py` for the parts.
+what was put in. Hence no false negatives; docs/protocols/odmrp-summaries.md has the argument in full, and
+sizes and false positives as measured. Read `bloom.py`, `cells.py`, `entry.py` for the parts.
 
 As in the paper there is no hierarchical encoding: an event names each type above its own.
 """

@@ -6,7 +6,7 @@
 - `home_broker.py`, `topology.py`, `load_balancing.py`, `brokers.py`, `placement.py`: the adaptors that come
   along.
 
-`docs/adaptors.md` shows how to write one.
+`docs/protocols/adaptors.md` shows how to write one.
 """
 
 from roamcast.strategy.opportunistic.adaptation.adaptor import ADAPTORS, Adaptor, start

@@ -1,7 +1,7 @@
 """What an adaptor is (section 3.5): a small class that subscribes to system events and reacts to them.
 
 A new one is a subclass that is added to `ADAPTORS` before the node starts; the option `adaptors` then names
-it. Nothing else has to change. `docs/adaptors.md` shows one.
+it. Nothing else has to change. `docs/protocols/adaptors.md` shows one.
 """
 
 from typing import Any

@@ -2,8 +2,8 @@
 
 As in the work: requests spread by Rule 1, nodes nearer to the leader answer, the node at the jump rewrites
 the reply, the activation stops there, leaders look for other partitions by the same request, a node that
-starts is the leader of itself. What was added, with the reasons and the proof, is in `docs/tree.md`; the
-rules are named there R1 to R9 and marked here where they apply.
+starts is the leader of itself. What was added, with the reasons and the proof, is in
+`docs/protocols/tree.md`; the rules are named there R1 to R9 and marked here where they apply.
 
 The state of a node, by its upstream (`parent`) and what it does meanwhile:
 

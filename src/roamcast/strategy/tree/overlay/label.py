@@ -1,8 +1,8 @@
 """Labels: how near a node is to a leader, and how fresh that is. Their order is what forbids cycles.
 
 The original protocol compares group sequence number and hop count, each by itself. Here both, with the
-leader's identifier between them, make one total order. Three rules keep it useful (`docs/tree.md` has
-the proof): a node's label only ever gets better; a node links below another only if that one's label is
+leader's identifier between them, make one total order. Three rules keep it useful (`docs/protocols/tree.md`
+has the proof): a node's label only ever gets better; a node links below another only if that one's label is
 strictly better; and only a node without an upstream may better its label beyond what its upstream states.
 """
 

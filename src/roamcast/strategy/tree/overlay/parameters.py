@@ -120,7 +120,7 @@ PRESETS: dict[TreePreset, OverlayParameters] = {
 WINDOW: Micros = 120 * SECOND
 # Links lost per node and second. Not from tables 6.5 to 6.11: this tree loses a fifth of the links that the
 # work counts in the same scenarios, and where links are lost at all, looking for other partitions more often
-# pays among walkers too (docs/tree.md). One loss within the window leads half the way.
+# pays among walkers too (docs/protocols/tree.md). One loss within the window leads half the way.
 CALM = 0.0
 RESTLESS = 2 / 120
 

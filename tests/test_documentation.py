@@ -1,0 +1,140 @@
+"""The pages of `docs/` lead somewhere: links, anchors, paths, modules and class names in them exist.
+
+What needs no site builder is checked here; `make docs` builds the site and fails on the rest.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+SOURCE = ROOT / "src" / "roamcast"
+PAGES = sorted(DOCS.rglob("*.md"))
+TEXTS = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+
+# The package that a page's bare file names belong to.
+ABOUT = {
+    "protocols/adaptors.md": "src/roamcast/strategy/opportunistic",
+    "protocols/chapar.md": "src/roamcast/strategy/chapar",
+    "protocols/epidemic.md": "src/roamcast/strategy/epidemic",
+    "protocols/odmrp-summaries.md": "src/roamcast/strategy/odmrp",
+    "protocols/odmrp.md": "src/roamcast/strategy/odmrp",
+    "protocols/olsr.md": "src/roamcast/underlay/olsr",
+    "protocols/opportunistic.md": "src/roamcast/strategy/opportunistic",
+    "protocols/tree-routing.md": "src/roamcast/strategy/tree",
+    "protocols/tree.md": "src/roamcast/strategy/tree",
+    "study/performance.md": "benchmarks",
+}
+# Of the Eclipse Paho test suite, of olsrd and of Spark.
+FOREIGN = {
+    "interoperability/client_test.py",
+    "client_test5.py",
+    "Test",
+    "LinkQualityLevel",
+    "QuotedIdentifiers",
+}
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+BLOCK = re.compile(r"\s*(?:[-*]|\d+\.) |\|")
+CODE_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`([^`\n]+)`")
+PYTHON_FILE = re.compile(r"[\w./-]*\w\.py\b")
+FOLDER = re.compile(r"(?:src|tests|benchmarks|examples|tools|docs)/[\w/.-]*")
+DOTTED = re.compile(r"(?<!/)\broamcast(?:\.\w+)+")
+CLASS_NAME = re.compile(r"\b[A-Z]\w*[a-z]\w*[A-Z]\w*")  # two capitals: `TreeLink`, not `Link` or `FMT`
+ONE_CLASS = re.compile(
+    r"^([A-Z][a-z]\w*)(?:\.\w+)?(?:\(.*\))?$"
+)  # the whole code: `Attach`, `Node.publish(…)`
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_page_and_a_heading(page: Path) -> None:
+    for link in LINK.findall(prose(page)):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{link}: nothing there"
+        if page in PAGES:
+            assert target.is_relative_to(DOCS), f"{link}: outside docs/, the site cannot show it"
+        if anchor:
+            assert anchor in anchors(target), f"{link}: no such heading; there are {sorted(anchors(target))}"
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_and_folder_that_a_page_names_exists(page: Path) -> None:
+    homes = [ROOT, SOURCE, ROOT / ABOUT.get(page.relative_to(DOCS).as_posix() if page in PAGES else "", "")]
+    for code in CODE.findall(prose(page)):
+        for name in {*PYTHON_FILE.findall(code), *FOLDER.findall(code)} - FOREIGN:
+            assert any((home / name).exists() for home in homes), f"`{name}` is not in {homes}"
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_module_and_class_that_a_page_names_exists(page: Path) -> None:
+    for name in DOTTED.findall(page.read_text(encoding="utf-8")):
+        assert is_in_the_source(name), f"{name}: no such module or name"
+    for code in CODE.findall(prose(page)):
+        for name in {*CLASS_NAME.findall(code), *ONE_CLASS.findall(code)} - FOREIGN:
+            assert name in words_of_the_source(), f"`{name}` occurs nowhere in src/"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lists_and_tables_begin_after_an_empty_line(page: Path) -> None:
+    """Otherwise the site shows them as a paragraph, though other renderers do not."""
+    for paragraph in prose(page).split("\n\n"):
+        lines = [line for line in paragraph.strip("\n").split("\n") if not line.startswith("#")]
+        if lines and not BLOCK.match(lines[0]):
+            assert not any(BLOCK.match(line) for line in lines), paragraph
+
+
+def test_the_navigation_of_the_site_has_every_page() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    listed = re.findall(r"[\w/-]+\.md", navigation)
+    assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in PAGES)
+
+
+def prose(page: Path) -> str:
+    return CODE_BLOCK.sub("", page.read_text(encoding="utf-8"))
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as the site names them (Python-Markdown's `slugify`)."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE):
+        plain = re.sub(r"[^\w\s-]", "", LINK.sub("", heading)).strip().lower()
+        slug = re.sub(r"[-\s]+", "-", plain)
+        number = 0
+        while (unique := f"{slug}_{number}" if number else slug) in found:
+            number += 1
+        found.add(unique)
+    return found
+
+
+def is_in_the_source(dotted: str) -> bool:
+    """Whether `roamcast.a.b.name` is a module, a word of the module that its first parts name, or a text."""
+    if any(dotted in text for text in sources()):
+        return True  # an event type, an attribute, a file's name
+    place, parts = SOURCE, dotted.split(".")[1:]
+    while parts and (place / parts[0]).is_dir():
+        place /= parts.pop(0)
+    if not parts:
+        return True
+    if (place / f"{parts[0]}.py").is_file():
+        place /= f"{parts.pop(0)}.py"
+    else:
+        place /= "__init__.py"
+    return not parts or re.search(rf"\b{parts[0]}\b", place.read_text(encoding="utf-8")) is not None
+
+
+@cache
+def words_of_the_source() -> set[str]:
+    return {word for text in sources() for word in re.findall(r"\w+", text)}
+
+
+@cache
+def sources() -> list[str]:
+    return [path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")]
