@@ -113,8 +113,8 @@ class Node:
     def subscribe(
         self, number: int, wanted: Filter, application: int = 0, modulator: ModulatorSpec | None = None
     ) -> None:
-        """`modulator`: what shall be made of the events in a broker. `InputError` if no broker of this strategy
-        runs any: then nothing has been subscribed to."""
+        """`modulator`: what shall be made of the events in a broker. `InputError` if no broker of this
+        strategy runs any: then nothing has been subscribed to."""
         if modulator is not None:
             self._refuse_unless_run(modulator)
         self._host.trace(Subscribed(self._host.now(), self._host.node, number, str(wanted), True))
