@@ -106,7 +106,7 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
         if self.topic:
             size += _text_octets("topic", self.topic, TEXT_LENGTH_MAX)
             if problem := topic_problem(self.topic):
-                raise EventError("topic", f"is {self.topic[:80]!r}: {problem}")
+                raise EventError("topic", f"is {msgspec.json.encode(self.topic[:80]).decode()}: {problem}")
         if self.type:
             size += _text_octets("type", self.type, NAME_LENGTH_MAX)
         if not 0 <= self.lifetime <= COUNT_MAX:

@@ -113,23 +113,26 @@ class Node:
     def subscribe(
         self, number: int, wanted: Filter, application: int = 0, modulator: ModulatorSpec | None = None
     ) -> None:
-        """`modulator`: what shall be made of the events in a broker. `InputError` if that cannot be done here
-        (`check_modulator`): then nothing has been subscribed to."""
+        """`modulator`: what shall be made of the events in a broker. `InputError` if no broker of this
+        strategy runs any: then nothing has been subscribed to."""
         if modulator is not None:
-            self.check_modulator(modulator)
+            self._refuse_unless_run(modulator)
         self._host.trace(Subscribed(self._host.now(), self._host.node, number, str(wanted), True))
         self.broker.subscribe(Subscription(number, wanted, application, modulator))
 
     def check_modulator(self, modulator: ModulatorSpec) -> None:
         """InputError if no broker of this strategy runs consumers' functions, or this function cannot be made
         here. One that cannot be made at its broker is cut off there, and its owner told."""
+        self._refuse_unless_run(modulator)
+        make(modulator)
+
+    def _refuse_unless_run(self, modulator: ModulatorSpec) -> None:
         if not self._declared.runs_modulators:
             able = " or ".join(STRATEGIES.names_with(lambda declared: declared.runs_modulators))
             raise InputError(
                 "modulator",
                 f"is {modulator.name!r}, but this node's strategy runs none; allowed: with {able}",
             )
-        make(modulator)
 
     def unsubscribe(self, number: int) -> None:
         self._host.trace(Subscribed(self._host.now(), self._host.node, number, "", False))
