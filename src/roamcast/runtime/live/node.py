@@ -22,12 +22,11 @@ from roamcast.applications import Applications
 from roamcast.broker.core import Delivery
 from roamcast.broker.judgement import is_right
 from roamcast.broker.store import EventStore, StoreFullError
-from roamcast.errors import InputError
 from roamcast.host import Channel, Host
 from roamcast.node import Node, NodeConfig
-from roamcast.runtime.live.air import interface
 from roamcast.runtime.live.air.kernel_routes import KernelRoutes, NumberedAddresses, numbers_of_hosts
 from roamcast.runtime.live.air.radio import Radio
+from roamcast.runtime.live.parts import content_keys_in, identity_in, interface_in, key_ring_in, trace_file_in
 from roamcast.runtime.live.port.clock import Clock
 from roamcast.runtime.live.port.host import LiveHost
 from roamcast.runtime.live.port.inputs import Inputs
@@ -35,12 +34,11 @@ from roamcast.runtime.live.port.timers import Timers
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NodeJournal
 from roamcast.runtime.live.report.trace_file import TraceFile
-from roamcast.runtime.live.settings import AirSettings, KeySettings, LiveSettings, PartSettings
+from roamcast.runtime.live.settings import KeySettings, LiveSettings, PartSettings
 from roamcast.runtime.live.storage.database import CLOCK_SET, Storage
 from roamcast.runtime.live.storage.events import DurableEventStore
 from roamcast.runtime.meter import LiveMeter
-from roamcast.sealing import Identity, KeyRing, Sealer, reserve_epoch
-from roamcast.sealing.content import ContentKey, ContentKeys
+from roamcast.sealing import Sealer, reserve_epoch
 from roamcast.strategy import LIVE_DEFAULT, STRATEGIES, default_underlay
 from roamcast.strategy.base import LimitsModulators
 from roamcast.trace import Delivered
@@ -61,19 +59,19 @@ class LiveNode:
         loop = asyncio.get_running_loop()
         self._loop = loop
         self.counters = Counters()
-        identity = _identity(settings)
+        identity = identity_in(settings)
         self.number: NodeId = identity.node
         self.name: str = settings.node.name or f"node-{identity.node}"
         self.clock = Clock()
         self.inputs = Inputs(self.clock, self.counters)
         self._timers = Timers(self.inputs, loop)
-        air = _interface(settings.air)
-        ring = _ring(settings.keys)
+        air = interface_in(settings.air)
+        ring = key_ring_in(settings.keys)
         state = settings.node.state
         self.storage: Storage | None = None if state is None else Storage.open(base / state)
         self._trace: TraceFile | None = None
         try:
-            self._trace = _trace_file(settings, base, self.clock.now, loop)
+            self._trace = trace_file_in(settings, base, self.clock.now, loop)
             stable = _without_storage() if self.storage is None else self.storage.stable
             epoch = reserve_epoch(stable, time.time())
             sealer = Sealer(identity, ring, epoch, settings.keys.encrypt)
@@ -136,7 +134,7 @@ class LiveNode:
 
     def replace_group_keys(self, keys: KeySettings) -> None:
         """Go over to other group keys without a restart: the first seals, all are accepted."""
-        self.radio.replace_keys(_ring(keys))
+        self.radio.replace_keys(key_ring_in(keys))
 
     # For gateways.
 
@@ -208,7 +206,7 @@ class LiveNode:
             store=self._store(),
             addresses=addresses or NumberedAddresses(),
             routing_table=KernelRoutes(),
-            content=_content_keys(settings),
+            content=content_keys_in(settings),
             is_traced=self._journal.is_traced,
             meter=_meter(config),
         )
@@ -269,47 +267,6 @@ def _without_storage() -> MutableMapping[str, bytes]:
     since = time.time() - CLOCK_SET / SECOND
     first = int(since * SEQUENCES_PER_SECOND) if since > 0 else secrets.randbits(48)
     return {"sequence": first.to_bytes(8, "big")}
-
-
-def _identity(settings: LiveSettings) -> Identity:
-    try:
-        return Identity.from_text(settings.keys.identity, settings.node.number)
-    except InputError as error:
-        key = "node.number" if error.where == "node" else "keys.identity"
-        raise InputError(key, error.problem) from None
-
-
-def _ring(keys: KeySettings) -> KeyRing:
-    try:
-        return KeyRing.from_texts(list(keys.group))
-    except InputError as error:
-        raise InputError("keys.group", error.problem) from None
-
-
-def _content_keys(settings: LiveSettings) -> ContentKeys | None:
-    if not settings.keys.content:
-        return None
-    try:
-        return ContentKeys(*(ContentKey.from_text(text) for text in settings.keys.content))
-    except InputError as error:
-        raise InputError("keys.content", error.problem) from None
-
-
-def _interface(settings: AirSettings) -> interface.Interface:
-    if settings.interface is not None:
-        return interface.named(settings.interface, "air.interface")
-    if settings.address is not None:
-        return interface.with_address(settings.address, "air.address")
-    return interface.chosen("air.interface")
-
-
-def _trace_file(
-    settings: LiveSettings, base: Path, now: Micros, loop: asyncio.AbstractEventLoop
-) -> TraceFile | None:
-    trace = settings.trace
-    if trace.file is None:
-        return None
-    return TraceFile(base / trace.file, now if trace.epoch is None else trace.epoch, trace.bytes_max, loop)
 
 
 def _config(settings: LiveSettings) -> NodeConfig:

@@ -1,0 +1,53 @@
+"""A node file's words made into the parts of a live node; what is wrong with one names its key."""
+
+import asyncio
+from pathlib import Path
+
+from roamcast.errors import InputError
+from roamcast.runtime.live.air import interface
+from roamcast.runtime.live.report.trace_file import TraceFile
+from roamcast.runtime.live.settings import AirSettings, KeySettings, LiveSettings
+from roamcast.sealing import Identity, KeyRing
+from roamcast.sealing.content import ContentKey, ContentKeys
+from roamcast.units import Micros
+
+
+def identity_in(settings: LiveSettings) -> Identity:
+    try:
+        return Identity.from_text(settings.keys.identity, settings.node.number)
+    except InputError as error:
+        key = "node.number" if error.where == "node" else "keys.identity"
+        raise InputError(key, error.problem) from None
+
+
+def key_ring_in(keys: KeySettings) -> KeyRing:
+    try:
+        return KeyRing.from_texts(list(keys.group))
+    except InputError as error:
+        raise InputError("keys.group", error.problem) from None
+
+
+def content_keys_in(settings: LiveSettings) -> ContentKeys | None:
+    if not settings.keys.content:
+        return None
+    try:
+        return ContentKeys(*(ContentKey.from_text(text) for text in settings.keys.content))
+    except InputError as error:
+        raise InputError("keys.content", error.problem) from None
+
+
+def interface_in(settings: AirSettings) -> interface.Interface:
+    if settings.interface is not None:
+        return interface.named(settings.interface, "air.interface")
+    if settings.address is not None:
+        return interface.with_address(settings.address, "air.address")
+    return interface.chosen("air.interface")
+
+
+def trace_file_in(
+    settings: LiveSettings, base: Path, now: Micros, loop: asyncio.AbstractEventLoop
+) -> TraceFile | None:
+    trace = settings.trace
+    if trace.file is None:
+        return None
+    return TraceFile(base / trace.file, now if trace.epoch is None else trace.epoch, trace.bytes_max, loop)
