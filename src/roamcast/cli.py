@@ -99,6 +99,48 @@ def emulate(
 
 
 @app.command()
+def strategies(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show its options too.")] = None,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--module", metavar="MODULE", help="Load a plug-in of this folder first."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The strategies there are, plug-ins too; with a name, its options and what they mean."""
+    show_parts("strategies", name, modules, as_json)
+
+
+@app.command()
+def parts(
+    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="e.g. underlays, metrics.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show its options too.")] = None,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--module", metavar="MODULE", help="Load a plug-in of this folder first."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Everything that a file can name: strategies, underlays, modulators, models, metrics."""
+    if kind is None:
+        from roamcast.parts import kinds
+
+        print("\n".join(kinds()))
+    else:
+        show_parts(kind, name, modules, as_json)
+
+
+def show_parts(kind: str, name: str | None, modules: list[str] | None, as_json: bool) -> None:
+    from roamcast.parts import describe, to_json, to_text
+    from roamcast.plugins import load_modules
+
+    with errors_as_exit_codes():
+        load_modules(modules or (), Path(), "--module")
+        found = describe(kind, name)
+        print(to_json(found) if as_json else to_text(found))
+
+
+@app.command()
 def why(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A trace that `simulate --out` wrote.")],
     event: Annotated[

@@ -14,7 +14,7 @@ from roamcast.lab.report.layout import Axis, CellLayout, layout
 from roamcast.lab.report.markup import Markup, element, folded, joined, page, section, table
 from roamcast.lab.report.numbers import interval, number, numbered, probability, with_interval
 from roamcast.lab.report.statistics import SIGNIFICANT
-from roamcast.lab.run.metrics import METRICS
+from roamcast.lab.run.metrics import METRICS, metric_of
 from roamcast.lab.sweep.folder import OK
 from roamcast.lab.sweep.results import Results, value_label
 from roamcast.lab.sweep.summary import spread
@@ -226,10 +226,10 @@ def _axis_head(key: str, unit: str) -> Markup:
 
 
 def _metric_head(name: str) -> Markup:
-    unit = METRICS[name].unit
+    unit = metric_of(name).unit
     # A long name may break after its underscores, or the table would not fit a sheet of paper.
     shown = Markup(name.replace("_", "_<wbr>"))
-    return element("span", shown, element("small", unit) if unit else "", title=METRICS[name].meaning)
+    return element("span", shown, element("small", unit) if unit else "", title=metric_of(name).meaning)
 
 
 # Plots.
@@ -305,7 +305,7 @@ def _figure(sweep: _Sweep, key: str, metric: str, identifier: str) -> Markup:
                 points.append(spread(list(sweep.results.means(metric, cells).values())))
             curves.append(plots.Curve(index, points))
         panels.append(plots.Panel(_cut(shown.full_label(place)), curves))
-    unit = METRICS[metric].unit
+    unit = metric_of(metric).unit
     title = f"{metric} ({unit})" if unit else metric
     drawn = plots.plot(
         panels,
@@ -315,7 +315,7 @@ def _figure(sweep: _Sweep, key: str, metric: str, identifier: str) -> Markup:
         title,
         most=1.0 if metric in SHARES else None,
     )
-    caption = element("figcaption", element("b", metric), f": {METRICS[metric].meaning}")
+    caption = element("figcaption", element("b", metric), f": {metric_of(metric).meaning}")
     body = plots.inline(drawn, identifier, f"{metric} along {key}")
     return element("figure", body, caption, class_="panels" if len(panels) > 1 else "panel")
 
@@ -438,7 +438,8 @@ def _failed(sweep: _Sweep) -> Markup:
 
 def _reading(sweep: _Sweep) -> Markup:
     meanings = [
-        (element("code", name), METRICS[name].meaning, METRICS[name].unit or "–") for name in sweep.measured
+        (element("code", name), metric_of(name).meaning, metric_of(name).unit or "–")
+        for name in sweep.measured
     ]
     texts = [
         "A figure of a cell is the mean over its seeds. Its 95% confidence interval is Student’s t "
