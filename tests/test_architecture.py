@@ -45,7 +45,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gateway": VALUES | {"filter", "modulator", "wire", "broker", "applications", "client", "runtime"},
     "lab": VALUES | REGISTRIES | {"filter", "modulator", "world", "scenario", "runtime", "strategy"},
     "daemon": VALUES | REGISTRIES | {"strategy", "underlay", "sealing", "runtime", "gateway"},
-    "cli": VALUES | {"lab", "scenario", "strategy", "world", "client", "daemon"},
+    "parts": VALUES | {"registry"},
+    "cli": VALUES | {"parts", "plugins"} | {"lab", "scenario", "strategy", "world", "client", "daemon"},
     "__main__": {"cli"},
 }
 FORBIDDEN_TO_PROTOCOLS = {"time", "random", "socket", "asyncio", "threading", "datetime", "secrets", "os"}

@@ -17,6 +17,7 @@ TEXTS = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 # The package that a page's bare file names belong to.
 ABOUT = {
+    "develop/writing-a-strategy.md": "examples/gossip",
     "protocols/adaptors.md": "src/roamcast/strategy/opportunistic",
     "protocols/chapar.md": "src/roamcast/strategy/chapar",
     "protocols/epidemic.md": "src/roamcast/strategy/epidemic",

@@ -12,7 +12,7 @@ from roamcast.errors import InputError, ScenarioError
 from roamcast.lab.run.runs import simulate
 from roamcast.lab.sweep.experiment import experiment_from, load_experiment
 from roamcast.plugins import load_modules
-from roamcast.registry import PluginError
+from roamcast.registry import Plugin, PluginError
 from roamcast.scenario import load_scenario, scenario_from
 from roamcast.strategy import STRATEGIES
 from roamcast.world.mobility import MOBILITY
@@ -148,9 +148,8 @@ def test_mobility_and_radio_models_come_from_outside(tmp_path: Path) -> None:
     assert simulate(deaf).metrics["delivery_ratio"] == 0.0
     settings = [("world.mobility.model", "row")]
     moved = scenario_from(tables("flooding", "own_world"), tmp_path, settings).world.mobility
-    assert (
-        isinstance(moved, MOBILITY.options_type("row")) and moved.positions is not None
-    )  # it has that key too
+    assert type(moved) is MOBILITY.options_type("row")
+    assert getattr(moved, "positions", None), "it has that key too"
     with pytest.raises(ScenarioError, match=r"world.mobility.gap: is \"x\"; allowed: a number"):
         scenario_from(tables("flooding", "own_world", mobility={"model": "row", "gap": "x"}), tmp_path)
     with pytest.raises(ScenarioError, match=r'world.mobility.model: is "raw".*"row"'):
@@ -264,7 +263,7 @@ def test_a_model_whose_tag_is_not_its_name(tmp_path: Path) -> None:
 
 
 def test_what_a_worker_lacks_is_named_with_where_it_came_from(tmp_path: Path) -> None:
-    shipped = plugins.Shipment((plugins.Plugin("not_here", "entry point of far_away 1.0"),))
+    shipped = plugins.Shipment((Plugin("not_here", "entry point of far_away 1.0"),))
     with pytest.raises(InputError) as caught:
         shipped.unpack()
     assert str(caught.value).startswith(

@@ -45,7 +45,9 @@ class NothingDeclared(NamedTuple):
     """For parts that have nothing to declare."""
 
 
-class _Entry(NamedTuple, Generic[Declared]):
+class Entry(NamedTuple, Generic[Declared]):
+    """What a registry holds of one part."""
+
     options: Any  # a struct class, or its place as text
     make: Any  # a callable, its place as text, or None where the struct is the part
     declared: Declared
@@ -60,14 +62,14 @@ class Registry(Generic[Context, Part, Declared]):
         self.kind = kind
         self.group = group
         self._declared = declared
-        self._entries: dict[str, _Entry[Declared]] = {}
+        self._entries: dict[str, Entry[Declared]] = {}
 
     # Registering.
 
     def declare(self, name: str, options: str, make: str | None = None, **declared: Any) -> None:
         """A part of our own. Both places are `module:attribute`, imported when the part is named."""
         assert name not in self._entries, name
-        self._entries[name] = _Entry(options, make, self._declared(**declared), BUILT_IN, None)
+        self._entries[name] = Entry(options, make, self._declared(**declared), BUILT_IN, None)
 
     def add(
         self,
@@ -77,13 +79,13 @@ class Registry(Generic[Context, Part, Declared]):
         **declared: Any,
     ) -> None:
         """A part from anywhere: its options, and what makes it of a context and such options."""
-        origin, plugin = _origin(make or options)
+        origin, plugin = origin_of(getattr(make or options, "__module__", None))
         if not (isinstance(options, type) and issubclass(options, msgspec.Struct)):
             raise PluginError(
                 f"{self.kind} {name!r} ({origin})",
                 f"has no options struct but {options!r}; allowed: a msgspec.Struct class",
             )
-        self._put(name, _Entry(options, make, self._declared(**declared), origin, plugin))
+        self._put(name, Entry(options, make, self._declared(**declared), origin, plugin))
 
     def remove(self, name: str) -> None:
         """Forget a part that was added; its name is free again."""
@@ -136,12 +138,12 @@ class Registry(Generic[Context, Part, Declared]):
         return self._entry(name).plugin
 
     def options_type(self, name: str) -> type[msgspec.Struct]:
-        options: type[msgspec.Struct] = _loaded(self._entry(name).options)
+        options: type[msgspec.Struct] = loaded(self._entry(name).options)
         return options
 
     def maker(self, name: str) -> Any:
         """What makes the part: a class or a function."""
-        return _loaded(self._entry(name).make)
+        return loaded(self._entry(name).make)
 
     def make(self, name: str, context: Context, options: msgspec.Struct | None = None) -> Part:
         """Build a part; without options it takes its defaults."""
@@ -161,7 +163,7 @@ class Registry(Generic[Context, Part, Declared]):
 
     # Private.
 
-    def _put(self, name: str, entry: _Entry[Declared]) -> None:
+    def _put(self, name: str, entry: Entry[Declared]) -> None:
         if name in self._entries:
             raise PluginError(
                 f"{self.kind} {name!r} ({entry.origin})",
@@ -171,7 +173,7 @@ class Registry(Generic[Context, Part, Declared]):
         if _loading:
             _loading[-1].added.append((self, name))
 
-    def _entry(self, name: str) -> _Entry[Declared]:
+    def _entry(self, name: str) -> Entry[Declared]:
         if name not in self._entries:
             points = self._points().get(name)
             if points is None:
@@ -258,14 +260,15 @@ def in_a_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def _origin(thing: Any) -> tuple[str, Plugin | None]:
+def origin_of(module: str | None) -> tuple[str, Plugin | None]:
+    """Where a part comes from that a module adds: the plug-in that is being loaded, or the module's file."""
     if _loading:
         return _loading[-1].plugin.origin, _loading[-1].plugin
-    module = getattr(thing, "__module__", None) or "__main__"
-    if module.startswith("roamcast."):
+    name = module or "__main__"
+    if name.startswith("roamcast."):
         return BUILT_IN, None
-    origin = str(getattr(sys.modules.get(module), "__file__", None) or module)
-    return origin, Plugin(module, origin)
+    origin = str(getattr(sys.modules.get(name), "__file__", None) or name)
+    return origin, Plugin(name, origin)
 
 
 def _origin_of_points(points: list[EntryPoint]) -> str:
@@ -278,7 +281,8 @@ def _origin_of_points(points: list[EntryPoint]) -> str:
     return ", ".join(sorted(places))
 
 
-def _loaded(place: Any) -> Any:
+def loaded(place: Any) -> Any:
+    """What a place `module:attribute` names; anything else as it is."""
     if not isinstance(place, str):
         return place
     module, _, attribute = place.partition(":")

@@ -21,6 +21,7 @@ from tests.runtime.live.nodes import acquainted, free_port, running, settings, u
 
 from roamcast.broker.core import Delivery  # noqa: E402
 from roamcast.daemon.config import load_config  # noqa: E402
+from roamcast.event import Publication  # noqa: E402
 from roamcast.filter import Filter  # noqa: E402
 from roamcast.lab.run import runs  # noqa: E402
 from roamcast.lab.sweep.experiment import experiment_from, load_experiment  # noqa: E402
@@ -136,9 +137,9 @@ def test_it_runs_live() -> None:
         async with running(*wanted) as (alice, bob):
             got: list[Delivery] = []
             bob.applications.open(got.append).subscribe(Filter.sql("level > 3"))
-            door = alice.applications.open(lambda delivery: None)
+            session = alice.applications.open(lambda delivery: None)
             await until(acquainted(alice, bob))
-            await until(lambda: door.publish({"level": 5}) and got)
+            await until(lambda: session.publish(Publication({"level": 5})) and got)
             assert {delivery.event.attributes["level"] for delivery in got} == {5}
 
     asyncio.run(play())

@@ -21,13 +21,15 @@ COMMANDS = {
     "groups": "study",
     "watch": "study",
     "demo": "study",
+    "strategies": "parts",
+    "parts": "parts",
     "node": "node",
     "publish": "node",
     "subscribe": "node",
 }
 """Each command and the module here that defines it under its name, in the order of `--help`."""
 
-EXTRA_OF = {"run": "sim", "study": "lab"}
+EXTRA_OF = {"run": "sim", "study": "lab", "parts": "sim"}
 """What the commands of a module need beyond a device's installation."""
 
 

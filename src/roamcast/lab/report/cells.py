@@ -8,7 +8,7 @@ from roamcast.lab.report.layout import Axis
 from roamcast.lab.report.markup import Markup, element, folded, section, table
 from roamcast.lab.report.numbers import with_interval
 from roamcast.lab.report.subject import ReportedSweep
-from roamcast.lab.run.metrics import METRICS
+from roamcast.lab.run.metrics import METRICS, metric_of
 from roamcast.lab.sweep.folder import OK
 from roamcast.lab.sweep.summary import spread
 
@@ -84,7 +84,7 @@ def _axis_head(key: str, unit: str) -> Markup:
 
 
 def _metric_head(name: str) -> Markup:
-    unit = METRICS[name].unit
+    unit = metric_of(name).unit
     # A long name may break after its underscores, or the table would not fit a sheet of paper.
     shown = Markup(name.replace("_", "_<wbr>"))
-    return element("span", shown, element("small", unit) if unit else "", title=METRICS[name].meaning)
+    return element("span", shown, element("small", unit) if unit else "", title=metric_of(name).meaning)

@@ -6,7 +6,7 @@ from roamcast.lab.report import plots
 from roamcast.lab.report.layout import CellLayout
 from roamcast.lab.report.markup import Markup, element, folded, section
 from roamcast.lab.report.subject import ReportedSweep
-from roamcast.lab.run.metrics import METRICS
+from roamcast.lab.run.metrics import metric_of
 from roamcast.lab.sweep.summary import spread
 
 SHARES = ("delivery_ratio", "delivery_ratio_reachable", "reachable_ratio", "own_control_ratio")
@@ -81,7 +81,7 @@ def _figure(sweep: ReportedSweep, key: str, metric: str, identifier: str) -> Mar
                 points.append(spread(list(sweep.results.means(metric, cells).values())))
             curves.append(plots.Curve(index, points))
         panels.append(plots.Panel(_cut(shown.full_label(place)), curves))
-    unit = METRICS[metric].unit
+    unit = metric_of(metric).unit
     title = f"{metric} ({unit})" if unit else metric
     drawn = plots.plot(
         panels,
@@ -91,7 +91,7 @@ def _figure(sweep: ReportedSweep, key: str, metric: str, identifier: str) -> Mar
         title,
         most=1.0 if metric in SHARES else None,
     )
-    caption = element("figcaption", element("b", metric), f": {METRICS[metric].meaning}")
+    caption = element("figcaption", element("b", metric), f": {metric_of(metric).meaning}")
     body = plots.inline(drawn, identifier, f"{metric} along {key}")
     return element("figure", body, caption, class_="panels" if len(panels) > 1 else "panel")
 

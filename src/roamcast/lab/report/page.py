@@ -11,7 +11,7 @@ from roamcast.lab.report.layout import layout
 from roamcast.lab.report.markup import Markup, element, folded, joined, page, section, table
 from roamcast.lab.report.numbers import numbered
 from roamcast.lab.report.subject import ReportedSweep
-from roamcast.lab.run.metrics import METRICS
+from roamcast.lab.run.metrics import metric_of
 from roamcast.lab.sweep.results import Results
 
 
@@ -143,7 +143,8 @@ def _failed(sweep: ReportedSweep) -> Markup:
 
 def _reading(sweep: ReportedSweep) -> Markup:
     meanings = [
-        (element("code", name), METRICS[name].meaning, METRICS[name].unit or "–") for name in sweep.measured
+        (element("code", name), metric_of(name).meaning, metric_of(name).unit or "–")
+        for name in sweep.measured
     ]
     texts = [
         "A figure of a cell is the mean over its seeds. Its 95% confidence interval is Student’s t "

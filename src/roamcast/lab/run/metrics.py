@@ -13,14 +13,20 @@ What happened before the warm-up ended is left out: events published and frames 
 metric is NULL where it has no meaning: a ratio over nothing, an overlay figure of a strategy without one.
 """
 
+import logging
 import math
 import sqlite3
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from roamcast.lab.run.tables import RunInfo, plain
+from roamcast.registry import BUILT_IN, Entry, NothingDeclared, PluginError, Registry, origin_of
+
+logger = logging.getLogger("roamcast.lab")
 
 Figure: TypeAlias = float | int | None
 """A metric's value: an integer where it counts, None where it has no meaning."""
@@ -174,7 +180,7 @@ def _path_hops(kind: str) -> str:
 
 _REPAIRED = "CASE WHEN change = 'repaired' AND counted THEN value END"
 
-METRICS: dict[str, Metric] = {
+_OWN: dict[str, Metric] = {
     "published": Metric("events", "events published", "events", "COUNT(*)", "0"),
     "expected": Metric("pairs", "(event, subscriber) pairs that should be served", "pairs", "COUNT(*)", "0"),
     "delivered": Metric("pairs", "expected pairs delivered at least once", "pairs", "COUNT(latency)", "0"),
@@ -412,9 +418,74 @@ _AUXILIARY: dict[str, Metric] = {
 }
 
 
-def query() -> str:
+class MetricRegistry(Registry[None, Metric, NothingDeclared], Mapping[str, Metric]):
+    """The metrics by name: our own in the design's order, then those of plug-ins.
+
+    A plug-in's is measured in every run once it is loaded: by a file's `modules`, or as an entry point. One
+    that cannot be used is left out, with a line in the log.
+    """
+
+    def add(self, name: str, metric: Metric) -> None:  # type: ignore[override]
+        """A metric from anywhere. It is tried on empty tables at once, so that it cannot spoil a run."""
+        origin, plugin = origin_of(sys._getframe(1).f_globals.get("__name__"))
+        where = f"{self.kind} {name!r} ({origin})"
+        if not isinstance(metric, Metric):
+            raise PluginError(where, f"is {metric!r}; allowed: a Metric")
+        if not name.isidentifier():
+            raise PluginError(where, "is no column's name; allowed: letters, digits and _")
+        try:
+            with _database() as database:
+                database.execute(query({**self._metrics(), name: metric}))
+        except sqlite3.Error as error:
+            raise PluginError(where, f"is no SQL that can be run: {error}") from None
+        self._put(name, Entry(None, metric, NothingDeclared(), origin, plugin))
+
+    def own(self, metrics: Mapping[str, Metric]) -> None:
+        for name, metric in metrics.items():
+            self._put(name, Entry(None, metric, NothingDeclared(), BUILT_IN, None))
+
+    def load(self) -> None:
+        """Entry points too: who measures wants all there are."""
+        for name in self._points().keys() - self._entries.keys() - self._refused.keys():
+            try:
+                self._entry(name)
+            except PluginError as error:
+                self._refused[name] = error
+                logger.warning("%s", error)
+
+    def __init__(self) -> None:
+        super().__init__("metric", "roamcast.metrics", NothingDeclared)
+        self._refused: dict[str, PluginError] = {}
+
+    def __getitem__(self, name: str) -> Metric:
+        metric: Metric = self._entries[name].make
+        return metric
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _metrics(self) -> dict[str, Metric]:
+        return {name: self[name] for name in self}
+
+
+METRICS = MetricRegistry()
+METRICS.own(_OWN)
+
+
+def metric_of(name: str) -> Metric:
+    """Of a sweep's table, whoever measured it: a plug-in that is not loaded here has no words for its own."""
+    return METRICS.get(name) or Metric("", "a metric of a plug-in that is not loaded here", "", "NULL")
+
+
+def query(metrics: Mapping[str, Metric] | None = None) -> str:
     """One statement for all metrics: a row per run, `run` first, then the columns of `METRICS`."""
-    figures = METRICS | _AUXILIARY
+    if metrics is None:
+        METRICS.load()
+        metrics = METRICS
+    figures = {**metrics, **_AUXILIARY}
     sources = list(dict.fromkeys(metric.source for metric in figures.values() if metric.source))
     steps = [f"{name} AS ({sql})" for name, sql in RELATIONS.items()]
     for source in sources:
@@ -429,7 +500,7 @@ def query() -> str:
     ]
     joins = " ".join(f"LEFT JOIN of_{source} ON of_{source}.run = runs.run" for source in sources)
     steps.append(f"figures AS (SELECT runs.run AS run, {', '.join(aggregates)} FROM runs {joins})")
-    columns = [name if metric.source else f"{metric.value} AS {name}" for name, metric in METRICS.items()]
+    columns = [name if metric.source else f"{metric.value} AS {name}" for name, metric in metrics.items()]
     return f"WITH {', '.join(steps)} SELECT run, {', '.join(columns)} FROM figures ORDER BY run"
 
 
@@ -478,23 +549,27 @@ RUN_COLUMNS = {"warmup": "BIGINT", "duration": "BIGINT", "sim_events": "BIGINT",
 
 def measure(tables: Mapping[str, pa.Table], run: RunInfo) -> dict[str, Figure]:
     """All metrics of one run, in the design's order."""
-    database = sqlite3.connect(":memory:")
-    try:
-        database.create_aggregate("percentile", 2, _Percentile)  # type: ignore[arg-type]
+    with _database() as database:
         _load(database, tables, run)
         cursor = database.execute(query())
         names = [column[0] for column in cursor.description]
         (row,) = cursor.fetchall()
-    finally:
-        database.close()
     return dict(zip(names[1:], row[1:], strict=True))
 
 
+@contextmanager
+def _database() -> Iterator[sqlite3.Connection]:
+    """With the tables, all of them empty."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.create_aggregate("percentile", 2, _Percentile)  # type: ignore[arg-type]
+        # One run needs no identifier; the column is there because the definitions are those of many runs.
+        for name, columns in [*COLUMNS.items(), ("runs", RUN_COLUMNS)]:
+            types = ", ".join(f"{column} {sql_type}" for column, sql_type in columns.items())
+            database.execute(f"CREATE TABLE {name} (run INT DEFAULT 0, {types})")
+        yield database
+
+
 def _load(database: sqlite3.Connection, tables: Mapping[str, pa.Table], run: RunInfo) -> None:
-    # One run needs no identifier; the column is there because the definitions are those of many runs.
-    for name, columns in [*COLUMNS.items(), ("runs", RUN_COLUMNS)]:
-        types = ", ".join(f"{column} {sql_type}" for column, sql_type in columns.items())
-        database.execute(f"CREATE TABLE {name} (run INT DEFAULT 0, {types})")
     for name, columns in COLUMNS.items():
         _insert(database, name, columns, [plain(tables[name][column]) for column in columns])
     _insert(database, "runs", RUN_COLUMNS, [[getattr(run, column)] for column in RUN_COLUMNS])

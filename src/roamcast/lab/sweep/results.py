@@ -68,8 +68,12 @@ class Results:
         return means([self.values(metric, cell) for cell in over])
 
     def measured(self) -> list[str]:
-        """The metrics that have a value in any run, in the design's order."""
-        return [name for name in METRICS if self.figures.get(name)]
+        """The metrics that have a value in any run, in the design's order, then those of plug-ins."""
+        return [
+            name
+            for name in [*METRICS, *sorted(self.figures.keys() - METRICS.keys())]
+            if self.figures.get(name)
+        ]
 
 
 def means(columns: Sequence[Mapping[int, float]]) -> dict[int, float]:
@@ -140,9 +144,8 @@ def _figures(table: pa.Table) -> dict[str, dict[int, dict[int, float]]]:
     places = list(zip(table["cell"].to_pylist(), table["seed"].to_pylist(), strict=True))
     order = sorted(range(len(places)), key=places.__getitem__)
     figures: dict[str, dict[int, dict[int, float]]] = {}
-    for name in METRICS:
-        if name not in table.column_names:
-            continue
+    described = table.column_names.index("seed") + 1  # then come the figures
+    for name in table.column_names[described:]:
         values = table[name].to_pylist()
         for row in order:
             if values[row] is not None and math.isfinite(values[row]):
