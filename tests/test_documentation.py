@@ -29,10 +29,11 @@ ABOUT = {
     "protocols/tree.md": "src/roamcast/strategy/tree",
     "study/performance.md": "benchmarks",
 }
-# Of the Eclipse Paho test suite, of olsrd and of Spark.
+# Of the Eclipse Paho test suite, of olsrd, of Spark, and of whoever follows a page.
 FOREIGN = {
     "interoperability/client_test.py",
     "client_test5.py",
+    "test_gossip.py",
     "Test",
     "LinkQualityLevel",
     "QuotedIdentifiers",

@@ -130,6 +130,7 @@ def test_it_is_emulated() -> None:
     assert ratio is not None and (result.remark is not None or ratio > 0.9)
 
 
+@pytest.mark.realtime
 def test_it_runs_live() -> None:
     async def play() -> None:
         port = free_port()
