@@ -7,6 +7,7 @@ SITE := $(VENV)/.site
 EXTRAS := dev
 # The lock's versions on the Python that it is for; on others its lines do not apply, and pip takes the newest.
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock
+QUICK := not spark and not realtime and not long
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check test lint types quick unit coverage docs hooks lock bench emulation torture reproduce clean
@@ -29,7 +30,7 @@ demo: $(READY)  ## the main job in small: one scenario, every strategy, to an HT
 	rm -rf out/demo
 	$(BIN)/roamcast demo --out out/demo
 
-check: lint types quick  ## lint, types and the tests that need neither Spark nor real time; under 90 seconds on 2 cores
+check: lint types quick  ## lint, types and the tests that need no Spark, no real time and no patience; under 90 seconds on 2 cores
 
 test: lint types unit  ## lint, types and all tests; under 8 minutes on 2 cores
 
@@ -41,13 +42,13 @@ types: $(READY)
 	$(BIN)/mypy
 
 quick: $(READY)
-	$(BIN)/pytest -n 2 -m "not spark and not realtime"
+	$(BIN)/pytest -n 2 -m "$(QUICK)"
 
 unit: $(READY)
 	$(BIN)/pytest -n 2
 
 coverage: $(READY)  ## which lines and branches the tests of `make check` reach; the report is out/coverage/index.html
-	$(BIN)/pytest -n 2 -m "not spark and not realtime" --cov --cov-report=term --cov-report=html:out/coverage
+	$(BIN)/pytest -n 2 -m "$(QUICK)" --cov --cov-report=term --cov-report=html:out/coverage
 
 docs: $(SITE)  ## the documentation site, in build/site; broken links and references fail
 	$(BIN)/zensical build --strict --clean

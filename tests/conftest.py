@@ -1,7 +1,7 @@
 """What all tests share: how much Hypothesis tries, one Spark for all that need one, and marks that are true.
 
-`spark` marks what starts Spark, `realtime` what waits for a clock; `make check` leaves both out. A test that
-does so without the mark fails here, whatever it asserts.
+`spark` marks what starts Spark, `realtime` what waits for a clock, `long` what computes for long; `make
+check` leaves them out. A test that starts Spark or waits without the mark fails here, whatever it asserts.
 """
 
 import os
@@ -30,6 +30,8 @@ os.environ["SPARK_DRIVER_MEMORY"] = "1g"
 os.environ["SPARK_EXECUTOR_MEMORY"] = "600m"
 os.environ["SPARK_DAEMON_MEMORY"] = "256m"
 
+LONG = ("tests/scenarios/", "tests/lab/studies/")  # whole networks
+
 # One Spark: starting Java and warming it up takes twenty seconds of processor time.
 
 
@@ -45,8 +47,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
     return OneWorkerHasSpark(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)  # before those without the asked-for marks are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Spark first, or the other workers would wait for its end. The others stay in their order."""
+    for item in items:
+        if item.nodeid.startswith(LONG):
+            item.add_marker(pytest.mark.long)
     items.sort(key=lambda item: not _uses_spark(item.path))
 
 

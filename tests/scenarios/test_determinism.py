@@ -1,6 +1,5 @@
 """The same scenario and seed give the same trace, byte for byte, in any process."""
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -48,26 +47,57 @@ nodes = [10, 11]
 """
 
 
-def trace_bytes(folder: Path, hash_seed: str, *settings: str) -> dict[str, str]:
-    """Run the command as a user does; the digest of each file it wrote."""
-    scenario = folder / "scenario.toml"
-    scenario.write_text(SCENARIO)
-    out = folder / f"out-{hash_seed}-{len(list(folder.iterdir()))}"
-    command = [sys.executable, "-m", "roamcast", "simulate", str(scenario), "--out", str(out)]
-    for setting in settings:
-        command += ["--set", setting]
-    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": hash_seed})
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(out.iterdir())}
+RUN = """
+import sys
+from pathlib import Path
+from roamcast.lab.run.runs import simulate
+from roamcast.scenario import load_scenario
+scenario, out, *strategies = sys.argv[1:]
+for name in strategies:
+    simulate(load_scenario(scenario, overrides=[f"strategy.name={name}"])).write(Path(out) / name)
+"""
 
 
-@pytest.mark.parametrize("strategy", strategy.names())
-def test_two_processes_with_different_hash_seeds_write_the_same_bytes(strategy: str, tmp_path: Path) -> None:
-    setting = f"strategy.name={strategy}"
-    first = trace_bytes(tmp_path, "1", setting)
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("twice") / "scenario.toml"
+    path.write_text(SCENARIO)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folders(scenario: Path) -> list[Path]:
+    """Every strategy, by two processes with different hash seeds."""
+    folders = [scenario.parent / f"out-{hash_seed}" for hash_seed in "12"]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", RUN, str(scenario), str(folder), *strategy.names()],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+        )
+        for seed, folder in enumerate(folders, start=1)
+    ]
+    assert [process.wait() for process in processes] == [0, 0]
+    return folders
+
+
+@pytest.mark.parametrize("name", strategy.names())
+def test_two_processes_with_different_hash_seeds_write_the_same_bytes(name: str, folders: list[Path]) -> None:
+    first, second = (
+        {path.name: path.read_bytes() for path in (folder / name).iterdir()} for folder in folders
+    )
     assert "transmissions.parquet" in first
-    assert first == trace_bytes(tmp_path, "2", setting)
+    assert first.keys() == second.keys()
+    assert [file for file, content in first.items() if second[file] != content] == []
 
 
-def test_another_seed_is_another_run(tmp_path: Path) -> None:
-    first, second = trace_bytes(tmp_path, "1"), trace_bytes(tmp_path, "1", "scenario.seed=8")
-    assert first["transmissions.parquet"] != second["transmissions.parquet"]
+def test_the_command_writes_these_bytes_and_another_seed_others(scenario: Path, folders: list[Path]) -> None:
+    for out, seed in (("same", "7"), ("other", "8")):
+        command = ["simulate", str(scenario), "--out", str(scenario.parent / out)]
+        settings = ["--set", "strategy.name=flooding", "--set", f"scenario.seed={seed}"]
+        subprocess.run(
+            [sys.executable, "-m", "roamcast", *command, *settings], check=True, capture_output=True
+        )
+    file = "transmissions.parquet"
+    known = (folders[0] / "flooding" / file).read_bytes()
+    assert (scenario.parent / "same" / file).read_bytes() == known
+    assert (scenario.parent / "other" / file).read_bytes() != known

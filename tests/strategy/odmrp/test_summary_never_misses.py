@@ -9,6 +9,7 @@ import math
 import os
 from random import Random
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +44,8 @@ from roamcast.strategy.odmrp.summary.summary import (
     Summary,
     SummaryOptions,
 )
+
+pytestmark = pytest.mark.long
 
 EXAMPLES = int(os.environ.get("ROAMCAST_EXAMPLES", "60"))
 

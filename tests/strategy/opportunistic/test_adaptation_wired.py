@@ -34,6 +34,8 @@ from roamcast.strategy.opportunistic.messages import Introduce, Introduced, Keep
 from roamcast.trace import Delivered, HandedOff, LoadSampled, OverlayChanged, Transmitted
 from roamcast.units import SECOND, Micros, NodeId, micros
 
+pytestmark = pytest.mark.long
+
 
 class GrowParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     by: int = 2_000

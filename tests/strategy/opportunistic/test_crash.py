@@ -17,6 +17,8 @@ from roamcast.event import EventId
 from roamcast.strategy.opportunistic.messages import Moved
 from roamcast.units import SECOND, Micros, NodeId
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(

@@ -5,10 +5,12 @@ from collections import Counter
 import pytest
 from tests.strategy.opportunistic.schedules import play
 
+pytestmark = pytest.mark.long
+
 BATCH = 10
 
 
-@pytest.mark.parametrize("first", range(0, 200, BATCH))
+@pytest.mark.parametrize("first", range(0, 100, BATCH))
 def test_random_schedules_lose_double_and_reorder_nothing(first: int) -> None:
     outcomes: Counter[str] = Counter()
     late = 0

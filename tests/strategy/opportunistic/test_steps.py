@@ -15,6 +15,8 @@ from tests.strategy.opportunistic.steps import (
 from roamcast.strategy.opportunistic.messages import Accepted, Detour, Forward, Moved
 from roamcast.units import SECOND, Micros, NodeId
 
+pytestmark = pytest.mark.long
+
 
 def cut(victim: NodeId, step: type, when: str, for_: Micros) -> Observed:
     handover = Handover(home_timeout=60.0)

@@ -36,6 +36,8 @@ from roamcast.world.mobility.movement.waypoints import (
 )
 from roamcast.world.trajectory import Motion
 
+pytestmark = pytest.mark.long
+
 Sample = npt.NDArray[np.float64]
 AREA: Area = (400.0, 200.0)
 Z_MAX = 4.0

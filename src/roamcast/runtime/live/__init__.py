@@ -2,7 +2,8 @@
 
 To read in this order:
 
-- `settings.py`: what can be configured. `parts.py`: parts made of it. `node.py`: `LiveNode`, all of it.
+- `settings.py`: what can be configured. `parts.py`: what is made of it.
+- `node.py`: `LiveNode`, the whole put together.
 - `port/`: the port (`roamcast.host.Host`) and its promises.
 - `air/`: one hop, by sealed datagrams and TCP links. `docs/use/live.md` has it in prose.
 - `storage/`: what survives a crash.
