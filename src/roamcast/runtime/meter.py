@@ -1,10 +1,10 @@
 """How long a consumer's function takes, and how one that does not end is stopped.
 
-`SimMeter` answers with the function's own cost, the model's quantity, so that runs repeat exactly; real time
-only serves to stop a function that hangs. `LiveMeter` answers with the processor's time.
+`SimMeter` answers with the function's modelled cost, so that runs repeat exactly; real time only serves to
+stop a function that hangs. `LiveMeter` answers with the measured real time.
 
 Stopping works by an alarm signal that raises inside the function. Python delivers signals to the main thread
-only: elsewhere a function that hangs cannot be stopped, and one that was slow is found out afterwards.
+only. In any other thread a function that hangs cannot be stopped, and a slow one is noticed afterwards.
 """
 
 import signal
@@ -18,8 +18,10 @@ from typing import TypeVar
 from roamcast.modulator.guard import OverTimeError
 from roamcast.units import SECOND, Micros, seconds
 
-HANG_LIMIT: Micros = 2 * SECOND  # real time in `sim`: long enough for any honest function on a busy machine
-AGAIN_SECONDS = 0.05  # a function that swallows the alarm gets the next one
+# Both chosen by us. Longer: a hanging function stops the run for longer. Shorter: a busy machine may stop a
+# function that works.
+HANG_LIMIT: Micros = 2 * SECOND  # real time in `sim`
+AGAIN_SECONDS = 0.05  # until the next alarm, for a function that has caught the first
 
 Answer = TypeVar("Answer")
 
@@ -54,16 +56,16 @@ class LiveMeter:
         return answer, took
 
     def check(self, modelled: Micros) -> None:
-        """What a function says of itself does not count here."""
+        """Does nothing: in real time the modelled cost does not count."""
 
 
 class _Alarm(BaseException):
-    """No `Exception`: a function that catches everything of that kind must not catch this."""
+    """Not an `Exception`, because a function may catch every `Exception` and must not catch this."""
 
 
 @contextmanager
 def _alarm(after: Micros) -> Iterator[None]:
-    """OverTimeError if the block takes longer, where that can be done."""
+    """OverTimeError if the block takes longer; in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -80,12 +82,12 @@ def _alarm(after: Micros) -> Iterator[None]:
     finally:
         _disarm()
         signal.signal(signal.SIGALRM, before)
-        if left:  # somebody else's alarm goes on; a little late
+        if left:  # an alarm that was set before us goes on, a little late
             signal.setitimer(signal.ITIMER_REAL, left, interval)
 
 
 def _disarm() -> None:
-    """An alarm may still ring on the way here."""
+    """Stop the timer. An alarm may still be raised before it is stopped."""
     while True:
         try:
             signal.setitimer(signal.ITIMER_REAL, 0)

@@ -25,9 +25,10 @@ from roamcast.trace import Delivered, Subscribed
 from roamcast.units import SECOND, Micros, NodeId
 
 NAME = "workload"
+# Chosen by us. A busy machine may need many seconds for a start; only a failed run waits for the time-out.
 PATIENCE = 60.0  # seconds until a node that was started must answer
-RETRY = 0.05  # seconds
-TOLD_APART = 10_000  # events whose copies for several subscriptions are recognised
+RETRY = 0.05  # seconds between two attempts to subscribe; adds to `restart_delay` at most this
+TOLD_APART = 10_000  # events whose copies for several subscriptions are recognised; bounds the memory
 
 
 class NodeApplication:
@@ -61,7 +62,7 @@ class NodeApplication:
         self._is_up = False
 
     async def on_restarted(self, patience: float = PATIENCE) -> None:
-        """Wait until the client has its node again; what was wished for meanwhile is asked for now."""
+        """Wait until the client has its node again; then make the subscriptions of the time in between."""
         client = self._client
         assert client is not None
         async with asyncio.timeout(patience):
@@ -73,7 +74,7 @@ class NodeApplication:
         self._is_up = True
 
     async def close(self) -> None:
-        """The run has ended: write down what was read too slowly, and leave."""
+        """The run has ended: write down how many events were missed, and disconnect."""
         for reader in list(self._readers):
             reader.cancel()
         if self._client is not None:
@@ -85,7 +86,7 @@ class NodeApplication:
         wanted = Subscription(plan.subscription, plan.filter, modulator=plan.modulator)
         self._wanted[plan.subscription] = wanted
         self._journal.record(Subscribed(self._clock(), self._node, plan.subscription, str(plan.filter), True))
-        if self._is_up:  # else the user's wish stands although the device is down; see `on_restarted`
+        if self._is_up:  # otherwise the subscription waits for the restart; see `on_restarted`
             await self._subscribe(plan.subscription)
 
     async def unsubscribe(self, plan: SubscriptionPlan) -> None:
@@ -97,7 +98,7 @@ class NodeApplication:
                 await subscription.close()
 
     async def publish(self, plan: PublicationPlan) -> None:
-        """A device that is down publishes nothing. What the node did not acknowledge is written down too."""
+        """A device that is down publishes nothing. What the node did not take is written down too."""
         asked = self._clock()
         self.publish_delays.append(max(asked - plan.time, 0))
         if self._client is None or not self._is_up:
@@ -136,7 +137,7 @@ class NodeApplication:
                 self._on_message(message, wanted)
 
     def _on_message(self, message: Message, wanted: Subscription | None) -> None:
-        """`wanted`: the subscription that it came for; None for one that names the node."""
+        """`wanted`: the subscription that it came for; None for an event with this node as destination."""
         event = message.event
         if event.publisher == self._node:
             return
@@ -150,8 +151,8 @@ class NodeApplication:
         )
 
     def _has_come_for_another(self, event: EventId, wanted: Subscription | None) -> bool:
-        """The node serves each subscription by itself; to one application that is one delivery, as in a
-        simulation. Products of modulators differ, so those are left out here."""
+        """The node delivers an event once per subscription. For an application that is one delivery, as in a
+        simulation. Outputs of modulators differ from each other, so they are not compared here."""
         number = None if wanted is None else wanted.number
         if event in self._came_for:
             return self._came_for[event] != number
@@ -165,12 +166,12 @@ Action = tuple[Micros, Callable[[], Awaitable[None]]]
 
 
 async def play(scenario: Scenario, applications: list[NodeApplication], clock: Clock) -> None:
-    """The whole workload, each action at its time, until the scenario ends. Unanswered requests stay so."""
+    """The whole workload, each action at its time, until the scenario ends; open requests are cancelled."""
     acting: list[asyncio.Future[None]] = []
     try:
         for moment, act in actions(scenario, applications):
             await asyncio.sleep(max((moment - clock()) / SECOND, 0))
-            # Not one after the other: a node that is slow to answer delays no other's events.
+            # Concurrently: a node that is slow to answer does not delay the events of others.
             acting.append(asyncio.ensure_future(act()))
         await asyncio.sleep(max((scenario.duration - clock()) / SECOND, 0))
     finally:

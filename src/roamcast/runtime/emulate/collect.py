@@ -1,4 +1,4 @@
-"""The journals of an emulation's parts, put together to one trace on one time axis.
+"""The journals of an emulation's parts, merged into one trace on one time axis.
 
 | from | tables |
 |---|---|
@@ -6,10 +6,10 @@
 | the nodes' own traces | `transmissions`, `overlay`, `drops` of the protocols |
 | the applications | `publications`, `subscriptions`, `deliveries` |
 
-A node's kernel does not say what became of a frame, and the ether does not see what a sealed datagram is.
-Together they know: a datagram is as large as the frames that its node says it has put in, in their order
-(`Datagrams`). What went over a TCP link may be cut and joined anywhere, so there the receiver's own trace
-decides: it has the event if it handed it over, sent it on or dropped it.
+A node's kernel does not report the outcome of a frame, and the ether cannot read a sealed datagram. The two
+journals are matched by size: a datagram is as large as the frames that its node says it has put in, in their
+order (`Datagrams`). TCP may cut and join what goes over a link anywhere, so there the receiver's own trace
+decides: it has the event if it delivered, forwarded or dropped it.
 """
 
 from collections import deque
@@ -44,8 +44,9 @@ from roamcast.trace import (
 from roamcast.units import MILLISECOND, Micros, NodeId
 
 SEEN_WITHIN: Micros = 500 * MILLISECOND
-"""Between a node's `send` and the ether's `read`; what has not come by then was lost in the kernel."""
-SKIPPED_MAX = 32  # frames that may have been lost in the kernel before one that was seen
+"""Between a node's `send` and the ether's `read`; what has not come by then was lost in the kernel.
+Chosen by us: longer tolerates a busier machine, but more frames of the same size may be mistaken."""
+SKIPPED_MAX = 32  # frames lost in the kernel before one that was seen; chosen by us, bounds the search
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,8 @@ class Circumstances:
     play_delay_worst: Micros
     publish_delay: Micros  # of the applications: 99th percentile
     refused: tuple[str, ...] = ()  # what nodes that never crashed refused to their applications
-    missed: int = 0  # events that an application read too slowly for
-    errors: tuple[str, ...] = ()  # lines of the nodes' logs that say so
+    missed: int = 0  # events that were left out because an application read too slowly
+    errors: tuple[str, ...] = ()  # lines with level ERROR of the nodes' logs
     restart_delay: Micros = 0  # the longest time from a restart to the node's first answer
 
 
@@ -167,8 +168,8 @@ def collect(scenario: Scenario, stage: Stage) -> tuple[Trace, Circumstances]:
 
 
 def with_fates(sent: list[Transmitted], attempts: list[AirAttempt]) -> list[Transmitted | Dropped]:
-    """What one node says it sent, with what the ether knows about it. Frames over TCP stay as they are; what
-    found the ether's queue full was dropped, not sent."""
+    """What one node says it sent, with the outcomes that the ether has recorded. Frames over TCP stay as they
+    are; a frame that found the ether's queue full was dropped, not sent."""
     fates: dict[int, AirAttempt] = {}
     datagrams: dict[NodeId | None, list[AirAttempt]] = {}
     for attempt in sorted(attempts, key=lambda attempt: (attempt.number, attempt.attempt)):
@@ -212,7 +213,7 @@ class _Journal:
 
 
 def _frames_in(datagram: AirAttempt, waiting: deque[tuple[int, Transmitted]]) -> list[int]:
-    """Which of the frames that wait make up a datagram; none, if it is one that no layer asked for."""
+    """Which of the unmatched frames make up a datagram; none, if no layer sent it."""
     assert datagram.datagram is not None
     while waiting and waiting[0][1].t < datagram.taken - SEEN_WITHIN:
         waiting.popleft()
@@ -254,13 +255,13 @@ def _had(record: Transmitted, last: dict[tuple[NodeId, EventId], Micros]) -> boo
 
 
 def _of_node(stage: Stage, node: NodeId, zero: Micros) -> Iterator[Record]:
-    """A node's own records on the common axis; what it did before time zero counts only where it stands."""
+    """A node's own records on the common axis. Of the time before zero only the overlay's links count."""
     path = stage.of(node) / TRACE
     if not path.exists():
         return
     for record in read_trace(path):
         if not isinstance(record, Transmitted | Dropped | OverlayChanged | Published):
-            continue  # applications speak for themselves
+            continue  # taken from the applications' journal
         t = record.t - zero
         if t >= 0 or isinstance(record, OverlayChanged):
             yield msgspec.structs.replace(record, t=max(t, 0))

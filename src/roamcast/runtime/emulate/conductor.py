@@ -1,8 +1,8 @@
-"""The conductor: starts every part, gives the time, kills and restarts nodes as the scenario says, stops all.
+"""The conductor: starts all parts, sets time zero, kills and restarts nodes as the scenario says, stops all.
 
 Each node is a real `roamcast node` process in its own namespace, each with a state folder that outlives its
-crashes. Time zero comes when all of them answer and the machine has calmed down; until then the ether is
-shut, so a run begins as in the simulator: everyone up, nobody known. All children end with this process,
+crashes. Time zero is `SETTLING` after all of them have answered. Until then the ether carries nothing, so a
+run begins as in the simulator: every node is up and knows no other. All children end with this process,
 however it ends.
 """
 
@@ -25,12 +25,13 @@ from roamcast.scenario.model import FaultKind, Scenario
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 SETTLING = SECOND
-"""Between the last node's first answer and time zero: start-up work that is still under way ends there."""
+"""Between the last node's first answer and time zero, for start-up work that is not finished. This and the
+times below are chosen by us; longer ones cost time at the start or end of a run and nothing else."""
 STOPPING = 5.0  # seconds that a node has to stop by itself
 ENDING = 10.0  # seconds that the ether has, after all others, to close its journal
-PROGRESS = 0.25  # seconds
-STARTED_AT_ONCE = 4  # nodes; a Python start is all computation, so more would only queue for the processors
-LEAD = 100 * MILLISECOND  # the ether hears of time zero this long before it, at least
+PROGRESS = 0.25  # seconds between two reports
+STARTED_AT_ONCE = 4  # nodes; a start is all computation, so more would only compete for the processors
+LEAD = 100 * MILLISECOND  # the ether gets time zero this long before it, at least
 
 Tell = Callable[..., None]
 
@@ -155,7 +156,7 @@ class Conductor:
             node.start()
             try:
                 await self._answer(node, application.on_restarted())
-            finally:  # also when the run ended first: that node was never back
+            finally:  # also when the run ended first: then the node had not come back
                 self._journal.write("restarted", self._clock() - fault.time, node.number)
 
     async def _watch(self) -> None:
@@ -198,7 +199,7 @@ class NodeProcess:
         self.folder = folder
         self.socket = folder / SOCKET
         self._namespace = namespace
-        self._process: subprocess.Popen[bytes] | None = None  # None: it is to be down
+        self._process: subprocess.Popen[bytes] | None = None  # None: it is down on purpose
         self._log = folder / LOG
 
     def start(self) -> None:
@@ -267,7 +268,7 @@ class EtherProcess:
             raise EmulationError(f"the ether ended: {self._last_words()}")
 
     def stop(self, patience: float) -> None:
-        """It ends by itself when the scenario does, some time after the conductor on a busy machine."""
+        """Wait for it: it ends by itself with the scenario, on a busy machine later than the conductor."""
         if self._process is None:
             return
         try:
@@ -289,7 +290,7 @@ def _started(command: list[str], network: int | None, **options: object) -> "sub
             enter(network)
         die_with_parent(conductor)
 
-    # Nothing in these processes computes in threads; a dozen of them times eight idle threads is a burden.
+    # Nothing in these processes computes in threads, and idle threads of a dozen processes cost memory.
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     # The one thread here is the loop's own, so running Python between fork and exec is safe.
     return subprocess.Popen(command, preexec_fn=before, env=environment, **options)  # type: ignore[call-overload,no-any-return]

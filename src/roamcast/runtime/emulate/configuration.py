@@ -15,7 +15,7 @@ FILE = "node.toml"
 TRACE = "trace.jsonl"
 SOCKET = "s"
 LOG = "log"
-TRACE_BYTES_MAX = 2**36
+TRACE_BYTES_MAX = 2**36  # large enough that the file is never rotated: a run needs its whole trace
 PRIVATE = 0o600
 
 

@@ -36,7 +36,7 @@ class EmulationResult:
 
     @property
     def remark(self) -> str | None:
-        """What to tell whoever relies on the figures, in one line, if they cannot be relied on."""
+        """Why the figures of this run cannot be relied on, in one line; None if they can."""
         known = self.circumstances
         remarks = []
         if max(known.play_delay, known.publish_delay) > TRUSTED_DELAY:

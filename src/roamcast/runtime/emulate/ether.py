@@ -7,11 +7,11 @@ kernels do them.
 
 What is exact and what is not: the radio model computes on the instants at which the ether read the frames,
 so airtime, carrier sense and collisions follow from those exactly. Between a node's `send` and the ether's
-`read`, and between a frame's computed end and its arrival in the receiver's kernel, the machine takes its
-time. Each frame that is read gets an instant of its own, some microseconds apart: two nodes that send at the
-same time on one machine do not really, and do not collide for that. Hidden nodes do.
+`read`, and between a frame's computed end and its arrival in the receiver's kernel, there is an unknown delay
+of the machine. Frames are read one after the other, some microseconds apart. So two nodes that start at the
+same instant get different instants here and do not collide because of it; hidden nodes do collide.
 
-The program: `python -m roamcast.runtime.emulate.ether SCENARIO JOURNAL TAP…`. It says `ready` when it
+The program: `python -m roamcast.runtime.emulate.ether SCENARIO JOURNAL TAP…`. It prints `ready` when it
 listens, and reads the clock's zero in microseconds from standard input.
 """
 
@@ -43,7 +43,7 @@ from roamcast.units import Micros, NodeId
 
 FRAME_BYTES_MAX = 65_536
 READY = b"ready\n"
-FRAMES_AT_ONCE = 64  # from one device, before the others and the clock have their turn
+FRAMES_AT_ONCE = 64  # read from one device in a row; chosen by us: fewer calls against delay for the others
 
 
 class Lateness(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class Ether:
         self._members = self.links.members
 
     def wait(self, lines: int) -> None:
-        """Nobody hears anybody until the descriptor `lines` says when zero is, and until then."""
+        """Read zero from the descriptor `lines` and wait until then; no frame is carried meanwhile."""
         zero: Micros | None = None
         while zero is None or monotonic() < zero:
             left = seconds_until(zero, monotonic())
@@ -124,7 +124,7 @@ class Ether:
 
     def _receiver(self, tap: int) -> Receive:
         def receive(_: NodeId, frame: bytes) -> None:
-            # A device that is full or just going down loses the frame, as a radio would.
+            # A device whose queue is full or that is going down loses the frame, as a radio would.
             with suppress(OSError):
                 os.write(tap, frame)
 
@@ -175,7 +175,7 @@ class Ether:
     # Inputs from the playback.
 
     def on_link(self, sender: NodeId, receiver: NodeId, up: bool) -> None:
-        pass  # the nodes are to find out by themselves, as they must in the field
+        pass  # the nodes must notice by themselves, as in the field
 
     def on_crash(self, node: NodeId) -> None:
         self.links.crash(node)
@@ -198,7 +198,7 @@ def main(arguments: list[str]) -> int:
     ask_for_exact_timers()
     with suppress(OSError):  # an ordinary user may not
         os.setpriority(os.PRIO_PROCESS, 0, -10)
-    gc.disable()  # nothing here makes cycles, and a collection would make frames wait
+    gc.disable()  # nothing here makes reference cycles, and a collection would delay frames
     os.write(sys.stdout.fileno(), READY)
     ether.wait(sys.stdin.fileno())
     lateness = ether.play()

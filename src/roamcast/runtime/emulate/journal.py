@@ -1,7 +1,6 @@
-"""What a part of an emulation writes down as it goes, and reads back afterwards: one JSON array per line.
+"""What a part of an emulation writes during a run and reads back afterwards: one JSON array per line.
 
-A part may be killed at any instant, so each line stands for itself, and a last line that is not whole is
-passed over.
+A part may be killed at any instant, so each line stands for itself, and an incomplete last line is ignored.
 """
 
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from roamcast.trace import Record
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(list[Any])
-FLUSHED_AFTER = 1 << 16  # octets
+FLUSHED_AFTER = 1 << 16  # octets; chosen by us: fewer system calls against lines that a kill loses
 
 
 class PartJournal:
@@ -38,7 +37,7 @@ class PartJournal:
 
 
 def read(path: Path) -> Iterator[list[Any]]:
-    """The lines of a journal; none if it was never begun."""
+    """The lines of a journal; none if there is no file."""
     if not path.exists():
         return
     with path.open("rb") as lines:

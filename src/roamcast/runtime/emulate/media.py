@@ -1,7 +1,7 @@
 """The simulator's radio models, carrying Ethernet frames between TAP devices.
 
-The models are the very classes of `runtime/sim`; only what they write down differs. A node's kernel does not
-hear of a unicast frame that was given up, as with real Wi-Fi: the protocols above must notice.
+The models are the classes of `runtime/sim` themselves; only what they record differs. As with real Wi-Fi, a
+node's kernel does not learn that a unicast frame was given up: the protocols above must notice.
 
 One correction: `csma` in a simulation adds to each payload what link, network and transport layers add in the
 field. Here the frame has its own Ethernet, IPv4 and UDP or TCP headers, so only the rest is added.
@@ -22,7 +22,7 @@ from roamcast.trace import DropReason, Trace
 from roamcast.units import Micros, NodeId
 from roamcast.world.radio import RADIOS, Csma
 
-CHANNEL = Channel.STRATEGY  # the ether tells no channels apart; the models want one
+CHANNEL = Channel.STRATEGY  # the models need one; the ether does not distinguish channels
 HEADERS_CARRIED = 14 + 20 + 8  # Ethernet, IPv4, UDP
 
 
@@ -46,7 +46,7 @@ OnGivenUp = Callable[[EtherJob, DropReason], None]
 
 
 class _Carrying(Medium):
-    """Tells the ether instead of writing records."""
+    """Calls the ether back instead of writing records."""
 
     on_attempt: OnAttempt
     on_given_up: OnGivenUp

@@ -2,12 +2,12 @@
 
 No namespace gets a name and no device is persistent: both live as long as a process or a descriptor holds
 them, so there is nothing to clean up after any crash. Without root everything happens inside a user
-namespace, in which an ordinary user may do what it takes, where the kernel allows that.
+namespace, in which an ordinary user has the permissions needed, if the kernel allows user namespaces.
 
 What a node sees: a loopback, and one Ethernet-like interface with an address in 10.83.0.0/16. IPv6 is off on
-it, because a kernel's own chatter (router solicitations, duplicate address detection) is no part of what is
-measured. Python 3.11 has neither `os.unshare` nor `os.setns`, hence ctypes; the interface is set up with
-ioctls, so that not even `ip` is needed.
+it, because a kernel's own packets (router solicitations, duplicate address detection) are not to be measured.
+Python 3.11 has neither `os.unshare` nor `os.setns`, hence ctypes; the interface is set up with ioctls, so
+that not even `ip` is needed.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ from roamcast.units import NodeId
 
 INTERFACE = "air0"
 MTU = 1500
-NODES_MAX = 250  # what a machine can play in real time is far less; the descriptors of `select` end at 1,024
+NODES_MAX = 250  # far more than a machine can run in real time; `select` takes descriptors up to 1,024
 TUN_DEVICE = "/dev/net/tun"
 
 CLONE_NEWUSER = 0x1000_0000
@@ -66,7 +66,7 @@ def mac_of(node: NodeId) -> bytes:
 
 
 def allow_namespaces() -> None:
-    """Leave the machine's network for an empty one, through a user namespace if it takes one.
+    """Leave the machine's network for an empty one, through a user namespace if one is needed.
 
     Must run before anything starts a thread: a user namespace is for single-threaded processes only.
     """
@@ -74,7 +74,7 @@ def allow_namespaces() -> None:
         raise CannotEmulateError(TUN_DEVICE, "is missing; emulation needs TAP devices (modprobe tun)")
     if _try(_libc.unshare, CLONE_NEWNET) is None:
         return
-    user, group = os.geteuid(), os.getegid()  # before: inside, until the maps are written, everyone is nobody
+    user, group = os.geteuid(), os.getegid()  # before: inside, until the maps are written, we are `nobody`
     problem = _try(_libc.unshare, CLONE_NEWUSER)
     if problem is None:
         problem = _become_root_inside(user, group) or _try(_libc.unshare, CLONE_NEWNET)
@@ -100,7 +100,7 @@ def make_namespaces(nodes: int) -> list[Namespace]:
 
 
 def enter(network: int) -> None:
-    """This thread, and what it starts, goes to another network namespace."""
+    """Move this thread, and what it starts, to another network namespace."""
     problem = _try(_libc.setns, network, CLONE_NEWNET)
     assert problem is None, problem
 
@@ -109,14 +109,14 @@ def die_with_parent(parent: int, last_word: int = signal.SIGKILL) -> None:
     """For a child process just after its start: the kernel ends it when `parent` ends, however that does."""
     _libc.prctl(PR_SET_PDEATHSIG, int(last_word), 0, 0, 0)
     if os.getppid() != parent:
-        os.kill(os.getpid(), last_word)  # it ended before we could say so
+        os.kill(os.getpid(), last_word)  # the parent ended before the call above
 
 
 # Private.
 
 
 def _become_root_inside(user: int, group: int) -> str | None:
-    """The maps say that the user outside is root inside; what he makes is still his own outside."""
+    """Map the user outside to root inside; outside, what it makes still belongs to that user."""
     try:
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"0 {user} 1")
@@ -135,7 +135,7 @@ def _make(node: NodeId) -> Namespace:
         fcntl.ioctl(tap, TUNSETIFF, _request(struct.pack("H", IFF_TAP | IFF_NO_PI)))
     except OSError as error:
         raise CannotEmulateError(TUN_DEVICE, f"makes no TAP device: {error.strerror}") from None
-    # Before the interface is up: afterwards IPv6 has spoken already. Without IPv6 nothing is to be done.
+    # Before the interface is up: afterwards IPv6 has sent packets already. A kernel may have no IPv6.
     with suppress(OSError):
         Path(f"/proc/sys/net/ipv6/conf/{INTERFACE}/disable_ipv6").write_text("1")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as settings:

@@ -1,6 +1,6 @@
-"""What the ether reads off an Ethernet frame: whom it is for, what it is, how large a datagram it carries.
+"""What the ether reads from an Ethernet frame: its destination, its protocol, the size of its datagram.
 
-Nothing is opened. Which message of which node a datagram was follows from that node's own trace
+Payloads are not read. Which frames of which node a datagram held follows from that node's own trace
 (`collect.py`).
 """
 

@@ -1,4 +1,4 @@
-"""The simulator's queue of things to come, played against the clock."""
+"""The simulator's queue of future actions, run in real time."""
 
 import ctypes
 import time
@@ -10,8 +10,8 @@ from roamcast.units import MILLISECOND, SECOND, Micros
 
 HEARTBEAT: Micros = 5 * MILLISECOND
 TRUSTED_DELAY: Micros = 20 * MILLISECOND
-"""What is played later than this (99th percentile) was not the scenario any more. Protocol timers, the
-shortest of which are tens of milliseconds, do not notice less."""
+"""A run with a larger delay (99th percentile) does not represent the scenario. Chosen by us: the shortest
+protocol timers are tens of milliseconds, so smaller delays hardly matter to them."""
 PR_SET_TIMERSLACK = 29
 
 Clock = Callable[[], Micros]
@@ -24,8 +24,8 @@ def monotonic() -> Micros:
 
 class RealTimeEngine(Engine):
     """Every action still sees the instant for which it was scheduled, so a radio model computes as in a
-    simulation; how much later it really ran is noted. A heartbeat makes sure that there is something to
-    note when nothing else is to be done: a machine that is too slow shows there first."""
+    simulation. A heartbeat measures how much later actions really run, also when there is no other action:
+    a machine that is too slow is noticed there first."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class RealTimeEngine(Engine):
     def _beat(self, due: Micros) -> None:
         late = max(self._clock() - due, 0)
         self.delays.append(late)
-        # Beats that were missed while we were late count as late too, each by what was left then.
+        # Heartbeats that fell due in the meantime count as late too, each by its own delay.
         for missed in range(due + HEARTBEAT, due + late, HEARTBEAT):
             self.delays.append(due + late - missed)
         following = due + late // HEARTBEAT * HEARTBEAT + HEARTBEAT
@@ -59,13 +59,13 @@ class RealTimeEngine(Engine):
 
 
 def percentile(values: list[Micros], share: float) -> Micros:
-    """The value that `share` of them do not exceed; 0 of none."""
+    """The value that `share` of them do not exceed; 0 if there are none."""
     ordered = sorted(values)
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0
 
 
 def ask_for_exact_timers() -> None:
-    """Timers of this thread fire within a microsecond, not fifty."""
+    """Timers of this thread fire within one microsecond instead of Linux's default of fifty."""
     ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1_000, 0, 0, 0)
 
 

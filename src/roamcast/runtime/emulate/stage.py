@@ -1,9 +1,9 @@
-"""The folder that the parts of one emulation share, and the program that opens the stage.
+"""The folder that the parts of one emulation share, and the program that runs the conductor.
 
-`python -m roamcast.runtime.emulate.stage FOLDER PARENT` goes into namespaces first and only then loads what
-the conductor needs: a process that has threads, as numpy starts them, may not make a user namespace.
+`python -m roamcast.runtime.emulate.stage FOLDER PARENT` enters its namespaces first and only then loads what
+the conductor needs: numpy starts threads, and a process with threads may not make a user namespace.
 
-It tells its parent what happens by lines on standard output, each a JSON array: `["progress", share]`,
+It reports to its parent by lines on standard output, each a JSON array: `["progress", share]`,
 `["cannot", where, problem]` (the user's fault), `["failed", text]`, `["done"]`.
 """
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from roamcast.units import NodeId
 
 SCENARIO = "scenario.json"
-TIDYING_UP = 50  # attempts, a tenth of a second apart
+TIDYING_UP = 50  # attempts, a tenth of a second apart; chosen by us, for nodes that are being killed
 
 
 class EmulationError(RoamcastError):
-    """A part of the emulation failed; what it measured so far is worth nothing."""
+    """A part of the emulation failed; the measurements so far are not usable."""
 
 
 class ParentGone(SystemExit):
-    """Nobody waits for us any more."""
+    """Our parent has ended."""
 
 
 class Stage:
@@ -72,7 +72,7 @@ def main(folder: Path, parent: int) -> int:
     die_with_parent(parent, signal.SIGHUP)
     try:
         allow_namespaces()
-        die_with_parent(parent, signal.SIGHUP)  # again: to become root, if only inside, cancels the first
+        die_with_parent(parent, signal.SIGHUP)  # again: becoming root inside cancels the first request
         from roamcast.runtime.emulate.conductor import conduct
 
         scenario = read_scenario(folder / SCENARIO)
@@ -80,7 +80,7 @@ def main(folder: Path, parent: int) -> int:
         tell("done")
     except InputError as error:
         tell("cannot", error.where, error.problem)
-    except (ParentGone, BrokenPipeError):  # or it is just ending, and the signal is still to come
+    except (ParentGone, BrokenPipeError):  # broken pipe: the parent is ending, its signal will follow
         _tidy_up(folder)
     except (RoamcastError, OSError) as error:
         tell("failed", str(error))
@@ -88,7 +88,7 @@ def main(folder: Path, parent: int) -> int:
 
 
 def _tidy_up(folder: Path) -> None:
-    """Where nobody else is left to do it. A node that is just being killed may still write."""
+    """Remove the folder when the parent is gone. A node that is being killed may still write to it."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for _ in range(TIDYING_UP):
         shutil.rmtree(folder, ignore_errors=True)

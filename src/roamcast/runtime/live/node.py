@@ -47,8 +47,9 @@ from roamcast.units import SECOND, Micros, NodeId, micros
 
 logger = logging.getLogger("roamcast.node")
 
+# Chosen by us. The first is far more than a node can publish.
 SEQUENCES_PER_SECOND = 100_000
-FAREWELL_SECONDS = 1.0  # for the layers to take their leave
+FAREWELL_SECONDS = 1.0  # for the layers to send their last frames
 FAREWELL_LOOK_SECONDS = 0.005
 
 
@@ -114,7 +115,7 @@ class LiveNode:
         return node
 
     async def stop(self) -> None:
-        """Say goodbye, close the links, make everything durable. A second call does nothing."""
+        """The layers say goodbye, links are closed, everything is made durable. Again: does nothing."""
         if self._is_stopping:
             return
         self._is_stopping = True
@@ -124,7 +125,7 @@ class LiveNode:
             await asyncio.sleep(FAREWELL_LOOK_SECONDS)
         self.inputs.close()
         self._timers.close()
-        while self.radio.is_busy and self._loop.time() < until:  # what was said last may need repeats
+        while self.radio.is_busy and self._loop.time() < until:  # the last frames may need repeats
             await asyncio.sleep(FAREWELL_LOOK_SECONDS)
         await self.radio.close()
         if self._commit is not None:
@@ -133,7 +134,7 @@ class LiveNode:
         logger.info("%s has stopped", self.name)
 
     def replace_group_keys(self, keys: KeySettings) -> None:
-        """Go over to other group keys without a restart: the first seals, all are accepted."""
+        """Change the group keys without a restart: the first one seals, frames of all are accepted."""
         self.radio.replace_keys(key_ring_in(keys))
 
     # For gateways.
@@ -141,7 +142,7 @@ class LiveNode:
     def when_durable(
         self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], None] | None = None
     ) -> None:
-        """Call back after the next commit: what was said so far survives a crash. At once without storage.
+        """Call back after the next commit: what was written so far survives a crash. At once without storage.
 
         If something of this turn could not be kept, `on_failure` is called instead.
         """
@@ -171,7 +172,7 @@ class LiveNode:
     # The application that the broker core knows, where the run is traced.
 
     def on_event(self, delivery: Delivery) -> None:
-        if delivery.event.publisher != self.number:  # as in a simulation: no metric speaks of one's own
+        if delivery.event.publisher != self.number:  # as in a simulation: no metric counts own events
             self._trace_delivery(delivery)
         self.applications.on_event(delivery)
 
@@ -262,8 +263,8 @@ class LiveNode:
 
 
 def _without_storage() -> MutableMapping[str, bytes]:
-    """Sequence numbers of a node that keeps nothing begin at the clock, so that a restart repeats none
-    (up to `SEQUENCES_PER_SECOND` since the last); where the clock was never set, anywhere."""
+    """Without storage, sequence numbers begin at a value computed from the wall clock, so that a restart
+    repeats none (up to `SEQUENCES_PER_SECOND` on average). If the clock is not set, they begin at random."""
     since = time.time() - CLOCK_SET / SECOND
     first = int(since * SEQUENCES_PER_SECOND) if since > 0 else secrets.randbits(48)
     return {"sequence": first.to_bytes(8, "big")}
@@ -284,7 +285,7 @@ def _config(settings: LiveSettings) -> NodeConfig:
 
 
 def _meter(config: NodeConfig) -> LiveMeter | None:
-    """For strategies that run consumers' functions, and say how long those may take."""
+    """For strategies that run consumers' functions and have a limit on their time."""
     options = config.strategy_options
     return LiveMeter(micros(options.modulator_limit)) if isinstance(options, LimitsModulators) else None
 

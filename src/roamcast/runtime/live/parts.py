@@ -1,4 +1,4 @@
-"""A node file's words made into the parts of a live node; what is wrong with one names its key."""
+"""From the values of a node's file to the parts of a live node; an error names the key at fault."""
 
 import asyncio
 from pathlib import Path

@@ -49,11 +49,11 @@ class AirSettings(Table, frozen=True, kw_only=True):
 
     interface: Annotated[str, msgspec.Meta(min_length=1, max_length=15)] | None = None
     address: Annotated[str, msgspec.Meta(min_length=7, max_length=15)] | None = None
-    port: Port = 4747  # of the air: all nodes that are to hear each other have the same
+    port: Port = 4747  # for broadcasts: all nodes that are to hear each other have the same
     own_port: Port | None = None  # this node's own; None: port + 1 if it is free, else any
     mode: AirMode = AirMode.BROADCAST
     group: Annotated[str, msgspec.Meta(min_length=7, max_length=15)] = "239.255.47.47"
-    presence: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 1.0  # seconds of silence after which we say so
+    presence: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 1.0  # seconds of silence until an announcement
     link_timeout: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 1.0  # seconds without acknowledgement
     link_idle: Annotated[float, msgspec.Meta(ge=1, le=120)] = 30.0  # seconds without data until a link closes
     queue_frames: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1_024  # per neighbour

@@ -7,9 +7,9 @@ collide there. Two nodes that start within the carrier-sense time of each other 
 Unicast frames are acknowledged after SIFS and repeated with a doubled window; broadcast frames are
 sent once and nobody answers.
 
-Whom a node senses may be more than whom it receives (`sense`): those freeze its countdown, but their
-frames disturb no reception. Where the two ranges are the same, two neighbours of a receiver are hidden from
-each other far more often than in simulators that sense at twice the range.
+A node may sense more nodes than it receives (`sense`): those freeze its countdown, but their frames disturb
+no reception. Where the two ranges are the same, two neighbours of a receiver are hidden from each other far
+more often than in simulators that sense at twice the range.
 
 Left out: RTS/CTS, capture of the stronger frame, disturbance from beyond the reception range, rate
 adaptation.
@@ -58,7 +58,7 @@ class Station:
         self.slots = 0  # still to count down
         self.counting_from: Micros = 0
         self.access_at: Micros = 0
-        self.access_number = 0  # tells the valid access action from those that a freeze made void
+        self.access_number = 0  # of the valid access action; a freeze makes earlier ones void
         self.idle_since: Micros = 0  # since when this node senses nobody
         self.ready_at: Micros = 0  # end of the countdown that follows each own transmission
 
@@ -96,7 +96,7 @@ class Transmission:
         self.began = began
         self.airtime = airtime
         self.heard_by = heard_by
-        self.sensed_by = sensed_by  # those and the sender itself are busy
+        self.sensed_by = sensed_by  # the nodes that are busy because of it, its sender included
         self.clean = heard_by
         self.acknowledges = acknowledges
         self.cut_off = False  # its sender crashed: nobody gets the rest
@@ -152,7 +152,7 @@ class CsmaMedium(Medium):
         station.job = job
         now = self._engine.now
         rested = now >= station.idle_since + self._difs and now >= station.ready_at
-        # 802.11: a frame that finds the medium at rest goes out at once; any other draws a backoff.
+        # IEEE 802.11: a frame that finds the medium idle is sent at once; any other draws a backoff.
         at_once = rested and not self._busy & station.bit
         self._contend(station, 0 if at_once else self._draw(station))
 
@@ -170,7 +170,7 @@ class CsmaMedium(Medium):
         for job in lost:
             self._give_up(job, DropReason.CRASHED)
 
-    # The way to the air: contend, be frozen and thawed, transmit.
+    # Access to the medium: contend, be frozen, resume, transmit.
 
     def _draw(self, station: Station) -> int:
         return int(station.random.random() * (station.window + 1))
@@ -184,7 +184,7 @@ class CsmaMedium(Medium):
 
     def _count_down(self, station: Station) -> None:
         now = self._engine.now
-        # A frame that arrives at a medium at rest has waited its DIFS already.
+        # If the medium has been idle for DIFS already, the countdown begins now.
         station.counting_from = max(now, station.idle_since + self._difs)
         station.access_at = station.counting_from + station.slots * self._slot
         station.access_number += 1
@@ -192,7 +192,7 @@ class CsmaMedium(Medium):
         self._engine.at(station.access_at, self._access, (station, station.access_number))
 
     def _freeze(self, sensed_by: int) -> None:
-        """Somebody began to send: those who sense it stop counting, unless it is too late to notice."""
+        """A node began to send: those who sense it stop counting, unless they send too soon to notice."""
         now = self._engine.now
         for node in self._members[sensed_by & self._counting]:
             station = self._stations[node]
@@ -220,7 +220,7 @@ class CsmaMedium(Medium):
         transmission = Transmission(
             sender, bit, job, self._engine.now, airtime, heard_by, sensed_by, acknowledges
         )
-        deaf = heard_by | bit  # nobody among these receives anything else from now on
+        deaf = heard_by | bit  # these receive nothing else during this transmission
         for other in self._on_air:
             other.clean &= ~deaf
             transmission.clean &= ~(other.heard_by | other.bit)
@@ -256,7 +256,7 @@ class CsmaMedium(Medium):
     def _arrive(self, transmission: Transmission) -> None:
         job = transmission.job
         heard_by = transmission.heard_by
-        # A link that broke during the frame took the rest of it away.
+        # If the link broke during the frame, the frame is lost.
         still_heard_by = 0 if transmission.cut_off else self._links.reach[job.sender]
         received = self._without_losses(transmission.clean & still_heard_by)
         collided = heard_by & ~transmission.clean
@@ -270,7 +270,7 @@ class CsmaMedium(Medium):
         )
         station = self._stations[job.sender]
         if station.job is not job:
-            return  # its sender crashed on the way
+            return  # its sender crashed meanwhile
         if job.to is None:
             self._finish(station)
             self._hand_up(job, received)
@@ -284,7 +284,7 @@ class CsmaMedium(Medium):
             self._hand_up(job, got_it)
 
     def _finish(self, station: Station) -> None:
-        """The frame is done with; the next one contends, after a countdown in any case."""
+        """The frame is finished. The next one contends, after a countdown in any case (IEEE 802.11)."""
         station.job = None
         station.window = self._window_min
         slots = self._draw(station)

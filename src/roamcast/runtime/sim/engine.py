@@ -1,7 +1,7 @@
-"""The queue of things to come. Everything in a simulation happens as one action of this queue.
+"""The queue of future actions. Everything in a simulation happens as one action of this queue.
 
-Actions of the same instant run in the order in which they were scheduled; the world's own changes
-(links, faults) run before them, so that a frame sent at an instant sees the links of that instant.
+Actions of the same instant run in the order in which they were scheduled. Changes of links and faults run
+before them, so that a frame sent at an instant sees the links of that instant.
 """
 
 from collections.abc import Callable

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from roamcast.units import NodeId
 
-MEMBERS_CACHED_MAX = 65_536
+MEMBERS_CACHED_MAX = 65_536  # sets of nodes; chosen by us: memory against computing a set's members again
 
 
 class RadioLinks:
@@ -22,7 +22,7 @@ class RadioLinks:
         self._distances: dict[NodeId, list[int | None]] = {}
         self.members = Members()
 
-    # Changes. Each answers whether the link, crashes apart, now differs from before.
+    # Changes. Each answers whether the link, not counting crashes, differs from before.
 
     def plan(self, sender: NodeId, receiver: NodeId, up: bool) -> bool:
         before = self.linked(sender, receiver)
@@ -115,8 +115,8 @@ class RadioLinks:
 
 
 class Members(dict[int, tuple[NodeId, ...]]):
-    """The numbers in a set of nodes, increasing. Sets recur, so the answers are kept; a look-up of one that
-    is known costs no call."""
+    """The numbers in a set of nodes, increasing. The same sets come again and again, so the answers are
+    cached; looking up a cached one costs no Python call."""
 
     def __missing__(self, nodes: int) -> tuple[NodeId, ...]:
         if len(self) >= MEMBERS_CACHED_MAX:

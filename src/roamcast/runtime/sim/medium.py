@@ -47,7 +47,7 @@ class Air(NamedTuple):
 
     engine: Engine
     links: RadioLinks  # who receives whom
-    sensed: RadioLinks  # who senses whom; the same where the radio senses no farther
+    sensed: RadioLinks  # who senses whom; the same object if the radio senses no farther than it receives
     trace: Trace
     random: Random
     seed: int
@@ -58,7 +58,7 @@ class Medium:
 
     @classmethod
     def of(cls, air: Air, radio: Any) -> Self:
-        """The medium of a model's parameters; Any: each model has its own."""
+        """The medium for a model's parameters. Their type is Any because each model has its own."""
         return cls(air.engine, air.links, air.trace, air.random, radio.loss)
 
     def __init__(self, engine: Engine, links: RadioLinks, trace: Trace, random: Random, loss: float) -> None:
@@ -77,13 +77,13 @@ class Medium:
         raise NotImplementedError
 
     def forget(self, node: NodeId) -> None:
-        """The node crashed: what it had queued is gone."""
+        """The node crashed: its queued frames are lost."""
         raise NotImplementedError
 
     # For the models.
 
     def _without_losses(self, nodes: int) -> int:
-        """The part of a set of receivers that random loss spares, drawn for each by itself."""
+        """The receivers of a set that random loss leaves over; each is drawn independently."""
         if not self._loss:
             return nodes
         for node in self._members[nodes]:
@@ -128,7 +128,7 @@ class Medium:
         )
 
     def _give_up(self, job: Job, reason: DropReason) -> None:
-        """Trace the loss of a frame and tell its sender, in an action of its own."""
+        """Trace the loss of a frame and report it to its sender, in an action of its own."""
         event = job.frame.event
         self._trace.add(
             Dropped(
@@ -157,7 +157,7 @@ class SendQueue:
         self._length_max = length_max
 
     def put(self, job: Job) -> Job | None:
-        """Add a frame; returns the one that found no room. Control pushes the youngest data frame out."""
+        """Add a frame; returns the frame that had to be dropped. Control displaces the newest data frame."""
         control = job.frame.kind is Kind.CONTROL
         refused: Job | None = None
         if len(self._control) + len(self._data) >= self._length_max:

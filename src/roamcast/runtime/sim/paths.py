@@ -1,4 +1,4 @@
-"""How long the ways are that a strategy's overlay would send events, in hops of the network as it is now."""
+"""The lengths of the paths on which a strategy's overlay would send events, in hops of the network now."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -8,7 +8,7 @@ from roamcast.runtime.sim.links import RadioLinks
 from roamcast.trace import PathsSampled
 from roamcast.units import SECOND, Micros
 
-PATH_SAMPLES_MAX = 120
+PATH_SAMPLES_MAX = 120  # per run; chosen by us: a finer metric against time for the searches
 
 
 def path_instants(warmup: Micros, duration: Micros) -> range:
@@ -18,8 +18,8 @@ def path_instants(warmup: Micros, duration: Micros) -> range:
 
 
 def sample_overlay(nodes: Iterable[Node | None], links: RadioLinks, now: Micros) -> PathsSampled | None:
-    """All paths that the nodes know, each leg by the shortest physical way; those with a leg that cannot be
-    gone are left out. None where the strategy has no overlay."""
+    """All overlay paths that the nodes know, each leg by the shortest physical path. Paths with a leg that
+    has no physical path are left out. None where the strategy has no overlay."""
     pairs = hops = 0
     for node in nodes:
         if node is None:

@@ -1,5 +1,4 @@
-"""The contact plan and the faults, played on the links of an engine: the world of a simulation and of an
-emulation alike."""
+"""The contact plan and the faults, applied to links over time, in simulation and emulation alike."""
 
 from collections.abc import Callable, Iterator
 from itertools import groupby
@@ -18,7 +17,7 @@ from roamcast.world.trajectory import Motion
 
 
 class Inhabitants(Protocol):
-    """Whoever runs the nodes. An emulated node is told nothing of links: it is to find out by itself."""
+    """Whoever runs the nodes. An emulated node gets no message about links: it must notice by itself."""
 
     def on_link(self, sender: NodeId, receiver: NodeId, up: bool) -> None:
         """A link has changed; where both directions did, this is one of them."""
@@ -43,8 +42,8 @@ class PlanStep(NamedTuple):
 
 
 class Playback:
-    """Plays on `links` and, where the radio senses farther than it receives, on `sensed` too; without a
-    difference the two are one."""
+    """Changes `links` and, where the radio senses farther than it receives, `sensed` too; otherwise the two
+    are one object."""
 
     def __init__(
         self,
@@ -72,7 +71,7 @@ class Playback:
     def _schedule_steps(self) -> None:
         moment, steps = next(self._steps, (None, None))
         if moment is not None:
-            # The group is read now: the next one's search would run past it.
+            # The group is read now: `groupby` empties it when the next group is asked for.
             self._engine.world_at(moment, LINKS_FIRST, self._play, list(steps or ()))
 
     def _play(self, steps: list[PlanStep]) -> None:
@@ -91,7 +90,7 @@ class Playback:
     def _change(
         self, a: NodeId, b: NodeId, change: Callable[[NodeId, NodeId, bool], bool], value: bool
     ) -> None:
-        """Both directions change; what differs afterwards is traced and told."""
+        """Change both directions; what differs afterwards is traced and reported."""
         forth, back = change(a, b, value), change(b, a, value)
         if forth or back:
             sender, receiver = (a, b) if forth else (b, a)
@@ -116,7 +115,7 @@ class Playback:
             case FaultKind.CUT | FaultKind.HEAL:
                 assert fault.peer is not None
                 is_cut = fault.kind is FaultKind.CUT
-                if self.sensed is not self.links:  # what is between two nodes is in the way of both
+                if self.sensed is not self.links:  # an obstacle blocks sensing as well as reception
                     self.sensed.cut(fault.node, fault.peer, is_cut)
                     self.sensed.cut(fault.peer, fault.node, is_cut)
                 self._change(fault.node, fault.peer, self.links.cut, is_cut)

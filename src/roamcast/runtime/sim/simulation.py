@@ -33,7 +33,7 @@ from roamcast.units import NodeId, micros
 from roamcast.world.radio import RADIOS
 from roamcast.world.trajectory import Motion
 
-MODULATOR_LIMIT_S = 1.0  # where the strategy has no such option
+MODULATOR_LIMIT_S = 1.0  # chosen by us; not used by a strategy that has an option `modulator_limit`
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Simulation:
             self.engine.at(publication.time, self._publish, publication)
 
     def run(self, on_progress: Callable[[float], None] | None = None) -> SimulationResult:
-        """Play the whole scenario; `on_progress` hears the share that is done, a hundred times."""
+        """Play the whole scenario; `on_progress` is called a hundred times with the share that is done."""
         began = time.perf_counter()
         duration = self._scenario.duration
         steps = 100 if on_progress else 1
@@ -101,7 +101,7 @@ class Simulation:
     def _boot_all(self, _: None) -> None:
         for node in range(self._scenario.nodes):
             self._boot(node)
-        # Links that stand from the beginning are news to every node, but only once all are there.
+        # Links that exist from the beginning are reported once all nodes have booted.
         for node in range(self._scenario.nodes):
             for neighbour in self.links.neighbours(node):
                 self._report(node, neighbour, up=True)
@@ -112,7 +112,7 @@ class Simulation:
 
         def host(channel: Channel) -> Host:
             if channel not in hosts:
-                # Each boot has streams of its own: a restarted node does not repeat its draws.
+                # Each boot has random streams of its own: a restarted node does not repeat its draws.
                 names = ("node", number, channel.name, self._boots[number])
                 hosts[channel] = SimHost(
                     number,
@@ -143,7 +143,7 @@ class Simulation:
         node = self.nodes[plan.node]
         if node is not None:
             node.subscribe(plan.subscription, plan.filter, modulator=plan.modulator)
-        else:  # the user's wish stands although the device is down; it is renewed at the restart
+        else:  # the subscription stands although the device is down; the restart passes it to the node
             self.trace.add(Subscribed(self.engine.now, plan.node, plan.subscription, str(plan.filter), True))
 
     def _unsubscribe(self, plan: SubscriptionPlan) -> None:
@@ -162,7 +162,7 @@ class Simulation:
     # The world.
 
     def on_link(self, sender: NodeId, receiver: NodeId, up: bool) -> None:
-        """A link counts while it works both ways, so a change of one way matters if the other stands."""
+        """A link counts while both directions work: a change of one is reported if the other works."""
         if up == (self.links.hears(sender, receiver) and self.links.hears(receiver, sender)):
             self._report(sender, receiver, up=up)
             self._report(receiver, sender, up=up)
@@ -223,7 +223,7 @@ class WorkloadApplication:
     def on_event(self, delivery: Delivery) -> None:
         event = delivery.event
         if event.publisher == self._node:
-            return  # no metric speaks of an application's own events
+            return  # no metric counts an application's own events
         self._simulation.trace.add(
             Delivered(
                 self._simulation.engine.now,

@@ -1,10 +1,10 @@
 """Frames in datagrams: joined per turn of the loop, sealed once, and acknowledged where they go to one node.
 
-Broadcasts of one turn share datagrams, control before data. What goes to one neighbour is a *letter*: a
-datagram that its addressee acknowledges and that is repeated a few times, because neither Wi-Fi nor an
-emulated radio promises anything. Each neighbour has one letter under way; what comes meanwhile waits and
-goes together with the next, so frames stay in order without a window. A repeat is sealed anew (the old
-seal would be refused as a replay) and keeps its number, by which its addressee knows it.
+Broadcasts of one turn share datagrams, control before data. What goes to one neighbour is an *acknowledged
+datagram*: its addressee acknowledges it, and it is repeated a few times, because neither Wi-Fi nor an
+emulated radio promises delivery. At most one such datagram per neighbour is unacknowledged. Frames that come
+meanwhile wait and go together in the next one, so frames stay in order without a window. A repeat is sealed
+again (the old seal would be refused as a replay) and keeps its number, by which its addressee recognises it.
 """
 
 import asyncio
@@ -24,9 +24,10 @@ from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId
 
 REPEATS: tuple[Micros, ...] = (30_000, 45_000, 70_000, 100_000, 150_000)
-"""How long each attempt waits for its acknowledgement; 0.4 s in all."""
+"""How long each attempt waits for its acknowledgement, microseconds; 0.4 s in all. Chosen by us: longer
+survives longer disturbances, shorter notices sooner that a neighbour has left."""
 SILENT_ATTEMPTS = 2  # for a neighbour that was given up just now and has not been heard since
-BROADCASTS_MAX = 4_096  # frames of one turn
+BROADCASTS_MAX = 4_096  # frames of one turn; chosen by us, bounds the memory
 
 Failed = Callable[[SendFailure], None]
 
@@ -40,7 +41,7 @@ class OutgoingFrame(NamedTuple):
 
 
 class Fates(Protocol):
-    """How a frame's layer hears that it failed; one per node."""
+    """Reports the failure of a frame to the layer that sent it; one per node."""
 
     def fail(self, outgoing: OutgoingFrame, to: NodeId, reason: SendFailure) -> None: ...
 
@@ -53,7 +54,7 @@ class UnicastQueue:
     def __init__(self) -> None:
         self.waiting: deque[OutgoingFrame] = deque()
         self.sent: list[OutgoingFrame] = []
-        self.askers: list[Callable[[], object]] = []  # who wants to know if this neighbour is silent
+        self.askers: list[Callable[[], object]] = []  # called if this neighbour does not answer
         self.is_under_way = False
         self.number = 0
         self.attempt = 0
@@ -87,10 +88,10 @@ class Datagrams:
         self._control: list[OutgoingFrame] = []
         self._data: list[OutgoingFrame] = []
         self._letters: dict[NodeId, UnicastQueue] = {}
-        self._ready: dict[NodeId, None] = {}  # letters that may leave with the next flush
-        self._heard: dict[NodeId, list[bytes]] = {}  # acknowledgements owed
+        self._ready: dict[NodeId, None] = {}  # whose datagram may be sent with the next flush
+        self._heard: dict[NodeId, list[bytes]] = {}  # acknowledgements to send
         self._flush: asyncio.Handle | None = None
-        self.broadcast_at: Micros = 0  # when everyone was last told anything
+        self.broadcast_at: Micros = 0  # when we last sent a broadcast
 
     def close(self) -> None:
         if self._flush is not None:
@@ -107,8 +108,8 @@ class Datagrams:
     # Inputs from the layers.
 
     def broadcast(self, outgoing: OutgoingFrame) -> None:
-        """To everyone who hears it. Data is not even sent while nobody has been heard: who accepts a frame
-        has answered its sender's challenge before (`roamcast.sealing`), and so was heard by it."""
+        """To everyone who hears it. Data is not sent while nobody has been heard: whoever accepts a frame has
+        answered its sender's challenge before (`roamcast.sealing`), so the sender has heard it."""
         queue = self._control if outgoing.frame.kind is Kind.CONTROL else self._data
         if queue is self._data and not self._peers:
             self._unheard.value += 1
@@ -134,7 +135,7 @@ class Datagrams:
             self._flush_soon()
 
     def ask(self, to: NodeId, on_silence: Callable[[], object]) -> None:
-        """Is this neighbour there? A letter that is under way asks that too; else an empty one does."""
+        """Check whether a neighbour answers: by the datagram that is unacknowledged, else by an empty one."""
         letter = self._letters.setdefault(to, UnicastQueue())
         letter.askers.append(on_silence)
         if not letter.is_under_way:
@@ -142,19 +143,19 @@ class Datagrams:
             self._flush_soon()
 
     def say_hello(self) -> None:
-        """An empty datagram: that this node is here. Who does not know it asks."""
+        """Broadcast an empty datagram: this node is here. A node that does not know it sends a challenge."""
         self._air.broadcast(self._sealer.seal(frames.RECORDS, b""))
         self.broadcast_at = self._inputs.clock.now
 
     # Inputs from the air.
 
     def acknowledge(self, to: NodeId, number: int) -> None:
-        """Owe a neighbour an acknowledgement; it leaves with this turn's flush."""
+        """Send an acknowledgement to a neighbour with this turn's flush."""
         self._heard.setdefault(to, []).append(frames.heard(to, number))
         self._flush_soon()
 
     def on_heard(self, sender: NodeId, number: int) -> None:
-        """A neighbour has our letter."""
+        """A neighbour has acknowledged our datagram."""
         letter = self._letters.get(sender)
         if letter is None or not letter.is_under_way or letter.number != number:
             return
@@ -203,7 +204,7 @@ class Datagrams:
         self.broadcast_at = self._inputs.clock.now
 
     def _send_letter(self, to: NodeId) -> None:
-        """Begin a letter with what waits, as much as fits one datagram."""
+        """Begin an acknowledged datagram with the waiting frames, as many as fit."""
         letter = self._letters[to]
         letter.is_under_way = True
         room = self._air.datagram_bytes - OVERHEAD - frames.ASKED_OVERHEAD
@@ -235,7 +236,7 @@ class Datagrams:
 
     def _write(self, letter: UnicastQueue, peer: Peer) -> None:
         to = peer.number
-        records = self._heard.pop(to, [])  # an acknowledgement that is owed anyway goes along
+        records = self._heard.pop(to, [])  # acknowledgements to the same node share the datagram
         records.append(frames.asked(to, letter.number))
         common = OVERHEAD + sum(map(len, records))
         self._inputs.clock.enter()
@@ -260,7 +261,7 @@ class Datagrams:
             on_silence()
 
     def _end(self, to: NodeId, letter: UnicastQueue) -> None:
-        """The letter under way has arrived, or was given up; the next may leave."""
+        """The datagram was acknowledged or given up; the next may be sent."""
         if letter.repeat is not None:
             letter.repeat.cancel()
             letter.repeat = None

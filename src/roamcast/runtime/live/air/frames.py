@@ -5,9 +5,9 @@
     | HEARD | to 32 | number 32                          the acknowledgement
     | HELLO | to 32                                      first record on a TCP link, in both directions
 
-The tag is one octet. Who sent it says the seal, not the record; `to` keeps a record from being taken by a
-node that has inherited the address of another. Several frames share one datagram, and so one seal and one
-header: airtime is the scarce thing.
+The tag is one octet. The sender is named by the seal, not by the record. `to` prevents that a node which has
+got the address of another accepts its records. Several frames share one datagram, and so one seal and one
+header, because airtime is scarce.
 """
 
 import struct

@@ -1,7 +1,7 @@
-"""Network interfaces, as far as a node needs them: does it exist, is it up, its IPv4 address and its MTU.
+"""Network interfaces, as far as a node needs them: existence, state, IPv4 address and MTU.
 
-By the old ioctl calls (netdevice(7)): they need neither a library nor a permission, and each answers about
-one interface in a microsecond, so a running node can look every second.
+Read by the ioctl calls of netdevice(7): they need neither a library nor a permission, and each takes about a
+microsecond, so a running node can look every second.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ _IFF_UP, _IFF_LOOPBACK = 0x1, 0x8
 
 class Interface(NamedTuple):
     name: str
-    number: int  # the kernel's index of it; another one when it was taken away and put back
+    number: int  # the kernel's index of it; a new one after it was removed and plugged in again
     address: str | None  # the first IPv4 address; None: it has none
     up: bool
     loopback: bool
@@ -52,7 +52,7 @@ def look(name: str) -> Interface | None:
 
 
 def named(name: str, key: str) -> Interface:
-    """The interface that a configuration names, fit for use, or the user's fault in one line."""
+    """The interface that a configuration names, if it can be used; otherwise a one-line `InputError`."""
     found = look(name)
     if found is None:
         raise InputError(key, f"is {name!r}, which does not exist; here are {', '.join(_names())}")

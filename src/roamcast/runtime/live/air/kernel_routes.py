@@ -13,7 +13,7 @@ LINK = Path("/proc/net/arp")
 
 
 class KernelRoutes:
-    """`/proc/net/route`, and hosts on the link that answer ARP: a routing daemon need not write those."""
+    """`/proc/net/route`, and hosts on the link that answer ARP: a routing daemon need not have those."""
 
     def routes(self) -> list[HostRoute]:
         try:
@@ -26,8 +26,8 @@ class KernelRoutes:
 
 
 def numbers_of_hosts(own: NodeId, air: Air, peers: Peers) -> Addresses:
-    """Where this node's address is its number + 1 in its network (node 6 is 10.0.0.7), all are taken to be
-    numbered so, and routes over several hops have an end. Otherwise numbers are known from hearing."""
+    """If this node's address is its number + 1 in its network (node 6 is 10.0.0.7), all nodes are assumed to
+    be numbered so, and the ends of multi-hop routes are known. Otherwise only heard nodes are known."""
     address = parse_dotted(air.interface.address or "0.0.0.0")
     prefix = air.interface.prefix
     network = address >> (32 - prefix) << (32 - prefix)
@@ -37,7 +37,7 @@ def numbers_of_hosts(own: NodeId, air: Air, peers: Peers) -> Addresses:
 
 
 class HeardAddresses:
-    """Node numbers by the addresses from which their datagrams came; beyond one hop nobody is known."""
+    """Node numbers by the addresses from which their datagrams came; only one-hop neighbours are known."""
 
     def __init__(self, own: NodeId, air: Air, peers: Peers) -> None:
         self._own = own
@@ -60,7 +60,7 @@ class HeardAddresses:
 class NumberedAddresses:
     """Any 31-bit node number as an address that OLSR's packets may hold, and back. Small numbers begin at
     10.0.0.1, as in a simulation; beyond 10.0.0.0/8 it goes on with the first octets 11, 12, … but 127.
-    Nothing is ever sent to these addresses: frames go where a number was heard from."""
+    Nothing is ever sent to these addresses: frames go to the address from which a node was heard."""
 
     def address(self, node: NodeId) -> Address:
         assert 0 <= node < 2**31

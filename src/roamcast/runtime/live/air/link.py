@@ -1,12 +1,12 @@
-"""One TCP connection with a neighbour: sealed pieces one way and the other, and which of them arrived.
+"""One TCP connection with a neighbour: sealed pieces in both directions, and which of them arrived.
 
     piece:  | length 16 | sealed records … |
 
-The first piece in each direction holds a `Hello`. Whether a frame arrived is asked of the kernel: it knows
-how much of what we wrote the other side has acknowledged (SIOCOUTQ, tcp(7)), which costs no octet on the air.
-When nothing more is acknowledged for `timeout`, the link is broken and its frames have failed. TCP itself
-would try for minutes, and the neighbour may be round the corner for good. After `STALL_SECONDS` already the
-neighbour is asked by a letter (`datagrams.py`), and where it does not answer that, the link is broken too.
+The first piece in each direction holds a `LinkHello`. We ask the kernel whether a frame arrived: it knows how
+much of what we wrote the other side has acknowledged (SIOCOUTQ, tcp(7)), which costs no octet on the air.
+If nothing more is acknowledged for `timeout`, the link is broken and its frames have failed. TCP itself would
+try for minutes, and the neighbour may have left for good. After `STALL_SECONDS` already we send the neighbour
+an acknowledged datagram (`datagrams.py`); if it does not answer that, the link is broken too.
 """
 
 import asyncio
@@ -28,17 +28,18 @@ from roamcast.units import NodeId
 
 logger = logging.getLogger("roamcast.links")
 
-STREAM = 1  # of the seal: TCP and UDP may overtake each other
+STREAM = 1  # the seal's numbering for TCP; UDP has its own, because one may overtake the other
+# Chosen by us, sizes and times.
 PIECE_BYTES_MAX = 16_384  # of plain records, unless a single frame is larger
-BUFFER_BYTES = 65_536  # written to the kernel ahead of its acknowledgements, at most about this
-HELLO_SECONDS = 2.0  # for a stranger to say who it is
-FAREWELL_SECONDS = 2.0  # for the other side to close when we have
-LOOK_SECONDS = 0.1  # between two questions about acknowledgements
-STALL_SECONDS = 0.2  # without acknowledgement: longer than the other side ever waits with one
+BUFFER_BYTES = 65_536  # written to the kernel ahead of acknowledgements, at most about this
+HELLO_SECONDS = 2.0  # for an unknown node to say who it is
+FAREWELL_SECONDS = 2.0  # for the other side to close after we have
+LOOK_SECONDS = 0.1  # between two questions to the kernel about acknowledgements
+STALL_SECONDS = 0.2  # without acknowledgement: longer than the other side usually delays one
 LENGTH = struct.Struct("!H")
 SIOCOUTQ = termios.TIOCOUTQ
 # Of <linux/tcp.h>. A few small segments are repeated without backing off and, where the kernel can (6.15),
-# after 80 ms instead of 200: one hop of radio takes a few, and the other side may wait 40 to acknowledge.
+# after 80 ms instead of 200: one hop takes a few, and the other side may delay an acknowledgement by 40.
 TCP_THIN_LINEAR_TIMEOUTS, TCP_RTO_MIN_US = 16, 45
 REPEAT_AFTER_US = 80_000
 
@@ -49,13 +50,13 @@ class LinkOwner(Protocol):
     def open_piece(self, data: bytes) -> Opened: ...
 
     def on_hello(self, link: "TcpLink", sender: NodeId) -> bool:
-        """A link has said who it is; False: we do not want it."""
+        """The other side has said who it is; the answer False refuses the link."""
         ...
 
     def on_frame(self, link: "TcpLink", frame: frames.Carried) -> None: ...
 
     def on_stalled(self, link: "TcpLink") -> None:
-        """Nothing is acknowledged any more: is the neighbour there? If not, `on_unanswered`."""
+        """Nothing is acknowledged any more. Ask the neighbour, and call `on_unanswered` if it is silent."""
         ...
 
     def on_closed(self, link: "TcpLink") -> None: ...
@@ -99,7 +100,7 @@ class TcpLink(asyncio.Protocol):
         self._octets = 0  # written in all
         self._acknowledged = 0
         self._progress_at = 0.0  # when something was last acknowledged, or nothing was outstanding
-        self._is_stalled = False  # the neighbour was asked since
+        self._is_stalled = False  # the neighbour was asked, and nothing was acknowledged since
         self._made_at = self._used_at = loop.time()
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
@@ -218,7 +219,7 @@ class TcpLink(asyncio.Protocol):
         return self._transport is None or self._transport.is_closing()
 
     def _reset(self) -> None:
-        # Without lingering: the kernel would go on repeating frames that their layer has been told are lost.
+        # Without lingering: otherwise the kernel repeats frames that were reported as failed to their layer.
         assert self._transport is not None
         opened: socket.socket = self._transport.get_extra_info("socket")
         with contextlib.suppress(OSError):
@@ -232,7 +233,7 @@ class TcpLink(asyncio.Protocol):
                 raise WireError("link", 0, f"of node {self.peer} has a piece of node {opened.sender}")
             records = frames.decode(opened.payload)
         except WireError as error:
-            # In a stream nothing is lost or damaged on the way: whoever sends this is not one of ours.
+            # TCP loses and damages nothing, so this does not come from a correct node of our network.
             logger.debug("a link is closed: %s", error)
             self.abort()
             return
@@ -308,7 +309,7 @@ class TcpLink(asyncio.Protocol):
         self.look()
 
     def look(self) -> None:
-        """See what has arrived, and whether the link is broken or over."""
+        """Check what has arrived, and whether the link is broken or finished."""
         if self._transport is None or self._transport.is_closing():
             return
         now = self._loop.time()
@@ -336,13 +337,13 @@ class TcpLink(asyncio.Protocol):
             self._closed_at = now
             try:
                 self._transport.write_eof()
-            except OSError:  # the other side has broken the connection, and we are about to hear of it
+            except OSError:  # the other side has reset the connection; `connection_lost` will follow
                 self._reset()
         elif now - self._closed_at >= FAREWELL_SECONDS:
             self._reset()
 
     def _ask_kernel(self) -> bool:
-        """See how far the stream is acknowledged; whether it got further."""
+        """Read how far the stream is acknowledged; returns whether that is further than before."""
         if self._transport is None or self._transport.is_closing():
             return False
         try:
@@ -360,7 +361,7 @@ class TcpLink(asyncio.Protocol):
 
 
 def tune(opened: socket.socket, timeout: float) -> None:
-    """Small frames leave at once, and the kernel gives up little later than we do."""
+    """Small frames are sent at once, and the kernel gives up little later than we do."""
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(timeout * 2_000))
     opened.setsockopt(socket.IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1)

@@ -1,10 +1,10 @@
 """The TCP links of a node: opened when there is data for a neighbour, re-used, closed when idle.
 
 Two neighbours may open links to each other at the same moment, or one may have lost a link that the other
-still believes in. So a node reads from every link it has, and sends over the newest that the lower number
-opened, or else the newest. Who has the higher number finishes its own when there is one of the lower: it
-takes no more frames and is closed when those in it have arrived, so nothing is lost by the choice and nobody
-has to agree on it first.
+still uses. So a node reads from every link it has. It sends over the newest link that the node with the lower
+number opened, or else over the newest. If there is a link of the lower number, the node with the higher one
+finishes its own: that takes no more frames and is closed when those in it have arrived. So the choice loses
+nothing and needs no agreement.
 """
 
 import asyncio
@@ -29,10 +29,11 @@ from roamcast.units import NodeId
 logger = logging.getLogger("roamcast.links")
 
 CONNECT_SECONDS = (0.25, 0.35, 0.4)
-"""How long each attempt to connect may take. TCP would repeat a lost first segment only after a second."""
-STRANGERS_MAX = 32  # connections that have not said yet who they are
+"""How long each attempt to connect may take; 1 s in all. TCP would repeat a lost first segment only after a
+second. The numbers in this file are chosen by us."""
+STRANGERS_MAX = 32  # connections whose other side has not yet said who it is
 LINKS_MAX = 1_024
-TURNS_TO_CLOSE = 3  # of the loop, for a transport that was told to
+TURNS_TO_CLOSE = 3  # turns of the loop that a transport has to close
 FAREWELL_SECONDS = 0.5  # for all links together, when the node stops
 
 
@@ -52,7 +53,7 @@ class TcpLinks:
         ask: Callable[[NodeId, Callable[[], object]], None],
         settings: AirSettings,
     ) -> None:
-        """`ask`: whether a neighbour is there, by a datagram; calls back if it is silent."""
+        """`ask` sends a neighbour an acknowledged datagram and calls back if it does not answer."""
         self._loop = loop
         self._air = air
         self._sealer = sealer
@@ -74,7 +75,7 @@ class TcpLinks:
         self._is_closed = False
 
     async def listen(self) -> None:
-        """Take links at the air's own port; again after the air was opened anew."""
+        """Accept links at the air's own port; called again after the air was reopened."""
         assert self._server is None and self._air.listener is not None
         self._server = await self._loop.create_server(self._inbound, sock=self._air.listener)
 
@@ -136,7 +137,7 @@ class TcpLinks:
             task = self._loop.create_task(self._connect(to))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            # A neighbour that does not even answer a letter need not be dialled again and again.
+            # If the neighbour does not answer a datagram either, further attempts to connect are pointless.
             asking = self._loop.call_later(STALL_SECONDS, lambda: self._ask(to, task.cancel))
             task.add_done_callback(lambda _: asking.cancel())
 
@@ -213,7 +214,7 @@ class TcpLinks:
                 for outgoing in one.take_unsent():
                     chosen.send(outgoing)
                 one.finish()
-        # What waited for a link goes first, whoever opened it.
+        # The frames that waited for a link go first, whichever side opened it.
         waiting = self._opening.get(peer, [])
         for outgoing in waiting:
             chosen.send(outgoing)
@@ -259,8 +260,8 @@ class TcpLinks:
         return link if await self._is_answered(link, seconds) else None
 
     async def _is_answered(self, link: TcpLink, seconds: float) -> bool:
-        """Whether the other side takes part. One that has just booted may have to get to know us first; then
-        it refuses, asks, and takes the next attempt."""
+        """Whether the other side has said hello. A node that has just booted may not know us yet: then it
+        refuses, sends a challenge, and accepts the next attempt."""
         began = self._loop.time()
         try:
             async with asyncio.timeout(seconds):

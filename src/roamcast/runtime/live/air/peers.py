@@ -1,7 +1,7 @@
 """The address book: which node was heard from where, and when.
 
-Learnt from authenticated datagrams only. Bounded and with an expiry, so that a node that has met thousands
-of others on its way carries none of them for ever.
+Learnt from authenticated datagrams only. The table is bounded and its entries expire, so that a node that has
+met thousands of others does not keep them for ever.
 """
 
 from collections import deque
@@ -11,10 +11,11 @@ from roamcast.bounded import BoundedDict, OnEvicted
 from roamcast.runtime.live.air.sockets import Endpoint
 from roamcast.units import SECOND, Micros, NodeId
 
+# Chosen by us.
 PEERS_MAX = 4_096
-EXPIRY: Micros = 600 * SECOND
-SILENT_FOR: Micros = 1 * SECOND  # after that it is worth another try, heard or not
-NUMBERS_KEPT = 8  # of acknowledged datagrams; their sender has one under way at a time
+EXPIRY: Micros = 600 * SECOND  # without a datagram
+SILENT_FOR: Micros = 1 * SECOND  # then frames to it are tried again in full, even if it was not heard
+NUMBERS_KEPT = 8  # of acknowledged datagrams; one would do, as a sender has one unacknowledged at a time
 
 
 class Peer:

@@ -1,9 +1,9 @@
 """One-hop radio of a live node: sealed datagrams and TCP links behind `broadcast` and `unicast`.
 
-Control frames go in datagrams, to everyone or as an acknowledged letter; data frames to one neighbour go over
-a TCP link. A neighbour is reached where its last authentic datagram came from. Strangers are asked to prove
-themselves first (`roamcast.sealing`), and a node that has nothing to say says that it is there, so that
-neighbours know each other before there is something to send.
+Control frames go in datagrams: broadcast, or acknowledged if they are for one neighbour. Data frames to one
+neighbour go over a TCP link. A neighbour's address is the source of its last authentic datagram. Unknown
+nodes must answer a challenge first (`roamcast.sealing`). A node that has nothing to send announces itself, so
+that neighbours know each other before there is something to send.
 """
 
 import asyncio
@@ -30,9 +30,10 @@ from roamcast.units import NodeId, micros
 
 logger = logging.getLogger("roamcast.radio")
 
-ANNOUNCE_SECONDS = 0.02  # an answer waits up to this, so that neighbours do not answer together
+# Chosen by us: acquaintance is made faster, or fewer announcements are sent and fewer of them collide.
+ANNOUNCE_SECONDS = 0.02  # an answer waits a random time up to this, so that neighbours do not collide
 ANNOUNCE_INTERVAL = 0.1  # seconds between two announcements, at least
-BOOT_ANNOUNCEMENTS = 3  # the first may fall into a neighbour's own start
+BOOT_ANNOUNCEMENTS = 3  # a neighbour that is just starting itself may miss the first
 LOGGED_EVERY = 10.0  # seconds between two lines about the same kind of refusal
 
 Receiver = Callable[[NodeId, bytes], None]
@@ -99,7 +100,7 @@ class Radio:
         self.air.on_reopened = self._on_reopened
 
     async def open(self) -> None:
-        """Take the sockets and make ourselves known."""
+        """Open the sockets and announce this node."""
         self.air.open()
         await self.links.listen()
         for number in range(BOOT_ANNOUNCEMENTS):
@@ -108,7 +109,7 @@ class Radio:
         self._later("turn", TURN_SECONDS, self._on_turn)
 
     async def close(self) -> None:
-        self._datagrams.flush()  # what was said last still leaves
+        self._datagrams.flush()  # the frames of the last turn are still sent
         for handle in self._handles.values():
             handle.cancel()
         if self._listening is not None:
@@ -151,7 +152,7 @@ class Radio:
         self._tell(outgoing, reason)
 
     def _tell(self, outgoing: OutgoingFrame, reason: SendFailure) -> None:
-        """Later: the layer that sent the frame may still be running."""
+        """In a later turn: the layer that sent the frame may still be running."""
         if outgoing.on_failure is not None:
             self._loop.call_soon(self._inputs.handle, outgoing.on_failure, reason)
 
@@ -207,7 +208,7 @@ class Radio:
         self._counters.count("table_evictions_total", table=table)
 
     def _on_proven(self, node: NodeId) -> None:
-        """Later: the frame that proved it is still being opened."""
+        """In a later turn: the frame that proved it is still being opened."""
         self._loop.call_soon(self._inputs.handle, self.on_acquainted, node)
 
     def _on_refused(self, error: SealError, data: bytes) -> None:
@@ -217,14 +218,14 @@ class Radio:
             self._inputs.clock.enter()
             self._journal.refused(claimed_sender(data), reason.value)
         if reason in (Refusal.UNPROVEN, Refusal.OWN):
-            return  # every meeting begins so
+            return  # normal: the first frames of a new neighbour are refused so
         now = self._loop.time()
         if now - self._logged_at.get(reason, -LOGGED_EVERY) >= LOGGED_EVERY:
             self._logged_at[reason] = now
             level = logging.ERROR if reason in (Refusal.CLASH, Refusal.IDENTITY) else logging.INFO
             logger.log(level, "refused: %s", error)
 
-    # Being known.
+    # Announcements.
 
     def _announce_soon(self) -> None:
         if "announce" in self._handles:

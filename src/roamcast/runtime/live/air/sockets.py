@@ -1,13 +1,13 @@
-"""The sockets of one node on one interface: what is heard by all, and the node's own port.
+"""The sockets of one node on one interface: the shared port for broadcasts, and the node's own port.
 
 Two UDP sockets. The *shared* one is bound to the air's port, and every node of a machine has one: the kernel
-gives each of them a copy of a broadcast. The node's *own* one sends everything and gets what is meant for
-this node alone; its port is also where the node takes TCP links. So the source of any datagram is the
-whole address of its sender, and nothing about ports has to be announced.
+gives each of them a copy of a broadcast. The node's *own* one sends everything and receives what is for this
+node alone; on the same port number the node accepts TCP links. So the source of any datagram is the complete
+address of its sender, and no port has to be announced.
 
 All sockets are tied to the interface (SO_BINDTODEVICE, which needs no permission since Linux 5.7) and to no
-address. An interface may go down, come up and change its address under them; only one that was taken
-away and put back (a USB stick) needs new sockets, and gets them.
+address. They survive that the interface goes down, comes up or changes its address. Only an interface that
+was removed and plugged in again (a USB adapter) needs new sockets, and gets them.
 """
 
 import asyncio
@@ -34,14 +34,15 @@ Endpoint: TypeAlias = tuple[str, int]
 RECEIVED_PER_TURN_MAX = 64  # of one socket; then timers and other sockets have a turn
 DATAGRAM_BYTES_MAX = 65_507  # of UDP over IPv4
 HEADERS_BYTES = 28  # IPv4 and UDP
+# Chosen by us.
 WAITING_MAX = 1_024  # datagrams that the kernel has no room for yet
 BUFFER_BYTES = 4 * 1024 * 1024  # asked of the kernel, for bursts; it may give less
-WATCH_SECONDS = 1.0
+WATCH_SECONDS = 1.0  # between two looks at the interface
 OWN_PORTS_TRIED = 16
 LINKS_BACKLOG = 64
 BROADCAST, LOOPBACK_BROADCAST = "255.255.255.255", "127.255.255.255"
 
-# The interface is away, down or without an address. It may come back, so these are waited out.
+# The interface is missing, down or without an address. It may come back, so these errors are not fatal.
 _AWAY = {
     errno.ENETDOWN,
     errno.ENETUNREACH,
@@ -71,7 +72,7 @@ class Air:
         self.interface = interface
         self.port = 0  # the node's own, UDP and TCP
         self.listener: socket.socket | None = None
-        self.on_closing: Callable[[], None] = lambda: None  # whoever serves the listener lets it go
+        self.on_closing: Callable[[], None] = lambda: None  # to stop using the listener
         self.on_reopened: Callable[[], None] = lambda: None
         self._shared: socket.socket | None = None
         self._own: socket.socket | None = None
@@ -83,11 +84,11 @@ class Air:
 
     @property
     def datagram_bytes(self) -> int:
-        """How much fits a datagram that is not cut into fragments."""
+        """How many octets fit a datagram without fragmentation."""
         return min(self.interface.mtu - HEADERS_BYTES, DATAGRAM_BYTES_MAX)
 
     def open(self) -> None:
-        """Take the sockets; `InputError` where that cannot be."""
+        """Open the sockets; `InputError` if that fails."""
         self._open_sockets()
         self._watch = self._loop.call_later(WATCH_SECONDS, self._on_watch)
 
@@ -167,7 +168,7 @@ class Air:
             if not self._is_away:
                 self._is_away = True
                 logger.warning("interface %s: %s; waiting for it", self.interface.name, error.strerror)
-        elif error.errno != errno.EPERM:  # a firewall's refusal says it often enough in the counters
+        elif error.errno != errno.EPERM:  # refused by a firewall: counted, not logged each time
             logger.warning("interface %s: cannot send: %s", self.interface.name, error.strerror)
 
     # The interface.
@@ -195,7 +196,7 @@ class Air:
             logger.warning("interface %s is back", now.name)
             self._counters.count("interface_changes_total")
             self._take_note(now)
-            # A group is left when its interface goes down; joining again needs a new socket.
+            # The kernel leaves a multicast group when the interface goes down; joining needs a new socket.
             if self._settings.mode is AirMode.MULTICAST:
                 self._reopen(now)
         self._is_away = False
@@ -254,7 +255,7 @@ class Air:
 
     def _own_sockets(self) -> tuple[socket.socket, socket.socket]:
         """A UDP and a TCP socket of the same number: as configured, or the next after the air's, or any."""
-        fixed = self._settings.own_port or self.port  # the one we had is what neighbours know
+        fixed = self._settings.own_port or self.port  # after a reopening: the port that neighbours know
         tries = [fixed] if fixed else [self._settings.port + 1, *([0] * OWN_PORTS_TRIED)]
         for number, port in enumerate(tries, 1):
             try:
@@ -314,7 +315,7 @@ class Air:
 def _everyone(settings: AirSettings, interface: Interface) -> str:
     if settings.mode is AirMode.MULTICAST:
         return settings.group
-    # On the loopback the kernel would put another interface's address on a datagram to 255.255.255.255.
+    # On the loopback the kernel would give a datagram to 255.255.255.255 another interface's source address.
     return LOOPBACK_BROADCAST if interface.loopback else BROADCAST
 
 

@@ -1,9 +1,9 @@
-"""One input at a time: the clock moves on, the handler runs, then applications get what it brought.
+"""One input at a time: the clock advances, the handler runs, then applications get their deliveries.
 
 Everything that happens to a node's layers (a frame, a timer, a failure of a frame, the start) comes
-through here, so that no handler is called while another one runs, and so that a fault of ours in one
-handler costs that input and not the node: it is logged with its traceback, counted, and the node goes
-on serving its neighbours. Tests replace `on_error` and see the fault.
+through here, so that no handler is called while another one runs. An exception in a handler costs that
+input and not the node: it is logged with its traceback and counted, and the node goes on. Tests replace
+`on_error` and see the exception.
 """
 
 import logging

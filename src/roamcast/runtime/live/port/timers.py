@@ -1,8 +1,8 @@
 """The timers of all layers of one node: one heap, one wake-up of the loop at a time.
 
-A protocol moves its timers far more often than they fire (each beacon puts off the silence of its
-sender), so setting one is a push to the heap and the old entry stays there until its time or until
-half the heap is such remains.
+A protocol moves its timers far more often than they fire (each beacon postpones the time-out of its
+sender). So setting a timer only pushes an entry to the heap. The old entry stays there until it is due, or
+until half of the heap consists of such old entries.
 """
 
 import asyncio
@@ -15,8 +15,9 @@ from roamcast.runtime.live.port.clock import monotonic
 from roamcast.runtime.live.port.inputs import Inputs
 from roamcast.units import SECOND, Micros
 
+# Both chosen by us.
 FIRED_PER_TURN_MAX = 256  # then the sockets have a turn
-REMAINS_MIN = 1_000  # a heap smaller than this is not worth clearing
+REMAINS_MIN = 1_000  # with fewer old entries the heap is not worth clearing
 
 Handler: TypeAlias = Callable[[TimerName], None]
 
@@ -86,8 +87,8 @@ class Timers:
         self._wake = None
         heap = self._heap
         moment = monotonic()
-        # What is due now, as of now: a timer that a handler sets for this instant has its turn after the
-        # sockets, so that no layer can keep the node to itself.
+        # Only timers that are set already: one that a handler sets for this instant fires after the sockets
+        # had a turn, so that no layer can block the node.
         last = self.number
         fired = 0
         later: list[tuple[Micros, int, LayerTimers, TimerName]] = []

@@ -1,7 +1,7 @@
 """What a node counts about itself, and how Prometheus reads it.
 
 Names are those of the endpoint without the prefix `roamcast_`. Nothing that comes from the air or from a
-client becomes a label, so the number of series is fixed by the program; a bound stands guard all the same.
+client becomes a label, so the number of series is fixed by the program; `SERIES_MAX` bounds it all the same.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,7 +43,7 @@ class Counters:
         return found
 
     def gauge(self, name: str, read: Callable[[], float], **labels: str) -> None:
-        """A value that is asked for when somebody looks."""
+        """A value that is read whenever the endpoint is asked."""
         self._gauges[name, tuple(labels.items())] = read
 
     def value(self, name: str, **labels: str) -> float:

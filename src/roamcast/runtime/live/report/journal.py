@@ -1,4 +1,4 @@
-"""What a node writes down of its own run: counters always, trace records where a file is configured."""
+"""What a node records of its own run: counters always, trace records where a file is configured."""
 
 from roamcast.host import Channel, Frame, Kind
 from roamcast.runtime.live.port.clock import Clock
@@ -37,8 +37,8 @@ class NodeJournal:
             self._file.add(record)
 
     def transmitted(self, channel: Channel, frame: Frame, to: NodeId | None, size: int, attempt: int) -> None:
-        """A frame went to the kernel. `size` has its part of datagram and seal, so sizes add up to what was
-        sent; of a joined datagram the first frame bears the common part."""
+        """A frame was handed to the kernel. `size` includes the overhead of datagram and seal, so that sizes
+        add up to what was sent; of frames that share a datagram the first one has all the overhead."""
         count, octets = self._sent[channel, frame.kind]
         count.value += 1
         octets.value += size
@@ -66,9 +66,9 @@ class NodeJournal:
         )
 
     def refused(self, sender: NodeId | None, why: str) -> None:
-        """A sealed frame was not opened; `sender` as it says. For the trace: the radio has counted it."""
+        """A sealed frame was not opened; `sender` is what it claims. Only for the trace: it is counted."""
         if sender is not None and sender >= 2**31:
-            sender = None  # the tables of a trace have no room for it, and nobody would honestly have it
+            sender = None  # does not fit the tables of a trace, and no real node has such a number
         if self._file is not None:
             self._file.add(
                 Dropped(self._clock.now, self._node, DropReason.SEAL, "sealed", to=sender, detail=why)

@@ -2,8 +2,8 @@
 
 A line is a JSON list of the table's name and the record: `["deliveries", {"t": 1200, …}]`. Times are
 microseconds after `epoch` on the machine's monotonic clock, so the nodes of one emulation, which share the
-machine, share the axis. When the file has reached its bound it becomes `<name>.1` (the one before goes) and
-begins anew: a forgotten trace never fills a disk.
+machine, share the axis. When the file has reached its bound it is renamed to `<name>.1` (replacing the one
+before) and a new one begins: a forgotten trace never fills a disk.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from roamcast.units import Micros
 
 logger = logging.getLogger("roamcast.trace")
 
+# Records are written after this time or number. Chosen by us: fewer writes against records that a kill loses.
 FLUSH_SECONDS = 0.1
 BUFFER_RECORDS = 1_000
 
@@ -45,7 +46,7 @@ class TraceFile:
 
     def add(self, record: Record) -> None:
         if self._file < 0:
-            return  # a straggler after the end
+            return  # a late record, after `close`
         if type(record) in _TIMED:
             record = msgspec.structs.replace(record, t=record.t - self._epoch)  # type: ignore[attr-defined]
         self._lines.append(self._encoder.encode((record.TABLE, record)))
@@ -65,7 +66,7 @@ class TraceFile:
         try:
             if self._size + len(data) > self._bytes_max and self._size:
                 self._begin_anew()
-            # One write: a reader, or a kill in between, meets whole lines.
+            # One write: a reader finds whole lines, also after a kill.
             self._size += os.write(self._file, data)
         except OSError as error:  # a full disk costs the trace, never the node
             logger.warning("the trace %s cannot be written: %s", self._path, error.strerror)
@@ -74,7 +75,7 @@ class TraceFile:
         if self._file >= 0:
             self.flush()
             os.close(self._file)
-            self._file = -1  # the number may be somebody else's from now on
+            self._file = -1  # the system may use the number for another file from now on
 
     def _begin_anew(self) -> None:
         os.replace(self._path, f"{self._path}.1")
@@ -84,7 +85,7 @@ class TraceFile:
 
 
 def read_trace(path: Path) -> Iterator[Record]:
-    """The records in a file, in their order. A last line that a kill cut short is passed over."""
+    """The records in a file, in their order. An incomplete last line is ignored: a kill may leave one."""
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):

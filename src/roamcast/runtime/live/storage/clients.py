@@ -1,6 +1,6 @@
-"""Durable notes about named clients: sessions, subscriptions, what waits for the absent, what they have had.
+"""Durable notes about named clients: sessions, subscriptions, queues of absent ones, delivered events.
 
-Written in the turn's transaction and durable with `Storage.commit`; a client is answered from
+Notes are written in the turn's transaction and are durable after `Storage.commit`; a client is answered from
 `Storage.on_durable`. Reads see what the turn has written. Bounded per client and in the number of clients.
 """
 
@@ -11,6 +11,7 @@ from roamcast.event import EventId
 from roamcast.runtime.live.storage.database import Storage
 from roamcast.units import Micros
 
+# Chosen by us; they bound the disk space.
 CLIENTS_MAX = 10_000
 SUBSCRIPTIONS_MAX = 10_000  # of one client
 QUEUE_MAX = 1_000  # entries waiting for one client
@@ -74,17 +75,17 @@ class ClientRecords:
     def queue(self, client: str, entries_max: int = QUEUE_MAX) -> "Queue":
         return Queue(self._storage, client, entries_max)
 
-    # What a client has had: a restart brings it nothing twice.
+    # What was delivered to a client, so that it gets nothing twice after a restart.
 
     def note_delivered(self, client: str, event: EventId, expires: Micros) -> None:
-        """The client has acknowledged a memorized event. `expires`: on the wall clock; then the note goes."""
+        """The client has acknowledged a memorized event. `expires`: when to delete the note, wall clock."""
         self._storage.write(
             "INSERT OR REPLACE INTO delivered VALUES (?, ?, ?, ?)",
             (client, event.publisher, event.sequence, expires),
         )
 
     def delivered(self, client: str, wall: Micros) -> list[EventId]:
-        """The latest to expire, at most `DELIVERED_MAX`; older notes are forgotten here."""
+        """Those that expire last, at most `DELIVERED_MAX`; the other notes are deleted."""
         self._storage.write("DELETE FROM delivered WHERE client = ? AND expires <= ?", (client, wall))
         self._storage.write(
             "DELETE FROM delivered WHERE client = ? AND (publisher, sequence) NOT IN ("

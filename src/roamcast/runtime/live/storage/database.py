@@ -1,17 +1,17 @@
 """What survives a crash of a live node: one SQLite file.
 
-Every write goes into the transaction of the loop turn; `commit` makes the turn durable with one sync of the
-disk and then tells everyone who waits to acknowledge (`on_durable`). `end_turn` does so only if someone
-waits: what a relay keeps for others may follow within `LAZY`, for the sync takes milliseconds in which the
-node does nothing else. A write to `stable` is durable on return, as `Host` promises; it takes what waits
-along.
+Every write goes into the transaction of the loop turn. `commit` makes the turn durable with one sync of the
+disk and then calls back everyone who waits to acknowledge (`on_durable`). `end_turn` commits at once only if
+someone waits. What a relay keeps for others may follow within `LAZY`, because a sync takes milliseconds in
+which the node does nothing else. A write to `stable` is durable on return, as `Host` promises; pending writes
+are committed with it.
 
 Durable means on the disk: WAL with `synchronous = FULL` syncs each commit, so what was acknowledged survives
 SIGKILL and a power cut. `durability = "process"` leaves out the sync: what was acknowledged survives SIGKILL,
 a power cut may take the last moments with it (never the file).
 
 A full disk, or the file at its `bytes_max`, refuses what is new (`StoreFullError`) and keeps what is there.
-Numbers and notes in `stable` have a reserve beyond `bytes_max`, so that events cannot starve them.
+Values in `stable` have a reserve beyond `bytes_max`, so that events cannot take all the room.
 """
 
 import os
@@ -28,20 +28,21 @@ from roamcast.errors import FileError
 from roamcast.event import Event, EventId
 from roamcast.units import MILLISECOND, SECOND, Micros
 
+# The bounds in octets and the two of `LAZY` are chosen by us.
 BYTES_MAX = 256 * 1024 * 1024
 DISK_RESERVE = 4 * 1024 * 1024  # octets left free on the disk: others write there too
 STABLE_RESERVE = 1024 * 1024  # octets beyond `bytes_max` for `stable`
 PAGE_BYTES = 4_096
-LAZY: Micros = 500 * MILLISECOND  # how long a write waits that nobody waits for
-LAZY_WRITES = 1_000  # and how many of them
-APPLICATION_ID = 0x526F616D  # "Roam"; tells our files from other people's databases
+LAZY: Micros = 500 * MILLISECOND  # longest delay of a write that nobody waits for: fewer syncs against loss
+LAZY_WRITES = 1_000  # such writes before a commit
+APPLICATION_ID = 0x526F616D  # "Roam"; distinguishes our files from other databases
 VERSION = 1
 CLOCK_SET = 1_767_225_600 * SECOND  # 2026-01-01: a wall clock before that was never set
 
 Durability: TypeAlias = Literal["power", "process"]
 Statement: TypeAlias = tuple[str, tuple[Any, ...]]
 Write: TypeAlias = tuple[Statement, ...]
-"""Statements that are written all or not at all, whatever becomes of the others of their turn."""
+"""Statements that are written all or not at all, whether or not other writes of the turn fail."""
 OnDurable: TypeAlias = Callable[[StoreFullError | None], None]
 
 _SCHEMA = """
@@ -71,7 +72,7 @@ _decoder = msgspec.msgpack.Decoder(Event)
 
 
 class KeptEvent(NamedTuple):
-    """A memorized event as it is found at boot. `remaining`: what it has left of its lifetime."""
+    """A memorized event as it is found at boot. `remaining`: the rest of its lifetime."""
 
     event: Event
     hops: int
@@ -141,7 +142,7 @@ class Storage:
             self.commit()
 
     def commit(self) -> None:
-        """Everything durable, then everyone told. Costs nothing if there is nothing."""
+        """Make all writes durable, then call back everyone who waits. Costs nothing without writes."""
         if self._written:
             self._flush()
         waiting, self._waiting = self._waiting, []
@@ -154,11 +155,11 @@ class Storage:
     def keep(
         self, event: Event, remaining: Micros, hops: int, wall: Micros, *, instead_of: EventId | None = None
     ) -> None:
-        """Keep an event, maybe in the place of another; `StoreFullError` if it cannot be, and then nothing
-        has changed. A crash leaves one of the two, never none.
+        """Keep an event, maybe in the place of another. After `StoreFullError` nothing has changed. A crash
+        leaves at least one of the two events.
 
         `wall`: the wall clock in microseconds since 1970. Where it is not set (before 2026), the lifetime
-        stands still while the node is off: kept too long rather than lost.
+        does not run while the node is off: events are kept too long rather than lost.
         """
         self._check_disk()
         expires = wall + remaining if wall >= CLOCK_SET else None
@@ -172,7 +173,7 @@ class Storage:
         self.write(_REMOVE, tuple(event))
 
     def events(self, wall: Micros) -> list[KeptEvent]:
-        """What is kept and still lives, oldest arrival first; what has expired is forgotten."""
+        """The kept events that have not expired, oldest arrival first; expired ones are deleted."""
         is_set = wall >= CLOCK_SET
         if is_set:
             self.write("DELETE FROM event WHERE expires <= ?", (wall,))
@@ -184,7 +185,7 @@ class Storage:
             except (msgspec.DecodeError, ValueError):
                 self.damaged += 1
                 continue
-            # Never longer than when it was kept, whatever the clock says.
+            # Never more than when it was kept: the wall clock may have been set back.
             left = min(expires - wall, remaining) if is_set and expires is not None else remaining
             kept.append(KeptEvent(event, hops, left))
         return kept
@@ -196,11 +197,11 @@ class Storage:
         return self._write(((statement, values),), reserved=reserved)
 
     def read(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
-        """Rows, with what this turn has written so far."""
+        """Rows, including what this turn has written so far."""
         return self._connection.execute(statement, values).fetchall()
 
     def write_durably(self, statement: str, values: tuple[Any, ...]) -> None:
-        """On the disk on return, or `StoreFullError`. Takes along what this turn has written before."""
+        """On the disk on return, or `StoreFullError`. Also commits what this turn has written before."""
         self.write(statement, values, reserved=True)
         if ((statement, values),) in self._flush():
             raise self._refused()
@@ -245,14 +246,14 @@ class Storage:
         return rows[0]
 
     def _failed(self, error: sqlite3.Error) -> StoreFullError:
-        """What a failed write means. If it undid the transaction, the other writes of this turn are saved."""
+        """The error for a failed write. If it undid the transaction, the turn's other writes are redone."""
         failure = self._failure_of(error)
         if not self._connection.in_transaction and self._written and self._write_again():
             self._failure = failure
         return failure
 
     def _flush(self) -> list[Write]:
-        """Commit. If that fails, what was written is tried one by one; returns what did not fit."""
+        """Commit. If that fails, the writes are committed one by one; returns those that did not fit."""
         try:
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:

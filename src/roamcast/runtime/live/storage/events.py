@@ -1,6 +1,6 @@
 """The event store of a live node: in memory for the broker core, written through to `Storage`.
 
-Lifetimes are on the node's own clock, which begins anew at each boot. Across boots the wall clock counts.
+Lifetimes are on the node's own clock, which restarts at each boot. Across boots the wall clock is used.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class DurableEventStore(EventStore):
         entries_max: int = ENTRIES_MAX,
         bytes_max: int = BYTES_MAX,
     ) -> None:
-        """With what stands from before. `now`: the node's clock; `wall_clock`: microseconds since 1970."""
+        """Loads what was kept before. `now`: the node's clock; `wall_clock`: microseconds since 1970."""
         super().__init__(entries_max=entries_max, bytes_max=bytes_max)
         self._storage = storage
         self._wall_clock = wall_clock
@@ -50,6 +50,6 @@ class DurableEventStore(EventStore):
         return super()._remove(event)
 
     def _remove_from_disk(self, event: EventId) -> None:
-        # A disk may lack the room even for this note; the next boot then finds that the event has expired.
+        # A disk may be too full even for a deletion; then the next boot finds that the event has expired.
         with suppress(StoreFullError):
             self._storage.remove(event)
