@@ -1,8 +1,8 @@
 """The client: requests and their answers, subscriptions and their messages. The link moves them.
 
-A client may outlive its node: `resume` gives it a new link. Its subscriptions go on; what a node hands over
-again after a restart (it knows what it keeps, not what we have had) is left out, so each subscription
-gets each event once. A request that was under way fails: whether the node took it, nobody knows.
+A client may outlive its node: `resume` gives it a new link, and its subscriptions go on. After a restart a
+node delivers stored events again, because it does not know which ones we have. The client leaves those out,
+so each subscription gets each event once. A request without an answer fails; the node may have accepted it.
 """
 
 import asyncio
@@ -30,12 +30,13 @@ from roamcast.wire.local import (
     Welcome,
 )
 
-if TYPE_CHECKING:  # who only publishes needs neither
+if TYPE_CHECKING:  # not loaded at run time: a program that only publishes needs neither
     from roamcast.filter import Filter
     from roamcast.modulator import ModulatorSpec
 
 WAITING_MAX = 100_000
-"""Messages that may wait in one subscription for the program to take them; then the oldest goes."""
+"""Messages that may wait in one subscription for the program to take them; then the oldest is dropped. Chosen
+by us; it bounds the memory."""
 
 
 class ClientError(RoamcastError):
@@ -60,7 +61,7 @@ class NodeLink(Protocol):
 
 
 class ClientSubscription:
-    """Iterate over it. Events wait here until they are taken; `missed` counts those that could not."""
+    """Iterate over it. Events wait here until they are taken; `missed` counts the dropped ones."""
 
     def __init__(
         self,
@@ -128,7 +129,7 @@ class Client:
 
     def __init__(self, name: str = "") -> None:
         self._name = name
-        self.keep = False  # whether subscriptions outlive the link: somebody will `resume`
+        self.keep = False  # whether subscriptions outlive the link, because `resume` will be called
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # when the link ends
         self.node: NodeId = -1
         self.node_name = ""
@@ -160,7 +161,7 @@ class Client:
     async def resume(
         self, link: Callable[[Callable[[NodeMessage], None], Callable[[str], None]], NodeLink]
     ) -> None:
-        """Go on over a new link: say hello, and subscribe again to all that stands."""
+        """Go on over a new link: say hello, and renew all subscriptions."""
         loop = asyncio.get_running_loop()
         self.lost = loop.create_future()
         self._welcome = loop.create_future()
@@ -172,18 +173,18 @@ class Client:
             await self._ask(self._subscribe(subscription), self._link)
         if self.lost.done():
             raise ClientError(self.lost.result())
-        self._lost = None  # only now: what is published from here on reaches all of them
+        self._lost = None  # only now: events published from here on reach all subscriptions
 
     async def publish(self, **keywords: Unpack[PublicationKeywords]) -> EventId:
-        """Publish what the keywords say (see `publication`), and wait until the node has taken it.
+        """Publish what the keywords say (see `publication`), and wait until the node has accepted it.
 
-        A memorized event, one with a `lifetime`, is on this node's disk when this returns. `EventError` for
-        what can be no event: then nothing was sent.
+        A memorized event, one with a `lifetime`, is on this node's disk when this returns. After an
+        `EventError`, for keywords that make no valid event, nothing was sent.
         """
         return await self.send(publication(**keywords))
 
     async def publish_soon(self, **keywords: Unpack[PublicationKeywords]) -> None:
-        """Publish without waiting for the node's answer; waits only for room."""
+        """Publish without waiting for the node's answer; waits only for room in the send buffer."""
         link = self._standing()
         link.send(PublishRequest(0, publication(**keywords)))
         await link.drain()
@@ -207,8 +208,8 @@ class Client:
     ) -> AsyncIterator[ClientSubscription]:
         """A subscription for the length of the block. All conditions that are given must hold.
 
-        With a `modulator`, what it makes of the events in a broker comes instead of them, where the node's
-        strategy can do that (`docs/use/modulators.md`)."""
+        With a `modulator`, its output, computed in a broker, comes instead of the events, if the node's
+        strategy supports modulators (`docs/use/modulators.md`)."""
         subscription = await self.open_subscription(
             filter_from(wanted, topic=topic, sql=sql, type=type, xpath=xpath),
             modulator=modulator,
@@ -222,7 +223,7 @@ class Client:
     async def open_subscription(
         self, wanted: "Filter", *, modulator: "ModulatorSpec | None" = None, waiting_max: int = WAITING_MAX
     ) -> ClientSubscription:
-        """A subscription that stands until it is closed."""
+        """A subscription that lasts until it is closed."""
         number = self._next_number
         self._next_number += 1
         subscription = ClientSubscription(self, number, wanted, modulator, waiting_max)

@@ -46,7 +46,7 @@ def payload_from(text: str | None, file: Path | None) -> bytes:
 
 
 def publish(socket: Path, **keywords: Unpack[PublicationKeywords]) -> EventId:
-    """`EventError` for what can be no event, before the node is asked."""
+    """`EventError` for what is no valid event, before anything is sent."""
     ready = publication(**keywords)
 
     async def once() -> EventId:
@@ -68,7 +68,7 @@ def subscribe(
     modulator: str | None = None,
     parameters: str = "{}",
 ) -> None:
-    """Show each message as it comes; ends after `count`, or when the node goes."""
+    """Show each message as it comes; ends after `count` messages, or when the node stops."""
     wanted = filter_from(topic=topic, sql=sql, type=type, xpath=xpath)
     function = None if modulator is None else _modulator(modulator, parameters)
 

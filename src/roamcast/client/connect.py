@@ -10,7 +10,7 @@ from roamcast.errors import WireError
 from roamcast.wire.local import FROM_CLIENT, FROM_NODE, ClientMessage, NodeMessage, Unframer, framed
 
 DEFAULT_SOCKET = "roamcast.sock"
-RETRY_INTERVAL = 0.2  # seconds; a local connect costs nothing
+RETRY_INTERVAL = 0.2  # seconds; chosen by us: a local attempt to connect costs next to nothing
 
 
 @asynccontextmanager
@@ -19,7 +19,7 @@ async def connect(
 ) -> AsyncIterator[Client]:
     """A client of the node that listens at `path`; ClientError if none does.
 
-    With `reconnect` the client waits for a node that is not there, and for one that goes to come back; its
+    With `reconnect` the client waits for a node that does not run yet, or that has stopped, to start; its
     subscriptions go on and get each event once. Publications fail meanwhile.
     """
     client = await open_client(path, name=name, addressed=addressed, reconnect=reconnect)
@@ -35,7 +35,7 @@ async def connect(
 async def open_client(
     path: str | Path, *, name: str = "", addressed: bool = False, reconnect: bool = False
 ) -> Client:
-    """The first connection, without a block: the caller closes it."""
+    """As `connect`, but not a context manager: the caller closes the client."""
     while True:
         try:
             return await Client.open(await _link_to(path), name=name, addressed=addressed)

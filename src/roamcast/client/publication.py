@@ -1,5 +1,4 @@
-"""What a program says when it publishes. The asyncio client, the blocking one and the command take the same
-keywords; they are written here and nowhere else."""
+"""The keywords of a publication, defined once for the asyncio client, the blocking client and the command."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypedDict
@@ -20,7 +19,7 @@ def publication(
     multimode: bool = False,
     sealed: bool = False,
 ) -> Publication:
-    """What the keywords say; `EventError` for what can be no event.
+    """The publication that the keywords describe; `EventError` if they make no valid event.
 
     With a `lifetime` (seconds) the event is memorized: kept for absent and later subscribers. `to` names
     nodes; with `multimode` subscribers get it too. `sealed`: only nodes with the same content key can read

@@ -105,7 +105,7 @@ def listening_address(text: str) -> tuple[str, int]:
 
 
 def _without_secret(error: ScenarioError) -> str:
-    """The problem, without the value where that may be a key."""
+    """The problem, without the value if that may be a key."""
     if (
         error.where.startswith(("keys.identity", "keys.group", "keys.content"))
         and "; allowed: " in error.problem

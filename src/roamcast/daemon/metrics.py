@@ -12,6 +12,7 @@ from roamcast.daemon.config import MetricsSettings, listening_address
 from roamcast.errors import InputError
 from roamcast.runtime.live.report.counters import Counters
 
+# Chosen by us; a scrape of Prometheus needs far less.
 REQUEST_BYTES_MAX = 8_192
 REQUEST_SECONDS = 5.0
 CONNECTIONS_MAX = 16

@@ -1,4 +1,4 @@
-"""Node, gateways, metrics and signals: the life of the daemon."""
+"""The daemon: starts and stops node, gateways and metrics, and handles signals."""
 
 import asyncio
 import logging
@@ -57,7 +57,7 @@ class Daemon:
             raise
 
     def reload_keys(self, path: Path) -> None:
-        """SIGHUP: the file's group keys of now. A file that is wrong by now changes nothing."""
+        """SIGHUP: take the group keys that are in the file now. If the file has errors, nothing changes."""
         try:
             self.node.replace_group_keys(load_config(path).keys)
         except InputError as error:
@@ -73,7 +73,7 @@ class Daemon:
 
 
 def run(path: Path, on_ready: Callable[[Daemon], None] | None = None) -> None:
-    """Run the node of a file until SIGTERM or SIGINT; SIGHUP reads its group keys anew."""
+    """Run the node of a file until SIGTERM or SIGINT; SIGHUP reads its group keys again."""
     config = load_config(path)
     logs.set_up(config.log)
     if path.stat().st_mode & 0o077:

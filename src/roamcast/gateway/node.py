@@ -38,5 +38,5 @@ class GatewayNode(Protocol):
     def when_durable(
         self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], None] | None = None
     ) -> None:
-        """Call back once what was said so far survives a crash."""
+        """Call back once what was written so far survives a crash."""
         ...

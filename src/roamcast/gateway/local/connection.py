@@ -1,14 +1,14 @@
-"""One connected client: its octets as messages, and who waits for whom.
+"""One connected client: its octets as messages, and flow control between clients.
 
-Reading is fair: after `SLICE` messages of one client the others have their turn, and while a client's
-messages wait we read no more of them, so that whoever publishes faster than the node works is slowed by its
-socket. What is to be written in one turn of the loop is written at once.
+Reading is fair: after `SLICE` messages of one client the others have their turn. While messages of a client
+wait we read no more of them, so that its socket slows a client that publishes faster than the node works.
+What is to be written in one turn of the loop is written in one call.
 
-A client that reads, but more slowly than another one publishes for it, holds that publisher up: past
-`BEHIND_BYTES` its messages are left unread until what waited is on its way. It gets `PATIENCE` for that.
-If it takes longer, nobody waits for it until it has caught up: past `WAITING_BYTES_MAX` what is to be
-delivered to it is counted instead, and a `MissedEvents` message tells it. So it is with events that came
-over the mesh, or from another gateway.
+A client that reads more slowly than another one publishes for it slows that publisher down: while more than
+`BEHIND_BYTES` wait for the reader, the publisher's messages are left unread. This lasts until the reader has
+caught up, or for the time-out `PATIENCE`. After the time-out nobody waits for the reader until it has caught
+up. Past `WAITING_BYTES_MAX` events for it are counted instead of delivered, and a `MissedEvents` message
+gives it the number. Events that came over the mesh or from another gateway slow nobody down.
 
 Answers to its own requests are always sent; while a client does not read them, we do not read it.
 """
@@ -29,10 +29,11 @@ from roamcast.wire.local import (
     framed,
 )
 
+# Chosen by us.
 SLICE = 64  # messages of one client before the next one's turn
-WRITTEN_BYTES_MAX = 256 * 1024  # handed to the kernel's side; it asks for more when a quarter of it is left
-BEHIND_BYTES = 256 * 1024  # waiting beyond that
-PATIENCE = 0.5  # seconds; so a publisher is slowed to some 400 kB/s, no further
+WRITTEN_BYTES_MAX = 256 * 1024  # in asyncio's buffer, which asks for more when a quarter of it is left
+BEHIND_BYTES = 256 * 1024  # waiting in addition to that
+PATIENCE = 0.5  # seconds to read three quarters of 256 KiB: a publisher is slowed to some 400 kB/s at most
 WAITING_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -149,7 +150,7 @@ class ClientConnection(asyncio.Protocol):
         self._loop.call_soon(self._on_turn)
 
     def _work_off(self) -> None:
-        """The client is gone. What it said before still counts; nobody is left to be slowed."""
+        """The client is gone. The messages that it sent before are handled, without flow control."""
         try:
             while self._session is not None and (message := self._unframer.pop()) is not None:
                 self._session.on_message(message)
@@ -157,7 +158,7 @@ class ClientConnection(asyncio.Protocol):
             self._refuse()
 
     def _refuse(self) -> None:
-        """No client of ours says that: not another word from it."""
+        """A message that breaks the protocol: end the session and read nothing more."""
         self._server.refused += 1
         self._end_session()
         self.close()
@@ -185,7 +186,7 @@ class ClientConnection(asyncio.Protocol):
         else:
             transport.pause_reading()
 
-    # Waiting for each other.
+    # Flow control.
 
     def _hold_up(self, publisher: "ClientConnection") -> None:
         if publisher in self._holds_up or publisher._transport is None:

@@ -9,7 +9,7 @@ from roamcast.wire.local import ClientMessage, NodeMessage
 
 
 class DirectLink:
-    """Client and session face to face (`roamcast.client.NodeLink`)."""
+    """Client and session connected directly (`roamcast.client.NodeLink`)."""
 
     def __init__(self, node: GatewayNode, on_message: Callable[[NodeMessage], None]) -> None:
         self._session = LocalSession(node, on_message)

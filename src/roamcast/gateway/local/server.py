@@ -60,7 +60,7 @@ class LocalServer:
         self.clients.discard(connection)
 
     def _remove_left_over(self) -> None:
-        """A killed node leaves its socket behind; one that answers belongs to a node that lives."""
+        """A killed node leaves its socket behind; a socket that answers belongs to a running node."""
         try:
             mode = self._path.stat().st_mode
         except FileNotFoundError:

@@ -41,7 +41,7 @@ class LocalSession:
         self._subscriptions: dict[int, ApplicationSession] = {}  # by the client's number
 
     def on_message(self, message: ClientMessage) -> None:
-        """WireError if the client does not keep to the protocol; it is then to be cut off."""
+        """WireError if the client breaks the protocol; the caller then ends the connection."""
         if isinstance(message, ClientHello):
             if self._session is not None:
                 raise WireError("hello", 0, "came twice")
@@ -62,7 +62,7 @@ class LocalSession:
                     self._unsubscribe(message.number)
                     self._send(Done(message.request))
         except (InputError, StoreFullError, WireError) as error:
-            # Request 0 asked for no answer, but a refusal is never kept secret.
+            # Request 0 asks for no answer, but a refusal is always sent.
             self._send(Failed(message.request, str(error)[:1000]))
 
     def close(self) -> None:

@@ -3,10 +3,10 @@
 To read in this order:
 
 - `options.py`: the `[mqtt]` table, with every bound.
-- `mesh/`: how messages are events and filters are filters; between clients and the node.
+- `mesh/`: messages as events, clients' filters as the mesh's filters; the exchange with the node.
 - `sessions/`: what outlives a connection, and what outlives the node.
 - `listener.py`, `connection.py`, `transport.py`: sockets; what each packet means; octets and turns.
-- `packets/`: the form.
+- `packets/`: encoding and decoding.
 
 Left out: enhanced authentication (AUTH), MQTT 3.1 (`MQIsdp`), WebSockets, `$SYS`.
 `docs/use/mqtt.md` is for users.

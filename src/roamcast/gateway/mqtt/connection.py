@@ -4,7 +4,7 @@
     opened ───────────────────────▶ connected ─────────────────────────────────────────────▶ closed
        └── refused, malformed, too slow ──────────────────────────────────────────────────────▶
 
-Everything that is wrong ends the connection with a reason code and is counted; nothing else suffers.
+Every error ends the connection with a reason code and is counted; other connections are not affected.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from roamcast.gateway.mqtt.sessions.table import Sessions
 from roamcast.gateway.mqtt.transport import Turn
 from roamcast.units import SECOND
 
-TOPICS_KNOWN_MAX = 256  # topics of one client that need not be checked again
+TOPICS_KNOWN_MAX = 256  # cached topics of one client that need not be checked again; chosen by us
 KEEP_ALIVE_GRACE = 1.5  # section 3.1.2.10
 
 _PUBLISH = int(PacketType.PUBLISH)
@@ -131,7 +131,7 @@ class Connection(Outlet):
                 self._check_deadlines()
 
     def disconnect(self, reason: ReasonCode, why: str = "", *, at_once: bool = False) -> None:
-        """End the connection from our side; an MQTT 5 client is told the reason."""
+        """End the connection from our side; an MQTT 5 client gets the reason."""
         if self.is_closing:
             return
         if self.session is None:
@@ -177,7 +177,7 @@ class Connection(Outlet):
     # PUBLISH from the client.
 
     def _on_publish(self, session: MqttSession, first: int, body: bytes) -> None:
-        """The hottest input: decoded here, without a packet in between."""
+        """The most frequent packet: decoded here, without making a `Publish`."""
         qos = (first >> 1) & 3
         if len(body) < 2:
             raise MalformedPacket("topic name", 0, "is missing")
@@ -232,14 +232,14 @@ class Connection(Outlet):
                 raise MalformedPacket(
                     "PUBLISH", 0, "exceeds the receive maximum", ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
                 )
-            self.hold(bool(len(self._answers)))  # 3.1.1 has no such bound: we read on when we have answered
+            self.hold(bool(len(self._answers)))  # 3.1.1 has no such bound: reading resumes after the answers
         outcome = self._exchange.publish(session, topic, payload, qos, retain, properties)
         if self.is_closing:
             return
         if outcome.reason >= 0x80:
             self._count("mqtt_dropped_total", label(outcome.reason))
             if self.version != V5:
-                # 3.1.1 has no way to say no, and to acknowledge would be to promise.
+                # In 3.1.1 a PUBLISH cannot be refused, and an acknowledgement would promise delivery.
                 self.disconnect(outcome.reason)
                 return
         elif qos == 2:
@@ -261,7 +261,7 @@ class Connection(Outlet):
         return topic
 
     def _with_properties(self, topic: str, properties: Properties) -> str:
-        """The topic with its alias resolved; what a client must not say is an error."""
+        """The topic with its alias resolved; an error for properties that a client must not send."""
         if properties.subscription_identifiers:
             raise protocol_error("subscription_identifiers", 0, "is not for clients to send")
         response = properties.response_topic
@@ -291,7 +291,7 @@ class Connection(Outlet):
             self.hold(False)
 
     def _on_not_durable(self, answer: PendingAnswer) -> None:
-        """The disk refused what was to be kept: the client is told, and may try again."""
+        """The disk refused what was to be kept: the client gets a reason code and may try again."""
         if answer not in self._answers:
             return
         if self.session is not None and answer.type is PacketType.PUBREC:
@@ -370,14 +370,14 @@ class Connection(Outlet):
         self._acknowledge_later(UnsubAck(packet.packet_id, reasons), session)
 
     def _acknowledge_later(self, packet: SubAck | UnsubAck, session: MqttSession) -> None:
-        """A durable session's subscriptions are on the disk before the client hears that they stand."""
+        """A durable session's subscriptions are on the disk before they are acknowledged."""
         encoded = encode(packet, self.version)
         if not session.is_durable:
             self.send(encoded)
             return
         self._server.when_durable(
             lambda: None if self.is_closing else self.send(encoded),
-            lambda: None if self.is_closing else self.send(encoded),  # kept in memory all the same
+            lambda: None if self.is_closing else self.send(encoded),  # if the disk refuses: kept in memory
         )
 
     def _on_disconnect(self, session: MqttSession, packet: Disconnect) -> None:
@@ -399,7 +399,7 @@ class Connection(Outlet):
             self._server.sessions.detach(session, with_will=with_will)
 
     def _check_deadlines(self) -> None:
-        """End the connection if something is overdue; else come back when the next thing will be."""
+        """End the connection if a deadline has passed; else check again at the next deadline."""
         self._timer = None
         if self.is_closing:
             return

@@ -30,7 +30,7 @@ from roamcast.gateway.node import GatewayNode
 from roamcast.units import Micros, seconds
 
 CLIENT_ID_LENGTH_MAX = 1_024
-UNADMITTED = 64  # connections beyond `clients_max` that may say CONNECT and hear why not
+UNADMITTED = 64  # connections beyond `clients_max` whose CONNECT is answered with the reason; chosen by us
 
 logger = logging.getLogger("roamcast.mqtt")
 
@@ -51,7 +51,7 @@ class MqttListener:
         self.tls_port = 0
 
     async def start(self) -> None:
-        """Listen. InputError if a port, a certificate or an address is not to be had."""
+        """Listen. InputError if a port, a certificate or an address cannot be used."""
         loop = asyncio.get_running_loop()
         self._turn = Turn(loop)
         context = _tls_context(self.options, self._base)
@@ -74,7 +74,7 @@ class MqttListener:
         logger.info("MQTT on %s, port %s", self.options.host, self.port or self.tls_port)
 
     async def stop(self) -> None:
-        """Send the clients away and publish their wills; sessions that last are kept."""
+        """Disconnect the clients and publish their wills; durable sessions are kept."""
         for server in self._servers:
             server.close()
         for connection in list(self._connections):
@@ -85,7 +85,7 @@ class MqttListener:
         self._servers.clear()
         self.exchange.close()
 
-    # The `Server` of connections.
+    # The `MqttListenerView` of connections.
 
     def admit(self, connection: Connection, connect: Connect) -> ConnectGrant | ReasonCode:
         """A session for a client, or why not."""
@@ -151,7 +151,7 @@ class MqttListener:
 
     def _is_user(self, name: str | None, password: bytes | None) -> bool:
         expected = self.options.users.get(name or "")
-        # Compared even for an unknown name, so that the time taken does not tell names.
+        # Compared even for an unknown name, so that the time taken does not reveal which names exist.
         same = hmac.compare_digest((expected or "").encode(), password or b"")
         return expected is not None and password is not None and same
 
@@ -191,7 +191,7 @@ class MqttListener:
 
 
 class _Refused(asyncio.Protocol):
-    """One connection too many: closed before it says a word."""
+    """One connection too many: closed before it sends anything."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

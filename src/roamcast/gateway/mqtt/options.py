@@ -18,7 +18,7 @@ class MqttOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tls_client_authority: str = ""  # PEM; given, a client needs a certificate of this authority
     tls_port: Port = 8883
 
-    # Who may come in. Without users everyone who can reach the port.
+    # Who may connect. Without users: everyone who can reach the port.
     users: dict[str, str] = {}  # name = "password"
     refused_filters: tuple[str, ...] = ("test/nosubscribe",)  # the conformance suite's refusable one
 
@@ -41,7 +41,7 @@ class MqttOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     packet_bytes_max: Annotated[int, msgspec.Meta(ge=256, le=60_000)] = 60_000  # an event's payload bound
     receive_maximum: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 100  # its unacknowledged QoS 1 and 2
     inflight_max: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 100  # ours to it; it may ask for less
-    topic_alias_max: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 64  # each way
+    topic_alias_max: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 64  # in each direction
     queue_messages_max: Annotated[int, msgspec.Meta(ge=1)] = 1_000  # waiting QoS 1 and 2
     queue_bytes_max: Annotated[int, msgspec.Meta(ge=1_024)] = 4 * 1024 * 1024
     write_bytes_max: Annotated[int, msgspec.Meta(ge=1_024)] = 256 * 1024  # unsent; beyond, QoS 0 is dropped

@@ -1,9 +1,9 @@
 """A connection's octets: packets out of a stream, and writes joined per turn of the loop.
 
 Reading is fair: after `SLICE` packets of one client the others have their turn, and while a client's octets
-wait we do not read more of them, so a flood stays in the sender. Writing is joined: all that a turn brings
-for a client goes out in one call. Nothing grows without bound: at most one packet is kept that is not whole,
-and what a client does not read is counted against `write_bytes_max`.
+wait we do not read more of them, so TCP slows the sender. All packets of one turn for a client are written in
+one call. Nothing grows without bound: at most one incomplete packet is kept, and what a client does not read
+is counted against `write_bytes_max`.
 """
 
 import asyncio
@@ -13,8 +13,9 @@ from typing import cast
 from roamcast.gateway.mqtt.packets.primitives import MalformedPacket
 from roamcast.gateway.mqtt.packets.reasons import ReasonCode
 
+# Both chosen by us.
 SLICE = 64  # packets of one client before the next one's turn
-LINGER = 2.0  # seconds that a client has to take our last octets and to close
+LINGER = 2.0  # seconds that a client has to read our last octets and to close
 
 
 class Turn:
@@ -79,14 +80,14 @@ class PacketTransport(asyncio.Protocol):
         return bool(self._buffer) and not self._has_more and not self._is_held
 
     def send(self, data: bytes) -> None:
-        """With whatever else this turn brings."""
+        """Written together with everything else of this turn."""
         if not self._out:
             self._turn.add(self)
         self._out.append(data)
         self._out_bytes += len(data)
 
     def hold(self, is_held: bool) -> None:
-        """Read no more from this client for now, or go on."""
+        """Stop reading from this client, or go on."""
         if is_held != self._is_held:
             self._is_held = is_held
             if not is_held and not self._has_more:
@@ -97,8 +98,8 @@ class PacketTransport(asyncio.Protocol):
     def close(self, *, at_once: bool = False) -> None:
         """Send what is to be sent, then close; nothing more is handled.
 
-        What the client still sends is read and forgotten for a moment: to close on unread octets would make
-        TCP reset the connection, and the client might never see why it was sent away.
+        What the client still sends is read and ignored for `LINGER`: closing with unread octets would make
+        TCP reset the connection, and the client might never see the reason.
         """
         if self.is_closing:
             return
@@ -123,7 +124,7 @@ class PacketTransport(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=self._write_bytes_max)
         peer: socket.socket | None = transport.get_extra_info("socket")
         if peer is not None:
-            # A client without keep alive whose machine is gone is noticed by TCP.
+            # TCP notices when the machine of a client without keep alive is gone.
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def data_received(self, data: bytes) -> None:

@@ -2,12 +2,12 @@
 
 The part after `?` is a content filter in the form that EMQX 6.2 published: comparisons joined by `&`,
 evaluated on the message's user properties (and on the attributes of events from other kinds of clients).
-Here it becomes the mesh's own `Filter`, so an event that nobody wants is not sent at all.
+Here it becomes the mesh's own `Filter`, so an event that nobody wants is not sent over the radio.
 
 Operators are `= != > >= < <=`. A value that looks like a number is one and compares with numbers, by
 value: `level=5` matches `5` and `5.0`. Any other value is a text; `<` and `>` order texts by code point.
 Names and values may be percent-encoded, for a `&` or `=` inside. A property that is absent matches nothing,
-`!=` included. `!=` is true for a value of the other kind: the text `hot` is not 5.
+`!=` included. `!=` is true for a value of another type: the text `hot` is not 5.
 
 Some clients (mosquitto_sub, Paho) check filters themselves and refuse a wildcard with `?` behind it. For them
 the conditions can stand in front: `$where/room=A&value>25/sensor/#`, a `/` in them written as `%2F`.
@@ -39,7 +39,7 @@ _OPERATORS = {
 
 
 class ClientFilter(NamedTuple):
-    """A client's text taken apart."""
+    """The parts of a client's topic filter."""
 
     share: str  # the group's name; empty: not shared
     topic_filter: str

@@ -1,7 +1,8 @@
 """Between clients and the mesh: publications in, deliveries out, stored events shown to new subscribers.
 
-The listener has one session on the node. What clients publish and what they asked for goes through it, and
-`ClientInterests` knows whose it is. A publication is delivered to local clients before `publish` returns.
+The listener has one session on the node. Publications and subscriptions of all clients go through it;
+`ClientInterests` knows which client wants what. A publication is delivered to local clients before `publish`
+returns.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +36,7 @@ _PLAIN: tuple[dict[str, Value], ...] = tuple({FLAGS: qos} for qos in range(3))
 
 class PublishOutcome(NamedTuple):
     reason: ReasonCode
-    must_wait: bool  # the acknowledgement waits until what was said is durable
+    must_wait: bool  # the acknowledgement waits until the publication is durable
 
 
 ACCEPTED = PublishOutcome(ReasonCode.SUCCESS, False)
@@ -69,7 +70,7 @@ class MeshExchange:
         self._number = node.number
         self._publisher: MqttSession | None = None
         self._publishing = b""
-        self.published = 0  # messages from clients, and to them; the listener counts what is new
+        self.published = 0  # messages from clients, and to them; the listener counts the increase
         self.delivered = 0
 
     def close(self) -> None:
@@ -89,7 +90,7 @@ class MeshExchange:
         retain: bool,
         properties: Properties | None,
     ) -> PublishOutcome:
-        """A client's message, or its will (without a session), into the mesh."""
+        """Publish a client's message, or its will (without a session), in the mesh."""
         self.published += 1
         lifetime = 0
         attributes = _PLAIN[qos]
@@ -119,7 +120,7 @@ class MeshExchange:
     def subscribe(
         self, session: MqttSession, request: SubscriptionRequest, identifier: int
     ) -> TopicSubscription | ReasonCode:
-        """The subscription that now stands, or why it does not."""
+        """The subscription, or the reason why it was refused."""
         try:
             parsed = parse_client_filter(request.filter, self._options.content_filters)
         except FilterError:
@@ -132,8 +133,8 @@ class MeshExchange:
         return self.interests.add(session, request, parsed, identifier)
 
     def show_stored(self, session: MqttSession, subscription: TopicSubscription, is_new: bool) -> None:
-        """What a subscriber is given beside what comes from now on: retained messages, as it asked, and
-        memorized events that none of its other subscriptions has brought it."""
+        """Deliver stored events to a new subscriber: retained messages, as it asked, and memorized events
+        that it did not get by its other subscriptions."""
         request, parsed, identifier = subscription
         if parsed.share:
             return  # section 4.8.2: none for shared subscriptions
@@ -153,7 +154,7 @@ class MeshExchange:
                 session.deliver(message, request.qos, False, identifiers)
 
     def show_missed(self, session: MqttSession, delivered: set[EventId]) -> None:
-        """After a restart: what a kept session should have and, by its notes, has not had."""
+        """After a restart: deliver the stored events of a kept session that are not noted as delivered."""
         shown: set[EventId] = set()
         for subscription in list(session.subscriptions.values()):
             request, parsed, identifier = subscription
@@ -170,11 +171,11 @@ class MeshExchange:
     def _on_delivery(self, delivery: Delivery) -> None:
         event = delivery.event
         if event.publisher != self._number and not is_topic(event.topic):
-            self._notes.on_dropped("topic_name_invalid")  # to a client it would be a protocol error
+            self._notes.on_dropped("topic_name_invalid")  # a client would take it for a protocol error
             return
         attributes = event.attributes
         flags = attributes.get(FLAGS)
-        # The usual message, without properties, is made without looking any further.
+        # Fast path for the usual message without properties.
         if type(flags) is int and 0 <= flags <= 2 and len(attributes) == 1 and not event.lifetime:
             message = MeshMessage(event.topic, event.payload, flags)
         else:
@@ -185,7 +186,7 @@ class MeshExchange:
         if groups:
             picked = [target for group in groups if (target := group.pick()) is not None]
             targets = (*targets, *picked)
-        # An event that a client is publishing at this moment comes back with the very same payload.
+        # An event that a client is publishing at this moment comes back with the same payload object.
         publisher = self._publisher if event.payload is self._publishing else None
         retained = message.retained
         for target in targets:

@@ -4,14 +4,14 @@
 |---|---|
 | topic, payload | `topic`, `payload` |
 | QoS and RETAIN | attribute `mqtt`: QoS, plus 4 for retained |
-| user property | attribute of the same name; a text that is a number becomes one (`number.py`) |
+| user property | attribute of the same name; a text that is a number becomes one (`numerals.py`) |
 | payload format, content type | `mqtt.format`, `mqtt.content_type` |
 | response topic, correlation data | `mqtt.response_topic`, `mqtt.correlation` (base64) |
 | message expiry | `mqtt.expiry`, seconds; and the lifetime of a memorized event |
 | order among retained messages of a topic | `mqtt.at`, see `retained.py` |
 
-User properties keep their order, repeat, and keep their exact spelling (`1.50`). Where the attributes alone
-cannot give that back, the whole list travels too, as `mqtt.user`. An event without the attribute `mqtt` was
+User properties have an order, may repeat, and keep their exact spelling (`1.50`). Where the attributes alone
+cannot restore that, the whole list is sent too, as `mqtt.user`. An event without the attribute `mqtt` was
 not published by an MQTT client: it is shown as a plain message of QoS 1, its attributes as user properties.
 """
 
@@ -43,7 +43,7 @@ class TooLarge(Exception):  # noqa: N818 - an answer, not a fault: the caller tu
 
 
 class Origin(NamedTuple):
-    """What an event says about the message it was."""
+    """The properties of the MQTT message that an event was made from."""
 
     qos: int
     retained: bool
@@ -97,7 +97,7 @@ def origin_of(event: Event) -> Origin:
 
 
 def is_topic(topic: str) -> bool:
-    """Whether a client can be sent this topic; another node's event may have any text."""
+    """Whether this topic is valid for MQTT clients; another node's event may have any text."""
     return bool(topic) and "+" not in topic and "#" not in topic and "\0" not in topic
 
 
@@ -150,7 +150,7 @@ def _text(value: Value) -> str | None:
 
 
 def _response_topic(value: Value) -> str | None:
-    """A topic name, or it would make a client close the connection."""
+    """Only a valid topic name: any other value would make a client close the connection."""
     topic = _text(value)
     return topic if topic and "+" not in topic and "#" not in topic else None
 

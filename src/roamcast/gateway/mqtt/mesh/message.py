@@ -1,4 +1,4 @@
-"""One message on its way to clients: made once per event, encoded once per form that clients need."""
+"""One message for clients: made once per event, encoded once per form that clients need."""
 
 from roamcast.event import Event, EventClass, EventId
 from roamcast.gateway.mqtt.mesh.mapping import origin_of
@@ -43,13 +43,13 @@ class MeshMessage:
         self.retained = retained
         self.properties = properties
         self.expires_at = expires_at
-        # Which memorized event this is, and how long it lives: a client that has had it is noted.
+        # The memorized event and the end of its lifetime, to note to which clients it was delivered.
         self.memorized = memorized
         self._plain: dict[int, bytes] = {}
 
     @classmethod
     def of_event(cls, event: Event, now: Micros, lives_until: Micros | None = None) -> "MeshMessage":
-        """`lives_until` is known of a stored event; one that has just come has its whole lifetime ahead."""
+        """`lives_until` is given for a stored event; an event that has just come has its whole lifetime."""
         origin = origin_of(event)
         properties = b""
         if origin.properties is not None:
@@ -127,7 +127,7 @@ class MeshMessage:
         return b"%c%b%b" % (first, _ONE_OR_TWO[size] if size < 0x4000 else variable(size), body)
 
     def seconds_left(self, now: Micros) -> int | None:
-        """The message expiry to send (MQTT 5.0, section 3.3.2.3.3); 0 when it is over."""
+        """The message expiry to send (MQTT 5.0, section 3.3.2.3.3); 0 after it has passed."""
         if self.expires_at is None:
             return None
         return max(0, -(-(self.expires_at - now) // SECOND))

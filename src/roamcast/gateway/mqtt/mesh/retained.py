@@ -1,14 +1,14 @@
-"""Retained messages: the last word on each topic, on a mesh where nobody decides which was last.
+"""Retained messages: the newest message of each topic, on a mesh without a central broker.
 
-A retained message is a memorized event, which takes the place of the older ones of its topic in the store of
-every node that it reaches (`broker/retained.py`). The newest that a node has is shown to new subscribers;
-one without payload says that there is none (it is memorized too, so it clears the topic on nodes that come
-back later).
+A retained message is a memorized event, which replaces the older ones of its topic in the store of every node
+that it reaches (`broker/retained.py`). New subscribers get the newest that their node has. A retained message
+without payload clears the topic; it is memorized too, so it also clears the topic on nodes that come back
+later.
 
 "Newest" must be the same on every node. Each retained message carries a stamp `mqtt.at`: the publishing
 node's clock in microseconds, moved past every stamp on that topic that the node has seen or holds (a hybrid
-logical clock). So who has seen a message and publishes again is newer, whatever the clocks say; messages
-published apart from each other are ordered by clock, then by node and sequence number.
+logical clock). So a message is newer than all that its publisher had seen, whatever the clocks say; messages
+of publishers that had not seen each other's are ordered by clock, then by node and sequence number.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,13 +19,14 @@ from roamcast.broker.store import StoredEvent
 from roamcast.event import Event
 from roamcast.units import SECOND, Micros
 
+# Both chosen by us.
 TOPICS_MAX = 10_000  # whose last stamp is remembered; beyond, the least recently used is forgotten
 SCAN_INTERVAL: Micros = SECOND
 
 
 class RetainedStamps:
-    """Stamps for what is published here. `held`: the retained events that the node holds, wanted here or
-    not; they are looked through when a topic is unknown, once in `SCAN_INTERVAL` at most."""
+    """Stamps for retained messages that are published here. `held`: the retained events that the node holds,
+    also for others; they are searched when a topic is unknown, at most once per `SCAN_INTERVAL`."""
 
     def __init__(self, held: Callable[[], Iterable[Event]], on_evicted: OnEvicted[str, Micros]) -> None:
         self._held = held

@@ -36,7 +36,7 @@ from roamcast.gateway.mqtt.packets.values import (
     Will,
 )
 
-FILTERS_MAX = 1024  # of one SUBSCRIBE or UNSUBSCRIBE
+FILTERS_MAX = 1024  # of one SUBSCRIBE or UNSUBSCRIBE; chosen by us
 
 
 def decode(first: int, body: bytes, version: int) -> Packet:

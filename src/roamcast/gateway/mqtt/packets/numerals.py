@@ -1,14 +1,14 @@
 """Texts that are numbers.
 
-A user property is always text, yet `value>25` must compare as numbers, and it must do so wherever the
-filter runs. So a text that is a number in the plain decimal form becomes one when the event is made.
+A user property is always text, yet `value>25` must compare numbers, on every node that runs the filter. So a
+text that is a number in plain decimal form becomes one when the event is made.
 """
 
 import math
 import re
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?", re.ASCII)
-_TEXT_MAX = 40  # longer digit strings are identifiers, not quantities
+_TEXT_MAX = 40  # chosen by us: longer digit strings are identifiers, not quantities
 _INTEGER_MAX = 2**63
 
 

@@ -1,6 +1,6 @@
 """The smallest parts of a packet: numbers, texts, binary data (MQTT 5.0, section 1.5; 3.1.1 the same).
 
-Every reader takes the octets, a position and returns a value with the position after it, or raises
+Every reader takes the octets and a position; it returns a value with the position after it, or raises
 `MalformedPacket`. Nothing here keeps state or trusts a length.
 """
 

@@ -22,7 +22,7 @@ from roamcast.gateway.mqtt.packets.primitives import (
     variable,
 )
 
-USER_PROPERTIES_MAX = 256  # of one packet; an event has no more attributes
+USER_PROPERTIES_MAX = 256  # of one packet: an event cannot have more attributes
 
 
 class PacketType(IntEnum):
@@ -47,7 +47,7 @@ class PacketType(IntEnum):
 
 
 class Properties(msgspec.Struct, kw_only=True):
-    """What a packet says beside its fixed fields; None and empty are absent."""
+    """The properties of one packet; None and empty mean absent."""
 
     payload_format: int | None = None
     message_expiry: int | None = None  # seconds
@@ -122,7 +122,7 @@ def read_properties(data: bytes, at: int, packet: PacketType) -> tuple[Propertie
 
 
 def encoded_properties(properties: Properties | None) -> bytes:
-    """With the length before them."""
+    """With their length in front."""
     if properties is None:
         return b"\0"
     parts: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Reason codes: why a server or client says no (MQTT 5.0, section 2.4), and what 3.1.1 has instead."""
+"""Reason codes: why a server or client refuses (MQTT 5.0, section 2.4), and what 3.1.1 has instead."""
 
 from enum import IntEnum
 
@@ -50,7 +50,7 @@ class ReasonCode(IntEnum):
 
 
 def label(reason: int) -> str:
-    """The code's name for a counter, e.g. `packet_too_large`; a number that is none is written in hex."""
+    """The code's name for a counter, e.g. `packet_too_large`; an unknown code is written in hex."""
     return ReasonCode(reason).name.lower() if reason in _KNOWN else f"{reason:#04x}"
 
 

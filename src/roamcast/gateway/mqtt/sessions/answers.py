@@ -1,6 +1,6 @@
 """Acknowledgements to a client, in the order of its packets (MQTT 5.0, section 4.6).
 
-One that promises something durable waits until it is; those after it wait behind it.
+An acknowledgement that promises durability waits for the commit; those after it wait behind it.
 """
 
 from collections import deque
@@ -44,7 +44,7 @@ class Answers:
             self._send(packet)
 
     def hold_back(self, type: PacketType, packet_id: int) -> PendingAnswer:
-        """One of success that waits for `release`."""
+        """An answer of success that waits for `release`."""
         return self._wait(acknowledgement(type, packet_id), type, packet_id)
 
     def release(self, answer: PendingAnswer) -> None:
@@ -53,7 +53,7 @@ class Answers:
             self._send(self._waiting.popleft().packet)
 
     def refuse(self, answer: PendingAnswer, reason: ReasonCode) -> None:
-        """What it was to promise is not so (MQTT 5 only)."""
+        """Send a refusal instead of success (MQTT 5 only)."""
         answer.packet = _encoded(answer.type, answer.packet_id, reason, V5)
         self.release(answer)
 

@@ -1,11 +1,11 @@
 """What of a session survives a crash of the node.
 
 - The session itself: subscriptions, expiry, will, identifiers of QoS 2 exchanges.
-- Real-time messages of QoS 1 and 2 that wait for an absent or slow client. One that is in flight to a
-  connected client is written when it has been so for a second or the connection ends: most are acknowledged
-  long before, and never cost a write.
-- Of memorized events, which ones the client has had. The events themselves are in the node's store; after a
-  restart the client gets those that match and are not noted.
+- Real-time messages of QoS 1 and 2 that wait for an absent or slow client. A message in flight to a connected
+  client is written after a second, or when the connection ends: most are acknowledged long before and never
+  cost a write.
+- Which memorized events were delivered to the client. The events themselves are in the node's store; after a
+  restart the client gets those that match and are not noted as delivered.
 
 So a SIGKILL loses no memorized event, and of real-time messages at most those sent to a connected client
 within the last second. Without storage, or if the disk refuses, sessions live in memory alone.
@@ -26,7 +26,7 @@ from roamcast.runtime.live.storage.database import CLOCK_SET
 from roamcast.units import Micros
 
 PREFIX = "mqtt:"
-SETTLE: Micros = 1_000_000  # in flight for this long: written down
+SETTLE: Micros = 1_000_000  # a message in flight for this long is written; chosen by us: loss against writes
 
 
 class KeptSession(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -34,7 +34,7 @@ class KeptSession(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
     username: str | None
     expiry: int
-    expires_at: int  # if nobody comes back; of a connected client: from the time of writing
+    expires_at: int  # if the client does not come back; for a connected one, counted from this writing
     subscriptions: list[tuple[SubscriptionRequest, int]]
     received: list[int]
     released: list[int]
@@ -55,8 +55,8 @@ class KeptMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 def remaining(kept_at: Micros, wall: Micros, at_most: Micros) -> Micros:
-    """What is left until an instant on the wall clock. A device without a battery for its clock begins in
-    1970 until it has heard the time: then nothing is known of how long it was off, and all is left."""
+    """The time left until an instant on the wall clock, at most `at_most`. A device without a battery for its
+    clock starts in 1970. Until its clock is set, nobody knows how long it was off, and all is left."""
     if kept_at < CLOCK_SET or wall < CLOCK_SET:
         return at_most
     return min(max(0, kept_at - wall), at_most)
@@ -73,7 +73,7 @@ class Notes:
         self._wall = wall
         self._queue_max = queue_max
         self._records = None if node.storage is None else ClientRecords(node.storage)
-        self.wrote = False  # something that is not durable yet; the publisher resets and asks
+        self.wrote = False  # something that is not durable yet; `MeshExchange.publish` resets and reads it
 
     @property
     def is_kept(self) -> bool:
@@ -130,7 +130,7 @@ class Notes:
     # Sessions.
 
     def save(self, session: MqttSession) -> None:
-        """Write a session that is to outlive its connection, with what the client may not have."""
+        """Write a session that outlives its connection, with the messages that the client may not have."""
         if self._records is None or not session.is_durable:
             return
         for outgoing in session.unacknowledged():
@@ -165,7 +165,7 @@ class Notes:
             self._commit()
 
     def end(self, session: MqttSession) -> None:
-        """The session is over: forget all about it."""
+        """The session is over: delete everything about it."""
         if self._records is None or self._records.session(PREFIX + session.client_id) is None:
             return
         try:
@@ -175,7 +175,7 @@ class Notes:
         self._commit()
 
     def kept_sessions(self) -> list[tuple[str, KeptSession]]:
-        """What stands from before; a damaged record is forgotten and counted."""
+        """The sessions of earlier boots; a damaged record is deleted and counted."""
         if self._records is None:
             return []
         found: list[tuple[str, KeptSession]] = []
@@ -228,7 +228,7 @@ class Notes:
 
     def _commit(self) -> None:
         self.wrote = True
-        self._node.when_durable(_nothing)  # without a listener the turn would not be committed
+        self._node.when_durable(_nothing)  # a turn is committed at once only if someone waits for it
 
 
 def _nothing() -> None:

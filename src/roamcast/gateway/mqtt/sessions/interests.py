@@ -1,7 +1,7 @@
-"""Who on this node wants what: clients' subscriptions, and the few that the mesh hears of.
+"""Who on this node wants what: clients' subscriptions, and the fewer subscriptions made in the mesh.
 
-Clients that ask for the same share one subscription of the mesh, so a hundred clients that want `alarm/#`
-cost the radio as much as one. An event comes back with the numbers of the mesh's subscriptions that it
+Clients with the same filter share one subscription of the mesh, so a hundred clients that want `alarm/#`
+cost the radio as much as one. An event arrives with the numbers of the mesh's subscriptions that it
 matched; `plan` turns those into clients, each once, with the highest QoS of its overlapping subscriptions
 and all their identifiers (MQTT 5.0, section 3.3.4). Plans are kept until a subscription changes.
 """
@@ -14,12 +14,12 @@ from roamcast.gateway.mqtt.mesh.content import ClientFilter
 from roamcast.gateway.mqtt.packets.values import SubscriptionRequest
 from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
 
-PLANS_MAX = 4_096
+PLANS_MAX = 4_096  # cached; chosen by us
 
 
 class Target(NamedTuple):
-    """One client that gets a message. `own` is the same for what the client published itself: without the
-    subscriptions that say no-local; None: it gets nothing."""
+    """One client that gets a message. `own` is used for messages that the client published itself: it leaves
+    out subscriptions with no-local; None: the client gets nothing."""
 
     session: MqttSession
     qos: int
@@ -44,8 +44,8 @@ class ShareGroup:
         return bool(self._members)
 
     def pick(self) -> Target | None:
-        """The member whose turn it is: first who is connected and reads, then who is connected, then who
-        has a session that waits."""
+        """The member whose turn it is: connected clients that read come first, then other connected clients,
+        then absent clients with a session."""
         best: MqttSession | None = None
         for session in self._members:  # in the order of their last turn
             if best is None or session.readiness > best.readiness:
@@ -95,7 +95,7 @@ class ClientInterests:
             shared = _MeshSubscription(self._reserve(), parsed.wanted)
             self._by_filter[parsed.wanted] = shared
             self._by_number[shared.number] = shared
-            # What the mesh hands over meanwhile finds no client here yet; the listener shows what is stored.
+            # Stored events that the mesh delivers now find no client yet; the listener delivers them later.
             self._subscribe(shared.number, parsed.wanted)
         if parsed.share:
             group = shared.groups.setdefault((parsed.share, request.filter), ShareGroup())
@@ -141,7 +141,7 @@ class ClientInterests:
         return plan
 
     def __len__(self) -> int:
-        """Subscriptions that the mesh hears of."""
+        """The number of subscriptions in the mesh."""
         return len(self._by_number)
 
     def _make_plan(self, numbers: tuple[int, ...]) -> Plan:

@@ -1,4 +1,4 @@
-"""The way out of a connection: a session's messages as packets that this client takes."""
+"""The sending side of a connection: a session's messages as packets that this client accepts."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from roamcast.units import Micros
 
 
 class Outlet(PacketTransport):
-    """The `Link` of a session."""
+    """The `ClientLink` of a session."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Outlet(PacketTransport):
         self._clock = clock
         self._count = count  # a counter's name and its label `reason`
         self._aliases_max = options.topic_alias_max
-        self._packet_size_max = 0  # that the client takes; 0: any
+        self._packet_size_max = 0  # that the client accepts; 0: any
         self._aliases_out: dict[str, int] = {}
         self._alias_out_max = 0
 
@@ -44,7 +44,7 @@ class Outlet(PacketTransport):
         if not identifiers and not self._alias_out_max and message.expires_at is None:
             packet = message.plain(self.version, retain)
             if not self._packet_size_max or len(packet) <= self._packet_size_max:
-                if not self._out:  # `send`, written out: every delivery comes here
+                if not self._out:  # `send` inlined, for speed: every delivery comes here
                     self._turn.add(self)
                 self._out.append(packet)
                 self._out_bytes += len(packet)
@@ -92,13 +92,13 @@ class Outlet(PacketTransport):
         )
         if self._packet_size_max and len(packet) > self._packet_size_max:
             if with_topic and alias:
-                del self._aliases_out[message.topic]  # the client never heard of it
+                del self._aliases_out[message.topic]  # the client has not got it
             return False
         self.send(packet)
         return True
 
     def _alias_for(self, topic: str) -> tuple[int, bool]:
-        """The alias of a topic and whether the topic must go with it; the first topics get one."""
+        """The alias of a topic and whether the topic must be sent with it; the first topics get one."""
         alias = self._aliases_out.get(topic)
         if alias is not None:
             return alias, False

@@ -1,4 +1,4 @@
-"""One client's session: what it subscribed to, and what is on its way to it (MQTT 5.0, sections 4.1 to 4.4).
+"""One client's session: its subscriptions and the messages for it (MQTT 5.0, sections 4.1 to 4.4).
 
 A session outlives its connection for as long as the client asked. Messages of QoS 1 and 2 go through it:
 they wait in the queue, are in flight under a packet identifier until acknowledged, and are sent again when
@@ -60,14 +60,14 @@ class ClientLink(Protocol):
         ...
 
     def send_outgoing(self, outgoing: UnacknowledgedMessage, duplicate: bool) -> bool:
-        """False if the client takes no packet of that size: it counts as delivered (section 3.1.2.11.4)."""
+        """False if the client accepts no packet of that size: it counts as delivered (section 3.1.2.11.4)."""
         ...
 
     def send_release(self, packet_id: int) -> None: ...
 
 
 class Watcher(Protocol):
-    """Told what becomes of messages; the durable side of a session and its counters."""
+    """Gets the outcomes of messages: the durable side of a session and its counters."""
 
     def on_waiting(self, session: "MqttSession", outgoing: UnacknowledgedMessage) -> None:
         """The message waits: written down if the session is durable."""
@@ -119,7 +119,7 @@ class MqttSession:
 
     @property
     def readiness(self) -> int:
-        """For whose turn it is in a share group: 2 reads, 1 is connected, 0 is away."""
+        """For the choice of a member of a share group: 2 reads, 1 is connected, 0 is absent."""
         if self.link is None:
             return 0
         return 2 if self.link.is_writable else 1
@@ -142,7 +142,7 @@ class MqttSession:
         qos = message.qos if message.qos < granted_qos else granted_qos
         if not qos:
             if link is None:
-                return  # away: QoS 0 is for who is there
+                return  # absent: QoS 0 messages are not queued
             if link.is_writable:
                 link.send_plain(message, retain, identifiers)
                 if message.memorized is not None:
@@ -157,7 +157,7 @@ class MqttSession:
             self._enqueue(outgoing)
 
     def restore(self, outgoing: UnacknowledgedMessage) -> None:
-        """A message of an earlier life of this node; it is already written down."""
+        """A message of an earlier boot of this node; it is already stored."""
         self._queue.append(outgoing)
         self._queue_bytes += outgoing.message.size
 

@@ -1,11 +1,11 @@
-"""The table of sessions: who is here, who may come back, and what is said for those who do not.
+"""The table of sessions: connected clients, absent ones that may come back, and wills.
 
     CONNECT ─▶ attached ──connection ends──▶ absent ──expiry──▶ ended
                   ▲                             │
                   └────────── CONNECT ──────────┘      (clean start: ended, then a new one)
 
 A will is published when its delay is over, or when the session ends, whichever is first (MQTT 5.0, section
-3.1.2.5); a client that comes back in time takes it back.
+3.1.2.5); a client that comes back in time cancels it.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class Sessions:
     ) -> tuple[MqttSession, bool] | None:
         """The client's session and whether it stood before; None if there is no room for one more.
 
-        Whoever was connected under this name has been sent away (`detach`) by the caller.
+        The caller has disconnected (`detach`) any other connection under this name.
         """
         session = self._sessions.get(client_id)
         if session is not None and (clean or self._is_over(session)):
@@ -79,7 +79,7 @@ class Sessions:
             self._notes.end(session)
 
     def changed(self, session: MqttSession) -> None:
-        """Its subscriptions, or anything else that is written down."""
+        """Its subscriptions changed, or anything else that is stored."""
         self._notes.save(session)
 
     # A client goes.
@@ -101,7 +101,7 @@ class Sessions:
         self._act(session)
 
     def close(self) -> None:
-        """The listener stops. Wills of connected clients are published: for the mesh they are gone."""
+        """The listener stops. Wills of connected clients are published, because the mesh loses them."""
         if self._settle_timer is not None:
             self._settle_timer.cancel()
         for session in list(self._sessions.values()):
@@ -112,7 +112,7 @@ class Sessions:
     # After a restart.
 
     def restore(self, wall_now: Micros) -> None:
-        """Make the sessions that were kept, with their subscriptions, and give them what they missed."""
+        """Restore the kept sessions with their subscriptions, and queue the events that they missed."""
         restored: list[MqttSession] = []
         for client_id, kept in self._notes.kept_sessions():
             session = self._new(client_id)
@@ -132,7 +132,7 @@ class Sessions:
         session.received = set(kept.received)
         session.will = kept.will
         if kept.will is not None:
-            # Whoever was connected when the node died is not any more.
+            # A client that was connected when the node died is disconnected now.
             session.will_due = now
             if kept.will_due is not None:
                 session.will_due += remaining(kept.will_due, wall_now, kept.expiry)
@@ -158,7 +158,7 @@ class Sessions:
         return session.expires_at is not None and session.expires_at <= self._clock()
 
     def _act(self, session: MqttSession) -> None:
-        """An absent session: do what is due, and come back for the rest."""
+        """For an absent session: do what is due, and set a timer for the rest."""
         self._cancel(session.client_id)
         if session.link is not None or self._sessions.get(session.client_id) is not session:
             return
@@ -219,7 +219,7 @@ class Sessions:
 
 
 def session_expiry(asked: int | None, *, is_v5: bool, clean: bool) -> Micros:
-    """What CONNECT asks for, before our own bound. In 3.1.1 a session is for ever or for the connection."""
+    """What CONNECT asks for, before our own bound. In 3.1.1 a session lasts for ever or as its connection."""
     if not is_v5:
         return 0 if clean else NEVER * SECOND
     return (asked or 0) * SECOND
