@@ -1,8 +1,8 @@
 """Scenario files: a world, who does what in it, and which protocol runs there.
 
 Read in this order: `model` (the tables and their keys), `load` (TOML, settings, errors), `checks` (what
-keys mean together), `explain` (how an error gets its words), `workload` and `faults` (schedules
-written out from the seed), `world` (motion and contact plan). `docs/study/scenario.md` is the users' page.
+keys mean together), `roamcast.explain` (the texts of errors), `workload` and `faults` (schedules computed
+from the seed), `world` (motion and contact plan). `docs/study/scenario.md` is the users' page.
 """
 
 from roamcast.explain import read_tables

@@ -1,4 +1,4 @@
-"""What no key shows by itself: keys that contradict each other, numbers beyond the world's nodes."""
+"""Checks across keys: keys that contradict each other, node numbers that do not exist."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ from roamcast.strategy import STRATEGIES
 from roamcast.underlay import UNDERLAYS
 from roamcast.units import seconds
 
-EVENTS_MAX = 10_000_000  # generated in one run; beyond this a run would end for lack of memory
+EVENTS_MAX = 10_000_000  # generated in one run; chosen by us: more would not fit in memory
 
 
 def checked(tables: Tables, base: Path) -> Scenario:

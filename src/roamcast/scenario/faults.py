@@ -1,4 +1,4 @@
-"""Faults written out: which node crashes or restarts, which link is cut or healed, and when."""
+"""The faults of a scenario as a list: which node crashes or restarts, which link is cut or healed, when."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -20,8 +20,8 @@ class FaultPlan(NamedTuple):
 def faults(scenario: Scenario) -> list[FaultPlan]:
     """The changes in the order in which they happen; those of one instant in the order of the file.
 
-    Only what changes something is listed: a link that is cut already stays cut, whoever cuts it again. A
-    fault that could change nothing at all (a restart of a node that runs) is taken for a mistake.
+    Only real changes are listed: cutting a link that is cut already changes nothing. A fault of which no
+    part changes anything (a restart of a node that runs) is an error of the file.
     """
     entries = sorted(enumerate(scenario.fault), key=lambda numbered: numbered[1].at)
     down: set[NodeId] = set()

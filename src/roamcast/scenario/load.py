@@ -12,11 +12,11 @@ from roamcast.scenario.checks import checked
 from roamcast.scenario.model import MODELS, Scenario, model_type, tables_type
 
 Setting: TypeAlias = tuple[str, Any]
-"""A dotted key and the value that it gets instead of the file's."""
+"""A dotted key and the value that replaces the file's."""
 
 
 def load_scenario(path: Path | str, seed: int | None = None, overrides: Iterable[str] = ()) -> Scenario:
-    """The scenario in a file. `overrides` are `dotted.key=value` texts; a `seed` wins over both."""
+    """The scenario in a file. `overrides` are `dotted.key=value` texts; `seed` has precedence over both."""
     settings = [parsed_override(text) for text in overrides]
     if seed is not None:
         settings.append(("scenario.seed", seed))
@@ -65,9 +65,9 @@ def parsed_override(text: str) -> Setting:
 def with_settings(tables: Mapping[str, Any], settings: Iterable[Setting]) -> dict[str, Any]:
     """A copy of `tables` in which each dotted key has its new value.
 
-    A setting that chooses another part goes first, and clears what the file said for the part it
-    replaces: all options of another strategy or underlay; of another mobility or radio model the keys
-    that the new one does not have.
+    A setting that chooses another part is applied first, and removes what the file set for the replaced
+    part: all options of another strategy or underlay; of another mobility or radio model the keys that
+    the new one does not have.
     """
     result: dict[str, Any] = _copied(tables)
     ordered = sorted(

@@ -3,7 +3,7 @@
 What one key allows by itself is in its type here; what keys allow together is in `checks.py`. Times are
 seconds and lengths metres, as people write them; `workload.py` puts them on the microsecond grid.
 
-One trap: in msgspec 0.22 a union of a constrained number and a tuple of fixed length (`float > 0` or
+Note: in msgspec 0.22 a union of a constrained number and a tuple of fixed length (`float > 0` or
 `tuple[float, float]`) reads past its own memory. A pair is therefore a tuple of any length, bounded to two.
 """
 
@@ -27,6 +27,7 @@ from roamcast.units import Micros, micros
 from roamcast.world.mobility import MOBILITY, Mobility, Model
 from roamcast.world.radio import RADIOS, Ideal, Radio, RadioModel
 
+# Chosen by us, against typing errors.
 NODES_MAX = 10_000
 DURATION_MAX = 10_000_000.0  # seconds; about four months
 RATE_MAX = 100_000.0  # events per second and publisher
@@ -61,19 +62,19 @@ class General(_Table, frozen=True, kw_only=True):
     duration: Annotated[float, msgspec.Meta(gt=0, le=DURATION_MAX)]  # simulated seconds
     warmup: Instant = 0.0  # left out of the metrics
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 1
-    # Plug-ins, beside this file or installed. UNSET, so that scenarios without are described as ever.
+    # Plug-ins, beside this file or installed. UNSET, so that `to_dict` has no such key without plug-ins.
     modules: ModuleNames | msgspec.UnsetType = msgspec.UNSET
     version: Literal[1] = 1
 
 
 class RecordedTrace(_Table, frozen=True, kw_only=True, tag_field="model", tag="trace"):
-    """`[world.mobility] model = "trace"`: motion that somebody recorded.
+    """`[world.mobility] model = "trace"`: recorded motion.
 
     The recording is shifted to begin at 0. Nodes are numbered as the reader numbers them.
     """
 
     file: FileName  # or a folder; relative to the scenario file
-    format: MotionFormat | None = None  # None: told from the file's name and first rows
+    format: MotionFormat | None = None  # None: guessed from the file's name and first rows
     max_gap: Annotated[float, msgspec.Meta(gt=0, le=1e11)] | None = (
         None  # seconds; absent if silent for longer
     )
@@ -156,7 +157,7 @@ class Workload(_Table, frozen=True, kw_only=True):
 
 
 class StrategyChoice(_Table, frozen=True, kw_only=True):
-    """`[strategy]`. Which options there are is the strategy's own affair."""
+    """`[strategy]`. Each strategy defines its own options."""
 
     name: str
     options: dict[str, Any] = {}
@@ -216,7 +217,7 @@ MODELS: dict[str, tuple[ModelRegistry[Any, Any, Any], Any]] = {
 
 
 def tables_type(tables: Mapping[str, Any]) -> type[Tables]:
-    """The type of a whole file: its models may be ours or anybody's. `tables` are not checked yet."""
+    """The type of a whole file: its models may be ours or of plug-ins. `tables` are not checked yet."""
     world = tables.get("world")
     given = world if isinstance(world, Mapping) else {}
     mobility, radio = (model_type(field, given.get(field)) for field in MODELS)
@@ -224,7 +225,7 @@ def tables_type(tables: Mapping[str, Any]) -> type[Tables]:
 
 
 def model_type(field: str, table: Any) -> Any:
-    """All models that a field of `World` may hold; an entry point's once a table names it."""
+    """All models that a field of `World` may hold; a model of an entry point once a table names it."""
     registry, own = MODELS[field]
     name = table.get("model") if isinstance(table, Mapping) else None
     if isinstance(name, str) and name in registry:
@@ -261,8 +262,8 @@ def model_name(model: msgspec.Struct) -> str:
 class Scenario(Tables, frozen=True, kw_only=True):
     """A scenario that was checked: `load_scenario` and `scenario_from` make it, and nothing else does.
 
-    `base` is the folder to which the file names in it are relative. It is no part of `to_dict`, so that
-    a trace does not depend on where a file lay.
+    `base` is the folder to which the file names in it are relative. It is not part of `to_dict`, so that
+    a trace does not depend on the file's place.
     """
 
     base: Path = Path()

@@ -1,4 +1,4 @@
-"""Who does what and when: roles, subscriptions and publications, written out from the seed.
+"""Who does what and when: roles, subscriptions and publications, computed from the seed.
 
 Every draw comes from a stream of its own (`roamcast.streams`), and only `Random.random()` is used:
 of all methods it is the one whose values Python promises to keep. The same scenario and seed give the
@@ -29,7 +29,8 @@ from roamcast.streams import stream
 from roamcast.units import SECOND, Micros, NodeId, micros
 
 KEYS = 10_000
-"""The generated events carry `key`, a number from 0 to KEYS - 1; subscriptions want arcs of that circle."""
+"""Generated events have an attribute `key`, a number from 0 to KEYS - 1; see `arc_filter`. Chosen by us: it
+is the resolution of the arcs."""
 
 
 class Roles(NamedTuple):
@@ -56,7 +57,7 @@ class PublicationPlan(NamedTuple):
 
 
 def roles(scenario: Scenario) -> Roles:
-    """Who has which role. Subscriptions and publications that the file writes out decide for themselves."""
+    """Who has which role. Subscriptions and publications listed in the file determine their roles."""
     subscriptions, publications = scenario.workload.subscriptions, scenario.workload.publications
     return Roles(
         _chosen(scenario, "brokers", scenario.roles.brokers),
@@ -107,7 +108,7 @@ def filter_of(entry: SubscriptionEntry, schema: DocumentShape | None = None) -> 
 
 
 def modulator_of(entry: SubscriptionEntry) -> ModulatorSpec | None:
-    """What one entry wants made of its events; an `InputError` if no broker could do that."""
+    """The modulator of one entry; an `InputError` if no broker could run it."""
     if entry.modulator is None:
         return None
     parameters = {key: value for key, value in entry.modulator.items() if key != "name"}
@@ -117,7 +118,7 @@ def modulator_of(entry: SubscriptionEntry) -> ModulatorSpec | None:
 
 
 def publication_of(entry: PublicationEntry, workload: Workload) -> Publication:
-    """What one entry publishes; an `EventError` if it can be no event."""
+    """What one entry publishes; an `EventError` if it is no valid event."""
     event_class = entry.event_class or workload.event_class
     lifetime = workload.lifetime if entry.lifetime is None else entry.lifetime
     return Publication(
@@ -158,7 +159,7 @@ def _chosen(scenario: Scenario, role: str, chosen: Chosen) -> list[NodeId]:
         return list(range(scenario.nodes))
     if isinstance(chosen, tuple):
         return sorted(chosen)
-    # The first so many of one shuffled order: who is among 10 publishers is also among 20.
+    # The first nodes of one shuffled order: who is among 10 publishers is also among 20.
     random = stream(scenario.seed, "roles", role)
     order = sorted(range(scenario.nodes), key=lambda node: (random.random(), node))
     return sorted(order[:chosen])
@@ -175,15 +176,15 @@ def _generated_subscriptions(scenario: Scenario) -> list[SubscriptionPlan]:
 def arc_filter(index: int, subscribers: int, match: float) -> Filter:
     """What subscriber `index` wants, so that each event matches the share `match` of all of them.
 
-    The subscribers stand evenly on a circle of `KEYS` keys, and each wants the arc of `match` of the
-    circle that begins where it stands. Whatever its key, an event then lies on `match` of the arcs, up
-    to rounding to whole subscribers.
+    The subscribers are placed evenly on a circle of `KEYS` keys. Each wants the arc that begins at its place
+    and covers the share `match` of the circle. So every key lies on the share `match` of the arcs, up to
+    rounding to whole subscribers.
     """
     length = round(match * KEYS)
     first = index * KEYS // subscribers
     end = first + length
     if length == KEYS:
-        return Filter.everything()  # also what a file's own publications carry, with or without a key
+        return Filter.everything()  # also matches publications of the file that have no `key`
     if length == 0:
         return Filter(Compare("key", Operator.LESS, 0))
     from_first = Compare("key", Operator.GREATER_OR_EQUAL, first)

@@ -38,7 +38,7 @@ def plan_of(scenario: Scenario, motion: Motion | None = None) -> ContactPlan:
         return _given_plan(scenario, scenario.base)
     mobility = scenario.world.mobility
     if mobility is not None and not isinstance(mobility, RecordedTrace):
-        random = stream(scenario.seed, "mobility")  # the motion's own source, anew
+        random = stream(scenario.seed, "mobility")  # the same source as for the motion, from its beginning
         plan = mobility.contacts(scenario.nodes, _area(scenario), scenario.duration, random)
         if plan is not None:
             return plan
@@ -77,7 +77,7 @@ def nodes_in_world(tables: Tables, base: Path) -> int:
     """How many nodes there are: `world.nodes`, checked against the file where one brings them."""
     try:
         return _nodes(tables, base)
-    except OSError as error:  # a name that no file can have; readers tell of the rest
+    except OSError as error:  # a name that no file can have; the readers report other errors
         name = tables.world.contacts or getattr(tables.world.mobility, "file", "")
         raise FileError(shown(name), f"cannot be read: {error.strerror}") from None
 

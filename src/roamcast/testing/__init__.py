@@ -1,4 +1,4 @@
-"""For whoever writes a protocol: a host driven by hand (`host.py`), small networks of whole nodes
+"""For authors of protocols: a host driven by hand (`host.py`), small networks of whole nodes
 (`network.py`), and the suites that every strategy and every host must pass (`contract.py`, which alone needs
 pytest)."""
 

@@ -1,4 +1,4 @@
-"""What a strategy owes its users, and a host its layers: suites for whoever writes one. They need pytest.
+"""Test suites for authors: what every strategy and every host must guarantee. They need pytest.
 
 A plug-in's author subclasses a suite in a test file and names the strategy:
 
@@ -8,9 +8,9 @@ A plug-in's author subclasses a suite in a test file and names the strategy:
     class TestGossip(BestEffortContract):
         strategy = "gossip"
 
-`StrategyContract` holds for strategies that deliver everything where nothing is lost; `BestEffortContract` is
-the part of it that nobody is excused from. Both run on networks of a few nodes (`network.py`). `HostContract`
-is for whoever writes a runtime: the promises of `roamcast.host.Host`.
+`StrategyContract` is for strategies that deliver everything where nothing is lost; `BestEffortContract` is
+the part of it that every strategy must pass. Both run on networks of a few nodes (`network.py`).
+`HostContract` is for authors of a runtime: it tests the promises of `roamcast.host.Host`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +24,7 @@ from roamcast.host import Frame, Host, Kind, Layer, SendFailure, TimerName
 from roamcast.testing.network import Arrival, Link, Network, line, mesh
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
-GARBAGE = 300  # frames of it
+GARBAGE = 300  # frames of random or damaged octets; chosen by us
 
 
 class BestEffortContract:
@@ -33,7 +33,7 @@ class BestEffortContract:
     strategy: ClassVar[str]
     options: ClassVar[Mapping[str, Any]] = {}
     underlay: ClassVar[str | None] = None  # None: the strategy's own
-    formed: ClassVar[float] = 60.0  # seconds until trees, routes and tables stand, whatever the strategy
+    formed: ClassVar[float] = 60.0  # seconds until trees, routes and tables are complete, for any strategy
 
     def network(self, nodes: int, links: Iterable[Link], loss: float = 0.0, seed: int = 1) -> Network:
         return Network(
@@ -139,7 +139,7 @@ class BestEffortContract:
 
 
 class StrategyContract(BestEffortContract):
-    """Where nothing is lost, every subscriber within reach gets every event that it asked for, once."""
+    """Where nothing is lost, every reachable subscriber gets every event that matches, once."""
 
     def test_everyone_who_wants_everything_gets_everything_once(self) -> None:
         network = self.network(5, line(5))
@@ -170,7 +170,7 @@ class StrategyContract(BestEffortContract):
         network.run(1.0)
         network.publish(0, {"level": 0}, topic="alarms/fire")  # 4
         network.run(1.0)
-        network.publish(4, topic="alarms")  # a topic's own name is below `alarms/#`: 4 itself
+        network.publish(4, topic="alarms")  # `alarms/#` matches `alarms` too: 4 itself
         network.run(14.0)
         assert sorted(network.delivered) == [(1, 0, 0), (2, 0, 0), (3, 0, 0), (3, 0, 1), (4, 0, 2), (4, 0, 3)]
         assert network.misdelivered == []
@@ -241,7 +241,7 @@ class Harness(Protocol):
 
 
 class Recorder(Layer):
-    """Writes down every input with its time, and runs what a test hangs on it."""
+    """Records every input with its time, and runs the actions that a test attaches to it."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -277,7 +277,7 @@ def frame(payload: bytes = b"hello", kind: Kind = Kind.DATA) -> Frame:
 
 
 class HostContract:
-    """A runtime joins with a fixture `harness`: a few connected hosts, and a way to let time pass."""
+    """A runtime provides a fixture `harness`: a few connected hosts, and a means to let time pass."""
 
     def test_a_timer_fires_once_and_never_early(self, harness: Harness) -> None:
         node, *_ = recorders(harness)

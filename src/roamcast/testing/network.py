@@ -1,4 +1,4 @@
-"""A few nodes of any strategy on links drawn by hand: whole stacks in virtual time, without a scenario file.
+"""A few nodes of any strategy on given links: whole stacks in virtual time, without a scenario file.
 
 network = Network(3, "gossip", links=line(3))
 network.subscribe(2, "level > 3")
@@ -48,7 +48,7 @@ def line(nodes: int) -> list[Link]:
 
 
 def mesh(nodes: int) -> list[Link]:
-    """Everyone beside everyone."""
+    """A link between every two nodes."""
     return [(a, b) for a in range(nodes) for b in range(a + 1, nodes)]
 
 
@@ -138,7 +138,7 @@ class Network:
             self._change(a, b, False)
 
     def crash(self, number: NodeId) -> None:
-        """What is volatile is lost, without a word to anybody."""
+        """Volatile state is lost, and no other node gets a message about it."""
         neighbours = self.links.neighbours(number)
         self.nodes[number] = None
         for host in self._hosts[number]:
@@ -151,7 +151,7 @@ class Network:
             self._report(neighbour, number, up=False)
 
     def restart(self, number: NodeId) -> None:
-        """The node boots again over its stable storage; its application still wants what it wanted."""
+        """The node boots again with its stable storage; its application renews its subscriptions."""
         self.links.restart(number)
         self._boot(number)
         self._report_links(number)
@@ -161,7 +161,7 @@ class Network:
             self.node(number).broker.subscribe(Subscription(subscription, wanted))
 
     def hear(self, node: NodeId, sender: NodeId, payload: bytes) -> None:
-        """A frame of these octets reaches the strategy of a node, whoever made them."""
+        """Deliver a frame of these octets, made by the test, to the strategy of a node."""
         self.node(node).strategy.on_receive(sender, payload)
 
     # Questions.
@@ -227,7 +227,7 @@ class Network:
             return
         arrival = Arrival(number, event.publisher, event.sequence)
         self.delivered.append(arrival)
-        # Tried one by one, not by the broker's index: this is the check on the broker.
+        # Matched one by one, not by the broker's index, because this checks the broker.
         asked = event.wants_subscribers and any(one.matches(event) for one in self._wanted[number].values())
         if not asked and number not in event.destinations:
             self.misdelivered.append(arrival)

@@ -19,8 +19,8 @@ from roamcast.units import SECOND, Micros
 from roamcast.world.pieces import Numbers, Pieces
 from roamcast.world.trajectory import Metres
 
-# Rows that are compared at once. Small enough for the columns to stay in a processor's cache, large
-# enough to hide numpy's cost per call; the peak memory of the search is a small multiple of it.
+# Rows that are compared at once. Chosen by us: small enough for the columns to stay in a processor's cache,
+# large enough to hide numpy's cost per call. The peak memory of the search is a small multiple of it.
 CHUNK_ROWS = 1 << 17
 # Rounding in a box must not lose a pair: boxes grow by this share of the largest coordinate.
 ROUNDING = 1e-12
@@ -50,12 +50,12 @@ def windows(pieces: Pieces, reach: float, duration: Micros) -> Iterator[TimeWind
 
 
 def window_length(pieces: Pieces, reach: float, duration: Micros) -> Micros:
-    """How long a window pays best.
+    """The length of a window that costs the least.
 
-    In a short window each pair in range is found again and again; in a long one a box is so large that
-    it meets many others in vain. The sum is smallest where a node moves about as far as its range. A
-    finely sampled recording has many pieces in such a time, and only those of the same moment concern
-    each other: there a few pieces make a window.
+    In short windows each pair in range is found many times; in a long one a box is so large that it meets
+    many others without a contact. The sum of both costs is smallest where a node moves about as far as its
+    range. A finely sampled recording has many pieces in such a time, and only those of the same moment can
+    meet: there a window has a few pieces.
     """
     if len(pieces) == 0:
         return max(duration, 1)
@@ -145,7 +145,7 @@ def _strip_numbers(bottom: Metres, top: Metres) -> tuple[Numbers, Numbers]:
     if height <= 6 * box_height:
         single = np.zeros(len(bottom), dtype=np.int64)
         return single, single
-    # However far one stray box lies, strips beyond the number of boxes only cost.
+    # Even if one box lies far away from the others, more strips than boxes only cost time.
     strip_height = max(2 * box_height, height / len(bottom))
     first = np.floor((bottom - lowest) / strip_height).astype(np.int64)
     last = np.floor((top - lowest) / strip_height).astype(np.int64)

@@ -1,7 +1,7 @@
 """The contact plan: per pair of nodes, the intervals in which a link exists.
 
-This is what every runtime plays. How it comes out of motion is in `world/crossings.py`; how it is
-read from and written to files is in `world/formats/`.
+The simulator and the emulator play it. `world/crossings.py` computes it from motion; `world/formats/` reads
+and writes it.
 """
 
 from dataclasses import dataclass

@@ -107,7 +107,7 @@ def pair_intervals(
     discriminant = a * reach_squared - across * across
     root = np.sqrt(np.maximum(discriminant, 0.0))
     # This sum never cancels; the other solution follows from the product of both, c / a. A double
-    # solution needs no other: there c and the sum may both be nothing but rounding.
+    # solution needs no other: there c and the sum may both be rounding errors only.
     sum_ = -(b + np.where(b < 0.0, -root, root))
     with np.errstate(divide="ignore", invalid="ignore"):
         one = sum_ / a

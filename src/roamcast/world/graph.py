@@ -1,4 +1,4 @@
-"""Generated networks that look like an internet: Waxman's and Barabási–Albert's, grown as BRITE grows them.
+"""Generated networks with the structure of an internet: Waxman's and Barabási–Albert's, grown as in BRITE.
 
 Nodes lie uniformly in a plane and join one after the other; each newcomer links to `links` earlier nodes.
 Waxman: a node at distance d is chosen in proportion to α e^(-d / (β L)), L being the plane's diagonal (B. M.
@@ -7,7 +7,7 @@ links it has already ("Emergence of scaling in random networks", Science 286, 19
 two links per newcomer, α = 0.15 and β = 0.2 are BRITE's own defaults (A. Medina et al., "BRITE: an approach
 to universal topology generation", MASCOTS 2001). Growth makes every network connected.
 
-A link costs its length, as a whole number: sums along different ways then compare exactly.
+A link's cost is its length as a whole number, so that the costs of different paths compare exactly.
 """
 
 import math
@@ -75,7 +75,7 @@ def generated(
             if generator == "waxman":
                 weights = _waxman_weights(place, places, area)
             else:
-                # The first node has no link yet; somebody must begin.
+                # The first node has no link yet, but must have a chance to be chosen.
                 weights = [max(degree, 1) for degree in degrees[:newcomer]]
             for other in _chosen(weights, min(links, newcomer), random):
                 made.append(GraphEdge(other, newcomer, cost_between(places[other], place)))
@@ -86,12 +86,12 @@ def generated(
 
 
 def cost_between(a: Point, b: Point) -> int:
-    """At least 1: two nodes on one spot are still two."""
+    """At least 1, also for two nodes at the same place."""
     return max(1, round(UNITS_PER_METRE * math.sqrt((b[0] - a[0]) ** 2 + (b[1] - a[1]) ** 2)))
 
 
 def _waxman_weights(place: Point, others: list[Point], area: tuple[float, float]) -> list[int]:
-    """Whole numbers: the last digits of an exponential differ between machines, and must not decide."""
+    """Whole numbers: the last digits of an exponential differ between machines and must not matter."""
     diagonal = UNITS_PER_METRE * math.sqrt(area[0] ** 2 + area[1] ** 2)
     return [
         1 + round(1e9 * ALPHA * math.exp(-cost_between(place, other) / (BETA * diagonal))) for other in others
@@ -99,7 +99,7 @@ def _waxman_weights(place: Point, others: list[Point], area: tuple[float, float]
 
 
 def _chosen(weights: list[int], count: int, random: Random) -> list[int]:
-    """So many different ones, each drawn in proportion to its weight among those left."""
+    """`count` different ones, each drawn in proportion to its weight among those left."""
     left = dict(enumerate(weights))
     chosen = []
     for _ in range(count):

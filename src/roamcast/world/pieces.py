@@ -3,7 +3,7 @@
 A piece is one leg of one node, from a knot to the next, gaps left out. A piece is closed-open in time,
 `[start, end)`, and begins and ends on the integer grid, so the pieces of a node tile its presence
 without holes or overlaps. A knot with a gap on both sides (or the only knot of a path) is an instant,
-not a piece: nothing can be heard in no time.
+not a piece: it has no duration, so there is no contact.
 """
 
 from dataclasses import dataclass

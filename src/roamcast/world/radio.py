@@ -1,8 +1,8 @@
-"""The radio models' parameters, as `[world.radio]` gives them; the models are in `runtime/sim/`.
+"""The radio models' parameters, as in `[world.radio]`; the models themselves are in `runtime/sim/`.
 
 Three models, each closer to a real shared medium than the one before:
 
-- `Ideal`: who is in range receives at once. Shows what a protocol does where the radio is no problem.
+- `Ideal`: who is in range receives at once. Shows what a protocol does with a perfect radio.
 - `Disk`: who is in range receives after queueing, transmission and delay; transmissions do not disturb
   each other.
 - `Csma`: one shared medium with carrier sense, backoff and collisions at the receiver.
@@ -27,10 +27,10 @@ Octets: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000)]
 
 
 class Radio(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="model"):
-    """One `[world.radio]` table; `model` says which."""
+    """One `[world.radio]` table; the key `model` selects the subclass."""
 
     def problem(self) -> tuple[str, str] | None:
-        """What no single key shows: the key at fault, and what is wrong with it."""
+        """A contradiction between keys: the key at fault, and what is wrong with it."""
         return None
 
     def sensing(self) -> float:
@@ -41,7 +41,7 @@ class Radio(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Ideal(Radio, frozen=True, kw_only=True, tag="ideal"):
     """In range = received, in the same instant; nothing queues and nothing collides."""
 
-    # Accepted so that one file can be tried on all models by changing `model` alone; not used here.
+    # Not used here; accepted so that one file can be tried on all models by changing `model` alone.
     bitrate: Bitrate = 2_000_000
     loss: Share = 0.0
 
@@ -71,7 +71,7 @@ class Csma(Radio, frozen=True, kw_only=True, tag="csma"):
     cw_max: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 1023  # slots
     slot: Interval = 20e-6
     sifs: Interval = 10e-6  # between a frame and its acknowledgement
-    difs: Interval = 50e-6  # the medium must rest this long before anyone sends or counts down
+    difs: Interval = 50e-6  # the medium must be idle this long before anyone sends or counts down
     preamble: Annotated[float, msgspec.Meta(ge=0, le=1)] = 192e-6  # before each frame, at any bitrate
     # What link, network and transport layers add to each frame: 802.11 header and checksum 28,
     # LLC/SNAP 8, IPv4 20, UDP 8.
@@ -94,7 +94,7 @@ RadioModel: TypeAlias = Ideal | Disk | Csma
 RADIOS: ModelRegistry[Any, Any, NothingDeclared] = ModelRegistry(
     "radio model", "roamcast.radios", NothingDeclared
 )
-"""Each model's parameters, and its class of `runtime/sim`, which is named here and imported there."""
+"""Each model's parameters, and the name of its class in `runtime/sim`; the class is imported there."""
 RADIOS.declare("ideal", "roamcast.world.radio:Ideal", "roamcast.runtime.sim.ideal:IdealMedium")
 RADIOS.declare("disk", "roamcast.world.radio:Disk", "roamcast.runtime.sim.disk:DiskMedium")
 RADIOS.declare("csma", "roamcast.world.radio:Csma", "roamcast.runtime.sim.csma:CsmaMedium")

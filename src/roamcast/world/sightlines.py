@@ -4,11 +4,11 @@ The line between nodes A and B crosses the wall PQ while P and Q lie on differen
 B on different sides of PQ. The side of a point is the sign of an orientation (twice a signed triangle
 area). While A and B move on straight lines, those of (A, B, P) and (A, B, Q) are quadratics in time,
 those of (P, Q, A) and (P, Q, B) are linear: at most six instants at which anything can change. Between
-two of them nothing does, so the middle of each stretch speaks for all of it.
+two of them nothing changes, so it is enough to test the middle of each interval.
 
 On the integer grid a change at a real time counts from the first microsecond that is not before it. A
-point exactly on a line counts as on its left side. So walls that share a corner have no slit between
-them, and a node that leans on a wall is on one side of it, never in it.
+point exactly on a line counts as on its left side. So walls that share a corner have no gap between
+them, and a node exactly on a wall is on one side of it.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ Flags = npt.NDArray[np.bool_]
 TIE = 1e-3
 # An orientation below this share of the product of its two arms is rounding: the point is on the line.
 FLAT = 1e-12
-# Pairs of a link and a wall that are looked at together.
+# Pairs of a link and a wall that are computed at once; chosen by us: memory against numpy's cost per call.
 CHUNK_ROWS = 1 << 18
 
 

@@ -2,7 +2,7 @@
 
 Mobility models and trace readers make `Motion`; contact plans, the simulator's `position()` and the
 path metrics read it. Between two knots a node moves on a straight line at constant speed. A gap is a
-stretch in which the node is not there at all (a recording that went silent, a vehicle that left).
+time in which the node is absent (a recording that was interrupted, a vehicle that left).
 """
 
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
 """How a host moves over a network: from one access point to the next, staying a while at each.
 
-The four behaviours of the opportunistic channels' simulation (section 3.3). How often the last two leave
-their habits it does not say ("sometimes", "occasionally"): `roam`.
+The four behaviours of the opportunistic channels' simulation (section 3.3). The paper does not say how often
+the last two deviate from their habits ("sometimes", "occasionally"): that is `roam`, chosen by us.
 """
 
 import math
@@ -20,7 +20,7 @@ class Stay(NamedTuple):
 
 
 def walk(graph: Graph, behaviour: Behaviour, random: Random, roam: float = 0.1) -> Iterator[Stay]:
-    """Stays without end, the first at the host's home; their lengths are exponential with mean 1."""
+    """An endless sequence of stays, the first at the host's home; exponential lengths with mean 1."""
     home = _index(random, graph.nodes)
     second = _other(random, graph.nodes, home)
     here = home

@@ -1,8 +1,7 @@
 """Walls: what stands between two nodes and blocks their radio.
 
-A link is blocked while the straight line between its two nodes crosses a wall. Nodes themselves stand
-outside the walls (the street models keep them on streets), which lets two segments stand for a
-whole rectangle.
+A link is blocked while the straight line between its two nodes crosses a wall. Nodes are outside the walls
+(the street models keep them on streets), so two segments can represent a whole rectangle.
 """
 
 from collections.abc import Sequence
@@ -62,5 +61,5 @@ Coordinate = float | npt.NDArray[np.float64]
 def _side(
     x1: Coordinate, y1: Coordinate, x2: Coordinate, y2: Coordinate, x: Coordinate, y: Coordinate
 ) -> npt.NDArray[np.float64]:
-    """Positive where `(x, y)` is to the left of the way from the first point to the second."""
+    """Positive where `(x, y)` is to the left of the line from the first point to the second."""
     return np.sign((x2 - x1) * (y - y1) - (y2 - y1) * (x - x1))

@@ -2,8 +2,8 @@
 
 A document becomes an event's type (the root's name), its typed attributes (one for each element and XML
 attribute, named by its path below the root) and its payload (the document itself, plain or compressed).
-Brokers match the attributes and never read XML: a document is parsed once, where it is published, and again
-only by an application that asks for it with `document_of`.
+Brokers match the attributes and never parse XML: a document is parsed once, where it is published, and again
+only by an application that calls `document_of`.
 """
 
 import math
@@ -107,7 +107,7 @@ def packed(document: bytes) -> bytes:
 
 
 def unpacked(payload: bytes) -> bytes:
-    """The document in a payload; never builds more than a document may have."""
+    """The document in a payload; never unpacks more octets than a document may have."""
     if payload[:1] != _ZLIB:
         return payload
     reader = zlib.decompressobj()
@@ -181,7 +181,7 @@ def _check_same(given: Mapping[str, Value], found: XmlContent, type_: str, where
 
 
 def _same(one: Mapping[str, Value], other: Mapping[str, Value]) -> bool:
-    """Equal in value and kind; for Python alone TRUE is 1."""
+    """Equal in value and type: in Python `True == 1`."""
     return one.keys() == other.keys() and all(
         kind_of(value) is kind_of(other[path]) and value == other[path] for path, value in one.items()
     )

@@ -1,10 +1,10 @@
 """What a schema defines: for each event type its paths and the type of each.
 
-XML Schema is large; an event needs little of it. Read here are global and local elements, complex types of
+XML Schema is large; an event needs little of it. Supported are global and local elements, complex types of
 `sequence`, `all` and `choice` or with simple content, attributes, and simple types by restriction. All else
-is refused by name and line, because an event's attributes could not say what it allows: repetition
-(`maxOccurs`), lists and unions, mixed content, wildcards, recursion, `nillable`, defaults that only a
-validator would see, extension of complex types; and `import` and `include`, which would fetch.
+is refused with name and line, because an event's attributes cannot express it: repetition (`maxOccurs`),
+lists and unions, mixed content, wildcards, recursion, `nillable`, defaults that only a validator would see,
+extension of complex types; and `import` and `include`, which would fetch files.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from roamcast.filter.xpath.translation import ROOT, FieldKind, joined_path
 from roamcast.xml.reader import DEPTH_MAX, XmlError
 
 XSD = "http://www.w3.org/2001/XMLSchema"
-FIELDS_MAX = 1024  # of one event type
+FIELDS_MAX = 1024  # of one event type; chosen by us
 
 
 class Spaces(Enum):
@@ -66,7 +66,7 @@ BUILT_IN: dict[str, Field] = {
 
 
 class Definition(NamedTuple):
-    """What a schema says, without its validation."""
+    """The content of a schema, without its validator."""
 
     namespace: str  # of all elements; empty for none
     types: dict[str, dict[str, Field]]  # event type, path, in the schema's order
@@ -78,7 +78,7 @@ def definition_of(root: etree._Element, where: str) -> Definition:
 
 
 class _Reading:
-    """One schema on its way."""
+    """The state while one schema is read."""
 
     def __init__(self, root: etree._Element, where: str) -> None:
         self._where = where
@@ -115,7 +115,7 @@ class _Reading:
         fields: dict[str, Field] = {}
         self._element(declaration, ROOT, fields, ())
         if fields[ROOT].content is TextContent.ELEMENTS:
-            del fields[ROOT]  # that it is there is plain
+            del fields[ROOT]  # no information: every document has a root
         return fields
 
     def _element(
@@ -301,7 +301,7 @@ _OFF_BY_DEFAULT = ("nillable", "abstract", "mixed")
 
 
 def spaced(text: str, spaces: Spaces) -> str:
-    """A text as its type sees it."""
+    """A text after the white-space rule of its type."""
     match spaces:
         case Spaces.PRESERVE:
             return text

@@ -1,11 +1,11 @@
-"""An XML document as one pass sees it: no tree, every bound checked on the way.
+"""Reads an XML document in one pass: no tree, every bound checked during the pass.
 
-Documents come from other people's programs, so each is hostile until read. It is refused by its length
-before anything else, then by expat's callbacks at the first element too many, too deep or too long. There is
-no DTD, hence no entity beyond the five of XML: entity bombs and references to files or hosts end at
-`<!DOCTYPE`. Nothing is ever fetched.
+Documents come from other people's programs, so none is trusted. The length is checked first, then expat's
+callbacks refuse the first element that is too many, too deep or too long. A DTD is refused at `<!DOCTYPE`, so
+there are no entities beyond the five of XML: no entity bombs, no references to files or hosts. Nothing is
+ever fetched.
 
-An event's attributes have one value each, so a document of which a path occurs twice is no event; nor is one
+An event's attributes have one value each, so a document in which a path occurs twice is no event; nor is one
 with text beside elements. Refused as well, because two readers might differ about them: other encodings than
 UTF-8, XML 1.1, elements of several namespaces, attributes with a prefix (`xsi:schemaLocation` would make a
 validator fetch what the sender names).
@@ -21,7 +21,7 @@ from roamcast.event import ATTRIBUTES_MAX, NAME_LENGTH_MAX, PAYLOAD_BYTES_MAX, T
 from roamcast.filter.xpath.translation import ROOT, joined_path
 
 DOCUMENT_BYTES_MAX = PAYLOAD_BYTES_MAX  # a document travels as the payload of its event
-DEPTH_MAX = 32  # elements within each other
+DEPTH_MAX = 32  # nested elements; chosen by us
 
 
 class XmlError(InputError):
@@ -29,7 +29,7 @@ class XmlError(InputError):
 
 
 class Scanned(NamedTuple):
-    """What a document holds, still without types."""
+    """The content of a document, before types are assigned."""
 
     type: str  # the root's local name
     namespace: str  # of all elements; empty for none
@@ -89,7 +89,7 @@ class _Scan:
         self._type = ""
         self._namespace = ""
         self._fields: dict[str, str | None] = {}
-        self._open: list[str] = []  # the paths of the elements around the present place
+        self._open: list[str] = []  # the paths of the elements that are open at this point
         self._has_elements: list[bool] = []  # for each of them
         self._text: list[str] = []
         self._parser = parser = careful_parser(self._refuse)
@@ -109,7 +109,7 @@ class _Scan:
             where = f"{self._where}:{error.lineno}"
             raise XmlError(where, f"is not well-formed: {problem} (column {error.offset + 1})") from None
         finally:
-            del self._parser  # it holds our methods: a circle that only the garbage collector would undo
+            del self._parser  # it refers to our methods: a cycle that only the garbage collector would free
         return Scanned(self._type, self._namespace, self._fields)
 
     def _on_start(self, name: str, attributes: list[str]) -> None:
@@ -166,12 +166,12 @@ class _Scan:
         else:
             self._check_blank()
             if path == ROOT:
-                del self._fields[ROOT]  # a root that holds elements has no value; that it is there is plain
+                del self._fields[ROOT]  # a root that holds elements has no value, and every document has one
         self._open.pop()
         self._text.clear()
 
     def _check_blank(self) -> None:
-        """No text beside elements, except to make them look nice."""
+        """No text beside elements, except white space for indentation."""
         if "".join(self._text).strip(" \t\r\n"):
             path = self._open[-1]
             self._refuse(f"`{self._type if path == ROOT else path}` has text beside elements")

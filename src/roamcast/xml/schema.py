@@ -1,8 +1,8 @@
 """A schema: which event types there are, of what type each path is, and which documents are valid.
 
-lxml's `XMLSchema` validates; what an event's attributes need of the schema is read beside it by
-`definition.py`. A schema is a file of the user's own: it is read with the same care as a document (no DTD,
-nothing fetched), but its patterns are run as they stand.
+lxml's `XMLSchema` validates; `definition.py` reads from the schema what an event's attributes need. A schema
+is the user's own file: it is read as carefully as a document (no DTD, nothing fetched), but its patterns are
+trusted and run as they are.
 """
 
 from collections.abc import Callable, Mapping
@@ -58,8 +58,8 @@ class Schema:
             raise XmlError(where, f"the root element is {_braced(scanned)}; the schema has {self._roots()}")
         self._validate(document, where)
         fields = self.types[scanned.type]
-        # The validator lets no unknown path in. Only the root may be missing: with nothing inside it looks
-        # like a text to whoever does not know the schema.
+        # The validator refuses unknown paths. Only the root may be missing from the schema's fields: an empty
+        # root looks like a text to a scan without the schema.
         return {
             path: _value(path, fields[path], text, where)
             for path, text in scanned.fields.items()
@@ -83,7 +83,7 @@ def _loaded(text: bytes, where: str) -> Schema:
     return Schema(text, where)
 
 
-# Everything that could fetch or expand is off. Documents are scanned before they come here.
+# Everything that could fetch or expand is off. Documents are scanned before they are parsed here.
 _PARSER = etree.XMLParser(
     resolve_entities=False, no_network=True, load_dtd=False, dtd_validation=False, huge_tree=False
 )
@@ -95,7 +95,7 @@ def _parsed_schema(text: bytes, where: str) -> etree._Element:
 
 
 def _parsed(text: bytes, where: str) -> etree._Element:
-    """What expat has read already; the two may still differ about a rare name or namespace."""
+    """Parse a text that expat has accepted; libxml2 may still refuse a rare name or namespace."""
     try:
         return etree.fromstring(text, _PARSER)
     except etree.XMLSyntaxError as error:

@@ -1,4 +1,4 @@
-"""Recorded mobility and contacts: files in, `Motion` and `ContactPlan` out, and back.
+"""Recorded mobility and contacts: reads files as `Motion` and `ContactPlan`, and writes them.
 
 Read in this order: `text/` (text to values, with the place of every fault), `motion/` (formats of paths),
 `meetings/` (formats of contacts); this file chooses among them. The formats for users:

@@ -1,7 +1,7 @@
 """Mobility models: how nodes move, as the `[world.mobility]` table of a scenario.
 
-Every model is a struct of parameters with `check`, `motion` and `walls` (`model.py`), told apart by
-the key `model`; `msgspec.convert(table, type=Mobility)` makes the right one. Most follow the seven
+Every model is a struct of parameters with `check`, `motion` and `walls` (`model.py`), selected by the
+key `model`; `msgspec.convert(table, type=Mobility)` makes the right one. Most follow the seven
 scenarios of the acyclic overlay (6.2.1); `docs/study/mobility.md` has them ready to copy.
 
 To read: `model.py`, `movement/` (what models are built from), then the models: `static`, `random_waypoint`,

@@ -3,8 +3,7 @@
 Scenario 6 of the acyclic overlay (6.2.1): drive to random destinations at up to 20 km/h, rest 20 to 60 s,
 stop at random for 5 to 25 s in front of a crossing; walls stand between parallel roads. Scenario 5 is
 the same drive on an open place: `buildings = false` and `stop_probability = 0`. One model serves both
-because the paper defines the one by the other, and a street grid is what turns its straight lines into
-left and right turns.
+because the paper defines the one by the other, and its left and right turns need a street grid.
 
 Departures: destinations are points of the streets, not of the whole area; the walls are as thick as the
 blocks; cars are points that neither queue nor collide; how often one stops is not in the paper.

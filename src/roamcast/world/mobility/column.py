@@ -4,12 +4,12 @@ Scenario 4 of the acyclic overlay (6.2.1): reference points 30 m apart along a c
 5 m of its own, one user driving the column. Node 0 is that leader and moves by random waypoint. The
 reference point of node k follows in the leader's trail, k times the spacing behind, measured along the
 trail: it turns where the leader turned, as a file of children does, and stops when the leader stops. A
-column longer than the area is wide (ten users, 270 m, on 120 m) thus stays inside; a stiff one, as in
-Camp's survey, would not.
+column longer than the area is wide (ten users, 270 m, on 120 m) thus stays inside; a straight one, as in
+Camp's survey, would not. Speeds and rests are ours.
 
 The start is stationary. The leader's is drawn as in random waypoint. Of the trail behind it only the
-shape counts, and a sequence of independent uniform waypoints looks the same backwards, so the past is
-drawn like the future.
+shape matters, and a sequence of independent uniform waypoints has the same distribution backwards, so the
+past is drawn like the future.
 """
 
 from itertools import pairwise
@@ -57,7 +57,7 @@ class Column(Model, frozen=True, kw_only=True, tag="column"):
         return Motion([window(leader, 0, duration), *members])
 
     def references(self, nodes: int, area: Area, duration: Micros, random: Random) -> list[Trajectory]:
-        """The reference point of each node, uncut at the end; the leader's is the leader."""
+        """The reference point of each node, uncut at the end; the leader is its own reference point."""
         self.check(nodes, area)
         own, past = stream(random), stream(random)
         destinations = Rectangle(area)

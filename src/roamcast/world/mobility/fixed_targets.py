@@ -23,7 +23,7 @@ from roamcast.world.mobility.movement.path import Point
 from roamcast.world.mobility.movement.waypoints import FixedPlaces, Rectangle, walk
 from roamcast.world.trajectory import Motion
 
-TARGETS_MAX = 1000  # the start weighs every pair of targets
+TARGETS_MAX = 1000  # chosen by us: the stationary start computes a weight for every pair of targets
 
 
 class FixedTargets(Model, frozen=True, kw_only=True, tag="fixed_targets"):

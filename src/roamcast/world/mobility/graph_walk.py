@@ -1,13 +1,13 @@
 """Graph walk: hosts that move over a generated network from one access point to the next.
 
 The world of the opportunistic channels' simulation (section 3.3), for any strategy. The first nodes are the
-network (`world/graph.py`), standing still; the last `walkers` are hosts that stay at one of them for an
-exponential time, then go to the next (`world/walk.py`). Links are the network's own and that of each host to
-the node where it stays, whatever their length: this model gives contacts, and `world.range` has no part in
-them. On its way, straight and at constant speed, a host hears nobody.
+network (`world/graph.py`) and do not move; the last `walkers` are hosts that stay at one of them for an
+exponential time, then go to the next (`world/walk.py`). The links are those of the network and one from each
+host to the node where it stays, whatever their length: this model gives contacts, and `world.range` is not
+used. While a host moves, straight and at constant speed, it hears nobody.
 
-The one model that does not start in the middle: hosts begin at home, as the paper's does. A node more is
-another network, so the others' paths change with it.
+This is the one model without a stationary start: hosts begin at home, as in the paper. With one more node the
+network is another one, so all paths change.
 """
 
 from random import Random
@@ -29,7 +29,7 @@ class GraphWalk(Model, frozen=True, kw_only=True, tag="graph_walk"):
     walkers: int = 1
     stay: float = 60.0  # seconds, the mean of an exponential distribution
     travel: float = 1.0  # seconds from one access point to the next
-    roam: float = 0.1  # share of the moves in which `pop_up` and `fixed` leave their habits
+    roam: float = 0.1  # share of the moves in which `pop_up` and `fixed` deviate from their habits
 
     def check(self, nodes: int, area: Area) -> None:
         if not 1 <= self.walkers <= nodes - 3:
@@ -69,7 +69,7 @@ class GraphWalk(Model, frozen=True, kw_only=True, tag="graph_walk"):
     def _walks(
         self, nodes: int, area: Area, duration: Micros, random: Random
     ) -> tuple[Graph, list[list[tuple[int, Micros, Micros]]]]:
-        """Per host where it is, from when until when; the last stay ends after the run."""
+        """Per host its places, each from when until when; the last stay ends after the run."""
         graph = generated(self.generator, nodes - self.walkers, area, stream(random))
         travel = max(round(self.travel * SECOND), 1)
         visits = []

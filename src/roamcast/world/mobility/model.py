@@ -1,4 +1,4 @@
-"""What every mobility model is: a table of checked parameters that turns chance into motion."""
+"""The base of all mobility models: a table of checked parameters that makes motion from random draws."""
 
 import math
 from random import Random
@@ -27,14 +27,14 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     )
 
     def check(self, nodes: int, area: Area) -> None:
-        """Raise `ScenarioError` for the first parameter that cannot be, with its dotted key."""
+        """Raise `ScenarioError` for the first parameter that is not possible, with its dotted key."""
 
     def motion(self, nodes: int, area: Area, duration: Micros, random: Random) -> Motion:
         """The paths of all nodes over `[0, duration]`; the same arguments give the same paths."""
         raise NotImplementedError
 
     def contacts(self, nodes: int, area: Area, duration: Micros, random: Random) -> ContactPlan | None:
-        """Who hears whom, where the model says so itself; None, as in most: whoever is in range."""
+        """Who hears whom, if the model defines it; None, as in most models: whoever is in range."""
         return None
 
     def walls(self, area: Area) -> list[Wall]:

@@ -1,9 +1,9 @@
-"""Nomadic community: everyone roams around one chief, who wanders.
+"""Nomadic community: everyone roams around one chief, who moves by random waypoint.
 
 Scenario 3 of the acyclic overlay (6.2.1): at most 50 m from the chief, who is chosen before the run and stays
-chief (a guide and the visitors of a museum). Node 0 is the chief and moves by random waypoint; the
-paper does not say how. A member walks between uniform points of the disc around the chief, and the disc moves
-with the chief.
+chief (a guide and the visitors of a museum). Node 0 is the chief and moves by random waypoint. A member walks
+between uniform points of the disc around the chief, and the disc moves with the chief. The paper does not say
+how chief and members walk, so the speeds and rests are ours.
 
 Chief and offsets both start stationary and are independent of each other, so the group does.
 """

@@ -1,15 +1,15 @@
-"""Pursue: one criminal in the streets of a city, everyone else after it.
+"""Pursue: one criminal in the streets of a city; all other nodes follow it.
 
 Scenario 7 of the acyclic overlay (6.2.1): the city of scenario 6, followers at 15 km/h at most while the
 criminal does 20 km/h, so that they must cut corners instead of driving behind. Node 0 is the criminal:
 it drives to random destinations without stopping at crossings and, unless `pause` says so, without
-resting. At each crossing a follower knows where the criminal is at that moment, takes a shortest way
-there as far as the next crossing, and thinks again. The random vector of the model in Camp's survey is
-here the choice among equally short ways and the speed, drawn per street.
+resting. At each crossing a follower knows where the criminal is at that moment, takes a shortest route
+there as far as the next crossing, and decides again. The random vector of the model in Camp's survey is
+here the choice among equally short routes and the speed, drawn per street.
 
 The criminal starts stationary. A pursuit has no known stationary distribution to draw from, so the
-followers start anywhere on the streets `lead_in` seconds before time 0, and the pursuit is under way
-when the run begins.
+followers start anywhere on the streets `lead_in` seconds before time 0, and pursue it already when the run
+begins.
 """
 
 from random import Random
@@ -30,6 +30,7 @@ from roamcast.world.mobility.movement.streets import Streets
 from roamcast.world.mobility.movement.town import KMH, Driver, Town
 from roamcast.world.trajectory import Motion, Trajectory
 
+# Both chosen by us.
 CAUGHT_METRES = 2.0  # nearer than that a follower waits: cars do not merge
 LOOK_AGAIN_SECONDS = 1.0
 
@@ -38,7 +39,7 @@ class Pursue(Town, frozen=True, kw_only=True, tag="pursue"):
     speed: Range = (15 * KMH, 20 * KMH)  # m/s, of the criminal, drawn per trip
     pause: Range = (0.0, 0.0)  # seconds, of the criminal at each destination
     follower_speed: Range = (10 * KMH, 15 * KMH)  # m/s, drawn per street
-    lead_in: float = 300.0  # seconds of pursuit before time 0
+    lead_in: float = 300.0  # seconds of pursuit before time 0; chosen by us
 
     def check(self, nodes: int, area: Area) -> None:
         Town.check(self, nodes, area)
@@ -59,7 +60,7 @@ class Pursue(Town, frozen=True, kw_only=True, tag="pursue"):
 
     def _pursuit(self, streets: Streets, hunted: Trajectory, until: Micros, random: Random) -> PathBuilder:
         path = PathBuilder(streets.anywhere(random), until)
-        entry, before = 0.0, path.here  # the speed at which it comes along, and from where
+        entry, before = 0.0, path.here  # the speed at which it arrives, and from where
         while not path.done:
             here, seen = path.here, hunted.position(path.time)
             assert seen is not None
@@ -71,7 +72,7 @@ class Pursue(Town, frozen=True, kw_only=True, tag="pursue"):
             there = route[1]
             if _turns_back(before, here, there):
                 entry = 0.0
-            # At a crossing it may have to turn; where the criminal was seen, it has to look for it again.
+            # At a crossing it may have to turn; where the criminal was seen, it stops and looks again.
             leave = 0.0 if there == seen else self.turn_speed
             cruise = between(random, self.follower_speed)
             path.follow(drive(here, [RoutePoint(there, leave, 0.0)], cruise, self.acceleration, entry=entry))
@@ -81,5 +82,5 @@ class Pursue(Town, frozen=True, kw_only=True, tag="pursue"):
 
 
 def _turns_back(before: Point, here: Point, there: Point) -> bool:
-    """Is the way on to `there` the way back?"""
+    """Whether going on to `there` means turning round."""
     return (here[0] - before[0]) * (there[0] - here[0]) + (here[1] - before[1]) * (there[1] - here[1]) < 0

@@ -1,7 +1,7 @@
 """Random waypoint: walk straight to a uniform point of the area, rest, repeat.
 
-Scenario 1 of the acyclic overlay (6.2.1) (there with rests of 20 to 60 s). Left out of it: two users who
-collide stop and change direction; here nodes are points and pass through each other.
+Scenario 1 of the acyclic overlay (6.2.1), there with rests of 20 to 60 s. Left out: in the paper two users
+who collide stop and change direction; here nodes are points and pass through each other.
 """
 
 from random import Random

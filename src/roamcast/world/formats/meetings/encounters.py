@@ -58,10 +58,10 @@ def intervals(
     *,
     either_side: bool = False,
 ) -> list[Encounter]:
-    """Switches in time's order to intervals.
+    """From switches in order of time to intervals.
 
-    `(a, b)` and `(b, a)` are told apart: order the pair first if they mean the same. With `either_side`, a
-    down that names the pair the other way round is taken if only that way is up.
+    `(a, b)` and `(b, a)` are different links: order the pair first if they mean the same. With `either_side`,
+    a down that names the pair in the other order is accepted if only that order is up.
     """
     standing: dict[tuple[str, str], tuple[Micros, int]] = {}
     went_down: dict[tuple[str, str], Micros] = {}

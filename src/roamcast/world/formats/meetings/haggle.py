@@ -3,7 +3,7 @@
 A row is what device id1 saw of id2; either side may have missed the other, so the plan holds the union of
 both. Start and end are the first and the last scan that heard the other: a device heard once has start = end
 (more than half of the Infocom 2005 rows). Both seconds count, so a contact lasts until `end + tail`, with a
-tail of 1 s by default. Scans were 120 s apart; a study that wants sightings to last that long asks for it.
+tail of 1 s by default. Scans were 120 s apart; a study that wants contacts to last that long sets `tail`.
 """
 
 from collections.abc import Iterable, Iterator

@@ -2,7 +2,7 @@
 
 Files made from Bluetooth sightings (Haggle) hold both sides of a meeting as `a b` and `b a`, overlapping:
 each side is followed on its own and the plan holds their union. A contact that goes up and down at the same
-instant lasts no time in The ONE and none here, unless the caller asks for a `tail`. Other events of The ONE
+instant has no duration, in The ONE and here, unless the caller asks for a `tail`. Other events of The ONE
 (messages) are refused.
 """
 

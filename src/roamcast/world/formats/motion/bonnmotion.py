@@ -1,7 +1,7 @@
 """BonnMotion movements: one line per node, `t x y t x y …` (seconds, metres), often gzipped.
 
-Nodes are numbered by line, as BonnMotion does. Lines that begin with `#` are comments. Times rise along a
-line. The three-dimensional form (`t x y z`) is refused: this world is flat.
+Nodes are numbered by line, as BonnMotion does. Lines that begin with `#` are comments. Times increase along a
+line. The three-dimensional form (`t x y z`) is refused: positions here have two dimensions.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from roamcast.world.formats.text.saving import save_lines
 from roamcast.world.formats.text.source import lines, opened, rows
 from roamcast.world.trajectory import Motion
 
-# A line holds a node's whole life: about a million waypoints.
+# A line holds the whole path of a node. Chosen by us: enough for about a million waypoints.
 LINE_BYTES_MAX = 1 << 26
 
 
@@ -60,7 +60,7 @@ def _paths(motion: Motion) -> Iterator[str]:
 
 
 def _looks_three_dimensional(fields: list[str]) -> bool:
-    """Rows of four whose first numbers rise, where rows of three do not fit or do not rise."""
+    """Rows of four whose first numbers increase, where rows of three do not fit or do not increase."""
     if len(fields) % 4 or len(fields) < 8:
         return False
     return _rises(fields[::4]) and (len(fields) % 3 != 0 or not _rises(fields[::3]))

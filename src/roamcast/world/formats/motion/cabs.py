@@ -1,9 +1,9 @@
 """Cab traces as the Cabspotting project published them: one file per cab, `lat lon occupied unix_time` rows.
 
 A folder of `.txt` files, a tar archive of them (read without unpacking), or one file. The cab's name is the
-file's name without its suffix; files whose name begins with `_` or `.` (the list of cabs) are passed over.
+file's name without its suffix; files whose name begins with `_` or `.` (the list of cabs) are skipped.
 The originals are newest first; any order is read. A cab reports about once a minute while it works and
-falls silent when parked, so fixes more than 300 s apart are a gap unless the caller says otherwise.
+not at all when parked, so fixes more than 300 s apart are a gap unless the caller says otherwise.
 """
 
 import tarfile

@@ -77,7 +77,7 @@ def parse_fixes(lines: Iterable[str], where: str) -> Iterator[Fix]:
 
 
 def write(motion: Motion, path: Path) -> None:
-    """Metres, node by node, under the names of the recording. Gaps are refused: rows cannot say them."""
+    """Metres, node by node, under the names of the recording. Gaps are refused: rows cannot express them."""
     for node, trajectory in enumerate(motion.trajectories):
         if trajectory.gap.any():
             raise FileError(str(path), f"CSV cannot hold gaps, and node {node} has one")

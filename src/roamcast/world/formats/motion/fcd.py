@@ -1,7 +1,7 @@
 """SUMO floating car data: `<fcd-export>` with a `<timestep time>` per step and a `<vehicle id x y>` in each.
 
-A vehicle that is missing from a step was not there: it left, or stood in a place the simulation does not
-show, and the path has a gap. Steps rise in time. Persons and containers are not vehicles and are passed over.
+A vehicle that is missing from a step was absent: it left, or stood in a place the simulation does not show;
+its path has a gap. Steps increase in time. Persons and containers are not vehicles and are skipped.
 The file does not say whether it was made with `--fcd-output.geo`; if it was, ask for `geographic=True`.
 """
 

@@ -1,7 +1,7 @@
 """Fixes: what a recording is made of, and how they become motion.
 
-Parsing and assembling are apart on purpose: `parse_fixes` of each format is a generator over lines that a
-Spark task can run on its share of the files, and only the assembling needs all fixes of a node.
+Parsing and assembling are separate on purpose: `parse_fixes` of each format is a generator over lines that a
+Spark task can run on its share of the files; only assembling needs all fixes of a node.
 """
 
 from array import array
@@ -97,7 +97,7 @@ class _Track:
     returns: "array[int]" = field(default_factory=lambda: array("b"))
 
     def trajectory(self, name: str, options: MotionOptions) -> Trajectory:
-        # Stable: rows of the same time stay in the file's order, so the last row is the last word.
+        # Stable: rows of the same time stay in the file's order, so the last row of the file counts.
         times = np.array(self.times, dtype=np.int64)
         order = np.argsort(times, kind="stable")
         times = times[order]

@@ -2,8 +2,8 @@
 
 One node per track: the first track of a file is named as the file, the second `name#2`, and so on. GPX
 begins a new track segment where reception was lost, so between segments there is a gap. Track points need a
-time; one without zone is UTC, as the schema says. Times rise along a track. Routes and waypoints are
-passed over.
+time; one without zone is UTC, as the schema says. Times increase along a track. Routes and waypoints are
+skipped.
 """
 
 from collections.abc import Iterator

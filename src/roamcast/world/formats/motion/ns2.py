@@ -1,13 +1,13 @@
 """ns-2 movement files (CMU `setdest`, BonnMotion `NSFile`, SUMO's exporter; ns-3, CORE and INET read them).
 
 A node stands at its initial place, goes straight to each destination at the given speed, and stops there.
-A `setdest` on the way overrides the one before from where the node then is; speed 0 stops it. Commands of
-one instant run in the file's order. `$ns_ at t "$node_(i) set X_ v"` is a jump: the node is there at t, and
-was at the old place one microsecond before.
+A `setdest` before arrival replaces the one before, from the node's present position; speed 0 stops it.
+Commands of one instant run in the file's order. `$ns_ at t "$node_(i) set X_ v"` is a jump: the node is there
+at t, and was at the old place one microsecond before.
 
 Times are rounded to the microsecond, arrivals as well, so a position differs from the exact one by at most
-speed × 1 µs; destinations are absolute, so this does not add up. A leg lasts at least 1 µs: the 10⁹ m/s
-that the Zurich traces place vehicles with is honoured to that grain.
+speed × 1 µs; destinations are absolute, so this does not add up. A leg lasts at least 1 µs, also at the
+10⁹ m/s with which the Zurich traces place vehicles.
 
 `switch OFF` and `switch ON` (those traces again) mean absence and presence; ns-3 ignores them, and then
 every car that is not on the road yet waits at (0, 0), in range of all others. A node that is never on is
@@ -147,7 +147,7 @@ def _statements(motion: Motion) -> Iterator[str]:
     for node, path in enumerate(motion.trajectories):
         times, xs, ys = path.times.tolist(), path.x.tolist(), path.y.tolist()
         for k, time in enumerate(times):
-            # A leg to the next knot. A pause and the last knot are orders to stop: they keep the knot.
+            # A leg to the next knot. A pause and the last knot become commands to stop, which keep the knot.
             x, y, speed = xs[k], ys[k], 0.0
             if k + 1 < len(times):
                 x, y = xs[k + 1], ys[k + 1]
@@ -181,7 +181,7 @@ def _walked(statements: list[Statement], where: str) -> "_Walk":
 
 
 class _Walk:
-    """One node under orders that come in time's order. Its knots grow as orders come."""
+    """One node and its commands, given in order of time. Each command may add knots."""
 
     def __init__(self, x: float, y: float) -> None:
         self._knots: list[tuple[Micros, float, float]] = [(0, x, y)]

@@ -1,9 +1,8 @@
 """The ONE's external movement: `minTime maxTime minX maxX minY maxY [minZ maxZ]`, then `time id x y` rows.
 
-Rows are sorted by time. Where a node has two places at one time the last row counts, because The ONE ends
-up there too (the NCCU campus trace has thousands of such rows). Unlike The ONE, times and places keep their
-own origin instead of being moved to the header's minimum, nodes may appear late, and the sampling interval
-may vary.
+Rows are sorted by time. Where a node has two places at one time the last row counts, as in The ONE (the NCCU
+campus trace has thousands of such rows). Unlike The ONE, times and places keep their own origin instead of
+being moved to the header's minimum, nodes may appear late, and the sampling interval may vary.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,3 +1,3 @@
-"""What readers share: `source.py` and `numbers.py` (text to values, with the place of every fault),
-`xml_events.py`, `saving.py` (whole or not at all), `guess.py` (which format is it?).
+"""What readers share: `source.py` and `numbers.py` (text to values; errors name the place), `xml_events.py`,
+`saving.py` (files written whole or not at all), `guess.py` (the format of a file).
 """

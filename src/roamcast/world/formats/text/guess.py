@@ -16,7 +16,7 @@ _BY_SUFFIX = {
     ".mob": "ns2",
     ".gpx": "gpx",
 }
-_XML_HEAD = 1 << 16  # SUMO writes its whole configuration as a comment before the root
+_XML_HEAD = 1 << 16  # octets; SUMO writes its whole configuration as a comment before the root
 
 
 def motion_format(path: Path) -> str | None:
@@ -34,7 +34,7 @@ def contacts_format(path: Path) -> str | None:
         return None
     rows = _first_rows(path)
     if not rows:
-        # Comments alone: the plan of a network without any link, if anything.
+        # Comments only: it can be the plan of a network without any link.
         return "plan" if path.suffix == ".csv" else None
     fields = rows[0].split()
     if "," in rows[0]:
@@ -70,7 +70,7 @@ def _motion_of(rows: list[str]) -> str | None:
 
 
 def _first_rows(path: Path) -> list[str]:
-    """The first two rows that are no comments; of an XML file the part that must show its root."""
+    """The first two rows that are no comments; of an XML file the part that should contain its root."""
     with opened(path) as stream:
         with damage_as_file_error(str(path)):
             head = stream.read(_XML_HEAD).decode("utf-8", "replace").lstrip("\ufeff \t\r\n")

@@ -1,8 +1,8 @@
 """Numbers as files write them, read exactly and within bounds.
 
-Times become integer microseconds without passing through a float: `0.1` is 100000 and what a writer
-wrote a reader reads back. More than six decimals are rounded to the nearest microsecond. Everything
-that Python would take but no recording means (`nan`, `inf`, `1_000`, other scripts' digits) is refused.
+Times become integer microseconds without passing through a float: `0.1` is 100000, and reading back what was
+written gives the same value. More than six decimals are rounded to the nearest microsecond. What Python
+accepts but no recording means (`nan`, `inf`, `1_000`, other scripts' digits) is refused.
 """
 
 import re

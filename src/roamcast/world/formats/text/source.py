@@ -1,7 +1,7 @@
-"""Bytes in, lines out: what all text formats share before they differ.
+"""From bytes to lines: the first step of reading any text format.
 
-Every file may be gzipped (told by its first two bytes). Whatever goes wrong below a line (no such file, a
-cut archive, bytes that are no UTF-8, a line that never ends) is a `FileError` with the place.
+Every file may be gzipped (detected by its first two bytes). Errors at this level (no such file, a truncated
+archive, bytes that are no UTF-8, a line that is too long) are a `FileError` with the place.
 """
 
 import gzip
@@ -14,7 +14,7 @@ from typing import IO, cast
 
 from roamcast.errors import FileError
 
-# One row of a table. A line longer than this is no row but a file of another kind (or a gzip bomb).
+# One row of a table. Chosen by us: a longer line belongs to a file of another kind (or a gzip bomb).
 ROW_BYTES_MAX = 1 << 16
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -35,7 +35,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def damage_as_file_error(where: str) -> Iterator[None]:
-    """Reading faults of files and archives, in one line each."""
+    """Errors of reading files and archives, as `FileError` with one line each."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as problem:

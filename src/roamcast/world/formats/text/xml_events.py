@@ -1,8 +1,8 @@
-"""XML from strangers, streamed: elements are handed out when they end and dropped at once.
+"""Untrusted XML as a stream: each element is yielded when it ends, and then dropped.
 
-No document type at all is taken: neither format here has one, and entities are how XML is made to explode or
-to read other files. The parser also resolves no entity, opens no network connection and keeps libxml2's
-limits on depth and size.
+A document type is refused: neither format here has one, and entities can make XML expand without bound or
+read other files. The parser also resolves no entity, opens no network connection and keeps libxml2's limits
+on depth and size.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ Event: TypeAlias = tuple[Literal["start", "end"], str, "etree._Element"]
 def elements(stream: IO[bytes], where: str, *, root: str) -> Iterator[Event]:
     """`(start or end, name without namespace, element)` in document order.
 
-    An element is whole when it ends, except for its children: those had their own turn and are gone.
+    An element is complete when it ends, except for its children: those were yielded and dropped before.
     """
     parser = etree.XMLPullParser(
         events=("start", "end"),
@@ -82,7 +82,7 @@ def _check_root(element: "etree._Element", name: str, root: str, where: str) -> 
 
 
 def _drop_children(element: "etree._Element") -> None:
-    """Free what has been read. An ended element still hangs on its parent: its elder siblings go now."""
+    """Free what has been read. An ended element is still attached to its parent: drop its elder siblings."""
     element.clear()
     parent = element.getparent()
     while parent is not None and element.getprevious() is not None:

@@ -1,4 +1,4 @@
-"""Driving: speed that builds up and is braked off, along a route with places where one must be slow.
+"""Driving: acceleration and braking along a route with speed limits at some points.
 
 Motion here is piecewise linear, so a phase of acceleration becomes a few straight pieces whose ends lie
 on the true curve; within a phase the speed rises in steps.
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from roamcast.world.mobility.movement.path import Piece, Point, along, distance
 
-RAMP_ERROR = 0.25  # metres, greatest distance of a straight piece from the curve it stands for
+RAMP_ERROR = 0.25  # metres, greatest distance of a straight piece from the curve; chosen by us
 
 
 class RoutePoint(NamedTuple):
@@ -39,7 +39,7 @@ def drive(
             stretch = _stretch(lengths[k], speeds[k], speeds[k + 1], cruise, acceleration)
             for seconds, metres in stretch[:-1]:
                 pieces.append(Piece(seconds, along(points[k], stage.to, min(metres / lengths[k], 1.0))))
-            pieces.append(Piece(stretch[-1][0], stage.to))  # there, to the last digit
+            pieces.append(Piece(stretch[-1][0], stage.to))  # exactly there, without rounding
         if stage.halt > 0:
             pieces.append(Piece(stage.halt, stage.to))
     return pieces
@@ -53,8 +53,8 @@ def reached(entry: float, length: float, acceleration: float) -> float:
 def _passing_speeds(
     limits: Sequence[float], lengths: Sequence[float], cruise: float, acceleration: float
 ) -> list[float]:
-    """The greatest speeds at the points of a route that the acceleration allows: first forwards (one
-    cannot be fast yet), then backwards (one must be slow in time)."""
+    """The greatest speeds at the points of a route that the acceleration allows: first forwards (what
+    speeding up reaches), then backwards (what leaves room to brake)."""
     speeds = [min(limit, cruise) for limit in limits]
     for k, length in enumerate(lengths):
         speeds[k + 1] = min(speeds[k + 1], reached(speeds[k], length, acceleration))

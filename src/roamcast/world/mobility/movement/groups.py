@@ -25,13 +25,13 @@ def roaming(
     random: Random,
 ) -> Trajectory:
     """A member's path: never farther than `radius` from its reference, and never faster than the reference
-    and `speed` together. The reference must be uncut (`Path.whole`)."""
+    and `speed` together. The reference must be uncut (`PathBuilder.whole`)."""
     offset = walk(Disc(radius), speed, pause, until, random).whole()
     return window(around(reference, offset, area), 0, until)
 
 
 def around(reference: Trajectory, offset: Trajectory, area: Area) -> Trajectory:
-    """Reference plus offset, with a knot wherever one of them has one, thrown back into the area.
+    """Reference plus offset, with a knot wherever one of them has one, reflected into the area.
 
     Mirroring at a border never makes a distance larger, and leaves the reference where it is: it breaks
     neither the radius nor the speed. (Stopping members at the border instead would line them up there.)

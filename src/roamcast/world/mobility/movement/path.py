@@ -1,4 +1,4 @@
-"""One node's way, told as pieces, and its knots on the integer microsecond grid."""
+"""One node's path: built from pieces, with knots on the integer microsecond grid."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from roamcast.world.trajectory import Trajectory
 Point: TypeAlias = tuple[float, float]
 
 
-FOR_EVER: Micros = 2**60  # what a trip at next to no speed lasts
+FOR_EVER: Micros = 2**60  # the longest piece, for a trip at almost no speed
 
 
 class Piece(NamedTuple):
@@ -58,11 +58,11 @@ class PathBuilder:
             self.move(piece)
 
     def trajectory(self, since: Micros = 0) -> Trajectory:
-        """What lies between `since` and the end of the run, on a clock that starts at `since`."""
+        """The path between `since` and the end of the run, on a clock that starts at `since`."""
         return window(self.whole(), since, self._until)
 
     def whole(self) -> Trajectory:
-        """With the last piece uncut. What is built on this does not depend on when the run ends."""
+        """With the last piece uncut: a path computed from this one does not depend on when the run ends."""
         assert self.done
         return Trajectory.of(self._knots)
 
@@ -79,7 +79,7 @@ def window(path: Trajectory, since: Micros, until: Micros) -> Trajectory:
 
 
 def entered(start: Point, pieces: Sequence[Piece], elapsed: float) -> tuple[Point, list[Piece]]:
-    """Where someone is who set out from `start` `elapsed` seconds ago, and the pieces still to go."""
+    """The position `elapsed` seconds after leaving `start`, and the pieces that remain."""
     here = start
     for k, piece in enumerate(pieces):
         if elapsed < piece.seconds:
@@ -91,12 +91,12 @@ def entered(start: Point, pieces: Sequence[Piece], elapsed: float) -> tuple[Poin
 
 
 def along(a: Point, b: Point, share: float) -> Point:
-    """The point at `share` (0 to 1) of the way from `a` to `b`, never beyond either."""
+    """The point at `share` (0 to 1) of the segment from `a` to `b`, never beyond either end."""
     return _between(a[0], b[0], share), _between(a[1], b[1], share)
 
 
 def distance(a: Point, b: Point) -> float:
-    """By the square root, which is rounded alike everywhere; `math.hypot` differs between Pythons."""
+    """By the square root, which is rounded alike on every machine; `math.hypot` differs between Pythons."""
     dx, dy = b[0] - a[0], b[1] - a[1]
     return math.sqrt(dx * dx + dy * dy)
 

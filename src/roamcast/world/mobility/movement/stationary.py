@@ -1,13 +1,13 @@
-"""Starting in the middle: the draws that put a node where a long run would have put it.
+"""Stationary start: the draws that put a node where a long run would have put it.
 
 A node that begins a trip at time 0 from a uniform place is not in the long-run distribution of its own
-model: for minutes its mean speed falls, the nodes gather in the middle, and a metric measured
-meanwhile measures the drift. Throwing away a warm-up only makes the drift smaller. The start can be drawn
-exactly instead: what an observer sees at a random *instant* is what happens per *trip*, weighted by how long
-it lasts (Palm inversion), and the instant lies uniformly within it.
+model: for minutes its mean speed falls and the nodes gather in the middle, and a metric of that time measures
+the drift. Leaving out a warm-up only makes the drift smaller. The start can be drawn exactly instead: what an
+observer sees at a random *instant* is what happens per *trip*, weighted by how long it lasts (Palm
+inversion), and the instant lies uniformly within it.
 
 - A node rests with probability `E[pause] / (E[pause] + E[travel])`.
-- Travel time is length over speed, and the two are independent, so the weight falls apart: a leg is drawn
+- Travel time is length over speed, and the two are independent, so the weight factorises: a leg is drawn
   with density proportional to its length, the place uniformly along it, and the speed with
   density proportional to `1/v` (slow trips last longer).
 - A rest is drawn with density proportional to its duration; what is left of it is a uniform share.

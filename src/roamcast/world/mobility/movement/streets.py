@@ -1,4 +1,4 @@
-"""Streets: a grid of roads that cross at right angles, the ways along it, and the buildings between.
+"""Streets: a grid of roads that cross at right angles, the routes along it, and the buildings between.
 
 Streets are lines. A point is on a street exactly if its x is that of a street that runs north, or its y
 that of one that runs east, to the last digit: the models move one coordinate at a time, so nothing
@@ -45,7 +45,7 @@ class Streets:
         return inside and (_is_one_of(self.xs, x) or _is_one_of(self.ys, y))
 
     def route(self, origin: Point, destination: Point, random: Random) -> list[Point]:
-        """A shortest way: both ends and each crossing between them; among staircases, all equally likely."""
+        """A shortest route: both ends and each crossing between them; all shortest ones equally likely."""
         if origin == destination:
             return [origin]
         if origin[0] == destination[0] and _is_one_of(self.xs, origin[0]):
@@ -57,7 +57,7 @@ class Streets:
             a, b = self._at(ends[0]), self._at(ends[1])
             return _blocks(origin, a) + _blocks(a, b) + _blocks(b, destination)
 
-        # Only from a crossing can two ways be equally short; `min` then takes the first, west before east.
+        # Two choices are equally short only from a crossing; `min` then takes the first, west before east.
         first, last = min(product(self._ends(origin), self._ends(destination)), key=length)
         between_ends = [self._at(crossing) for crossing in _staircase(first, last, random)]
         whole = [origin, *between_ends, destination]
@@ -103,8 +103,8 @@ def _way(lines: tuple[float, ...], a: float, b: float) -> list[float]:
 
 
 def _staircase(first: Crossing, last: Crossing, random: Random) -> list[Crossing]:
-    """A shortest way over the grid. Going on in proportion to the blocks left in each direction makes every
-    staircase equally likely."""
+    """A shortest route over the grid. Each step is drawn in proportion to the blocks left in each direction,
+    which makes every shortest route equally likely."""
     (i, j), way = first, [first]
     while (i, j) != last:
         east, north = abs(last[0] - i), abs(last[1] - j)

@@ -1,4 +1,4 @@
-"""What city block and pursue share: the streets with their buildings, the car, and a driver with errands."""
+"""What city block and pursue share: the streets with their buildings, the car, and a driver."""
 
 from dataclasses import dataclass
 from random import Random
@@ -15,11 +15,11 @@ KMH = 1 / 3.6
 ACCELERATION_LEAST = (
     0.1  # m/s²: below it a car takes blocks to reach any speed, and trips have no useful bound
 )
-STREETS_MAX = 1000  # in one direction
+STREETS_MAX = 1000  # in one direction; chosen by us
 
 
 class Town(Model, frozen=True, kw_only=True):
-    """The parameters of the streets and of the cars. The paper gives no numbers for these."""
+    """The parameters of the streets and of the cars. The paper gives no numbers, so they are chosen by us."""
 
     block: float = 50.0  # metres from street to street; rounded so that whole blocks fill the area
     street_width: float = 10.0  # metres from building to building
@@ -53,9 +53,9 @@ class Town(Model, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Driver:
-    """Drives to a uniform point of the streets by a shortest way, rests there, and goes on.
+    """Drives to a uniform point of the streets by a shortest route, rests there, and repeats.
 
-    On the way it may have to stop in front of a crossing, as at a traffic light.
+    On the route it may have to stop in front of a crossing, as at a traffic light.
     """
 
     streets: Streets
@@ -78,9 +78,10 @@ class Driver:
     def _start(self, random: Random) -> tuple[Point, list[Piece]]:
         """A stationary start (see `stationary.py`), with the whole trip, its stops and its rest as the cycle.
 
-        Here the duration is no product of length and speed, so trips are drawn, kept with probability
-        proportional to their duration, and entered at a uniform instant. To lose few of them, the speed is
-        drawn with density `1/v`, which is most of the weight; the rest, duration times speed, is bounded.
+        Here the duration does not factorise into length and speed, so trips are drawn, accepted with
+        probability proportional to their duration, and entered at a uniform instant. To reject few of them,
+        the speed is drawn with density `1/v`, which is most of the weight; the rest, duration times speed,
+        is bounded.
         """
         bound = self._duration_times_speed_max()
         while True:
@@ -97,7 +98,7 @@ class Driver:
         stages: list[RoutePoint] = []
         for before, here, after in zip(route, route[1:], route[2:], strict=False):
             if random.random() < self.stop_probability:
-                # In front of the crossing road, not on it; too near to it already, there is no stopping.
+                # In front of the crossing road, not on it; a car that is too near to it does not stop.
                 room = distance(before, here) - self.streets.width / 2
                 seconds = between(random, self.stop)
                 if room > 0:

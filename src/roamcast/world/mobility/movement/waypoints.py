@@ -1,7 +1,7 @@
 """Trips between destinations with a rest at each: the walk behind most models here.
 
-What differs between the models is where destinations lie; a `Destinations` says that, and knows enough of
-itself for a stationary start (see `stationary.py`).
+The models differ in where destinations lie. A `Destinations` defines that, with the draws that a stationary
+start needs (see `stationary.py`).
 """
 
 import math
@@ -40,7 +40,7 @@ class Destinations(Protocol):
 
 
 class Start(NamedTuple):
-    """A node in the middle of its life: where it is, where it came from, and what it was about to do."""
+    """A node in the middle of its walk: where it is, where it came from, and what it does next."""
 
     here: Point
     origin: Point | None  # None while it rests
@@ -112,7 +112,7 @@ class Rectangle:
 
 
 class Disc:
-    """Destinations uniform over a disc around the origin: ways to stay near something that moves."""
+    """Destinations uniform over a disc around the origin: offsets from something that moves."""
 
     def __init__(self, radius: float) -> None:
         self._radius = radius
@@ -139,7 +139,7 @@ class Disc:
 class FixedPlaces:
     """A few fixed destinations; from each, every other one is equally likely.
 
-    Trips then run equally often between any two, in either direction, which is all the start needs.
+    So trips between any two are equally frequent, in either direction; the stationary start needs only that.
     """
 
     def __init__(self, points: list[Point]) -> None:
@@ -174,5 +174,5 @@ def in_unit_disc(random: Random) -> Point:
 
 
 def _by_length(pairs: Iterator[tuple[Point, Point]], longest: float, random: Random) -> tuple[Point, Point]:
-    """The first pair that passes a lottery it wins with probability `length / longest`."""
+    """The first pair that is accepted; each is accepted with probability `length / longest`."""
     return next(pair for pair in pairs if random.random() * longest < distance(*pair))
