@@ -15,6 +15,8 @@ from roamcast.strategy.odmrp.summary.bloom import TOKEN_BITS, false_positive_rat
 from roamcast.strategy.odmrp.summary.elements import exact_token
 from roamcast.strategy.odmrp.summary.summary import DigestTable, EventDigest, Summary, SummaryOptions
 
+pytestmark = pytest.mark.long
+
 PLAYERS = [f"player {number}" for number in range(100)]
 
 
