@@ -372,7 +372,7 @@ class Evolved(TreeProtocol):
                     self._declare_leader()
 
     def _on_reply_below(self, sender: NodeId, request: RequestKey, message: RouteReply) -> None:
-        """The reply of a node above improves our label, so that the node at the jump may make the offer (R4)."""
+        """A reply from above improves our label, so that the node at the jump may offer a link (R4)."""
         link = self.links.get(sender)
         if link is None or link.number != message.link:
             self._refuse(sender, message, message.link)
