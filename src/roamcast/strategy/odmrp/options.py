@@ -49,6 +49,6 @@ class OdmrpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     digests_max: Annotated[int, msgspec.Meta(ge=1, le=64)] = 16  # in one Join Request; if more, all are asked
     channels_max: Annotated[int, msgspec.Meta(ge=1, le=62)] = 32  # of one publisher
     publishers_max: Bound = 1_024  # publishers for which this node keeps a route
-    members_max: Bound = 1_024  # of one publisher, here and at its relays
-    recent_max: Bound = 256  # of this publisher's events, kept for members that answer later
+    members_max: Bound = 1_024  # members of one publisher, here and at its relays
+    recent_max: Bound = 256  # events of this publisher, kept for members that answer later
     pending_max: Bound = 10_000  # data packets that wait for their jitter to end

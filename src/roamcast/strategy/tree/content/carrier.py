@@ -25,7 +25,7 @@ from roamcast.units import MILLISECOND, Micros, NodeId, micros
 TIMER = "content"  # first part of all timer names of this layer; the overlay shares the host
 # Chosen by us. Longer delays cost latency of recovered events and save control frames.
 BURST = 2  # waiting events sent together
-ASK_DELAY: Micros = 40 * MILLISECOND  # at least, at most twice; the missing event may still come by itself
+ASK_DELAY: Micros = 40 * MILLISECOND  # at least, at most twice; the missing event may still arrive
 TALLY_DELAY: Micros = 250 * MILLISECOND  # from the last broadcast to the `Tally`
 
 

@@ -107,10 +107,10 @@ class _Spread:
         self._manager = manager
 
     def on_link_up(self, neighbour: NodeId) -> None:
-        """Objects find their way by themselves."""
+        """Nothing to do: objects go over the links there are when they are sent."""
 
     def on_link_down(self, neighbour: NodeId) -> None:
-        """Objects find their way by themselves."""
+        """Nothing to do, likewise."""
 
     def on_receive(self, neighbour: NodeId, payload: bytes) -> None:
         self._manager.on_object(neighbour, payload)

@@ -47,8 +47,8 @@ class TreeOptions(ContentOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     One flat table with the options of content-based routing, as scenario files have it.
     """
 
-    protocol: ProtocolName = ProtocolName.EVOLVED
-    preset: TreePreset = TreePreset.WALKING
+    protocol: ProtocolName = ProtocolName.EVOLVED  # `original`: MAODV as it was, the baseline
+    preset: TreePreset = TreePreset.WALKING  # the values of the parameters that are not given
     discover_timeout: Seconds | None = None  # waiting for replies to a request
     hello_interval: Seconds | None = None  # between two group hellos
     reconnection_trigger: Positive | None = None  # group hellos per search for other partitions
@@ -58,7 +58,7 @@ class TreeOptions(ContentOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     request_retries: Number | None = None  # requests after the first, before a partition is declared
     ttl_increment: Positive | None = None  # hops that each further request reaches beyond the last
     ttl_threshold: Positive | None = None  # hops that a request reaches at most
-    beacon_interval: Seconds | None = None  # a fifth of a second with `prompt`, else a second
+    beacon_interval: Seconds | None = None  # 0.2 with `prompt`, else 1
     adaptive: bool = False  # parameters follow the rate of lost links (section 7.2)
     # How long after the first reply the best one is taken. None waits the whole DISCOVER_TIMEOUT, as the
     # source does.

@@ -64,7 +64,7 @@ class TreeProtocol:
         nearby: set[NodeId] | None,
         url: str,
     ) -> None:
-        """`nearby`: the nodes in range, kept up by the owner; None where nobody can tell."""
+        """`nearby`: the nodes in range, kept up to date by the owner; None where that is unknown."""
         self.links: dict[NodeId, TreeLink] = {}
         self.parent: NodeId | None = None
         self.label = Label(0, host.node, 0)
@@ -232,7 +232,7 @@ class TreeProtocol:
         self._listener.on_link_up(link.peer)
 
     def _lose(self, peer: NodeId, *, tell: bool) -> None:
-        """The link is gone at this end; `tell` the other one if it may still hear us."""
+        """The link is gone at this end; `tell` the other one if it may still receive it."""
         link = self.links.pop(peer, None)
         if link is None:
             return
