@@ -23,7 +23,7 @@ from roamcast.units import NodeId, micros
 
 class KernelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     interval: Annotated[float, msgspec.Meta(ge=0.05, le=3600)] = 1.0  # seconds between readings of the table
-    routes_max: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 65_536
+    routes_max: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 65_536  # routes used
 
 
 class KernelRoute(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from roamcast.strategy.chapar.tables.identifiers import IDENTIFIER_BYTES_MAX
 from roamcast.strategy.chapar.tables.node_vector import VECTOR_BYTES_MAX
 from roamcast.wire import Codec
 
-LIST_MAX = 8192
+LIST_MAX = 8192  # this and the next: chosen by us
 FILTERS_MAX = 4096  # of one node in one message
 
 Hops: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=255)]

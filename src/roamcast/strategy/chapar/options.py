@@ -87,7 +87,7 @@ class ChaparOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     retries: Retries | None = None  # of a real-time event over broken links
     retry_delay: Seconds | None = None  # before the first; doubled each time, so that routes can recover
     link_hold: Seconds | None = None  # how long a failed link is not used, unless it is heard again
-    hop_limit: Annotated[int, msgspec.Meta(ge=1, le=255)] = 64
+    hop_limit: Annotated[int, msgspec.Meta(ge=1, le=255)] = 64  # radio hops of a real-time event
     pending_max: Annotated[int, msgspec.Meta(ge=1)] = 256  # frames that wait for a route, a broker, a turn
 
     def in_force(self) -> ChaparPreset:

@@ -11,7 +11,7 @@ from enum import Enum
 
 from roamcast.units import NodeId
 
-BROKERS_MIN = 2
+BROKERS_MIN = 2  # section 4.2, *Special cases*
 
 
 class Role(Enum):

@@ -7,7 +7,7 @@ from itertools import filterfalse, islice
 from roamcast.event import EventId
 from roamcast.units import Micros, NodeId
 
-OFFERED_MAX = 10_000  # identifiers remembered per neighbour
+OFFERED_MAX = 10_000  # identifiers remembered per neighbour; this and the next: chosen by us
 NEIGHBOURS_MAX = 1_000
 
 

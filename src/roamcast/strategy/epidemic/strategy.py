@@ -25,8 +25,8 @@ from roamcast.trace import Dropped, DropReason
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
 ANSWER_PACE: Micros = 10 * MILLISECOND  # pause after a burst of answers, for other senders; chosen by us
-ANSWER_BURST = 4
-ANSWERS_MAX = 10_000
+ANSWER_BURST = 4  # frames; chosen by us
+ANSWERS_MAX = 10_000  # that wait; chosen by us
 MEETING_DELAY: Micros = 20 * MILLISECOND  # at most, before the digest for a new neighbour; chosen by us
 UNCHANGED_TURNS = 5  # an unchanged digest is sent only once in so many intervals; chosen by us
 

@@ -1,4 +1,4 @@
-"""The parameters of OLSR, with the defaults of RFC 3626, section 18."""
+"""The parameters of OLSR, with the defaults of RFC 3626, section 18. The bounds on tables are our own."""
 
 from typing import Annotated, TypeAlias
 
@@ -13,7 +13,7 @@ Length: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
 
 class OlsrOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hello_interval: Interval = 2.0  # seconds
-    tc_interval: Interval = 5.0
+    tc_interval: Interval = 5.0  # seconds
     hold_intervals: Annotated[float, msgspec.Meta(ge=1, le=3)] = 3.0  # NEIGHB_HOLD_TIME and TOP_HOLD_TIME
     duplicate_hold: Annotated[float, msgspec.Meta(ge=0.1, le=3_600)] = 30.0  # DUP_HOLD_TIME
     jitter: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.25  # MAXJITTER as a share of hello_interval

@@ -147,7 +147,7 @@ class Memory:
         self.watch_order()
 
     def _ask(self, memo: Memo | None = None) -> None:
-        """An earlier event of the same publisher is missing: does whoever sent this one have it?"""
+        """An earlier event of the same publisher is missing: ask the sender of this one for it."""
         state = self._state
         now = state.host.now()
         state.host.set_timer("ask", now + ASK_INTERVAL)  # repeated while something waits: frames get lost

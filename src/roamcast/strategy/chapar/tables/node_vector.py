@@ -25,7 +25,7 @@ from roamcast.units import NodeId
 NodeVector: TypeAlias = int
 NO_NODES: NodeVector = 0
 
-VECTOR_BYTES_MAX = 512
+VECTOR_BYTES_MAX = 512  # chosen by us: room for 4,096 nodes
 NODES_MAX = 8 * VECTOR_BYTES_MAX
 BLOOM_BITS_PER_NODE = 8  # the paper's figure
 BLOOM_HASHES = 5  # 8 ln 2, rounded down: 0.0217 false members
