@@ -62,7 +62,7 @@ def node_of(public_key: bytes) -> NodeId:
 
 
 def may_hold(node: NodeId, public_key: bytes) -> bool:
-    """Whether this key may use this number: any key a configured number, only its own key a derived one."""
+    """Whether this key may use this number: any key a configured one, only its own key a derived one."""
     return 0 <= node < DERIVED_FROM or node == node_of(public_key)
 
 

@@ -71,7 +71,7 @@ class ChaparOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     consistency_interval: Seconds | None = None
     # Two brokers that become neighbours compare their tables at once, not at the next interval.
     meeting_check: bool | None = None
-    # How long a dismissed broker keeps its tables (s). The paper gives no value; 300 costs less than 60.
+    # Seconds that a dismissed broker keeps its tables. Ours; measured, see docs/protocols/chapar.md.
     dismissal_transient_time: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 300.0
     # Routes change all the time while nodes move, and each look makes the underlay compute them.
     role_interval: Seconds | None = None  # at most one look for brokers in this time (seconds)

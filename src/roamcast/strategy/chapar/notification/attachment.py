@@ -126,7 +126,7 @@ class Attachment:
             state.send(sender, WantOffered(tuple(lacking)), own=True)
 
     def on_decline(self, sender: NodeId) -> None:
-        """The sender is no broker, although our routing table says so."""
+        """The sender is no broker, although our routing table says it is."""
         self._declined[sender] = self._state.host.now() + DECLINED_FOR
         self.choose()
 
