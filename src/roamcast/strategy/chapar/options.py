@@ -64,16 +64,16 @@ PRESETS: dict[PresetName, ChaparPreset] = {
 class ChaparOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a user may choose. None: the value of the preset."""
 
-    preset: PresetName = "paper"
+    preset: PresetName = "paper"  # values of the options that are not given
     brokers: Literal["mpr", "all"] = "mpr"  # "all": every node a broker, the baseline of figure 8
     hello_interval: Seconds | None = None  # seconds, of OLSR; used if the scenario names no underlay
     tc_interval: Seconds | None = None  # seconds, of OLSR; used if the scenario names no underlay
-    consistency_interval: Seconds | None = None
+    consistency_interval: Seconds | None = None  # seconds between table consistency checks
     # Two brokers that become neighbours compare their tables at once, not at the next interval.
     meeting_check: bool | None = None
     # Seconds that a dismissed broker keeps its tables. Ours; measured, see docs/protocols/chapar.md.
     dismissal_transient_time: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 300.0
-    # Routes change all the time while nodes move, and each look makes the underlay compute them.
+    # Routes change all the time while nodes move, and each look makes the underlay compute them. So:
     role_interval: Seconds | None = None  # at most one look for brokers in this time (seconds)
     hash_bits: Annotated[int, msgspec.Meta(ge=1, le=64)] = 16  # formula (1): 0.01 false positives
     attribute_slots: Annotated[int, msgspec.Meta(ge=3, le=16)] = 5  # section 5.2 has 5 filter ID fields

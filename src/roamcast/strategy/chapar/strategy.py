@@ -1,4 +1,7 @@
-"""The strategy: role, timers, and which part handles what. Read `__init__` first."""
+"""Chapar: brokers are multipoint relays. Here: role, timers, and which part handles what.
+
+Read `__init__` first.
+"""
 
 from roamcast.broker.core import Subscription
 from roamcast.errors import InputError, WireError

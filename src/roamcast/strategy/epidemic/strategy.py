@@ -1,4 +1,4 @@
-"""The layer: copies in and out, digests at intervals and for each new neighbour, requests and answers."""
+"""Epidemic flooding: copies, digests at intervals and for each new neighbour, requests and answers."""
 
 from collections import deque
 from functools import partial
