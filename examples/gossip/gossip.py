@@ -44,7 +44,6 @@ class Gossip(Strategy):
         self._pending: dict[EventId, tuple[Rumour, Micros]] = {}  # with its time of arrival
 
     def publish(self, event: Event) -> None:
-        self._broker.observe(event.id, event.lifetime)  # a copy that comes back is no news
         self._send(Rumour(event, 0, 0))
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:

@@ -2,9 +2,9 @@
 
 A simulated node has one application, a live one has as many as its device runs: MQTT clients, Python
 clients, the node's own program. `Applications` is the one `Application` that the broker core knows. It
-numbers subscriptions, gives each delivery to the session that asked for it, and does so only after the
-protocol's handler has returned: whatever an application does with an event (publish another, subscribe,
-close its session) is then an ordinary input to the node, never a call into a handler that still runs.
+numbers subscriptions and gives each delivery to the session that asked for it, after the protocol's
+handler has returned. So whatever an application does with an event (publish another, subscribe, close its
+session) is an ordinary input to the node, never a call into a handler that still runs.
 """
 
 from collections import deque
@@ -26,7 +26,7 @@ class RuntimeGate(Protocol):
     """The runtime's side of an input that comes from an application."""
 
     def enter(self) -> None:
-        """An input begins: the node's clock moves on to it."""
+        """An input begins: the node's clock advances to its time."""
         ...
 
     def now(self) -> Micros:
@@ -58,13 +58,13 @@ class Applications:
         return session
 
     def on_event(self, delivery: Delivery) -> None:
-        """From the broker core, while a handler runs: wait for its end."""
+        """From the broker core, while a handler runs: queue the delivery until it ends."""
         self._waiting.append(delivery)
 
     def drain(self) -> None:
-        """Hand over what waits. The runtime calls this after every handler that it ran."""
+        """Hand over what waits. The runtime calls this after every handler."""
         if self._draining:
-            return  # a receiver's own input ended; the loop below goes on with what that brought
+            return  # called by a receiver's own input; the loop that runs already hands over what it brought
         self._draining = True
         try:
             while self._waiting:
@@ -82,7 +82,7 @@ class Applications:
             for session in [session for session in self._sessions.values() if session.addressed]:
                 session.receiver(delivery)
             return
-        # All of one application; it may have ended some of them, or left, since the match.
+        # All are of one application. It may have ended some of them, or closed its session, since the match.
         owners = self._owners
         standing = tuple([number for number in delivery.subscriptions if number in owners])
         if len(standing) == len(delivery.subscriptions):
@@ -117,8 +117,8 @@ class ApplicationSession:
 
     def subscribe(self, wanted: Filter, modulator: ModulatorSpec | None = None) -> int:
         """Subscribe. Memorized events that match, and that this session has not had yet, come before this
-        returns: a receiver that must know the number first takes it by `reserve`. With a modulator, where the
-        strategy can do that, what it makes of the events in a broker comes instead of them."""
+        returns: a receiver that must know the number first takes it by `reserve`. With a modulator, if the
+        strategy supports them, its products come instead of the events."""
         return self.subscribe_as(self.reserve(), wanted, modulator)
 
     def reserve(self) -> int:
@@ -138,7 +138,7 @@ class ApplicationSession:
         return number
 
     def unsubscribe(self, number: int) -> None:
-        """End a subscription of this session; one that does not stand is no error."""
+        """End a subscription of this session; a number without a subscription is no error."""
         if number not in self._subscriptions:
             return
         applications = self._applications

@@ -1,11 +1,11 @@
-"""Tables with a bound: when one is full, an entry makes room, and the owner hears which.
+"""Tables with a bound: a full table evicts an entry and reports it to the owner.
 
-A table that outsiders can fill has a bound, and hitting the bound must show: `on_evicted` is not optional,
-and the owner traces or counts there. `BoundedDict` lets the oldest entry go, `ExpiringDict` the one that
-would expire first. Entries that are taken out because their time is over are not reported.
+A table that outsiders can fill has a bound, and reaching the bound must be visible: `on_evicted` is not
+optional, and the owner traces or counts there. `BoundedDict` evicts the oldest entry, `ExpiringDict` the one
+that would expire first. Entries that are taken out because their time is over are not reported.
 
-Neither class knows a clock. For what they are not: a table that refuses newcomers (so that a flood of
-forged ones cannot push out who is known) compares its length, and the store and the duplicate filter of the
+Neither class reads a clock. Not covered here: a table that refuses new entries (so that a flood of forged
+ones cannot push out known ones) compares its own length, and the store and the duplicate filter of the
 broker have bounds of their own kind (`broker/store.py`, `broker/seen.py`).
 """
 
@@ -22,13 +22,13 @@ OnEvicted: TypeAlias = Callable[[Key, Value], object]
 
 
 def unreported(key: object, value: object) -> None:
-    """For tables that are meant to hold only the latest: what falls out is no loss."""
+    """For tables that are meant to hold only the latest entries: an eviction is no loss."""
 
 
 class BoundedDict(OrderedDict[Key, Value]):
-    """A dictionary of at most `most` entries, the oldest first; that one makes room for a new one.
+    """A dictionary of at most `most` entries, the oldest first; a new entry evicts the oldest.
 
-    Assigning to a key that is in keeps its age, as in any dictionary; `renew` makes it the youngest. It is an
+    Assigning to an existing key keeps its age, as in any dictionary; `renew` makes it the youngest. It is an
     `OrderedDict` because that takes its first entry out in constant time, and because every way to enter
     something (`setdefault`, `update`) leads through `__setitem__`.
     """
@@ -62,7 +62,7 @@ class BoundedDict(OrderedDict[Key, Value]):
         return ended
 
     def forget_oldest(self, is_over: Callable[[Value], bool]) -> None:
-        """Take out the oldest entries, up to the first that is not over: where they end in order of age."""
+        """Take out the oldest entries, up to the first that is not over: for entries that end by age."""
         while self:
             first = next(iter(self))
             if not is_over(self[first]):
@@ -70,13 +70,13 @@ class BoundedDict(OrderedDict[Key, Value]):
             del self[first]
 
     def _first(self) -> Key:
-        """The one that makes room."""
+        """The entry to evict."""
         return next(iter(self))
 
 
 class ExpiringDict(BoundedDict[Key, Value]):
-    """A bounded dictionary whose entries end at times of their own; `until` tells it of a value. The first to
-    end makes room; of several the lowest key, so that all nodes choose alike."""
+    """A bounded dictionary whose entries expire; `until` gives the time of a value. The first to expire is
+    evicted; of several the one with the lowest key, so that all nodes choose alike."""
 
     def __init__(
         self, most: int, on_evicted: OnEvicted[Key, Value], until: Callable[[Value], Micros]
@@ -85,7 +85,7 @@ class ExpiringDict(BoundedDict[Key, Value]):
         self._until = until
 
     def expire(self, now: Micros) -> list[Key]:
-        """Take out what is over; returns the keys."""
+        """Take out what has expired; returns the keys."""
         until = self._until
         return self.forget(lambda value: until(value) <= now)
 

@@ -14,7 +14,7 @@ class WireError(RoamcastError):
     """Bytes from the air that are no message. The sender's fault; it never stops a node."""
 
     def __init__(self, field: str, octet: int, problem: str) -> None:
-        # All three go to `args`, so that the error survives a trip to a worker and back.
+        # All three go to `args`, so that the error can be pickled to a worker and back.
         super().__init__(field, octet, problem)
 
     def __str__(self) -> str:

@@ -1,11 +1,11 @@
 """What is published.
 
-An event is immutable from the moment it is published: brokers carry, store and hand over the same
-value. What changes on the way (hop count, age, remaining destinations) belongs to the message that
+An event is immutable once it is published: brokers forward, store and hand over the same
+value. What changes in transit (hop count, age, remaining destinations) belongs to the message that
 carries it, because clocks of different nodes do not agree and a stored copy must hash the same
 everywhere (Chapar's table consistency check compares hashes of stored events).
 
-An application gives a `Publication`; its node numbers it, and then it is an `Event`.
+An application passes a `Publication`; its node numbers it, which makes it an `Event`.
 """
 
 import math
@@ -20,7 +20,7 @@ from roamcast.units import Micros, NodeId
 Value: TypeAlias = bool | int | float | str | None
 """An attribute's value. None is SQL's NULL, and so is an attribute that is absent."""
 
-NAME_LENGTH_MAX = 128
+NAME_LENGTH_MAX = 128  # bounds without a reason beside them: chosen by us
 TEXT_LENGTH_MAX = 4096
 ATTRIBUTES_MAX = 256
 DESTINATIONS_MAX = 1024
@@ -40,7 +40,7 @@ Destinations: TypeAlias = Annotated[tuple[Count, ...], msgspec.Meta(max_length=D
 
 
 class EventId(NamedTuple):
-    """Unique for ever: a publisher never uses a sequence number twice, not even after a crash."""
+    """Unique: a publisher never uses a sequence number twice, not even after a crash."""
 
     publisher: NodeId
     sequence: int
@@ -82,8 +82,8 @@ class Event(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What an application publishes; the field order is its form on the local socket.
 
-    Making one checks it: `EventError` for what could be no event, that is for what the decoder of another
-    node would refuse. So whoever is given a publication need not look again.
+    The constructor checks it: `EventError` for anything that the decoder of another node would refuse. So
+    code that is given a publication need not check it again.
     """
 
     attributes: Attributes = {}
@@ -121,7 +121,7 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
         return EventClass.MEMORIZED if self.lifetime else EventClass.REALTIME
 
     def numbered(self, publisher: NodeId, sequence: int) -> Event:
-        """The event that it becomes."""
+        """The event made from this publication."""
         return Event(
             publisher,
             sequence,
@@ -161,7 +161,7 @@ def topic_text_problem(text: str) -> str | None:
 
 
 def _attribute_octets(attributes: dict[str, Value]) -> int:
-    """Of names and values; EventError unless an event can have them."""
+    """The octets of names and values; EventError unless an event can have them."""
     if len(attributes) > ATTRIBUTES_MAX:
         raise EventError("attributes", f"are {len(attributes)}; at most {ATTRIBUTES_MAX} are allowed")
     size = NUMBER_BYTES * len(attributes)

@@ -1,8 +1,8 @@
-"""From a TOML file to checked values; what is wrong becomes one line a person can act on: the key, its value,
+"""From a TOML file to checked values. An error becomes one line that a person can act on: the key, its value,
 what is allowed.
 
 msgspec says where (`$.world.range`) and what type it wanted. The value is looked up in what was read,
-and what is allowed is told from the type at that place, so no key needs a hand-written message.
+and what is allowed follows from the type at that place, so no key needs a hand-written message.
 """
 
 import difflib
@@ -20,7 +20,7 @@ from msgspec import inspect
 from roamcast.errors import FileError, ScenarioError
 
 SHOWN_LENGTH_MAX = 60
-FILE_BYTES_MAX = 100_000_000
+FILE_BYTES_MAX = 100_000_000  # chosen by us
 
 Step: TypeAlias = str | int | None
 """One step into nested tables: a key, a position in a list, or None where msgspec does not say which."""
@@ -61,19 +61,19 @@ def converted(value: Mapping[str, Any], kind: type[Any], at: str = "") -> Any:
 
 
 def keys_of(kind: type[Any], tag: str | None = None) -> list[str]:
-    """The keys that a table may have; with `tag`, those of the one struct in a union that bears it."""
+    """The keys that a table may have; with `tag`, those of the struct in a union that has this tag."""
     return _keys(_struct(inspect.type_info(kind), tag))
 
 
 def unknown(value: str, known: Sequence[str], what: str) -> str:
-    """The problem of a name that is not among `known`: with the nearest one, and all of them."""
+    """The error text for a name that is not among `known`: with the nearest one, and all of them."""
     near = difflib.get_close_matches(value, known, n=1)
     hint = f" (did you mean `{near[0]}`?)" if near else ""
     return f"{what}{hint}; allowed: {', '.join(known) or 'none'}"
 
 
 def shown(value: object) -> str:
-    """A value as it would stand in the file, cut where it gets long."""
+    """A value as it would be written in the file, cut if it is long."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= SHOWN_LENGTH_MAX else text[: SHOWN_LENGTH_MAX - 1] + "…"
 
@@ -235,7 +235,7 @@ def _either(words: Sequence[str]) -> str:
 
 
 def _fits(value: object, info: inspect.Type) -> bool:
-    """Whether a plain value could be of a type; only used to find the one in a table that is not."""
+    """Whether a plain value could be of a type; only used to find the value in a table that is not."""
     for choice in _choices(info):
         match choice, value:
             case inspect.BoolType(), bool():
@@ -252,7 +252,7 @@ def _fits(value: object, info: inspect.Type) -> bool:
 
 
 def _refuse_unknown_keys(value: object, info: inspect.Type, at: str) -> None:
-    """For option structs that do not refuse them by themselves."""
+    """Refuse unknown keys of option structs that do not refuse them themselves."""
     structs = _structs(info)
     if len(structs) != 1 or not isinstance(value, Mapping):
         return

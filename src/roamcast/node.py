@@ -51,7 +51,7 @@ class Node:
         meter: Meter | None = None,
     ) -> None:
         self._host = hosts(Channel.STRATEGY)
-        self._is_traced = is_traced  # False: nobody reads the trace, so its costly records are not made
+        self._is_traced = is_traced  # False: nobody reads the trace, so costly records are not made
         self.broker = Broker(self._host, application, store=store, opener=content)
         self._content = content
         self._declared = STRATEGIES.declared(config.strategy)
@@ -78,7 +78,7 @@ class Node:
             layer.on_start()
 
     def stop(self) -> None:
-        """The node is about to stop in good order, the highest layer first."""
+        """Tell the layers, the highest first, that the node is about to stop in good order."""
         for layer in reversed(self.layers.values()):
             layer.on_stop()
 
@@ -113,8 +113,8 @@ class Node:
     def subscribe(
         self, number: int, wanted: Filter, application: int = 0, modulator: ModulatorSpec | None = None
     ) -> None:
-        """`modulator`: what shall be made of the events in a broker. `InputError` if no broker of this
-        strategy runs any: then nothing has been subscribed to."""
+        """`modulator`: the function that a broker applies to the events. `InputError` if no broker of this
+        strategy runs modulators: then nothing has been subscribed to."""
         if modulator is not None:
             self._refuse_unless_run(modulator)
         self._host.trace(Subscribed(self._host.now(), self._host.node, number, str(wanted), True))
@@ -122,7 +122,7 @@ class Node:
 
     def check_modulator(self, modulator: ModulatorSpec) -> None:
         """InputError if no broker of this strategy runs consumers' functions, or this function cannot be made
-        here. One that cannot be made at its broker is cut off there, and its owner told."""
+        here. One that cannot be made at its broker is removed there, and its owner is notified."""
         self._refuse_unless_run(modulator)
         make(modulator)
 
@@ -140,7 +140,7 @@ class Node:
 
 
 def published_record(t: Micros, event: Event) -> Published:
-    """What a trace says of a publication."""
+    """The trace record of a publication."""
     return Published(
         t,
         event.publisher,
@@ -157,7 +157,7 @@ def published_record(t: Micros, event: Event) -> Published:
 
 
 def _underlay_options(config: NodeConfig) -> msgspec.Struct | None:
-    """As configured; where the strategy brings its own underlay, its options may speak for that too."""
+    """As configured; if the strategy chooses the underlay, its options may also set those of the underlay."""
     if config.underlay is not None or not isinstance(config.strategy_options, TunesUnderlay):
         return config.underlay_options
     options_type = UNDERLAYS.options_type(default_underlay(config.strategy))

@@ -1,7 +1,7 @@
-"""What can be named in a file, described: `roamcast strategies`, `roamcast parts KIND NAME`.
+"""Descriptions of the parts that a file can name: `roamcast strategies`, `roamcast parts KIND NAME`.
 
-An option's meaning is its comment in the struct's source: what stands above the field and behind it. So a
-struct reads as before, and the words are written once. `msgspec.Meta(description=…)` is taken where given.
+An option's meaning is its comment in the struct's source, above the field and behind it. So the
+meaning is written once, where the option is defined. `msgspec.Meta(description=…)` is taken where given.
 """
 
 import ast
@@ -22,7 +22,7 @@ class OptionDescription(NamedTuple):
 
     name: str
     allowed: str  # type and range, in words
-    default: str | None  # as it would stand in the file; None: it must be given
+    default: str | None  # as it would be written in the file; None: it must be given
     meaning: str
 
 
@@ -50,7 +50,7 @@ def describe(kind: str, name: str | None = None) -> list[PartDescription]:
 
 
 def to_text(parts: list[PartDescription]) -> str:
-    """A line for each; of a single part that was named, its options too."""
+    """A line for each part; for a single named part, its options too."""
     lines = []
     width = max((len(part.name) for part in parts), default=0)
     for part in parts:
@@ -99,7 +99,7 @@ def _described(registry: Registry[Any, Any, Any], name: str) -> PartDescription:
     except PluginError as error:
         return PartDescription(name, registry.origin(name), "", {}, [], str(error))
     part = registry.maker(name) or options
-    if options is None:  # a metric: the part itself says all
+    if options is None:  # a metric: it has no options
         return PartDescription(name, registry.origin(name), part.meaning, {"unit": part.unit}, [])
     meaning = inspect.getdoc(part) if isinstance(part, type) and part.__doc__ else None
     module = inspect.getmodule(part)
@@ -131,7 +131,7 @@ def _options(kind: type[msgspec.Struct]) -> Iterator[OptionDescription]:
 
 
 def _comments(kind: type) -> dict[str, str]:
-    """By field, what its struct's source says of it; nothing where there is no source."""
+    """By field, its comments in the struct's source; nothing where there is no source."""
     try:
         lines = textwrap.dedent(inspect.getsource(kind)).splitlines()
     except (OSError, TypeError):

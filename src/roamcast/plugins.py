@@ -7,7 +7,7 @@ is imported can be named from then on. A module beside a file that has changed s
 Modules are loaded in the order of the list. One beside a file may import those listed before it.
 
 Other processes get the same code: `Shipment` carries the files of modules that lie beside a file, and the
-names of the installed ones. A worker of Spark unpacks it before a run, an emulated node finds the files
+names of the installed ones. A Spark worker unpacks it before a run; an emulated node finds the files
 beside its own.
 """
 
@@ -42,7 +42,7 @@ _beside: dict[str, _Beside] = {}  # the modules that were loaded from beside a f
 
 
 def load_modules(names: Iterable[str], folder: Path, key: str) -> list[Plugin]:
-    """Import each; `ScenarioError` at `key` for the first that cannot be."""
+    """Import each; `ScenarioError` at `key` for the first that cannot be imported."""
     loaded = []
     for name in names:
         try:
@@ -58,7 +58,7 @@ def load_modules(names: Iterable[str], folder: Path, key: str) -> list[Plugin]:
 
 
 def modules_in(tables: Mapping[str, Any], table: str) -> list[str]:
-    """The key `modules` of a table that nobody has checked yet: what is wrong with it is told later."""
+    """The key `modules` of a table that has not been checked yet; errors in it are reported later."""
     section = tables.get(table)
     names = section.get("modules") if isinstance(section, Mapping) else None
     if not isinstance(names, list | tuple):
@@ -67,13 +67,13 @@ def modules_in(tables: Mapping[str, Any], table: str) -> list[str]:
 
 
 class Shipment(NamedTuple):
-    """Plug-ins on their way to another process."""
+    """Plug-ins to be sent to another process."""
 
     plugins: tuple[Plugin, ...] = ()
 
     @property
     def digests(self) -> dict[str, str]:
-        """By file name, of what lies beside a file: the code that results depend on."""
+        """By file name, digests of the modules beside a file: the code that results depend on."""
         return {
             name: hashlib.sha256(content).hexdigest()
             for plugin in self.plugins
@@ -85,7 +85,7 @@ class Shipment(NamedTuple):
         return [plugin.module for plugin in self.plugins]
 
     def write(self, folder: Path) -> None:
-        """The files as they lay beside theirs."""
+        """Write the files, laid out as they were beside the original file."""
         for plugin in self.plugins:
             for name, content in plugin.files:
                 path = folder / name
@@ -93,7 +93,7 @@ class Shipment(NamedTuple):
                 path.write_bytes(content)
 
     def unpack(self) -> None:
-        """Load everything here; `PluginError` names what cannot be, and where it came from."""
+        """Load everything here; `PluginError` names what cannot be loaded, and where it came from."""
         for plugin in self.plugins:
             try:
                 if not plugin.files:

@@ -1,8 +1,9 @@
 """Parts chosen by name in a file: strategies, underlays, modulators, mobility and radio models.
 
 A part is built in, an entry point of an installed distribution, or added by a module that a file names
-(`plugins.py`). A registry knows its names without importing anything: a built-in part is declared by where
-it lives, and loaded when it is named. What a part can do is declared beside its name, for the same reason.
+(`plugins.py`). A registry knows its names without importing anything: a built-in part is declared by its
+module and attribute, and loaded when it is named. Its abilities are declared beside its name, for the same
+reason.
 
 A plug-in adds itself with one call, when its module is imported:
 
@@ -78,7 +79,7 @@ class Registry(Generic[Context, Part, Declared]):
         make: Callable[[Context, Any], Part] | None = None,  # Any: each maker takes its own options type
         **declared: Any,
     ) -> None:
-        """A part from anywhere: its options, and what makes it of a context and such options."""
+        """A part from anywhere: its options, and what makes it from a context and such options."""
         origin, plugin = origin_of(getattr(make or options, "__module__", None))
         if not (isinstance(options, type) and issubclass(options, msgspec.Struct)):
             raise PluginError(
@@ -100,14 +101,14 @@ class Registry(Generic[Context, Part, Declared]):
         return sorted(self._entries.keys() | self._points().keys())
 
     def own_names(self) -> list[str]:
-        """Of the parts that are built in."""
+        """The names of the built-in parts."""
         return [name for name in sorted(self._entries) if not self.is_plugin(name)]
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries or name in self._points()
 
     def names_with(self, ability: Callable[[Declared], bool]) -> list[str]:
-        """Of built-in and loaded parts: what an entry point's part can do is known once it was named."""
+        """Among built-in and loaded parts; the abilities of an entry point are known once it is loaded."""
         return [name for name in sorted(self._entries) if ability(self._entries[name].declared)]
 
     def origin(self, name: str) -> str:
@@ -119,7 +120,7 @@ class Registry(Generic[Context, Part, Declared]):
         return name not in self._entries or self._entries[name].origin != BUILT_IN
 
     def shadowed(self) -> list[PluginError]:
-        """Entry points that nothing can name, because a built-in part has their name."""
+        """Entry points that cannot be reached, because a built-in part has their name."""
         return [
             PluginError(
                 f"{self.kind} {name!r} ({_origin_of_points(points)})", "has the name of another, built in"
@@ -134,7 +135,7 @@ class Registry(Generic[Context, Part, Declared]):
         return self._entry(name).declared
 
     def plugin(self, name: str) -> Plugin | None:
-        """The module that brought a part; None for what is built in."""
+        """The plug-in that added a part; None for a built-in part."""
         return self._entry(name).plugin
 
     def options_type(self, name: str) -> type[msgspec.Struct]:
@@ -185,7 +186,7 @@ class Registry(Generic[Context, Part, Declared]):
         found: dict[str, list[EntryPoint]] = {}
         for point in entry_points(group=self.group):
             same = found.setdefault(point.name, [])
-            # A folder that is on the path twice shows its distributions twice.
+            # A folder that is on the import path twice lists its distributions twice.
             if _origin_of_points([point]) not in map(_origin_of_points, ([other] for other in same)):
                 same.append(point)
         return found
@@ -243,7 +244,7 @@ _loading: list[_Loading] = []  # a plug-in that imports another is loaded around
 
 @contextmanager
 def loading(plugin: Plugin) -> Iterator[list[tuple[Registry[Any, Any, Any], str]]]:
-    """While a plug-in's module is imported: what it adds is its own, and all forgotten if it fails."""
+    """While a plug-in's module is imported: what it adds is its own, and is removed if the import fails."""
     state = _Loading(plugin, [])
     _loading.append(state)
     try:

@@ -1,4 +1,4 @@
-"""Numbers that no crash makes a node use again.
+"""Numbers that a node never uses twice, not even after a crash.
 
 Stable storage holds a bound that is always ahead of the numbers in use, written once per block. After a
 crash a node goes on from the bound: the rest of the block is skipped, and no number comes twice.
@@ -13,8 +13,8 @@ class StableCounter:
     def __init__(
         self, stable: MutableMapping[str, bytes], key: str, block: int, block_max: int | None = None
     ) -> None:
-        """`block`: how many numbers one write reserves. With `block_max` twice as many each time, up to that:
-        who counts fast would else wait for the disk every moment."""
+        """`block`: how many numbers one write reserves. With `block_max` the block doubles each time, up to
+        that: otherwise a fast counter would wait for the disk too often."""
         self._stable = stable
         self._key = key
         self._block = block
@@ -34,7 +34,7 @@ class StableCounter:
         return number
 
     def skip_to(self, number: int) -> None:
-        """Never go back: the next number is at least this one."""
+        """The next number is at least this one; the counter never goes back."""
         self.next = max(self.next, number)
 
 

@@ -1,8 +1,8 @@
-"""Chance, cut into named streams.
+"""Random numbers, in named streams.
 
-Every part of a run that draws has its own stream: one for who publishes, one for each publisher's
-times, one for each layer of each node. A new draw in one of them moves no draw in another, so that two
-runs that differ in one thing differ in that thing only.
+Every part of a run that draws random numbers has its own stream: one for who publishes, one for each
+publisher's times, one for each layer of each node. A new draw in one stream changes no draw in another, so
+that two runs that differ in one thing differ in that thing only.
 """
 
 from random import Random

@@ -1,7 +1,7 @@
 """What happened: the records of a run, one schema for all runtimes.
 
-Records are flat, typed and stamped with the host's clock; they hold what a metric or `why` needs, not
-what a log would say. Each class is one table; `lab/run/tables.py` turns them into Arrow and Parquet, beside
+Records are flat, typed and stamped with the host's clock; they hold what a metric or `why` needs; they are
+not a log. Each class is one table; `lab/run/tables.py` turns them into Arrow and Parquet, beside
 what `lab/run/derived.py` computes from them. Times are integer microseconds since the run began.
 """
 
@@ -64,10 +64,10 @@ class Delivered(Record, frozen=True):
 
 
 class Transmitted(Record, frozen=True):
-    """One attempt of one frame on the air, and what became of it at each node in range.
+    """One attempt to send one frame, and its outcome at each node in range.
 
-    `received`, `collided` and `faded` are known where the medium is (sim, the emulator's ether).
-    For a unicast frame they speak of the addressee alone.
+    `received`, `collided` and `faded` are known where the medium is known (sim, the emulator's ether).
+    For a unicast frame they are about the addressee alone.
     """
 
     TABLE: ClassVar[str] = "transmissions"
@@ -114,16 +114,16 @@ class DropReason(Enum):
     QUEUE_FULL = "queue_full"  # the radio's send queue was at its bound
     RETRIES = "retries"  # unicast: every attempt went unacknowledged
     NOT_IN_RANGE = "not_in_range"  # unicast to a node that is no neighbour
-    NO_ROUTE = "no_route"  # the underlay knew no way to its destination
+    NO_ROUTE = "no_route"  # the underlay knew no route to its destination
     CRASHED = "crashed"  # was queued in a node that crashed
     EXPIRED = "expired"  # its lifetime or its hop limit ended
     WIRE = "wire"  # could not be decoded
     SEAL = "seal"  # a sealed frame that was not opened: forged, replayed, of a sender not proven yet
     STORE_FULL = "store_full"  # a bounded table pushed it out, or had no room
     SUPERSEDED = "superseded"  # a newer retained event of its topic took its place in the store
-    STALE = "stale"  # came by a route that its sender has and this node has given up
+    STALE = "stale"  # came by a route that its sender has and this node has dropped
     MODULATOR = "modulator"  # a consumer's function failed and runs no more
-    FALSE_POSITIVE = "false_positive"  # came by a summary's mistake; no exact filter wants it here
+    FALSE_POSITIVE = "false_positive"  # a summary matched by mistake; no exact filter here does
 
 
 class Dropped(Record, frozen=True):
@@ -178,7 +178,7 @@ class OverlayChanged(Record, frozen=True):
 
 
 class HandedOff(Record, frozen=True):
-    """A client was moved from one home broker to another, or was not after all."""
+    """A handoff of a client from one home broker to another; it may have failed."""
 
     TABLE: ClassVar[str] = "handoffs"
     t: Micros  # when it ended
@@ -193,7 +193,7 @@ class HandedOff(Record, frozen=True):
 
 
 class LoadSampled(Record, frozen=True):
-    """What a broker's modulators demanded in the last `span`; one span follows the other."""
+    """The load of a broker's modulators in the last `span`; spans follow each other without gaps."""
 
     TABLE: ClassVar[str] = "loads"
     t: Micros

@@ -2,9 +2,11 @@
 live."""
 
 import asyncio
+import importlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "gossip"
-sys.path[:0] = [str(FOLDER), str(ROOT)]
+sys.path.insert(0, str(ROOT))
 
-import gossip  # type: ignore[import-not-found]  # noqa: E402, F401
 from tests.runtime.emulate.conftest import what_is_missing  # noqa: E402
 from tests.runtime.live.nodes import acquainted, free_port, running, settings, until  # noqa: E402
 
+from roamcast import plugins  # noqa: E402
 from roamcast.broker.core import Delivery  # noqa: E402
 from roamcast.daemon.config import load_config  # noqa: E402
 from roamcast.event import Publication  # noqa: E402
@@ -28,8 +30,18 @@ from roamcast.lab.sweep.experiment import experiment_from, load_experiment  # no
 from roamcast.lab.sweep.sweep import sweep  # noqa: E402
 from roamcast.scenario import load_scenario, read_tables, scenario_from  # noqa: E402
 from roamcast.sealing import GroupKey, Identity  # noqa: E402
+from roamcast.strategy import STRATEGIES  # noqa: E402
 from roamcast.testing import Network, mesh  # noqa: E402
 from roamcast.testing.contract import BestEffortContract, StrategyContract  # noqa: E402
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered() -> Iterator[None]:
+    """For these tests alone: others speak of every strategy that there is."""
+    plugins.load_modules(["gossip"], FOLDER, "modules")
+    yield
+    for root in list(plugins._beside):
+        plugins._forget(root)
 
 
 class TestGossip(BestEffortContract):
@@ -101,15 +113,24 @@ def test_it_is_compared_with_two_others_by_a_sweep_on_spark(tmp_path: Path) -> N
 
 
 @pytest.mark.spark
-def test_a_plugin_that_a_worker_lacks_fails_its_runs_in_a_line(tmp_path: Path) -> None:
-    """`gossip` was imported here from a folder that no worker looks into."""
+def test_a_plugin_that_a_worker_lacks_fails_its_runs_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is imported here from a folder that no worker looks into."""
+    text = (FOLDER / "gossip.py").read_text().replace('"gossip"', '"only_here"')
+    (tmp_path / "only_here.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("only_here")
     tables = read_tables(FOLDER / "square.toml")
     tables["scenario"] |= {"duration": 12.0}
     del tables["scenario"]["modules"]
-    ended = sweep(experiment_from("lacking", tables, {"strategy.name": ["gossip"]}), tmp_path / "out")
+    ended = sweep(experiment_from("lacking", tables, {"strategy.name": ["only_here"]}), tmp_path / "out")
+    STRATEGIES.remove("only_here")
     (row,) = pq.read_table(tmp_path / "out" / "runs").to_pylist()
     assert (ended.done, ended.failed) == (0, 1)
-    assert re.match(r"module 'gossip' \(.*gossip.py\): cannot be imported: .*on the worker", row["error"])
+    assert re.match(
+        r"module 'only_here' \(.*only_here.py\): cannot be imported: .*on the worker", row["error"]
+    )
 
 
 def test_it_is_emulated() -> None:

@@ -16,6 +16,8 @@ from roamcast.filter import Filter
 from roamcast.filter.evaluate import evaluate
 from roamcast.filter.sql import parse_condition
 
+pytestmark = pytest.mark.long
+
 NUMBERS = ["0", "1", "-1", "2.5", "1e2", "-.5", "3.", "9007199254740992", "9007199254740993", "-1.5E-1"]
 TEXTS = ["''", "'a'", "'A'", "'ab'", "'a''b'", "'é'", "'%'", "'a_b'", "'z'"]
 PATTERNS = ["'a%'", "'%b'", "'_'", "'A_'", "'%'", "''", "'%a%b%'", "'a''%'", "'__%'", "'_é'"]

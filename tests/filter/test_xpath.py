@@ -192,12 +192,12 @@ def test_a_path_that_multiplies_places_is_refused_at_once() -> None:
     class Wide:
         shapes = {"a": {f"b{number}": FieldKind.TEXT for number in range(200)}}
 
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(FilterError, match="lead to more than"):
         Filter.xpath("//*[//*[//*[//*[//*]]]]", Wide())
     with pytest.raises(FilterError, match=r"takes [0-9]+ octets|terms|nested"):
         Filter.xpath(" or ".join(f"/a/b{number % 200} = '{number}'" for number in range(700)), Wide())
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 PARTS = [

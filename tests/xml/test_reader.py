@@ -106,10 +106,10 @@ PARAMETER = b"<!DOCTYPE a [<!ENTITY % p SYSTEM 'http://127.0.0.1:9/p'>%p;]><a/>"
 )
 def test_what_is_no_event_is_refused_in_one_line(document: bytes, problem: str) -> None:
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(XmlError) as caught:
         read(document)
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert problem in str(caught.value) and "\n" not in str(caught.value)

@@ -23,7 +23,7 @@ from roamcast.wire.sealed_event import is_sealed
 
 SEQUENCE_BLOCK = 1_000
 SEQUENCE_BLOCK_MAX = 1_000_000
-"""How many sequence numbers one stable write reserves, at first and at most (`stable.py`)."""
+"""How many sequence numbers one stable write reserves, at first and at most (`stable.py`). Chosen by us."""
 
 
 class Subscription(NamedTuple):
@@ -32,7 +32,7 @@ class Subscription(NamedTuple):
     number: int
     filter: Filter
     application: int = 0  # whose it is: each application of a node gets an event once
-    # The consumer's function that runs in a broker: the application gets what it makes, and nothing else.
+    # The consumer's function that runs in a broker: the application gets its products, and nothing else.
     modulator: ModulatorSpec | None = None
 
 
@@ -82,9 +82,9 @@ class Broker:
         self._subscriptions: dict[int, Subscription] = {}
         self._shared = False  # whether several applications have subscribed
         self._seen = SeenEvents() if seen is None else seen
-        # What was seen lately: most copies of a flood are in here, and need not be asked about.
+        # What was seen lately: most copies of a flood are in here, which saves a call of `observe`.
         self.seen_lately: Container[EventKey] = self._seen.lately
-        # By application where several share the node; what modulators made by subscription, below 0.
+        # By application where several share the node. Products of modulators: by subscription, below 0.
         self._handed_over = SeenEvents()
         self.store = EventStore() if store is None else store
         for stored in self.store.standing(host.now()):  # from before a restart: copies of it are not new
@@ -108,14 +108,14 @@ class Broker:
         if self._watcher is not None:
             self._watcher.on_subscribed(subscription)
         if subscription.modulator is not None:
-            return  # what is stored here is not what it makes of it
+            return  # the store has events, not the modulator's products
         for stored in self.store.standing(self._host.now()):
             readable = self._readable(stored.event)
             if readable.wants_subscribers and subscription.filter.matches(readable):
                 self._hand_over(stored.event, stored.hops, stored.expires_at)
 
     def unsubscribe(self, number: int) -> None:
-        """End a subscription; one that does not stand is no error (a client may say it twice)."""
+        """End a subscription; an unknown number is no error (a client may unsubscribe twice)."""
         subscription = self._subscriptions.pop(number, None)
         if subscription is None:
             return
@@ -125,8 +125,8 @@ class Broker:
             self._watcher.on_unsubscribed(subscription)
 
     def create(self, publication: Publication) -> Event:
-        """A new event of this node, with a sequence number that no crash can make it use again. Copies of it
-        that come back are not new."""
+        """A new event of this node, with a sequence number that is never used again, not even after a crash.
+        Copies of it that come back are not new."""
         event = publication.numbered(self._host.node, self._sequences.take())
         self.observe((event.publisher, event.sequence), event.lifetime)
         return event
@@ -155,16 +155,16 @@ class Broker:
             try:
                 self.keep(event, hops, age)
             except StoreFullError:
-                # Who asked for it gets it now; who comes later must find it with another node.
+                # Standing subscriptions get it now; later ones must find it at another node.
                 self.drop(event.id, DropReason.STORE_FULL, "store")
         self._hand_over(event, hops, self._host.now() + event.lifetime - age)
 
     def deliver_to(self, event: Event, numbers: tuple[int, ...], hops: int) -> None:
-        """A modulator's product is here: for its own subscriptions, once each, whatever it looks like now."""
+        """A modulator's product is here: for its own subscriptions, once each, whatever its content."""
         for number in numbers:
             subscription = self._subscriptions.get(number)
             if subscription is None:
-                continue  # ended while the product was on its way
+                continue  # ended while the product was in transit
             key = -1 - number << 128 | event_key(event.publisher, event.sequence)
             now = self._host.now()
             if self._handed_over.observe(key, now, now + event.lifetime):
@@ -207,7 +207,7 @@ class Broker:
 
     def _readable(self, event: Event) -> Event:
         """As local applications may see it. A sealed event is carried and stored as it is, and opened here
-        for the exact match; one that is not ours to read stays sealed, for who asks for its type."""
+        for the exact match; one that we cannot read stays sealed, for subscribers of its type."""
         if self.opener is None or not is_sealed(event):
             return event
         return self.opener.open(event) or event

@@ -1,6 +1,6 @@
 """Whether a delivery was right: the one definition behind `Delivered.matched`, in every runtime.
 
-Filters are tried one by one, not by the broker's index: this is the check on the broker.
+Filters are evaluated one by one, without the broker's index: this is the check of the broker.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Retained events: memorized ones of which only the newest of each topic counts.
 
-MQTT's retained messages travel so (`gateway/mqtt/mesh/retained.py` says how they are stamped), and every
-node that stores events must be able to tell them, with or without MQTT clients: a topic that is retained
-anew each second would else fill every store of the mesh with what nobody will ever be shown. "Newest" is
+MQTT's retained messages are sent as such events (`gateway/mqtt/mesh/retained.py` says how they are stamped).
+Every node that stores events must recognise them, with or without MQTT clients: otherwise a topic that is
+retained anew each second would fill every store with events that nobody will ever get. "Newest" is
 the same on every node: by stamp, then by node and sequence number.
 """
 
@@ -14,7 +14,7 @@ from roamcast.units import Micros, NodeId
 FLAGS = "mqtt"  # attribute: the QoS, plus `RETAINED`
 AT = "mqtt.at"  # attribute: the stamp
 RETAINED = 4
-STAMP_MAX: Micros = 2**62  # no clock says more; so there is always a higher stamp
+STAMP_MAX: Micros = 2**62  # above any clock, so a higher stamp always exists
 
 
 class Order(NamedTuple):
@@ -38,7 +38,7 @@ def supersedes(event: Event) -> bool:
 
 
 def stamp_of(event: Event) -> Micros:
-    """0, the oldest, for what is no stamp: the event may come from anywhere."""
+    """0, the oldest, for an invalid stamp: the event may come from anywhere."""
     stamp = event.attributes.get(AT)
     return stamp if type(stamp) is int and 0 <= stamp < STAMP_MAX else 0
 

@@ -3,12 +3,12 @@
 Bounded in count and in time without a timer. Real-time events go through two generations: an entry
 lives in the current one, and when that is old or full it becomes the previous one and the one before
 is forgotten. So an identifier is remembered for at least `hold`, unless more than `capacity / 2` newer
-ones push it out. A memorized event can come round again for as long as it lives, so it is remembered
-until its lifetime ends; past `capacity` of those, the first to expire is forgotten.
+ones push it out. A memorized event can come again until it expires, so it is remembered
+until its lifetime ends; above `capacity` of those, the first to expire is forgotten.
 
-None of this may hold a node up. A generation of 32,768 entries that is copied or freed at once takes 10 to
-20 ms, so an entry only has the number of its generation, and forgotten ones are taken out a few with each new
-one. And Python's collector of cycles looks at every tuple, but at no number: so keys are numbers.
+None of this may block a node. To copy or free a generation of 32,768 entries at once takes 10 to 20 ms, so an
+entry only has the number of its generation, and each new entry removes a few forgotten ones. Keys are
+numbers, because Python's cyclic garbage collector visits every tuple, but no numbers.
 """
 
 import heapq
@@ -17,12 +17,12 @@ from typing import TypeAlias
 
 from roamcast.units import SECOND, Micros, NodeId
 
-HOLD: Micros = 120 * SECOND  # far above any flight time of a copy that still has hops left
-CAPACITY = 65_536
-TAKEN_OUT = 4  # forgotten entries, with each new one: gone before the next generation is full
+HOLD: Micros = 120 * SECOND  # chosen by us: far above the transit time of any copy that still has hops left
+CAPACITY = 65_536  # chosen by us
+TAKEN_OUT = 4  # forgotten entries removed per new one: all are gone before the next generation is full
 
 EventKey: TypeAlias = int
-"""Of an event, see `event_key`; or whatever else has a number of its own."""
+"""The key of an event, see `event_key`; or any other unique number."""
 
 
 def event_key(publisher: NodeId, sequence: int) -> EventKey:
@@ -34,9 +34,9 @@ class SeenEvents:
         assert hold > 0 and capacity >= 2
         self._hold = hold
         self._capacity = capacity
-        # Real-time events with the number of their generation, always the same object. What is in here has
-        # been seen, so a hot caller may look for itself before it asks; a hit needs no clock. Some in here
-        # are forgotten already: `observe` calls those new.
+        # Real-time events with the number of their generation, always the same object. Whatever is in here
+        # has been seen, so a frequent caller may look here before it calls `observe`; a hit needs no clock.
+        # Some entries are forgotten already: `observe` takes those for new.
         self.lately: dict[EventKey, int] = {}
         self._order: deque[EventKey] = deque()  # as in `lately`, oldest first
         self._generation = 1
@@ -77,7 +77,7 @@ class SeenEvents:
             self._lasting.discard(heapq.heappop(self._lasting_by_expiry)[1])
 
     def _turn(self, now: Micros) -> None:
-        # After a silence of two holds even the current generation is too old to keep.
+        # After two hold times without events even the current generation is too old to keep.
         is_kept = now < self._turns_at + self._hold
         self._previous, self._current = self._current if is_kept else 0, 0
         self._oldest = self._generation if is_kept else self._generation + 1

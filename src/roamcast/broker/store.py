@@ -1,9 +1,9 @@
 """Memorized events, kept for their lifetime for absent and later subscribers.
 
-Bounded by count and by octets. When full, the event that would expire first makes room: it is the one
-whose loss costs the least waiting time. The caller traces what was pushed out.
+Bounded by count and by octets. When full, the event that would expire first is pushed out: it has
+the least remaining lifetime to lose. The caller traces what was pushed out.
 
-Of retained events (`retained.py`) the newest of each topic is kept, and takes the place of the one before.
+Of retained events (`retained.py`) the newest of each topic is kept; it replaces the one before.
 """
 
 import heapq
@@ -13,14 +13,14 @@ from roamcast.errors import RoamcastError
 from roamcast.event import Event, EventId
 from roamcast.units import Micros
 
-ENTRIES_MAX = 10_000
+ENTRIES_MAX = 10_000  # chosen by us, as is the next
 BYTES_MAX = 64 * 1024 * 1024
-REMAINS_MIN = 1_000  # entries of the expiry queue that are gone are not worth clearing before
-OVERHEAD_BYTES = 500  # of one stored event beside its payload and attributes, roughly
+REMAINS_MIN = 1_000  # fewer stale entries of the expiry queue are not worth clearing; chosen by us
+OVERHEAD_BYTES = 500  # estimate, for one stored event beside its payload and attributes
 
 
 class StoreFullError(RoamcastError):
-    """A store that cannot take an event although it made no room for it: a full disk, not a full table."""
+    """The store cannot take an event, whatever it pushes out: a full disk, not a full table."""
 
 
 class StoredEvent:
@@ -42,13 +42,13 @@ class EventStore:
         self._bytes_max = bytes_max
         self._entries: dict[EventId, StoredEvent] = {}
         self._bytes = 0
-        self._by_expiry: list[tuple[Micros, EventId]] = []  # maybe with some that are gone
+        self._by_expiry: list[tuple[Micros, EventId]] = []  # may hold events that are gone
         self._newest: dict[str, StoredEvent] = {}  # of retained events, by topic
         self._from_before: dict[str, Order] = {}  # the newest that stood when this node started, by topic
 
     def keep(self, event: Event, expires_at: Micros, hops: int, now: Micros) -> list[Event]:
         """Keep an event that is not yet kept; returns what had to go to make room, maybe itself. What it
-        supersedes goes without a word, and what is superseded already is not kept."""
+        supersedes is removed without being returned; what is superseded already is not kept."""
         self._forget_expired(now)
         if expires_at <= now or not self._is_wanted(event):
             return []
@@ -81,15 +81,15 @@ class EventStore:
         return self._entries.get(event)
 
     def superseded_by(self, event: Event) -> EventId | None:
-        """The event that goes when this one is kept: the one before it of its topic."""
+        """The event that is removed when this one is kept: the one before it of its topic."""
         before = self._newest.get(event.topic) if supersedes(event) else None
         if before is None or order_of(before.event) >= order_of(event):
             return None
         return before.event.id
 
     def is_history(self, event: Event) -> bool:
-        """Whether an event was superseded before this node started. It has been here then, or has missed its
-        time: nothing but the newest outlives a restart, so nobody can tell any more."""
+        """Whether an event was superseded before this node started. It was here before, or comes too late;
+        only the newest survives a restart, so the two cannot be told apart."""
         newest = self._from_before.get(event.topic)
         return newest is not None and supersedes(event) and order_of(event) < newest
 

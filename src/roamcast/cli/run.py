@@ -1,7 +1,9 @@
 """One run of a scenario: in virtual time, in real time, and what became of its events."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -9,57 +11,44 @@ from roamcast.cli import options
 from roamcast.cli.options import PATH
 
 
+def of_scenario(command: Callable[..., None]) -> Callable[..., None]:
+    """The arguments of a command that runs one scenario."""
+    for parameter in (options.as_json, options.trace_out, options.settings, options.seed, options.scenario):
+        command = parameter(command)
+    return command
+
+
 @click.command()
-@options.scenario
-@options.seed
-@options.settings
-@options.trace_out
-@options.as_json
-def simulate(
-    scenario: Path, seed: int | None, settings: tuple[str, ...], out: Path | None, as_json: bool
-) -> None:
+@of_scenario
+def simulate(**arguments: Any) -> None:
     """Run one scenario in virtual time and print its metrics."""
-    from roamcast.cli.screen import progress, show_metrics
-    from roamcast.lab.run import runs
-    from roamcast.scenario import load_scenario
-
-    loaded = load_scenario(scenario, seed=seed, overrides=settings)
-    with progress(f"simulating {loaded.scenario.name}") as on_progress:
-        result = runs.simulate(loaded, on_progress)
-    if out is not None:
-        result.write(out)
-    if as_json:
-        print(result.to_json())
-    else:
-        show_metrics(result.metrics, f"{result.info.name}: {result.info.strategy}, seed {result.info.seed}")
+    run("simulate", **arguments)
 
 
 @click.command()
-@options.scenario
-@options.seed
-@options.settings
-@options.trace_out
-@options.as_json
-def emulate(
-    scenario: Path, seed: int | None, settings: tuple[str, ...], out: Path | None, as_json: bool
-) -> None:
+@of_scenario
+def emulate(**arguments: Any) -> None:
     """Run one scenario in real time: real nodes in network namespaces, an emulated radio; same metrics."""
+    run("emulate", **arguments)
+
+
+def run(
+    runtime: str, scenario: Path, seed: int | None, settings: tuple[str, ...], out: Path | None, as_json: bool
+) -> None:
     from roamcast.cli.screen import progress, show_metrics
     from roamcast.lab.run import runs
     from roamcast.scenario import load_scenario
 
     loaded = load_scenario(scenario, seed=seed, overrides=settings)
-    with progress(f"emulating {loaded.scenario.name}") as on_progress:
-        result = runs.emulate(loaded, on_progress)
+    with progress(f"{runtime.removesuffix('e')}ing {loaded.scenario.name}") as on_progress:
+        result = getattr(runs, runtime)(loaded, on_progress)
     if out is not None:
         result.write(out)
     if as_json:
         print(result.to_json())
     else:
-        show_metrics(
-            result.metrics,
-            f"{result.info.name}: {result.info.strategy}, seed {result.info.seed}, emulated",
-        )
+        title = f"{result.info.name}: {result.info.strategy}, seed {result.info.seed}"
+        show_metrics(result.metrics, title if runtime == "simulate" else f"{title}, emulated")
     if result.remark is not None:
         print(f"roamcast: {result.remark}", file=sys.stderr)
 

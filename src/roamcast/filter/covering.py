@@ -1,4 +1,4 @@
-"""Covering: does one filter match everything that another matches?
+"""Covering: whether one filter matches everything that another matches.
 
 `covers(a, b)` is True only if every event that b matches is matched by a: sound, always. It is also
 complete, that is, False only if some event tells the two apart, where both are ANDs of comparisons,
@@ -29,7 +29,7 @@ from roamcast.filter.pattern import (
 from roamcast.filter.topic import topic_covers, topics_overlap
 from roamcast.filter.value_set import ALL_TEXTS, ALL_VALUES, NO_VALUES, ValueSet, any_of, texts_between
 
-DISJUNCTS_MAX = 64  # of either filter; beyond it, terms are compared one by one
+DISJUNCTS_MAX = 64  # of either filter; beyond it, terms are compared one by one. These bounds: chosen by us
 TEXTS_TRIED_MAX = 64  # members of an IN tried against a pattern
 
 TERM_PAIRS_MAX = 64  # compared one by one where a disjunctive form is too long
@@ -94,7 +94,7 @@ def _is_simple(part: Prepared) -> bool:
 
 
 class SortedConjunction(msgspec.Struct, frozen=True):
-    """An AND, sorted by what its leaves speak of. Attributes, topic and type vary independently."""
+    """An AND, sorted by what its leaves are about. Attributes, topic and type vary independently."""
 
     values: dict[str, ValueSet] = {}
     like: tuple[AttributePattern, ...] = ()
@@ -171,7 +171,7 @@ class SortedConjunction(msgspec.Struct, frozen=True):
         )
 
     def _implies_like(self, attribute: str, tokens: Tokens) -> bool:
-        # That the attribute is a text at all, and begins as it must, `values` has shown already.
+        # `values` has already shown that the attribute is a text and begins as it must.
         if is_prefix_pattern(tokens) or (attribute, tokens) in self.like:
             return True
         few = self.values[attribute].few_texts(TEXTS_TRIED_MAX)

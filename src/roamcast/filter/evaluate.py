@@ -1,9 +1,9 @@
-"""Does an event match? A plain interpreter that says so in three values, and a fast one in two.
+"""Whether an event matches: a plain interpreter with three truth values, and a fast one with two.
 
 `evaluate` is the definition: SQL's three-valued logic, node by node. `compile_expression` is what
 runs: it pushes negation down to the leaves, after which only AND and OR stand above them, so a leaf
 that is UNKNOWN may answer False like one that is FALSE; neither can make the whole TRUE. It builds
-closures and no source text: the expression may come from the air.
+closures and no source text: the expression may come from the network.
 """
 
 import operator as python

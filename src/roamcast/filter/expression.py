@@ -14,7 +14,7 @@ import msgspec
 from roamcast.event import Name, Text
 
 Literal: TypeAlias = bool | int | float | str
-TERMS_MAX = 1024  # of one AND, OR or IN; bounds what a decoder builds
+TERMS_MAX = 1024  # of one AND, OR or IN; bounds what a decoder builds. Chosen by us
 
 
 class Operator(Enum):

@@ -15,8 +15,8 @@ from roamcast.filter.text import one_line, to_text
 from roamcast.filter.validity import problem_of
 from roamcast.filter.xpath.translation import DocumentShape, parse_filter
 
-ENCODING_VERSION = 1  # the first octet; another one is a format that this node does not know
-FILTER_BYTES_MAX = 8192  # encoded; leaves room in a datagram for several
+ENCODING_VERSION = 1  # the first octet; another value is a format that this node does not know
+FILTER_BYTES_MAX = 8192  # encoded; chosen by us: a datagram has room for several
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Expression)
@@ -58,7 +58,7 @@ class Filter:
 
     @classmethod
     def xpath(cls, text: str, schema: DocumentShape | None = None) -> "Filter":
-        """An XPath condition on XML events, of a subset of XPath (see `xpath.py`).
+        """An XPath condition on XML events, of a subset of XPath (see `xpath/`).
 
         `schema`, a `roamcast.xml.Schema`, says what the events hold; without it `//` is refused.
         """
@@ -94,7 +94,7 @@ class Filter:
         return self._encoded
 
     def matches(self, event: Event) -> bool:
-        """Is the filter TRUE for this event? FALSE and UNKNOWN are both no."""
+        """Whether the filter is TRUE for this event, not FALSE or UNKNOWN."""
         return self._matcher(event)
 
     def covers(self, other: "Filter") -> bool:
@@ -138,7 +138,7 @@ class Filter:
         return to_text(self.expression)
 
 
-# Many nodes of one run share few filters; each is read and compiled once.
+# Many nodes of one run share few filters; each is parsed and compiled once.
 @lru_cache(maxsize=4096)
 def _parsed(text: str, backslashes: bool) -> Filter:
     from roamcast.filter.sql import parse_condition  # sqlglot takes 0.2 s to load; decoding needs none

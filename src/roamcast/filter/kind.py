@@ -1,7 +1,7 @@
-"""The kinds of values a filter tells apart, and one spelling for each number.
+"""The kinds of values that a filter distinguishes, and one form for each number.
 
-Python says `True == 1 == 1.0`; SQL says a boolean is no number. Whoever compares, hashes or removes
-duplicates among literals must therefore look at the kind too: use `kind_of`, or the encoded bytes.
+Python says `True == 1 == 1.0`; SQL says a boolean is no number. Code that compares, hashes or removes
+duplicates among literals must therefore check the kind too: use `kind_of`, or the encoded bytes.
 """
 
 from enum import IntEnum
@@ -39,7 +39,7 @@ def is_number(value: Value) -> TypeGuard[int | float]:
 
 
 def canonical_literal(value: Literal) -> Literal:
-    """One spelling for equal numbers: an integer wherever 64 bits hold the value (1.0 and -0.0 too)."""
+    """One form for equal numbers: an integer wherever 64 bits hold the value (1.0 and -0.0 too)."""
     if isinstance(value, float) and value.is_integer() and INTEGER_MIN <= value <= INTEGER_MAX:
         return int(value)
     return value

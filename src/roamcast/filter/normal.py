@@ -1,11 +1,11 @@
-"""The normal form: one spelling for filters that plainly mean the same.
+"""The normal form: one form for filters that clearly mean the same.
 
 Negation is pushed down to the leaves first; that is exact in three-valued logic. What remains is
 built of AND and OR alone, and those never turn an UNKNOWN into a TRUE, so from there on UNKNOWN may
 be read as FALSE. Hence `normalise` keeps what a filter matches (where it is TRUE), not where it is
 FALSE and where UNKNOWN: a normal form may be combined by AND and OR, but must not be negated.
 
-Then all conditions on one attribute that one AND or OR holds become one `ValueSet` and are spelled
+Then all conditions on one attribute in one AND or OR become one `ValueSet`, and conditions are written
 back from it: `a > 3 AND a > 5` is `a > 5`, `a = 1 OR a = 2` is `a IN (1, 2)`, `a > 5 AND a < 3` is
 FALSE. Terms are sorted by their encoding, and equal ones written once.
 """
@@ -100,7 +100,7 @@ def disjuncts(expression: Expression, limit: int = 64) -> list[tuple[Expression,
 
 
 def order_key(expression: Expression) -> bytes:
-    """Tells expressions apart and sorts them; unlike `==` it knows TRUE from 1."""
+    """Distinguishes expressions and sorts them; unlike `==` it distinguishes TRUE from 1."""
     return _encoder.encode(expression)
 
 
@@ -234,7 +234,7 @@ def _normal_like(attribute: str, pattern: str, escape: str, negated: bool) -> Ex
 
 
 def spelled(attribute: str, values: ValueSet) -> Expression:
-    """The one spelling of "the attribute is among these values"."""
+    """The normal form of "the attribute is among these values"."""
     if values == ALL_VALUES:
         return TRUE
     alternatives: list[Expression] = []
@@ -286,7 +286,7 @@ def _spelled_cuts(attribute: str, cuts: Cuts) -> list[Expression]:
 
 
 def _is_point(first: Cut, end: Cut) -> bool:
-    """Is there exactly one value between the cuts?"""
+    """Whether there is exactly one value between the cuts."""
     return first[0] == end[0] == 0 and first == cut_before(first[1]) and end == cut_after(first[1])
 
 

@@ -1,11 +1,11 @@
 """LIKE patterns: reading, matching and comparing them.
 
-`%` stands for any run of characters, `_` for any one; letter case counts. An escape character takes
-the meaning from the `%`, `_` or escape character that follows it, and nothing else may follow it (as
+`%` stands for any run of characters, `_` for any one; letter case counts. An escape character makes
+the `%`, `_` or escape character that follows it literal, and nothing else may follow it (as
 in standard SQL and Spark; SQLite would let anything follow).
 
-Patterns come from the air, so matching must not explode: the pieces between `%` are found one after
-the other, leftmost first, which is right for such patterns and never goes back.
+Patterns come from the network, so matching must not take exponential time: the pieces between `%` are found
+one after the other, leftmost first, which is correct for such patterns and needs no backtracking.
 """
 
 import re
@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 ESCAPE = "!"  # in canonical spellings, where one is needed at all
-COMPARED_STEPS_MAX = 1 << 12  # token pairs looked at to compare two patterns; beyond it, "do not know"
+COMPARED_STEPS_MAX = 1 << 12  # token pairs compared for two patterns; beyond it, "do not know". Chosen by us
 
 
 class Wildcard(Enum):
@@ -196,6 +196,6 @@ def _length(piece: Tokens) -> int:
 
 
 def _regular(piece: Tokens) -> re.Pattern[str]:
-    """A piece has a fixed length: the expression never goes back."""
+    """A piece has a fixed length: the expression needs no backtracking."""
     source = "".join(re.escape(token) if isinstance(token, str) else "." for token in piece)
     return re.compile(source, re.DOTALL)

@@ -39,8 +39,8 @@ from roamcast.filter.expression import (
 from roamcast.filter.kind import INTEGER_MAX, INTEGER_MIN
 from roamcast.filter.text import one_line
 
-SQL_LENGTH_MAX = 16_384
-NESTING_MAX = 24  # parentheses and NOTs within each other; sqlglot and we recurse over them
+SQL_LENGTH_MAX = 16_384  # chosen by us
+NESTING_MAX = 24  # nested parentheses and NOTs; sqlglot and we recurse over them. Chosen by us
 
 ALLOWED = (
     "allowed are attribute {= <> < <= > >=} literal, BETWEEN, IN, LIKE, IS NULL, AND, OR, NOT, "
@@ -53,7 +53,7 @@ class ConditionDialect(Dialect):
 
     class Tokenizer(StandardTokenizer):
         IDENTIFIERS = ['"', "`"]
-        # As names of types they would make `range < 3` the beginning of a type `range<…>`.
+        # Not as names of types: `range < 3` would be read as the beginning of a type `range<…>`.
         KEYWORDS = {
             word: token
             for word, token in StandardTokenizer.KEYWORDS.items()
@@ -73,7 +73,7 @@ def parse_condition(text: str, backslashes: bool = False) -> Expression:
 
 
 class _Reader:
-    """One text on its way to an expression; it is here to be named in errors."""
+    """Translates one text into an expression; errors quote the text."""
 
     def __init__(self, text: str, backslashes: bool) -> None:
         self._text = text
@@ -89,7 +89,7 @@ class _Reader:
         except ParseError as error:
             self._refuse(_parse_problem(error))
         except (SqlglotError, ValueError, AttributeError, TypeError, IndexError, KeyError) as error:
-            # sqlglot lets an internal error escape now and then; whatever it is, it is about this text.
+            # sqlglot sometimes raises an internal error; whatever it is, this text is the cause.
             self._refuse(f"cannot be read as SQL: {one_line(str(error))}")
         if len(trees) != 1 or not isinstance(trees[0], exp.Expression):
             self._refuse(f"is empty; {ALLOWED}")
@@ -234,7 +234,7 @@ class _Reader:
     def _number(self, node: exp.Literal, negative: bool) -> Literal:
         digits = str(node.this)
         if re.fullmatch(r"[0-9]+", digits):
-            # Longer ones are out of range anyway; this also keeps clear of int()'s limit on digits.
+            # Longer ones are out of range anyway; this also avoids int()'s limit on digits.
             whole = int(digits) if len(digits) < 40 else INTEGER_MAX + 2
             whole = -whole if negative else whole
             if not INTEGER_MIN <= whole <= INTEGER_MAX:
@@ -265,7 +265,7 @@ class _Reader:
         return child
 
     def _check_arguments(self, node: exp.Expression, *allowed: str) -> None:
-        """What sqlglot hung on a node beyond these is syntax that we do not know."""
+        """Refuse a node with other arguments than these: they are syntax that we do not know."""
         unknown = sorted(set(_arguments(node)) - set(allowed))
         if unknown:
             self._refuse_node(node, f"{' and '.join(unknown)} is not allowed in it")

@@ -1,7 +1,8 @@
 """The canonical text of an expression: SQL that `sql.py` reads back to the same expression.
 
-Names that are not plain, or that are words of SQL, stand in back-quotes: Spark reads `"a b"` as a text
-by default, while SQLite, sqlglot (as set up in `sql.py`) and Spark all read back-quotes as a name.
+Names that are not plain identifiers, or that are words of SQL, are written in back-quotes: Spark reads
+`"a b"` as a text by default, while SQLite, sqlglot (as set up in `sql.py`) and Spark all read back-quotes as
+a name.
 """
 
 import re

@@ -5,7 +5,7 @@ number of levels, the parent included (`sport/#` matches `sport`). A filter whos
 wildcard does not match topics that begin with `$`. An event without a topic (the empty text, which
 MQTT forbids) matches no filter.
 
-Left out: shared subscriptions (`$share/…`, MQTT 5.0 section 4.8.2); the gateway takes them apart.
+Left out: shared subscriptions (`$share/…`, MQTT 5.0 section 4.8.2); the gateway splits them.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def check_topic_filter(topic_filter: str) -> None:
 
 
 def topic_matches(topic_filter: str, topic: str) -> bool:
-    """Does a valid filter match a topic?"""
+    """Whether a valid filter matches a topic."""
     return topic_matcher(topic_filter)(topic)
 
 
@@ -39,7 +39,7 @@ def topic_matcher(topic_filter: str) -> Callable[[str], bool]:
         return lambda topic: topic == topic_filter
     open_ended = levels[-1] == "#"
     fixed = levels[:-1] if open_ended else levels
-    # Only the levels that must agree literally are looked at.
+    # Only the levels that must agree literally are compared.
     literal = [(at, level) for at, level in enumerate(fixed) if level != "+"]
     wildcard_first = levels[0] in ("+", "#")
     count = len(fixed)

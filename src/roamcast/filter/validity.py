@@ -1,6 +1,6 @@
-"""What an expression must keep to, whoever built it: bounds, and texts that every reader understands.
+"""Rules for every expression, whoever built it: bounds, and texts that every reader understands.
 
-Parsers, decoders and programs all build expressions; `Filter` lets none in that fails here.
+Parsers, decoders and programs all build expressions; `Filter` refuses those that fail here.
 """
 
 import math
@@ -26,7 +26,7 @@ from roamcast.filter.kind import INTEGER_MAX, INTEGER_MIN
 from roamcast.filter.pattern import tokens_of
 from roamcast.filter.topic import check_topic_filter
 
-DEPTH_MAX = 40  # nodes on top of each other; every function over expressions recurses this deep
+DEPTH_MAX = 40  # nested nodes; every function over expressions recurses this deep. Chosen by us
 
 
 def problem_of(expression: Expression, depth: int = 1) -> str | None:

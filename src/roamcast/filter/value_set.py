@@ -1,7 +1,7 @@
-"""Sets of attribute values: what the conditions on one attribute leave possible.
+"""Sets of attribute values: the values that the conditions on one attribute allow.
 
 Comparisons, IN and IS NULL on one attribute describe a set of values, and so does any AND or OR of
-them; as sets they can be intersected, united and compared exactly. `normal.py` spells a set back as
+them; as sets they can be intersected, united and compared exactly. `normal.py` writes a set back as
 conditions, `covering.py` asks whether one set lies in another.
 
 Numbers are taken as the dense real line with both infinities, although events carry only integers

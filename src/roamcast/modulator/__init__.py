@@ -1,12 +1,12 @@
-"""Modulators: a consumer's function that runs in a broker, on the way of its events.
+"""Modulators: a consumer's function that runs in a broker, on the path of its events.
 
 It filters or transforms, may keep state, and moves with that state (opportunistic overlays, section 2.1).
-What travels is a name, parameters and state, never code: every broker has the same functions registered,
+What is sent is a name, parameters and state, never code: every broker has the same functions registered,
 and nothing is unpickled from the network. To read in this order:
 
 - `base.py`: what a modulator is, and its form on the wire.
-- `guard.py`: running one that may raise, hang or return rubbish.
-- `condition.py`, `projection.py`, `bounding_box.py`, `aggregate.py`: the ones that come along.
+- `guard.py`: running one that may raise, hang or return invalid values.
+- `condition.py`, `projection.py`, `bounding_box.py`, `aggregate.py`: the built-in ones.
 
 An application adds its own with `MODULATORS.add(name, parameters, make)` before its node starts; every
 broker that shall run it must do the same.

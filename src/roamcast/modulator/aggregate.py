@@ -1,6 +1,6 @@
-"""One event for many: count, sum, mean, least and greatest of an attribute over every so many events.
+"""One event for many: count, sum, mean, least and greatest of an attribute over every N events.
 
-Its state is what has come since the last product; with it the window goes on in another broker.
+Its state is what has come since the last product; with it the window continues in another broker.
 """
 
 from typing import Annotated
@@ -12,13 +12,13 @@ from roamcast.event import Event, Name, Value
 from roamcast.modulator.base import Content, Modulator
 from roamcast.units import Micros
 
-KEYS_MAX = 1_000
+KEYS_MAX = 1_000  # windows at a time; chosen by us
 
 
 class AggregateParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     attribute: Name
     every: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]  # events of one key
-    by: Name | None = None  # an attribute whose values are counted apart
+    by: Name | None = None  # an attribute; each of its values has a window of its own
 
 
 class AggregateWindow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -35,7 +35,7 @@ _states = msgspec.msgpack.Decoder(Annotated[list[AggregateWindow], msgspec.Meta(
 class Aggregate(Modulator):
     def __init__(self, parameters: AggregateParameters) -> None:
         self._parameters = parameters
-        self._windows: dict[str, AggregateWindow] = {}  # in the order of their first event; the oldest goes
+        self._windows: dict[str, AggregateWindow] = {}  # by first event; the oldest is evicted
 
     def process(self, event: Event) -> Content | None:
         value = event.attributes.get(self._parameters.attribute)

@@ -1,4 +1,4 @@
-"""What a modulator is, and what of it travels."""
+"""What a modulator is, and its form on the wire."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
@@ -10,11 +10,11 @@ from roamcast.event import Event, Name, Value
 from roamcast.units import Micros
 
 STATE_BYTES_MAX = 48_000  # one message of a handoff, with room for its headers
-PARAMETER_BYTES_MAX = 8_192
+PARAMETER_BYTES_MAX = 8_192  # chosen by us
 
 
 class ModulatorError(RoamcastError):
-    """A modulator failed: it raised, took too long, or returned what can be no event. Its owner is told."""
+    """A modulator failed: it raised, took too long, or returned no valid event. Its owner is notified."""
 
 
 class Content(NamedTuple):
@@ -31,7 +31,7 @@ class Modulator:
     """Override `process`; one that keeps state overrides the other two as well.
 
     The same events in the same order must give the same contents and the same state in every broker: no
-    clock, no chance. Time comes with the events, if at all.
+    clock, no random numbers. Time comes with the events, if at all.
     """
 
     @classmethod
@@ -48,8 +48,8 @@ class Modulator:
         return b""
 
     def restore(self, state: bytes) -> None:
-        """Go on where another broker stopped. The octets come from the network: WireError if they are none
-        of ours."""
+        """Go on where another broker stopped. The octets come from the network: WireError if they are not
+        a valid state."""
         if state:
             raise WireError("modulator state", 0, f"has {len(state)} octets, this modulator keeps none")
 

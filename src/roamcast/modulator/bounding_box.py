@@ -13,7 +13,7 @@ from roamcast.event import Event
 from roamcast.modulator.base import Content, Modulator
 from roamcast.units import Micros
 
-SIDE_MAX = 10_000
+SIDE_MAX = 10_000  # chosen by us
 CELL_BYTES = 8
 Cell = Annotated[int, msgspec.Meta(ge=0, le=SIDE_MAX)]
 

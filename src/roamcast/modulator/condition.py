@@ -1,4 +1,4 @@
-"""Keeps what meets a condition: a subscription's filter, as a modulator."""
+"""Keeps events that meet a condition: a subscription's filter, as a modulator."""
 
 import msgspec
 

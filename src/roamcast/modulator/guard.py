@@ -1,9 +1,9 @@
 """Running a consumer's function without trusting it.
 
-Whatever a modulator does (raise, hang, return rubbish, grow without bound), and whichever of its methods does
-it, the broker and the other consumers go on: the answer is either content that can be an event, or a
-`ModulatorError` for its owner. How long it took, and when it has taken too long, is the runtime's business
-(`Meter`): in `sim` time is a quantity of the model, live it is the processor's.
+Whatever a modulator does (raise, hang, return invalid values, grow without bound), in whichever method, the
+broker and the other consumers go on: the answer is either content that can be an event, or a
+`ModulatorError` for its owner. The runtime decides how long it took and whether that was too long
+(`Meter`): in `sim` time is a quantity of the model, live it is processor time.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,7 +43,7 @@ class Ran(NamedTuple):
 
 
 class Guard:
-    """ModulatorError if a modulator misbehaves; the caller then lets it run no more."""
+    """ModulatorError if a modulator misbehaves; the caller then does not run it again."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -82,7 +82,7 @@ class Guard:
         except OverTimeError as error:
             raise ModulatorError(f"took too long{where}: {error}") from None
         except KeyboardInterrupt:
-            raise  # the user's, not the function's
+            raise  # from the user, not from the function
         except BaseException as error:  # a consumer's code may raise anything, SystemExit too
             raise ModulatorError(f"raised {type(error).__name__}{where}: {_words(error)}") from None
 
@@ -95,8 +95,8 @@ def _words(error: BaseException) -> str:
 
 
 def _checked(content: object) -> Content:
-    """The same with values of the plain types, the only ones that can be encoded. Rubbish is anything that no
-    event could carry."""
+    """The same with values of the plain types, the only ones that can be encoded. Refuses anything that no
+    event can carry."""
     if not isinstance(content, Content):
         raise ModulatorError(f"returned a {type(content).__name__}, which is no content")
     attributes, payload, topic, type_ = content
@@ -111,7 +111,7 @@ def _checked(content: object) -> Content:
         raise ModulatorError(f"returned content that can be no event: {error}") from None
     except ModulatorError:
         raise
-    except Exception as error:  # a mapping or a number of its own making
+    except Exception as error:  # raised by a mapping or number class of the consumer
         raise ModulatorError(f"returned content that raised {type(error).__name__} when read") from None
     return checked
 
@@ -123,7 +123,7 @@ def _plain_name(name: object) -> str:
 
 
 def _plain(name: str, value: object) -> Value:
-    """numpy's numbers, for one, are kinds of `float` that no encoder knows."""
+    """The value as a plain type: numpy's numbers are subclasses of `float` that no encoder knows."""
     match value:
         case None | bool():
             return value

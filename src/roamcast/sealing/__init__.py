@@ -1,12 +1,12 @@
-"""Identity and sealing: who a node is, and frames that only the group can make, read, and use once.
+"""Identity and sealing: who a node is, and frames that only the group can make and read, accepted once.
 
 To read in this order:
 
 - `frame.py`: the octets of a sealed frame, and why one is refused.
 - `identity.py` (Ed25519), `keyring.py` (group keys, rotation), `epoch.py` (one number per boot, never twice).
-- `window.py`: at most once, out of order. `announcement.py`: the signed answer to a challenge.
-- `sealer.py` and `opener.py`: the two ends of a frame. Here a runtime comes in.
-- `content.py`: events that relays carry without reading them (Chapar's encrypted events).
+- `window.py`: each frame at most once, in any order. `announcement.py`: the signed answer to a challenge.
+- `sealer.py` and `opener.py`: sender and receiver of a frame. A runtime uses these two.
+- `content.py`: events that relays forward without reading them (Chapar's encrypted events).
 
 How a runtime uses it, one pair per running node (`stable` is durable storage; time and sockets are its own):
 

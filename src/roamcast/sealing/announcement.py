@@ -1,12 +1,12 @@
-"""The signed announcement: this key holds this number and is here now.
+"""The signed announcement: a node proves that it holds its number and key, and that the frame is recent.
 
     | public key 256 | nonce 64
     | count 8 | count × (node 32 | nonce 64)     echoes: answers to the challenges of others
     | count 8 | count × node 32                  asked: whose answer the sender lacks
     | signature 512 |
 
-`nonce` is the sender's challenge to those it asks. Whoever finds its own nonce of now among the echoes knows
-that the frame was made after that nonce was, so it is no recording. The signature covers the frame's
+`nonce` is the sender's challenge to those it asks. A node that finds its own current nonce among the echoes
+knows that the frame was made after that nonce, so it is no recording. The signature covers the frame's
 sender, epoch and counter too.
 """
 
@@ -19,7 +19,7 @@ from roamcast.sealing.identity import KEY_BYTES, SIGNATURE_BYTES, Identity, is_s
 from roamcast.units import NodeId
 
 NONCE_BYTES = 8
-LIST_MAX = 48  # echoes, and nodes asked: one frame of at most 900 octets; the others come with the next one
+LIST_MAX = 48  # echoes, and nodes asked: at most 900 octets in a frame; the others come with the next one
 _PURPOSE = b"roamcast announcement 1"
 _COUNT = struct.Struct("!B")
 _ECHO = struct.Struct("!I8s")

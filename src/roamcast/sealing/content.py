@@ -3,12 +3,12 @@
 What routing needs stays in clear: publisher, sequence number, class, lifetime, destinations, and the event
 identifier by which Chapar's brokers match it (`wire/sealed_event.py`). Topic, type, attributes and payload
 are encrypted; both parts are authenticated together. A subscriber's node opens the event before the
-exact match, so that applications see clear events and filters mean what they always mean.
+exact match, so applications get clear events and filters work as usual.
 
     | version 8 | key id 16 | salt 128 | ciphertext … | tag 128 |
 
 Each event has a key of its own, HKDF-Expand(content key, salt, publisher, sequence), so no nonce is ever used
-twice, whatever was lost on the publisher's disk.
+twice, even if the publisher's storage is lost.
 """
 
 import secrets
@@ -27,7 +27,7 @@ from roamcast.wire.sealed_event import IDENTIFIER, SEALED_TYPE, is_sealed
 VERSION = 1
 SALT_BYTES = 16
 TAG_BYTES = 16
-KEYS_MAX = 64
+KEYS_MAX = 64  # chosen by us
 _HEADER = struct.Struct(f"!BH{SALT_BYTES}s")
 _EVENT = struct.Struct("!QQ")
 OVERHEAD = _HEADER.size + TAG_BYTES  # 35 octets, beside the identifier
@@ -53,7 +53,7 @@ _decoder = msgspec.msgpack.Decoder(_Content)
 
 
 class ContentKeys:
-    """The content keys of one node: the first seals, all of them open. It is Chapar's `Opener`."""
+    """The content keys of one node: the first seals, all of them open. It is Chapar's `ContentReader`."""
 
     def __init__(self, *keys: ContentKey, random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> None:
         if not 0 < len(keys) <= KEYS_MAX:

@@ -1,8 +1,9 @@
 """One number per boot. It is durable before it is used, so that no boot can repeat the nonces of another.
 
 A node without storage, or whose storage was lost, takes its epoch from the wall clock, in eighths of a
-second: above all that it used before, as long as it is not restarted more often than that. Where the clock is
-not set either (a board without a battery), it draws one; `docs/use/security.md` has more on lost storage.
+second: this exceeds all earlier epochs, as long as the node is not restarted more often than that. If the
+clock is not set either (a board without a battery), it draws a random one; `docs/use/security.md` has more
+on lost storage.
 """
 
 import secrets
@@ -12,9 +13,9 @@ from roamcast.errors import InputError
 from roamcast.sealing.frame import EPOCH_MAX
 
 STABLE_KEY = "sealing epoch"
-CLOCK_BEGINS = 1_767_225_600  # Unix time of 2026-01-01, UTC; an earlier clock was never set
-PER_SECOND = 8  # lasts until 2043
-RANDOM_BELOW = 2**31  # a random beginning leaves half of the numbers for later boots
+CLOCK_BEGINS = 1_767_225_600  # Unix time of 2026-01-01, UTC; an earlier time means that the clock is not set
+PER_SECOND = 8  # 32 bits then last until 2043
+RANDOM_BELOW = 2**31  # a random first epoch leaves half of the numbers for later boots
 
 
 def reserve_epoch(
@@ -22,7 +23,7 @@ def reserve_epoch(
     unix_time: float = 0.0,
     draw: Callable[[int], int] = secrets.randbelow,
 ) -> int:
-    """The epoch of this boot; written down durably on return. `unix_time`: the wall clock, in seconds."""
+    """The epoch of this boot; durable on return. `unix_time`: the wall clock, in seconds."""
     stored = stable.get(STABLE_KEY)
     if stored is not None:
         epoch = int.from_bytes(stored, "big") + 1

@@ -7,11 +7,12 @@
     | …     | payload …                                            |
     | tag 128                                                      |
 
-The header is authenticated as associated data. Each boot of each sender has a key of its own, from sender and
-epoch; its nonce is the last twelve octets of the header, so the counter. A node numbers all its frames with
-one counter, and no epoch is used for a second boot (`epoch.py`), so no nonce comes twice. The counters
-that a receiver sees on one stream have gaps; each stream has a window of its own, so frames over TCP and over
-UDP may overtake each other at will. With `clear` set the payload is not encrypted, only authenticated.
+The header is authenticated as associated data. Each boot of each sender has a key of its own, derived from
+sender and epoch; the nonce is the last twelve octets of the header, which contain the counter. A node
+numbers all its frames with one counter, and no epoch is used for a second boot (`epoch.py`), so no nonce is
+used twice. The counters that a receiver sees on one stream have gaps. Each stream has a window of its own, so
+frames over TCP and over UDP may overtake each other. With `clear` set the payload is not
+encrypted, only authenticated.
 """
 
 import struct
@@ -55,7 +56,7 @@ class Refusal(Enum):
     UNPROVEN = "unproven"  # perhaps a recording: the sender has not answered our challenge yet
     BAD_ANNOUNCEMENT = "bad announcement"
     BAD_SIGNATURE = "bad signature"
-    IDENTITY = "identity"  # a node number in the hands of another key than before
+    IDENTITY = "identity"  # a node number used with another key than before
     CLASH = "clash"  # another device announces our own node number
 
 
@@ -63,7 +64,7 @@ class SealError(WireError):
     """A frame that this node does not open. It is dropped and counted; it never stops a node."""
 
     def __init__(self, reason: Refusal | str, octet: int, problem: str) -> None:
-        # As text in `args`, so that the error survives a trip to a worker and back.
+        # As text in `args`, so that the error can be pickled to a worker and back.
         self.reason = Refusal(reason)
         super().__init__(self.reason.value, octet, problem)
 
@@ -72,7 +73,7 @@ class SealError(WireError):
 
 
 class Opened(NamedTuple):
-    """What was in a frame that is authentic, of now, and came for the first time."""
+    """The content of a frame that is authentic, recent and received for the first time."""
 
     sender: NodeId
     channel: int
@@ -80,5 +81,5 @@ class Opened(NamedTuple):
 
 
 def claimed_sender(data: bytes) -> NodeId | None:
-    """Who a frame says it is from, true or not; None if it is too short to say so."""
+    """The sender that a frame claims, true or not; None if it is too short."""
     return None if len(data) < HEADER.size else int.from_bytes(data[SENDER], "big")

@@ -1,10 +1,10 @@
-"""Who a node is: an Ed25519 key pair, and the node number that follows from it.
+"""Who a node is: an Ed25519 key pair, and the node number derived from it.
 
-A derived number is the hash of the public key, so nobody needs to hand out numbers, and a number alone says
-which keys may speak for it. It has 31 bits: node numbers are 32-bit signed in traces and OLSR names nodes by
+A derived number is the hash of the public key, so nobody needs to assign numbers, and a number alone says
+which key may use it. It has 31 bits: node numbers are 32-bit signed in traces and OLSR names nodes by
 32-bit addresses. Two of 1,000 nodes share one by chance in 1 of 4,300 networks; that is noticed and logged
 (`Refusal.IDENTITY`), and a number can be configured instead. Configured numbers lie below `DERIVED_FROM`;
-who holds one is only remembered (`Opener`), not provable.
+their holder cannot be proven, only remembered (`FrameOpener`).
 """
 
 import base64
@@ -56,13 +56,13 @@ class Identity:
 
 
 def node_of(public_key: bytes) -> NodeId:
-    """The number that follows from a public key."""
+    """The number derived from a public key."""
     digest = blake2b(public_key, digest_size=8, person=b"roamcast node").digest()
     return DERIVED_FROM + int.from_bytes(digest, "big") % (DERIVED_UNTIL - DERIVED_FROM)
 
 
 def may_hold(node: NodeId, public_key: bytes) -> bool:
-    """Whether this key may speak for this number: for a configured one any may, for a derived one its own."""
+    """Whether this key may use this number: any key a configured one, only its own key a derived one."""
     return 0 <= node < DERIVED_FROM or node == node_of(public_key)
 
 

@@ -1,9 +1,9 @@
-"""Group keys: one to send with, several to accept, so that a group changes its key uninterrupted.
+"""Group keys: one to send with, several to accept, so that a group can change its key without interruption.
 
 Each sender has its own key for each boot, derived from the group key by HKDF-Expand (RFC 5869; the group key
 is uniform already, section 3.3). The cipher is ChaCha20-Poly1305: on processors with AES instructions AES-GCM
 would be a little faster (`benchmarks/sealing.py`), but the small devices that this is made for (Raspberry Pi
-up to 4) have none, and there AES in software is several times slower and leaks time.
+up to 4) have none, and there AES in software is several times slower and has a timing side channel.
 """
 
 import hmac
@@ -18,7 +18,7 @@ from roamcast.errors import InputError
 from roamcast.sealing.identity import KEY_BYTES, from_text, to_text
 from roamcast.units import NodeId
 
-KEYS_MAX = 8
+KEYS_MAX = 8  # chosen by us; a rotation needs three
 _SENDER = struct.Struct("!II")
 
 
@@ -72,7 +72,7 @@ class KeyRing:
         self.by_id: dict[int, GroupKey] = {}
         for key in (sending, *accepted):
             if self.by_id.setdefault(key.id, key) != key:
-                # By chance in 1 of 65,536 pairs; a frame would not say which of the two it needs.
+                # Happens by chance in 1 of 65,536 pairs; a frame would not say which of the two it needs.
                 raise InputError("group keys", f"two have the id {key.id:04x}; generate another one")
         if len(self.by_id) > KEYS_MAX:
             raise InputError("group keys", f"are {len(self.by_id)}, at most {KEYS_MAX} are allowed")

@@ -1,14 +1,14 @@
-"""The receiving end: authentic, of now, and for the first time, or refused.
+"""The receiver: a frame is accepted if it is authentic, recent and new, else refused.
 
 A replay window alone knows only what it has seen. After a restart, or when a sender is met for the first
-time, an outsider could play it a recording of hours. So nobody is believed before it has answered a
-challenge: each node has a random nonce, and a sender counts as *proven* once it has sent an announcement that
-echoes the nonce of now, signed by its identity. From that frame's counter on its window opens. Nothing about
-replays has to be durable, no clock is needed, and a table that forgets a sender is safe: it proves itself
-again. What a restart costs is one exchange of two frames with each neighbour, begun by the first frame heard
-from it; after an absence shorter than `IDLE_TURNS` turns there is none.
+time, an outsider could replay hours of recorded frames. So a sender must first answer a challenge: each node
+has a random nonce, and a sender counts as *proven* once it has sent an announcement that echoes the current
+nonce, signed by its identity. Its window begins at that frame's counter. Nothing about replays has to be
+durable, no clock is needed, and a table may forget a sender, which then proves itself again. A restart costs
+one exchange of two frames with each neighbour, begun by the first frame heard from it; an absence shorter
+than `IDLE_TURNS` turns costs nothing.
 
-State is made only by what opens under a group key; all of it is bounded.
+Only frames that open under a group key create state; all of it is bounded.
 """
 
 import secrets
@@ -44,9 +44,9 @@ from roamcast.sealing.window import ReplayWindow
 from roamcast.units import NodeId
 from roamcast.wire.codec import FRAME_BYTES_MAX
 
-TURN_SECONDS = 60  # how often a runtime calls `turn`
-IDLE_TURNS = 3  # a sender not heard for so long proves itself again
-SESSIONS_MAX = 4_096
+TURN_SECONDS = 60  # how often a runtime calls `turn`; chosen by us
+IDLE_TURNS = 3  # a sender not heard for so long proves itself again; chosen by us
+SESSIONS_MAX = 4_096  # this and the following bounds: chosen by us
 PINS_MAX = 4_096
 WAITING_MAX = 256  # echoes owed, and senders asked
 UNPROVEN_MAX = 256  # ciphers kept of senders that have not proven themselves yet
@@ -109,7 +109,7 @@ class FrameOpener:
     # Inputs.
 
     def open(self, data: bytes) -> Opened:
-        """The content of a frame, or `SealError`; never anything else, whatever the octets."""
+        """The content of a frame, or `SealError`; no other error, whatever the octets."""
         if len(data) < OVERHEAD:
             raise SealError(Refusal.TOO_SHORT, len(data), f"is the end, {OVERHEAD} octets are the least")
         if len(data) > FRAME_BYTES_MAX:
@@ -124,7 +124,7 @@ class FrameOpener:
             return self._open_unproven(data, session)
         window = session.windows[first >> 2 & 3]
         counter = high << 32 | low
-        if not window.is_new(counter):  # before the cipher is tried: a replay is the cheapest to refuse
+        if not window.is_new(counter):  # before decryption, so that a replay is cheap to refuse
             raise SealError(Refusal.REPLAYED, 12, f"begins counter {counter} of node {sender} again")
         cipher = session.ciphers.get(key_id)
         if cipher is None:
@@ -141,20 +141,20 @@ class FrameOpener:
         return Opened(sender, channel, payload)
 
     def turn(self) -> None:
-        """Call every `TURN_SECONDS`: forget who has been silent for long, and change the nonce."""
+        """Call every `TURN_SECONDS`: forget senders that have been silent for long, and change the nonce."""
         self._turn += 1
         idle = [node for node, session in self._sessions.items() if session.heard <= self._turn - IDLE_TURNS]
         for node in idle:
             del self._sessions[node]
-        # The nonce before stays good for one turn: answers to it are under way. A session that is idle for
-        # `IDLE_TURNS` cannot come back by a recording, because both nonces are younger than its last frame.
+        # The previous nonce stays valid for one turn: answers to it are in transit. A session that is idle
+        # for `IDLE_TURNS` cannot come back by a recording: both nonces are younger than its last frame.
         self._nonces = (self._random_bytes(NONCE_BYTES), self._nonces[0])
         self._tries.clear()
         self._echoes.clear()
         self._asked.clear()
 
     def replace_keys(self, ring: KeyRing) -> None:
-        """From now on seal and accept with another ring, on both ends. Senders stay proven."""
+        """From now on seal and open with another ring. Senders stay proven."""
         self._sealer.replace_keys(ring)
         self._keys = ring.by_id
         self._unproven.clear()
@@ -162,7 +162,7 @@ class FrameOpener:
             session.ciphers.clear()
 
     def forget(self, node: NodeId) -> None:
-        """An operator says that a number has passed to another device."""
+        """Forget the holder of a number: an operator says that another device has it now."""
         if self._pins.pop(node, None) is not None:
             del self._stored[f"{_KEPT_PIN}{node}"]
         if self._sessions.pop(node, None) is not None:
@@ -171,7 +171,7 @@ class FrameOpener:
     # What to send.
 
     def announcement(self) -> bytes:
-        """A sealed frame, to be broadcast: our challenge, and the answers to those we have heard."""
+        """A sealed frame, to be broadcast: our challenge, and the answers to challenges we have received."""
         self.announcement_due = len(self._echoes) > LIST_MAX or len(self._asked) > LIST_MAX
         echoes = [(node, self._echoes.pop(node)) for node in list(self._echoes)[:LIST_MAX]]
         asked = list(self._asked)[:LIST_MAX]
@@ -189,14 +189,14 @@ class FrameOpener:
         return sorted(self._sessions)
 
     def public_key(self, node: NodeId) -> bytes | None:
-        """The key that holds a number, as far as this node has been shown."""
+        """The key that holds a number, if this node knows it."""
         session = self._sessions.get(node)
         return session.public_key if session is not None else self._pins.get(node)
 
     # Private.
 
     def _open_unproven(self, data: bytes, session: PeerSession | None) -> Opened:
-        """A frame of a sender, or of a boot of it, that has not proven itself."""
+        """A frame of a sender that has not proven itself, at all or since its latest boot."""
         _, channel, key_id, sender, epoch, high, low = HEADER.unpack_from(data)
         counter = high << 32 | low
         sent = (self._sealer.epoch, self._sealer.counter)
@@ -220,7 +220,7 @@ class FrameOpener:
             self._answer(sender, announcement)
             if proves:
                 return Opened(sender, channel, b"")
-            if sender not in self._echoes:  # not asked yet; but we are about to speak, and it will ask next
+            if sender not in self._echoes:  # it has not asked yet, but will; answer with our next frame
                 self._echoes.renew(sender, announcement.nonce)
         self._ask(sender)
         raise SealError(
@@ -228,7 +228,7 @@ class FrameOpener:
         )
 
     def _prove(self, sender: NodeId, epoch: int, counter: int, announcement: Announcement) -> None:
-        # The signature is looked at last, and only where the nonce fits: a recording cannot make us work.
+        # The signature is checked last, and only if the nonce is right: a recording costs us little work.
         if not may_hold(sender, announcement.public_key):
             raise SealError(Refusal.IDENTITY, 4, f"begins node {sender}, which does not follow from its key")
         if self._pins.get(sender, announcement.public_key) != announcement.public_key:
@@ -243,7 +243,7 @@ class FrameOpener:
         self.on_proven(sender)
 
     def _pin(self, node: NodeId, public_key: bytes) -> None:
-        """Remember who holds a configured number; a derived one is proof enough in itself."""
+        """Remember who holds a configured number; a derived number needs no record."""
         if node >= DERIVED_FROM:
             return
         is_new = node not in self._pins
@@ -252,7 +252,7 @@ class FrameOpener:
             self._stored[f"{_KEPT_PIN}{node}"] = public_key
 
     def _answer(self, sender: NodeId, announcement: Announcement) -> None:
-        """Echo the nonce of someone who asks us to."""
+        """Echo the nonce of a sender that asks us to."""
         if self._own in announcement.asked:
             self._echoes.renew(sender, announcement.nonce)
             self.announcement_due = True
@@ -285,11 +285,11 @@ class FrameOpener:
 
     def _on_session_evicted(self, node: NodeId, session: PeerSession) -> None:
         self.on_evicted("sessions")
-        self._renew_nonces()  # or a recorded answer could bring back the one that we forgot
+        self._renew_nonces()  # otherwise a recorded answer could revive the forgotten session
 
     def _on_pin_evicted(self, node: NodeId, public_key: bytes) -> None:
         self.on_evicted("pins")
-        with suppress(RoamcastError):  # a full disk: then it goes at the next boot
+        with suppress(RoamcastError):  # a full disk: then it is removed at the next boot
             self._stored.pop(f"{_KEPT_PIN}{node}", None)
 
     def _renew_nonces(self) -> None:

@@ -1,4 +1,4 @@
-"""The sending end: every frame numbered, authenticated and, unless told otherwise, encrypted."""
+"""The sender: every frame is numbered, authenticated and, unless configured otherwise, encrypted."""
 
 from collections.abc import Callable
 

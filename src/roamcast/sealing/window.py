@@ -1,7 +1,7 @@
-"""At most once, in any order within reach: a sliding window over counters (RFC 4303, section 3.4.3).
+"""Each counter at most once, in any order within `REACH`: a sliding window (RFC 4303, section 3.4.3).
 
 `REACH` is wide because one counter numbers all frames of a sender, and a receiver sees only some of them:
-what others get counts too.
+frames for other receivers count too. The value is chosen by us.
 """
 
 REACH = 4_096
@@ -15,7 +15,7 @@ class ReplayWindow:
 
     def __init__(self, floor: int) -> None:
         self.highest = floor
-        self._seen = _MASK  # bit n: `highest - n` was seen. All of it: what is at or below the floor is over.
+        self._seen = _MASK  # bit n: `highest - n` was seen; at first all: the floor and below are over
 
     def is_new(self, counter: int) -> bool:
         behind = self.highest - counter

@@ -1,9 +1,9 @@
-"""Strategies: where subscriptions and events travel. One module or package each; `base` is the seam.
+"""Strategies: where subscriptions and events travel. One module or package each; `base` has their interface.
 
 | name | follows |
 |---|---|
 | `flooding` | the baseline: everything to everyone |
-| `epidemic` | ours: flooding that spares copies, and anti-entropy for what was missed or is memorized |
+| `epidemic` | ours: flooding with fewer copies, and anti-entropy for what was missed or is memorized |
 | `chapar` | multipoint relays as brokers, node vectors, memorized events (Khakpour and Demeure) |
 | `odmrp` | content-based multicast over an on-demand mesh; plain ODMRP as baseline (Yoneki and Bacon) |
 | `opportunistic` | a broker overlay and home brokers that follow the network; modulators (Chen and Schwan) |
@@ -35,7 +35,7 @@ class StrategyAbilities(NamedTuple):
     default_underlay: str = "none"  # what it runs on unless a file names another
     runs_modulators: bool = False  # its brokers run consumers' functions
     carries_sealed: bool = False  # it carries events whose content relays cannot read (`Strategy.seal_id`)
-    # Its options' defaults where node numbers are arbitrary: live ones that follow from keys.
+    # Option defaults for networks with arbitrary node numbers: those of live nodes follow from their keys.
     for_arbitrary_numbers: Mapping[str, Any] = {}
 
 
@@ -61,7 +61,7 @@ STRATEGIES.declare(
     "roamcast.strategy.chapar:Chapar",
     default_underlay="olsr",
     carries_sealed=True,
-    for_arbitrary_numbers={"node_vectors": "bloom"},  # a bitmap by number has no place for them
+    for_arbitrary_numbers={"node_vectors": "bloom"},  # a bitmap indexed by node number cannot hold them
 )
 STRATEGIES.declare("odmrp", "roamcast.strategy.odmrp:OdmrpOptions", "roamcast.strategy.odmrp:Odmrp")
 STRATEGIES.declare(

@@ -24,7 +24,7 @@ class StrategyContext(NamedTuple):
     broker: Broker
     underlay: Underlay
     is_broker: bool = True  # may this node serve others as a broker (the scenario's roles)
-    meter: Meter | None = None  # how the runtime times consumers' functions; None: they take what they say
+    meter: Meter | None = None  # how the runtime times consumers' functions; None: by their own claim
 
 
 @runtime_checkable
@@ -59,7 +59,7 @@ class Strategy(Layer):
         return None
 
     def overlay_paths(self) -> Iterable[tuple[NodeId, ...]] | None:
-        """The ways that events would take now, as this node knows them: for studies of overlays (sampled by
+        """The paths that events would take now, as this node knows them: for studies of overlays (sampled by
         `sim`). None: this strategy has no overlay paths."""
         return None
 

@@ -8,6 +8,8 @@ the scenario's broker roles say.
 Memorized events are kept by every node that heard them, so that a subscription made later on the same
 node is served. A node that was out of reach while the event was flooded does not get it afterwards:
 that is what the other strategies are for.
+
+The defaults of the options are chosen by us: more jitter means fewer collisions and more latency per hop.
 """
 
 from typing import Annotated
@@ -26,7 +28,7 @@ from roamcast.wire import Codec
 
 class FloodingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     jitter: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.02  # seconds; each relay waits up to this
-    hop_limit: Annotated[int, msgspec.Meta(ge=1, le=255)] = 64
+    hop_limit: Annotated[int, msgspec.Meta(ge=1, le=255)] = 64  # radio hops
     pending_max: Annotated[int, msgspec.Meta(ge=1)] = 10_000  # events waiting for their jitter to end
 
 
@@ -65,7 +67,7 @@ class Flooding(Strategy):
             self._host.trace(Dropped(now, self._host.node, DropReason.WIRE, "flood", detail=str(error)))
             return
         event = flood.event
-        # The hottest lines of a simulation, because most copies are duplicates: `event_key`, written out.
+        # `event_key`, written out: most copies are duplicates, so these lines are a simulation's hottest.
         if event.publisher << 64 | event.sequence in self._seen_lately:
             return
         lives_for = event.lifetime - flood.age

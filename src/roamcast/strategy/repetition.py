@@ -1,8 +1,8 @@
-"""Saying something again until it is answered, because silence is no proof of arrival.
+"""Retransmission with exponential backoff: a message is sent again until it is answered.
 
-`Backoff` is the rule: how long to wait, how often at most. `Repetition` is one thing that is being said, with
-its timer. What to say, and what an answer is, stays with the protocol; so do repeats by other rules (a
-fixed interval, a pace that the radio sets).
+`Backoff` is the rule: how long to wait, and how many attempts at most. `Repetition` is one message that is
+being repeated, with its timer. The protocol decides what to send and what counts as an answer. Repeats by
+other rules (a fixed interval, a pace that the radio sets) are not made here.
 """
 
 from typing import NamedTuple
@@ -10,18 +10,18 @@ from typing import NamedTuple
 from roamcast.host import Host, TimerName
 from roamcast.units import Micros
 
-DOUBLINGS_MAX = 32  # of an endless repetition; far beyond every `longest`
+DOUBLINGS_MAX = 32  # bounds the shift of an endless repetition; any value far beyond `longest` works
 
 
 class Backoff(NamedTuple):
     """Waits that double from `first` on, up to `longest`. Attempts count from 0."""
 
     first: Micros
-    attempts: int | None = None  # that are made; None: without end
+    attempts: int | None = None  # at most; None: without end
     longest: Micros | None = None
 
     def is_over(self, attempt: int) -> bool:
-        """Whether this attempt is one too many."""
+        """Whether this attempt exceeds the limit."""
         return self.attempts is not None and attempt >= self.attempts
 
     def wait(self, attempt: int) -> Micros:
@@ -31,7 +31,7 @@ class Backoff(NamedTuple):
 
 
 class Repetition:
-    """The owner says it after each `attempt`, and once more whenever the timer is due."""
+    """The owner calls `attempt`, sends if that returns True, and does both again when the timer is due."""
 
     def __init__(self, host: Host, timer: TimerName, backoff: Backoff) -> None:
         self._host = host
@@ -40,7 +40,7 @@ class Repetition:
         self.attempts = 0
 
     def attempt(self) -> bool:
-        """One more: sets the timer for the next. False if it was said often enough."""
+        """Count one more attempt and set the timer for the next. False if the limit is reached."""
         if self._backoff.is_over(self.attempts):
             return False
         self.attempts += 1
@@ -48,7 +48,7 @@ class Repetition:
         return True
 
     def wait_again(self) -> None:
-        """As long as after the last attempt, from now on."""
+        """Set the timer again: from now on, as long as after the last attempt."""
         self.wait(self._backoff.wait(max(self.attempts - 1, 0)))
 
     def wait(self, time: Micros) -> None:
@@ -56,13 +56,13 @@ class Repetition:
         self._host.set_timer(self._timer, self._host.now() + time)
 
     def restart(self) -> None:
-        """Something new is to be said: count from the beginning."""
+        """The message has changed: count attempts from the beginning."""
         self.attempts = 0
 
     def take_back(self) -> None:
-        """The last attempt was none: nothing left this node."""
+        """Do not count the last attempt: nothing left this node."""
         self.attempts -= 1
 
     def end(self) -> None:
-        """It is answered, or needs no answer any more."""
+        """The message is answered, or needs no answer any more."""
         self._host.cancel_timer(self._timer)

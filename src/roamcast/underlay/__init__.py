@@ -1,4 +1,4 @@
-"""Underlays: who is a neighbour, and which way leads to nodes beyond.
+"""Underlays: who is a neighbour, and which routes lead to other nodes.
 
 `base` is the interface that strategies see. `ideal` knows the world (simulation only), `beacons`
 learns neighbours from periodic broadcasts, `olsr` routes by RFC 3626, `kernel` reads the host's own

@@ -1,8 +1,8 @@
 """Node numbers and IPv4 addresses: protocols of the Internet name nodes by address, Roamcast by number.
 
-In a simulation the numbers come first and a subnet lends them addresses. A live node has addresses
+In a simulation the numbers come first and a subnet gives them addresses. A live node has addresses
 already; its runtime gives the layers a mapping of its own that answers the same two questions. An address
-outside the mapping belongs to a foreign router: it may carry traffic, but it is no node of ours.
+outside the mapping belongs to a foreign router: it may forward traffic, but it is no node of ours.
 """
 
 from typing import Protocol, TypeAlias
@@ -17,7 +17,7 @@ class Addresses(Protocol):
     def address(self, node: NodeId) -> Address: ...
 
     def node(self, address: Address) -> NodeId | None:
-        """None for an address that is not of this network."""
+        """None for an address that is not part of this network."""
         ...
 
 

@@ -55,19 +55,19 @@ class Underlay(Layer):
         self._listener = listener
 
     def on_link_failure(self, neighbour: NodeId) -> None:
-        """A strategy's unicast to a neighbour failed. An underlay may believe it; most wait for their own
-        signs."""
+        """A strategy's unicast to a neighbour failed. An underlay may take the link for lost; most rely on
+        their own link sensing."""
 
     def neighbours(self) -> list[NodeId]:
         """One-hop neighbours with a link in both directions, in increasing order."""
         return []
 
     def neighbours_of(self, neighbour: NodeId) -> list[NodeId]:
-        """Whom a neighbour has said it hears, lately; empty where the underlay does not know."""
+        """The nodes that a neighbour hears, by its latest message; empty if the underlay does not know."""
         return []
 
     def next_hop(self, to: NodeId) -> NodeId | None:
-        """The neighbour on the way to `to`; None where no route is known."""
+        """The first hop of the route to `to`; None where no route is known."""
         return None
 
     def distance(self, to: NodeId) -> int | None:
@@ -99,7 +99,7 @@ class Underlay(Layer):
 
 
 class NoOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of a part without parameters."""
+    """The options of a part without parameters."""
 
 
 class NoUnderlay(Underlay):

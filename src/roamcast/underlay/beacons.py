@@ -1,4 +1,4 @@
-"""Neighbours from beacons: each node says periodically that it is there and whom it hears.
+"""Neighbours from beacons: each node periodically broadcasts whom it hears.
 
 A neighbour is a node that we hear and that says it hears us, so that one-way links (unequal radio
 ranges) are not taken for usable ones. A neighbour is lost after `allowed_loss` silent intervals, as
@@ -18,18 +18,18 @@ from roamcast.underlay.base import Underlay, UnderlayContext
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 from roamcast.wire import Codec
 
-PROMPT_DELAY: Micros = 10 * MILLISECOND
-NEIGHBOURS_MAX = 1_000  # named in one beacon; a node in such a crowd hears more than it can use
+PROMPT_DELAY: Micros = 10 * MILLISECOND  # a prompt beacon waits once to twice this; chosen by us
+NEIGHBOURS_MAX = 1_000  # named in one beacon; chosen by us: a node hears more than it can use by then
 
 
 class BeaconOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     interval: Annotated[float, msgspec.Meta(ge=0.01, le=3600)] = 1.0  # seconds
-    allowed_loss: Annotated[int, msgspec.Meta(ge=0, le=100)] = 2  # beacons
+    allowed_loss: Annotated[int, msgspec.Meta(ge=0, le=100)] = 2  # beacons in a row
     jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.25  # share of the interval
-    # A beacon at once for a node heard for the first time, so that both know of each other in milliseconds
+    # Send a beacon at once for a node heard for the first time: both know each other in milliseconds
     # instead of up to two intervals. Off: the acyclic-overlay work beacons by the clock alone.
     prompt: bool = False
-    # Between beacons while nobody is heard: who is alone has no link to watch. None: `interval`.
+    # Interval while nobody is heard: without neighbours there is no link to watch. None: `interval`.
     lone_interval: Annotated[float, msgspec.Meta(ge=0.01, le=3600)] | None = None  # seconds
 
 
@@ -78,8 +78,8 @@ class Beacons(Underlay):
             return
         hears_us = self._host.node in beacon.heard
         if self._prompt and (not hears_us or sender not in self._heard_until):
-            # It does not know us, or not yet that we hear it. Set once: a crowd of newcomers gets one beacon,
-            # after a moment in which most have spoken.
+            # It does not know us, or not yet that we hear it. The timer is set once: many new neighbours get
+            # one beacon, after a delay in which most have sent theirs.
             delay = int(PROMPT_DELAY * (1 + self._host.random.random()))
             self._host.set_timer("prompt", self._prompt_at(now + delay))
         if not self._heard_until and self._lone_interval > self._interval:
@@ -95,7 +95,7 @@ class Beacons(Underlay):
             self._report_down(sender)
 
     def on_acquainted(self, neighbour: NodeId) -> None:
-        """`prompt`: each has missed the other's beacon, by which it would have been found."""
+        """`prompt`: the two did not accept each other's beacons until now, so send one soon."""
         if self._prompt:
             self._host.set_timer("prompt", self._prompt_at(self._host.now()))
 
@@ -124,7 +124,7 @@ class Beacons(Underlay):
         return interval - int(self._host.random.random() * self._jitter * interval)
 
     def _prompt_at(self, wanted: Micros) -> Micros:
-        """Not so soon after the last beacon that a stranger could make this node talk without end."""
+        """A quarter of an interval after the last beacon or later: no stranger can make us send at will."""
         return max(wanted, self._sent_at + self._interval // 4)
 
     def _lose(self, neighbour: NodeId) -> None:

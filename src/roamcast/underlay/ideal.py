@@ -1,9 +1,9 @@
-"""The underlay that knows: neighbours and shortest paths as they are at this instant, free of charge.
+"""The ideal underlay: neighbours and shortest paths as they are at this instant, without any traffic.
 
 For studies that leave routing out, as the opportunistic-overlay simulations do (section 4.1), and as
-the best case that a real underlay is measured against. It exists only where the host's world can be
-asked; a live node that names it is refused. Of changes it reports those next to the node; far ones show
-in the answers only.
+the best case that a real underlay is measured against. It exists only in a simulation;
+a live node that names it is refused. It reports changes of the node's own neighbours; changes further away
+show only in its answers.
 """
 
 from roamcast.errors import InputError

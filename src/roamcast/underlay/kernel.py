@@ -1,12 +1,12 @@
 """The underlay `kernel`: neighbours and routes that a routing daemon keeps on this host already.
 
 Where a fleet runs its own routing (olsrd, babeld, BATMAN with addresses), a second protocol on the air
-would only cost. This underlay reads the daemon's work from the host's routing table instead, through a
+would only add traffic. This underlay reads the host's routing table instead, through a
 `RoutingTable` that the runtime provides, once per `interval`. It sends nothing.
 
 What a routing table can say: a host reached without a gateway, or by itself as gateway (olsrd and babeld
 write it so), is a neighbour; a route's metric is its number of hops where the daemon writes it so, and
-otherwise the distance is 1 or more. Who relays for whom it does not say.
+otherwise the distance is 1 or more. It does not say who relays for whom.
 """
 
 from typing import Annotated
@@ -22,8 +22,8 @@ from roamcast.units import NodeId, micros
 
 
 class KernelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    interval: Annotated[float, msgspec.Meta(ge=0.05, le=3600)] = 1.0  # seconds between looks at the table
-    routes_max: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 65_536
+    interval: Annotated[float, msgspec.Meta(ge=0.05, le=3600)] = 1.0  # seconds between readings of the table
+    routes_max: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 65_536  # routes used
 
 
 class KernelRoute(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class Kernel(Underlay):
         self._look()
 
     def on_link_failure(self, neighbour: NodeId) -> None:
-        """The daemon may know already: look now, not at the next interval."""
+        """The daemon may know already: read the table now, not at the next interval."""
         self._look()
 
     def neighbours(self) -> list[NodeId]:
@@ -97,5 +97,5 @@ class Kernel(Underlay):
     def _way(self, node: NodeId, route: HostRoute) -> KernelRoute | None:
         next_hop = node if route.gateway is None else self._addresses.node(route.gateway)
         if next_hop is None or next_hop == self._host.node:
-            return None  # by a router that runs no node of ours: nobody there to hand an event to
+            return None  # the next hop is a router that runs no node of ours
         return KernelRoute(next_hop, 1 if next_hop == node else max(2, route.metric))

@@ -1,7 +1,7 @@
 """A host's own routing table, as the `kernel` underlay sees it, and how Linux writes it down.
 
-The functions parse text and touch nothing; who reads `/proc/net/route` and `/proc/net/arp`, or calls
-`ip -json route`, is the runtime's business. The formats are those of Linux: proc(5) and ip-route(8).
+The functions parse text and touch nothing; the runtime reads `/proc/net/route` and `/proc/net/arp`, or
+calls `ip -json route`. The formats are those of Linux: proc(5) and ip-route(8).
 """
 
 import json

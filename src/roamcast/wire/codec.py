@@ -21,7 +21,7 @@ class Codec(Generic[Message]):
     """Encodes and decodes the messages of one protocol.
 
     `types` is a struct class or a union of tagged ones. The version is the protocol's own: a change
-    that an older node would misread raises it, and older nodes then drop the frame, counted.
+    that an older node would misread increments it; older nodes then drop and count the frame.
     """
 
     def __init__(self, name: str, version: int, types: object, *, bytes_max: int = FRAME_BYTES_MAX) -> None:
@@ -41,7 +41,7 @@ class Codec(Generic[Message]):
         return data
 
     def decode(self, data: bytes) -> Message:
-        """The message, or `WireError`; never anything else, whatever the octets."""
+        """The message, or `WireError`; no other error, whatever the octets."""
         # One broadcast reaches many nodes of a simulation as the same object: decode it once. The
         # messages are immutable, so sharing them is safe.
         if data is self._last_data and self._last_message is not None:

@@ -1,4 +1,4 @@
-"""What a client and the node on its device say to each other, over a local stream socket.
+"""The messages between a client and the node on its device, over a local stream socket.
 
 Each message is a 32-bit length and that many octets in the common form (`codec.py`). A client speaks
 first (`ClientHello`); every request carries a number of the client's own, and `Done` or `Failed` answers it.
@@ -41,12 +41,12 @@ class PublishRequest(LocalMessage, frozen=True, tag=2):
 
 
 class SubscribeRequest(LocalMessage, frozen=True, tag=3):
-    """`number` is the client's own name for the subscription; one that stands is replaced."""
+    """`number` is the client's own name for the subscription; an existing one is replaced."""
 
     request: Count
     number: Count
     filter: Annotated[bytes, msgspec.Meta(max_length=FILTER_BYTES_MAX)]
-    modulator: Name = ""  # what a broker shall make of the events; "": hand them over as they are
+    modulator: Name = ""  # applied to the events in a broker; "": events come as they are
     parameters: Annotated[bytes, msgspec.Meta(max_length=PARAMETER_BYTES_MAX)] = b""  # of the modulator
 
 
@@ -81,7 +81,7 @@ class EventMessage(LocalMessage, frozen=True, tag=8):
 
 
 class MissedEvents(LocalMessage, frozen=True, tag=9):
-    """The client read too slowly: so many events were left out just here."""
+    """The client read too slowly: this many events were left out at this point of the stream."""
 
     events: Count
 
@@ -100,12 +100,12 @@ def framed(data: bytes) -> bytes:
 
 
 class Unframer(Generic[Message]):
-    """Takes a stream apart into messages. Who takes all of them leaves less than one message in here."""
+    """Splits a stream into messages. After all are taken, less than one message is buffered."""
 
     def __init__(self, codec: Codec[Message]) -> None:
         self._codec = codec
         self._data = b""
-        self._at = 0  # what lies before it has been taken
+        self._at = 0  # octets before this have been consumed
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """The messages that are complete now; WireError where the stream cannot be read any further."""

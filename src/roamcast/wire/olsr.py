@@ -10,12 +10,12 @@
 
 A decoder answers or raises `WireError`, whatever the octets. The RFC does not say what becomes of a malformed
 packet. Here: a packet whose sizes do not add up is refused whole, because nothing in it can be trusted to
-begin where it seems to; a message whose body is malformed is refused alone, its neighbours in the packet
-stand, and it is not forwarded. What the RFC tells receivers to ignore (reserved fields, unknown message
-types, undefined link codes) is no fault.
+begin where it seems to; a message whose body is malformed is refused alone and not forwarded, while the
+others of the packet are processed. What the RFC tells receivers to ignore (reserved fields, unknown message
+types, undefined link codes) is no error.
 
-Bodies are decoded apart from the packet, because most copies of a flooded message are duplicates that the
-header alone gives away. The decoders are pure and remember their latest answers: one broadcast reaches
+Bodies are decoded separately, because most copies of a flooded message are duplicates, which the header
+alone shows. The decoders are pure and cache their latest results: one broadcast reaches
 many nodes of a simulation as the same octets, and one TC is relayed many times with the same body.
 Addresses are integers here, as on the wire.
 """
@@ -45,8 +45,8 @@ ADDRESS_OCTETS = 4
 NETWORK_OCTETS = 8
 
 PACKET_OCTETS_MAX = 65_507  # the largest UDP payload over IPv4
-PACKETS_REMEMBERED = 64  # a packet is received by all its receivers within a moment
-BODIES_REMEMBERED = 4_096  # a body returns with every relay and, unchanged, with every interval
+PACKETS_REMEMBERED = 64  # all receivers get a packet at almost the same time
+BODIES_REMEMBERED = 4_096  # a body comes again with every relay and, unchanged, every interval
 
 WILL_NEVER, WILL_DEFAULT, WILL_ALWAYS = 0, 3, 7
 
@@ -123,7 +123,7 @@ class Mid(msgspec.Struct, frozen=True):
 
 
 class Hna(msgspec.Struct, frozen=True):
-    """Networks that the originator leads to, as (network, netmask)."""
+    """Networks that the originator is a gateway to, as (network, netmask)."""
 
     networks: tuple[tuple[Address, Address], ...]
 
@@ -283,7 +283,7 @@ TIME_MAX: Micros = max(_TIMES)  # 3968 s
 
 
 def decode_time(code: int) -> Micros:
-    """The code as microseconds, rounded down where a quarter of one remains."""
+    """The code as microseconds, rounded down: some codes are no whole number of them."""
     return _TIMES[code]
 
 
@@ -298,7 +298,7 @@ def encode_time(time: Micros) -> int:
 
 
 def is_newer(sequence: int, than: int) -> bool:
-    """Section 19: 16-bit numbers that wrap around; the nearer way round decides, half-way the lower one."""
+    """Section 19: 16-bit numbers that wrap around; the shorter distance decides, then the lower number."""
     ahead = (sequence - than) % 65_536
     return 0 < ahead < 32_768 or (ahead == 32_768 and sequence < than)
 

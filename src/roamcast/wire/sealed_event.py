@@ -2,7 +2,7 @@
 
 It is an ordinary event of the type `SEALED_TYPE` with one attribute, `IDENTIFIER`: the event identifier (EID)
 in hexadecimal, by which brokers match it without reading it. Its payload is the ciphertext. Any strategy
-carries it; who makes and opens it is `sealing/content.py`.
+forwards it; `sealing/content.py` makes and opens it.
 """
 
 from roamcast.event import Event
@@ -16,7 +16,7 @@ def is_sealed(event: Event) -> bool:
 
 
 def identifier_of(event: Event) -> bytes:
-    """The EID of a sealed event; empty, which no filter but one for everything selects, if it has none."""
+    """The EID of a sealed event; empty if it has none, which only a filter for everything selects."""
     text = event.attributes.get(IDENTIFIER)
     try:
         return bytes.fromhex(text) if isinstance(text, str) else b""

@@ -243,6 +243,7 @@ def test_a_faulty_scenario_in_a_file_is_told_too(tmp_path: Path) -> None:
         load_figure(figure_file(tmp_path, CSMA_AT_2 + "rule = { at_most = 1.0 }", head))
 
 
+@pytest.mark.long
 def test_every_figure_of_the_package_is_sound() -> None:
     assert {"opportunistic/network-paths", "roamcast/radios"} <= set(known())
     for figure in selected(None):

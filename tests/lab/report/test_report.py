@@ -220,6 +220,7 @@ def test_ids_are_unique_and_references_lead_somewhere(tmp_path: Path) -> None:
     assert set(re.findall(r'(?:url\(#|href="#)([^")]+)', page)) <= set(ids)
 
 
+@pytest.mark.realtime
 def test_the_same_tables_give_the_same_bytes(tmp_path: Path) -> None:
     folder = sweep_folder(tmp_path / "s")
     first = report(folder).read_bytes()

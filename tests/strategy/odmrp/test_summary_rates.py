@@ -16,6 +16,8 @@ from roamcast.strategy.odmrp.summary.elements import exact_token
 from roamcast.strategy.odmrp.summary.lookup import DigestTable
 from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary, SummaryOptions
 
+pytestmark = pytest.mark.long
+
 PLAYERS = [f"player {number}" for number in range(100)]
 
 

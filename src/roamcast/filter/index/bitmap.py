@@ -1,13 +1,13 @@
 """Many conjunctions at once: one AND of bitmaps per attribute leaves the possible ones.
 
-This is the counting algorithm turned round. Counting adds up, per conjunction, how many of its
+This is the inverse of the counting algorithm. Counting adds up, per conjunction, how many of its
 predicates hold, and touches every satisfied predicate; here each attribute's value selects one bitmap
 of the conjunctions it does not rule out, and their AND is the answer for 64 conjunctions per machine
-word, equality and ranges alike (see `column.py`). Numeric ranges that the rows do not tell exactly are
-compared for all that are left together (`interval.py`); the rest is asked of the compiled filter.
+word, equality and ranges alike (see `column.py`). Numeric ranges that the rows do not decide exactly are
+compared for all remaining conjunctions together (`interval.py`); the compiled filter decides the rest.
 
 Conjunctions get consecutive slots and a removed one leaves its slot empty, so the bitmap only fills
-up; the owner (`block.py`) then builds a new one from what is left. That also chooses the cuts anew.
+up; the owner (`block.py`) then builds a new one from the remaining ones, which also chooses new cuts.
 """
 
 import math
@@ -24,10 +24,10 @@ from roamcast.filter.index.conjunction import COLUMNS_MAX, Conjunction, attribut
 from roamcast.filter.index.found import MatchesFound
 from roamcast.filter.index.interval import as_float, interval_of
 
-CUTS_TOTAL = 640  # over all columns: with two rows per cut 160 octets a conjunction
-CUTS_MIN = 4  # of each kind in each column
+CUTS_TOTAL = 640  # over all columns; chosen by us: two rows per cut make 160 octets a conjunction
+CUTS_MIN = 4  # of each kind in each column; chosen by us
 TEXT_WEIGHT = 2  # a text that is no cut costs a compiled filter, a number only a comparison of intervals
-INTERVALS_MAX = 4  # of one conjunction
+INTERVALS_MAX = 4  # of one conjunction: their bounds fill one cache line
 VERIFY_MAX = 16  # so many compiled filters are as fast as one comparison of intervals
 
 Slots: TypeAlias = NDArray[np.intp]
@@ -50,12 +50,12 @@ class Bitmap:
         self._members = np.full(self._room, None, dtype=np.object_)
         self._keys = np.full(self._room, None, dtype=np.object_)
         self._sequences: NDArray[np.int64] = np.zeros(self._room, dtype=np.int64)
-        # An interval is of a column, by number; the number after the last stands for "always inside".
+        # Each interval has the number of its column; the number after the last means "always inside".
         self._interval_columns = np.full((self._room, INTERVALS_MAX), len(self._columns), dtype=np.uint8)
         # Lows and highs side by side: the bounds of one conjunction fill one cache line.
         self._bounds = np.empty((self._room, 2, INTERVALS_MAX))
         self._bounds[:, 0], self._bounds[:, 1] = -math.inf, math.inf
-        self._exact = np.zeros(self._room, dtype=np.bool_)  # rows and intervals say all
+        self._exact = np.zeros(self._room, dtype=np.bool_)  # rows and intervals decide alone
         self._live: Words = np.zeros(word_count, dtype=np.uint64)
         self._found: Words = np.zeros(word_count, dtype=np.uint64)
         self._fill(conjunctions)
@@ -76,7 +76,7 @@ class Bitmap:
 
     @property
     def wants_rebuild(self) -> bool:
-        """Full, mostly empty, or verifying many conjunctions that came with attributes of their own."""
+        """Full, mostly empty, or many conjunctions have attributes without a column and must be verified."""
         return (
             self._used == self._room
             or 4 * len(self._slots) < self._room
@@ -123,10 +123,10 @@ class Bitmap:
                 spans_of[attribute].append(spans)
         for attribute, column in self._columns.items():
             column.write_all(slots_of[attribute], spans_of[attribute])
-        self._without_column = 0  # counted from here on: those that a rebuild could help
+        self._without_column = 0  # counts conjunctions added later, for which a rebuild could make columns
 
     def _enter(self, conjunction: Conjunction) -> list[tuple[str, Spans]]:
-        """Take the next slot and fill it, except for the columns; say what to write there."""
+        """Take the next slot and fill it, except for the columns; returns what to write there."""
         slot = self._used
         self._used += 1
         self._slots[conjunction] = slot

@@ -15,7 +15,7 @@ from roamcast.filter.index.found import MatchesFound
 if TYPE_CHECKING:
     from roamcast.filter.index.bitmap import Bitmap
 
-SCAN_MAX = 96  # compiled filters cost about as much as a bitmap's fixed part, one AND per attribute
+SCAN_MAX = 96  # so many compiled filters cost about as much as a bitmap's fixed part, one AND per attribute
 
 
 class Block:

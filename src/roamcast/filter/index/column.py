@@ -1,10 +1,10 @@
-"""One attribute's part of a bitmap: which conjunctions does a value leave possible?
+"""One attribute's part of a bitmap: which conjunctions a value leaves possible.
 
 The constants that filters compare the attribute with cut its values into rows: one row per cut point
 and one per open interval between two cut points, for numbers and for texts, and one each for NULL,
-FALSE and TRUE. Each row is a bitmap over the conjunctions. A condition whose constants are all cuts is
-told exactly by the rows. Where there are more constants than cuts, a constant can lie inside an open
-interval; the row then says only that the condition can be true, and it is called inexact.
+FALSE and TRUE. Each row is a bitmap over the conjunctions. The rows decide a condition exactly if all its
+constants are cuts. Where there are more constants than cuts, a constant can lie inside an open interval; the
+row then says only that the condition can be true, and it is called inexact.
 
 Values are located by `bisect` on Python values, because Python compares int with float exactly where
 float64 arrays would round (2**53 + 1).
@@ -45,7 +45,7 @@ class BitmapColumn:
         self.possible: list[Words] = list(self._bits.view(np.uint64))
 
     def row_of(self, value: Any) -> int:
-        """The busiest lines of the index: once per attribute and event, hence without further calls."""
+        """The most frequent call of the index: once per attribute and event, hence without further calls."""
         kind = type(value)
         cuts: list[Any]
         if kind is float or kind is int:
@@ -76,7 +76,7 @@ class BitmapColumn:
         octet[row:] &= keep
 
     def write_all(self, slots: list[int], spans_of: list[Spans]) -> None:
-        """The same for many, into a column in which nothing is written yet."""
+        """The same for many, into an empty column."""
         starts = [(start, slot) for slot, spans in zip(slots, spans_of, strict=True) for start, _ in spans]
         ends = [(end, slot) for slot, spans in zip(slots, spans_of, strict=True) for _, end in spans]
         # One more where a span begins, one less where it ends: the sum down the rows is 1 inside.

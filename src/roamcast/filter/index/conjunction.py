@@ -13,7 +13,7 @@ from roamcast.filter.expression import Compare, Expression, IsNull, Like, Not, O
 
 Leaves: TypeAlias = tuple[Expression, ...]
 
-COLUMNS_MAX = 48  # attributes of one bitmap; conditions on others are left to the compiled filter
+COLUMNS_MAX = 48  # attributes of one bitmap; the compiled filter decides on others. Chosen by us
 
 
 class Conjunction:

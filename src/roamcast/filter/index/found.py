@@ -1,4 +1,4 @@
-"""What one search has found so far, and its order in the end."""
+"""The matches of one search, and their final order."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ SORTED_BY_NUMPY_MIN = 200  # fewer are sorted in less than numpy's fixed cost
 
 
 class MatchesFound:
-    """Few by few from tests, many at once from bitmaps; a subscription can be found several times."""
+    """Single matches from tests, many at once from bitmaps; a subscription can be found several times."""
 
     __slots__ = ("_few", "_many")
 

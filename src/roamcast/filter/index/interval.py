@@ -1,7 +1,7 @@
 """Closed intervals of float64: what can be checked for many conjunctions in one numpy operation.
 
 Only where that is exact. Python compares an int of more than 53 bits with a float digit by digit and
-numpy would round it first, so such constants (and events with such values) are left to the filter.
+numpy would round it first, so the filter decides on such constants (and events with such values).
 """
 
 import math
@@ -45,7 +45,7 @@ def interval_of(leaves: Iterable[Expression]) -> Interval | None:
 
 
 def is_exact(value: int | float) -> bool:
-    """Is it finite, and the same number as a float64?"""
+    """Whether it is finite, and the same number as a float64."""
     return math.isfinite(value) if isinstance(value, float) else -EXACT_MAX <= value <= EXACT_MAX
 
 

@@ -1,4 +1,4 @@
-"""The index itself: which subscriptions match an event?
+"""The index itself: which subscriptions match an event.
 
 Each conjunction of a filter is kept in one place, reached by one of its own conditions:
 
@@ -31,10 +31,10 @@ from roamcast.filter.index.found import MatchesFound
 from roamcast.filter.index.topics import TopicTree
 from roamcast.filter.normal import disjuncts
 
-SMALL = 6  # so many filters are tried faster than an event is looked up
-EQUAL_TESTS = 32  # conjunctions tried per event behind equalities, shared by the attributes compared
+SMALL = 6  # trying so many filters is faster than a look-up
+EQUAL_TESTS = 32  # conjunctions tried per event after equalities, over all attributes; chosen by us
 EQUAL_TESTS_MIN = 1  # per attribute
-ONE_OF_MAX = 8  # values of an IN that is entered into the hash
+ONE_OF_MAX = 8  # values of an IN that is entered into the hash; chosen by us
 
 K = TypeVar("K", bound=Hashable)
 
@@ -57,7 +57,7 @@ class MatchingIndex(Generic[K]):
         if key in self._subscriptions:
             raise ValueError(f"the key {key!r} is in use")
         parts = disjuncts(filter.expression)
-        if parts is None:  # too large to take apart: one conjunction of which nothing is known
+        if parts is None:  # too large to split: one conjunction of which nothing is known
             parts = [(filter.expression,)]
         matches = filter.matches
         conjunctions = [Conjunction(leaves, key, self._sequence, matches) for leaves in parts]

@@ -1,4 +1,4 @@
-"""The XPath subset as text: tokens, grammar, syntax tree. What it means is in `xpath.py`.
+"""The XPath subset as text: tokens, grammar, syntax tree. Its meaning is in `translation.py`.
 
     condition  = and-term { "or" and-term }            and-term = test { "and" test }
     test       = operand [ ("=" | "!=" | "<" | "<=" | ">" | ">=") operand ]
@@ -8,8 +8,8 @@
     path       = "/" | ("/" | "//") step { ("/" | "//") step } | "." { ("/" | "//") step } | step { … }
     step       = [ "@" | "child::" | "attribute::" ] ( name | "*" ) { "[" condition "]" }
 
-A parser of our own rather than a library's: a refusal can then name the part and its place, and the whole of
-XPath 2.0 need not be walked to find out that it is not in the subset.
+The parser is our own, not a library's: so a refusal can name the part and its place, and the tree of a whole
+XPath 2.0 parser need not be searched for what is outside the subset.
 """
 
 import re
@@ -21,8 +21,8 @@ from roamcast.filter.expression import Operator
 from roamcast.filter.kind import INTEGER_MAX
 from roamcast.filter.text import one_line
 
-XPATH_LENGTH_MAX = 16_384
-NESTING_MAX = 16  # parentheses, predicates and functions within each other
+XPATH_LENGTH_MAX = 16_384  # as in `sql.py`
+NESTING_MAX = 16  # nested parentheses, predicates and functions; chosen by us
 
 
 class XPathAxis(Enum):
@@ -59,7 +59,7 @@ class Number(NamedTuple):
 class XPathComparison(NamedTuple):
     at: int
     operator: Operator
-    path: LocationPath  # on the left; `10 < hole` is turned round
+    path: LocationPath  # on the left; `10 < hole` is reversed
     literal: Text | Number
 
 
@@ -151,7 +151,7 @@ _OUTSIDE = {
 
 
 class _Parser:
-    """One text on its way to a syntax tree, by recursive descent."""
+    """Parses one text into a syntax tree, by recursive descent."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -254,7 +254,7 @@ class _Parser:
             if real == float("inf"):
                 self._outside(token, "too large for a 64-bit float")
             return Number(token.at, real)
-        # Longer ones are out of range anyway; this also keeps clear of int()'s limit on digits.
+        # Longer ones are out of range anyway; this also avoids int()'s limit on digits.
         whole = int(token.text) if len(token.text) < 40 else INTEGER_MAX + 1
         if whole > INTEGER_MAX:
             self._outside(token, "integers must fit in 64 bits")

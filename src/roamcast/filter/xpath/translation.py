@@ -9,10 +9,10 @@ XPath knows two truth values, the model three: `not(a = 1)` holds where `a` is a
 So a condition is translated twice, into where it holds and where it fails, both as expressions that are TRUE
 there; `not` exchanges the two, and no NOT ever stands before an UNKNOWN.
 
-What values mean follows XPath 1.0: a comparison with a set of nodes asks whether some node fits; an absent
-one is never equal and never unequal; what is no number is unequal to every number. A schema says of what
-kind each path is. Without one the kind follows from the literal, and paths with `//` or `*` below the root
-are refused, for only a schema says what there is. `docs/use/xml.md` has the table for users.
+The meaning of values follows XPath 1.0: a comparison with a set of nodes asks whether some node fits; an
+absent one is never equal and never unequal; what is no number is unequal to every number. A schema gives the
+kind of each path. Without one the kind follows from the literal, and paths with `//` or `*` below the root
+are refused, because only a schema says which paths exist. `docs/use/xml.md` has the table for users.
 """
 
 import re
@@ -60,7 +60,7 @@ from roamcast.filter.xpath.syntax import (
     refuse,
 )
 
-PLACES_MAX = 10_000  # looked at for one text: `//*[//*[//*]]` multiplies them
+PLACES_MAX = 10_000  # visited for one text: `//*[//*[//*]]` multiplies them. Chosen by us
 ROOT = "."  # the attribute that holds the root element's own value, where it has one
 
 
@@ -74,7 +74,7 @@ class FieldKind(Enum):
 
 
 class DocumentShape(Protocol):
-    """What a filter wants to know of a schema: for each event type its paths and what they hold."""
+    """What a filter needs from a schema: for each event type its paths and what they hold."""
 
     @property
     def shapes(self) -> Mapping[str, Mapping[str, FieldKind]]: ...
@@ -132,7 +132,7 @@ NEVER = Truth(FALSE, TRUE)
 
 
 class _Translation:
-    """One text on its way to an expression."""
+    """Translates one text into an expression."""
 
     def __init__(self, text: str, schema: DocumentShape | None) -> None:
         self._text = text
@@ -276,7 +276,7 @@ class _Translation:
     # Places.
 
     def _nodes(self, path: LocationPath, here: DocumentPlace) -> Nodes:
-        """What the path may lead to, each place with what the predicates on the way ask for.
+        """What the path may lead to, each place with the conditions of the predicates along the path.
 
         The root's name is not among it, nor that the place and those above it are present: the latter is
         said by any condition on its value.

@@ -4,9 +4,9 @@ To read in this order:
 
 - `options.py`: the parameters. `messages.py`: what is sent. `roles.py`: who is a broker.
 - `tables/`: what brokers keep (FMT, MET), bounded, with digests; sets of nodes as bitmaps, hashes of filters.
-- `interests.py`, `sealing.py`: a node's own side: its versions; encrypted events.
-- `state.py`: what the parts share. Then the parts: `notification/` (a node and its broker; events on
-  their way), `consistency/` (brokers that agree on their tables and memorized events).
+- `interests.py`, `sealing.py`: what a node itself wants, with versions; encrypted events.
+- `state.py`: what the parts share. Then the parts: `notification/` (a node and its broker; the
+  transport of events), `consistency/` (brokers that agree on their tables and memorized events).
 - `strategy.py`: the role's state machine, the timers, who handles what.
 
 `docs/protocols/chapar.md` goes through the paper section by section, with departures and what was added. Left

@@ -1,6 +1,6 @@
 """What the applications of this node want, as filter identifiers with a version.
 
-Several subscriptions may have one identifier; only the first and the last of them are news. The version
+Several subscriptions may have one identifier; only the first and the last of them are a change. The version
 counts the changes and survives a crash, so that no broker takes an old state for the newer one.
 """
 
@@ -12,7 +12,7 @@ from roamcast.stable import StableCounter
 from roamcast.strategy.chapar.tables.identifiers import IdentifierLayout, matches
 
 VERSION_BLOCK = 1_000
-"""How many versions one stable write reserves."""
+"""How many versions one stable write reserves. Chosen by us: more mean fewer writes."""
 VERSION_MAX = 2**62  # a register that claims more is hostile
 
 
@@ -48,7 +48,7 @@ class VersionedInterests:
         return self._move(filter_id, False)
 
     def overtake(self, version: int) -> None:
-        """Someone knows a later version of ours than we do (lost storage): go past it."""
+        """A broker knows a later version of ours than we do (our storage was lost): continue above it."""
         if self.version < version < VERSION_MAX:
             self._count_up(version + 1)
 

@@ -1,12 +1,12 @@
-"""What Chapar nodes say to each other. Vectors and identifiers travel as octets, lifetimes as ages.
+"""The messages of Chapar. Vectors and identifiers are sent as octets, lifetimes as ages.
 
-| message | way | in the trace |
+| message | use and path | in the trace |
 |---|---|---|
-| `Carry` | real-time event: to the publisher's broker (no EDNV yet), then down the tree | `event` |
+| `Carry` | real-time event: to the publisher's broker (without EDNV), then down the tree | `event` |
 | `Memorized` | memorized event: to a broker, flooded among brokers, handed to a subscriber | `memorized` |
-| `InterestChange` | a filter more or less: to a broker, flooded among brokers | `subscribe`, `unsubscribe` |
+| `InterestChange` | filter added or removed: to a broker, flooded among them | `subscribe`, `unsubscribe` |
 | `Check` `Lists` `Request` `Records` | table consistency check, inheritance, check-out | `consistency` |
-| `Attach` `BrokerAnswer` `WantOffered` | a node checks what its broker knows of it | `attach` |
+| `Attach` `BrokerAnswer` `WantOffered` | a node checks what its broker knows about it | `attach` |
 | `Decline` | "I am no broker" | `attach` |
 """
 
@@ -19,7 +19,7 @@ from roamcast.strategy.chapar.tables.identifiers import IDENTIFIER_BYTES_MAX
 from roamcast.strategy.chapar.tables.node_vector import VECTOR_BYTES_MAX
 from roamcast.wire import Codec
 
-LIST_MAX = 8192
+LIST_MAX = 8192  # this and the next: chosen by us
 FILTERS_MAX = 4096  # of one node in one message
 
 Hops: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=255)]
@@ -34,7 +34,7 @@ class ChaparMessage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
 
 
 class Carry(ChaparMessage, frozen=True, tag=1):
-    """A real-time event on its way. Without `destinations` (EDNV) the receiver is asked to look it up.
+    """A real-time event in transit. Without `destinations` (EDNV) the receiver is asked to look it up.
 
     `sealed`: the event identifier of an encrypted event, whose attributes only its readers can see.
     """
@@ -47,7 +47,8 @@ class Carry(ChaparMessage, frozen=True, tag=1):
 
 class Memorized(ChaparMessage, frozen=True, tag=2):
     """A memorized event. `previous`: the sequence number of the memorized event that its publisher sent
-    before it and that still lived then, and for how long; who lacks that one waits for it a while."""
+    before it and that had not expired then, with its remaining lifetime. A receiver that lacks that event
+    waits for it for a while."""
 
     event: Event
     hops: Hops
@@ -67,7 +68,7 @@ class InterestChange(ChaparMessage, frozen=True, tag=3):
 
 
 class InterestRegister(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """All that one node wants, as of its version."""
+    """All that one node wants, at its version."""
 
     subscriber: Count
     version: Count
@@ -84,7 +85,7 @@ class Check(ChaparMessage, frozen=True, tag=4):
 
 class Lists(ChaparMessage, frozen=True, tag=5):
     """What the tables hold; None for a table with the same digest. `missing`: events that the sender lacks
-    too, but knows to exist: worth waiting for."""
+    too, but knows to exist; others may wait for them."""
 
     events: EventKeys | None = None
     versions: Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(max_length=LIST_MAX)] | None = None
@@ -102,8 +103,8 @@ class Records(ChaparMessage, frozen=True, tag=7):
 
 class Attach(ChaparMessage, frozen=True, tag=8):
     """From a node to its broker: the version of its interests, digests of the memorized events that it
-    published and of those it has got. `waiting`: events that wait for earlier ones; if there are any, the
-    broker answers in any case."""
+    published and of those it has received. `waiting`: events that wait for earlier ones; if there are any,
+    the broker answers in any case."""
 
     version: Count
     published: Digest = b""
@@ -112,8 +113,8 @@ class Attach(ChaparMessage, frozen=True, tag=8):
 
 
 class BrokerAnswer(ChaparMessage, frozen=True, tag=9):
-    """From a broker to its node: the version it has, which of the node's own events (where the digests
-    differ), what it could notify it of, and what it lacks itself but knows to exist (None: cannot say)."""
+    """From a broker to its node: the version it has; which of the node's own events it has (if the digests
+    differ); the events it can offer; the events it lacks itself but knows to exist (None: it cannot say)."""
 
     version: Count
     published: Annotated[tuple[Count, ...], msgspec.Meta(max_length=LIST_MAX)] | None = None
@@ -122,7 +123,7 @@ class BrokerAnswer(ChaparMessage, frozen=True, tag=9):
 
 
 class WantOffered(ChaparMessage, frozen=True, tag=10):
-    """Of what was offered, what the node lacks; it has the rest."""
+    """The offered events that the node lacks; it has the rest."""
 
     events: EventKeys = ()
 

@@ -1,8 +1,9 @@
 """Chapar's parameters. Seconds, as in the scenario file.
 
-Two named sets. `paper` is what the paper gives, or what was chosen where it gives nothing. `prompt` is for
-live nodes on fast links: the same protocol, which acts on what the link layer and its neighbours tell it
-instead of waiting for the next interval, with tables of a size that today's devices have.
+Two named sets. `paper` has the paper's values, or values of our choice where it gives none. `prompt` is for
+live nodes on fast links: the same protocol, but it reacts at once to what the link layer and its
+neighbours report instead of waiting for the next interval, and its tables have a size for today's devices.
+`docs/protocols/chapar.md` compares the two by measurement.
 """
 
 from typing import Annotated, Any, Literal, NamedTuple
@@ -17,7 +18,7 @@ Entries = Annotated[int, msgspec.Meta(ge=1, le=4096)]
 Retries = Annotated[int, msgspec.Meta(ge=0, le=16)]
 PresetName = Literal["paper", "prompt"]
 
-RELAY_JITTER = 0.02  # seconds that a relayed TC waits with `prompt`, at most
+RELAY_JITTER = 0.02  # seconds that a relayed TC waits with `prompt`, at most; chosen by us
 
 
 class ChaparPreset(NamedTuple):
@@ -37,14 +38,14 @@ class ChaparPreset(NamedTuple):
 PRESETS: dict[PresetName, ChaparPreset] = {
     "paper": ChaparPreset(
         hello_interval=2.0,  # figure 4
-        tc_interval=5.0,  # likewise
+        tc_interval=5.0,  # figure 4
         consistency_interval=30.0,  # the paper gives none; its time slot T is 30 s
         meeting_check=False,
         role_interval=2.0,  # OLSR's own HELLO interval
         met_entries_max=50,  # section 5.2
-        retries=4,
+        retries=4,  # chosen by us, as is the delay: the last retry comes 7.5 s after the first failure
         retry_delay=0.5,
-        link_hold=6.0,  # as long as OLSR takes to notice by itself, at its default intervals
+        link_hold=6.0,  # OLSR's own time to notice a lost link, at its default intervals
     ),
     "prompt": ChaparPreset(
         hello_interval=1.0,
@@ -53,7 +54,7 @@ PRESETS: dict[PresetName, ChaparPreset] = {
         meeting_check=True,
         role_interval=0.1,
         met_entries_max=4096,
-        retries=6,
+        retries=6,  # likewise: 3.2 s
         retry_delay=0.05,
         link_hold=1.0,
     ),
@@ -61,42 +62,43 @@ PRESETS: dict[PresetName, ChaparPreset] = {
 
 
 class ChaparOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a user may choose. None: as the preset says."""
+    """What a user may choose. None: the value of the preset."""
 
-    preset: PresetName = "paper"
+    preset: PresetName = "paper"  # values of the options that are not given
     brokers: Literal["mpr", "all"] = "mpr"  # "all": every node a broker, the baseline of figure 8
-    hello_interval: Seconds | None = None  # of OLSR; used where Chapar brings its own underlay
-    tc_interval: Seconds | None = None  # likewise
-    consistency_interval: Seconds | None = None
+    hello_interval: Seconds | None = None  # seconds, of OLSR; used if the scenario names no underlay
+    tc_interval: Seconds | None = None  # seconds, of OLSR; used if the scenario names no underlay
+    consistency_interval: Seconds | None = None  # seconds between table consistency checks
     # Two brokers that become neighbours compare their tables at once, not at the next interval.
     meeting_check: bool | None = None
-    dismissal_transient_time: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 300.0  # none given
-    # Changes of routes never end while nodes move, and each look at them makes the underlay compute.
-    role_interval: Seconds | None = None  # at most one look for brokers in this time
+    # Seconds that a dismissed broker keeps its tables. Ours; measured, see docs/protocols/chapar.md.
+    dismissal_transient_time: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 300.0
+    # Routes change all the time while nodes move, and each look makes the underlay compute them. So:
+    role_interval: Seconds | None = None  # at most one look for brokers in this time (seconds)
     hash_bits: Annotated[int, msgspec.Meta(ge=1, le=64)] = 16  # formula (1): 0.01 false positives
     attribute_slots: Annotated[int, msgspec.Meta(ge=3, le=16)] = 5  # section 5.2 has 5 filter ID fields
     event_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=PAYLOAD_BYTES_MAX)] = 2048  # section 5.2
     met_entries_max: Entries | None = None
     fmt_entries_max: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 20_000  # filter identifiers
-    node_vectors: Literal["bitmap", "bloom"] = "bitmap"  # "bloom" where addresses are arbitrary
+    node_vectors: Literal["bitmap", "bloom"] = "bitmap"  # "bloom": for arbitrary addresses
     nodes_max: Annotated[int, msgspec.Meta(ge=2, le=NODES_MAX)] = 1024  # bits of a node vector
-    jitter: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.02  # each flooding broker waits up to this
+    jitter: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.02  # a flooding broker waits up to this
     order_timeout: Seconds = 5.0  # how long an event waits for an earlier one of its publisher
     retries: Retries | None = None  # of a real-time event over broken links
-    retry_delay: Seconds | None = None  # before the first; doubled each time, so that routes can be mended
-    link_hold: Seconds | None = None  # how long a link that failed is not used, unless it is heard again
-    hop_limit: Annotated[int, msgspec.Meta(ge=1, le=255)] = 64
-    pending_max: Annotated[int, msgspec.Meta(ge=1)] = 256  # frames that wait for a way, a broker, a turn
+    retry_delay: Seconds | None = None  # before the first; doubled each time, so that routes can recover
+    link_hold: Seconds | None = None  # how long a failed link is not used, unless it is heard again
+    hop_limit: Annotated[int, msgspec.Meta(ge=1, le=255)] = 64  # radio hops of a real-time event
+    pending_max: Annotated[int, msgspec.Meta(ge=1)] = 256  # frames that wait for a route, a broker, a turn
 
     def in_force(self) -> ChaparPreset:
-        """What the options say, and the preset where they say nothing."""
+        """The options that are given, and the preset's values for the others."""
         given = {name: getattr(self, name) for name in ChaparPreset._fields}
         return PRESETS[self.preset]._replace(
             **{name: value for name, value in given.items() if value is not None}
         )
 
     def underlay_options(self) -> dict[str, Any]:
-        """What the strategy's own underlay is to be made with."""
+        """The options for the strategy's own underlay."""
         in_force = self.in_force()
         intervals = {"hello_interval": in_force.hello_interval, "tc_interval": in_force.tc_interval}
         if self.preset == "paper":

@@ -2,8 +2,8 @@
 
 Brokers are the multipoint relays. Where there are fewer than two, the nodes with the lowest index among the
 available ones fill up to two; a node that knows nobody is its own broker. Every node computes this from its
-own routing table, so that no election message is sent; tables that differ for a moment are put up with
-(a node that is taken for a broker and is none says so).
+own routing table, so that no election message is sent. Tables may differ for a moment: a node that is
+taken for a broker and is none answers `Decline`.
 """
 
 from collections.abc import Collection, Iterable
@@ -11,7 +11,7 @@ from enum import Enum
 
 from roamcast.units import NodeId
 
-BROKERS_MIN = 2
+BROKERS_MIN = 2  # section 4.2, *Special cases*
 
 
 class Role(Enum):
@@ -26,7 +26,7 @@ class Role(Enum):
 TRANSITIONS: dict[tuple[Role, str], Role] = {
     (Role.NODE, "appointed"): Role.BROKER,  # inherits
     (Role.BROKER, "dismissed"): Role.DISMISSED,  # checks out
-    (Role.DISMISSED, "appointed"): Role.BROKER,  # neither drops nor inherits
+    (Role.DISMISSED, "appointed"): Role.BROKER,  # neither drops nor inherits tables
     (Role.DISMISSED, "time is over"): Role.LEAVING,  # checks out again
     (Role.LEAVING, "appointed"): Role.BROKER,
     (Role.LEAVING, "checked out"): Role.NODE,  # drops its tables

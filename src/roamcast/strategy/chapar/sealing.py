@@ -1,11 +1,10 @@
 """Encrypted events (Chapar, section 4.2, *Lookup process*): matched by their identifier alone.
 
 A sealed event has its EID in place of its attributes (`wire/sealed_event.py`), or travels in a message that
-carries its EID (`publish_sealed`). Brokers look it up by that; the exact filter cannot be tried before the
-event is opened, so it runs on the subscriber's node, after `ContentReader` has turned the sealed event into
-the clear one. An event that nobody here can open is taken as it is where it describes itself, so only who
-asks for sealed events gets it; else it is dropped. What sealing means (keys, ciphers) is not decided here:
-`sealing/content.py` is one way, and an `ContentReader`.
+carries its EID (`publish_sealed`). Brokers look it up by that. The exact filter needs the clear event, so it
+runs on the subscriber's node, after `ContentReader` has opened the event. An event that this node cannot open
+is taken as it is if it has the form of `wire/sealed_event.py`, so only subscribers of sealed events get it.
+Otherwise it is dropped. Keys and ciphers are not decided here: `sealing/content.py` is one `ContentReader`.
 """
 
 from typing import Protocol

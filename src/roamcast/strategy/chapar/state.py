@@ -38,12 +38,12 @@ from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
-RECORDS_BYTES = 1_200  # of registers in one frame; a register that is larger travels alone
-SPACING: Micros = 5 * MILLISECOND  # between the frames of a transfer; a radio's queue is short
+RECORDS_BYTES = 1_200  # of registers in one frame; a larger register is sent alone. Chosen by us
+SPACING: Micros = 5 * MILLISECOND  # between frames of a transfer: a radio's queue is short. Chosen by us
 
 
 class WaitingFrame(NamedTuple):
-    """A frame that waits for its turn. `make` is called when it comes: ages go on meanwhile."""
+    """A frame that waits for its turn. `make` builds it when it is sent, because ages grow meanwhile."""
 
     to: NodeId | None
     make: Callable[[], AnyMessage | None]
@@ -56,7 +56,7 @@ class State:
         self.broker: Broker = context.broker
         self.underlay: Underlay = context.underlay
         self.options = options
-        self.in_force = options.in_force()  # of the options that a preset may speak for
+        self.in_force = options.in_force()  # the options that a preset may set
         self.layout = IdentifierLayout(options.hash_bits, options.attribute_slots)
         self.addresses: NodeBits = (
             OrderedAddresses(0, options.nodes_max)
@@ -72,7 +72,7 @@ class State:
             on_forgotten=traced(self.host, "memorized", "KNOWN_MAX_FACTOR"),
         )
         self.brokers: frozenset[NodeId] = frozenset()  # as this node computes them
-        self.attached: NodeId | None = None  # the broker of a node that is none itself
+        self.attached: NodeId | None = None  # this node's broker, if it is none itself
         self.broken: dict[NodeId, Micros] = {}  # links that failed, and until when they are not trusted
         self._floods: dict[object, WaitingFrame] = {}
         self._transfers: dict[object, WaitingFrame] = {}
@@ -96,7 +96,7 @@ class State:
         return [node for node in self.underlay.neighbours() if node in self.brokers]
 
     def is_broken(self, neighbour: NodeId) -> bool:
-        """The last frame to it failed a moment ago, and nothing came from it since."""
+        """Whether a frame to it failed less than `link_hold` ago, and nothing came from it since."""
         return self.broken.get(neighbour, 0) > self.host.now()
 
     def plain_neighbours(self) -> NodeVector:
@@ -142,7 +142,7 @@ class State:
         own: bool = False,
         on_failure: Callable[[], None] | None = None,
     ) -> None:
-        """To one neighbour, or to all with None. `own`: for this node's own applications."""
+        """To one neighbour, or to all with None. `own`: on behalf of this node's own applications."""
         kind, name, event = label(message)
         frame = Frame(CODEC.encode(message), kind, name, event, own)
         if to is None:
@@ -161,7 +161,7 @@ class State:
     def send_registers(
         self, to: NodeId | None, registers: list[InterestRegister], *, own: bool = False
     ) -> None:
-        """Records in frames of a moderate size."""
+        """Send registers in frames of up to `RECORDS_BYTES`."""
         batch: list[InterestRegister] = []
         size = 0
         for register in registers:
@@ -175,12 +175,12 @@ class State:
             self.send(to, Records(tuple(batch)), own=own)
 
     def flood(self, key: object, make: Callable[[], AnyMessage | None]) -> None:
-        """Broadcast soon, after a random delay that keeps the hearers of one frame from answering together.
+        """Broadcast after a random delay, so that the receivers of one frame do not all send together.
 
-        A newer frame under the same key takes the place of the one that waits.
+        A newer frame under the same key replaces the one that waits.
         """
         if not self.underlay.neighbours():
-            return  # nobody there; a consistency check will speak of it
+            return  # no neighbours; a later consistency check will spread it
         if self._is_full(self._floods, key):
             return
         if not self._floods:
@@ -189,7 +189,7 @@ class State:
         self._floods[key] = WaitingFrame(None, make)
 
     def transfer(self, to: NodeId, key: object, make: Callable[[], AnyMessage | None]) -> None:
-        """Send to a neighbour in turn, a few milliseconds after the one before."""
+        """Send to a neighbour in turn, `SPACING` after the frame before."""
         if self._is_full(self._transfers, (to, key)):
             return
         if not self._transfers:
@@ -233,7 +233,7 @@ class State:
 
 
 def label(message: AnyMessage) -> tuple[Kind, str, EventId | None]:
-    """How a message is counted."""
+    """Kind, name and event under which the trace counts a message."""
     match message:
         case Carry(event=event):
             return Kind.DATA, "event", event.id

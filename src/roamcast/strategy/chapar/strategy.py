@@ -1,4 +1,7 @@
-"""The strategy: role, timers, and which part handles what. Read `__init__` first."""
+"""Chapar: brokers are multipoint relays. Here: role, timers, and which part handles what.
+
+Read `__init__` first.
+"""
 
 from roamcast.broker.core import Subscription
 from roamcast.errors import InputError, WireError
@@ -32,8 +35,8 @@ from roamcast.strategy.chapar.state import State
 from roamcast.trace import DropReason, OverlayChanged
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
-RECONSIDER_DELAY: Micros = 50 * MILLISECOND  # changes of routes come in swarms; one look serves them all
-CHECK_OUT_PATIENCE: Micros = 2 * SECOND  # from giving a broker what it lacks to asking again
+RECONSIDER_DELAY: Micros = 50 * MILLISECOND  # routes change in bursts; one look serves a burst
+CHECK_OUT_PATIENCE: Micros = 2 * SECOND  # time-out from sending a broker what it lacks to asking again
 
 
 class Chapar(Strategy):
@@ -72,7 +75,7 @@ class Chapar(Strategy):
         return self.state.layout.encode(self.state.layout.event_id(clear))
 
     def open_with(self, opener: ContentReader) -> None:
-        """How sealed events become readable on this node."""
+        """Set what opens sealed events on this node."""
         self.state.inbox.opener = opener
 
     def on_subscribed(self, subscription: Subscription) -> None:
@@ -91,11 +94,11 @@ class Chapar(Strategy):
         self._memory.resume()
         self._reconsider()
         host = self.state.host
-        # Neighbours check at different instants, so that most find their tables even already.
+        # Neighbours check at different instants, so that most find their tables equal already.
         host.set_timer("tick", host.now() + int(host.random.random() * self._interval))
 
     def on_stop(self) -> None:
-        """Who has tables checks out, as if dismissed: a broker gets what only this node has."""
+        """A node with tables checks out, as if dismissed: another broker gets what only this node has."""
         self._is_stopping = True
         self._consistency.has_checked_out = False
         if self.state.is_broker:
@@ -191,7 +194,7 @@ class Chapar(Strategy):
             self.state.host.set_timer("reconsider", at)
 
     def _reconsider(self) -> None:
-        """Who is a broker by the routes of now, and is this node one?"""
+        """Compute the brokers from the current routes, and whether this node is one."""
         state = self.state
         if self._is_stopping:
             return
@@ -209,15 +212,15 @@ class Chapar(Strategy):
         if self.state.options.brokers == "all":
             return frozenset([*underlay.known_nodes(), self.state.node])
         relays = underlay.relays()
-        # The usual case needs no routes, which an underlay may not have computed for anyone else yet. A
-        # relay within one hop proves that the relays are of this network, not of one that it was part of.
+        # The usual case needs no routes, which the underlay would have to compute just for this. A relay
+        # within one hop proves that the relays are of this network, not of one that the node has left.
         around = {*underlay.neighbours(), self.state.node}
         if len(relays) >= BROKERS_MIN and not around.isdisjoint(relays):
             return frozenset(relays)
         return frozenset(elected(relays, [*underlay.known_nodes(), self.state.node]))
 
     def _turn(self, cause: str) -> None:
-        """One transition of the role; everything that a role begins or ends with is here."""
+        """One transition of the role, with all that begins or ends with it."""
         state = self.state
         host = state.host
         before, state.role = state.role, TRANSITIONS[state.role, cause]
@@ -248,7 +251,7 @@ class Chapar(Strategy):
             self._consistency.inherit(source)
 
     def _check_out(self) -> None:
-        """Give a broker what it lacks. A node whose time is over asks until there is nothing left to give."""
+        """Send a broker what it lacks. A node in `LEAVING` repeats this until the broker lacks nothing."""
         state = self.state
         if state.attached is not None:
             self._consistency.check_one(state.attached)
@@ -262,9 +265,9 @@ class Chapar(Strategy):
     # Private.
 
     def _tick(self) -> None:
-        """The periodic table consistency check; nodes without tables check what is their own."""
+        """The periodic table consistency check; nodes without tables check their own state with a broker."""
         state = self.state
-        self._reconsider()  # an underlay need not tell of changes far away
+        self._reconsider()  # an underlay need not report changes far away
         state.inbox.forget_expired()
         if state.is_broker:
             self._consistency.check_all()
@@ -274,7 +277,7 @@ class Chapar(Strategy):
         state.host.set_timer("tick", state.host.now() + self._interval - early)
 
     def _spread(self, move: Move | None) -> None:
-        """Tell a broker, or all of them, of a change in what this node wants."""
+        """Send a change of this node's interests to its broker or, as a broker, to all brokers."""
         if move is None:
             return
         state = self.state
@@ -283,4 +286,4 @@ class Chapar(Strategy):
             self._consistency.on_interest(state.node, interest)
         if not state.is_broker and state.attached is not None:
             state.send(state.attached, interest, own=True, on_failure=self._attachment.on_failure)
-        # Without a broker in the neighbourhood it waits for the next one: `Attach` speaks of it.
+        # Without a neighbouring broker it waits for the next one, which learns of it by `Attach`.

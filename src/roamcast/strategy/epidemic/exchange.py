@@ -1,4 +1,4 @@
-"""Asking for what a neighbour holds and we have not seen: each event from one neighbour at a time."""
+"""Requests for what a neighbour holds and we have not seen: each event from one neighbour at a time."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -7,7 +7,7 @@ from itertools import filterfalse, islice
 from roamcast.event import EventId
 from roamcast.units import Micros, NodeId
 
-OFFERED_MAX = 10_000  # identifiers remembered per neighbour
+OFFERED_MAX = 10_000  # identifiers remembered per neighbour; this and the next: chosen by us
 NEIGHBOURS_MAX = 1_000
 
 
@@ -16,9 +16,9 @@ class EventRequests:
         self._has_seen = has_seen
         self._request_max = request_max
         self._timeout = timeout
-        self._offered: dict[NodeId, deque[EventId]] = {}  # by whom, until seen; in the order to ask for
-        self._asked: dict[EventId, Micros] = {}  # until when it may still come
-        self._owed: dict[NodeId, dict[EventId, Micros]] = {}  # the same, by whom
+        self._offered: dict[NodeId, deque[EventId]] = {}  # by neighbour, until seen; in the order to ask for
+        self._asked: dict[EventId, Micros] = {}  # until when the answer may come
+        self._owed: dict[NodeId, dict[EventId, Micros]] = {}  # the same, by neighbour
 
     def on_offer(self, neighbour: NodeId, events: Iterable[EventId]) -> bool:
         """A neighbour's digest; it replaces what that neighbour offered before. False if there is no room for
@@ -49,7 +49,7 @@ class EventRequests:
             still.append(event)
             if self._asked.get(event, 0) <= now:
                 wanted.append(event)
-        still.extend(offered)  # what was looked at first comes first again
+        still.extend(offered)  # those examined keep their place at the front
         self._offered[neighbour] = still
         for event in wanted:
             owed[event] = self._asked[event] = now + self._timeout
@@ -69,7 +69,7 @@ class EventRequests:
     def on_neighbour_down(self, neighbour: NodeId) -> None:
         self._offered.pop(neighbour, None)
         for event in self._owed.pop(neighbour, ()):
-            self._asked.pop(event, None)  # another may be asked at once
+            self._asked.pop(event, None)  # another neighbour may be asked at once
 
     def _forget(self, now: Micros) -> None:
         if len(self._asked) > OFFERED_MAX:

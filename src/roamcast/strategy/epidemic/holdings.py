@@ -1,4 +1,4 @@
-"""What this node can give: memorized events from the broker's store, real-time ones of the last moments."""
+"""What this node can give: memorized events from the broker's store, and recent real-time events."""
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -10,13 +10,13 @@ from roamcast.event import Event, EventId
 from roamcast.strategy.epidemic.messages import PUBLISHERS_MAX, RANGES_MAX, HeldRuns
 from roamcast.units import Micros, NodeId
 
-SCANNED_MAX = 50_000  # identifiers of one digest that are looked at
+SCANNED_MAX = 50_000  # identifiers of one digest that are examined; chosen by us
 
 
 class Holding(NamedTuple):
     event: Event
     hops: int
-    age: Micros  # now
+    age: Micros  # at the time of the question
 
 
 class RecentCopy(NamedTuple):
@@ -62,7 +62,7 @@ class Holdings:
         return self._store.find(key) is not None
 
     def digest(self, now: Micros) -> tuple[HeldRuns, ...]:
-        """In increasing order; of more publishers than fit, the next ones in turn."""
+        """In increasing order. If not all publishers fit, each digest has the next ones in turn."""
         self._forget_old(now)
         keys = [stored.event.id for stored in self._store.standing(now)]
         keys.extend(self._recent)
@@ -75,7 +75,7 @@ class Holdings:
             publishers = (publishers[self._turn :] + publishers[: self._turn])[:PUBLISHERS_MAX]
             self._turn += PUBLISHERS_MAX
         return tuple(
-            # The newest runs, if there are too many: the oldest events have had the most chances.
+            # If there are too many runs, the newest: the oldest events have been offered most often.
             HeldRuns(publisher, tuple(runs(by_publisher[publisher]))[-2 * RANGES_MAX :])
             for publisher in publishers
         )
@@ -106,8 +106,8 @@ def events_of(held: Iterable[HeldRuns]) -> Iterator[EventId]:
 
 
 def missing(held: Iterable[HeldRuns], told: Iterable[HeldRuns]) -> Iterator[EventId]:
-    """The runs of `told` that are not whole in `held`, up to `SCANNED_MAX` events. Not event by event, since
-    both may name thousands."""
+    """The events of those runs of `told` that `held` does not contain completely, up to `SCANNED_MAX`. Runs
+    are compared, not events, since both may name thousands."""
     theirs = {entry.publisher: entry.runs for entry in held}
     lacking: list[HeldRuns] = []
     for entry in told:

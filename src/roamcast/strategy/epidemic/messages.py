@@ -1,4 +1,4 @@
-"""What goes over the air."""
+"""The messages. Their bounds are chosen by us."""
 
 from typing import Annotated
 
@@ -23,7 +23,7 @@ class FloodedEvent(msgspec.Struct, frozen=True, array_like=True, tag=1, forbid_u
 
 
 class Handed(msgspec.Struct, frozen=True, array_like=True, tag=2, forbid_unknown_fields=True):
-    """An event for the one who asked for it."""
+    """An event for the neighbour that asked for it."""
 
     event: Event
     hops: Hops
@@ -38,7 +38,7 @@ class HeldRuns(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class HoldingsDigest(msgspec.Struct, frozen=True, array_like=True, tag=3, forbid_unknown_fields=True):
-    """What the sender can give."""
+    """The events that the sender can give."""
 
     held: Annotated[tuple[HeldRuns, ...], msgspec.Meta(max_length=PUBLISHERS_MAX)]
 

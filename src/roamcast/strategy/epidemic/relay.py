@@ -1,9 +1,9 @@
-"""Copies that wait for their turn to be passed on, and whether that is still needed.
+"""Copies that wait to be passed on, and whether that is still needed.
 
-Who broadcasts reaches its neighbours, and beacons name those. So each copy that is heard covers its
-sender and the sender's neighbours; when all of our own are covered, another copy would tell nobody
-anything (Peng and Lu, "On the reduction of broadcast redundancy in mobile ad hoc networks", 2000). Beacons
-are old by up to an interval and frames get lost, so this can be wrong; the next digest then mends it.
+A broadcast reaches the sender's neighbours, and beacons name those. So each copy that is heard covers its
+sender and the sender's neighbours; when all of our own neighbours are covered, another copy would reach
+nobody new (Peng and Lu, "On the reduction of broadcast redundancy in mobile ad hoc networks", 2000). Beacons
+are up to an interval old and frames get lost, so this can be wrong; the next digest then repairs it.
 """
 
 from typing import NamedTuple
@@ -43,12 +43,12 @@ class RelayQueue:
                 waiting.covered.update(self._underlay.neighbours_of(sender))
 
     def take(self, key: EventId) -> WaitingCopy | None:
-        """Its turn has come: the copy to send, or None where nobody needs it."""
+        """The wait is over: the copy to send, or None if no neighbour needs it."""
         waiting = self._waiting.pop(key)
         if not self._suppress:
             return waiting
         neighbours = self._underlay.neighbours()
-        # Without any known neighbour it is sent: the beacons may not have met yet.
+        # Without any known neighbour it is sent: a new neighbour's beacon may not have come yet.
         if neighbours and all(node in waiting.covered for node in neighbours):
             return None
         return waiting

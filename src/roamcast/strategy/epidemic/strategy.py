@@ -1,4 +1,4 @@
-"""The layer: copies in and out, digests by the clock and at each meeting, requests and answers."""
+"""Epidemic flooding: copies, digests at intervals and for each new neighbour, requests and answers."""
 
 from collections import deque
 from functools import partial
@@ -24,11 +24,11 @@ from roamcast.strategy.overflow import trace_overflow
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
-ANSWER_PACE: Micros = 10 * MILLISECOND  # a burst of answers, then a pause: others use the air too
-ANSWER_BURST = 4
-ANSWERS_MAX = 10_000
-MEETING_DELAY: Micros = 20 * MILLISECOND
-UNCHANGED_TURNS = 5  # a digest that says nothing new is sent only every so many intervals
+ANSWER_PACE: Micros = 10 * MILLISECOND  # pause after a burst of answers, for other senders; chosen by us
+ANSWER_BURST = 4  # frames; chosen by us
+ANSWERS_MAX = 10_000  # that wait; chosen by us
+MEETING_DELAY: Micros = 20 * MILLISECOND  # at most, before the digest for a new neighbour; chosen by us
+UNCHANGED_TURNS = 5  # an unchanged digest is sent only once in so many intervals; chosen by us
 
 
 class Epidemic(Strategy):
@@ -60,7 +60,7 @@ class Epidemic(Strategy):
     # Inputs.
 
     def on_start(self) -> None:
-        # Not all at once: nodes that boot together would speak together for ever.
+        # At a random time: nodes that boot together would otherwise always send together.
         first = int(self._host.random.random() * self._digest_interval)
         self._host.set_timer("digest", self._host.now() + first)
 
@@ -122,7 +122,7 @@ class Epidemic(Strategy):
             self._ask(sender)
 
     def _take(self, copy: FloodedEvent | Handed, lives_for: Micros) -> None:
-        """The first copy: deliver it, and wait for the turn to pass it on."""
+        """The first copy: deliver it, and pass it on after the jitter."""
         event, hops, now = copy.event, copy.hops + 1, self._host.now()
         if event.event_class is EventClass.MEMORIZED and lives_for <= 0:
             self._broker.drop(event.id, DropReason.EXPIRED, "copy")
@@ -154,9 +154,9 @@ class Epidemic(Strategy):
             trace_overflow(self._host, "digest", "NEIGHBOURS_MAX or OFFERED_MAX")
         self._ask(sender)
         if any(map(self._holdings.is_memorized, missing(held, self._last_digest))):
-            # It did not hear what we said last: a node that restarts before its neighbours notice meets
-            # nobody. What it is just asking for shows here too, hence the pause. Real-time events leave
-            # the digests of neighbours at different moments, so they say nothing.
+            # It did not hear our last digest: for neighbours that did not notice its restart it is no new
+            # neighbour. What it is requesting right now shows here too, hence the pause. Real-time
+            # events leave the digests of different nodes at different times, so they prove nothing.
             delay = int(self._host.random.random() * MEETING_DELAY)
             soonest = self._digest_at + self._digest_interval
             self._host.set_timer("meeting", max(self._host.now() + delay, soonest))
@@ -173,7 +173,7 @@ class Epidemic(Strategy):
             self._unchanged = 0
         self._last_digest = held
         self._digest_at = self._host.now()
-        if held or also_unchanged:  # who meets others with empty hands says so, and is told what there is
+        if held or also_unchanged:  # an empty digest to a new neighbour brings its digest in return
             self._host.broadcast(Frame(CODEC.encode(HoldingsDigest(held)), Kind.CONTROL, "digest"))
 
     def _ask(self, neighbour: NodeId) -> None:
@@ -183,7 +183,7 @@ class Epidemic(Strategy):
             numbers = tuple(number for event in wanted for number in event)
             self._host.unicast(neighbour, Frame(CODEC.encode(WantEvents(numbers)), Kind.CONTROL, "want"))
         if self._exchange.has_offers(neighbour):
-            # A request or an answer may be lost, and another neighbour may not give what it was asked for.
+            # A request or an answer may be lost, and another neighbour may not send what it was asked for.
             self._host.set_timer(("ask", neighbour), now + self._request_timeout)
 
     def _on_want(self, sender: NodeId, events: tuple[int, ...]) -> None:
@@ -213,7 +213,7 @@ class Epidemic(Strategy):
             self._host.set_timer("answer", now + ANSWER_PACE)
 
     def _on_failure(self, neighbour: NodeId, why: SendFailure) -> None:
-        """The neighbour asks again if it is still there; more of the same would only fill the air."""
+        """Drop the other answers to this neighbour: if it is still there, it asks again."""
         if why is SendFailure.LINK:
             self._underlay.on_link_failure(neighbour)
         self._answers = deque(answer for answer in self._answers if answer[0] != neighbour)

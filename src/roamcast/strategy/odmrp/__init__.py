@@ -5,7 +5,7 @@ Follows E. Yoneki and J. Bacon, *Dynamic Group Communication in Mobile Peer-to-P
 the departures; docs/protocols/odmrp-summaries.md is about the summaries. In the order to read:
 
 - `options`: the parameters;
-- `summary/`, `grouping/`: subscriptions and events in short, and groups of them (3.3, 3.4);
+- `summary/`, `grouping/`: compact forms of subscriptions and events, and groups of them (3.3, 3.4);
 - `mesh/`: the messages, the mesh as a node sees it, the publisher's broker (3.5, 3.6);
 - `strategy`: who handles which message and timer.
 

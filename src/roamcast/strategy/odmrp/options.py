@@ -1,4 +1,8 @@
-"""The parameters of Pub/Sub ODMRP, by the paper's names where it has one. Times are seconds."""
+"""The parameters of Pub/Sub ODMRP, by the paper's names where it has one. Times are seconds.
+
+Defaults without a section of the paper are chosen by us. Jitter and the delays of Join Tables were tuned on
+runs like those of Figure 10 (`roamcast reproduce odmrp/figure-10`).
+"""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -17,34 +21,34 @@ class OdmrpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     # How the publisher's broker makes channels of the subscriptions it learns (section 3.4). `none` is
     # plain ODMRP: one group for all, no digests, no summaries, data goes to every member.
     grouping: Grouping = "k_means"
-    k: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None  # of `k_means`; None: the heuristic
+    k: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None  # groups of `k_means`; None: by a heuristic
     refresh_interval: Seconds = 5.0  # between two Join Requests of an active publisher (section 4.1)
-    forwarding_timeout: Seconds = 25.0  # of a forwarding group member after the last Join Request (4.1)
+    forwarding_timeout: Seconds = 25.0  # of a forwarder, after the last Join Request (4.1)
     # Join Requests carry what is common to all events of their type, not the digests of events (3.5.1).
     advertisement: bool = False
-    # What a relay of a channel still compares with the digest of a data packet (3.5.2, "optionally"):
-    # the subscriptions that came in by the branches below it, or nothing beyond the channel.
+    # What a relay compares with the digest of a data packet beyond its channel (3.5.2, "optionally"): the
+    # subscriptions that came by the branches below it (`branch`), or nothing (`channel`).
     relay_filter: Literal["branch", "channel"] = "branch"
     # Refresh interval and forwarding timeout follow the predicted lifetime of links (3.6). Without
     # positions nothing changes.
     adapt_refresh: bool = False
-    refresh_interval_min: Seconds = 1.0
-    refresh_interval_max: Seconds = 30.0
-    radio_range: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 250.0  # metres; for the prediction alone
-    request_delay: Delay = 0.5  # a Join Request of a publisher with members comes up to this late
-    jitter: Delay = 0.04  # a relay waits up to this before it passes a Join Request or data on
-    table_delay: Delay = 0.1  # Join Tables that bring news wait up to this for company in their frame …
-    table_interval: Seconds = 1.0  # … and those that only refresh up to this
+    refresh_interval_min: Seconds = 1.0  # with `adapt_refresh`
+    refresh_interval_max: Seconds = 30.0  # with `adapt_refresh`
+    radio_range: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 250.0  # metres; used by the prediction only
+    request_delay: Delay = 0.5  # random delay, at most, of a Join Request of a publisher with members
+    jitter: Delay = 0.04  # a relay waits up to this before it relays a Join Request or data
+    table_delay: Delay = 0.1  # a Join Table with changes waits up to this for others to share its frame
+    table_interval: Seconds = 1.0  # a Join Table that only refreshes waits up to this for others
     table_timeout: Seconds = 0.5  # without a passive acknowledgement by then, a Join Table is repeated
-    table_retries: Annotated[int, msgspec.Meta(ge=0, le=16)] = 2
-    echo_timeout: Seconds = 0.15  # a publisher that hears no relay pass its packet on by then repeats it once
+    table_retries: Annotated[int, msgspec.Meta(ge=0, le=16)] = 2  # before another upstream node is tried
+    echo_timeout: Seconds = 0.15  # a publisher that hears no relay of its packet by then repeats it once
     serve_delay: Delay = 0.1  # from a new member's Join Table to the data that waited for it
     settle_time: Seconds = 3.0  # how long after its Join Request an event is kept for members that answer
-    hop_limit: Annotated[int, msgspec.Meta(ge=1, le=255)] = 32
+    hop_limit: Annotated[int, msgspec.Meta(ge=1, le=255)] = 32  # radio hops
     summary: SummaryOptions = DEFAULT  # the sizes of summaries; all nodes of a network must agree on them
-    digests_max: Annotated[int, msgspec.Meta(ge=1, le=64)] = 16  # in one Join Request; more ask everyone
-    channels_max: Annotated[int, msgspec.Meta(ge=1, le=62)] = 32
+    digests_max: Annotated[int, msgspec.Meta(ge=1, le=64)] = 16  # in one Join Request; if more, all are asked
+    channels_max: Annotated[int, msgspec.Meta(ge=1, le=62)] = 32  # of one publisher
     publishers_max: Bound = 1_024  # publishers for which this node keeps a route
-    members_max: Bound = 1_024  # of one publisher, here and at its relays
-    recent_max: Bound = 256  # of this publisher's events, kept for members that answer later
+    members_max: Bound = 1_024  # members of one publisher, here and at its relays
+    recent_max: Bound = 256  # events of this publisher, kept for members that answer later
     pending_max: Bound = 10_000  # data packets that wait for their jitter to end

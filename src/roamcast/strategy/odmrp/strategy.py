@@ -1,9 +1,9 @@
 """The strategy `odmrp`: what a node does with each message, timer and call.
 
-The parts: `Routes` (the way back to publishers), `ForwardingGroup` (for whom this node relays),
-`JoinTables` (what it tells upstream), `Publisher` (its own events), `OwnInterests` and `KnownSummaries`
-(who wants what). All of it is soft state: every entry has a deadline, and one timer takes away what is
-over. Only the numbers of requests and packets survive a crash, because nobody may take a new one for old.
+The parts: `Routes` (the reverse paths to publishers), `ForwardingGroup` (for whom this node relays),
+`JoinTables` (what it sends upstream), `Publisher` (its own events), `OwnInterests` and `KnownSummaries`
+(who wants what). All of it is soft state: every entry has a deadline, and one timer removes expired entries.
+Only the numbers of requests and packets survive a crash, so that a new one is never taken for an old one.
 """
 
 from roamcast.bounded import ExpiringDict
@@ -37,11 +37,11 @@ from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
 ROLE = "forwarding"
 NUMBERS = "odmrp.number"  # key in stable storage: of Join Requests and data packets
-NUMBERS_BLOCK = 1_000  # how many one stable write reserves
+NUMBERS_BLOCK = 1_000  # numbers that one stable write reserves; chosen by us, a crash loses the rest
 TIMER_EXPIRE = "expire"
 TIMER_INTERESTS = "interests"
-HOLD_FACTOR = 10  # a publisher may ask its mesh to stand for so many of our own forwarding timeouts
-INTERESTS_DELAY = 100 * MILLISECOND  # subscriptions made together are told together
+HOLD_FACTOR = 10  # hold times that others ask for are cut to so many forwarding timeouts; chosen by us
+INTERESTS_DELAY = 100 * MILLISECOND  # subscriptions made together share a message; chosen by us
 
 
 class Odmrp(Strategy):
@@ -80,7 +80,7 @@ class Odmrp(Strategy):
         self._watch_deadlines()
 
     def advertise(self, type: str) -> None:
-        """Ask for members before there is an event (section 3.5.1; needs the option `advertisement`)."""
+        """Ask for members before there is an event (section 3.5.1; requires the option `advertisement`)."""
         self.publisher.advertise(type)
         self._watch_deadlines()
 
@@ -137,7 +137,7 @@ class Odmrp(Strategy):
         known = self.routes.standing(request.publisher, now)
         if known is None or request.sequence > known.sequence:
             for digest in request.digests:
-                decoded_digest(digest, self._summary_options)  # refused here, if at all
+                decoded_digest(digest, self._summary_options)  # raises WireError before any state changes
         route = self.routes.on_request(request, sender, now, self._path_lifetime(request))
         if route is None:
             return
@@ -211,7 +211,7 @@ class Odmrp(Strategy):
         now = self._host.now()
         route = self.routes.standing(row.publisher, now)
         if route is None:
-            return  # no acknowledgement: the sender will try another way
+            return  # no acknowledgement: the sender will try another upstream node
         route.lifetime = min(route.lifetime, row.lifetime)
         for entry in row.entries:
             if entry.member in (self._host.node, row.publisher):
@@ -227,7 +227,7 @@ class Odmrp(Strategy):
         self._note_role(now)
 
     def _on_own_members(self, sender: NodeId, row: PublisherRow) -> None:
-        """The Join Table has arrived where it was meant to."""
+        """The Join Table has arrived at its publisher, this node."""
         until = self.publisher.round_ends()
         if until is None or until <= self._host.now():
             return
@@ -244,7 +244,7 @@ class Odmrp(Strategy):
         self._host.set_timer(TIMER_INTERESTS, self._host.now() + INTERESTS_DELAY)
 
     def _tell_interests(self) -> None:
-        """Subscriptions changed: publishers that are near enough to be known hear of it in this round."""
+        """Subscriptions changed: publishers with a standing route get a Join Table still in this round."""
         now = self._host.now()
         for source in self.routes.publishers():
             route = self.routes.standing(source, now)
@@ -273,7 +273,7 @@ class Odmrp(Strategy):
             self._broker.drop(event.id, DropReason.EXPIRED, "data")
             return
         if data.digest:
-            decoded_digest(data.digest, self._summary_options)  # refused here, if at all
+            decoded_digest(data.digest, self._summary_options)  # raises WireError before delivery
         if self._broker.observe((event.publisher, event.sequence), lives_for):
             self._hand_over(data, now)
         if self._forwards(data, now):
@@ -282,8 +282,8 @@ class Odmrp(Strategy):
     def _hand_over(self, data: DataPacket, now: Micros) -> None:
         event = data.event
         if event.event_class is EventClass.REALTIME and data.age > now - self._booted_at:
-            # Published before this node booted: it may have been handed over before a crash that made us
-            # forget, and a real-time event is not for those who come later.
+            # Published before this node booted: it may have been delivered before a crash erased the memory
+            # of it, and a real-time event is not for nodes that come later.
             self._broker.drop(event.id, DropReason.EXPIRED, "data")
             return
         self._broker.deliver(event, data.hops + 1, data.age)
@@ -291,13 +291,13 @@ class Odmrp(Strategy):
             self._broker.drop(event.id, DropReason.FALSE_POSITIVE, "data")
 
     def _forwards(self, data: DataPacket, now: Micros) -> bool:
-        """Membership in the forwarding group stands, and what lies behind it may want the event."""
+        """Whether this node is in the forwarding group and a branch behind it may want the event."""
         event = data.event
         if data.members:
             branches = self.forwarding.branches(event.publisher, now)
             return any(member in data.members for member, _ in branches)
         if self._plain and event.wants_subscribers:
-            # ODMRP's flag is the group's, whichever source asked for it, and plain ODMRP has one group.
+            # In ODMRP the FG flag belongs to the group, not to a source, and plain ODMRP has one group.
             return self._is_forwarding and self.forwarding.stands(now)
         branches = self.forwarding.branches(event.publisher, now)
         if not branches:
@@ -310,7 +310,7 @@ class Odmrp(Strategy):
         if route is not None and route.request.epoch == data.epoch:
             bits, channels = route.bits, data.channels
             branches = [branch for branch in branches if bits.get(branch[0], 1) & channels]
-        # Else the channels of another epoch are meant, and any branch may belong to them.
+        # Otherwise the packet names channels of another epoch, and any branch may belong to them.
         if self._options.relay_filter == "channel" or not data.digest:
             return bool(branches)
         return any(self.known.match(member, version, data.digest) for member, version in branches)
@@ -336,8 +336,8 @@ class Odmrp(Strategy):
     # Soft state.
 
     def _watch_deadlines(self) -> None:
-        """Set the timer that takes away what is over. It fires at the earliest deadline that was ever set:
-        most are put off before they are due, and then it only looks for the next one."""
+        """Set the timer that removes expired entries. It is not moved when deadlines are extended, which most
+        are before they are due: it then only looks for the next deadline."""
         if self._expire_at is None:
             self._expire_at = self._next_expiry()
             if self._expire_at is not None:

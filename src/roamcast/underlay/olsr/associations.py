@@ -1,6 +1,6 @@
 """Nodes with several interfaces (MID, RFC 3626 section 5) and gateways to other networks (HNA, section 12).
 
-This node has one interface and leads to no other network, so it sends neither; it understands both.
+This node has one interface and is no gateway, so it sends neither; it processes both.
 """
 
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class Associations:
         self._gateways: Deadlines[Gateway] = Deadlines(length_max)
 
     def on_mid(self, originator: Address, mid: Mid, until: Micros) -> bool | None:
-        """Did an address get another owner? None if there was no room."""
+        """Whether an address got another owner; None if there was no room."""
         before = len(self._interfaces)
         held = [self._interfaces.hold((interface, originator), until) for interface in mid.interfaces]
         changed = len(self._interfaces) > before
@@ -53,7 +53,7 @@ class Associations:
         return sorted(self._gateways)
 
     def purge(self, now: Micros) -> tuple[bool, Micros | None]:
-        """Did an address lose its owner or a network its gateway, and the next deadline."""
+        """Whether an address lost its owner or a network its gateway, and the next deadline."""
         fewer_interfaces, next_interface = self._interfaces.purge(now)
         fewer_gateways, next_gateway = self._gateways.purge(now)
         if fewer_interfaces:

@@ -1,7 +1,7 @@
 """A bounded table of things that hold until a deadline: selectors, associations, gateways.
 
-Unlike an `ExpiringDict` (`bounded.py`) it refuses newcomers when it is full: forged ones cannot push out
-others.
+Unlike an `ExpiringDict` (`bounded.py`) it refuses new entries when it is full, so that forged ones cannot
+push out others.
 """
 
 from collections.abc import Hashable, Iterator
@@ -28,7 +28,7 @@ class Deadlines(Generic[Thing]):
         self._until.pop(thing, None)
 
     def purge(self, now: Micros) -> tuple[bool, Micros | None]:
-        """Was anything over, and the next deadline."""
+        """Whether anything has expired, and the next deadline."""
         before = len(self._until)
         if any(until <= now for until in self._until.values()):
             self._until = {thing: until for thing, until in self._until.items() if now < until}

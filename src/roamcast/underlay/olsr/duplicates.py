@@ -1,9 +1,9 @@
-"""The duplicate set: which flooded messages were here already (RFC 3626, sections 3.4 and 3.4.1).
+"""The duplicate set: which flooded messages have been received already (RFC 3626, sections 3.4 and 3.4.1).
 
 The RFC notes in each tuple whether the message was relayed and over which interfaces it came. With one
-interface both follow from the tuple's being there: a second copy is neither processed nor relayed,
+interface both follow from the existence of the tuple: a second copy is neither processed nor relayed,
 whoever sent it. Tuples are never renewed, so a forged sequence number blocks its place for the hold
-time and no longer. All hold equally long, so the oldest is always the first. A plain dictionary, not a
+time and no longer. All have the same hold time, so the oldest always expires first. A plain dictionary, not a
 `BoundedDict`: it is looked into for every message that is heard.
 """
 

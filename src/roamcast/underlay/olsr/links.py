@@ -8,7 +8,7 @@ Left out: link hysteresis (section 14).
 from roamcast.units import Micros
 from roamcast.wire.olsr import Address, Hello, LinkType
 
-# Plain numbers: what a HELLO says is compared with them at every reception.
+# Plain numbers for speed: every HELLO received is compared with them.
 ASYMMETRIC, SYMMETRIC, LOST = int(LinkType.ASYMMETRIC), int(LinkType.SYMMETRIC), int(LinkType.LOST)
 
 
@@ -21,7 +21,7 @@ class LinkTuple:
         self.main = main
         self.symmetric_until: Micros = 0  # L_SYM_time
         self.heard_until: Micros = 0  # L_ASYM_time
-        self.until = until  # L_time: from then on nothing is known of the link
+        self.until = until  # L_time: then the tuple is removed
         self.lost_until: Micros = 0  # L_LOST_LINK_time (section 13): the link layer said so
 
     def status(self, now: Micros) -> LinkType:
@@ -64,14 +64,14 @@ class LinkSet:
                 link.symmetric_until = until
                 link.until = until + self._hold
             elif type == LOST:
-                link.symmetric_until = now  # they no longer hear us: believe them at once
+                link.symmetric_until = now  # they no longer hear us: this counts at once
         if link.until < until:
             link.until = until
         return link
 
     def on_failure(self, source: Address, now: Micros) -> LinkTuple | None:
         """Section 13: the link layer could not deliver. The link counts as lost for the hold time. What was
-        heard before is void, or a shorter time than the RFC's would leave it standing after that."""
+        heard before is void; otherwise, with a hold time shorter than the RFC's, the link would come back."""
         link = self.table.get(source)
         if link is not None:
             link.lost_until = now + self._lost_hold
@@ -84,7 +84,7 @@ class LinkSet:
         return any(link.main == main and link.is_symmetric(now) for link in self.table.values())
 
     def purge(self, now: Micros) -> Micros | None:
-        """Forget what is over; the next deadline, if any link is left."""
+        """Forget expired links; returns the next deadline, if any link is left."""
         ended = [source for source, link in self.table.items() if link.until <= now]
         for source in ended:
             del self.table[source]

@@ -1,7 +1,7 @@
 """Which neighbours relay for us: the heuristic of RFC 3626, section 8.3.1, as a function over sets.
 
-A relay set covers every strict 2-hop neighbour: whatever a node sends and its relays repeat is heard two
-hops away. The smaller the set, the less is repeated.
+A relay set covers every strict 2-hop neighbour: what a node sends and its relays repeat reaches all nodes two
+hops away. The smaller the set, the fewer repeats.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ class RelayCandidate(NamedTuple):
 def select_relays(own: Address, neighbours: Mapping[Address, RelayCandidate]) -> frozenset[Address]:
     """The multipoint relays of node `own`. Ties that the RFC leaves open go to the lowest address."""
     members = {own, *neighbours}
-    # N2 as seen through each neighbour; through one that never relays nothing is reached. Its size is
+    # N2 as seen through each neighbour; a neighbour that never relays reaches nothing. Its size is
     # D(y) of step 2: the neighbour's degree without our own neighbours and ourselves.
     through = {
         address: candidate.reached - members
@@ -54,7 +54,7 @@ def _best(
     neighbours: Mapping[Address, RelayCandidate],
     through: Mapping[Address, frozenset[Address]],
 ) -> Address:
-    """Of those who reach anything new: the most willing, then most new targets, then highest degree."""
+    """Of those that reach anything new: the most willing, then most new targets, then highest degree."""
     best, best_merit = 0, (-1, 0, 0)
     for address, targets in through.items():  # in order of address, and only a better one replaces
         new = len(targets & uncovered)

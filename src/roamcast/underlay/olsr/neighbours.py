@@ -21,8 +21,8 @@ class Neighbour:
     def __init__(self) -> None:
         self.willingness = WILL_NEVER
         self.hello: Hello | None = None
-        self.until: Micros = 0  # of all that the latest HELLO names
-        self.left_out: dict[Address, Micros] = {}  # named before and not denied since
+        self.until: Micros = 0  # for all addresses that the latest HELLO names
+        self.left_out: dict[Address, Micros] = {}  # named by an earlier HELLO, with their own deadlines
 
     def reached(self, now: Micros) -> frozenset[Address]:
         """Addresses of its symmetric neighbours; this node may be among them."""
@@ -40,7 +40,7 @@ class Neighbours:
         self.table: dict[Address, Neighbour] = {}  # by main address
 
     def on_hello(self, main: Address, hello: Hello, until: Micros, now: Micros) -> bool:
-        """A HELLO over a symmetric link (section 8.2.1). Did willingness or 2-hop neighbours change?"""
+        """A HELLO over a symmetric link (section 8.2.1). Whether willingness or 2-hop neighbours changed."""
         if self._purge_at is None or until < self._purge_at:
             self._purge_at = until
         neighbour = self.table.get(main)
@@ -51,14 +51,14 @@ class Neighbours:
         return before != (neighbour.willingness, neighbour.reached(now))
 
     def lose(self, main: Address) -> None:
-        """With the neighbour go the 2-hop tuples through it (section 8.5)."""
+        """Remove a neighbour and the 2-hop tuples through it (section 8.5)."""
         del self.table[main]
 
     def symmetric(self) -> list[Address]:
         return sorted(self.table)
 
     def purge(self, now: Micros) -> tuple[bool, Micros | None]:
-        """Did 2-hop neighbours expire, and before when none will."""
+        """Whether 2-hop neighbours expired, and a time before which no other will."""
         if self._purge_at is None or now < self._purge_at:
             return False, self._purge_at
         changed = False
@@ -87,7 +87,7 @@ class Neighbours:
                 if now < end and address not in hello.links
             }
             if len(hello.symmetric) + len(neighbour.left_out) > self._two_hop_max:
-                neighbour.left_out = {}  # forgotten early, and only what the HELLO does not speak of
+                neighbour.left_out = {}  # no room: forget early those that the HELLO does not name
                 self._on_overflow()
         neighbour.hello = hello
         neighbour.until = until

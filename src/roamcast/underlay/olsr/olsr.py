@@ -1,7 +1,7 @@
 """The underlay `olsr`: the tables of RFC 3626 put together, its timers, and the flooding of messages.
 
 What arrives goes through one function, `on_receive`, in the order of section 3.4. Tables that follow from
-others (our relays, the routes) are not recomputed when something changes but marked, and computed when a
+others (our relays, the routes) are only marked when something changes, and computed when a
 HELLO names the relays or a strategy asks for a route.
 """
 
@@ -73,7 +73,7 @@ class Olsr(Underlay):
         self._associations = Associations(options.associations_max)
         self._outbox = MessageOutbox(options.packet_max, options.forward_max)
 
-        # A restarted node begins anywhere: from a fixed number on, its first messages would pass for
+        # Random: with a fixed first number, the first messages after a restart would be taken for
         # duplicates of those before the crash.
         self._sequence = self._host.random.randrange(65_536)
         self._ansn = self._host.random.randrange(65_536)
@@ -82,9 +82,9 @@ class Olsr(Underlay):
         self._purge_at: Micros = NEVER
         self._prompt_hello = Prompt(self._host, "prompt hello", self._hello_interval)
         self._prompt_tc = Prompt(self._host, "prompt tc", self._tc_interval)
-        self._may_differ = False  # what the next HELLO or TC says from what the last one said
-        self._said: dict[Address, int] = {}  # of links that stand, by the last HELLO
-        self._lost_relay = False  # since the last HELLO: one that should have passed our TCs on
+        self._may_differ = False  # whether the next HELLO or TC may differ from the last one
+        self._said: dict[Address, int] = {}  # link codes of the last HELLO, without lost links
+        self._lost_relay = False  # since the last HELLO: a relay that should have forwarded our TCs
 
         self._relays: frozenset[Address] = frozenset()
         self._relays_are_stale = False
@@ -123,7 +123,7 @@ class Olsr(Underlay):
                 self._report()
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
-        """Section 3.4. Most of what a node hears are copies of what it knows: those end at one look-up."""
+        """Section 3.4. Most messages are copies of known ones: those end at one look-up."""
         try:
             packet = decode_packet(payload)
         except WireError as error:
@@ -147,7 +147,7 @@ class Olsr(Underlay):
             self._report()
 
     def on_acquainted(self, neighbour: NodeId) -> None:
-        """`prompt`: each has missed the other's HELLO, by which it would have been found."""
+        """`prompt`: the two did not accept each other's HELLOs until now, so send one soon."""
         if self._options.prompt:
             self._prompt_hello.ask()
 
@@ -216,7 +216,7 @@ class Olsr(Underlay):
         return {address: link.status(now) for address, link in sorted(self._links.table.items())}
 
     def gateways(self) -> list[Gateway]:
-        """Networks beyond, as HNA messages offer them."""
+        """Other networks, as HNA messages offer them."""
         return self._associations.gateways()
 
     # HELLO: links, neighbours, selectors (sections 6 to 8).
@@ -242,7 +242,7 @@ class Olsr(Underlay):
             return
         neighbour = self._neighbours.table.get(main)
         if neighbour is not None and neighbour.hello is hello and now < neighbour.until:
-            # Most HELLOs repeat the one before, and the decoder answers equal bodies with one object.
+            # Most HELLOs repeat the one before, and the decoder returns one object for equal bodies.
             neighbour.until = until
         else:
             if neighbour is None:
@@ -269,7 +269,7 @@ class Olsr(Underlay):
             if not self._selectors:
                 self._host.trace(OverlayChanged(now, self._host.node, "role_on", role="mpr"))
             self._has_news = self._may_differ = True
-        self._selectors.hold(main, until)  # has room: it is as large as the link set
+        self._selectors.hold(main, until)  # always has room: its bound is that of the link set
 
     def _selectors_shrank(self, now: Micros) -> None:
         self._has_news = self._may_differ = True
@@ -277,7 +277,7 @@ class Olsr(Underlay):
             self._host.trace(OverlayChanged(now, self._host.node, "role_off", role="mpr"))
 
     def _send_hello(self, now: Micros) -> None:
-        """Section 6.2. The relays and routes named here are as fresh as this instant."""
+        """Section 6.2. Relays are computed now, from the current tables."""
         relays, symmetric = self.own_relays(), self._neighbours.table
         by_code: dict[int, list[Address]] = {}
         for address, link in sorted(self._links.table.items()):
@@ -293,7 +293,7 @@ class Olsr(Underlay):
             self._said = self._standing(now)
             self._prompt_hello.cancel()
             if self._lost_relay and self._advertised:
-                # Our last TC may have gone to it alone; the relays that were just named pass this one on.
+                # Our last TC may have gone only to that relay; the relays just named forward this one.
                 self._prompt_tc.ask()
             self._lost_relay = False
 
@@ -316,7 +316,7 @@ class Olsr(Underlay):
             case MessageType.TC:
                 is_stranger = message.originator not in self._topology.table
                 if self._options.prompt and is_stranger and self._advertised:
-                    # Two networks that meet: whose first TC comes here does not know ours either.
+                    # Two networks have met: an originator whose first TC comes here lacks our TC too.
                     self._prompt_tc.ask()
                 changed = self._topology.on_tc(message.originator, decode_tc(message.body), until)
             case MessageType.MID:
@@ -335,7 +335,7 @@ class Olsr(Underlay):
             self._purge_by(until)
 
     def _relay(self, message: OlsrMessage, now: Micros) -> None:
-        """The default forwarding algorithm's last steps (section 3.4.1), after a random wait in which
+        """The default forwarding algorithm's last steps (section 3.4.1), after a random delay in which
         other messages may join the packet."""
         data = encode_message(
             message.type,
@@ -371,10 +371,10 @@ class Olsr(Underlay):
             case _:
                 return tuple(sorted(self._neighbours.table))
 
-    # Ahead of time.
+    # Messages ahead of time (`prompt`).
 
     def _speak_up(self, now: Micros) -> None:
-        """`prompt`: say soon what differs from what was last said."""
+        """`prompt`: send a HELLO or TC soon if it would differ from the last one."""
         self._may_differ = False
         if self._options.prompt:
             if self._standing(now) != self._said:
@@ -383,7 +383,7 @@ class Olsr(Underlay):
                 self._prompt_tc.ask()
 
     def _standing(self, now: Micros) -> dict[Address, int]:
-        """What a HELLO would say of the links that stand. That others are lost need not be said twice."""
+        """The link codes of a HELLO sent now, without lost links, which need no second HELLO."""
         relays, symmetric = self.own_relays(), self._neighbours.table
         return {
             address: _code(link, now, relays, symmetric)
@@ -391,7 +391,7 @@ class Olsr(Underlay):
             if link.status(now) is not LinkType.LOST
         }
 
-    # The way out.
+    # Sending.
 
     def _send(self, type: MessageType, validity: Micros, ttl: int, body: bytes) -> None:
         self._sequence = (self._sequence + 1) % 65_536
@@ -407,8 +407,8 @@ class Olsr(Underlay):
     def _draw_jitter(self) -> Micros:
         return int(self._host.random.random() * self._jitter)
 
-    # Deadlines. One timer stands for the earliest of all; renewals move a deadline without moving the
-    # timer, which then finds nothing to do and asks for the next.
+    # Deadlines. One timer is set for the earliest of all. A renewal moves a deadline but not the timer,
+    # which then finds nothing to do and is set for the next.
 
     def _purge_by(self, deadline: Micros) -> None:
         if deadline < self._purge_at:
@@ -473,7 +473,7 @@ class Olsr(Underlay):
         return routes
 
     def _report(self) -> None:
-        """Tell the listener, once per input, when all tables agree with each other again."""
+        """Report to the listener, once per input, after all tables are consistent again."""
         changes, self._changes = self._changes, []
         has_news, self._has_news = self._has_news, False
         for is_up, address in changes:

@@ -1,4 +1,4 @@
-"""Messages that wait to go out together: several in one packet cost one header and one access to the air
+"""Messages that wait to go out together: several in one packet cost one header and one channel access
 (RFC 3626, section 3.3)."""
 
 from typing import NamedTuple
@@ -21,14 +21,14 @@ class MessageOutbox:
         self._packet_sequence = 0
 
     def add(self, message: WaitingMessage) -> bool:
-        """False if there was no room. A node's own messages always find some."""
+        """False if there was no room. A node's own messages are always accepted."""
         if not message.own and len(self._waiting) >= self._messages_max:
             return False
         self._waiting.append(message)
         return True
 
     def frames(self) -> list[Frame]:
-        """Everything that waits, in as few packets as hold it; nothing waits afterwards."""
+        """Everything that waits, in as few packets as possible; the queue is empty afterwards."""
         waiting, self._waiting = self._waiting, []
         frames: list[Frame] = []
         while waiting:

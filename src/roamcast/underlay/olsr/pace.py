@@ -1,20 +1,20 @@
-"""How often a node may speak ahead of time (the option `prompt`), and when it is about to."""
+"""How often a node may send ahead of time (the option `prompt`), and the message that is due."""
 
 from roamcast.host import Host, TimerName
 from roamcast.units import MILLISECOND, Micros
 
-BURST = 4
-PER_INTERVAL = 4  # messages ahead of time, in the long run
-DELAY: Micros = 15 * MILLISECOND  # at most: changes come in swarms, and several nodes see each
+BURST = 4  # chosen by us: a meeting takes each node two or three HELLOs
+PER_INTERVAL = 4  # messages ahead of time, in the long run; chosen by us
+DELAY: Micros = 15 * MILLISECOND  # at most, at random: changes come in bursts, and several nodes see each
 
 
 class EarlyPace:
-    """`BURST` times in a row, and no more than once per `every` in the long run: nobody can make a node talk
-    without end, and a meeting of two, which takes each of them two or three HELLOs, does not wait."""
+    """A token bucket: `BURST` times in a row, and once per `every` in the long run. Nobody can make a node
+    send without limit, and two nodes that meet, which takes each two or three HELLOs, need not wait."""
 
     def __init__(self, every: Micros) -> None:
         self._every = every
-        self._even_at: Micros | None = None  # when all that was spent is earned again
+        self._even_at: Micros | None = None  # when the bucket is full again
 
     def earliest(self, now: Micros) -> Micros:
         if self._even_at is None:
@@ -35,7 +35,7 @@ class Prompt:
         self._is_due = False
 
     def ask(self) -> None:
-        """Once is enough: it says whatever is true when it goes."""
+        """Send soon. Asking again changes nothing: the message is built when it is sent."""
         if not self._is_due:
             self._is_due = True
             delay = int(self._host.random.random() * DELAY)
@@ -46,7 +46,7 @@ class Prompt:
         self._pace.spend(self._host.now())
 
     def cancel(self) -> None:
-        """It has been said meanwhile."""
+        """The regular message has said it meanwhile."""
         if self._is_due:
             self._is_due = False
             self._host.cancel_timer(self._timer)

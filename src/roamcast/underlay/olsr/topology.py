@@ -1,4 +1,4 @@
-"""The topology set: which relay was chosen by whom, as TC messages tell it (RFC 3626, section 9.5).
+"""The topology set: which relay was chosen by whom, according to TC messages (RFC 3626, section 9.5).
 
 The RFC keeps a tuple with a deadline per pair of relay and advertised neighbour. Here the tuples that one
 TC body made share one deadline: a TC that repeats its predecessor renews them all by one look-up.
@@ -32,7 +32,7 @@ class TopologySet:
         self.table: dict[Address, Advertisement] = {}  # by originator
 
     def on_tc(self, originator: Address, tc: Tc, until: Micros) -> bool | None:
-        """Did the topology change? None if there was no room for the news."""
+        """Whether the topology changed; None if there was no room."""
         if self._purge_at is None or until < self._purge_at:
             self._purge_at = until
         known = self.table.get(originator)
@@ -42,9 +42,9 @@ class TopologySet:
                     known.parts[tc.advertised] = until
                     return False
             elif is_newer(known.ansn, tc.ansn):
-                return False  # overtaken on its way
+                return False  # a newer TC has overtaken it
         forgotten = 0 if known is None or tc.ansn == known.ansn else _size(known)
-        # An empty part takes a place as well: it keeps its number from being overtaken by older ones.
+        # An empty part takes a place as well: its number protects against older TCs.
         if self._tuples - forgotten + max(1, len(tc.advertised)) > self._tuples_max:
             return None
         before = NOBODY if known is None else known.destinations
@@ -60,7 +60,7 @@ class TopologySet:
         return sorted(address for address, known in self.table.items() if known.destinations)
 
     def purge(self, now: Micros) -> tuple[bool, Micros | None]:
-        """Did the topology change, and before when it will not."""
+        """Whether the topology changed, and a time before which it will not change by expiry."""
         if self._purge_at is None or now < self._purge_at:
             return False, self._purge_at
         changed = False

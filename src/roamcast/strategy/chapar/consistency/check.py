@@ -4,11 +4,11 @@ Once per `consistency_interval` a broker broadcasts the digests of its two table
 digests differ answers with lists: the identifiers of its events, and the version of each subscriber's
 register (which does the work of the paper's hash per record, in fewer octets). The first one then sends
 what the other lacks, as in the paper, and asks for what it lacks itself, so that one exchange serves both
-ways. What is news to a broker is flooded on by it: a network that heals is even after one interval,
-not after one interval per hop.
+directions. A broker floods on whatever is new to it, so the brokers of a network that heals agree after one
+interval, not after one interval per hop.
 
 Inheritance is the same exchange, begun by a new broker with one neighbouring broker. Check-out is the same,
-begun by a dismissed one, which only gives.
+begun by a dismissed broker, which only sends.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from roamcast.strategy.chapar.tables.filter_table import TableChange
 from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId
 
-REQUEST_PATIENCE: Micros = 2 * SECOND  # before the same thing is asked of another broker
+REQUEST_PATIENCE: Micros = 2 * SECOND  # time-out, then another broker is asked; chosen by us
 
 
 class Consistency:
@@ -41,12 +41,12 @@ class Consistency:
         self._memory = memory
         self._attachment = attachment
         self._requested: dict[object, Micros] = {}
-        self._inherited: set[NodeId] = set()  # registers asked for by inheritance: no news around here
+        self._inherited: set[NodeId] = set()  # registers asked for by inheritance: brokers around have them
         self._inheriting_from: NodeId | None = None
         self.on_checked_out: Callable[[], None] = lambda: None
         self.has_checked_out = False  # whether a broker has said what it lacks, since this was cleared
 
-    # Beginnings.
+    # Starting an exchange.
 
     def check_all(self) -> None:
         """The periodic check with every broker in the neighbourhood."""
@@ -54,16 +54,16 @@ class Consistency:
             self._state.send(None, self._check())
 
     def inherit(self, broker: NodeId) -> None:
-        """A new broker fetches the tables of one beside it."""
+        """A new broker fetches the tables of a neighbouring one."""
         self._inheriting_from = broker
         self.check_one(broker)
 
     def check_one(self, broker: NodeId) -> None:
-        """With an answer in any case, as a check-out needs it."""
+        """Check with one broker; it answers in any case, as a check-out needs."""
         self._state.send(broker, self._check(answer=True))
 
     def check_met(self, broker: NodeId, on_failure: Callable[[], None]) -> None:
-        """With one that has just come into the neighbourhood; it answers if the tables differ."""
+        """Check with a broker that has just become a neighbour; it answers if the tables differ."""
         self._state.send(broker, self._check(), on_failure=on_failure)
 
     # Inputs.
@@ -109,12 +109,12 @@ class Consistency:
             state.send_registers(sender, [state.register(state.node)], own=True)
 
     def on_interest(self, sender: NodeId, interest: InterestChange) -> None:
-        """A subscription or unsubscription: into the table and, if it is news, on to all brokers."""
+        """A subscription or unsubscription: into the table and, if it is new, on to all brokers."""
         state = self._state
         if sender == interest.subscriber != state.node and not state.is_broker:
-            state.send(sender, Decline())  # taken for a broker; the subscriber will tell another one
+            state.send(sender, Decline())  # it took us for a broker; the subscriber will choose another one
         if state.role is Role.NODE or (interest.subscriber == state.node != sender):
-            return  # of its own interests a node hears nothing new
+            return  # nobody knows a newer state of our own interests
         change = state.filters.apply(
             interest.subscriber, interest.version, state.layout.decode(interest.filter_id), interest.stands
         )
@@ -167,7 +167,7 @@ class Consistency:
         return len(newer)
 
     def _request(self, sender: NodeId, lists: Lists) -> None:
-        """Ask for what we lack, each thing of one broker at a time."""
+        """Ask for what we lack; each item is asked of one broker at a time."""
         state = self._state
         now = state.host.now()
         self._requested = {key: until for key, until in self._requested.items() if until > now}
@@ -192,7 +192,7 @@ class Consistency:
             if sender == self._inheriting_from:
                 self._memory.inherited.update(events)
                 self._inherited.update(subscribers)
-            # Lost on the way: whoever is asked next may be asked for all of it.
+            # If the request is lost, the next broker may be asked for all of it.
             state.send(sender, Request(tuple(events), tuple(subscribers)), on_failure=self._ask_again)
         if sender == self._inheriting_from:
             self._inheriting_from = None
@@ -213,7 +213,7 @@ class Consistency:
     def _replace(self, register: InterestRegister) -> bool:
         state = self._state
         if register.subscriber == state.node:
-            # Only this node says what it wants. A later version than its own is from before a loss of memory.
+            # Only this node decides what it wants. A later version is from before its storage was lost.
             if register.version > state.interests.version:
                 state.interests.overtake(register.version)
                 self.enter_own()
@@ -223,7 +223,7 @@ class Consistency:
         return state.filters.replace(register.subscriber, register.version, filter_ids)
 
     def enter_own(self) -> None:
-        """A broker's own interests belong into its table like everyone's."""
+        """Enter a broker's own interests into its table, like everyone's."""
         state = self._state
         if state.interests.version:
             state.filters.replace(state.node, state.interests.version, state.interests.filter_ids())
@@ -233,7 +233,7 @@ class Consistency:
         self._state.flood(("register", register.subscriber), lambda: Records((register,)))
 
     def _notify(self, sender: NodeId, subscriber: NodeId) -> None:
-        """Instant notification, where the subscriber itself is the neighbour that told us."""
+        """Instant notification, if the message came from the subscriber itself."""
         if sender == subscriber != self._state.node:
             self._attachment.notify(subscriber)
 

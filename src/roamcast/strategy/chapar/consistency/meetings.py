@@ -4,15 +4,15 @@ The paper leaves this to the periodic check (section 4.2): a node that was alone
 meets another such node, and neither knows what the other wants for up to a whole interval. Where contacts
 last some ten seconds, that is most of them.
 
-One of the two begins, the lower number. The other waits a moment for it, and begins itself where nothing
-came: tables of roles may differ, and whoever does not take this node for a broker will not ask it.
+The node with the lower number begins. The other waits for it, and begins itself after a time-out: the two
+may disagree about roles, and a node that does not take this one for a broker will not ask it.
 """
 
 from roamcast.strategy.chapar.consistency.check import Consistency
 from roamcast.strategy.chapar.state import State
 from roamcast.units import MILLISECOND, Micros, NodeId
 
-PATIENCE: Micros = 500 * MILLISECOND
+PATIENCE: Micros = 500 * MILLISECOND  # that time-out; chosen by us, short against a contact of ten seconds
 
 
 class Meetings:
@@ -22,7 +22,7 @@ class Meetings:
         self._met: set[NodeId] = set()
 
     def look(self) -> None:
-        """The roles or the neighbours may have changed."""
+        """Compare the brokers around with those met before: roles or neighbours may have changed."""
         state = self._state
         if not state.in_force.meeting_check:
             return
@@ -38,7 +38,7 @@ class Meetings:
                 state.host.set_timer(("meet", broker), state.host.now() + PATIENCE)
 
     def on_check(self, sender: NodeId) -> None:
-        """The other one has begun."""
+        """The other broker has begun."""
         self._state.host.cancel_timer(("meet", sender))
 
     def on_due(self, broker: NodeId) -> None:
@@ -46,5 +46,5 @@ class Meetings:
             self._begin(broker)
 
     def _begin(self, broker: NodeId) -> None:
-        # Lost on the way: the next look begins again.
+        # If the check is lost, the next `look` begins again.
         self._consistency.check_met(broker, on_failure=lambda: self._met.discard(broker))

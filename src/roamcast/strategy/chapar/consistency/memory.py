@@ -1,8 +1,9 @@
 """Memorized events: flooded among the brokers, kept for their lifetime, handed to whoever wants them.
 
-A broker that learns of an event, whichever way, keeps it and broadcasts it once. That one frame is the flood
-and the notification: neighbours that are no brokers and want the event take it from the air. Who missed it
-(it was absent, the frame was lost) is found by its next `Attach`, and gets it by itself (`attachment.py`).
+A broker that learns of an event, from whomever, keeps it and broadcasts it once. That one frame is both flood
+and notification: neighbours that are no brokers take the event from it if they want it. A node that missed it
+(it was absent, or the frame was lost) is found by its next `Attach` and gets a copy of its own
+(`attachment.py`).
 """
 
 from roamcast.event import Event, EventClass, EventId
@@ -15,7 +16,7 @@ from roamcast.strategy.chapar.tables.event_table import Memo, encoded_size
 from roamcast.trace import DropReason
 from roamcast.units import MILLISECOND, Micros, NodeId
 
-ASK_INTERVAL: Micros = 500 * MILLISECOND  # at most one question about missing events in this time
+ASK_INTERVAL: Micros = 500 * MILLISECOND  # between requests for missing events; chosen by us
 
 
 class Memory:
@@ -24,7 +25,7 @@ class Memory:
         self._attachment = attachment
         self._asked_at: Micros | None = None
         self._last_giver: NodeId | None = None
-        # What this broker asked for when it inherited its tables: no news to those around it.
+        # What this broker asked for when it inherited its tables. The brokers around have it already.
         self.inherited: set[EventId] = set()
 
     # Inputs.
@@ -49,7 +50,7 @@ class Memory:
             self._memorize(memo)
         elif state.attached is not None:
             self._attachment.hand_in(state.attached, memo)
-        # Without a broker in the neighbourhood it waits for the next one: `Attach` speaks of it.
+        # Without a neighbouring broker it waits for the next one, which learns of it by `Attach`.
         return True
 
     def on_memorized(self, sender: NodeId, message: Memorized) -> None:
@@ -77,14 +78,14 @@ class Memory:
         )
         self._last_giver = sender
         if sender == event.publisher and sender not in state.brokers and not state.is_broker:
-            state.send(sender, Decline())  # taken for a broker; the publisher will tell another one
+            state.send(sender, Decline())  # it took us for a broker; the publisher will choose another one
         if state.role is not Role.NODE:
             self._memorize(memo)
         self._to_inbox(memo)
 
     def resume(self) -> None:
-        """A node that kept events through a restart answers for its own and has the others, as before. What
-        came before what is forgotten; `handed` (`inbox.py`) keeps them from being handed over again."""
+        """After a restart: answer for the stored events of this node again, and keep the others. Their order
+        (`previous`) is forgotten; `handed` (`inbox.py`) prevents that they are handed over again."""
         state = self._state
         for stored in state.broker.store.standing(state.host.now()):
             event = stored.event
@@ -96,7 +97,7 @@ class Memory:
                 state.inbox.take(memo, EventRelation.KEEPS)
 
     def adopt(self, memos: list[Memo]) -> None:
-        """A new broker brings what it has got itself."""
+        """A new broker enters the events that it received as a plain node."""
         now = self._state.host.now()
         for memo in memos:
             self._keep(memo, now)
@@ -146,13 +147,13 @@ class Memory:
         self.watch_order()
 
     def _ask(self, memo: Memo | None = None) -> None:
-        """An earlier event of the same publisher is missing: does whoever sent this one have it?"""
+        """An earlier event of the same publisher is missing: ask the sender of this one for it."""
         state = self._state
         now = state.host.now()
-        state.host.set_timer("ask", now + ASK_INTERVAL)  # again, while something waits: frames get lost
+        state.host.set_timer("ask", now + ASK_INTERVAL)  # repeated while something waits: frames get lost
         missing = None if memo is None else memo.predecessor(now)
         if missing is not None and self._last_giver == missing.publisher and state.is_broker:
-            state.send(self._last_giver, Request((missing,)))  # lost on the first hop
+            state.send(self._last_giver, Request((missing,)))  # lost on the publisher's own hop to us
             return
         if self._asked_at is not None and now < self._asked_at + ASK_INTERVAL:
             return

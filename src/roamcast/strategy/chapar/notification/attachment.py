@@ -1,13 +1,13 @@
-"""A node and its broker: one-hop subscription, publication and notification (section 4.2), made to last.
+"""A node and its broker: one-hop subscription, publication and notification (section 4.2), kept up to date.
 
 In the paper a subscriber sends its subscription to one broker in its neighbourhood, and brokers look for
-absent subscribers that have come back (equation 4). Brokers crash, frames are lost and nodes walk from one
-broker to the next, so here each node answers for what is its own, its interests and the memorized
-events it published: when it comes to another broker, and once per consistency interval, it sends `Attach`, a
-few octets of version and digests. Only where they differ does the broker answer, and only what one of the
-two lacks is sent. The third digest is of what the node has got: it tells the broker, without any
-knowledge passed between brokers, that nothing has to be notified again. (The paper strikes every available
-node off USNV, equation 6, and loses the event where that node's broker fails.)
+absent subscribers that have come back (equation 4). Brokers crash, frames are lost and nodes move from one
+broker to the next. So here each node is responsible for its own state: its interests and the memorized
+events it published. When it changes its broker, and once per consistency interval, it sends `Attach`: a
+few octets of version and digests. The broker answers only if they differ, and only what one of the
+two lacks is sent. The third digest is of the events that the node has received: it tells the broker which
+notifications are done, so brokers need not tell each other. (The paper removes every available
+node from USNV, equation 6, and loses the event if that node's broker fails.)
 """
 
 from operator import attrgetter
@@ -22,8 +22,8 @@ from roamcast.strategy.chapar.tables.event_table import Memo
 from roamcast.strategy.overflow import traced
 from roamcast.units import SECOND, Micros, NodeId, micros
 
-DECLINED_FOR: Micros = 5 * SECOND  # how long a node that said it is no broker is not asked again
-OWN_MAX = 1_000  # own memorized events that are answered for; further ones are left to the brokers
+DECLINED_FOR: Micros = 5 * SECOND  # how long a node that declined is not asked again; chosen by us
+OWN_MAX = 1_000  # own memorized events in the digest; further ones are left to the brokers
 
 
 class Attachment:
@@ -33,13 +33,13 @@ class Attachment:
         self._own: ExpiringDict[EventId, Memo] = ExpiringDict(
             OWN_MAX, traced(state.host, "memorized", "OWN_MAX"), attrgetter("expires_at")
         )
-        self._tried: set[EventId] = set()  # own events whose first frame was lost
-        self._offers: dict[NodeId, frozenset[EventId]] = {}  # the last one to each node
+        self._tried: set[EventId] = set()  # own events whose first frame was lost and repeated
+        self._offers: dict[NodeId, frozenset[EventId]] = {}  # the latest offer to each node
 
     # The node's side.
 
     def choose(self) -> None:
-        """Keep the broker while it is one of the neighbourhood, else take the lowest-numbered there."""
+        """Keep the broker while it is a neighbouring broker, else take the lowest-numbered of those."""
         state = self._state
         if state.is_broker:
             state.attached = None
@@ -47,7 +47,7 @@ class Attachment:
         now = state.host.now()
         self._declined = {node: until for node, until in self._declined.items() if until > now}
         candidates = [node for node in state.adjacent_brokers() if node not in self._declined]
-        # Where there is no other, one that failed a moment ago is still better than none.
+        # If there is no other, a broker whose link has just failed is better than none.
         candidates = [node for node in candidates if not state.is_broken(node)] or candidates
         if state.attached in candidates:
             return
@@ -62,7 +62,7 @@ class Attachment:
         state.host.set_timer("attach", state.host.now() + micros(state.in_force.retry_delay))
 
     def check(self) -> None:
-        """Compare notes with the broker, and ask about what is missing."""
+        """Compare versions and digests with the broker, and ask for what is missing."""
         state = self._state
         broker = state.attached
         if broker is None:
@@ -78,11 +78,11 @@ class Attachment:
         state.send(broker, attach, own=True, on_failure=self.on_failure)
 
     def answer_for(self, memo: Memo) -> None:
-        """A memorized event that this node published."""
+        """Add a memorized event of this node to those it is responsible for."""
         self._own[memo.id] = memo
 
     def hand_in(self, broker: NodeId, memo: Memo) -> None:
-        """Publish in one hop: give an own event to the broker, in the order in which they are given here."""
+        """Publish in one hop: send an own event to the broker, in the order of the calls."""
         state = self._state
 
         def make() -> None:
@@ -100,7 +100,7 @@ class Attachment:
         return self._own.get(event)
 
     def previous(self) -> tuple[int, Micros] | None:
-        """The latest own memorized event that still lives, and for how long."""
+        """The latest own memorized event that has not expired, and its remaining lifetime."""
         self._forget_expired()
         if not self._own:
             return None
@@ -126,7 +126,7 @@ class Attachment:
             state.send(sender, WantOffered(tuple(lacking)), own=True)
 
     def on_decline(self, sender: NodeId) -> None:
-        """It is no broker, whatever the routes say."""
+        """The sender is no broker, although our routing table says it is."""
         self._declined[sender] = self._state.host.now() + DECLINED_FOR
         self.choose()
 
@@ -152,7 +152,7 @@ class Attachment:
             state.send(sender, BrokerAnswer(version, published, offered, missing))
 
     def notify(self, subscriber: NodeId) -> None:
-        """Instant notification: its interests have changed; is there anything for it?"""
+        """Instant notification: the subscriber's interests have changed, so offer it what matches now."""
         offered = self._offer(subscriber, None)
         if offered:
             version = self._state.filters.version(subscriber)
@@ -167,8 +167,8 @@ class Attachment:
         offered = self._offers.pop(sender, frozenset())
         for memo in self._lacking(sender):
             if memo.id not in offered:
-                continue  # came since; it is offered next time
-            memo.notified |= bit  # has it, or is about to
+                continue  # came after the offer; it is offered next time
+            memo.notified |= bit  # has it, or will get it now
             if memo.id in wanted:
                 self._transfer(sender, memo)
 
@@ -184,7 +184,7 @@ class Attachment:
             wanted = [memo for memo in self._state.events.entries() if self._state.wanted_by(memo) & bit]
             if digest_of(memo.id for memo in wanted if memo.event.publisher != subscriber) == received:
                 for memo in lacking:
-                    memo.notified |= bit  # equation (5): off USNV
+                    memo.notified |= bit  # equation (5): removed from USNV
                 return ()
         offered = tuple(memo.id for memo in lacking)
         self._offers[subscriber] = frozenset(offered)
@@ -201,7 +201,7 @@ class Attachment:
         ]
 
     def _transfer(self, to: NodeId, memo: Memo, tries: int = 2) -> None:
-        """Hand one event to a subscriber; if it cannot be reached it is unavailable again."""
+        """Send one event to a subscriber; if that fails, the subscriber counts as unavailable again."""
         state = self._state
 
         def make() -> None:
@@ -219,7 +219,7 @@ class Attachment:
     def _hand_in_again(self, memo: Memo) -> None:
         self.on_failure()
         if self._state.attached is not None and memo.id not in self._tried:
-            self._tried.add(memo.id)  # once at once; after that, by comparing notes
+            self._tried.add(memo.id)  # repeated once at once; after that, `Attach` finds it
             self.hand_in(self._state.attached, memo)
 
     def _is_mine(self, memo: Memo) -> bool:

@@ -2,13 +2,13 @@
 
 A publisher hands the event to its broker in one hop; the broker looks it up and sets EDNV; from there each
 node that holds it notifies its neighbours and divides the rest among next hops (`multicast.py`). Events with
-designated destinations begin at the publisher itself. Any node can carry, broker or not: all it takes is a
-routing table, and routes of the moment may lead through nodes that have just been dismissed.
+designated destinations begin at the publisher itself. Any node can forward, broker or not: it only needs a
+routing table, and current routes may lead through nodes that have just been dismissed.
 
-Beyond the paper: a frame that the link layer gives up is tried again, `retries` times at growing intervals:
-over the routes of then, or by a neighbouring broker where the route still leads over the broken link. A
-copy that comes a second time from the same node goes no further; one that comes from another node has gone
-in a circle of outdated routes, and waits until those may have been mended.
+Beyond the paper: a frame that the link layer gives up is sent again, `retries` times at growing intervals:
+over the routes at that time, or by a neighbouring broker if the route still uses the broken link. A second
+copy from the same node is not forwarded. A copy from another node has gone in a circle of outdated routes;
+it waits until the routes may have been repaired.
 """
 
 from functools import reduce
@@ -28,11 +28,11 @@ from roamcast.strategy.repetition import Backoff
 from roamcast.trace import DropReason
 from roamcast.units import NodeId, micros
 
-TAKEN_MAX = 4_096  # events whose destinations are remembered
+TAKEN_MAX = 4_096  # events whose destinations are remembered; chosen by us
 
 
 class Pending(NamedTuple):
-    """A copy that waits for a way. `destinations` of None: for a broker."""
+    """A copy that waits for a route. With `destinations` of None it waits for a broker."""
 
     carry: Carry
     destinations: NodeVector | None
@@ -41,7 +41,7 @@ class Pending(NamedTuple):
 
 
 class TakenOn:
-    """The destinations of one event that this node has taken on, by the node they came from."""
+    """The destinations of one event that this node is responsible for, by the node they came from."""
 
     __slots__ = ("by_sender", "circles")
 
@@ -117,12 +117,12 @@ class NotificationCourier:
             vector_of(state.addresses, event.destinations),
             available(subscribers, state.available_vector()),
         )
-        destinations &= ~state.addresses.bit(event.publisher)  # whose applications were served at once
-        # The tree begins here: a way that leads back over the publisher's node is none of a circle.
+        destinations &= ~state.addresses.bit(event.publisher)  # its applications were served at publication
+        # The tree begins here, so a route that leads back over the publisher's node is no circle.
         self._take(pending._replace(destinations=destinations, sender=None))
 
     def _take(self, pending: Pending) -> None:
-        """A copy has come: serve this node, and carry on what is new."""
+        """A copy has come: serve this node, and forward to the destinations that are new."""
         state, event = self._state, pending.carry.event.id
         known = self._taken.pop(event, None)
         taken = self._taken[event] = known or TakenOn()
@@ -162,7 +162,7 @@ class NotificationCourier:
         for node, residual in [*groups.items(), *branches.groups.items()]:
             hop = self._detour(node, sender) if state.is_broken(node) else node
             if hop == sender or hop is None:
-                # Two tables that disagree would play ball with it; a moment later they will not.
+                # Two nodes whose routes disagree would send it to and fro. At the retry they may agree.
                 self._try_again(pending._replace(destinations=residual), "no way on")
             else:
                 self._pass(pending, hop, residual)
@@ -170,7 +170,7 @@ class NotificationCourier:
             self._try_again(pending._replace(destinations=branches.stranded), "no route")
 
     def _detour(self, around: NodeId, sender: NodeId | None) -> NodeId | None:
-        """Another broker of the neighbourhood: it may know a way past a link that has just broken."""
+        """Another broker of the neighbourhood: it may have a route past a link that has just broken."""
         state = self._state
         brokers = (broker for broker in state.adjacent_brokers() if not state.is_broken(broker))
         return next((broker for broker in brokers if broker not in (around, sender)), None)

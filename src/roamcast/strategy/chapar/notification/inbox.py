@@ -1,12 +1,12 @@
-"""Memorized events on their way to this node's applications: each once, and in their publishers' order.
+"""Memorized events for this node's applications: each is handed over once, in its publisher's order.
 
 Copies come from floods, from notifications and from consistency checks, in any order and more than once.
-An event names its predecessor (`previous`, of the same publisher); it is handed over when that one has
-gone by, or nobody offers it, or `order_timeout` has passed. *Gone by* includes events that were only
-overheard: they count for the order, but are not kept unless this node serves others or wants them.
+An event names its predecessor (`previous`, of the same publisher); it is handed over when the
+predecessor has gone by, or nobody offers it, or `order_timeout` has passed. *Gone by* includes events that
+were only overheard: they count for the order, but are kept only if this node serves others or wants them.
 
-What was handed to an application is written down in stable storage, so that a crash does not make an event
-come twice. That list is bounded (`HANDED_MAX`); it holds the latest.
+What was handed to an application is recorded in stable storage, so that no event comes twice because of a
+crash. That list is bounded (`HANDED_MAX`); it holds the latest.
 """
 
 import heapq
@@ -26,8 +26,8 @@ from roamcast.strategy.overflow import trace_overflow
 from roamcast.trace import DropReason
 from roamcast.units import Micros
 
-HANDED_MAX = 256
-HELD_MAX = 1_000  # events that wait for an earlier one; past it the oldest goes ahead
+HANDED_MAX = 256  # chosen by us: the list is written anew with each event
+HELD_MAX = 1_000  # events that wait for an earlier one; beyond it the oldest is handed over
 STABLE_KEY = "chapar handed"
 
 _handed_decoder = msgspec.msgpack.Decoder(list[tuple[int, int]])
@@ -55,22 +55,22 @@ class Inbox:
         self._broker = broker
         self._order_timeout = order_timeout
         self.opener: ContentReader | None = None
-        self._gone_by: dict[EventId, Micros] = {}  # until when it lives
+        self._gone_by: dict[EventId, Micros] = {}  # when each expires
         self._kept: dict[EventId, Memo] = {}
         self._held: BoundedDict[EventId, HeldEvent] = BoundedDict(HELD_MAX, self._go_ahead)
-        self._offered: dict[EventId, Micros] = {}  # what others have and we lack, until when we wait
-        self._missing: dict[EventId, Micros] = {}  # what they lack too, by the latest answer
+        self._offered: dict[EventId, Micros] = {}  # what others have and we lack; until when we wait
+        self._missing: dict[EventId, Micros] = {}  # what they lack too, by the latest answer; likewise
         self._asked: frozenset[EventId] = frozenset()
         self._by_expiry: list[tuple[Micros, EventId]] = []
-        # The latest, by design: what falls out has long expired in most cases.
+        # Only the latest, by design: in most cases what is pushed out expired long ago.
         self._handed: BoundedDict[EventId, None] = BoundedDict(HANDED_MAX, unreported)
         self._handed.update(dict.fromkeys(_handed_before(host.stable.get(STABLE_KEY, b""))))
 
     # Inputs.
 
     def take(self, memo: Memo, interest: EventRelation) -> bool:
-        """An event has come. False if it waits for an earlier one that is nowhere in sight; the caller then
-        asks around."""
+        """An event has come. False if it waits for an earlier one that has not come at all; the caller then
+        asks others for it."""
         if memo.id in self._kept or memo.id in self._held:
             return True
         if interest is EventRelation.NONE and memo.id in self._gone_by:
@@ -84,7 +84,7 @@ class Inbox:
         return memo.predecessor(self._host.now()) in self._held
 
     def ask(self) -> list[EventId]:
-        """The events to ask a broker about; its answer speaks of these, not of what comes meanwhile."""
+        """The events to ask a broker about; its answer is about these, not about what comes meanwhile."""
         self._asked = frozenset(self.waiting())
         return sorted(self._asked)
 
@@ -94,8 +94,8 @@ class Inbox:
         missing: Iterable[EventId] | None = None,
         known: Collection[EventId] | None = None,
     ) -> list[EventId]:
-        """What a broker has for us; returns what we lack. Held events wait for those alone, and for what the
-        broker misses itself. An answer says nothing about the order of an event that we did not ask about,
+        """What a broker has for us; returns what we lack. Held events wait only for those, and for what the
+        broker lacks itself. An answer says nothing about the order of an event that we did not ask about,
         or that the broker does not know (`known`, where it lists all it has)."""
         until = self._host.now() + self._order_timeout
         lacking = [key for key in offered if not self.has(key) and key not in self._handed]
@@ -119,7 +119,7 @@ class Inbox:
         self._missing = {key: until for key, until in self._missing.items() if until > now}
 
     def release_due(self) -> None:
-        """Events that have waited long enough go, in order."""
+        """Hand over, in order, the events whose waiting time is over."""
         now = self._host.now()
         due = {key.publisher: key for key in sorted(self._held) if self._held[key].deadline <= now}
         for key in sorted(self._held):
@@ -134,11 +134,11 @@ class Inbox:
         return event in self._kept or (held is not None and held.interest is not EventRelation.NONE)
 
     def kept(self) -> list[Memo]:
-        """What was kept and lives, in order."""
+        """What is kept and has not expired, in order."""
         return [self._kept[key] for key in sorted(self._kept)]
 
     def waiting(self) -> list[EventId]:
-        """The events whose predecessor is nowhere in sight."""
+        """The events whose predecessor has not come at all."""
         now = self._host.now()
         return [key for key in sorted(self._held) if self._held[key].memo.predecessor(now) not in self._held]
 
@@ -152,12 +152,12 @@ class Inbox:
         previous = memo.predecessor(self._host.now())
         if previous is None or previous in self._gone_by or publisher == self._host.node:
             return True
-        # After asking, only what is really on offer is worth waiting for.
+        # After asking, wait only for what a broker offers or knows to exist.
         awaited = (*self._offered, *self._missing)
         return answered and not any(p == publisher and s <= sequence for p, s in awaited)
 
     def _release(self, answered: Set[EventId] = frozenset()) -> None:
-        """Let go whatever no longer has to wait; one that goes may free the next."""
+        """Hand over whatever no longer has to wait; each one may release the next."""
         for key in sorted(self._held):
             if self._may_go(self._held[key].memo, key in answered):
                 self._let_go(*self._held.pop(key)[:2])
@@ -198,4 +198,4 @@ def _handed_before(data: bytes) -> list[EventId]:
     try:
         return [EventId(*pair) for pair in _handed_decoder.decode(data)]
     except msgspec.DecodeError:
-        return []  # another version's notes; at worst an event comes twice
+        return []  # written by another version; at worst an event comes twice

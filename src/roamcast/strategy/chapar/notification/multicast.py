@@ -1,10 +1,10 @@
 """The virtual multicast tree: who is notified now, and who is reached through which neighbour.
 
 Equations (2), (3), (4), (6) and (7) of Chapar, section 4.2, as functions of vectors. The tree is never built:
-each node that holds the event divides what is left of its destinations among its next hops.
+each node that holds the event divides the remaining destinations among its next hops.
 
-The paper writes ⊕ where it takes a part away from a whole. Where the part may lie outside (the preceding
-broker among the neighbours that are no brokers) ⊕ would add it; here that is `& ~`.
+The paper writes ⊕ to remove a subset from a set. If it is no subset (the preceding broker is not among the
+neighbours that are no brokers), ⊕ would add it; so here that is `& ~`.
 """
 
 from collections.abc import Callable

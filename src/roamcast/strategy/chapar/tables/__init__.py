@@ -12,7 +12,7 @@ DIGEST_BYTES = 8  # two different tables look the same once in 2^64 checks
 
 
 def digest_of(items: Iterable[Sequence[int]]) -> bytes:
-    """Of rows of numbers, in whatever order they come. Empty for no rows."""
+    """The digest of rows of numbers, independent of their order. Empty for no rows."""
     rows = sorted(tuple(item) for item in items)
     if not rows:
         return b""

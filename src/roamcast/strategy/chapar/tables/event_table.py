@@ -1,12 +1,12 @@
-"""The memorized event table, MET (Chapar, section 4.1): events kept for their lifetime, and who has got them.
+"""The memorized event table, MET (Chapar, section 4.1): events kept for their lifetime, and who has them.
 
 The paper keeps USNV, the subscribers that still lack the event. Here an entry keeps `notified`, the nodes
-known to have it, and USNV follows: SNV ∧ ¬notified. So a subscription that is made later counts by itself,
+known to have it, and USNV follows: SNV ∧ ¬notified. So a later subscription is included without further work,
 and nothing has to be recalculated when the filter table changes.
 
 Bounded by `entries_max`. When full, the event that would expire first makes room, and of two such the one
 with the lower identifier: all brokers choose alike, so they agree on what stays. An event that was pushed
-out stays *known* until it would have expired, or the next consistency check would bring it back.
+out stays *known* until it would have expired; otherwise the next consistency check would bring it back.
 """
 
 import heapq
@@ -21,7 +21,7 @@ from roamcast.strategy.chapar.tables import digest_of
 from roamcast.strategy.chapar.tables.node_vector import NO_NODES, NodeVector
 from roamcast.units import Micros
 
-KNOWN_MAX_FACTOR = 20  # how many pushed-out identifiers are remembered per entry
+KNOWN_MAX_FACTOR = 20  # pushed-out identifiers remembered per entry of `entries_max`; chosen by us
 
 
 class Memo:
@@ -55,7 +55,7 @@ class Memo:
         return without(wanted, self.notified)
 
     def predecessor(self, now: Micros) -> EventId | None:
-        """The event before it of the same publisher, if that one still lives."""
+        """The event before it of the same publisher, if that one has not expired."""
         if self.previous is None or self.age(now) >= self.previous[1]:
             return None
         return EventId(self.event.publisher, self.previous[0])
@@ -68,7 +68,7 @@ class Memo:
 
 
 def encoded_size(event: Event) -> int:
-    """Octets of an event, by which the bound on memorized events counts."""
+    """Octets of an event, compared with `event_bytes_max`."""
     return len(_encoder.encode(event))
 
 
@@ -77,7 +77,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 class EventTable:
     def __init__(self, *, entries_max: int, on_forgotten: OnEvicted[EventId, Micros]) -> None:
-        """`on_forgotten`: an event that was pushed out is not even known any more, and may come again."""
+        """`on_forgotten`: called with an event that is no longer even known and so may come again."""
         self._entries_max = entries_max
         self._entries: dict[EventId, Memo] = {}
         self._pushed_out: BoundedDict[EventId, Micros] = BoundedDict(
@@ -114,7 +114,7 @@ class EventTable:
         self._by_expiry.clear()
         self._digest = None
 
-    # Questions. They speak of what has not expired by the last `forget_expired`.
+    # Questions. Their answers are as of the last `forget_expired`.
 
     def entry(self, event: EventId) -> Memo | None:
         return self._entries.get(event)

@@ -1,15 +1,14 @@
 """The filter mapping table, FMT: which filter identifier is wanted by which nodes (Chapar, section 4.1).
 
 Beside the paper's rows (FID → SNV) stands a register per subscriber: its version and its identifiers. The
-paper's consistency check brings unsubscribed filters back, because a missing row and a row that was
-never heard of look alike. Here each change that a subscriber makes counts its version up, the higher
-version wins, and a node that wants nothing any more keeps its (empty) register: that is its tombstone.
-It is never dropped, whatever the length of a partition; it costs one number per node, and a vector
-bounds the number of nodes.
+paper's consistency check brings unsubscribed filters back, because a removed row and a row that never
+came look alike. Here each change by a subscriber increments its version, and the higher version wins. The
+(empty) register of a node that wants nothing any more is kept as a tombstone. It is never dropped, however
+long a partition lasts: it costs one number per node, and the length of a vector bounds the number of nodes.
 
 When the table is full, a subscription that would need a new row is widened: its subscriber is entered as
-wanting everything. Nobody misses an event because of a full table; the exact filter stops what is too
-much. The caller traces it.
+wanting everything. Nobody misses an event because of a full table; the exact filter stops the
+surplus. The caller traces it.
 """
 
 from enum import Enum
@@ -30,7 +29,7 @@ FEW_ROWS = 160  # measured: a plain loop takes 0.07 µs a row, numpy's calls 12 
 class TableChange(Enum):
     """What a message did to the table."""
 
-    NEWS = "news"  # to be passed on
+    NEWS = "news"  # new: to be passed on
     KNOWN = "known"
     GAP = "gap"  # changes before it are missing: pass it on, and ask for the whole register
 
@@ -42,7 +41,7 @@ class FilterTable:
         self._registers: dict[NodeId, _Register] = {}
         self._subscribers: dict[int, NodeVector] = {}  # the table itself: FID → SNV
         self._identifier_bits = identifier_bits
-        self._rows: IdentifierRows | None = None  # the identifiers again, once they are many
+        self._rows: IdentifierRows | None = None  # the identifiers again, above `FEW_ROWS` of them
         self._digest: bytes | None = None
         self.widened: list[NodeId] = []  # subscribers that did not fit; the caller traces and clears
 
@@ -60,7 +59,7 @@ class FilterTable:
         if stands:
             self._add(subscriber, register, filter_id)
         if version != register.version + 1:
-            return TableChange.GAP  # what is wanted counts at once; what is not wanted waits for the register
+            return TableChange.GAP  # a new filter counts at once; a removal waits for the register
         if not stands:
             self._discard(subscriber, register, filter_id)
         register.version = version
@@ -81,7 +80,7 @@ class FilterTable:
         for filter_id in sorted(filter_ids - register.filter_ids):
             self._add(subscriber, register, filter_id)
         register.version = version
-        register.heard = version  # a change that came early and is undone by this may come again
+        register.heard = version  # an early change that this register overrides may come again
         self._digest = None
         return True
 
@@ -105,7 +104,7 @@ class FilterTable:
         return 0 if register is None else register.version
 
     def versions(self) -> list[tuple[NodeId, int]]:
-        """Of every subscriber that ever was, in increasing order."""
+        """Of every subscriber that has ever been entered, in increasing order."""
         return [(s, r.version) for s, r in sorted(self._registers.items()) if r.version]
 
     def filter_ids(self, subscriber: NodeId) -> list[int]:
@@ -154,7 +153,7 @@ class FilterTable:
                 self._rows.remove(filter_id)
 
     def _enter(self, filter_id: int) -> None:
-        """Into the rows, if there are any; those are made with the first that are many."""
+        """Into `IdentifierRows`, which are made once there are more than `FEW_ROWS`."""
         if self._rows is not None:
             self._rows.add(filter_id)
         elif len(self._subscribers) > FEW_ROWS and numpy_is_installed():

@@ -1,4 +1,4 @@
-"""All filter identifiers of a large table side by side: one event is compared with all of them at once."""
+"""The filter identifiers of a large table as a numpy array: an event is compared with all at once."""
 
 from collections.abc import Iterable
 
@@ -35,7 +35,7 @@ class IdentifierRows:
             self._put(row, last)
 
     def within(self, event_id: int) -> list[int]:
-        """The identifiers whose bits the event has all."""
+        """The identifiers all of whose bits the event has."""
         count = len(self._identifiers)
         absent = [np.uint64(~word & _WORD) for word in self._split(event_id)]
         extra = self._columns[0, :count] & absent[0]

@@ -5,7 +5,7 @@ and a filter may match an event where FID ∧ EID = FID (Algorithm 1 prints ≠;
 
 The paper's applications have a fixed record of fields. Here attributes have arbitrary names, so the layout
 is: slot 0 the topic, slot 1 the type, and the other slots shared by all attribute names, each name in the
-slot that its own hash chooses. Where two attributes meet in a slot their hashes are united by OR.
+slot that its own hash chooses. The hashes of attributes that share a slot are united by OR.
 
 That is sound, i.e. FID ⊆ EID whenever the exact filter matches, by induction over the filter:
 - equality: the event has that very value, so the hash is among those united in its slot;
@@ -13,7 +13,7 @@ That is sound, i.e. FID ⊆ EID whenever the exact filter matches, by induction 
 - OR and IN: the intersection of what the terms need, all of which any matching term has;
 - a type includes the types below it: an event carries the hash of each type above its own;
 - everything else (ranges, LIKE, wildcards in topics, NOT, IS NULL) needs nothing: 0.
-What is lost is precision, never a match: the exact filter on the subscriber's node stops the rest.
+Precision is lost, never a match: the exact filter on the subscriber's node stops the rest.
 """
 
 from collections.abc import Iterable
@@ -77,7 +77,7 @@ class IdentifierLayout(NamedTuple):
 
 
 def matches(filter_id: int, event_id: int) -> bool:
-    """Whether the filter may match the event. A no is certain, a yes is not."""
+    """Whether the filter may match the event. False is certain, True is not."""
     return filter_id & event_id == filter_id
 
 

@@ -6,13 +6,13 @@ form. There are two:
 
 - `OrderedAddresses`: node numbers are consecutive, bit n is node `first + n` on every node. The wire form
   is the bitmap itself, one bit per node, and every logical operation holds for it.
-- `BloomAddresses`: addresses are arbitrary. Bits inside are given out locally, first come first served,
-  and mean nothing to anyone else; the wire form is a Bloom filter of 8 bits per member. Of the logical
+- `BloomAddresses`: addresses are arbitrary. Inside, bits are assigned locally, first come first served,
+  and mean nothing to other nodes; the wire form is a Bloom filter of 8 bits per member. Of the logical
   operations only union survives in that form (OR of two filters of one length); the intersection of two
   filters contains more than the filter of the intersection, and complement, difference and ⊕ have no
-  meaning. So no operation is ever done on it: a receiver lists the members among the nodes it knows, and
-  calculates with that list. A false member (about 2 in 100 nodes that are not meant) costs a wasted
-  notification, which the exact filter stops; a true member is never missed.
+  meaning. So no operation is ever done on that form: a receiver lists the members among the nodes it
+  knows, and calculates with that list. A false member (about 2 in 100 nodes that are not members) costs a
+  wasted notification, which the exact filter stops; a true member is never missed.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ from roamcast.units import NodeId
 NodeVector: TypeAlias = int
 NO_NODES: NodeVector = 0
 
-VECTOR_BYTES_MAX = 512
+VECTOR_BYTES_MAX = 512  # chosen by us: room for 4,096 nodes
 NODES_MAX = 8 * VECTOR_BYTES_MAX
 BLOOM_BITS_PER_NODE = 8  # the paper's figure
 BLOOM_HASHES = 5  # 8 ln 2, rounded down: 0.0217 false members
@@ -45,7 +45,7 @@ class NodeBits(Protocol):
     def encode(self, vector: NodeVector) -> bytes: ...
 
     def decode(self, data: bytes, known: Iterable[NodeId]) -> NodeVector:
-        """The vector that was sent; `known` are the nodes that it can speak of."""
+        """The vector that was sent; `known` are the nodes that it can contain."""
         ...
 
 

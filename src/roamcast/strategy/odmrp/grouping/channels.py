@@ -1,8 +1,8 @@
 """The multicast groups that a publisher's broker makes of the subscriptions it learns (section 3.4).
 
 Each group is a channel: its members, and the summary of all they want. An event travels over the
-channels whose summary claims its digest. Members that came since the groups were last announced belong
-to no channel yet; they share bit 0.
+channels whose summary matches its digest. Members that joined after the last announcement of the groups
+belong to no channel yet; they share bit 0.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ class Channels:
         return len(self._groups)
 
     def regroup(self, summaries: Mapping[NodeId, Summary]) -> None:
-        """Make the groups anew; the epoch moves on only if somebody is in another company now."""
+        """Compute the groups again; the epoch increases only if a group has other members than before."""
         before = self.members
         assert self._method != "none"
         if summaries:
@@ -56,7 +56,7 @@ class Channels:
         self._summaries = [found.summary for found in self._groups]
 
     def on_summary(self, member: NodeId, summary: Summary) -> None:
-        """A member wants something else now: its channel must not lose events for that."""
+        """A member's subscriptions changed: widen its channel, so that no event is lost."""
         bit = self._bits.get(member)
         if bit is not None:
             number = bit.bit_length() - 2

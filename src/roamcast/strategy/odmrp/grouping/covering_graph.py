@@ -1,8 +1,8 @@
 """Aggregated subscriptions in a graph (section 3.4.2): which entry covers which.
 
-An entry lies below every entry that covers it, so what matches below matches above too. The search for "at
-least one that matches" therefore ends at the roots, and the search for all goes down only where it matched.
-Edges are those of the covering relation without the ones that follow from others.
+An entry lies below every entry that covers it, so an event that matches an entry matches those above it too.
+The search for one match therefore looks at the roots only, and the search for all goes down only from
+entries that matched. Edges that follow from others (by transitivity) are left out.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ class CoveringGraph(Generic[Owner]):
         self._owners: dict[SummaryEntry, list[Owner]] = {}
         for owner, entry in owned:
             self._owners.setdefault(entry, []).append(owner)
-        self._entries = sorted(self._owners, key=order)  # what covers stands before what it covers
+        self._entries = sorted(self._owners, key=order)  # an entry comes before those it covers
         self.roots: list[SummaryEntry] = []  # in `order`
         self.below: dict[SummaryEntry, list[SummaryEntry]] = {entry: [] for entry in self._entries}
         for number, entry in enumerate(self._entries):
@@ -48,7 +48,7 @@ class CoveringGraph(Generic[Owner]):
 
     def _place(self, entry: SummaryEntry, earlier: list[SummaryEntry]) -> None:
         coverers = {other: None for other in earlier if other.covers(entry)}
-        # A coverer that covers another one has a child on the way to it, which is a coverer too.
+        # An entry that covers another coverer has a child on the path to it, which covers `entry` too.
         parents = [one for one in coverers if not any(child in coverers for child in self.below[one])]
         for parent in parents:
             self.below[parent].append(entry)

@@ -1,14 +1,14 @@
 """K-means [10] over summary vectors (section 3.4.3).
 
 A centroid is the mean of some of the points, so it is kept as the numbers of these points. Distances between
-points and centroids then follow from the products of pairs of points alone, and each product is a count of
-common bits. Products and their sums are whole numbers: the outcome is the same on every machine, in
-whatever order they are added. Ties go to the lower number.
+points and centroids then follow from the products of pairs of points alone, and each product is a weighted
+count of common bits. Products and their sums are whole numbers: the result is the same on every machine and
+in any order of addition. Ties go to the lower number.
 
 The paper starts with K = 2 or 3 and applies "some heuristic step" because K is not known. Here K grows by
-one while a further group is worth its price. What groups are good for is less noise: a member gets what
-its group's summary matches, and does not want the share of it that its own summary lacks. That share, the
-mean over all members, must fall by `GROUP_PRICE` for each further group.
+one while a further group is worth its price. Groups reduce noise: a member gets the events that its group's
+summary matches, and does not want those that its own summary lacks. Their share, the mean over all members,
+must fall by `GROUP_PRICE` for each further group. Constants without a quotation are chosen by us.
 """
 
 import math
@@ -23,13 +23,13 @@ from roamcast.units import NodeId
 
 ITERATIONS_MAX = 10  # K-means converges quickly in practice, and may stop after any iteration
 GROUPS_FIRST = (2, 3)  # "the initial K value is assigned either 2 or 3"
-GROUPS_MAX = 8  # of the heuristic: each group is one more mesh to keep up
-GROUP_PRICE = 0.03  # less noise, as a share of what members get, that a further group must bring
-DRAWN_STARTS = 4
-PATIENCE = 1  # larger K that are tried after one that was not worth it
+GROUPS_MAX = 8  # of the heuristic: each group is one more mesh to maintain
+GROUP_PRICE = 0.03  # by how much a further group must reduce the noise, a share from 0 to 1
+DRAWN_STARTS = 4  # random starts: more find better groups and take longer
+PATIENCE = 1  # how many larger K are tried after one that was not worth its price
 
 WeighedBits: TypeAlias = tuple[tuple[int, int], ...]
-"""A vector: for each weight, the places that have this value; all others are 0."""
+"""A vector: for each weight, the positions that have this value; all others are 0."""
 Centroid: TypeAlias = tuple[int, ...]
 """The mean of the points with these numbers."""
 Labels: TypeAlias = list[int]
@@ -49,7 +49,7 @@ class Points:
         self.vectors = vectors
         distinct = {vector: number for number, vector in enumerate(dict.fromkeys(vectors))}
         self.distinct = len(distinct)
-        kinds = [distinct[vector] for vector in vectors]  # many nodes want the same
+        kinds = [distinct[vector] for vector in vectors]  # many nodes have equal vectors
         rows = [[_product(one, other) for other in distinct] for one in distinct]
         expanded = [[row[kind] for kind in kinds] for row in rows]
         self.products = [expanded[kind] for kind in kinds]
@@ -60,7 +60,7 @@ class Points:
         return len(self.vectors)
 
     def squared_distances(self, centroid: Centroid) -> list[float]:
-        """Of each point, less its own squared length, which moves no comparison of centroids."""
+        """Of each point, without its own squared length, which is the same for all centroids."""
         found = self._distances.get(centroid)
         if found is None:
             size = len(centroid)
@@ -101,11 +101,11 @@ def cluster(
 
 
 def iterate(points: Points, centroids: Sequence[Centroid], iterations_max: int) -> Labels:
-    """Steps 2 to 4 of the paper: assign, move the centroids, until they rest or the steps are used up."""
+    """Steps 2 to 4 of the paper: assign, move the centroids, until nothing changes or the steps are over."""
     labels = _nearest(points, centroids)
     for _ in range(iterations_max):
         members = _members(labels)
-        # The mean of each group; an empty group keeps its centroid, and may win members back.
+        # The mean of each group; an empty group keeps its centroid, and may get members again.
         centroids = [tuple(members.get(number, before)) for number, before in enumerate(centroids)]
         again = _nearest(points, centroids)
         if again == labels:
@@ -126,8 +126,8 @@ def noise(points: Points, labels: Labels) -> float:
 def _from_scratch(points: Points, k: int, random: Chance, iterations_max: int) -> Labels:
     """The least noisy of several starts, since K-means finds local optima."""
     first = _any_point(points, random)
-    # One start with far points: it puts outliers, which the paper wants out of the main group, into groups of
-    # their own at once. The others with points drawn by their distance (k-means++, Arthur and Vassilvitskii).
+    # One start uses the farthest points: it puts outliers, which the paper wants out of the main group, into
+    # groups of their own. The others draw points by their distance (k-means++, Arthur and Vassilvitskii).
     starts = [_with_size(points, first, k)]
     starts += (_drawn(points, k, random) for _ in range(DRAWN_STARTS))
     candidates = [iterate(points, start, iterations_max) for start in starts]
@@ -148,7 +148,7 @@ def _any_point(points: Points, random: Chance) -> list[Centroid]:
 
 
 def _with_size(points: Points, centroids: Sequence[Centroid], k: int) -> list[Centroid]:
-    """K centroids: those there are, without one of the nearest two or with a far point until K is reached."""
+    """Drop one of the nearest two centroids, or add the farthest point, until there are K."""
     chosen = list(centroids)
     while len(chosen) > k:
         del chosen[_nearest_pair(points, chosen)[1]]
@@ -173,7 +173,7 @@ def _grown(points: Points, most: int, random: Chance, iterations_max: int) -> La
 
 
 def _readjusted(points: Points, start: list[Centroid], most: int, iterations_max: int) -> Labels:
-    """From the groups there were: as many again, one less or one more, whichever is worth most."""
+    """From the previous groups: as many again, one less or one more, whichever costs least."""
     before = len(start)
     least = min(GROUPS_FIRST[0], most)
     sizes = {min(max(size, least), most) for size in (before - 1, before, before + 1)}
@@ -192,7 +192,7 @@ def _nearest(points: Points, centroids: Sequence[Centroid]) -> Labels:
 
 
 def _nearest_pair(points: Points, centroids: Sequence[Centroid]) -> tuple[int, int]:
-    """By the sum of differences in each place."""
+    """By the sum of differences over all positions."""
     counts = [Counter(_places(points.vectors[at] for at in centroid)) for centroid in centroids]
 
     def gap(pair: tuple[int, int]) -> float:
@@ -207,7 +207,7 @@ def _nearest_pair(points: Points, centroids: Sequence[Centroid]) -> tuple[int, i
 
 
 def _centroids_of(nodes: Sequence[NodeId], groups: Sequence[Sequence[NodeId]]) -> list[Centroid]:
-    """Of the groups as their members are now; those of whom none is left have none."""
+    """Of the previous groups with their remaining members; a group without any has none."""
     number = {node: at for at, node in enumerate(nodes)}
     left = (tuple(number[node] for node in members if node in number) for members in groups)
     return [centroid for centroid in left if centroid]

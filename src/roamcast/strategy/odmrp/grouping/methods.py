@@ -39,7 +39,7 @@ def group(
     iterations_max: int = ITERATIONS_MAX,
 ) -> list[Group]:
     """Every node in exactly one group, ordered by their smallest members. Brokers without subscriptions
-    are in none: they want nothing.
+    are in none.
 
     `k` groups for K-means at most; without it, as many as a heuristic finds. `previous` is the grouping to
     start from when subscriptions have changed: then at most `iterations_max` re-balancing steps follow.
@@ -62,6 +62,6 @@ def group(
 
 
 def united(members: Iterable[Summary]) -> Summary:
-    """What a group wants. It stays with the publisher's broker, so it need not be as short as what
-    travels."""
+    """The summary of a group. It stays at the publisher's broker, so it may be longer than one that is
+    sent."""
     return Summary.all_of(members, most=ENTRIES_MAX)

@@ -1,7 +1,7 @@
 """The forwarding group table: for which publishers and members this node relays data (section 3.5.2).
 
 A branch is a member whose Join Table came through this node. The FG flag for a publisher is set while
-one of its branches stands; nothing is ever sent to end it.
+one of its branches has not expired; no message ends it.
 """
 
 from roamcast.units import Micros, NodeId
@@ -24,7 +24,7 @@ class ForwardingGroup:
         self._branches: dict[NodeId, dict[NodeId, Branch]] = {}
 
     def refresh(self, publisher: NodeId, member: NodeId, version: int, expires_at: Micros) -> bool:
-        """A Join Table named this node as the way to `member`. False where the table is full."""
+        """A Join Table named this node as the next hop of `member`. False if the table is full."""
         branches = self._branches.get(publisher)
         if branches is None:
             if len(self._branches) >= self._publishers_max:
@@ -41,12 +41,12 @@ class ForwardingGroup:
         return True
 
     def has(self, publisher: NodeId, member: NodeId, version: int) -> bool:
-        """Whether the member is a branch already and wants what it wanted."""
+        """Whether the member is a branch already, with the same subscriptions."""
         branch = self._branches.get(publisher, {}).get(member)
         return branch is not None and branch.version == version
 
     def branches(self, publisher: NodeId, now: Micros) -> list[tuple[NodeId, int]]:
-        """The members that stand, with their versions, in the order in which they came."""
+        """The members that have not expired, with their versions, in the order of arrival."""
         found = self._branches.get(publisher)
         if not found:
             return []

@@ -1,9 +1,9 @@
-"""Subscription information: this node's own, and what Join Tables brought of others.
+"""Subscription information: this node's own, and that of others as Join Tables brought it.
 
 A summary is named by its version, a checksum of its octets. A Join Table attaches the octets until the
-next hop is known to have them and names the version from then on, so a mesh at rest costs a few octets
+next hop is known to have them and names only the version from then on, so a stable mesh costs a few octets
 per member and round (section 3.5.2 attaches them always). Version 0 means no subscriptions at all:
-plain ODMRP, or a member that only is an event's destination.
+plain ODMRP, or a member that is only an event's destination.
 """
 
 from functools import lru_cache
@@ -22,12 +22,12 @@ from roamcast.strategy.odmrp.summary.summary import Summary
 from roamcast.units import Micros, NodeId
 
 NO_SUBSCRIPTIONS = 0
-SUMMARIES_MAX = 16_384
+SUMMARIES_MAX = 16_384  # chosen by us
 _NOTHING = Filter(Or(()))
 
 
 class OwnInterests:
-    """What the applications of this node want, as a summary; made anew when a subscription changes."""
+    """What the applications of this node want, as a summary; computed again after a subscription changed."""
 
     def __init__(self, broker: Broker, options: SummaryOptions, *, plain: bool) -> None:
         self._broker = broker
@@ -55,7 +55,7 @@ class OwnInterests:
         return self._octets
 
     def match(self, digest: bytes) -> bool:
-        """Whether the summary claims an event with this digest."""
+        """Whether the summary matches an event with this digest."""
         self._update()
         return self._summary is not None and matches(self._summary, digest)
 
@@ -87,7 +87,7 @@ KnownSummary: TypeAlias = tuple[int, bytes, Summary, Micros]
 
 
 class KnownSummaries:
-    """The latest summary of each member that Join Tables told of; when full, the longest unused one goes."""
+    """The latest summary of each member that Join Tables named; when full, the longest unused is evicted."""
 
     def __init__(
         self, options: SummaryOptions, on_evicted: OnEvicted[NodeId, KnownSummary], most: int = SUMMARIES_MAX
@@ -122,7 +122,7 @@ class KnownSummaries:
         return known[1] if known is not None and known[0] == version else None
 
     def match(self, member: NodeId, version: int, digest: bytes) -> bool:
-        """Whether the member may want the event; who is not known may want everything."""
+        """Whether the member may want the event; an unknown member may want everything."""
         if version == NO_SUBSCRIPTIONS:
             return False
         known = self._known.get(member)
@@ -141,7 +141,7 @@ class KnownSummaries:
 
 
 def _bounded(summary: Summary) -> Summary:
-    """One that fits a Join Table: coarser, in the end `everything`, but never a false negative."""
+    """A summary that fits a Join Table: coarser, at worst `everything`, but without false negatives."""
     if len(summary.encode()) <= SUMMARY_BYTES_MAX:
         return summary
     one = summary.narrowed_to_one()
@@ -154,7 +154,7 @@ def version_of(octets: bytes) -> int:
     return crc32(octets) or 1
 
 
-# Pure functions of what travels; the nodes of a simulation share the answers.
+# Pure functions of message contents, so the nodes of a simulation share their results.
 @lru_cache(maxsize=65_536)
 def matches(summary: Summary, digest: bytes) -> bool:
     """Digests were decoded when they arrived, so this cannot fail."""

@@ -1,14 +1,14 @@
-"""Join Tables on their way out: gathered, sent, repeated until the next hop is heard to pass them on.
+"""Sending Join Tables: gathered, sent, repeated until the next hop is heard to relay them.
 
 The ODMRP draft makes Join Tables (its Join Replies) reliable by passive acknowledgement: a node hears its
-next hop broadcast the same members further on. A publisher passes nothing on and says so actively, and so
-does a relay that is told something a second time. Without an acknowledgement within `table_timeout` the
-members are told again, with their summaries in full; after `table_retries` repeats other upstream nodes
-are tried once each, and then the next round has to do. A lost Join Table would cut off a whole branch.
+next hop broadcast the same members further on. A publisher relays nothing and acknowledges actively, and so
+does a relay that gets the same member a second time. Without an acknowledgement within `table_timeout` the
+members are sent again, with their summaries in full; after `table_retries` repeats other upstream nodes
+are tried once each, and then only the next round helps. A lost Join Table would cut off a whole branch.
 
-A node that passed each Join Table on by itself would send one per publisher, round and level of the tree
-below it. So what only refreshes waits up to `table_interval`, and what is due takes all that waits along:
-Join Tables are broadcast periodically, as the paper has it. What is new goes on at once.
+A node that relayed each Join Table separately would send one per publisher, round and level of the tree
+below it. So entries that only refresh wait up to `table_interval`, and a frame that is due takes all waiting
+entries along: Join Tables are broadcast periodically, as in the paper. Changes are sent within `table_delay`.
 """
 
 from collections.abc import Iterable
@@ -22,17 +22,17 @@ from roamcast.strategy.odmrp.options import OdmrpOptions
 from roamcast.strategy.overflow import traced
 from roamcast.units import Micros, NodeId, micros
 
-FRAME_BYTES = 1_200  # where a Join Table is cut into several frames: below an Ethernet frame with headers
-NUMBER_BYTES = 9  # of a node number, at most
-NEXT_HOPS_MAX = 256  # whose knowledge is remembered
+FRAME_BYTES = 1_200  # a longer Join Table is split: this and its headers fit an Ethernet frame
+NUMBER_BYTES = 9  # of an encoded node number, at most
+NEXT_HOPS_MAX = 256  # for which the versions they have are remembered; chosen by us
 ENTRY_BYTES = 10  # of a member without its summary, roughly
-ROW_BYTES = 24
+ROW_BYTES = 24  # of a row without its entries, roughly
 TIMER_SEND = "table"
 TIMER_REPEAT = "table_repeat"
 
 
 class Awaiting:
-    """One member told to a next hop that has not acknowledged it yet."""
+    """One member sent to a next hop that has not acknowledged it yet."""
 
     __slots__ = ("attempts", "due", "next_hop", "sequence", "version")
 
@@ -62,11 +62,11 @@ class JoinTables:
         self._retries = options.table_retries
         self._interval = micros(options.table_interval)
         self._send_at: Micros | None = None
-        # By publisher and member: the attempts that were in vain, and whether it cannot wait.
+        # By publisher and member: the failed attempts, and whether it is sent after the short delay.
         self._pending: dict[NodeId, dict[NodeId, tuple[int, bool]]] = {}
         self._acknowledge: dict[tuple[NodeId, int], dict[NodeId, None]] = {}
         self._awaiting: dict[tuple[NodeId, NodeId], Awaiting] = {}  # by publisher and member
-        # By next hop: the versions it is known to have. One that is forgotten gets summaries in full again.
+        # By next hop: the versions it is known to have. An evicted one gets summaries in full again.
         self._has: BoundedDict[NodeId, dict[NodeId, int]] = BoundedDict(
             NEXT_HOPS_MAX, traced(host, "join_table", "NEXT_HOPS_MAX")
         )
@@ -74,7 +74,7 @@ class JoinTables:
     # Inputs.
 
     def tell(self, publisher: NodeId, member: NodeId, version: int, *, news: bool) -> None:
-        """Pass `member` on towards `publisher`; where this round told it already, acknowledge it again."""
+        """Send `member` towards `publisher`; if this round did so already, acknowledge it again."""
         route = self._routes.standing(publisher, self._host.now())
         if route is None:
             return
@@ -90,11 +90,11 @@ class JoinTables:
         self._send_at_latest(self._within(self._delay))
 
     def awaits(self, sender: NodeId) -> bool:
-        """Whether something told to `sender` is not acknowledged yet."""
+        """Whether `sender` has not acknowledged something yet."""
         return any(awaiting.next_hop == sender for awaiting in self._awaiting.values())
 
     def on_heard(self, sender: NodeId, publisher: NodeId, sequence: int, members: Iterable[NodeId]) -> None:
-        """`sender` has these members: by its own Join Table, or by saying so."""
+        """`sender` has these members: shown by its own Join Table or an acknowledgement."""
         for member in members:
             awaiting = self._awaiting.get((publisher, member))
             if awaiting is None or awaiting.next_hop != sender or sequence < awaiting.sequence:
@@ -145,7 +145,7 @@ class JoinTables:
             self._host.set_timer(TIMER_REPEAT, min(awaiting.due for awaiting in self._awaiting.values()))
 
     def forget_all(self) -> None:
-        """No publisher is left that anything could be told to."""
+        """There is no publisher left."""
         self._has.clear()
         self._awaiting.clear()
 
@@ -185,7 +185,7 @@ class JoinTables:
         self._send_at_latest(self._within(self._delay if soon else self._interval))
 
     def _within(self, delay: Micros) -> Micros:
-        """Half of the delay in any case, so that what comes together goes together."""
+        """At random between half of the delay and all of it, so that entries share a frame."""
         return self._host.now() + int((1 + self._host.random.random()) / 2 * delay)
 
     def _send_at_latest(self, at: Micros) -> None:
@@ -226,7 +226,7 @@ def _frames(rows: list[PublisherRow], acknowledgements: list[Acknowledgement]) -
 
 
 def _parts(members: list[NodeId]) -> list[list[NodeId]]:
-    """So many at a time as fit one frame."""
+    """Lists of as many members as fit one frame."""
     size = FRAME_BYTES // NUMBER_BYTES
     return [members[first : first + size] for first in range(0, len(members), size)]
 

@@ -1,6 +1,6 @@
-"""What nodes say to each other. Times travel as durations, never as clock readings.
+"""The messages. Times travel as durations, never as clock readings.
 
-| message | way | in the trace |
+| message | sent | in the trace |
 |---|---|---|
 | `JoinRequest` | flooded by a publisher's broker, once per refresh interval | `join_request` |
 | `JoinTable` | broadcast by members and relays, each row meant for one next hop | `join_table` |
@@ -15,6 +15,7 @@ from roamcast.event import DESTINATIONS_MAX, Count, Event, Name
 from roamcast.units import SECOND
 from roamcast.wire import Codec
 
+# Bounds chosen by us: what exceeds them is refused when it is decoded.
 DIGEST_BYTES_MAX = 2_048
 SUMMARY_BYTES_MAX = 16_384
 DIGESTS_MAX = 64
@@ -47,10 +48,10 @@ class SenderPosition(_Struct, frozen=True):
 
 
 class JoinRequest(_Struct, frozen=True, tag=1):
-    """Section 3.5.1. Who wants what `digests` tell of, answers with a Join Table.
+    """Section 3.5.1. A node that wants an event of `digests` answers with a Join Table.
 
-    `hold`: how long what this round builds stands without another. `urgent`: the publisher has no members,
-    so nobody shall wait for company to answer. `everyone`: every subscriber is asked
+    `hold`: how long the state that this round builds lasts without another. `urgent`: the publisher has no
+    members, so answers do not wait for others to share their frame. `everyone`: every subscriber is asked
     (plain ODMRP, or more digests than fit). `types`: advertisement, every event of these types.
     `channels`: the members of each multicast group, as of `epoch`; channel n has bit n + 1 in `DataPacket`,
     and bit 0 is for members that are in no group yet. `lifetime`: of the weakest link so far (mobility
@@ -81,8 +82,8 @@ class MemberEntry(_Struct, frozen=True):
 
 
 class PublisherRow(_Struct, frozen=True):
-    """What the Join Table says about one publisher. Only `next_hop` acts on it; whoever hears it and waits
-    for `next_hop`'s predecessor takes it as an acknowledgement."""
+    """The part of a Join Table about one publisher. Only `next_hop` acts on it. Nodes that had sent these
+    members to the sender of this row take it as an acknowledgement."""
 
     publisher: Count
     sequence: Count  # of the Join Request that is answered
@@ -92,7 +93,7 @@ class PublisherRow(_Struct, frozen=True):
 
 
 class Acknowledgement(_Struct, frozen=True):
-    """The sender has these members: said where no Join Table of its own will say so."""
+    """The sender has these members: sent where no Join Table of its own will show it."""
 
     publisher: Count
     sequence: Count
@@ -107,7 +108,7 @@ class JoinTable(_Struct, frozen=True, tag=2):
 
 
 class DataPacket(_Struct, frozen=True, tag=3):
-    """Section 3.5.3. `packet` is the publisher's number for this dispatch. `channels`: bits, as of `epoch`.
+    """Section 3.5.3. `packet` is the publisher's number of the packet. `channels`: bits, as of `epoch`.
     An event that is sent again for members that came later names them in `members` instead."""
 
     packet: Count

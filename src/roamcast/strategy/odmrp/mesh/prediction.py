@@ -14,11 +14,11 @@ from roamcast.strategy.odmrp.mesh.messages import UNLIMITED
 from roamcast.units import SECOND, Micros
 
 SQUARED_SPEED_MAX = 1e12
-"""(m/s)²: nothing that moves faster than a thousand kilometres a second is a neighbour."""
+"""(m/s)²: a thousand kilometres per second. Chosen by us: anything faster is a false claim."""
 
 
 class Moving(Protocol):
-    """A position, or the place that a message tells."""
+    """A position with its velocity, our own or one from a message."""
 
     @property
     def x(self) -> float: ...
@@ -31,16 +31,16 @@ class Moving(Protocol):
 
 
 def link_lifetime(one: Moving, other: Moving, range: float) -> Micros:
-    """Until the two part, or `UNLIMITED`; 0 if they are apart already or a number is none."""
+    """Until the link breaks, or `UNLIMITED`; 0 if they are out of range already or a number is NaN."""
     a, b = one.vx - other.vx, one.x - other.x
     c, d = one.vy - other.vy, one.y - other.y
     squared_speed = a * a + c * c
-    # Written so that a number that is none fails it too: what others say of themselves is not to be trusted.
+    # Written so that NaN fails it too: positions from messages are not to be trusted.
     if not (squared_speed <= SQUARED_SPEED_MAX and b * b + d * d <= range * range):
         return 0
     if squared_speed == 0:
         return UNLIMITED
-    # Never negative while they are in range; rounding may say otherwise on the edge.
+    # Never negative while they are in range, except by rounding at the edge.
     across = a * d - b * c
     discriminant = max(squared_speed * range * range - across * across, 0.0)
     lasts = (math.sqrt(discriminant) - (a * b + c * d)) / squared_speed

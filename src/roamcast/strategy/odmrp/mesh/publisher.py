@@ -1,15 +1,15 @@
 """The publisher's broker: Join Requests while it is active, members, channels, dispatch of its events.
 
-An event goes out at once over the channels that want it. Its digest travels in the next Join Request: at
-once if the last one is a refresh interval ago, else when the next is due. Members that answer and were
-not served yet get the event then, in a dispatch of its own. So nothing is lost while the mesh is formed,
+An event is sent at once over the channels that want it. Its digest travels in the next Join Request: at
+once if the last one is a refresh interval ago, else when the next is due. Members that answer and have not
+got the event yet get it then, in a separate data packet. So no event is lost while the mesh is formed,
 and there are no more Join Requests than the refresh interval allows. (The ODMRP draft floods the first
 data on a Join Query instead; the paper's Join Request carries a digest, and data goes only to those who
 want it.) Memorized events wait for later members as long as they live.
 
 Data is not acknowledged, in the paper as in ODMRP. One case is worth an exception: a packet that is lost
-on its first hop reaches nobody. So the publisher listens for a relay that passes it on, and repeats it
-once if there is none.
+on its first hop reaches nobody. So the publisher listens for a relay of the packet, and repeats it once if
+it hears none.
 """
 
 from collections.abc import Callable, Sized
@@ -40,12 +40,12 @@ from roamcast.units import Micros, NodeId, micros
 TIMER_REQUEST = "request"
 TIMER_SERVE = "serve"
 TIMER_ECHO = "echo"
-DIGESTS_BYTES = 4_096  # in one Join Request; more ask everyone
+DIGESTS_BYTES = 4_096  # of digests in one Join Request; with more, everyone is asked; chosen by us
 NEVER = -1
 
 
 class Member:
-    """A broker that answered. What was sent in turn `since` or before has not reached it."""
+    """A broker that answered. Events sent in turn `since` or before have not reached it."""
 
     __slots__ = ("direct", "expires_at", "lifetime", "since", "version")
 
@@ -54,11 +54,11 @@ class Member:
         self.since = since
         self.expires_at = expires_at
         self.lifetime = lifetime
-        self.direct = direct  # a neighbour: no relay repeats what is sent to it
+        self.direct = direct  # a neighbour: it needs no relay
 
 
 class ServableEvent:
-    """An event that members may still come for."""
+    """An event that is kept for members that may still join."""
 
     __slots__ = ("announced", "digest", "event", "published_at", "sent_in", "until")
 
@@ -88,25 +88,25 @@ class Publisher:
         self._plain = options.grouping == "none"
         self._interval: Micros = micros(options.refresh_interval)
         self._hold: Micros = micros(options.forwarding_timeout)
-        self._round_ends: Micros | None = None  # what the last Join Request built stands until then
+        self._round_ends: Micros | None = None  # when the state that the last Join Request built ends
         self._channels = Channels(options, host.random)
         self._members: dict[NodeId, Member] = {}
         # By sequence number.
         self._recent: BoundedDict[int, ServableEvent] = BoundedDict(options.recent_max, self._on_forgotten)
-        # The latest digests, by design, and until when a refresh repeats them.
+        # The latest digests (older ones are evicted on purpose), and until when a refresh repeats them.
         self._announced: BoundedDict[bytes, Micros] = BoundedDict(options.digests_max, unreported)
-        # Advertised, and until when. With more than fit a request everyone is asked.
+        # Advertised types, and until when. With more than fit into a request, everyone is asked.
         self._types: BoundedDict[str, Micros] = BoundedDict(
             options.recent_max, traced(host, "join_request", "recent_max")
         )
-        self._unheard: dict[int, Frame] = {}  # packets that no relay was heard to pass on yet
+        self._unheard: dict[int, Frame] = {}  # packets that no relay was heard to repeat yet
         self._active_until: Micros = NEVER
         self._requested_at: Micros | None = None
         self._sequence = 0  # of the last Join Request
         self._grouping_is_old = False
-        self._turn = 0  # counts dispatches: finer than the clock, which stands still in a handler
-        self._request_at: Micros | None = None  # when the timer of the next one is set to
-        self._lateness: Micros = 0  # of the next one
+        self._turn = 0  # counts transmissions: finer than the clock, which stands still in a handler
+        self._request_at: Micros | None = None  # the time of the next one, as its timer is set
+        self._lateness: Micros = 0  # random delay of the next one
         self._serve_is_set = False
         self._serve_wait: Micros = 0
         self._channels_traced = 0
@@ -129,11 +129,11 @@ class Publisher:
         if self._requested_at is None or (not self._members and now >= self._due()):
             self._request(now)
         else:
-            # Those who are members have their data on its way; a flood beside it would only disturb it.
+            # The event is already on its way to the members; a flood at the same time would collide with it.
             self._request_by(max(self._due(), now + self._lateness))
 
     def on_member(self, member: NodeId, version: int, lifetime: Micros, *, direct: bool) -> None:
-        """A Join Table has reached its goal; the member's summary is known."""
+        """A Join Table has reached this publisher; the member's summary is known."""
         assert self._round_ends is not None
         now = self._host.now()
         expires_at = self._round_ends
@@ -160,7 +160,7 @@ class Publisher:
             self._request(now)
 
     def on_serve(self) -> None:
-        """Members have come: what they missed goes out again, for them."""
+        """New members have joined: send them the events that they missed."""
         self._serve_is_set = False
         now = self._host.now()
         self._turn += 1
@@ -172,12 +172,12 @@ class Publisher:
                 self._send(recent, 0, wanting[:MEMBERS_MAX])
 
     def on_echo(self, packet: int) -> None:
-        """A relay was heard to pass a packet on."""
+        """A relay was heard to repeat a packet."""
         if self._unheard.pop(packet, None) is not None:
             self._host.cancel_timer((TIMER_ECHO, packet))
 
     def on_no_echo(self, packet: int) -> None:
-        """Nobody seems to have received it, and nothing else would bring it out of here: once more."""
+        """No relay seems to have received the packet: send it once more."""
         self._host.broadcast(self._unheard.pop(packet))
 
     def expire(self, now: Micros) -> None:
@@ -241,13 +241,13 @@ class Publisher:
             None if place is None else SenderPosition(*place),
         )
         self._host.broadcast(Frame(CODEC.encode(request), Kind.CONTROL, "join_request"))
-        # By chance a little late: publishers that began together shall not go on together.
+        # A random delay, so that publishers that began together do not stay synchronised.
         self._lateness = int(self._host.random.random() * micros(self._options.request_delay))
         self._request_at = None
         self._request_by(self._due())
 
     def _due(self) -> Micros:
-        """When the next Join Request is: a predicted lifetime may put off what only refreshes, not news."""
+        """When the next Join Request is due. A predicted lifetime may delay a refresh, not new digests."""
         assert self._requested_at is not None
         interval = self._interval
         asks_for_events = not self._plain and not self._options.advertisement
@@ -277,9 +277,9 @@ class Publisher:
             return True, ()
         if self._options.advertisement:
             return len(self._types) > self._options.digests_max, ()
-        if not news:  # a mere refresh: the latest of what was announced keeps its members
+        if not news:  # a mere refresh: the latest digests keep their members
             news = dict.fromkeys(islice(reversed(self._announced), self._options.digests_max))
-        # An event without a digest either names its destinations or is too large to be told in short.
+        # An event without a digest either names its destinations or its digest is too large.
         untold = any(r.event.wants_subscribers and not r.digest for r in self._recent.values())
         digests = tuple(digest for digest in news if digest)
         if untold or len(digests) > self._options.digests_max or sum(map(len, digests)) > DIGESTS_BYTES:
@@ -339,12 +339,12 @@ class Publisher:
             self._trace_channels()
         if self._recent and not self._serve_is_set:
             self._serve_is_set = True
-            # The first to answer are served soon, the stragglers together.
+            # The first members to answer are served soon, later ones together.
             self._serve_wait = min(2 * self._serve_wait, micros(self._options.settle_time) // 2)
             self._host.set_timer(TIMER_SERVE, self._host.now() + self._serve_wait)
 
     def _dispatch(self, recent: ServableEvent) -> None:
-        """Send a new event over the channels that claim it, and to whoever is in none and wants it."""
+        """Send a new event over the channels that want it, and to ungrouped members that want it."""
         self._turn += 1
         recent.sent_in = self._turn
         event = recent.event
@@ -380,7 +380,7 @@ class Publisher:
             self._host.set_timer((TIMER_ECHO, packet), self._host.now() + micros(self._options.echo_timeout))
 
     def _digest(self, event: Event) -> bytes:
-        """Empty where it is of no use, or too large: whoever compares it then takes it for a match."""
+        """Empty where it is not needed or too large. An empty digest counts as a match."""
         if self._plain or not event.wants_subscribers:
             return b""
         digest = EventDigest.of(event, self._options.summary).encode()

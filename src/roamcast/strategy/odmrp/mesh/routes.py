@@ -3,8 +3,8 @@
 The first copy of a Join Request to arrive came by the path of shortest delay; its sender becomes the
 upstream node, and later copies are duplicates. Beyond the paper, up to `ALTERNATES_MAX` senders of
 duplicates that are nearer to the publisher than this node are remembered: where a Join Table gets no
-acknowledgement (a one-way link, a node that went), the next one is tried. Only nearer ones, so that no
-path can turn back.
+acknowledgement (a one-way link, a node that left), the next one is tried. Only nearer ones, so that no
+path can form a loop.
 """
 
 from operator import attrgetter
@@ -13,11 +13,11 @@ from roamcast.bounded import ExpiringDict, OnEvicted
 from roamcast.strategy.odmrp.mesh.messages import HOLD_MAX, JoinRequest
 from roamcast.units import Micros, NodeId
 
-ALTERNATES_MAX = 3
+ALTERNATES_MAX = 3  # chosen by us
 
 
 class PublisherRoute:
-    """One publisher's round. `hops` is this node's distance, `told` what it has passed upstream."""
+    """One publisher's round. `hops` is this node's distance, `told` what it has sent upstream."""
 
     __slots__ = ("alternates", "bits", "expires_at", "hops", "lifetime", "request", "told", "upstream")
 
@@ -35,7 +35,7 @@ class PublisherRoute:
         # Forwarding group members demote when no Join Request comes within the timeout (section 3.6), so
         # everything that this round builds ends at the same instant.
         self.expires_at = expires_at
-        self.lifetime = lifetime  # of the weakest link on the way from the publisher, or to its members
+        self.lifetime = lifetime  # of the weakest link on the path from the publisher, or to its members
         self.bits = bits  # member to channel bit, as of `request.epoch`
         self.alternates: list[NodeId] = []
         self.told: dict[NodeId, int] = {}  # member to version

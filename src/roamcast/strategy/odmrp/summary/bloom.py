@@ -1,4 +1,4 @@
-"""Bloom filters as integers: which bits a token sets, and how a bit vector travels.
+"""Bloom filters as integers: which bits a token sets, and how a bit vector is encoded.
 
 A token is a 24-bit hash of something that a subscription names or an event has. Its bits in a filter of
 m bits and k hash functions follow from the token alone, so an event's digest can carry tokens and be
@@ -10,23 +10,23 @@ from hashlib import blake2b
 
 from roamcast.errors import WireError
 
-TOKEN_BYTES = 3  # two tokens of one structure meet with 2^-24, far below any filter's own error
+TOKEN_BYTES = 3  # two tokens collide with 2^-24, far below any filter's own error
 TOKEN_BITS = 8 * TOKEN_BYTES
 BITS_MAX = 8192  # of one filter; 13 bits of a mixed token choose a position
-HASHES_MAX = 8
+HASHES_MAX = 8  # chosen by us
 
 _WORD = (1 << 64) - 1
 
 
 def false_positive_rate(bits: int, hashes: int, items: int) -> float:
-    """Theory: the chance that a filter of `bits` bits with `items` members claims to hold a stranger."""
+    """Theory: the chance that a filter of `bits` bits with `items` members matches a value not in it."""
     empty: float = (1 - 1 / bits) ** (hashes * items)
     return (1.0 - empty) ** hashes
 
 
 def text_token(family: bytes, text: str) -> int:
     """The token of a text; the family keeps equal texts with different meanings apart."""
-    data = family + b":" + text.encode("utf-8", "surrogatepass")  # an event may hold what is no character
+    data = family + b":" + text.encode("utf-8", "surrogatepass")  # an event may contain lone surrogates
     return int.from_bytes(blake2b(data, digest_size=TOKEN_BYTES).digest(), "big")
 
 
@@ -50,10 +50,11 @@ def mask(token: int, bits: int, hashes: int) -> int:
 
 
 def encode_bits(vector: int, bits: int) -> bytes:
-    """A non-empty vector. Few bits: their number, then the gaps before each in Rice's code; else 0 and all.
+    """Encode a non-empty vector. If few bits are set: their number, then the gaps before each in Rice code.
+    Otherwise a 0 and the whole vector.
 
-    Rice's code of a gap: its upper part as so many ones and a zero, its lower `_rice_bits` as they are.
-    The positions of a Bloom filter are evenly spread, and for those it is within a tenth of the entropy.
+    The Rice code of a gap: its upper part in unary (ones and a zero), its lower `_rice_bits` bits in binary.
+    The positions of a Bloom filter are evenly spread; for those it is within a tenth of the entropy.
     """
     count = vector.bit_count()
     assert count > 0 and vector >> bits == 0

@@ -1,9 +1,9 @@
 """Numbers for Bloom filters: 2^24 ordered cells, and ranges as few nodes of a tree over them.
 
-A Bloom filter answers only "is this very thing inside?", so a range must become things that an event can
-name. Two ways are known: quantise to cells and insert each cell of the range, or insert dyadic intervals.
-Cells alone fail on `totalscore < 60`, which has as many of them as one likes. So: cells, and a tree over
-them in which each node has four children. A range is the few nodes that tile it, at whatever level; a
+A Bloom filter can only be asked for an exact value, so a range must become values that an event can name.
+Two methods are known: quantise to cells and insert each cell of the range, or insert dyadic intervals.
+Cells alone fail on `totalscore < 60`, which contains an unlimited number of them. So: cells, and a tree over
+them in which each node has four children. A range becomes the few nodes that tile it, at any level. A
 number names the nodes above its cell, 13 at most, and is in the range if one of them was inserted.
 
 The cell of a number is a small floating-point code that keeps the order, so that unbounded ranges end in
@@ -11,15 +11,16 @@ few large nodes and bounds are equally sharp near 0.01 and near 10,000:
 
     | sign 1 | exponent 6 | mantissa 17 |
 
-Magnitudes below 2^-12 are linear, those from 2^51 on share a last cell, and so do infinities. The map is
-monotone, rounding of large integers to floats included, and that is all that soundness needs.
+Magnitudes below 2^-12 are linear; those from 2^51 on share the last cell, and so do infinities. The map is
+monotone, even where large integers are rounded to floats, and soundness needs nothing else.
 
-Most numbers in events are whole (holes, scores, ranks), and for them `hole > 5` must not hold 5; but a
+Most numbers in events are whole (holes, scores, ranks), and for them `hole > 5` must not contain 5; but a
 range that ends just after 5 takes dozens of small nodes. Hence two families of nodes, WHOLE and REAL: a
-whole number looks only among the first, any other only among the second. In the first, `hole > 5` begins
-at 6, which takes few nodes (7 on average for ranges up to 100) and is exact up to 2^18, unless it takes
-more than `WHOLE_NODES_MAX`. The second may be coarse and is, by the bound `REAL_NODES_MAX`: it errs
-outwards, by some hundredths of the bound.
+whole number is looked up only among the first, any other only among the second. In the first, `hole > 5`
+begins at 6, which takes few nodes (7 on average for ranges up to 100) and is exact up to 2^18, unless it
+takes more than `WHOLE_NODES_MAX`. The second is coarse, by the bound `REAL_NODES_MAX`: it errs outwards, by
+a few hundredths of the range's limit. Both bounds are chosen by us: more nodes are more exact and fill the
+filters sooner.
 """
 
 import math
@@ -32,7 +33,7 @@ LEVEL_BITS = 2
 CELL_BITS = 24
 LEVELS = CELL_BITS // LEVEL_BITS
 WHOLE_NODES_MAX = 32  # of one range; a range that needs more is widened at its ends
-REAL_NODES_MAX = 10
+REAL_NODES_MAX = 10  # likewise
 
 _MANTISSA_BITS = 17
 _LOWEST = -12  # exponent of the first magnitude that is not linear
@@ -73,12 +74,12 @@ def nodes_above(cell: int, whole: bool) -> list[CellNode]:
 
 
 def is_whole(value: float) -> bool:
-    """Has the number no fraction, and a cell of its own order of magnitude?"""
+    """Whether the number has no fraction and is below the magnitudes that share the last cell."""
     return abs(value) < 1 << _HIGHEST and (isinstance(value, int) or value.is_integer())
 
 
 def nodes_between(first: Cut, end: Cut) -> list[CellNode]:
-    """Nodes that hold every number between two cuts of the number line: the whole ones, and the others."""
+    """Nodes that contain every number between two cuts of the number line, in both families."""
     low = None if first == NUMBER_FIRST else _value(first)
     high = None if end == NUMBER_END else _value(end)
     nodes = [CellNode(Family.WHOLE, *tile) for tile in _whole_tiles(first, end)]
@@ -105,8 +106,8 @@ def _above(cell: int, level: int) -> int:
 
 
 def _whole_levels(cell: int) -> int:
-    """The level whose nodes hold at most one whole number there. Ranges of whole numbers begin and end
-    between two of them, so no deeper node is ever inserted."""
+    """The level whose nodes contain at most one whole number near this cell. Ranges of whole numbers begin
+    and end between two whole numbers, so no deeper node is ever inserted."""
     code = cell - _HALF if cell >= _HALF else _HALF - 1 - cell
     exponent = (code >> _MANTISSA_BITS) + _LOWEST - 1
     if exponent < 0:  # zero: the cells up to the next whole number are of many magnitudes
@@ -115,7 +116,7 @@ def _whole_levels(cell: int) -> int:
 
 
 def _whole_tiles(first: Cut, end: Cut) -> list[tuple[int, int]]:
-    """Any end between the last whole number outside and the first inside is right; chosen are those at
+    """Any limit between the last whole number outside and the first inside is correct; this takes limits at
     which nodes end too."""
     lowest, highest = 0, _LAST
     if first != NUMBER_FIRST:
@@ -150,7 +151,7 @@ def _cell_below(high: float, closed: bool) -> int:
 
 
 def _begins_cell(value: float) -> bool:
-    """Is a number from 0 on the smallest of its cell?"""
+    """Whether a number from 0 on is the smallest of its cell."""
     if value >= 2.0**_HIGHEST:
         return False
     _, power = math.frexp(value)
@@ -159,7 +160,7 @@ def _begins_cell(value: float) -> bool:
 
 
 def _value(cut: Cut) -> int | float:
-    """The number beside a cut; filters have finite ones alone (`validity.py`)."""
+    """The number at a cut; filters have only finite ones (`validity.py`)."""
     assert not isinstance(cut[1], str)
     return cut[1]
 

@@ -1,7 +1,7 @@
 """From a filter to entries of a summary: each AND of its disjunctive form becomes one entry.
 
-Everything an entry says must follow from the filter, so that an event which the filter matches satisfies
-the entry. What the structures cannot hold is left out, and leaving out only widens:
+Every condition of an entry must follow from the filter, so that an event which the filter matches satisfies
+the entry. Conditions that the structures cannot express are left out, which only widens the entry:
 
 | condition | becomes |
 |---|---|
@@ -47,6 +47,7 @@ from roamcast.strategy.odmrp.summary.elements import (
 from roamcast.strategy.odmrp.summary.entry import ELEMENTS_MAX, TYPE_KEY, Key, SummaryEntry, pair_key
 from roamcast.strategy.odmrp.summary.geometry import Geometry
 
+# Bounds chosen by us: larger ones are more exact and set more bits.
 LABELS_MAX = 4  # values of one element that are associated one by one
 TEXTS_MAX = 64  # values of one IN that are entered one by one; more become their common beginning
 SPANS_MAX = 16  # ranges of one element; more become the one range around them
@@ -81,7 +82,7 @@ def _conjunctions(expression: Expression) -> list[SortedConjunction]:
 
 
 class ElementCondition(NamedTuple):
-    """What one element must be: its bits, and its values if they are few."""
+    """The condition on one element: its bits, and its values if they are few."""
 
     element: int
     bits: int
@@ -118,14 +119,14 @@ def _conditions(conjunction: SortedConjunction, geometry: Geometry) -> list[Elem
         writer = _Writer(element_of(TOPIC), geometry)
         writer.add_topics(conjunction.topics)
         _meet(found, writer.condition())
-    # Few values say most; the element's number decides the rest, equally on every node.
+    # Elements with few values are most selective; ties go by the element's number, equally on every node.
     chosen = sorted(found.values(), key=lambda each: (each.labels == (ANY,), each.element))[:ELEMENTS_MAX]
     return sorted(chosen)
 
 
 def _meet(found: dict[int, ElementCondition], condition: ElementCondition) -> None:
-    """Two attributes may have one element: it then has several values, and each condition is met by some
-    of them. One of the two is kept, since the vectors of an element cannot say "and"."""
+    """Two attributes may hash to one element: it then has several values, and each condition is met by some
+    of them. One of the two is kept, since the vectors of an element cannot express "and"."""
     known = found.get(condition.element)
     if known is None or condition < known:
         found[condition.element] = condition
@@ -167,7 +168,7 @@ class _Writer:
         texts = values.few_texts(TEXTS_MAX)
         if texts is not None:
             self._add_texts(texts)
-        elif patterns:  # all of them must match, so the longest beginning and the longest end hold
+        elif patterns:  # all must match, so the longest beginning and the longest end are required
             self._add_affixes(
                 max((_literal(tokens[0]) for tokens in patterns), key=len),
                 max((_literal(tokens[-1]) for tokens in patterns), key=len),
@@ -240,7 +241,7 @@ def _literal(token: object) -> str:
 
 
 def _common_beginning(first: Cut, end: Cut) -> str:
-    """What every text between two cuts begins with."""
+    """The common beginning of all texts between two cuts."""
     if end == TEXT_END:
         return ""
     low, high = str(first[1]), str(end[1])

@@ -1,13 +1,13 @@
 """An event in compact form: what a Join Request carries (sections 3.3 and 3.5.1).
 
-A digest is the event's side of the Bloom filters: the tokens whose bits are looked up. It names each value
-once; the nodes above a number's cell, the pairs of values and the bits themselves follow from that, so
-they are computed where they are needed and not sent.
+A digest has the tokens of an event whose bits are looked up in the Bloom filters. It names each value once.
+The nodes above a number's cell, the pairs of values and the bits themselves follow from that, so they are
+computed where they are needed and not sent.
 
     | version 8 | types 8, each 24 | elements 16 | each: element 16, kind 8, value |
     value: nothing (a boolean is in the kind), a cell 24, or exact 24, beginnings 24 each, ends 24 each
 
-The kind of a text holds in its upper half how many beginnings (and as many ends) follow: 8, 4, 2 and 1
+The upper four bits of a text's kind say how many beginnings (and as many ends) follow: of 8, 4, 2 and 1
 characters, as far as the text is long enough.
 """
 
@@ -57,7 +57,7 @@ class Named(NamedTuple):
 
 
 class DigestQuestion:
-    """Satisfied by a vector that holds one of `masks`, or one of `lefts` and one of `rights`."""
+    """Satisfied by a vector that contains one of `masks`, or one of `lefts` and one of `rights`."""
 
     __slots__ = ("lefts", "masks", "rights")
 
@@ -133,7 +133,7 @@ class EventDigest:
         return True
 
     def question(self, key: Key) -> DigestQuestion | None:
-        """What this event asks of a vector under the key; None if it has no such element."""
+        """What this event looks up in a vector under the key; None if it has no such element."""
         found = self._questions.get(key)
         if found is None and key >> 16:
             found = self._pair_question(key >> 16, key & 0xFFFF)
@@ -163,7 +163,7 @@ class EventDigest:
 
     @cached_property
     def _questions(self) -> Questions:
-        """Of the type and the elements; those of pairs follow when an entry asks for them."""
+        """Of the type and the elements; those of pairs are made when an entry needs them."""
         geometry = self.options.geometry
         questions: Questions = {}
         if self.types:

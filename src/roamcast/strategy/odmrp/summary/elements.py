@@ -1,4 +1,4 @@
-"""What summaries and digests must name alike: elements, values, prefixes, types."""
+"""The tokens that summaries and digests share: of elements, values, prefixes, types."""
 
 from functools import lru_cache
 
@@ -6,14 +6,14 @@ from roamcast.strategy.odmrp.summary.bloom import number_token, text_token
 from roamcast.strategy.odmrp.summary.cells import CellNode
 
 TOPIC = "\0topic"  # the topic is an element too; no attribute has U+0000 in its name
-AFFIX_LENGTHS = (8, 4, 2, 1)  # characters; a longer beginning or end of a pattern is cut to one of these
-TYPE_LEVELS_MAX = 8  # a subscription to a deeper type asks for the type of this depth above it
+AFFIX_LENGTHS = (8, 4, 2, 1)  # characters; ours; longer beginnings and ends of patterns are cut to these
+TYPE_LEVELS_MAX = 8  # ours; a subscription to a deeper type is widened to this depth
 ANY = 0  # in an association: whatever value this element has
 
 
 @lru_cache(maxsize=1 << 14)
 def element_of(attribute: str) -> int:
-    """16 bits, never 0. Attributes that meet in one are treated as one element with several values."""
+    """16 bits, never 0. Attributes that collide are treated as one element with several values."""
     return text_token(b"element", attribute) % 0xFFFF + 1
 
 

@@ -1,8 +1,8 @@
 """One entry of a summary: conditions that belong together, each a bit vector under a key.
 
-The keys of an entry are its Element Association List: which elements a subscription speaks of, and pairs
-of them. An event satisfies an entry if it satisfies the vector under each key (`digest.py`); what an entry
-has no key for, it leaves open. Two operations follow, and both are plain bit arithmetic:
+The keys of an entry are its Element Association List: the elements that a subscription has conditions on, and
+pairs of them. An event satisfies an entry if it satisfies the vector under each key (`digest.py`); elements
+without a key may have any value. Two operations follow, and both are plain bit arithmetic:
 - joined: the keys that both have, under each the union of the bits. It is satisfied wherever either is.
 - covers: each key of this is a key of the other, and has all the other's bits there.
 """
@@ -20,7 +20,7 @@ Key: TypeAlias = int
 """TYPE_KEY, an element (16 bits), or a pair of elements (32 bits, the smaller in the upper half)."""
 
 TYPE_KEY: Key = 0
-ELEMENTS_MAX = 8  # of one entry; conditions on further elements are left out
+ELEMENTS_MAX = 8  # of one entry; conditions on further elements are left out; chosen by us
 _TYPE_FLAG = 0x80
 
 
@@ -51,7 +51,7 @@ class SummaryEntry:
         return [key for key, _ in self.constraints if TYPE_KEY < key < 1 << 16]
 
     def widening(self, other: "SummaryEntry") -> float:
-        """How much wider the join of two entries is: the conditions lost, and the bits that fill up."""
+        """How much wider the join of two entries is: the conditions lost, and the bits that differ."""
         mine, theirs = self.by_key, other.by_key
         shared = mine.keys() & theirs.keys()
         loss = _LOST * (len(mine) + len(theirs) - 2 * len(shared))
@@ -63,7 +63,7 @@ class SummaryEntry:
         return loss
 
     def vector(self, geometry: Geometry) -> "Vector":
-        """All elements and pairs in one vector for each structure; what is left open has every bit."""
+        """All elements and pairs in one vector for each structure; without a condition all bits are set."""
         types = associations = elements = 0
         for key, bits in self.constraints:
             if key == TYPE_KEY:
@@ -145,8 +145,9 @@ class Vector(NamedTuple):
     elements: int
 
 
-_LOST = 2.0  # one condition lost weighs as much as two that become entirely different
-_LOST_ALL = 1000.0  # no condition on any element is left: the last resort
+# Costs of a join, chosen by us; only the order of the joins depends on them.
+_LOST = 2.0  # one condition lost costs as much as two whose bits differ entirely
+_LOST_ALL = 1000.0  # no condition on any element is left: after all other joins
 
 
 def pair_key(first: int, second: int) -> Key:

@@ -14,8 +14,8 @@ TwiceBits = Annotated[int, msgspec.Meta(ge=16, le=BITS_MAX, multiple_of=16)]
 Hashes = Annotated[int, msgspec.Meta(ge=1, le=HASHES_MAX)]
 
 ENTRIES_MAX = 255  # one octet counts them
-# Nodes down to this level say where a range lies, those below it only where exactly it ends (`cells.py`).
-# They are kept apart, so that ranges can be compared by the first alone (`k_means.py`).
+# Nodes down to this level show where a range lies, those below it only where exactly it ends (`cells.py`).
+# They are kept apart, so that ranges can be compared by the first alone (`k_means.py`). Chosen by us.
 COARSE_LEVELS = 5
 
 
@@ -23,8 +23,8 @@ class SummaryOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Bits and hash functions of each structure, and how many entries a broker's summary has.
 
     A summary of the default sizes takes 4 octets, and for each entry about 50 for a subscription such as
-    `player = 'woods' AND hole BETWEEN 10 AND 18` on one event type; docs/protocols/odmrp-summaries.md has
-    more.
+    `player = 'woods' AND hole BETWEEN 10 AND 18` on one event type. The sizes are chosen by us;
+    docs/protocols/odmrp-summaries.md has octets and false positives as measured with them.
     """
 
     type_bits: Bits = 128  # EN
@@ -37,7 +37,7 @@ class SummaryOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     arithmetic_hashes: Hashes = 3
     string_bits: Bits = 128  # SC_L, SC_R and SC_X, for each element
     string_hashes: Hashes = 4
-    entries: Annotated[int, msgspec.Meta(ge=1, le=ENTRIES_MAX)] = 32  # beyond it the most similar merge
+    entries: Annotated[int, msgspec.Meta(ge=1, le=ENTRIES_MAX)] = 32  # if more, the most similar are merged
 
     @cached_property
     def geometry(self) -> "Geometry":
@@ -91,17 +91,17 @@ class Geometry(NamedTuple):
         return cls(types, associations, *elements, bits, fingerprint)
 
     def arithmetic(self, level: int) -> Structure:
-        """Where a node of a level belongs."""
+        """The structure for nodes of a level."""
         return self.coarse if level <= COARSE_LEVELS else self.fine
 
     @lru_cache(maxsize=16)  # noqa: B019 - few geometries exist, and they are values
     def weights(self) -> dict[int, int]:
-        """Weights, and the places of a summary's vector that have them in a distance between two.
+        """For distances between summaries: each weight, and the bits of a summary's vector that have it.
 
-        A value sets four bits, a range some fifteen coarse ones, but a value tells more: most events have
-        another one. So its bits count four times as far. Where exactly a range ends counts nothing, or two
-        that nearly agree would be as far apart as two that have nothing in common. Whole numbers, so that
-        distances are exact.
+        A value sets four bits, a range some fifteen coarse ones, but a value is more selective: most events
+        have another one. So its bits have four times the weight. The exact ends of a range have none, or two
+        ranges that nearly agree would be as far apart as two that have nothing in common. The weights are
+        chosen by us, and whole numbers, so that distances are exact.
         """
         parts = [(self.types, 2), (self.associations, 1), (self.enumeration, 4), (self.coarse, 1)]
         parts += [(self.fine, 0), (self.left, 2), (self.right, 2), (self.exact, 4)]

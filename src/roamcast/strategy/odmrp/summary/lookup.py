@@ -1,8 +1,8 @@
 """One digest against many summaries, and one summary against many digests, with numpy.
 
 The vectors that entries hold under one key stand side by side as columns of a bit matrix, eight columns
-to an octet (a bit-sliced signature file): a token's k bits are k rows, and the AND of these tells for all
-columns at once which of them hold the token. An entry matches if none of its columns fails.
+to an octet (a bit-sliced signature file): a token's k bits are k rows, and the AND of these rows shows for
+all columns at once which of them contain the token. An entry matches if none of its columns fails.
 
 Two layouts. `Sheets` has one matrix for each key, with columns for those entries alone that have the key.
 `Stack` has all matrices in one, each with a column for every entry, so that one digest takes a handful of
@@ -30,11 +30,11 @@ Octets: TypeAlias = npt.NDArray[np.uint8]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 FEW_ENTRIES = 16  # up to here one by one is as fast as numpy's calls
-STACK_BYTES_MAX = 1 << 23
+STACK_BYTES_MAX = 1 << 23  # chosen by us; where a `Stack` would be larger, `Sheets` are used
 
 
 class SummaryTable(Generic[Owner]):
-    """Summaries by key (a node, a group). Changes are cheap; the next lookup after one pays for it."""
+    """Summaries by key (a node, a group). Changes are cheap; the next lookup rebuilds the matrices."""
 
     def __init__(self) -> None:
         self._summaries: dict[Owner, Summary] = {}
@@ -81,7 +81,7 @@ class SummaryTable(Generic[Owner]):
 
 
 class DigestTable:
-    """Many digests, to be asked which of them a summary matches. Their questions are put together once."""
+    """Many digests, and which of them a summary matches. Their questions are combined once."""
 
     def __init__(self, digests: Iterable[EventDigest]) -> None:
         self._digests = list(digests)
@@ -143,7 +143,7 @@ class Sheets(NamedTuple):
 
 
 class Stack:
-    """Every key's matrix over every entry. What an entry leaves open has all bits, and so holds any token."""
+    """Every key's matrix over every entry. An entry without the key has all bits: it contains any token."""
 
     def __init__(self, entries: Sequence[SummaryEntry], geometry: Geometry) -> None:
         self.size = len(entries)
@@ -169,7 +169,7 @@ class Stack:
         """Of each entry, whether the digest satisfies it."""
         answer = np.full((self.size + 7) // 8, 255, np.uint8)
         tokens: list[Indexes] = []
-        starts: list[int] = []  # of each run of tokens of which one is enough
+        starts: list[int] = []  # of each run of alternative tokens
         texts: list[tuple[int, int, int]] = []  # of texts, the runs of masks, lefts and rights
         plain: list[int] = []
         count = 0
@@ -198,9 +198,9 @@ class Stack:
 
 
 class Questions(NamedTuple):
-    """The questions of several digests under one key, put together."""
+    """The questions of several digests under one key, combined."""
 
-    digests: Indexes  # whose they are
+    digests: Indexes  # the digest of each question
     masks: "Tokens | None"
     lefts: "Tokens | None"
     rights: "Tokens | None"
@@ -241,7 +241,7 @@ class Tokens(NamedTuple):
         return cls(np.array(owners, np.intp), _stacked(rows), starts)
 
     def held(self, sheet: Octets) -> Octets:
-        """A row for each owner: the columns that hold one of its tokens."""
+        """A row for each owner: the columns that contain one of its tokens."""
         found: Octets = np.bitwise_or.reduceat(
             np.bitwise_and.reduce(sheet[self.rows], axis=1), self.starts, axis=0
         )
@@ -253,7 +253,7 @@ _WIDTH = 4  # bits of a token in a row; most have no more
 
 @lru_cache(maxsize=1 << 14)
 def rows_of(question: DigestQuestion) -> Indexes:
-    """The bits of all masks, lefts and rights, one row for each, padded with a bit of their own."""
+    """The bits of all masks, lefts and rights, one row for each, padded with its last bit."""
     found = [positions(mask) for mask in question.masks + question.lefts + question.rights]
     width = HASHES_MAX if max(map(len, found)) > _WIDTH else _WIDTH
     return np.array([each + each[-1:] * (width - len(each)) for each in found], np.intp)

@@ -1,4 +1,4 @@
-"""Keeping an array of entries short: what is covered goes, what is most alike becomes one."""
+"""Keeping an array of entries short: covered entries are removed, the most similar ones are joined."""
 
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
@@ -8,10 +8,10 @@ from roamcast.strategy.odmrp.summary.entry import SummaryEntry
 
 
 def merged(entries: Iterable[SummaryEntry], most: int) -> tuple[SummaryEntry, ...]:
-    """At most `most` entries that together are satisfied wherever one of the given ones is, in `order`.
+    """At most `most` entries, in `order`. What satisfies one of the given entries satisfies one of these.
 
-    Entries enter in an order that only they decide, so that the result does not depend on who came first;
-    whenever there is one too many, the two whose join is the least wider are joined.
+    Entries are added in an order that depends on nothing but themselves, so that the result does not depend
+    on the order of arrival. Whenever there is one too many, the two whose join is the least wider are joined.
     """
     array = _Array()
     for entry in sorted({entry.constraints: entry for entry in entries}.values(), key=order):
@@ -22,17 +22,17 @@ def merged(entries: Iterable[SummaryEntry], most: int) -> tuple[SummaryEntry, ..
 
 
 def order(entry: SummaryEntry) -> tuple[int, list[tuple[int, int]]]:
-    """What covers comes before what it covers: it has fewer conditions, or as many with more bits."""
+    """An entry sorts before those it covers: it has fewer conditions, or as many with more bits."""
     return len(entry.constraints), [(key, -bits) for key, bits in entry.constraints]
 
 
 class _Array:
-    """Entries by serial number, and once the first two must be joined, what each join would cost."""
+    """Entries by serial number, and from the first join on, what each further join would cost."""
 
     def __init__(self) -> None:
         self._entries: dict[int, SummaryEntry] = {}
         self._next = 0
-        self._costs: list[tuple[float, int, int]] | None = None  # a heap; entries that are gone stay in it
+        self._costs: list[tuple[float, int, int]] | None = None  # a heap; removed entries stay in it
 
     def __len__(self) -> int:
         return len(self._entries)

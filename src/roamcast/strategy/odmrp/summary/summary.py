@@ -4,12 +4,12 @@ A broker's summary is an array of entries. Each stands for one AND of conditions
 merged; each holds the five structures of the paper:
 
 - EN, the Event Type Name: one Bloom filter;
-- EL, the Element Association List: the elements that the entry speaks of, and for each pair of them a
+- EL, the Element Association List: the elements that the entry has conditions on, and for each pair a
   Bloom filter of the values that belong together in one subscription;
 - EC, AC and SC (SC_L, SC_R, SC_X): for each of these elements, Bloom filters of the values, ranges,
   beginnings, ends and texts that it may have (`conditions.py` says which goes where).
 
-A subscription sets bits, an event looks its own values up (`digest.py`), and a Bloom filter never denies
+A subscription sets bits, an event looks its own values up (`digest.py`), and a Bloom filter always matches
 what was put in. Hence no false negatives; docs/protocols/odmrp-summaries.md has the argument in full, and
 sizes and false positives as measured. Read `bloom.py`, `cells.py`, `entry.py` for the parts.
 
@@ -42,7 +42,7 @@ class Summary:
     options: SummaryOptions
 
     def __init__(self, entries: tuple[SummaryEntry, ...], options: SummaryOptions) -> None:
-        """Of entries as `merged` gives them; `of` and `all_of` make summaries of anything else."""
+        """`entries` must come from `merged`; use `of` and `all_of` for anything else."""
         self.entries = entries
         self.options = options
 
@@ -97,7 +97,7 @@ class Summary:
         return self._encoded
 
     def union(self, other: "Summary") -> "Summary":
-        """Matches what either matches; no fewer entries than the longer of the two has, if need be."""
+        """Matches what either matches. The limit of entries is at least the length of the longer one."""
         most = max(self.options.entries, len(self.entries), len(other.entries))
         return Summary.all_of((self, other), most=most)
 
@@ -114,7 +114,7 @@ class Summary:
         return self.reduced(1)
 
     def reduced(self, most: int) -> "Summary":
-        """The same, widened to at most so many entries."""
+        """The same, widened to at most `most` entries."""
         return Summary(merged(self.entries, most), self.options)
 
     @cached_property
@@ -132,7 +132,7 @@ class Summary:
         return types | (associations | elements << geometry.associations.bits) << geometry.types.bits
 
     def weighed_vector(self) -> tuple[tuple[int, int], ...]:
-        """The same in the proportions in which `Geometry.weights` compares summaries: weights and bits."""
+        """`vector` split by the weights of `Geometry.weights`: each weight and its bits."""
         weights = self.options.geometry.weights()
         return tuple((weight, self.vector & places) for weight, places in weights.items())
 

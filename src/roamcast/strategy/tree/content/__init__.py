@@ -1,5 +1,5 @@
-"""Content-based routing on an acyclic overlay; `router.py` says what is where,
-`docs/protocols/tree-routing.md` why."""
+"""Content-based routing on an acyclic overlay. The docstring of `router.py` lists the parts;
+`docs/protocols/tree-routing.md` gives the reasons."""
 
 from roamcast.strategy.tree.content.options import ContentOptions, Forwarding
 from roamcast.strategy.tree.content.router import ContentRouter

@@ -1,9 +1,10 @@
-"""Bringing events over tree links: by unicast or in one broadcast, again when the radio failed, not too fast.
+"""Sending events over tree links: by unicast or in one broadcast, with repeats, at a limited rate.
 
-Where one neighbour wants an event it goes by unicast, which the radio acknowledges and repeats. Where
-several do, one broadcast serves all of them, and who missed it asks (`gaps.py`); `forwarding` can choose
-one way for all. What a link or the radio could not take waits here and not in the radio's queue, where
-it would block what is for other neighbours, and leaves at the common pace of all links (`pace.py`).
+The option `forwarding` chooses. By unicast the radio acknowledges and repeats. One broadcast serves several
+neighbours, and those who missed it ask for it (`gaps.py`). `mixed` uses unicast for one neighbour and
+broadcast for several. Events that a link or the radio could not take wait here, in the send queue of their
+link, and not in the radio's queue, where they would block events for other neighbours. All links share one
+allowance for sending again (`pace.py`).
 """
 
 from collections import deque
@@ -22,9 +23,10 @@ from roamcast.trace import Dropped, DropReason
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
 TIMER = "content"  # first part of all timer names of this layer; the overlay shares the host
+# Chosen by us. Longer delays cost latency of recovered events and save control frames.
 BURST = 2  # waiting events sent together
-ASK_DELAY: Micros = 40 * MILLISECOND  # before a gap is asked for: it may fill by itself
-TALLY_DELAY: Micros = 250 * MILLISECOND  # of silence after the last broadcast
+ASK_DELAY: Micros = 40 * MILLISECOND  # at least, at most twice; the missing event may still arrive
+TALLY_DELAY: Micros = 250 * MILLISECOND  # from the last broadcast to the `Tally`
 
 
 class TreeLinks(Protocol):
@@ -55,16 +57,16 @@ class TreeLinks(Protocol):
 
 
 class CarrierOwner(Protocol):
-    """Who keeps the books: which neighbour has what."""
+    """The router, which records which neighbour has which event."""
 
     def on_sent(self, neighbour: NodeId, event: EventId) -> None: ...
 
     def on_not_sent(self, neighbour: NodeId, event: EventId) -> None:
-        """The radio has failed; the event will be tried again, or given up."""
+        """The radio could not deliver the event; it is sent again later or given up."""
         ...
 
     def on_given_up(self, neighbour: NodeId, event: EventId) -> None:
-        """Every attempt failed, though the link still stands."""
+        """Every attempt failed, though the link still exists."""
         ...
 
 
@@ -81,7 +83,7 @@ class Carrier:
         self._pace = RecoveryPace(micros(options.event_pace))
         self._paced_until: Micros = 0
         self._last_served: NodeId = -1
-        self._casts: dict[int, tuple[EventCopy, tuple[NodeId, ...]]] = {}  # about to be broadcast
+        self._casts: dict[int, tuple[EventCopy, tuple[NodeId, ...]]] = {}  # waiting for their jitter to end
         self._number = 0
         self._counts_gaps = options.recovery != "none"
         self._asking = Backoff(micros(options.recovery_interval))  # `gaps.TRIES` ends it
@@ -95,13 +97,13 @@ class Carrier:
         self._lanes[neighbour] = Lane()
 
     def on_link_down(self, neighbour: NodeId) -> list[EventId]:
-        """Returns what was still waiting for it."""
+        """Returns the events that still waited for it."""
         lane = self._lanes.pop(neighbour)
         self._host.cancel_timer((TIMER, "gap", neighbour))
         return [attempt.copy.event.id for attempt in (*lane.fresh, *lane.repeats)]
 
     def on_new_life(self, neighbour: NodeId) -> None:
-        """The neighbour's end of the link is a new one: it counts from the beginning."""
+        """A new incarnation of the link at the neighbour's end: broadcasts are counted from the beginning."""
         lane = self._lanes[neighbour]
         lane.sent, lane.heard = SentCasts(), HeardCasts()
 
@@ -122,13 +124,13 @@ class Carrier:
                 self._send(lane, attempt)
 
     def send_again(self, neighbour: NodeId, copy: EventCopy, number: int = 0) -> None:
-        """By unicast, at the common pace; `number` of the broadcast that did not arrive."""
+        """By unicast, within the allowance; `number`: of the broadcast that did not arrive."""
         lane = self._lanes[neighbour]
         if all(waiting.copy.event.id != copy.event.id for waiting in lane.repeats):
             self._queue(lane, UnicastAttempt(neighbour, copy, number))
 
     def is_repeating(self, neighbour: NodeId) -> bool:
-        """Whether something is waiting here to be sent to it again."""
+        """Whether events wait here to be sent to it again."""
         return bool(self._lanes[neighbour].repeats)
 
     # Inputs.
@@ -210,7 +212,7 @@ class Carrier:
             self._owner.on_given_up(attempt.neighbour, event)
 
     def _queue(self, lane: "Lane", attempt: "UnicastAttempt", *, first: bool = False) -> None:
-        """What waits goes a few at a time: first what goes for the first time, each in order."""
+        """Waiting events are sent a few at a time: first those not sent before, then repeats, in order."""
         if len(lane.fresh) + len(lane.repeats) >= self._options.pending_max:
             self._drop(attempt.copy, DropReason.QUEUE_FULL)
             return
@@ -236,7 +238,7 @@ class Carrier:
         self._wake()
 
     def _next_lane(self, waiting_in: Callable[["Lane"], "deque[UnicastAttempt]"]) -> "Lane | None":
-        """The next that has something to send and may, each neighbour in turn."""
+        """The next queue that has something to send and may, round robin over the neighbours."""
         now = self._host.now()
         order = sorted(self._lanes, key=lambda node: (node <= self._last_served, node))
         for neighbour in order:
@@ -250,7 +252,7 @@ class Carrier:
         return None
 
     def _is_late(self, copy: EventCopy) -> bool:
-        """Too old to be worth the air: nobody recovers it either."""
+        """Too old to be sent: nobody would keep it for recovery either."""
         memorized = copy.event.event_class is EventClass.MEMORIZED
         return not memorized and self._host.now() - copy.published_at >= self._lifetime
 
@@ -267,7 +269,7 @@ class Carrier:
     # Broadcast.
 
     def _cast_soon(self, neighbours: tuple[NodeId, ...], copy: EventCopy) -> None:
-        """Those who heard the same broadcast pass it on at different times; they may not hear each other."""
+        """After a random delay: receivers of one broadcast may not hear each other, and would collide."""
         if len(self._casts) >= self._options.pending_max:
             self._drop(copy, DropReason.QUEUE_FULL)
             return
@@ -351,7 +353,7 @@ class Carrier:
 
 
 class Lane:
-    """One tree link in one of its lives, as events see it."""
+    """The send queues of one tree link, in one incarnation of it, and both counts of its broadcasts."""
 
     def __init__(self) -> None:
         self.fresh: deque[UnicastAttempt] = deque()
@@ -370,7 +372,7 @@ class UnicastAttempt:
     def __init__(self, neighbour: NodeId, copy: EventCopy, number: int = 0) -> None:
         self.neighbour = neighbour
         self.copy = copy
-        self.number = number  # of the broadcast in which it did not arrive; 0: of none
+        self.number = number  # of the broadcast that did not arrive; 0: none
         self.failures = 0
 
     @property

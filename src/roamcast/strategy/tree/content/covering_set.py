@@ -1,10 +1,10 @@
-"""A set of filters in which the covered ones are hidden: what is worth telling a neighbour.
+"""A set of filters in which the covered ones are hidden: what has to be announced to a neighbour.
 
-Every hidden filter hangs under one that covers it, up to a filter that nothing here covers. So taking
-a filter away brings back just those that hung under it, and however incomplete `Filter.covers` may be
-(it is sound, no more), nothing is hidden that the visible ones do not match together. For filters that
-it compares well the visible ones are the same whatever the order of adding: the maximal ones, of equal
-meaning the one with the smallest encoding.
+Every hidden filter is a child of one that covers it, up to a filter that nothing here covers. So removing a
+filter concerns only its children: they move to its parent or are placed anew. `Filter.covers` is sound but
+incomplete; even so, whatever a hidden filter matches, a visible one matches too. For filters that it compares
+completely, the visible ones do not depend on the order of adding: they are the maximal ones, and among
+filters of equal meaning the one with the smallest encoding.
 """
 
 from collections.abc import KeysView
@@ -79,11 +79,11 @@ class CoveringSet:
 
 
 def _stands_for(wanted: Filter, other: Filter) -> bool:
-    """Of two filters that cover each other, the one with the smaller encoding speaks for both."""
+    """Of two filters that cover each other, the one with the smaller encoding is visible."""
     return wanted.encode() < other.encode() and _covers(wanted, other)
 
 
-# A comparison takes microseconds by the dozen, and neighbours and links compare the same filters.
+# A comparison takes tens of microseconds, and neighbours and links compare the same filters.
 @lru_cache(maxsize=1 << 16)
 def _covers(wide: Filter, narrow: Filter) -> bool:
     return wide.covers(narrow)

@@ -1,24 +1,26 @@
-"""Finding what a broadcast did not bring: both ends of a link count the events sent over it in broadcasts.
+"""Detecting lost broadcasts: both ends of a link count the events that were broadcast over it.
 
-Nobody acknowledges a broadcast. So each names, for each neighbour it is for, how many have gone over
-their link; who hears a number beyond the next one has missed what lies between and asks for it. The last
-broadcast before a silence is followed by the bare number (`Tally`), or nobody would miss it.
+Nobody acknowledges a broadcast. So each one carries, for each neighbour it is meant for, a sequence number
+of their link. A receiver that finds a gap in the numbers asks for the missing ones. The last broadcast
+before a silence is followed by the number alone (`Tally`); otherwise its loss would go unnoticed.
+
+The constants are chosen by us: larger ones recover more and cost more memory and air.
 """
 
 from roamcast.strategy.tree.content.recent import EventCopy
 
 HISTORY = 256  # broadcasts per link that can be asked for
-GAP_MAX = 64  # more than that is not a gap but a broken link
-ASKED_MAX = 4  # at a time, so that what is sent again cannot fill the radio's queue
-TRIES = 3
+GAP_MAX = 64  # missing numbers remembered; a longer gap is a broken link
+ASKED_MAX = 4  # at a time, so that repeats cannot fill the radio's queue
+TRIES = 3  # requests for one number
 
 
 class SentCasts:
-    """What went over a link in broadcasts, at the sender's end."""
+    """The broadcasts over a link, at the sender's end."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.tallied = 0  # the last count that was told for itself
+        self.tallied = 0  # the last count that a `Tally` carried
         self._history: dict[int, EventCopy] = {}
 
     def add(self, copy: EventCopy) -> int:
@@ -32,15 +34,15 @@ class SentCasts:
 
 
 class HeardCasts:
-    """The receiver's end."""
+    """The same at the receiver's end."""
 
     def __init__(self) -> None:
         self._count = 0
-        self._missing: dict[int, int] = {}  # numbers that did not come: how often asked for
+        self._missing: dict[int, int] = {}  # lost numbers, and how often each was asked for
         self._asked: set[int] = set()
 
     def on_cast(self, number: int) -> bool:
-        """True if something before it is missing now."""
+        """True if this number shows that earlier ones are missing."""
         self._missing.pop(number, None)
         return self._advance(number, number - 1)
 
@@ -56,8 +58,8 @@ class HeardCasts:
         return not self._asked and bool(self._missing)
 
     def take_missing(self) -> list[int]:
-        """What to ask for now: the youngest, since on a busy radio the oldest come too late anyway. What
-        was asked for often enough is given up."""
+        """The numbers to ask for now: the newest, since on a busy radio the oldest come too late anyway.
+        Numbers that were asked for `TRIES` times are given up."""
         self._missing = {number: tries for number, tries in self._missing.items() if tries < TRIES}
         self._asked = set(sorted(self._missing)[-ASKED_MAX:])
         for number in self._asked:
@@ -66,7 +68,7 @@ class HeardCasts:
 
     @property
     def tries(self) -> int:
-        """How often the most stubborn gap was asked for; 0 without gaps."""
+        """The most requests made for one missing number; 0 without gaps."""
         return max(self._missing.values(), default=0)
 
     def _advance(self, number: int, last: int) -> bool:
@@ -74,7 +76,7 @@ class HeardCasts:
             return False
         missed = range(max(self._count + 1, last - GAP_MAX + 1), last + 1)
         self._missing.update(dict.fromkeys(missed, 0))
-        # The lowest numbers are the oldest broadcasts, and the first to come too late anyway.
+        # The lowest numbers are the oldest broadcasts, which would come too late first.
         while len(self._missing) > GAP_MAX:
             del self._missing[min(self._missing)]
         self._count = number

@@ -1,4 +1,4 @@
-"""What neighbours on the tree say to each other about content.
+"""The messages of content-based routing between tree neighbours.
 
 | tag | message | name in the trace | says |
 |---|---|---|---|
@@ -24,7 +24,7 @@ from roamcast.filter import Filter
 from roamcast.units import Micros
 from roamcast.wire import Codec
 
-ENTRIES_MAX = 4_096  # filters or event ids in one message
+ENTRIES_MAX = 4_096  # filters or event ids in one message; chosen by us
 
 Ids: TypeAlias = Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(max_length=ENTRIES_MAX)]
 
@@ -37,7 +37,7 @@ class FilterUpdate(ContentMessageBase, frozen=True, tag=1):
     """From version `base` of the sender's set to `version`; base 0 is the empty set.
 
     `add` gives each filter with its age: for how long someone has wanted it. A set too large for one
-    message comes in several; only with the one that is `complete` does the receiver act on it.
+    message comes in several; the receiver acts on it when the one marked `complete` has come.
     """
 
     session: Count
@@ -51,7 +51,7 @@ class FilterUpdate(ContentMessageBase, frozen=True, tag=1):
 class UpdateAcknowledgement(ContentMessageBase, frozen=True, tag=2):
     session: Count
     version: Count
-    lost: bool = False  # what came last does not continue what I hold: begin again from base 0
+    lost: bool = False  # the last update does not build on the version I hold: send the whole set
 
 
 class Refresh(ContentMessageBase, frozen=True, tag=3):
@@ -67,15 +67,15 @@ class Routed(ContentMessageBase, frozen=True, tag=4):
     hops: Annotated[int, msgspec.Meta(ge=0, le=255)]
     age: Count
     again: bool = False
-    number: Count = 0  # of the broadcast in which it did not arrive
+    number: Count = 0  # of the broadcast that did not arrive; 0: none
 
 
 Counts: TypeAlias = Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(max_length=ENTRIES_MAX)]
-"""For each neighbour that is meant, how many broadcasts have gone over our link to it."""
+"""For each neighbour that the message is meant for, how many broadcasts have gone over our link to it."""
 
 
 class Cast(ContentMessageBase, frozen=True, tag=9):
-    """As `Routed`; `counts` include this one, and are empty where nobody recovers."""
+    """As `Routed`; `counts` include this one, and are empty where recovery is off."""
 
     event: Event
     hops: Annotated[int, msgspec.Meta(ge=0, le=255)]
@@ -134,7 +134,7 @@ CODEC: Codec[ContentMessage] = Codec("content", 1, ContentMessage)
 
 
 class FilterChange(msgspec.Struct, frozen=True):
-    """An `FilterUpdate` with its filters read, and their ages turned into instants of this node's clock."""
+    """A `FilterUpdate` with its filters decoded, and their ages turned into instants of this node's clock."""
 
     session: int
     base: int

@@ -1,11 +1,13 @@
-"""Offering events to one neighbour by name, so that only what it misses is sent.
+"""Offering events to one neighbour by their identifiers, so that only those it lacks are sent.
 
-One offer is on the way at a time. It is repeated until the neighbour has answered which of the events it
-wants, and given up after a few times: then the link is as good as gone, and the next one begins afresh.
+One offer is outstanding at a time. It is repeated until the neighbour has answered which of the events it
+wants, and given up after `TRIES` times: then the link is probably gone, and a new link starts anew.
 
-The neighbour wants few events at a time (`WANTED_MAX`) and says when they have come; only then does the
-next offer go. So recovery runs at the speed of the radio: sent all at once, the events of a long
-break fill its queue, and what a full queue refuses looks like another broken link.
+The neighbour asks for few events at a time (`WANTED_MAX`) and acknowledges them; only then is the next offer
+sent. So recovery runs at the speed of the radio. Sent all at once, the events of a long break would fill
+the radio's queue, and frames that a full queue refuses would look like another broken link.
+
+The constants are chosen by us.
 """
 
 from collections.abc import Iterable
@@ -14,8 +16,8 @@ from roamcast.event import EventId
 from roamcast.strategy.tree.content.messages import EventOffer, WantAnswer
 
 WANTED_MAX = 8  # events asked for at a time
-TRIES = 4
-QUEUE_MAX = 10_000
+TRIES = 4  # of one offer
+QUEUE_MAX = 10_000  # events waiting to be offered
 
 
 class Offers:
@@ -56,9 +58,9 @@ class Offers:
         )
 
     def on_answer(self, want: WantAnswer) -> tuple[EventId, ...]:
-        """The neighbour has looked at so many of the events; the others are offered again later.
+        """The neighbour has examined the first of the events; the others are offered again later.
 
-        Returns those it looked at, or nothing if the answer is an old one.
+        Returns those it examined, or nothing if the answer is to an earlier offer.
         """
         if want.number != self._number or not self._outstanding:
             return ()
@@ -69,7 +71,7 @@ class Offers:
         return answered
 
     def on_received(self, number: int) -> bool:
-        """True if what was wanted of the last offer has come, and the next one may go."""
+        """True if the wanted events of the last offer have arrived, and the next offer may be sent."""
         if number != self._number or not self._is_sending:
             return False
         self._is_sending = False
@@ -82,7 +84,7 @@ class Offers:
 
 
 class Wanted:
-    """The other side: the events that were asked for and have not come yet."""
+    """The receiver's side: the events that were asked for and have not arrived yet."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -93,7 +95,7 @@ class Wanted:
         self._missing = set(events)
 
     def on_event(self, event: EventId) -> int | None:
-        """The number of the offer from which now everything has come."""
+        """The number of the offer if all events wanted of it have now arrived."""
         if event not in self._missing:
             return None
         self._missing.discard(event)

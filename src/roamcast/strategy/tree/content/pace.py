@@ -1,20 +1,23 @@
-"""How much a node may send again: recovery backs off where the radio has no room for it.
+"""The allowance for sending again: recovery backs off where the radio has no room for it.
 
-The radio is shared. When it cannot carry more, what is sent again only pushes out what is sent for the
-first time, and both come too late. So all links of a node share one allowance: as much again as the node
-sends for the first time, and some by the clock, for a tree that has to catch up after a repair. What the
-clock gives doubles while it is used up and nothing is lost, and is halved when broadcasts were missed or
-our own send queue was full: as TCP finds its share of a bottleneck.
+The radio is shared. When it is saturated, repeats only displace events that are sent for the first time, and
+both come too late. So all links of a node share one token bucket. It gets one token for each event sent for
+the first time, and some per second, for a tree that has to catch up after a repair. The rate per second
+doubles while it is used up and nothing is lost. It is halved when broadcasts were missed or our own send
+queue was full, as TCP halves its window.
+
+The constants are chosen by us; docs/protocols/tree-routing.md ("Recovery backs off") has what was measured
+with them.
 """
 
 from roamcast.units import MILLISECOND, SECOND, Micros
 
-PER_SECOND_MIN = 4.0  # repeats that the clock allows
+PER_SECOND_MIN = 4.0  # tokens per second; each allows one repeat
 PER_SECOND_MAX = 128.0
-SHARE = 1.0  # repeats for each first sending
-SAVED_MAX = 64.0  # repeats that can be saved up
-CHANGE_INTERVAL: Micros = 250 * MILLISECOND  # between two changes; many losses together are one sign
-CALM: Micros = SECOND  # without a loss before the clock gives more
+SHARE = 1.0  # tokens for each event sent for the first time
+SAVED_MAX = 64.0  # size of the bucket
+CHANGE_INTERVAL: Micros = 250 * MILLISECOND  # between two changes of the rate; losses together count once
+CALM: Micros = SECOND  # without a loss before the rate grows
 
 
 class RecoveryPace:
@@ -39,7 +42,7 @@ class RecoveryPace:
             self.per_second = max(self.per_second / 2, PER_SECOND_MIN)
 
     def take(self, now: Micros) -> bool:
-        """Whether one more may be sent again."""
+        """Take a token: whether one more event may be sent again."""
         self._count(now)
         if self._saved >= 1:
             self._saved -= 1
@@ -50,7 +53,7 @@ class RecoveryPace:
         return False
 
     def next_at(self, now: Micros) -> Micros:
-        """When the clock will have allowed the next one."""
+        """When the next token will be there."""
         self._count(now)
         lacking = max(0.0, 1 - self._saved)
         return now + int(lacking * SECOND / self.per_second) + (1 if lacking else 0)

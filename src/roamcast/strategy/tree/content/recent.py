@@ -1,8 +1,8 @@
 """Events of the last seconds, kept for neighbours that missed them.
 
-Beside each event stands who has it: a neighbour that sent it or named it in a digest surely does, one to
-whom it was sent probably does. When a link breaks, "probably" is taken back: frames to a neighbour that
-had already given the link up are acknowledged by the radio and read by nobody.
+Each event is kept with the neighbours that have it: one that sent it or named it in a digest certainly has
+it (`had_by`), one to whom it was sent probably has it (`sent_to`). When a link breaks, the second is
+cancelled: a neighbour that has already given the link up ignores frames that its radio still acknowledges.
 """
 
 from typing import NamedTuple
@@ -17,8 +17,8 @@ class EventCopy(NamedTuple):
 
     event: Event
     hops: int  # links so far
-    published_at: Micros  # on this node's clock, as far as the age tells
-    again: bool  # sent for recovery: only for wishes that are older than the event
+    published_at: Micros  # on this node's clock, computed from the age
+    again: bool  # sent for recovery: only for subscriptions that are older than the event
 
 
 class RecentEvent:
@@ -27,7 +27,7 @@ class RecentEvent:
     def __init__(self, event: Event, hops: int, published_at: Micros, arrived_at: Micros) -> None:
         self.event = event
         self.hops = hops
-        self.published_at = published_at  # on this node's clock, as far as the age tells
+        self.published_at = published_at  # on this node's clock, computed from the age
         self.arrived_at = arrived_at
         self.had_by: set[NodeId] = set()
         self.sent_to: set[NodeId] = set()
@@ -39,8 +39,8 @@ class RecentEvent:
 class RecentEvents:
     """Bounded in count and in time since publication; in order of arrival.
 
-    The time counts from publication, not from arrival: recovered again and again, an event could
-    otherwise outlive the duplicate filters that it meets.
+    The time counts from publication, not from arrival. Otherwise an event that is recovered repeatedly could
+    outlive its entries in the duplicate filters of other nodes.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class RecentEvents:
         self._entries: BoundedDict[EventId, RecentEvent] = BoundedDict(events_max, on_evicted)
 
     def add(self, event: Event, hops: int, published_at: Micros, now: Micros) -> RecentEvent:
-        # A younger event that arrived first shields an older one for a while; `standing` leaves that out.
+        # An expired event stays while a younger one that arrived before it does; `standing` leaves it out.
         self._entries.forget_oldest(lambda entry: now - entry.published_at >= self._keep_for)
         entry = self._entries[event.id] = RecentEvent(event, hops, published_at, now)
         return entry

@@ -1,18 +1,18 @@
 """Content-based routing on an acyclic overlay: what REDS does on its tree (acyclic overlay, section 5.3).
 
-Subscriptions travel over every link of the tree, unless covered by what was told there already; events
-follow them back, over each link whose table matches, never the way they came. The overlay below keeps
-the tree (`OverlayListener` is its side of the seam); this layer keeps the tables true and the events
-whole while the tree is rearranged. Where to look:
+Subscriptions travel over every link of the tree, unless covered by what was announced there already. Events
+follow them back, over each link whose table matches, except the one they came from. The overlay below keeps
+the tree and calls this layer by its `OverlayListener` interface; this layer keeps the tables consistent and
+recovers lost events while the tree is rearranged. The parts:
 
-- `tables.py`: what each link wants and is told; deferred unsubscription;
-- `session.py`: keeping a neighbour's copy of a table true over a lossy link;
+- `tables.py`: what each link wants and is announced; deferred unsubscription;
+- `session.py`: keeping a neighbour's copy of a table equal to ours over a lossy link;
 - `recent.py`, `offers.py`: recovery of lost events, handing over of memorized ones;
-- `carrier.py`: bringing an event over a link; `gaps.py`, `pace.py`;
+- `carrier.py`: sending an event over a link; `gaps.py`, `pace.py`;
 - here: messages, timers, and where an event goes.
 
 Explicit destinations: an event that names nodes is flooded over the tree, because a table of all
-nodes at every link would have to be kept true for events that are rare. It stops at a node that is its
+nodes at every link would have to be maintained for events that are rare. It stops at a node that is its
 only destination.
 """
 
@@ -54,9 +54,9 @@ from roamcast.trace import Dropped, DropReason
 from roamcast.units import Micros, NodeId, micros
 
 BOOTS = "tree-boots"  # key in stable storage
-SESSIONS_PER_BOOT = 1 << 32
+SESSIONS_PER_BOOT = 1 << 32  # any number works that no boot uses up
 
-BACKOFF_MAX = 8  # times `table_retry_interval`: how rarely a silent neighbour is told again
+BACKOFF_MAX = 8  # times `table_retry_interval`: the longest wait between repeats; chosen by us
 
 
 class ContentRouter:
@@ -80,7 +80,7 @@ class ContentRouter:
             on_evicted=lambda event, _: trace_overflow(host, "event", "recovery_events", event),
         )
         self._carrier = Carrier(host, options, jitter, self)
-        # A neighbour that stays silent will soon be no neighbour; until then it is told ever less often.
+        # A neighbour that does not answer is probably gone, so updates to it are repeated ever less often.
         retry_interval = micros(options.table_retry_interval)
         self._update_backoff = Backoff(retry_interval, longest=BACKOFF_MAX * retry_interval)
         self._table_refresh_interval = micros(options.table_refresh_interval)
@@ -88,14 +88,14 @@ class ContentRouter:
         self._session = count_boot(host.stable, BOOTS) * SESSIONS_PER_BOOT
 
     def attach(self, overlay: TreeLinks) -> None:
-        """The overlay is built with its listener, so it comes after this router."""
+        """Set the overlay, which is built after this router because it needs its listener."""
         self._overlay = overlay
         self._carrier.attach(overlay)
 
     # Inputs from the node and its applications.
 
     def on_start(self) -> None:
-        # Not all at once: nodes that boot together would remind and ask together for ever.
+        # At random times: nodes that boot together would otherwise send their reminders together for ever.
         self._set_timer("refresh", self._some_of(self._table_refresh_interval))
         if self._options.recovery == "pull":
             self._set_timer("pull", self._some_of(self._recovery_interval))
@@ -175,7 +175,7 @@ class ContentRouter:
             self._carrier.on_counts(neighbour, message)
             self._on_event(neighbour, message)
         elif link is None:
-            return  # their side of the link is up before ours; what matters they say again
+            return  # the link is up at their end before ours; they repeat what matters
         elif change is not None:
             self._on_change(neighbour, link, change)
         else:
@@ -208,14 +208,14 @@ class ContentRouter:
         return message.event.id if isinstance(message, Routed | Cast) else None
 
     def table(self, neighbour: NodeId) -> list[Filter] | None:
-        """What a neighbour wants, in a fixed order; None before it has said so."""
+        """What a neighbour wants, in a fixed order; None before its table has come."""
         table = self._tables.table(neighbour)
         return None if table is None else sorted(table, key=Filter.encode)
 
     # Tables.
 
     def _announce_soon(self) -> None:
-        """At the end of this instant: what happens together is told together."""
+        """At the end of this instant, so that simultaneous changes share one message."""
         self._host.set_timer((TIMER, "announce"), self._host.now())
 
     def _announce_all(self) -> None:
@@ -282,7 +282,7 @@ class ContentRouter:
         self._send_control(neighbour, UpdateAcknowledgement(change.session, change.version), "acknowledge")
 
     def _on_new_life(self, neighbour: NodeId, link: "RouterLink") -> None:
-        """The neighbour lost the link and has it again, and we did not notice: it has forgotten our table."""
+        """The neighbour lost the link and forgot our table; it has a new incarnation. We did not notice."""
         self._recent.on_link_down(neighbour)
         self._carrier.on_new_life(neighbour)
         link.announcement.restart()
@@ -292,7 +292,7 @@ class ContentRouter:
         if not link.announcement.on_acknowledge(answer):
             return
         if answer.lost:
-            # Not at once: two nodes that disagree about a bound must not do so at full speed.
+            # After a wait: two nodes with different bounds would otherwise exchange messages without a pause.
             link.repetition.wait_again()
             return
         link.repetition.end()
@@ -314,7 +314,7 @@ class ContentRouter:
                 neighbour, UpdateAcknowledgement(refresh.session, link.table.version, True), "acknowledge"
             )
 
-    # The way of an event.
+    # The path of an event.
 
     def _on_event(self, neighbour: NodeId, routed: Routed | Cast) -> None:
         event = routed.event
@@ -373,13 +373,13 @@ class ContentRouter:
         return event.wants_subscribers and self._tables.wants(neighbour, event)
 
     def _is_missed(self, neighbour: NodeId, event: Event, published_at: Micros) -> bool:
-        """As `_goes_to`, but of real-time events only what was wanted when they were published."""
+        """As `_goes_to`, but a real-time event only if it was wanted when it was published."""
         if event.destinations or event.event_class is EventClass.MEMORIZED:
             return self._goes_to(neighbour, event)
         since = self._tables.wanted_since(neighbour, event)
         return since is not None and since <= published_at
 
-    # What the carrier tells.
+    # Calls of the carrier.
 
     def on_sent(self, neighbour: NodeId, event: EventId) -> None:
         kept = self._recent.find(event)
@@ -406,10 +406,10 @@ class ContentRouter:
         return event in self._broker.store or (self._options.recovery == "push" and event in self._recent)
 
     def _offer_missed(self, neighbour: NodeId, link: "RouterLink", added: list[Filter] | None) -> None:
-        """The neighbour's wishes are new (None: all of them): offer what they would have brought it.
+        """The neighbour has new filters (None: all of them are): offer the events that match them.
 
-        Memorized events whatever their age; with `push` also recent ones that were wanted, somewhere
-        behind this link, when they were published.
+        Memorized events of any age; with `push` also recent ones that were wanted, somewhere behind this
+        link, when they were published.
         """
         now = self._host.now()
 
@@ -440,7 +440,7 @@ class ContentRouter:
 
     def _send_offer(self, neighbour: NodeId) -> None:
         if self._carrier.is_repeating(neighbour):
-            # What it asked for is still here: it waits for the radio, not for a lost answer.
+            # The events it asked for still wait here for the radio: no answer was lost.
             self._host.set_timer((TIMER, "offer", neighbour), self._host.now() + self._recovery_interval)
             return
         offer = self._links[neighbour].offers.due()
@@ -491,7 +491,7 @@ class ContentRouter:
         now = self._host.now()
         kept = self._recent.standing(now)
         first = max(0, len(kept) - self._options.digest_events)
-        # What we have and do not name lies behind the horizon.
+        # Events that we have but do not name are older than the horizon.
         ages = [now - recent.published_at for recent in kept[:first]]
         horizon = min([micros(self._options.recovery_time), *ages])
         named = tuple((recent.event.publisher, recent.event.sequence) for recent in kept[first:])
@@ -506,14 +506,14 @@ class ContentRouter:
                 recent.had_by.add(neighbour)
             elif (
                 neighbour not in recent.had_by
-                # What was sent a moment ago may have crossed the digest on its way.
+                # An event sent a moment ago may have crossed the digest.
                 and not (neighbour in recent.sent_to and now - recent.arrived_at < self._recovery_interval)
                 and now - recent.published_at < pull.horizon
                 and self._is_missed(neighbour, recent.event, recent.published_at)
             ):
                 missing.append(recent.event.id)
         if missing:
-            # Named once more and asked for in small parts, not sent at once: see `offers.py`.
+            # Offered by identifier and asked for in small parts, not sent at once: see `offers.py`.
             self._offer(neighbour, self._links[neighbour], missing)
 
     # Private.
@@ -534,7 +534,7 @@ class ContentRouter:
 
 
 class RouterLink:
-    """One tree link in one of its lives."""
+    """One incarnation of a tree link."""
 
     def __init__(
         self, announcement: FilterAnnouncement, table: NeighbourTable, offers: Offers, repetition: Repetition
@@ -549,5 +549,5 @@ class RouterLink:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the neighbour has shown that it takes us for its neighbour too, and reads what we send."""
+        """Whether the neighbour has sent a table: then the link is up at its end and our data is read."""
         return self.table.session >= 0

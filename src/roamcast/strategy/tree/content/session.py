@@ -1,13 +1,13 @@
 """Keeping a neighbour's copy of a set of filters equal to ours, over a link that loses messages.
 
-For each direction of a link there is one `FilterAnnouncement` (the teller) and one `NeighbourTable` (the
-listener). The teller has at most one update on the way and repeats it until it is acknowledged; what
-changes meanwhile goes into the next one, so a burst of changes costs one message. Each update names the
-version it builds on. A listener that does not hold this version says so and is told the whole set.
+For each direction of a link there is one `FilterAnnouncement` (the sender) and one `NeighbourTable` (the
+receiver). The sender has at most one update outstanding and repeats it until it is acknowledged. Changes
+in between go into the next update, so a burst of changes costs one message. Each update names the version it
+builds on. A receiver that does not hold this version says so and gets the whole set.
 
-A session is one life of a link on the teller's side. Sessions of a node count up for ever (its boots are
-counted in stable storage), so that a delayed message of an earlier life is never taken for a new one.
-Neither class knows the clock or the radio.
+A session is one incarnation of a link on the sender's side. Session numbers of a node only increase (its
+boots are counted in stable storage), so that a delayed message of an earlier incarnation is never taken for
+a new one. Neither class knows the clock or the radio.
 """
 
 import hashlib
@@ -26,12 +26,12 @@ from roamcast.units import Micros
 
 
 class FilterAnnouncement:
-    """What this node tells one neighbour that it wants."""
+    """The filters that this node announces to one neighbour."""
 
     def __init__(self, session: int, bytes_max: int) -> None:
         self.session = session
         self.outstanding: FilterUpdate | None = None
-        self.told: set[Filter] = set()  # once the outstanding update has arrived
+        self.told: set[Filter] = set()  # what the neighbour holds once the outstanding update has arrived
         self._bytes_max = bytes_max
         self._version = 0
         self._continues = False  # whether the neighbour holds a version that an update can build on
@@ -40,9 +40,9 @@ class FilterAnnouncement:
     def next_update(
         self, wanted: Collection[Filter], age_of: Callable[[Filter], Micros]
     ) -> FilterUpdate | None:
-        """The message that brings the neighbour nearer to `wanted`; None if there is nothing to say yet.
+        """The next update towards `wanted`; None if one is outstanding or nothing has changed.
 
-        It stays `outstanding` until acknowledged. `age_of` is asked for what is added.
+        It stays `outstanding` until acknowledged. `age_of` gives the age of each added filter.
         """
         if self.outstanding is not None:
             return None
@@ -68,7 +68,7 @@ class FilterAnnouncement:
         return self.outstanding
 
     def on_acknowledge(self, answer: UpdateAcknowledgement) -> bool:
-        """True if the neighbour now holds what was sent to it, and the next change may go."""
+        """True if the outstanding update is settled, and the next one may be sent."""
         if answer.session != self.session:
             return False
         if answer.lost:
@@ -80,24 +80,24 @@ class FilterAnnouncement:
         return True
 
     def restart(self) -> None:
-        """The neighbour holds nothing that an update could build on: the next one tells the whole set."""
+        """The neighbour holds nothing that an update could build on: the next one has the whole set."""
         self.outstanding = None
         self.told = set()
         self._continues = self._complete = False
 
     @property
     def is_settled(self) -> bool:
-        """Whether the neighbour has acknowledged all that it was told."""
+        """Whether the neighbour has acknowledged the whole set."""
         return self._complete and self.outstanding is None
 
     def refresh(self) -> Refresh | None:
-        """The reminder; None while an update is on the way, which is repeated anyway."""
+        """The reminder; None while an update is outstanding, which is repeated anyway."""
         if not self.is_settled:
             return None
         return Refresh(self.session, self._version, digest_of(self.told))
 
     def _fitting(self, added: list[Filter], gone: list[Filter]) -> tuple[list[Filter], list[Filter], bool]:
-        """As many changes as one message carries, at least one; sorted: equal sets are equal octets."""
+        """As many changes as one message carries, at least one; sorted: equal sets give equal octets."""
         changes = [(each, True) for each in sorted(added, key=Filter.encode)]
         changes += [(each, False) for each in sorted(gone, key=Filter.encode)]
         room = self._bytes_max
@@ -116,14 +116,14 @@ class FilterAnnouncement:
 
 
 class Outcome(Enum):
-    STALE = "stale"  # of an earlier session: say nothing
+    STALE = "stale"  # of an earlier session: no answer
     REPEATED = "repeated"  # known: acknowledge again
     APPLIED = "applied"
-    LOST = "lost"  # does not continue what we hold, or holds too much
+    LOST = "lost"  # does not build on the version we hold, or has too many filters
 
 
 class NeighbourTable:
-    """What one neighbour told this node that it wants."""
+    """The filters that one neighbour announced to this node."""
 
     def __init__(self, filters_max: int) -> None:
         self.session = -1
@@ -152,7 +152,7 @@ class NeighbourTable:
         return Outcome.APPLIED
 
     def table(self) -> dict[Filter, Micros] | None:
-        """Each filter wanted with the time since when; None while the set is not complete."""
+        """Each wanted filter with the time since which it is wanted; None while the set is not complete."""
         return dict(self._staged) if self._complete else None
 
     def agrees(self, refresh: Refresh) -> bool:

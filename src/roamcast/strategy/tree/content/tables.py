@@ -1,21 +1,22 @@
-"""Who wants what from where: one table of filters per tree link, and what follows for the others.
+"""Routing tables: one table of filters per tree link, and the sets to announce to the other links.
 
-A neighbour is told the union of what local applications and all *other* neighbours want, without the
-filters that others of the union cover (`covering_set.py`). These sets are a function of the tables, not
-of their history: that is what lets lost messages be mended by sending a set again.
+The set announced to a neighbour is the union of what local applications and all *other* neighbours want,
+without the filters that others of the union cover (`covering_set.py`). These sets are a function of the
+tables, not of their history: so a lost message is repaired by sending a set again.
 
 Reconfiguration (acyclic overlay, 2.1.4 and 5.3.1: `DeferredUnsubCM`, after Picco, Cugola and Murphy).
-When link A-B breaks, the tree is soon joined again by another link, and most of what lay behind B then
-lies behind that one. So A keeps B's table as a *ghost* and goes on telling its other neighbours that
-those filters are wanted, for `unsubscription_delay`. The new link spreads the same filters; wherever they
-were told before, nothing needs to be said. When the ghost goes, only the nodes between the old and the
-new link hear of it. A ghost takes no events, and a link that came up after it is not told of it.
+When link A-B breaks, the tree is soon joined again by another link, and most subscribers behind B are then
+behind that one. So A keeps B's table as a *ghost* and goes on announcing those filters to its other
+neighbours for `unsubscription_delay`. The new link announces the same filters; where they were announced
+before, no message is needed. When the ghost ends, only the nodes between the old and the new link get
+messages. No events are sent to a ghost, and its filters are not announced to links that came up after it.
 
-Echoes. The ghost of B at A makes A's side say that it wants what only B's side wants. If B itself finds
-the new link, it is told its own side's filters, and would spread them among those who asked. B can
-tell: an *echo* is a filter that B had told A, and that A had not asked for. Events go by it at once, but
-it is passed on only if it still stands `echo_delay` after the ghost's end. (If another node of B's side
-finds the link, it has no ghost and cannot tell; the echo then travels and is withdrawn with the ghost.)
+Echoes. Because of the ghost of B at A, A's side announces filters that only B's side wants. If B itself
+finds the new link, it gets its own side's filters over it and would announce them to its own side. B can
+recognise them: an *echo* is a filter that B had announced to A and that A had not announced to B. Events
+follow it at once, but it is announced further only if it still exists `echo_delay` after the ghost's end.
+(If another node of B's side finds the link, it has no ghost and cannot recognise the echo, which then
+travels and is withdrawn with the ghost.)
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -28,7 +29,7 @@ from roamcast.filter.index import MatchingIndex
 from roamcast.strategy.tree.content.covering_set import CoveringSet
 from roamcast.units import Micros, NodeId
 
-GHOSTS_MAX = 64  # the first to expire goes early
+GHOSTS_MAX = 64  # chosen by us; beyond it the first to expire ends early
 EVERYTHING = Filter.everything()
 
 
@@ -41,7 +42,7 @@ class RoutingTables:
         filters_max: int,
         on_overflow: Callable[[], object],
     ) -> None:
-        """`on_overflow`: there are too many ghosts, and one goes before its time."""
+        """`on_overflow`: there are too many ghosts, and one ends early."""
         self._unsubscription_delay = unsubscription_delay
         self._echo_delay = echo_delay
         self._filters_max = filters_max
@@ -51,7 +52,7 @@ class RoutingTables:
         self._ghosts: ExpiringDict[NodeId, Ghost] = ExpiringDict(
             GHOSTS_MAX, self._lay_early, attrgetter("expires_at")
         )
-        self._number = 0  # links and ghosts in the order in which they came to be
+        self._number = 0  # links and ghosts in the order of their creation
         self._changed: set[NodeId] = set()
 
     # Inputs.
@@ -61,7 +62,7 @@ class RoutingTables:
         self._spread(self._links.values(), [(wanted, now)], [])
 
     def on_unsubscribed(self, wanted: Filter) -> None:
-        self._local[wanted].pop()  # the youngest: the older wish stands for events already published
+        self._local[wanted].pop()  # the youngest: the older one counts for events already published
         if not self._local[wanted]:
             del self._local[wanted]
         self._spread(self._links.values(), [], [wanted])
@@ -83,7 +84,7 @@ class RoutingTables:
         link = self._links.pop(neighbour)
         self._changed.discard(neighbour)
         if link.table is None:
-            return  # nothing was known; an earlier ghost of this neighbour stands as before
+            return  # no table had come; an earlier ghost of this neighbour stays
         self._number += 1
         self._ghosts[neighbour] = Ghost(
             link.spread(),
@@ -106,7 +107,7 @@ class RoutingTables:
             [each for each in before if each not in after],
         )
         if neighbour in self._ghosts:
-            self._lay(neighbour)  # the neighbour itself is back and has said what it wants
+            self._lay(neighbour)  # the neighbour itself is back and has sent its table
         return added
 
     def on_time(self, now: Micros) -> None:
@@ -135,33 +136,33 @@ class RoutingTables:
         return min(times, default=None)
 
     def outgoing(self, neighbour: NodeId) -> Collection[Filter]:
-        """What this neighbour should be told. Too many filters become one: everything."""
+        """The set to announce to this neighbour. Too many filters become one: everything."""
         visible = self._links[neighbour].outgoing.visible()
         return visible if len(visible) <= self._filters_max else (EVERYTHING,)
 
     def outgoing_since(self, neighbour: NodeId, wanted: Filter) -> Micros | None:
         outgoing = self._links[neighbour].outgoing
         since = outgoing.since(wanted)
-        return outgoing.oldest() if since is None else since  # not in it: it stands for all of them
+        return outgoing.oldest() if since is None else since  # None: it is `EVERYTHING`, for all of them
 
     def table(self, neighbour: NodeId) -> dict[Filter, Micros] | None:
         return self._links[neighbour].table
 
     def wants(self, neighbour: NodeId, event: Event) -> bool:
-        """Whether the event goes over this link. Before a table has come, everything goes: losing an
-        event costs more than carrying one in vain."""
+        """Whether the event goes over this link. Before a table has come, every event does:
+        losing one costs more than sending one needlessly."""
         link = self._links[neighbour]
         return link.table is None or bool(link.index.match(event))
 
     def wanted_since(self, neighbour: NodeId, event: Event) -> Micros | None:
-        """The earliest wish for this event behind the link."""
+        """Since when someone behind the link has wanted this event."""
         link = self._links[neighbour]
         if link.table is None:
             return None
         return min((link.table[each] for each in link.index.match(event)), default=None)
 
     def wanted_here_since(self, event: Event) -> Micros | None:
-        """The earliest wish for this event of a local application."""
+        """Since when a local application has wanted this event."""
         return min((times[0] for each, times in self._local.items() if each.matches(event)), default=None)
 
     def is_local(self, wanted: Filter) -> bool:
@@ -185,7 +186,7 @@ class RoutingTables:
             self._changed.add(link.neighbour)
 
     def _lay(self, neighbour: NodeId) -> None:
-        """End a ghost: what it stood for is no longer told, unless others want it too."""
+        """End a ghost: its filters are no longer announced, unless others want them too."""
         self._end(self._ghosts.pop(neighbour))
 
     def _lay_early(self, neighbour: NodeId, ghost: "Ghost") -> None:
@@ -208,18 +209,18 @@ class RoutingTables:
 
 
 class TableLink:
-    """One link: what the neighbour wants (`table`), and what it should be told (`outgoing`)."""
+    """One link: what the neighbour wants (`table`), and what is announced to it (`outgoing`)."""
 
     def __init__(self, neighbour: NodeId, number: int) -> None:
         self.neighbour = neighbour
         self.number = number
-        self.table: dict[Filter, Micros] | None = None  # None: not said yet
-        self.held: dict[Filter, Micros] = {}  # echoes, and when they are passed on after all
+        self.table: dict[Filter, Micros] | None = None  # None: has not come yet
+        self.held: dict[Filter, Micros] = {}  # echoes, and when they are announced after all
         self.outgoing = CoveringSet()
         self.index: MatchingIndex[Filter] = MatchingIndex()
 
     def spread(self) -> dict[Filter, Micros]:
-        """The part of the table that other neighbours are told of."""
+        """The part of the table that is announced to other neighbours."""
         return {each: since for each, since in (self.table or {}).items() if each not in self.held}
 
     def set_table(self, table: dict[Filter, Micros], held: dict[Filter, Micros]) -> None:
@@ -235,7 +236,7 @@ class TableLink:
 
 
 class Ghost:
-    """The table of a lost link, as it goes on being told to those who knew it."""
+    """The table of a lost link, which stays announced to the neighbours that had it."""
 
     def __init__(
         self,
@@ -246,7 +247,7 @@ class Ghost:
         expires_at: Micros,
     ) -> None:
         self.table = table
-        self.told = told  # what the lost neighbour had been told
+        self.told = told  # what had been announced to the lost neighbour
         self.told_to = told_to
         self.number = number
         self.expires_at = expires_at

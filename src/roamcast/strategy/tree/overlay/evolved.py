@@ -1,11 +1,12 @@
-"""The evolved protocol (chapter 4, A.2), with what it takes to keep it acyclic at every instant.
+"""The evolved protocol (chapter 4, A.2), with the rules that keep it acyclic at every instant.
 
 As in the work: requests spread by Rule 1, nodes nearer to the leader answer, the node at the jump rewrites
 the reply, the activation stops there, leaders look for other partitions by the same request, a node that
-starts is the leader of itself. What was added, with the reasons and the proof, is in
-`docs/protocols/tree.md`; the rules are named there R1 to R9 and marked here where they apply.
+starts is the leader of itself. (The *jump* is the one hop of a path that is in no tree yet.) What was
+added, with the reasons and the proof, is in `docs/protocols/tree.md`; the rules are named there R1 to R13
+and marked here where they apply.
 
-The state of a node, by its upstream (`parent`) and what it does meanwhile:
+The states of a node, by its upstream (`parent`) and its current task:
 
     has a parent ──lost──▶ root, repairing ──no reply──▶ root, leader ◀─────────── boot
          ▲                      │   │                       │    ▲
@@ -40,12 +41,14 @@ from roamcast.strategy.tree.overlay.routes import AgingDict, ForwardRoute, Reque
 from roamcast.strategy.tree.overlay.search import Reply, TreeSearch, best_reply
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
-MERGE_DELAY: Micros = 200 * MILLISECOND  # at most; before a leader greets a new neighbour
-SILENCES_MAX = 3  # in a row, with an upstream that answers, before it is left anyway
-OFFERS_MAX = 1_000
-ANSWERS_MAX = 4  # to one request that comes by several ways
-CROWD = 8  # nodes in range from which on they alone are asked first
-CROWD_TIMEOUT: Micros = 200 * MILLISECOND
+# Chosen by us. `CROWD` and its time-out are rule R13: in a dense network a repair then takes 25 control
+# frames, not 40 (docs/protocols/tree.md). The others trade fewer messages for a slower reaction.
+MERGE_DELAY: Micros = 200 * MILLISECOND  # at most, at random; before a leader asks for other partitions
+SILENCES_MAX = 3  # missing hellos in a row before an upstream is left that still answers probes
+OFFERS_MAX = 1_000  # open at a time
+ANSWERS_MAX = 4  # further answers to copies of one request that came by other paths
+CROWD = 8  # with so many nodes in range the first request goes one hop only
+CROWD_TIMEOUT: Micros = 200 * MILLISECOND  # wait for replies to that request
 
 
 class Evolved(TreeProtocol):
@@ -61,10 +64,10 @@ class Evolved(TreeProtocol):
         self.offers: dict[int, LinkOffer] = {}
         self._search: TreeSearch | None = None
         self._attempts = 0  # requests since the upstream was lost
-        self._has_asked_around = False  # by a request of one hop before those, in a crowd (R13)
+        self._has_asked_around = False  # by the one-hop request that precedes those in a crowd (R13)
         self._yielded_to: RequestKey | None = None  # whose activation we wait for, as the root of our tree
         self._request_number = host.random.getrandbits(32)
-        # Replies to earlier requests are not welcome any more (R9). None: to no request.
+        # Replies to requests before this number are dropped (R9). None: all replies are.
         self._welcome_from: int | None = None
         self._reverses: AgingDict[RequestKey, Reverse] = AgingDict(self._too_many)
         self._forwards: AgingDict[tuple[RequestKey, NodeId], ForwardRoute] = AgingDict(self._too_many)
@@ -132,12 +135,12 @@ class Evolved(TreeProtocol):
         self._set_timer("hello", parameters.hello_interval)
         self._hello_interval = parameters.hello_interval
         if self.links:
-            # A leader of itself alone has nobody to tell, and need not look fresher than a tree does.
+            # Only with links: a leader without any has no receivers, and must not look fresher than a tree.
             self.label = Label(self.label.sequence + 1, self._host.node, 0)
             self._say_hello(update=False)
         self._hellos += 1
         if self._hellos % parameters.reconnection_trigger == 0 and self._search is None:
-            # Not at the same instant as the hello and as all other leaders.
+            # Delayed at random, so that it collides neither with the hello nor with other leaders.
             self._set_timer("merge", self._some_of(MERGE_DELAY))
 
     def _say_hello(self, *, update: bool, relayed: bool = False) -> None:
@@ -156,7 +159,7 @@ class Evolved(TreeProtocol):
         named = next((number for node, number in message.links if node == self._host.node), None)
         if named is None:
             if link is not None and sender == self.parent and link.state is LinkState.OPEN:
-                self._probe(link)  # R7: our upstream does not know us; or this hello is an old one
+                self._probe(link)  # R7: our upstream does not know the link, or this hello is old
             return
         if link is None or link.number != named:
             self._refuse(sender, message, named)
@@ -175,10 +178,10 @@ class Evolved(TreeProtocol):
             self._say_hello(update=message.update, relayed=True)
 
     def _declare_leader(self) -> None:
-        """No way into another tree: lead this one. A root may better its label as it likes (R2).
+        """There is no path into another tree: lead this one. A root may improve its label without limit (R2).
 
-        A node that has no links and withdraws its offers owes nobody anything: it starts over like one
-        that has just booted, so that a straggler does not outrank the tree that it comes back to.
+        A node that has no links and withdraws its offers is bound by no label that it stated: it starts over
+        like one that has just booted, so that it does not outrank the tree that it comes back to.
         """
         assert self.parent is None
         self._stop_searching()
@@ -203,7 +206,7 @@ class Evolved(TreeProtocol):
         self._set_timer("silence", self._hello_interval * missed + self._hello_interval // 2)
 
     def _on_silence(self) -> None:
-        """Section 4.3: no group hello came. If the upstream is there, somebody above us will act."""
+        """Section 4.3: no group hello came. If the upstream answers a probe, a node above it has to act."""
         if self.parent is None:
             return
         self._silences += 1
@@ -227,7 +230,7 @@ class Evolved(TreeProtocol):
             self._forget_attempts()
             self._declare_leader()
         elif self._is_first_attempt() and self._nearby is not None and len(self._nearby) >= CROWD:
-            # R13: in a crowd somebody near can answer; asked for more hops, all of them would pass it on.
+            # R13: in a crowd a neighbour can usually answer; with a larger reach all of them would relay it.
             self._request(reconnect=False, around=True)
             self._has_asked_around = True
         else:
@@ -268,12 +271,12 @@ class Evolved(TreeProtocol):
         link = self.links.get(sender)
         above = sender == self.parent and message.standing.label.better_than(self.label)
         if link is not None and sender == message.requester and not above:
-            # R7: who asks is a root, and an upstream's label is better than ours. Else it has rebooted or
-            # left us; or the request is an old one.
+            # R7: a requester is a root, so a child of ours cannot be one, and an upstream has a better label
+            # than we. Otherwise it has rebooted or left us, or the request is old: ask.
             self._probe(link)
         request = RequestKey(message.requester, message.number)
         known = self._reverses.find(request)
-        if message.limited or sender not in self.links:  # Rule 1: it has just left its tree, or before
+        if message.limited or sender not in self.links:  # Rule 1: it left its tree on this hop or before
             if self._is_of_our_leader(message):
                 return
             if known is None:
@@ -283,10 +286,10 @@ class Evolved(TreeProtocol):
                 return
             again = known.limited not in (None, sender) and known.answers < ANSWERS_MAX
             if again and self._may_answer(message):
-                # The same request by another way: the requester is to choose (white-box case 5).
+                # The same request by another path: the requester chooses a reply (white-box case 5).
                 known.answers += 1
                 self._reply_down(request, sender, self._host.node, self.hops)
-        # Known requests die, except those from the upstream: an early copy may have come another way.
+        # Known requests are dropped, except from the upstream: an earlier copy may have come by another path.
         elif known is None or (known.free is None and sender == self.parent):
             reverse = Reverse(message.standing.label, free=sender, limited=known.limited if known else None)
             self._reverses.put(request, reverse, self._host.now())
@@ -294,7 +297,7 @@ class Evolved(TreeProtocol):
                 self._courier.broadcast_soon(_relayed(message, limited=False), own=False)
 
     def _is_of_our_leader(self, message: RouteRequest) -> bool:
-        """A leader's request that its own tree hears from outside leads only back to it."""
+        """A leader's request that its own tree receives from outside leads only back to that leader."""
         return message.reconnect and message.requester == self.label.leader
 
     def _may_answer(self, message: RouteRequest) -> bool:
@@ -362,14 +365,14 @@ class Evolved(TreeProtocol):
             way = None if reverse is None else reverse.limited
             usable = way is not None and (way in self.links or self.is_nearby(way))
             if way is None or not usable or self._has_passed(request, None):
-                self._declare_leader()  # the way is gone; the tree is ours to lead
+                self._declare_leader()  # the path is gone: lead the tree
             else:
                 self._yield_down(request, way, message.responder, min(message.hops + 1, HOPS_MAX))
                 if self.parent is None and self._yielded_to is None:
                     self._declare_leader()
 
     def _on_reply_below(self, sender: NodeId, request: RequestKey, message: RouteReply) -> None:
-        """The reply of a node above us lifts our label, so that the jump's end can vouch for it (R4)."""
+        """A reply from above improves our label, so that the node at the jump may offer a link (R4)."""
         link = self.links.get(sender)
         if link is None or link.number != message.link:
             self._refuse(sender, message, message.link)
@@ -390,7 +393,7 @@ class Evolved(TreeProtocol):
             return
         if self._forwards.find((request, message.responder)) is not None:
             # R10: each reply is passed on once. While a tree turns round, two nodes can have the same
-            # request from each other, and a reply would go to and fro between them for ever.
+            # request from each other, and a reply would go back and forth between them for ever.
             self._drop(message, "has been here before")
             return
         forward = ForwardRoute(
@@ -444,7 +447,7 @@ class Evolved(TreeProtocol):
             (each for each in search.replies if not each.yields and each.label.better_than(self.label)),
             self._parameters().group_sequence_tolerance,
         )
-        # R5: every leader that stepped down for us is fetched, not only the best, before we go ourselves.
+        # R5: every leader that stepped down for us is activated, not only the best, before we move ourselves.
         for reply in search.replies:
             if reply.yields:
                 self._fetch(reply.request, reply.responder)
@@ -454,7 +457,7 @@ class Evolved(TreeProtocol):
             self._repair()
 
     def _fetch(self, request: RequestKey, responder: NodeId) -> None:
-        """Activate towards a tree that yielded: its root, at the far end of the jump, goes below us."""
+        """Activate towards a tree that yielded: its root, at the far end of the jump, becomes our child."""
         forward = self._forwards.find((request, responder))
         if forward is None:
             return
@@ -473,7 +476,7 @@ class Evolved(TreeProtocol):
             self._courier.hop(forward.via, message, own=request.requester == self._host.node)
 
     def _go(self, request: RequestKey, responder: NodeId) -> None:
-        """Activate towards a better tree: we, the root, go below it, or hand the root on to who can."""
+        """Activate towards a better tree: we, the root, join it, or hand the root on to the node that can."""
         forward = self._forwards.find((request, responder))
         own = request.requester == self._host.node
         if forward is None or self._has_passed(request, responder):
@@ -490,7 +493,7 @@ class Evolved(TreeProtocol):
             self._hand_root_to(link, message, own=own)
 
     def _adopt(self, request: RequestKey, responder: NodeId, forward: ForwardRoute, own: bool) -> None:
-        """Take the link that was offered (R1): we are a root, and the label stated there is better."""
+        """Take the offered link (R1), if we are a root and the label that the offer states is better."""
         peer = forward.via
         usable = forward.link and peer not in self.links and self.is_nearby(peer)
         if not usable or not forward.label.better_than(self.label):
@@ -509,7 +512,7 @@ class Evolved(TreeProtocol):
                 if self._take_root(sender, message):
                     self._go(request, message.responder)
                     if self.parent is None:
-                        self._on_orphaned()  # the way is gone, but the root is here: look for another
+                        self._on_orphaned()  # the path is gone, but the root is here: look for another
             case ReplyStage.NEAR, True:
                 self._on_activation_from_above(sender, request, message)
             case ReplyStage.JUMP, False:
@@ -533,7 +536,7 @@ class Evolved(TreeProtocol):
         """The other end of the jump has taken our offer and is our child now."""
         link = self.links.get(sender)
         if link is not None and link.number == message.link:
-            self._courier.once(sender, Confirm(link.number, link.turn), own=False)  # it asks again
+            self._courier.once(sender, Confirm(link.number, link.turn), own=False)  # the first one was lost
         elif self._is_offered(sender, message.link):
             self._open_offered(sender, message.link, message.url, opened_here=False)
             self._courier.once(sender, Confirm(message.link, 0), own=False)
@@ -576,13 +579,13 @@ class Evolved(TreeProtocol):
 
     def _open_offered(self, peer: NodeId, number: int, url: str, *, opened_here: bool) -> None:
         del self.offers[number]
-        # An older link to the same node is one that it no longer has: it holds at most one (R6).
+        # The peer holds at most one link to us (R6), so an older one exists at our end only.
         self._lose(peer, tell=False)
         self.links[peer] = TreeLink(peer, number, LinkState.ADOPTED, url=url, opened_here=opened_here)
         self._open(self.links[peer])
 
     def _settle_below(self, link: TreeLink, label: Label, hops: int) -> None:
-        """From root to child; `label` is what the upstream has stated."""
+        """Become a child; `label` is what the new upstream has stated."""
         self._leave_root()
         self._broken_at = None
         self.links[link.peer] = link
@@ -592,10 +595,10 @@ class Evolved(TreeProtocol):
         self._expect_hello()
 
     def _hand_root_to(self, link: TreeLink, message: RouteReply | Activation, *, own: bool) -> None:
-        """Turn a link round (R3): its lower end becomes the root, and we go below it.
+        """Turn a link round (R3): its lower end becomes the root, and we become its child.
 
-        Until the other end hears of it both ends think that the other is above. That is leaderless for
-        a moment, but no cycle, and the message is repeated until it is answered.
+        Until the message arrives each end takes the other as its upstream. The tree has no leader in that
+        time, but no cycle, and the message is repeated until it is answered.
         """
         self._leave_root()
         self.parent = link.peer
@@ -610,7 +613,7 @@ class Evolved(TreeProtocol):
             self._refuse(sender, message, message.link)
             return False
         if message.turn <= link.turn:
-            self._courier.once(sender, Confirm(link.number, link.turn), own=False)  # it asks again
+            self._courier.once(sender, Confirm(link.number, link.turn), own=False)  # the first one was lost
             return False
         if message.turn != link.turn + 1 or self.parent != sender:
             self._drop(message, "turns a link out of turn")
@@ -626,7 +629,7 @@ class Evolved(TreeProtocol):
         return True
 
     def _on_heard(self, sender: NodeId, number: int) -> None:
-        """The other end of an adopted link has spoken on it, so it stands there too."""
+        """The other end of an adopted link has used it, so the link exists at both ends."""
         link = self.links.get(sender)
         if link is not None and link.number == number and link.state is LinkState.ADOPTED:
             self._forget_attempts()
@@ -674,7 +677,7 @@ class Evolved(TreeProtocol):
         self._yielded_to = None
 
     def _has_passed(self, request: RequestKey, responder: NodeId | None) -> bool:
-        """Whether the root has been here for the same reason; from now on it has."""
+        """Whether the root has passed this node for the same request and responder. Notes that it now has."""
         if self._root_passed.find((request, responder)):
             return True
         self._root_passed.put((request, responder), True, self._host.now())

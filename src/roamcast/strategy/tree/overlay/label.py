@@ -3,7 +3,7 @@
 The original protocol compares group sequence number and hop count, each by itself. Here both, with the
 leader's identifier between them, make one total order. Three rules keep it useful (`docs/protocols/tree.md`
 has the proof): a node's label only ever gets better; a node links below another only if that one's label is
-strictly better; and only a node without an upstream may better its label beyond what its upstream states.
+strictly better; and only a node without an upstream may improve its label beyond what an upstream states.
 """
 
 from typing import NamedTuple
@@ -11,8 +11,9 @@ from typing import NamedTuple
 from roamcast.units import NodeId
 
 RANKS_PER_HOP = 1 << 20
-"""Ranks are hop counts with room between them: a path can be turned round, or a reply can lift the nodes
-it passes, without waiting for the leader's next group hello."""
+"""Ranks are hop counts with room between them: a path can be turned round, or a reply can improve the labels
+of the nodes it passes, without waiting for the leader's next group hello. Chosen by us; any number far
+above that of such steps between two group hellos works."""
 
 
 class Label(NamedTuple):

@@ -1,13 +1,14 @@
 """The overlay as a layer: frames, timers and neighbours in; tree links and their data out.
 
-It drives the evolved or the original protocol and tells their messages from data (`messages.Data`). All
-its timers have names that begin with `TIMER`, so that it can share a host with the layer above.
+It drives the evolved or the original protocol. All its timers have names that begin with `TIMER`, so that it
+can share a host with the layer above.
 
 In the trace (`OverlayChanged`) each end of a link records `link_up` and `link_down` as it sees them, with
-the peer; a link is one of the overlay while both ends have it up. On `link_down` the role says which end
-speaks: breaks are counted by the records of the `downstream` end, the one that repairs. `repaired` is
+the peer; a link belongs to the overlay while both ends have it up. On `link_down` the role says which end
+records it: breaks are counted by the records of the `downstream` end, the one that repairs. `repaired` is
 recorded by the node that repairs; its value is the time in milliseconds from the detection of the
-breakage to the first RREP. `role_on` and `role_off` with role `leader` frame the life of a leader.
+breakage to the first RREP. `role_on` and `role_off` with role `leader` enclose the time in which a node
+leads.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,7 +26,7 @@ from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import Underlay
 from roamcast.units import Micros, NodeId, micros
 
-DOUBT_INTERVALS = 1.5  # beacon intervals without any frame before a neighbour without beacons is gone
+DOUBT_INTERVALS = 1.5  # beacon intervals without any frame before the neighbour is gone (R11); ours
 
 __all__ = ["TIMER", "Overlay", "OverlayListener", "make_protocol"]
 
@@ -72,8 +73,8 @@ class Overlay(Layer):
             self.protocol.on_neighbour_up(neighbour)
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
-        """R11: whom we have just heard is there, though its beacons are lost. On a busy radio they are,
-        and a tree that breaks because of it makes the radio busier still."""
+        """R11: a neighbour whose beacons are lost is kept while other frames of it arrive. A busy radio loses
+        beacons, and a tree that breaks because of it makes the radio busier still."""
         now = self._host.now()
         heard_at = self._heard_at.get(neighbour)
         if neighbour in self.protocol.links and heard_at is not None and now - heard_at < self._doubt:
@@ -130,7 +131,7 @@ def make_protocol(
 
 
 def receive(host: Host, protocol: TreeProtocol, sender: NodeId, payload: bytes) -> None:
-    """Decode, then act; what is no message of ours is dropped and counted."""
+    """Decode, then act; octets that are no message of ours are dropped and traced."""
     try:
         message = CODEC.decode(payload)
     except WireError as error:

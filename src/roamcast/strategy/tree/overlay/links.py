@@ -1,7 +1,7 @@
 """One end's view of a tree link.
 
 The overlay is the graph of links that both ends hold under the same number. A link that one end holds
-and the other does not is no link: what is sent over it is refused, and the refusal closes it.
+and the other does not is no link: data sent over it is refused, and the refusal closes it.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from roamcast.units import Micros, NodeId
 
 
 class LinkState(Enum):
-    ADOPTED = "adopted"  # we took the peer as our upstream and wait for its word
-    OPEN = "open"  # the peer has spoken on this link
+    ADOPTED = "adopted"  # we took the peer as our upstream and wait for its confirmation
+    OPEN = "open"  # the peer has used this link
 
 
 @dataclass(slots=True)
@@ -20,8 +20,8 @@ class TreeLink:
     peer: NodeId
     number: int
     state: LinkState
-    # How often the upstream end has changed sides. A message that turns the link names the turn it makes,
-    # so a repeated or delayed one cannot turn it back.
+    # How often the upstream end has changed sides. A message that turns the link carries the number of its
+    # turn, so a repeated or delayed one cannot turn it back.
     turn: int = 0
     url: str = ""  # where the peer can be reached (reactive manager)
     opened_here: bool = False  # whether this end sent the activation over the jump
@@ -29,8 +29,9 @@ class TreeLink:
     frames_sent: int = 0
     last_failed: int = -1
     failures: int = 0
-    suspected_at: Micros | None = None  # when failed data last made us probe
-    # For link breakage by silence: when data last came, and how far apart it usually comes.
+    suspected_at: Micros | None = None  # when failed data last caused a probe
+    # For link breakage by silence: when data last came, and the usual time between two data messages
+    # (a moving average; the newest counts an eighth, chosen by us).
     heard_at: Micros | None = None
     usual_gap: Micros | None = None
     is_watched: bool = False
@@ -54,7 +55,7 @@ class TreeLink:
 
 @dataclass(frozen=True, slots=True)
 class LinkOffer:
-    """A link that we would be the upstream end of, if the peer takes it."""
+    """A link whose upstream end we become if the peer takes it."""
 
     peer: NodeId
     number: int

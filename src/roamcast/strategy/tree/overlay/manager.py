@@ -1,6 +1,6 @@
 """The overlay manager as a component for other systems (chapter 5), in its two forms.
 
-Both are thin faces of the same protocol code. The *proactive* one (5.2) does everything itself: it
+Both are thin interfaces to the same protocol code. The *proactive* one (5.2) does everything itself: it
 listens for neighbours by beacons, keeps the tree, and carries its owner's objects to every node of the
 partition. The *reactive* one (5.3) only keeps the tree: its owner has links and identifiers of its own,
 says when one of its links broke, and opens the ones it is asked to.
@@ -92,7 +92,7 @@ class ProactiveManager(Layer):
         self._spread(data, neighbour)
 
     def _spread(self, data: bytes, but: NodeId | None) -> None:
-        # No duplicates are looked for: on a tree there are none.
+        # No duplicate detection: on a tree there are no duplicates.
         for neighbour in self._overlay.neighbours():
             if neighbour != but:
                 self._overlay.send(
@@ -101,16 +101,16 @@ class ProactiveManager(Layer):
 
 
 class _Spread:
-    """Between the overlay and the proactive manager, whose own `on_receive` is for frames."""
+    """Adapter from the overlay to the proactive manager, whose own `on_receive` takes frames."""
 
     def __init__(self, manager: ProactiveManager) -> None:
         self._manager = manager
 
     def on_link_up(self, neighbour: NodeId) -> None:
-        """Objects find their way by themselves."""
+        """Nothing to do: objects go over the links there are when they are sent."""
 
     def on_link_down(self, neighbour: NodeId) -> None:
-        """Objects find their way by themselves."""
+        """Nothing to do, likewise."""
 
     def on_receive(self, neighbour: NodeId, payload: bytes) -> None:
         self._manager.on_object(neighbour, payload)

@@ -1,10 +1,10 @@
-"""The messages on the air: the four of the protocol, three that keep links agreed, and the data envelopes.
+"""The messages on the air: four of the protocol, three that keep both ends of a link consistent, and data.
 
 RREQ, RREP, MACT and GRPH carry what appendix A gives them, less what one group without outsiders does
 not need (section 4.1: destination group, join and group-leader flags). What was added: a label in place
-of sequence number and hop count, and the number of the link that a message speaks of. A link's number is
+of sequence number and hop count, and the number of the link that a message is about. A link's number is
 drawn at random by the end that offers it, so a message about an earlier link between the same two nodes,
-or of a node before its crash, names a link that no longer exists and dies.
+or from a node before its crash, names a link that no longer exists and is dropped.
 """
 
 from enum import IntEnum
@@ -17,7 +17,8 @@ from roamcast.strategy.tree.overlay.label import Label
 from roamcast.units import SECOND
 from roamcast.wire import Codec
 
-LINK_BITS = 62
+# Bounds chosen by us: what no honest node reaches is refused when it is decoded.
+LINK_BITS = 62  # drawn at random: two equal numbers are as good as impossible
 LINKS_MAX = 1_000  # named in one group hello
 URL_LENGTH_MAX = 512
 HOPS_MAX = 255
@@ -31,7 +32,7 @@ Url: TypeAlias = Annotated[str, msgspec.Meta(max_length=URL_LENGTH_MAX)]
 
 
 class ReplyStage(IntEnum):
-    """Where on its way a reply or an activation is."""
+    """Which part of its path a reply or an activation is on."""
 
     FAR = 0  # in the tree of the node that answered
     JUMP = 1  # on the one hop that is in no tree yet
@@ -52,7 +53,7 @@ class Standing(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class RouteRequest(msgspec.Struct, frozen=True, array_like=True, tag=1, forbid_unknown_fields=True):
-    """RREQ: `requester` looks for a way into another tree."""
+    """RREQ: `requester` looks for a path into another tree."""
 
     requester: Count
     number: Count  # BCastId
@@ -64,7 +65,7 @@ class RouteRequest(msgspec.Struct, frozen=True, array_like=True, tag=1, forbid_u
 
 
 class RouteReply(msgspec.Struct, frozen=True, array_like=True, tag=2, forbid_unknown_fields=True):
-    """RREP: a way was found. `yields`: the answering leader steps down, its tree goes below the other."""
+    """RREP: a path was found. `yields`: the answering leader steps down, its tree goes below the other."""
 
     requester: Count
     number: Count
@@ -74,12 +75,12 @@ class RouteReply(msgspec.Struct, frozen=True, array_like=True, tag=2, forbid_unk
     stage: ReplyStage
     yields: bool
     link: LinkNumber  # FAR: the tree link it travels on; JUMP: the link offered; else 0
-    turn: Count  # FAR and yields: see `Link.turn`
+    turn: Count  # FAR and yields: see `TreeLink.turn`
     url: Url = ""  # JUMP: where the offering end can be reached (reactive manager)
 
 
 class Activation(msgspec.Struct, frozen=True, array_like=True, tag=3, forbid_unknown_fields=True):
-    """MACT: the way by `responder` was chosen; stops at the jump."""
+    """MACT: the path by `responder` was chosen; stops at the jump."""
 
     requester: Count
     number: Count
@@ -106,7 +107,7 @@ class GroupHello(msgspec.Struct, frozen=True, array_like=True, tag=4, forbid_unk
 
 
 class Confirm(msgspec.Struct, frozen=True, array_like=True, tag=5, forbid_unknown_fields=True):
-    """The link stands at this end, and its turn is known."""
+    """The link exists at this end, and its turn is known."""
 
     link: LinkNumber
     turn: Count
@@ -132,8 +133,8 @@ class TreeData(msgspec.Struct, frozen=True, array_like=True, tag=8, forbid_unkno
 
 
 class Spread(msgspec.Struct, frozen=True, array_like=True, tag=9, forbid_unknown_fields=True):
-    """The same to several tree neighbours in one broadcast, as MAODV forwards multicast data. Who is not
-    named has nothing to do with it."""
+    """The same to several tree neighbours in one broadcast, as MAODV forwards multicast data. Nodes that
+    are not named ignore it."""
 
     links: Annotated[tuple[tuple[Count, LinkNumber], ...], msgspec.Meta(max_length=LINKS_MAX)]
     payload: bytes

@@ -37,13 +37,14 @@ from roamcast.strategy.tree.overlay.routes import AgingDict, ForwardRoute, Reque
 from roamcast.strategy.tree.overlay.search import Reply, TreeSearch, best_reply
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
-JOIN_DELAY: Micros = 2 * SECOND  # at most; devices that are switched on together do not ask together
+# Chosen by us.
+JOIN_DELAY: Micros = 2 * SECOND  # at most, at random: devices switched on together do not ask together
 UPDATE_DELAY: Micros = 200 * MILLISECOND  # from a leader's reply to its hello over the new link
 
 
 @dataclass(slots=True)
 class Merge:
-    """A merging of two partitions that this node carries out."""
+    """A merge of two partitions that this node carries out."""
 
     neighbour: NodeId  # in the other partition
     request: RequestKey
@@ -64,11 +65,11 @@ class Original(TreeProtocol):
         self._requested: RequestKey | None = None
         self._attempts = 0
         self._joined = False
-        self.hops = HOPS_MAX  # a node that joins is as far away as can be: any member may answer it
+        self.hops = HOPS_MAX  # a node that joins has the largest distance: any member may answer it
         self._request_number = host.random.getrandbits(32)
         self._reverses: AgingDict[RequestKey, Reverse] = AgingDict(self._too_many)
         self._forwards: AgingDict[tuple[RequestKey, NodeId], ForwardRoute] = AgingDict(self._too_many)
-        # By leader and sequence, those heard.
+        # The group hellos received, by leader and sequence.
         self._hellos: AgingDict[tuple[NodeId, int], bool] = AgingDict(self._too_many)
         self._merge: Merge | None = None
         self._granted_until: Micros = 0  # to prevent loops, one reconnection at a time
@@ -148,7 +149,7 @@ class Original(TreeProtocol):
             return
         heard = (theirs.leader, theirs.sequence)
         if self._hellos.find(heard) is not None:
-            return  # passed on once: two leaders' updates would chase each other round a loop
+            return  # relayed once: the updates of two leaders would circulate in a loop for ever
         self._hellos.put(heard, message.update, self._host.now())
         self._follow(sender, theirs)
         self._courier.broadcast_soon(self._hello_message(message.update), own=False)
@@ -260,7 +261,7 @@ class Original(TreeProtocol):
         self._courier.once(to, message, own=own)
 
     def _on_activation(self, sender: NodeId, message: Activation) -> None:
-        """A.1, procedure 5: both links of the path at this node are enabled, whatever they close."""
+        """A.1, procedure 5: both links of the path at this node are enabled, even if they close a cycle."""
         self._enable(sender)
         if message.responder == self._host.node:
             return

@@ -1,7 +1,7 @@
 """The parameters of section 5.4, by their names, with the two measured sets as presets, and one of ours.
 
 A parameter that is not given comes from the preset: table 6.3 (walking users), 6.4 (driving users), or
-`prompt`, for live nodes on fast links, where a lost frame is known of after milliseconds and not seconds.
+`prompt`, for live nodes on fast links, where a lost frame is noticed after milliseconds, not seconds.
 Not kept: WAIT_INTERVAL and BYTE_BUFFER_SIZE, which tune the reading of a Java socket.
 
 With `adaptive` (section 7.2) the parameters in which the two tables differ follow the rate at which this
@@ -25,8 +25,8 @@ Positive = Annotated[int, msgspec.Meta(ge=1, le=255)]
 
 
 BEACON_SECONDS = 1.0  # the source gives none; one second is usual (MAODV: HELLO_INTERVAL)
-# So that a neighbour is missed after 0.7 s at the latest. A node alone beacons once a second, and both of two
-# that meet beacon at once.
+# Chosen by us: a lost neighbour is noticed after at most 0.7 s (docs/protocols/tree.md). A node without
+# neighbours sends a beacon once a second; two nodes that meet both send one at once.
 PROMPT_BEACON_SECONDS = 0.2
 
 
@@ -47,25 +47,25 @@ class TreeOptions(ContentOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     One flat table with the options of content-based routing, as scenario files have it.
     """
 
-    protocol: ProtocolName = ProtocolName.EVOLVED
-    preset: TreePreset = TreePreset.WALKING
+    protocol: ProtocolName = ProtocolName.EVOLVED  # `original`: MAODV as it was, the baseline
+    preset: TreePreset = TreePreset.WALKING  # the values of the parameters that are not given
     discover_timeout: Seconds | None = None  # waiting for replies to a request
     hello_interval: Seconds | None = None  # between two group hellos
     reconnection_trigger: Positive | None = None  # group hellos per search for other partitions
     allowed_hello_loss: Number | None = None  # group hellos missed before the upstream is questioned
-    allowed_beacon_loss: Number | None = None
+    allowed_beacon_loss: Number | None = None  # beacons missed before a neighbour is gone
     group_sequence_tolerance: Number | None = None  # how stale a reply may be to win by fewer hops
     request_retries: Number | None = None  # requests after the first, before a partition is declared
-    ttl_increment: Positive | None = None
-    ttl_threshold: Positive | None = None
-    beacon_interval: Seconds | None = None  # a fifth of a second with `prompt`, else a second
-    adaptive: bool = False
-    # The source waits DISCOVER_TIMEOUT for replies, whatever comes. So does None; otherwise the best
-    # reply is taken this long after the first.
+    ttl_increment: Positive | None = None  # hops that each further request reaches beyond the last
+    ttl_threshold: Positive | None = None  # hops that a request reaches at most
+    beacon_interval: Seconds | None = None  # 0.2 with `prompt`, else 1
+    adaptive: bool = False  # parameters follow the rate of lost links (section 7.2)
+    # How long after the first reply the best one is taken. None waits the whole DISCOVER_TIMEOUT, as the
+    # source does.
     reply_wait: Seconds | None = 0.05
-    jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01  # before a relayed broadcast
+    jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01  # a relayed broadcast waits up to this
     link_attempts: Positive = 4  # of one unicast frame before its link counts as broken
-    # Beyond the source: an upstream that falls silent amid a stream of data is probed (R12).
+    # Beyond the source: an upstream that stops sending in a stream of data is probed (R12).
     quiet_probes: bool = True
     # Original protocol only. Do tree members pass requests on (fig. 3.13), or not (A.1, Carleton's ns-2)?
     member_forwarding: bool = False
@@ -74,7 +74,7 @@ class TreeOptions(ContentOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     hello_workaround: bool = True
 
     def beacons(self) -> BeaconOptions:
-        """How the underlay must be set for ALLOWED_BEACON_LOSS to mean what section 5.4 says."""
+        """The underlay's options with which ALLOWED_BEACON_LOSS means what section 5.4 says."""
         loss = OverlayParameters.of(self).allowed_beacon_loss
         if self.preset is not TreePreset.PROMPT:
             return BeaconOptions(interval=self.beacon_interval or BEACON_SECONDS, allowed_loss=loss)
@@ -114,13 +114,13 @@ class OverlayParameters(NamedTuple):
 PRESETS: dict[TreePreset, OverlayParameters] = {
     TreePreset.WALKING: OverlayParameters(1 * SECOND, 5 * SECOND, 2, 2, 2, 2, 2, 2, 10),  # table 6.3
     TreePreset.DRIVING: OverlayParameters(1 * SECOND, micros(2.5), 1, 2, 2, 1, 2, 2, 10),  # table 6.4
-    TreePreset.PROMPT: OverlayParameters(micros(0.25), 1 * SECOND, 1, 2, 2, 1, 2, 5, 10),
+    TreePreset.PROMPT: OverlayParameters(micros(0.25), 1 * SECOND, 1, 2, 2, 1, 2, 5, 10),  # chosen by us
 }
 
-WINDOW: Micros = 120 * SECOND
+WINDOW: Micros = 120 * SECOND  # chosen by us; longer reacts later and counts more evenly
 # Links lost per node and second. Not from tables 6.5 to 6.11: this tree loses a fifth of the links that the
 # work counts in the same scenarios, and where links are lost at all, looking for other partitions more often
-# pays among walkers too (docs/protocols/tree.md). One loss within the window leads half the way.
+# pays among walkers too (docs/protocols/tree.md). One loss within the window gives the middle of both sets.
 CALM = 0.0
 RESTLESS = 2 / 120
 
@@ -156,8 +156,8 @@ class ParameterAdaptation:
         return OverlayParameters.of(self._options, between)
 
     def rate(self, now: Micros) -> float:
-        """Links lost per second over the last two minutes. The first ones count as whole ones, so that a
-        single early break does not look like a storm."""
+        """Links lost per second over the last two minutes. A node that started later is divided by the whole
+        two minutes too, so that a single early break does not look like many."""
         while self._breaks and self._breaks[0] < now - WINDOW:
             self._breaks.popleft()
         return len(self._breaks) * SECOND / WINDOW

@@ -26,19 +26,20 @@ from roamcast.strategy.tree.overlay.routes import AgingDict
 from roamcast.trace import Dropped, DropReason, OverlayChanged
 from roamcast.units import MILLISECOND, Micros, NodeId
 
-REFUSAL_INTERVAL: Micros = 200 * MILLISECOND
+# All chosen by us: shorter times find a broken link sooner and cost more probes.
+REFUSAL_INTERVAL: Micros = 200 * MILLISECOND  # between two refusals of one link to the same sender
 SUSPICION_INTERVAL: Micros = 1000 * MILLISECOND  # between two probes of a link whose data fails
-# Data that comes this much later than usual, in gaps between data, makes us doubt the link.
+# R12: a link is probed after a silence of so many usual gaps between two data messages.
 QUIET_GAPS = 4
-QUIET_MIN: Micros = 300 * MILLISECOND
-QUIET_MAX: Micros = 2000 * MILLISECOND  # a stream so slow tells no more than beacons do
+QUIET_MIN: Micros = 300 * MILLISECOND  # the silence is at least this
+QUIET_MAX: Micros = 2000 * MILLISECOND  # and no probe beyond this: beacons find a loss as soon
 
 
 class OverlayListener(Protocol):
-    """Who wants to hear of the tree's links."""
+    """The layer above, which is called when links of the tree change and when data arrives."""
 
     def on_link_up(self, neighbour: NodeId) -> None:
-        """A tree link now exists; both ends hear of it."""
+        """A tree link now exists; both ends are called."""
         ...
 
     def on_link_down(self, neighbour: NodeId) -> None: ...
@@ -48,12 +49,12 @@ class OverlayListener(Protocol):
         ...
 
     def event_in(self, payload: bytes) -> EventId | None:
-        """The event that data carries, if it does: what is refused is traced by its name."""
+        """The event that data carries, if any: refused data is traced with its identity."""
         ...
 
 
 class TreeProtocol:
-    """A node's part in the tree. A root has no `parent`; a leader is a root that says so."""
+    """A node's part in the tree. A root has no `parent`; a leader is a root that declared itself one."""
 
     def __init__(
         self,
@@ -63,13 +64,13 @@ class TreeProtocol:
         nearby: set[NodeId] | None,
         url: str,
     ) -> None:
-        """`nearby`: the nodes in range, kept up by the owner; None where nobody can tell."""
+        """`nearby`: the nodes in range, kept up to date by the owner; None where that is unknown."""
         self.links: dict[NodeId, TreeLink] = {}
         self.parent: NodeId | None = None
         self.label = Label(0, host.node, 0)
         self.hops = 0
         self.is_leader = False
-        self.dropped: dict[str, int] = {}  # messages that did not fit, by what was wrong
+        self.dropped: dict[str, int] = {}  # how many messages were dropped, by the reason
         self._host = host
         self._options = options
         self._listener = listener
@@ -91,8 +92,8 @@ class TreeProtocol:
         raise NotImplementedError
 
     def leave(self) -> None:
-        """The node stops: prune every link, so that those below repair at once. (In MAODV only a leaf may;
-        whoever is left without an upstream does here what it does when a link breaks.)"""
+        """The node stops: prune every link, so that its children repair at once. (In MAODV only a leaf may
+        leave; here a child without an upstream does the same as when a link breaks.)"""
         for peer in sorted(self.links):
             link = self.links.pop(peer)
             self._courier.once(peer, Close(link.number), own=True)
@@ -144,7 +145,7 @@ class TreeProtocol:
         link = self.links.get(neighbour)
         if link is None or link.state is not LinkState.OPEN:
             if on_failure is not None:
-                # Never from inside the caller's own call: a failure is an input of its own.
+                # By a timer and not from inside the caller's own call: a failure is an input of its own.
                 self._failed.append(on_failure)
                 self._host.set_timer((TIMER, "failed"), self._host.now())
             return
@@ -175,7 +176,7 @@ class TreeProtocol:
             self._host.broadcast(Frame(CODEC.encode(spread), kind, message, event, own))
 
     def _on_data_failed(self, neighbour: NodeId, link: TreeLink, number: int) -> None:
-        # Data fails on busy links too. A probe goes before all data, and tells a broken link from a busy one.
+        # Data fails on busy links too. A probe goes before all data, and so distinguishes a broken link.
         failures = link.on_failed(number)
         due = link.suspected_at is None or self._host.now() - link.suspected_at >= SUSPICION_INTERVAL
         if failures >= self._options.link_attempts and due and self.links.get(neighbour) is link:
@@ -192,8 +193,8 @@ class TreeProtocol:
         self._listener.on_receive(sender, message.payload)
 
     def _watch(self, link: TreeLink) -> None:
-        """R12: an upstream that falls silent amid a stream of data is asked whether it is still there. Nobody
-        acknowledges broadcasts, and beacons tell of its loss only after seconds."""
+        """R12: an upstream that stops sending in a stream of data is probed. Nobody acknowledges broadcasts,
+        and beacons show its loss only after seconds."""
         link.on_data(self._host.now())
         if not link.is_watched and link.usual_gap is not None:
             link.is_watched = True
@@ -216,7 +217,7 @@ class TreeProtocol:
         return link.heard_at + max(QUIET_MIN, QUIET_GAPS * link.usual_gap)
 
     def _link_in(self, message: TreeData | Spread) -> int | None:
-        """By which number the sender calls the link that this data came over; None: it is not for us."""
+        """The sender's number of the link that this data came over; None: it is not for us."""
         if isinstance(message, TreeData):
             return message.link
         node = self._host.node
@@ -225,13 +226,13 @@ class TreeProtocol:
     # Links.
 
     def _open(self, link: TreeLink) -> None:
-        """The link stands at both ends, as far as we know."""
+        """The link exists at both ends, as far as we know."""
         link.state = LinkState.OPEN
         self._trace("link_up", link.peer)
         self._listener.on_link_up(link.peer)
 
     def _lose(self, peer: NodeId, *, tell: bool) -> None:
-        """The link is gone at this end; `tell` the other one if it may still hear us."""
+        """The link is gone at this end; `tell` the other one if it may still receive it."""
         link = self.links.pop(peer, None)
         if link is None:
             return
@@ -250,7 +251,7 @@ class TreeProtocol:
             self._on_orphaned()
 
     def _probe(self, link: TreeLink) -> None:
-        """Is the other end there, and has it this link? If no answer comes, the link is lost."""
+        """Ask whether the other end is there and has this link. If no answer comes, the link is lost."""
         if not self._courier.is_agreeing(link.peer, link.number):
             self._courier.agree(link.peer, link.number, Probe(link.number), own=True)
 
@@ -262,7 +263,7 @@ class TreeProtocol:
             self._courier.once(sender, Confirm(link.number, link.turn), own=False)
 
     def _on_orphaned(self) -> None:
-        """The upstream is lost: this node is the root of what hangs on it."""
+        """The upstream is lost: this node is the root of its subtree."""
         raise NotImplementedError
 
     def _on_undelivered(self, neighbour: NodeId) -> None:
@@ -302,7 +303,7 @@ class TreeProtocol:
         self._host.trace(OverlayChanged(self._host.now(), self._host.node, change, peer, role))
 
     def _refuse(self, sender: NodeId, message: Message, link: int) -> None:
-        """A message about a link that we do not have: say so, that the other end may forget it too."""
+        """A message about a link that we do not have: answer `Close`, so that the sender drops it too."""
         event = self._listener.event_in(message.payload) if isinstance(message, TreeData | Spread) else None
         self._drop(message, "names no link of ours", DropReason.STALE, event)
         now = self._host.now()

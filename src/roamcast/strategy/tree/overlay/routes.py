@@ -1,4 +1,4 @@
-"""The ways that requests took and that replies and activations take (A.1, data structures 3 and 4).
+"""Reverse and forward routes: where requests came from, where replies came from (A.1, structures 3 and 4).
 
 Entries are kept for a while and at most `ENTRIES_MAX` of them: the periodic removal that appendix A asks
 for, done when a new entry comes.
@@ -11,6 +11,7 @@ from roamcast.bounded import BoundedDict, OnEvicted
 from roamcast.strategy.tree.overlay.label import Label
 from roamcast.units import SECOND, Micros, NodeId
 
+# Chosen by us. With the presets a search takes seconds, so 30 s outlast its messages.
 ENTRIES_MAX = 1_000
 KEPT: Micros = 30 * SECOND
 
@@ -32,7 +33,7 @@ class Reverse:
     label: Label  # of the requester
     free: NodeId | None = None
     limited: NodeId | None = None
-    answers: int = 0  # beyond the first, to copies that came by other ways
+    answers: int = 0  # beyond the first, to copies that came by other paths
 
 
 class ForwardRoute(NamedTuple):

@@ -1,4 +1,4 @@
-"""A search for a way into another tree, and the choice among the replies (sections 4.2, 4.4, 5.4)."""
+"""A search for a path into another tree, and the choice among the replies (sections 4.2, 4.4, 5.4)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class TreeSearch:
 def best_reply(replies: Iterable[Reply], tolerance: int) -> Reply | None:
     """The nearest of those whose group sequence number is within `tolerance` of the freshest.
 
-    Ties go to the fresher, then to the lower identifier, so that equal replies are chosen alike.
+    Ties go to the fresher, then to the lower identifier, so that every node chooses alike.
     """
     candidates = list(replies)
     if not candidates:
