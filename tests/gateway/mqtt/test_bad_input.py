@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.gateway.mqtt.harness import Client, in_loop, serving, until
+from tests.gateway.mqtt.packets.test_codec import packets
 from tests.gateway.mqtt.stand_alone import StandAloneNode
-from tests.gateway.mqtt.test_codec import packets
 
 from roamcast.errors import InputError
 from roamcast.gateway.mqtt.listener import MqttListener

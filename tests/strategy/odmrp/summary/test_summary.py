@@ -180,7 +180,7 @@ def test_sizes_on_the_wire() -> None:
 
 
 def test_the_documented_example_is_true() -> None:
-    page = Path(__file__).parents[3] / "docs" / "protocols" / "odmrp-summaries.md"
+    page = Path(__file__).parents[4] / "docs" / "protocols" / "odmrp-summaries.md"
     example = page.read_text().split("```python\n")[1].split("```")[0]
     names: dict[str, Any] = {}
     exec(example, names)

@@ -382,7 +382,7 @@ ON_A_SMALL_DISK = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from tests.runtime.live import test_storage
+from tests.runtime.live.storage import test_storage
 test_storage.on_a_small_disk(Path({disk!r}))
 """
 
@@ -391,7 +391,7 @@ def test_a_disk_without_a_free_octet(tmp_path: Path) -> None:
     """A real one: a file system of 1 MiB in a namespace of its own."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    script = ON_A_SMALL_DISK.format(root=str(Path(__file__).parents[3]), disk=str(disk))
+    script = ON_A_SMALL_DISK.format(root=str(Path(__file__).parents[4]), disk=str(disk))
     mount = f'mount -t tmpfs -o size=1m none "{disk}" || exit 77; exec "$0" -c "$1"'
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, sys.executable, script],
