@@ -53,8 +53,8 @@ _OTHER = re.compile(r"yarn|k8s://\S+|local-cluster\[\d+,\d+,\d+\]")
 def session(master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
     """The session of this process, started if there is none.
 
-    `master` None: the one that runs already, else embedded with all cores of this machine. Another master
-    than the running one's stops that and starts anew. `settings` add to the configuration of a new one.
+    `master` None: the running session, else an embedded one with all cores of this machine. If the running
+    session has another master, it is stopped and a new one started. `settings` are for a new session only.
     """
     if _java_is_gone():
         _forget_java()
