@@ -1,4 +1,4 @@
-"""Exact contact plans: time, memory and growth, beside the usual way, sampling.
+"""Exact contact plans: time, memory and growth, compared with the usual method, sampling.
 
     python benchmarks/contact_plan.py [--json]
 
@@ -7,8 +7,8 @@ node per 100 m × 100 m; then 1,000 nodes in a tenth of the area, where each hea
 case runs in a process of its own, whose peak memory includes the interpreter and the motion.
 
 The baseline looks at all positions once per second with scipy's k-d tree. It finds the changes to the
-second, not to the microsecond, and overlooks contacts that fall between two looks. Growth and ratios are
-in processor seconds, which other work on the machine disturbs less; the limit is in seconds that pass.
+second, not to the microsecond, and misses contacts that fall between two samples. Growth and ratios are
+in processor seconds, which other work on the machine disturbs less; the limit is in wall-clock seconds.
 
 Exit code 1 if 1,000 nodes at constant density take 30 s or 2 GB or more.
 """
@@ -124,7 +124,7 @@ def measured(what: str, nodes: int, side: float) -> dict[str, Any]:
 
 
 def contacts_sampled(motion: Any) -> int:
-    """The baseline: link-ups between one look per second and the next."""
+    """The baseline: link-ups between samples taken once a second."""
     import numpy as np
     from scipy.spatial import cKDTree
 

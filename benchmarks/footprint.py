@@ -9,7 +9,7 @@ the memory of that node after some idle seconds. Another version is measured fro
 
     git worktree add /tmp/before REVISION && python benchmarks/footprint.py /tmp/before
 
-Exits 1 when a goal is missed; only without extras are there goals.
+Exits 1 when a goal is missed. There are goals only for an installation without extras.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def installed(tree: Path, folder: Path, extra: str | None) -> Path:
 
 
 class Started:
-    """A node from its start until the block ends."""
+    """A node that runs until the block ends."""
 
     def __init__(self, roamcast: Path, config: Path, socket: Path) -> None:
         self._command = [str(roamcast), "node", str(config)]
@@ -138,7 +138,7 @@ def call(*command: str | Path) -> None:
 
 
 def clean() -> dict[str, str]:
-    """Without the sources of this tree on the path."""
+    """The environment without the sources of this tree on the path."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 

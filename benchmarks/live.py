@@ -1,10 +1,10 @@
-"""Live nodes on the loopback: throughput, latency, memory, and what garbage costs.
+"""Live nodes on the loopback: throughput, latency, memory, and the cost of hostile datagrams.
 
     python benchmarks/live.py [--quick]
 
 Nodes and clients are processes of their own, as on a device. Through one node: publisher → node → subscriber.
 Through three: publisher → node 1 → node 2 → node 3 → subscriber; nodes 1 and 3 do not hear each other. On a
-busy machine the wall clock says little, so the node's own CPU time is beside it: events per CPU second
+busy machine wall-clock time says little, so the node's own CPU time is printed too: events per CPU second
 is what one node does on one core.
 """
 
@@ -99,7 +99,7 @@ def through(nodes: int, strategy: str, events: int, rate: float | None) -> Passe
         publisher_ours, publisher_theirs = SPAWN.Pipe()
         publisher = SPAWN.Process(target=publish, args=(str(first), publisher_theirs), daemon=True)
         publisher.start()
-        # Until the way stands: a tree has to grow first.
+        # Until the path stands: a tree has to be built first.
         deadline = time.monotonic() + 60
         while not ours.poll(0.2) and time.monotonic() < deadline:
             publisher_ours.send((1, None))
@@ -173,7 +173,7 @@ def subscribe(path: str, control: Connection) -> None:
 
 @contextmanager
 def line_of(nodes: int, strategy: str, folder: Path) -> Iterator[list[Any]]:
-    """Node processes in a line: each hears those beside it only."""
+    """Node processes in a line: each hears only its neighbours."""
     group, port = GroupKey.generate().to_text(), free_port()
     options = "jitter = 0.0" if strategy in ("flooding", "epidemic", "tree") else ""
     processes = []

@@ -12,14 +12,14 @@ ratios. Figures per server and QoS:
 - `events_per_s`: as fast as the server takes them (QoS 1: with 100 unacknowledged at most);
 - `cpu_us_per_event`: CPU time of the server's process over events delivered, in the same run;
 - `p50_ms`, `p99_ms`: publish to delivery at `RATE` events/s, half of the goal: medians of `RUNS` runs;
-- `longest_turn_ms`: the longest turn of the node's loop in those runs, by its CPU clock. On a machine that
-  others use too this says what the node itself may add to a latency; the clock on the wall says little.
+- `longest_turn_ms`: the longest turn of the node's event loop in those runs, in CPU time. On a shared machine
+  this is what the node itself may add to a latency; wall-clock time says little there.
 
 Through three nodes in a line, publisher at the first, subscriber at the last; 1 and 3 do not hear each other:
 latency at `LINE_RATE` events/s; the highest of `LINE_RATES` at which 99% come through; and the rate and the
-share that come through when the first node is given as much as it takes: between nodes nothing slows a
-publisher down, and what a relay has no room for is lost. The relays' jitter is 0 here; by default they wait
-up to 20 ms (`tree` 10 ms), so that radios do not talk at once.
+share that come through when the first node is given as much as it accepts: there is no flow control between
+nodes, and a relay drops what its queue cannot hold. The relays' jitter is 0 here; by default they wait up to
+20 ms (`tree` 10 ms), so that radios do not send at the same time.
 
 Exits 1 when a node misses its goals: 20,000 events/s of QoS 0, p99 under 10 ms at half of that.
 """
@@ -170,7 +170,7 @@ def run(server: "Server", qos: int, seconds: float, rate: int) -> tuple[np.ndarr
     reader.start()
     ours.recv()
     if server.last_port != server.port:
-        time.sleep(1.0)  # the other end hears of the subscription
+        time.sleep(1.0)  # until the other end has the subscription
     their_pipe, its_pipe = multiprocessing.Pipe()
     writer = multiprocessing.Process(target=publish, args=(server.port, qos, seconds, rate, its_pipe))
     writer.start()
@@ -313,7 +313,7 @@ class Server:
 
     @classmethod
     def line(cls, nodes: int, strategy: str, *, profiled: bool = False) -> "Server":
-        """Daemons as `roamcast node` runs them, but that each hears only those beside it."""
+        """Daemons as `roamcast node` runs them, except that each hears only its neighbours in the line."""
         folder = Path(tempfile.mkdtemp(prefix="roamcast-bench-"))
         group, air, ports = GroupKey.generate().to_text(), free_port(), [free_port() for _ in range(nodes)]
         jitter = "jitter = 0.0" if strategy in LINE_STRATEGIES else ""
@@ -370,7 +370,7 @@ class Server:
         return round(float(process.stdout.readline()), 2)
 
     def wait_for_way(self) -> None:
-        """Until what is published at the first comes out at the last: a tree has to grow first."""
+        """Wait until an event from the first node arrives at the last: a tree has to be built first."""
         with connected(self.last_port, b"way-out") as last, connected(self.port, b"way-in") as first:
             subscribe_to(last, 0)
             last.settimeout(0.2)
@@ -413,7 +413,7 @@ def serve(config: Path, heard: list[int], *, profiled: bool) -> None:
 
 
 def watch_turns() -> None:
-    """SIGUSR1: print the longest turn since the last one."""
+    """On SIGUSR1, print the longest turn since the last signal."""
     longest = 0.0
     run_callback = asyncio.Handle._run
 

@@ -53,7 +53,7 @@ def measure(side: float, duration: float) -> dict[str, Any]:
     simulation = Simulation(scenario(side, duration))
     began = time.process_time()
     result = simulation.run()
-    # Processor time: on a shared machine wall time measures the others.
+    # Processor time: on a shared machine wall-clock time depends on the other processes.
     processor_s = time.process_time() - began
     sent = result.trace.of(Transmitted)
     received = sum(record.received.bit_count() for record in sent)

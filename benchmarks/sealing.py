@@ -2,10 +2,10 @@
 
     python benchmarks/sealing.py [--runs N] [--json]
 
-Microseconds of processor time, best of N rounds; for the storage, of time. The ratio compares a frame that is
-encoded, sealed, sent over a UDP socket on loopback, received, opened and decoded with one that is not sealed,
-in the same run. Exits 1 when sealing and opening together need more than 10 µs, or a refused frame more than
-20 µs; a busy machine needs more rounds, not a softer limit.
+Microseconds of processor time, best of N rounds; for the storage wall-clock time. The ratio compares a frame
+that is encoded, sealed, sent over a UDP socket on loopback, received, opened and decoded with one that is not
+sealed, in the same run. Exits 1 when sealing and opening together need more than 10 µs, or a refused frame
+more than 20 µs; a busy machine needs more rounds, not a softer limit.
 """
 
 import argparse

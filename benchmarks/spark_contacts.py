@@ -6,7 +6,7 @@
 density (one vehicle per 200 m × 200 m). The trace is a CSV file made here. Each case runs in a process of its
 own; time counts from the trace on disk to the plan on disk, the start of the Spark session apart; memory is
 the largest sum of the resident memory of that process and all below it (Java, Python workers), sampled from
-/proc four times a second, shared pages counted once for each.
+/proc four times a second; shared pages count once per process.
 
 The baseline is the core: the same file read and planned in memory by one process. The contacts must be equal.
 

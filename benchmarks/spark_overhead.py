@@ -1,8 +1,8 @@
 """What Spark costs: a sweep's runs as Spark tasks, against a plain process pool that writes the same files.
 
-Both are measured in this one process, with as many workers as there are cores, by turns, so that a busy
-machine is busy for both. The start of the session and the metrics of the sweep are told apart. Exits 1 if
-the ratio is above the goal.
+Both are measured in this one process, with as many workers as there are cores, in turns, so that other load
+on the machine affects both. The start of the session and the metrics of the sweep are measured separately.
+Exits 1 if the ratio is above the goal.
 
     python benchmarks/spark_overhead.py [--runs 64] [--seconds 1.0] [--json]
 """
@@ -65,7 +65,7 @@ def parsed_options() -> argparse.Namespace:
 
 
 def runs_of_about(seconds: float, runs: int) -> Experiment:
-    """An experiment whose runs take about so long here: simulated time is scaled after a trial."""
+    """An experiment whose runs take about this long here: simulated time is scaled after a trial run."""
     trial = experiment_from("trial", SCENARIO, {"world.nodes": [50]})
     took = [timed(lambda: simulate(trial.scenario(trial.runs()[0])), time.process_time) for _ in range(3)]
     duration = max(2.0, round(TRIAL_SECONDS * seconds / min(took), 1))
@@ -105,7 +105,7 @@ def measured(experiment: Experiment, folder: Path) -> dict[str, float]:
 
 
 def start() -> None:
-    """A session that has its Python workers, as the pool has: both are there once per sweep."""
+    """Start a session with its Python workers, as the pool has its own: both start once per sweep."""
     session().sparkContext.parallelize(range(usable_cores()), usable_cores()).map(abs).collect()
 
 

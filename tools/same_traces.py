@@ -60,7 +60,7 @@ def parsed() -> argparse.Namespace:
 
 
 def scenarios() -> list[Path]:
-    """Those of this tree; an experiment is no scenario."""
+    """The scenarios of this tree, without experiment files."""
     files = sorted((ROOT / "examples").rglob("*.toml"))
     return [file.relative_to(ROOT) for file in files if "[scenario]" in file.read_text()]
 
@@ -78,10 +78,10 @@ def checked_out(revision: str) -> Iterator[Path]:
 
 
 def digest(tree: Path, case: Case) -> str:
-    """Of all files of the run's trace; the complaint, where there is none."""
+    """The digest of all files of the run's trace; the error message if there is no trace."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "trace"
-        # From the revision's own scenario: a change of an example is a change of the outcome.
+        # Each revision runs its own scenario file: a changed example counts as a difference.
         command = [sys.executable, "-m", "roamcast", "simulate", str(case.scenario), "--out", str(out)]
         ended = subprocess.run(
             [*command, "--set", f"strategy.name={case.strategy}"],

@@ -1,3 +1,3 @@
-"""Which multicast groups would have cost the least: `grouping.py` on Spark, `job.py` for its workers,
-`costs.py`.
+"""Which number of multicast groups would have cost least: `grouping.py` (the Spark job), `job.py` (the steps
+of its workers), `costs.py` (the cost model).
 """

@@ -1,4 +1,4 @@
-"""What numbers of groups would have cost: the model, the figures, and how they are shown."""
+"""The cost of each number of groups: the model, the figures, and how they are shown."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ class CostModel(msgspec.Struct, frozen=True, kw_only=True):
 
     refresh_interval: float = 5.0  # seconds; section 4.1
     # One group's share of a refresh: the Join Tables that come back and the entries they carry. The Join
-    # Request itself is flooded once for all groups of a publisher.
+    # Request itself is flooded once for all groups of a publisher. Chosen by us; `--control-cost` sets it.
     control_cost: float = 10.0
 
 

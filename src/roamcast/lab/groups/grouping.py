@@ -1,8 +1,8 @@
 """Global grouping over recorded subscriptions, on Spark: which number of groups would have cost least?
 
 The grouping is that of the publisher's broker (`strategy/odmrp/grouping/methods.py`), K-means over summary
-vectors, but by Spark's own K-means, so that it takes any number of brokers; and it is tried for several
-numbers of groups. What each would have cost follows from the recorded events:
+vectors, but with Spark's own K-means, so that it scales to any number of brokers, and for several numbers of
+groups. What each would have cost follows from the recorded events:
 
     deliveries(k) = over events and groups whose summary matches, the group's members but the publisher
     matched       = those among them with a subscription that matches exactly; the same for every k
@@ -10,8 +10,9 @@ numbers of groups. What each would have cost follows from the recorded events:
     control(k)    = groups(k) * refreshes, one per publisher and refresh interval while it publishes
     total(k)      = deliveries(k) + control_cost * control(k)
 
-Few groups make noise, many make control traffic (section 3.4). Groups are static here, of all that a broker
-ever subscribed to; the paths of packets are left out, so a delivery and a refresh cost the same everywhere.
+Few groups cause noise, many cause control traffic (section 3.4). Groups are static here, made of all that a
+broker ever subscribed to; the paths of packets are left out, so a delivery and a refresh cost the same
+everywhere.
 
 A folder holds one run (`simulate --out`) or many (`sweep`): brokers of all runs are clustered together, but
 an event reaches only members of its own run.
@@ -52,8 +53,8 @@ from roamcast.strategy.odmrp.summary.geometry import DEFAULT, SummaryOptions
 from roamcast.trace import Published, Record, Subscribed
 from roamcast.units import micros
 
-K_MAX = 256
-ITERATIONS_MAX = 20
+K_MAX = 256  # the bounds here are chosen by us; they limit time and the memory of a worker
+ITERATIONS_MAX = 20  # of K-means
 MEMBERS_PART = 20_000  # brokers whose filters one worker holds at a time
 EVENTS_PART = 50_000  # events that it tries against them
 
@@ -172,7 +173,7 @@ class _Work:
         geometry = self._options.geometry
         dimension = geometry.types.bits + geometry.associations.bits + geometry.element_bits
         vector = F.udf(_SparseVector(dimension), VectorUDT(), useArrow=False)  # Arrow knows no vectors
-        # In an order of its own: K-means draws its first centroids by position.
+        # Sorted: K-means draws its first centroids by position.
         points = brokers.withColumn("features", vector("places", "values")).sortWithinPartitions(
             "run", "node"
         )
@@ -219,8 +220,8 @@ def _summaries(subscriptions: DataFrame, options: SummaryOptions) -> DataFrame:
 
 
 def _groups(assigned: DataFrame, options: SummaryOptions, ks: tuple[int, ...]) -> pa.Table:
-    """GROUPS, on the driver: at most as many rows as there are groups and runs. First each partition unites
-    what it has, so that a group of a million members is not one worker's work."""
+    """GROUPS, on the driver: at most one row per group and run. Each partition first unites its own members,
+    so that no single worker has to unite a group of a million members."""
     parts = assigned.mapInArrow(UniteMembers(options, ks), from_arrow_schema(GROUPS))
     united = parts.repartition("k", "run", "number").mapInArrow(
         UniteParts(options), from_arrow_schema(GROUPS)
@@ -229,8 +230,8 @@ def _groups(assigned: DataFrame, options: SummaryOptions, ks: tuple[int, ...]) -
 
 
 def _matched(subscriptions: DataFrame, publications: DataFrame, brokers: int, events: int) -> int:
-    """Each part of the brokers with each part of the events of its run; brokers are never in two parts, so
-    the counts add up."""
+    """Counts each part of the brokers against each part of the events of its run. No broker is in two parts,
+    so the counts can be added."""
     shares, parts = -(-brokers // MEMBERS_PART), -(-max(events, 1) // EVENTS_PART)
     left = subscriptions.withColumn("share", F.pmod(F.hash("node"), F.lit(shares))).withColumn(
         "part", F.explode(F.array(*(F.lit(part) for part in range(parts))))
@@ -249,7 +250,7 @@ def _matched(subscriptions: DataFrame, publications: DataFrame, brokers: int, ev
 
 
 def _refreshes(publications: DataFrame, model: CostModel) -> dict[str, int]:
-    """Of each run. A publisher refreshes from its first event to its last, at both ends too."""
+    """Refreshes of each run. A publisher refreshes from its first event to its last, both included."""
     interval = micros(model.refresh_interval)
     spans = publications.groupBy("run", "publisher").agg((F.max("t") - F.min("t")).alias("span"))
     counted = spans.groupBy("run").agg(F.sum(F.floor(F.col("span") / F.lit(interval)) + 1).alias("refreshes"))
@@ -293,7 +294,7 @@ def _path(folder: Path, kind: type[Record]) -> Path:
 
 
 def _table(spark: SparkSession, folder: Path, kind: type[Record]) -> DataFrame:
-    """The table with a column `run`, empty where the folder holds a single one."""
+    """The table with a column `run`; the column is empty where the folder holds a single run."""
     path = _path(folder, kind)
     columns = schema(kind)
     if path.is_file():

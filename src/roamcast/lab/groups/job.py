@@ -1,8 +1,8 @@
 """What workers do for `grouping.py`: subscriptions to summaries, members to groups, events to costs.
 
 Each is a function over Arrow tables, so that it can be called without Spark. A filter or an event that
-cannot be read becomes a `problem` in the result, and the driver says it in one line: an exception of a
-worker would arrive as a page of Java.
+cannot be read becomes a `problem` in the result, which the driver reports in one line: an exception in a
+worker would be shown as a long Java stack trace.
 """
 
 from collections.abc import Iterable, Iterator
@@ -116,7 +116,7 @@ class UniteMembers:
 
 @dataclass(frozen=True)
 class UniteParts:
-    """The same of parts of groups, as `UniteMembers` gives them."""
+    """The same for the partial groups that `UniteMembers` gives."""
 
     options: SummaryOptions
 
@@ -210,7 +210,7 @@ def count_matched(subscriptions: pa.Table, publications: pa.Table) -> pa.Table:
     A subscription counts as in `expected.py`: if it stands when the event is published or, for a memorized
     event, is made within its lifetime.
     """
-    # Of one instant, an end comes before a beginning; a shuffle keeps no order of its own.
+    # Sorted again, because a shuffle keeps no order; at one instant an end comes before a beginning.
     ordered = subscriptions.sort_by([("t", "ascending"), ("stands", "ascending"), ("filter", "ascending")])
     columns = [ordered[name].to_pylist() for name in ("t", "node", "subscription", "filter", "stands")]
     interests = standing(map(Subscribed, *columns))
@@ -234,7 +234,7 @@ def count_matched(subscriptions: pa.Table, publications: pa.Table) -> pa.Table:
 
 
 def event_of(row: dict[str, Any]) -> tuple[Event | None, str | None]:
-    """The event of a publication, or why there is none; the parts that filters look at."""
+    """The event of a publication, with the parts that filters look at; or why there is none."""
     try:
         attributes = msgspec.json.decode(row["attributes"], type=Attributes)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Events kept as Parquet, and found again with the same filter text that subscribers use.
+"""Events kept as Parquet, and queried with the same filter text that subscribers use.
 
 One row per event: the struct `_event` (publisher, sequence, topic, type, class, t, …) and one column per
 attribute name, of the attribute's own type. So a subscriber's text is a condition on the table:
@@ -11,14 +11,14 @@ A column has one type. Events that disagree about an attribute (a number here, a
 files, and `tables` has one table for each set of files that agree; nearly always there is one. Where an event
 has no such attribute, its column is NULL.
 
-`select` reads the text as a subscription does and puts it to Spark without room for conversions. Spark's own
+`select` reads the text as a subscription does and translates it so that Spark converts nothing. Spark's own
 reading is the same on columns of one kind, except for:
 - a literal of another kind than the column: Spark converts or fails, here the comparison is UNKNOWN;
 - a 64-bit integer and a double: Spark compares them as doubles, here they are compared exactly;
 - a name that no archived event has: Spark refuses it, here it is NULL;
 - `"a"`, ON_TOPIC and OF_TYPE: Spark does not know them as we do.
-Mended for both: letter case counts (these tables' session has `spark.sql.caseSensitive`), and a NaN is
-archived as NULL.
+In both, letter case counts (these tables' session has `spark.sql.caseSensitive`), and a NaN is archived as
+NULL.
 """
 
 import os
@@ -42,7 +42,7 @@ from roamcast.filter.kind import INTEGER_MAX, INTEGER_MIN, ValueKind, kind_of
 from roamcast.lab.live.conditions import BOOLEAN, EVENT, INTEGER, LARGE, REAL, TEXT, Types, condition, quoted
 from roamcast.units import Micros
 
-FILE_ROWS_MAX = 1 << 20
+FILE_ROWS_MAX = 1 << 20  # chosen by us: bounds the memory of the writer
 
 
 _EXACT_MAX = 2**53  # every integer up to here is a double
@@ -71,7 +71,7 @@ class Archived(NamedTuple):
 
 
 def archive(events: Iterable[Archived], folder: Path) -> list[Path]:
-    """Add events to an archive; the new files. Each file appears whole or not at all."""
+    """Add events to an archive and give the new files. Each file appears whole or not at all."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return [_write(part, folder) for part in _agreeing(events)]
@@ -140,7 +140,7 @@ def _agreeing(events: Iterable[Archived]) -> Iterator[_Part]:
 
 
 def _type(name: str, value: Value) -> pa.DataType | None:
-    """The narrowest column for a value; None for NULL, and for names that no filter can say."""
+    """The narrowest column type for a value; None for NULL, and for names that no filter can use."""
     if name in ("", EVENT) or "\0" in name:
         return None
     match kind_of(value):
@@ -154,7 +154,7 @@ def _type(name: str, value: Value) -> pa.DataType | None:
         return REAL
     assert isinstance(value, int)
     if INTEGER_MIN <= value <= INTEGER_MAX:
-        # A double holds it too, unless it is long; what it must share a column with decides.
+        # A double can hold it too, unless it is too large; the other values of the column decide.
         return INTEGER if abs(value) > _EXACT_MAX else pa.int32()
     if value >= 2**64 or value < 0:
         raise InputError(
@@ -212,7 +212,7 @@ def _stored(value: Value, kind: pa.DataType) -> Any:
         return None
     if kind == REAL:
         assert isinstance(value, int | float)
-        return float(value) + 0.0  # one zero
+        return float(value) + 0.0  # -0.0 becomes 0.0
     return Decimal(value) if kind == LARGE and isinstance(value, int) else value
 
 

@@ -1,7 +1,7 @@
 """A subscriber's filter as a condition in Spark SQL, on a table of archived events.
 
-Comparisons are written so that Spark has no room for conversions of its own (`archive.py` says where its
-reading of the same text differs).
+Comparisons are written so that Spark does no conversions of its own (`archive.py` says where Spark's reading
+of the same text differs).
 """
 
 import math
@@ -36,7 +36,7 @@ Number: TypeAlias = int | float | Decimal
 Types: TypeAlias = dict[str, pa.DataType]
 """The type of each attribute's column in one table."""
 
-# Integers that 64 bits hold; those that only an unsigned 64-bit integer of another sender's holds; the rest.
+# Integers of 64 bits; integers that only fit 64 bits unsigned (other senders have them); all other numbers.
 INTEGER, LARGE, REAL = pa.int64(), pa.decimal128(20, 0), pa.float64()
 BOOLEAN, TEXT = pa.bool_(), pa.string()
 
@@ -151,7 +151,7 @@ def topic_regular_expression(topic_filter: str) -> str:
     body = "/".join(parts)
     if open_ended:
         body = rf"{body}(?:/[\s\S]*)?" if fixed else r"[\s\S]*"
-    # An event without a topic matches nothing; a wildcard in front does not match `$…`.
+    # An event without a topic matches nothing; a wildcard in the first level does not match `$…`.
     guard = r"(?!\z)" + (r"(?!\$)" if levels[0] in ("+", "#") else "")
     return rf"\A{guard}(?:{body})\z"
 
@@ -166,7 +166,7 @@ def _known(column: str, truth: bool) -> str:
 
 
 def _literal(value: "Literal | Decimal") -> str:
-    """A value for Spark to read back exactly, of the type of its column."""
+    """A value as text that Spark reads back exactly, in the type of its column."""
     match value:
         case bool():
             return "TRUE" if value else "FALSE"

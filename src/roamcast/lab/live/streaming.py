@@ -3,11 +3,11 @@
 Nodes put trace files into a folder (`trace_folder.py`). Spark's Structured Streaming watches it; each
 micro-batch is a set of new files. `windows.py` makes the table, `screen.py` shows it.
 
-Exactly once: the checkpoint gives every file to one batch, and a batch that was cut short comes again with
-the same number and the same files. All that is kept is which files each batch brought
-(`batches/<number>.json`), so doing a batch twice changes nothing. The table is made anew from those files for
-every run that got new ones, so late files and restarts leave no trace: the table is always what one look at
-all files would give.
+Exactly once: the checkpoint assigns every file to one batch, and an interrupted batch is repeated with the
+same number and the same files. The only state is which files each batch brought (`batches/<number>.json`), so
+a repeated batch changes nothing. For every run that got new files the table is computed again from all of
+them, so late files and restarts make no difference: the table always equals one computed from all files at
+once.
 """
 
 import os
@@ -31,8 +31,8 @@ from roamcast.lab.run.derived import TABLES
 from roamcast.lab.spark.session import session, spark_errors_in_a_line
 from roamcast.units import Micros, micros
 
-REFRESH_SECONDS = 1
-FILES_PER_BATCH_MAX = 10_000
+REFRESH_SECONDS = 1  # chosen by us, as is the next
+FILES_PER_BATCH_MAX = 10_000  # bounds the first batch of a folder that has been filling for long
 
 OnTable: TypeAlias = Callable[[pa.Table], None]
 
@@ -51,9 +51,9 @@ def watch(
 ) -> None:
     """Keep `out/windows` up to date with the trace files in `folder`, until interrupted.
 
-    `once`: take what is there and return. `on_table` gets the whole table after each batch that brought
-    something; `on_refused` a line for each file that is no trace file, which is passed over. Called again
-    with the same `out`, it goes on where it stopped.
+    `once`: process the files that are there and return. `on_table` gets the whole table after each batch with
+    new trace files; `on_refused` gets a line for each file that is no trace file, which is skipped. Called
+    again with the same `out`, it continues where it stopped.
     """
     job = FolderWatch(folder, out, window_s, on_table, on_refused)
     job.claim()
@@ -97,7 +97,7 @@ def read_windows(out: Path) -> pa.Table:
 
 
 class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one micro-batch brought: trace files per table, and what was passed over, and why."""
+    """The files of one micro-batch: trace files per table; skipped files, with the reason."""
 
     files: dict[str, list[str]]
     refused: dict[str, str]
@@ -135,7 +135,7 @@ class FolderWatch:
         return self._out / "checkpoint"
 
     def claim(self) -> None:
-        """Make the output folder, or see that it is this job's own."""
+        """Make the output folder, or check that it belongs to this job."""
         if not self._folder.is_dir():
             raise FileError(str(self._folder), "is no folder; expected the one that nodes write traces into")
         if self._out.is_relative_to(self._folder):
@@ -161,7 +161,7 @@ class FolderWatch:
         try:
             self._on_batch(paths, number)
         except Exception as error:
-            self.failure = error  # Spark would only pass its text on
+            self.failure = error  # kept here, because Spark passes on only its text
             raise
 
     def _on_batch(self, paths: DataFrame, number: int) -> None:
@@ -203,7 +203,7 @@ class FolderWatch:
         return Batch(files, refused)
 
     def _seen(self) -> dict[str, list[str]]:
-        """Every file that batches have brought so far. As sets: none counts twice, whatever happened."""
+        """Every file of all batches so far. Collected in sets, so none counts twice."""
         seen: dict[str, set[str]] = {kind.TABLE: set() for kind in WATCHED}
         for file in sorted((self._out / "batches").glob("[0-9]*.json")):
             batch = msgspec.json.decode(file.read_bytes(), type=Batch)

@@ -27,7 +27,7 @@ def put(table: pa.Table, kind: type[Record], folder: Path, name: str, *, run: st
         raise FileError(str(target), "exists already; every trace file has a name of its own")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f".{target.name}.part")  # Spark passes over names with a dot
+        partial = target.with_name(f".{target.name}.part")  # Spark skips names that begin with a dot
         pq.write_table(marked, partial, compression="zstd")
         partial.replace(target)
     except OSError as error:
@@ -41,7 +41,7 @@ def file_schema(kind: type[Record]) -> pa.Schema:
 
 
 def problem_of(path: str, kind: type[Record]) -> str | None:
-    """Why a file is no part of a table; None if it is."""
+    """Why a file does not belong to a table; None if it does."""
     try:
         found = pq.read_schema(path)
     except (OSError, pa.ArrowException) as error:
@@ -55,7 +55,7 @@ def problem_of(path: str, kind: type[Record]) -> str | None:
 
 
 def runs_in(files: Iterable[str]) -> set[str]:
-    """The runs that some trace files speak of."""
+    """The runs that these trace files belong to."""
     return {
         run for file in files for run in pc.unique(pq.read_table(file, columns=["run"])["run"]).to_pylist()
     }

@@ -1,8 +1,8 @@
 """Delivery, latency and traffic of each window of time, from the trace files of live nodes.
 
 The metrics are those of `metrics.py`, by the same statement: here a "run" is one window of a run. Who should
-have got an event follows from publications and subscriptions as in `expected.py`. What is left out: paths in
-the contact graph (no node sees it), and the warm-up, which a live network has none of.
+have got an event follows from publications and subscriptions as in `expected.py`. Left out: paths in the
+contact graph (no node sees it) and the warm-up, because a live network has none.
 """
 
 import os
@@ -38,7 +38,7 @@ FIGURES = (
     "data_bytes",
     "control_overhead",
 )
-PARTITION_BYTES = 1 << 24  # of trace files, for one task of an exchange
+PARTITION_BYTES = 1 << 24  # of trace files, for one task of an exchange; chosen by us
 _EXPECTED = pa.schema(
     [
         ("run", pa.string()),
@@ -54,8 +54,8 @@ def windows_of(
     spark: SparkSession, files: Mapping[str, list[str]], runs: list[str], window: Micros
 ) -> pa.Table:
     """The figures of every window of some runs, from all their files."""
-    catalog = spark.newSession()  # the tables' names mean something else to nobody else
-    # A dozen small exchanges: planning each anew by what the one before found costs more than it saves.
+    catalog = spark.newSession()  # so that the tables' names are visible only here
+    # A dozen small exchanges: adaptive planning of each one costs more than it saves.
     catalog.conf.set("spark.sql.adaptive.enabled", "false")
     size = sum(os.path.getsize(file) for paths in files.values() for file in paths)
     partitions = min(size // PARTITION_BYTES + 1, int(catalog.conf.get("spark.sql.shuffle.partitions") or 1))
@@ -104,7 +104,7 @@ def windows_of(
 
 
 def _statement() -> str:
-    """The definitions of `FIGURES` as one statement; those that need tables no node writes are left out."""
+    """The definitions of `FIGURES` as one statement, without those that need tables that no node writes."""
     sources = list(dict.fromkeys(METRICS[name].source for name in FIGURES if METRICS[name].source))
     relations = ("events", "hand_overs", "pairs", "frames")
     steps = [f"{name} AS ({RELATIONS[name]})" for name in relations]

@@ -1,7 +1,7 @@
 """Ours beside theirs: each quantity of a published figure computed from a sweep, and its rule applied.
 
-Where a quantity needs several cells, runs of the same seed belong together: a ratio is made seed by seed
-and then averaged, so that what the seed decides cancels out.
+Where a quantity needs several cells, runs of the same seed are paired: a ratio is computed for each seed
+and then averaged, so that the effect of the seed cancels out.
 """
 
 import itertools
@@ -26,7 +26,7 @@ from roamcast.lab.published.formula import evaluate, names_in
 from roamcast.lab.sweep.results import Results, value_label
 from roamcast.lab.sweep.summary import CONFIDENCE, SampleMean, spread
 
-RESAMPLES = 2000
+RESAMPLES = 2000  # of the bootstrap; chosen by us: more make the interval steadier and take longer
 _NOTHING = "no run gave a value"
 
 
@@ -61,7 +61,7 @@ def rows(figure: PublishedFigure, profile: str, results: Results) -> list[Figure
 
 
 def rows_of_sweep(results: Results) -> list[FigureRow]:
-    """The rows of the published figure that this sweep is, if it is one; told by name and experiment."""
+    """The rows of the published figure that this sweep reproduces, if any; found by name and experiment."""
     description = results.description
     for name in known():
         for profile in PROFILES:
@@ -175,13 +175,13 @@ def _linear(quantity: Quantity, results: Results) -> tuple[SampleMean, bool, str
 
 
 def r_squared(axis: Sequence[float], values: Sequence[float]) -> float:
-    """Of the least-squares line; 0 if the values are all the same, for then nothing grows."""
+    """R² of the least-squares line; 0 if all values are equal: a constant is no linear growth."""
     correlation = np.corrcoef(axis, values)[0, 1] if len(set(values)) > 1 else 0.0
     return float(correlation * correlation)
 
 
 def _values(quantity: Quantity, at: Cell, results: Results) -> dict[int, float]:
-    """By seed: the quantity in one cell, over its figure in the cell of reference if it has one."""
+    """By seed: the quantity in one cell, divided by its value in the reference cell if there is one."""
     own = _formula_values(quantity, at, results)
     if quantity.relative_to is None:
         return own
@@ -221,7 +221,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def _bootstrapped(values: "np.ndarray[Any, Any]") -> tuple[float, float]:
-    """The interval of the correlation when whole seeds are drawn again, by a fixed stream of draws."""
+    """The bootstrap interval of the correlation: whole seeds are resampled, with a fixed random stream."""
     draws = np.random.Generator(np.random.PCG64(1)).integers(0, len(values), (RESAMPLES, len(values)))
     found = [spearman(row) for row in values[draws].mean(axis=1).tolist()]
     low, high = np.quantile(found, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], method="nearest")

@@ -30,7 +30,7 @@ Cell: TypeAlias = dict[str, Any]
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Exactly one, but for `along`, which belongs to `trend` and `linear`."""
+    """Exactly one rule is set; `along` belongs to `trend` and `linear`."""
 
     within: Annotated[float, msgspec.Meta(ge=0)] | None = None  # of the published value, in its unit
     within_relative: Annotated[float, msgspec.Meta(ge=0)] | None = None  # as a share of the published value
@@ -76,8 +76,8 @@ class Quantity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     metric: Text  # or arithmetic over metrics of one run
     rule: Rule
     at: Cell = {}  # axis values; an axis with one value need not be named
-    # Divide by the figure in the cell that differs in these axes, seed by seed; where a rule looks at
-    # several cells, each by its own.
+    # Divide, seed by seed, by the value in the cell that differs in these axes. Where a rule looks at
+    # several cells, each is divided by its own reference cell.
     relative_to: Cell | None = None
     published: float | None = None
     unit: str = ""
@@ -127,7 +127,7 @@ class PublishedFigure:
 
     @property
     def study(self) -> Study | None:
-        """What computes it, if that is no sweep of a scenario."""
+        """The study that computes it; None if it is a sweep of a scenario."""
         name = self.file.study
         return None if name is None else STUDIES.named(name, f"{self.source}: study")
 
@@ -257,7 +257,7 @@ def _check_cell(at: Cell, axes: Mapping[str, tuple[Any, ...]], where: str, profi
 
 
 def _plain(value: Any) -> Any:
-    """Values as they compare: 750 and 750.0 are one value, true and 1 are two."""
+    """A value in comparable form: 750 and 750.0 are the same value, true and 1 are not."""
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return (type(value).__name__, value) if isinstance(value, bool) else value

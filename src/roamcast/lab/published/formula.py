@@ -1,4 +1,4 @@
-"""Arithmetic over the metrics of one run: `path_hops_mean / path_hops_network`. Nothing else is run."""
+"""Arithmetic over the metrics of one run: `path_hops_mean / path_hops_network`. No other code is executed."""
 
 import ast
 import operator
@@ -8,7 +8,7 @@ from roamcast.errors import ScenarioError
 from roamcast.explain import shown, unknown
 from roamcast.lab.run.metrics import METRICS
 
-LENGTH_MAX = 500
+LENGTH_MAX = 500  # characters; chosen by us, far above any formula in use
 _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -56,7 +56,7 @@ def names_in(formula: str) -> list[str]:
 
 
 def evaluate(formula: str, figures: Mapping[str, float]) -> float | None:
-    """The value for one run; None where a metric has none, or a division is by 0."""
+    """The value for one run; None where a metric has no value or the divisor is 0."""
     try:
         return _value(ast.parse(formula.strip(), mode="eval").body, figures)
     except (KeyError, ZeroDivisionError):

@@ -1,4 +1,4 @@
-"""The page of a reproduction: every figure with ours beside theirs."""
+"""The page of a reproduction: every figure, our values beside the published ones."""
 
 from collections.abc import Sequence
 

@@ -21,7 +21,7 @@ PAGE_NAME = "reproduction.html"
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What `reproduce` computed. Disagreement is a result, not a failure; failed runs are one."""
+    """What `reproduce` computed. Disagreement is a result, not a failure; a failed run is a failure."""
 
     rows: list[FigureRow]
     failed: int  # runs
@@ -46,7 +46,7 @@ def reproduce(
     progress: Callable[[str, Progress], None] | None = None,
     published: Path = FOLDER,
 ) -> Reproduction:
-    """Run `PAPER`, `PAPER/FIGURE` or everything into `out`; what is there already is not run again.
+    """Run `PAPER`, `PAPER/FIGURE` or everything into `out`; runs that are there already are not repeated.
 
     Sweeps lie in `out/<paper>/<figure>/`, each with its own report. A folder holds one profile.
     """
@@ -81,7 +81,7 @@ def _studied(
     folder: Path,
     progress: Callable[[Progress], None] | None,
 ) -> list[FigureRow]:
-    """A study runs here and now; what it computed stays in its folder."""
+    """Run a study in this process; its results are kept in its folder."""
     kept = folder / STUDY_NAME
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Studies: published experiments that are no network run, by their own model.
+"""Studies: published experiments that are not a run of our network, each with a model of its own.
 
 A figure's file names one (`study = "channels"`) instead of a scenario. Its axes and profiles then set the
 study's parameters, and its quantities are formulas over what the study computes, seed by seed.
@@ -34,7 +34,7 @@ MODULES = {
 class Study(NamedTuple):
     name: str
     parameters: type[msgspec.Struct]
-    # Its parameters and a seed: a figure per name, None where it has none.
+    # Takes the parameters and a seed; returns the figures by name, None for a figure without a value.
     run: Callable[[Any, int], Mapping[str, float | None]]
     figures: tuple[str, ...]
 
@@ -60,7 +60,7 @@ STUDIES = Studies()
 
 
 class Computed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`study.json` in a figure's folder: what was computed, so that it need not be again."""
+    """`study.json` in a figure's folder: the results, so that they are not computed again."""
 
     fingerprint: str
     figures: dict[str, list[list[float | None]]]  # by name, a list per cell, with a value per seed
@@ -74,7 +74,7 @@ def study_experiment(
     replications: int,
     where: str,
 ) -> Experiment:
-    """As `experiment_from`, for a study: every cell checked, nothing run."""
+    """As `experiment_from`, for a study: checks every cell and runs nothing."""
     for key, values in axes.items():
         if not isinstance(values, list) or not values:
             raise ScenarioError(f"{where}: axes.{key}", "is no list of values, the only axis a study has")
@@ -93,9 +93,9 @@ def study_results(
     computed: bytes | None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Results, bytes]:
-    """The figures, from `computed` if that is the same experiment, else anew; and what to keep of them.
+    """The figures, from `computed` if that is of the same experiment, else computed; and what to store.
 
-    `progress` hears how many runs are done, and of how many.
+    `progress` is called with the number of runs done and of all runs.
     """
     known = _read(computed, experiment.fingerprint, study)
     found = known.figures if known is not None else _run(study, experiment, progress)
@@ -140,7 +140,7 @@ def _run(
 
 
 def _read(computed: bytes | None, fingerprint: str, study: Study) -> Computed | None:
-    """None for what is not there, cannot be read or belongs to another experiment."""
+    """The stored results; None if they are missing, unreadable or of another experiment."""
     try:
         known = msgspec.json.decode(computed or b"", type=Computed)
     except msgspec.MsgspecError:
@@ -150,7 +150,7 @@ def _read(computed: bytes | None, fingerprint: str, study: Study) -> Computed | 
 
 
 def _parameters(study: Study, values: Mapping[str, Any], where: str) -> msgspec.Struct:
-    """The study's own type, or a `ScenarioError` that begins with `where`."""
+    """The parameters in the study's own type, or a `ScenarioError` that begins with `where`."""
     try:
         made: msgspec.Struct = converted(dict(values), study.parameters)
     except ScenarioError as error:

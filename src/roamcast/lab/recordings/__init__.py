@@ -1,4 +1,4 @@
-"""Recorded mobility of any size to a contact plan: `contacts.py` is the job. `recording.py` cuts a recording
-up for workers (`shares.py`, `share_files.py`), `contact_job.py` is what they do with it, `plan_file.py` what
-comes of it.
+"""Recorded mobility of any size to a contact plan: `contacts.py` is the job. `recording.py` splits a
+recording for workers (`shares.py`, `share_files.py`), `contact_job.py` holds the workers' steps,
+`plan_file.py` writes the plan.
 """

@@ -1,13 +1,13 @@
 """Contacts of a recording of any size: the steps that workers take.
 
-1. `Gather`: all fixes of a bucket of nodes to knots, per node in time's order.
+1. `Gather`: all fixes of a bucket of nodes to knots, per node in order of time.
 2. `SendPieces`: knots to straight pieces of motion, each sent to the groups it belongs to.
 3. `FindContacts`: one group to its contacts, by the core's own closed form (`world/crossings.py`).
 
-A group is a chunk of time and a cell of the plane. A node belongs to every cell that its way during the
-chunk, grown by half the range, touches; two nodes that come within range share at least one cell. The pair
-is computed in one of them alone, the first that they share, so no contact is found twice. Pieces stay whole
-at the borders of chunks: contacts are cut there, exactly, and joined afterwards (`contacts.py`).
+A group is a chunk of time and a cell of the plane. A node belongs to every cell that its path during the
+chunk, grown by half the range, touches; so two nodes that come within range share at least one cell. A pair
+is computed only in the first cell that both share, so no contact is found twice. Pieces of motion are not
+cut at the borders of chunks; contacts are, exactly, and are joined afterwards (`contacts.py`).
 """
 
 from collections.abc import Iterator
@@ -28,8 +28,9 @@ from roamcast.world.formats.motion.projection import MapProjection
 from roamcast.world.pieces import Numbers, Pieces
 from roamcast.world.trajectory import Metres
 
-BATCH_ROWS = 1 << 16
-# Rounding must not keep a node out of a cell: boxes grow by this share of the largest coordinate.
+BATCH_ROWS = 1 << 16  # chosen by us: bounds what one record batch takes in a worker
+# Rounding must not keep a node out of a cell: boxes grow by this share of the largest coordinate. Chosen by
+# us: far above the rounding of a double (1e-16), far below any radio range.
 ROUNDING = 1e-9
 
 KNOTS = pa.schema(
@@ -113,7 +114,7 @@ class Gather:
         node, time, x, y, returns, share, line = columns
         if len(node) == 0:
             return Gathered(bucket, 0)
-        # Stable: rows of the same time stay in the recording's order, so the last row is the last word.
+        # The sort is stable: rows of the same time keep the recording's order, so the last row counts.
         order = np.lexsort((time, node))
         node, time, x, y, returns, share, line = (column[order] for column in columns)
         same = (node[1:] == node[:-1]) & (time[1:] == time[:-1])
@@ -175,7 +176,7 @@ def knots_file(folder: Path, bucket: int) -> Path:
 
 @dataclass(frozen=True)
 class ContactGrid:
-    """How time and the plane are cut. Times count from the recording's first fix."""
+    """How time and the plane are divided. Times count from the recording's first fix."""
 
     begins: Micros
     duration: Micros
@@ -227,7 +228,7 @@ class SendPieces:
         return pa.Table.from_arrays(arrays, schema=PIECES)
 
     def _cells(self, pieces: Pieces, chunk: Numbers, side: float) -> tuple[Numbers, list[Numbers]]:
-        """Rows, each as often as its node has cells in the chunk; the cell, and the node's lowest one."""
+        """Row numbers, each repeated per cell of its node in the chunk; the cell; the node's lowest cell."""
         if len(chunk) == 0:
             return chunk, [chunk] * 4
         begin = np.maximum(pieces.start, chunk * self.layout.chunk)
@@ -281,7 +282,7 @@ class FindContacts:
                 pair = a.node[meets] * self.layout.nodes + b.node[meets]
                 found.append((pair, start[meets], end[meets]))
         pair, start, end = _joined(found)
-        # What touches the recording's own begin or end has nothing to go on in, but joining it is harmless.
+        # A contact at the recording's own begin or end has no neighbouring chunk; joining it is harmless.
         open_ = (start == 0) | (end == lasts)
         columns_out = (pair // self.layout.nodes, pair % self.layout.nodes, start + begin, end + begin, open_)
         arrays = [pa.array(c).cast(field.type) for c, field in zip(columns_out, CONTACTS, strict=True)]
@@ -308,7 +309,7 @@ def _joined(found: list[tuple[Numbers, Numbers, Numbers]]) -> tuple[Numbers, Num
 
 
 def _spread(low: Numbers, high: Numbers) -> tuple[Numbers, Numbers]:
-    """Each row once for every number from its `low` to its `high`: rows, and numbers."""
+    """Each row repeated once for every number from its `low` to its `high`: the rows, and the numbers."""
     count = high - low + 1
     row = np.repeat(np.arange(len(low)), count)
     rank = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)

@@ -5,8 +5,8 @@ that begins at 0 with the recording's first fix, as scenarios read recordings. H
 in parallel), `contact_job.py` (knots, pieces, contacts), this file (the order of the
 steps), `plan_file.py` (the plan).
 
-On a cluster the trace and the folder of the plan must be storage that every worker sees; everything on the
-way there lies in a hidden folder beside the plan, which goes when the job ends, however it ends.
+On a cluster the trace and the folder of the plan must be storage that every worker sees. Intermediate files
+are in a hidden folder beside the plan, which is removed when the job ends, also when it fails.
 """
 
 import math
@@ -48,13 +48,13 @@ from roamcast.world.contacts import ContactPlan
 from roamcast.world.formats.motion.projection import MapProjection
 from roamcast.world.formats.text.numbers import seconds_text
 
-# Pieces in one group: a few tens of megabytes in a worker.
+# The bounds below are chosen by us. Pieces in one group: a few tens of megabytes in a worker.
 GROUP_PIECES = 150_000
-# Nodes present at a time beyond which the plane is cut too; below, cells would only repeat pieces.
+# With more nodes than this present at a time the plane is divided too; with fewer, cells only repeat pieces.
 CELL_NODES = 20_000
 CELL_RANGES_MIN = 10  # side of a cell in ranges, so that few nodes are in two cells
-CHUNKS_MIN = 16  # enough to keep every core busy to the end
-CELLS_MAX = 1 << 20  # along one axis; a single stray fix must not overflow their numbers
+CHUNKS_MIN = 16  # enough tasks to keep all cores busy
+CELLS_MAX = 1 << 20  # along one axis; one far-off fix must not overflow the cell numbers
 PARTITIONS_MAX = 1024
 POLL_SECONDS = 0.5
 
@@ -167,7 +167,7 @@ def _refuse_conflicts(found: Sequence[Gathered], recorded: Recording, names: lis
 def _origin(
     found: Sequence[Gathered], folder: Path, trace: RecordingSource, recorded: Recording
 ) -> MapProjection | None:
-    """The mean of all fixes, as `MapProjection.around` has it. Sums are exact: their order is no matter."""
+    """The mean of all fixes, as in `MapProjection.around`. Sums are exact, so their order does not matter."""
     if not recorded.geographic:
         return None
     (first,) = (each.first_x for each in found if each.first_x is not None)
@@ -202,7 +202,7 @@ def _layout(
     together = present / max(duration, 1)
     cells = math.ceil(together / CELL_NODES)
     length = duration * GROUP_PIECES * cells / pieces
-    # A piece that lasts over a border is sent to both sides: few should.
+    # A piece that crosses a border is sent to both sides, so chunks are long enough that few do.
     length = max(min(length, duration / CHUNKS_MIN), 4 * present / pieces, SECOND)
     side = None
     if cells > 1:
@@ -240,7 +240,7 @@ def _write_parts(spark: SparkSession, folder: Path, buckets: int, layout: Contac
 
 
 def _joined_at_borders(parts: DataFrame) -> DataFrame:
-    """Contacts that were cut where one chunk ends and the next begins are one again."""
+    """Join the contacts that were cut where one chunk ends and the next begins."""
     parts.createOrReplaceTempView("roamcast_contact_parts")
     return parts.sparkSession.sql("""
         WITH steps AS (
@@ -279,7 +279,7 @@ def _umask() -> int:
 
 @contextmanager
 def _watched(spark: SparkSession, progress: OnProgress | None) -> Iterator[Callable[[str], None]]:
-    """A function that names the step that begins. `progress` hears of it from a thread of its own."""
+    """A function to call with the name of each step. `progress` is called from a thread of its own."""
     if progress is None:
         yield lambda name: None
         return

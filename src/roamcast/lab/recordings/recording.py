@@ -3,8 +3,8 @@
 Workers read the shares (`shares.py`); what can only be read from the front (archives, compressed and XML
 files, BonnMotion's long lines) the driver reads as a stream. Each share becomes a file (`share_files.py`).
 
-What is wrong is told exactly as the core tells it: where a share cannot be read, the driver reads the whole
-recording from the front with the core's own reader, and that one names the line.
+Errors are those of the core: where a share cannot be read, the driver reads the whole recording from the
+front with the core's own reader, which names the line.
 """
 
 from collections.abc import Iterable, Iterator
@@ -52,7 +52,7 @@ class Recording:
         return next(file for report in self.reports for known, file in report.names if known == name)
 
     def line(self, share: int, line: int) -> int:
-        """The line of the file, for a line of a share. What is cut by lines has a header before them."""
+        """The line of the file, for a line of a share. Files that are split by lines begin with a header."""
         before = sum(report.lines for report in self.reports if report.number < share)
         return line + before + any(report.lines for report in self.reports)
 
@@ -109,7 +109,7 @@ def _buckets(path: Path, parallelism: int) -> int:
 def _in_parallel(
     context: SparkContext, trace: RecordingSource, folder: Path, buckets: int
 ) -> list[ShareReport] | None:
-    """None: it must be read from the front, be it for its format or for what is wrong in it."""
+    """None: it must be read from the front, because of its format or of an error in it."""
     cut = shares_of(trace)
     if len(cut) < 2:
         return None
@@ -177,7 +177,7 @@ def _fixes_in(trace: RecordingSource, stream: IO[bytes], where: str) -> Iterable
 
 
 def _fixes_of(motion: Motion) -> Iterator[Fix]:
-    """Motion that a reader had to make at once, as the fixes it is made of."""
+    """The fixes of a motion that its reader had to build as a whole."""
     for node, path in enumerate(motion.trajectories):
         name = motion.names[node] if motion.names else str(node)
         gaps = [False, *path.gap.tolist()]

@@ -30,7 +30,7 @@ _NAMES = b"names"
 
 
 class ShareReport(NamedTuple):
-    """What a worker found. `broken`: something in it is wrong, or needs the rows before it to be read."""
+    """What a worker found. `broken`: a row is wrong, or cannot be read without the rows before the share."""
 
     number: int
     broken: bool
@@ -81,7 +81,7 @@ class FixTable:
         )
 
     def moved(self, *, by: int, lines: int) -> "FixTable":
-        """Lines counted from elsewhere, and how many lines the share has."""
+        """The same with other line numbers, and with the number of lines of the share."""
         columns = (self.names, self.files, self.code, self.time, self.x, self.y)
         return FixTable(*columns, self.line + by, self.returns, lines)
 
@@ -97,7 +97,7 @@ def write_share(folder: Path, number: int, table: FixTable, buckets: int) -> Sha
     schema = _SCHEMA.with_metadata({_NAMES: msgspec.json.encode(table.names)})
     whole = pa.RecordBatch.from_arrays(arrays, schema=schema)
     target = share_file(folder, number)
-    partial = target.with_suffix(f".{id(table)}.partial")  # a retried task may meet its forerunner's
+    partial = target.with_suffix(f".{id(table)}.partial")  # a failed attempt may have left its own
     with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         for end, count in zip(ends.tolist(), np.diff(ends, prepend=0).tolist(), strict=True):
             writer.write_batch(whole.slice(end - count, count))

@@ -1,7 +1,7 @@
-"""Shares of a recording: the stretches that workers read, each on its own.
+"""Shares of a recording: the parts that workers read independently.
 
-Tables of rows (CSV, The ONE's movement) are cut by bytes, folders of cab files by file; of other formats
-there are none.
+Tables of rows (CSV, The ONE's movement) are split by bytes, folders of cab files by file; other formats are
+not split.
 """
 
 from collections.abc import Iterable, Iterator
@@ -86,7 +86,7 @@ class ReadShare:
     buckets: int
 
     def __call__(self, share: Share) -> ShareReport:
-        # Whatever is wrong, the driver will find it again and name the line.
+        # The driver will read the recording again and name the wrong line.
         with suppress(FileError, OSError):
             table = self._table(share)
             if table is not None:
@@ -141,7 +141,7 @@ def _stretch(path: Path, share: Share) -> tuple[str, bytes | None]:
 
 
 def _quick_csv(data: bytes, columns: csv_fixes.Columns, where: str) -> FixTable | None:
-    """The rows of a plain CSV by Arrow's reader; None where the core's reader must say what they mean."""
+    """The rows of a plain CSV by Arrow's reader; None where only the core's reader can interpret them."""
     data = data.replace(b"\r\n", b"\n")
     if not data or b"\r" in data or b"\n\n" in data or data.startswith(b"\n"):
         return None

@@ -1,4 +1,4 @@
-"""Tables of means: by what is compared, and cell by cell."""
+"""Tables of means: one row per compared strategy (or other value), and one row per cell."""
 
 import math
 from collections import Counter
@@ -16,7 +16,7 @@ COLUMNS_MAX = 9  # axes and metrics side by side in one table: what fits a scree
 
 
 def overview(sweep: ReportedSweep) -> Markup:
-    """One row for each of what is compared."""
+    """One row for each compared value."""
     rows = []
     for series in sweep.layout.series():
         cells = sweep.layout.matching(series)

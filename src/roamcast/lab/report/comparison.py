@@ -1,4 +1,4 @@
-"""Every two strategies, metric by metric: how far apart, and could it be chance?"""
+"""Every two strategies, metric by metric: how large the difference is, and whether it is significant."""
 
 import itertools
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class Comparison:
     first: str
     second: str
     difference: Difference
-    corrected: float | None  # p after Holm's correction over the list that this stands in
+    corrected: float | None  # p after Holm's correction over all comparisons of the list
 
     @property
     def verdict(self) -> str:

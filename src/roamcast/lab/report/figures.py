@@ -16,7 +16,7 @@ LABEL_LENGTH_MAX = 30
 
 
 def plot_section(sweep: ReportedSweep) -> Markup:
-    """All plots; what is the same in every run is named instead."""
+    """All plots; a metric that is the same in every run is only named."""
     if not sweep.layout.plot_axes:
         return section("Plots", element("p", "There is one cell only: nothing to plot."), anchor="plots")
     varying = [name for name in sweep.measured if sweep.varies(name)]
@@ -69,7 +69,7 @@ def _figure(sweep: ReportedSweep, key: str, metric: str, identifier: str) -> Mar
     places = shown.combinations(shown.others(key))
     if len(places) > PANELS_MAX:
         places = [{}]
-    # Where the compared values are themselves along the x-axis, there are no series besides.
+    # Where the compared values lie along the x-axis, there is only one series.
     lines = [{}] if key in shown.series_axes else shown.series()
     panels = []
     for place in places:

@@ -1,4 +1,4 @@
-"""Tables of comparisons: strategy against strategy, and ours beside what was published."""
+"""Tables of comparisons: strategy against strategy, and our values beside the published ones."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from roamcast.lab.sweep.results import value_label
 
 
 def differences(sweep: ReportedSweep) -> Markup:
-    """Every two values of what is compared: how far apart, and whether by chance."""
+    """Every two compared values: the size of the difference, and whether it is significant."""
     varying = [name for name in sweep.main if sweep.varies(name)]
     overall = compare_overall(sweep.results, sweep.layout, varying)
     parts: list[object] = [
@@ -63,7 +63,7 @@ def _comparison_row(row: Comparison, with_place: bool) -> list[object]:
 
 
 def published_table(rows: Sequence[FigureRow]) -> Markup:
-    """Ours beside theirs. The page of `reproduce` shows the same."""
+    """Our values beside the published ones. The page of `reproduce` shows the same."""
     made = []
     for row in rows:
         verdict = element(

@@ -82,7 +82,7 @@ class CellLayout:
         return self.combinations(self.series_axes)
 
     def others(self, *used: str) -> list[str]:
-        """The axes with several values that are neither used nor compared."""
+        """The axes with several values that are neither in `used` nor compared."""
         taken = {*used, *self.series_axes}
         return [key for key, axis in self.axes.items() if key not in taken and len(axis.labels) > 1]
 
@@ -113,7 +113,7 @@ def axis(key: str, values: Sequence[Any]) -> Axis:
 
 
 def _positions(values: Sequence[Any]) -> list[float] | None:
-    """Numbers lie where they are; squares and single-valued ranges (`[5, 5]`) at their side."""
+    """Numbers are placed by value; squares and single-valued ranges (`[5, 5]`) by the length of a side."""
     if all(is_number(value) for value in values):
         return [float(value) for value in values]
     if all(isinstance(v, list) and len(v) == 2 and is_number(v[0]) and v[0] == v[1] for v in values):

@@ -20,7 +20,7 @@ def escaped(value: object) -> Markup:
 
 
 def visible(text: str) -> str:
-    """Control characters, which HTML and SVG cannot hold or which hide what follows, as a visible sign."""
+    """Replaces control characters by a visible sign: HTML and SVG cannot hold them, or they hide text."""
     return "".join(
         "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c)[0] == "C" and c not in "\n\t" else c
         for c in text

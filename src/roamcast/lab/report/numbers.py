@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them: no more digits than are known."""
+"""Numbers as text, with no more digits than are known."""
 
 import math
 
@@ -8,7 +8,7 @@ DECIMALS_MAX = 6
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """To so many significant digits; `–` for no value."""
+    """A number with this many significant digits; `–` for no value."""
     if value is None:
         return "–"
     if value == 0:

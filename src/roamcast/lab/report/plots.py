@@ -1,7 +1,7 @@
-"""Plots as SVG text to stand inside a page: same input, same bytes.
+"""Plots as SVG text to be embedded in a page: same input, same bytes.
 
 matplotlib draws with stand-in colours that are then replaced by the page's own style variables, so one
-drawing serves light, dark and print. Colours are told apart by marker and dash as well.
+drawing serves light, dark and print. Series differ by marker and dash as well as by colour.
 """
 
 import io
@@ -164,7 +164,7 @@ def _lines(axes: Axes, curves: Sequence[Curve], positions: Sequence[float], tick
 
 
 def _dots(axes: Axes, curves: Sequence[Curve], labels: Sequence[str]) -> None:
-    """Side by side over each word, so that intervals do not hide each other."""
+    """The points of all series side by side over each word, so that intervals do not hide each other."""
     step = 0.6 / max(len(curves), 1)
     for place, curve in enumerate(curves):
         offset = (place - (len(curves) - 1) / 2) * step
@@ -199,7 +199,7 @@ def _half(point: SampleMean) -> float:
 
 
 def _set_limits(axes: Axes, points: Sequence[SampleMean], most: float | None) -> None:
-    """From 0, unless that would press everything into the upper half; nothing impossible in view."""
+    """The y-axis begins at 0, unless all points would lie in the upper half, and ends just above `most`."""
     means = [point.mean for point in points if point.mean is not None]
     if not means or min(means) < 0:
         return

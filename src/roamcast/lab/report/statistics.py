@@ -1,8 +1,8 @@
-"""Is a difference more than chance? Student's t, by pairs where runs share a seed, and Holm's correction.
+"""Significance of differences: Student's t, paired where runs share a seed, and Holm's correction.
 
 The same seed gives the same motion and the same publications whatever the strategy, so two runs of one
-seed differ by the strategy alone: pairing takes the luck of the draw out of the comparison. Where too
-few seeds are shared, Welch's test compares the two samples as they are.
+seed differ by the strategy alone: pairing removes the variation between seeds from the comparison. Where
+fewer than two seeds are shared, Welch's test compares the two samples unpaired.
 """
 
 import math
@@ -14,7 +14,7 @@ from scipy import stats
 from roamcast.lab.sweep.summary import spread
 
 PAIRED, WELCH, NONE = "paired t", "Welch's t", "none"
-SIGNIFICANT = 0.05
+SIGNIFICANT = 0.05  # the customary level
 _NOISE = 1e-12  # relative; below this a spread is rounding, not variation
 
 

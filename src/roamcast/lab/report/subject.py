@@ -1,4 +1,4 @@
-"""The sweep that a page speaks of: its results, how they are laid out, and which metrics are shown first."""
+"""The sweep that a page reports: its results, how they are laid out, and which metrics are shown first."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ MAIN = (
     "control_overhead",
     "data_messages",
 )
-"""What most readers ask first. The others are folded away."""
+"""The metrics that are shown first; chosen by us. The others are folded."""
 
 
 @dataclass(frozen=True)

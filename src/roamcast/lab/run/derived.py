@@ -1,6 +1,6 @@
-"""What follows from a trace: tables that the lab computes after the run, beside the records of `trace.py`.
+"""Tables that the lab computes from a trace after the run, beside the records of `trace.py`.
 
-No runtime writes them, so no strategy can flatter itself in them. A run's folder holds both kinds alike.
+No runtime writes them, so no strategy can influence them. A run's folder holds both kinds.
 """
 
 from typing import ClassVar
@@ -14,7 +14,7 @@ class Derived(Record, frozen=True):
 
 
 class OverlayJudged(Derived, frozen=True):
-    """One row where the strategy has overlay links: how sound its graph was (`overlay_graph.py`)."""
+    """One row if the strategy has overlay links: cycles and partitions of its graph (`overlay_graph.py`)."""
 
     TABLE: ClassVar[str] = "overlay_health"
     cycles: int  # instants of change after which the overlay had a cycle

@@ -1,9 +1,9 @@
 """Ground truth: who should get which event, and how far away it was.
 
 Derived after the run from what applications did and from the contact graph alone, so no strategy can
-flatter itself: filters are tried one by one, without any index.
+influence it: filters are tried one by one, without any index.
 
-Two rules for things of the same instant: link changes and faults come before publications (`graph.py`),
+Two rules for events of the same instant: link changes and faults come before publications (`graph.py`),
 and a subscription made at `t` stands for an event published at `t`, one ended at `t` does not.
 
 Not covered: filters that look into the payload. The trace holds an event's attributes, topic and type,
@@ -44,7 +44,7 @@ def expected(trace: Trace) -> list[Expected]:
 
 
 class StandingInterest(NamedTuple):
-    """A subscription while it stood: in [since, until)."""
+    """A subscription and the time in which it was active: [since, until)."""
 
     node: NodeId
     since: Micros
@@ -53,7 +53,7 @@ class StandingInterest(NamedTuple):
 
 
 class RecordedInterests:
-    """All subscriptions of a run; answers are kept, because workloads repeat their events."""
+    """All subscriptions of a run; results are cached, because workloads repeat their events."""
 
     def __init__(
         self,

@@ -18,11 +18,11 @@ from roamcast.trace import FaultHappened, LinkChanged, NodeSet
 from roamcast.units import Micros, NodeId
 
 Numbers = npt.NDArray[np.int64]
-UNPACKED_BYTES_MAX = 1 << 26  # of the 0/1 matrix that `unpack` builds at a time
+UNPACKED_BYTES_MAX = 1 << 26  # of the 0/1 matrix that `unpack` builds at a time; chosen by us
 
 
 class ContactGraph:
-    """Who hears whom, at an instant that only moves forward."""
+    """Who hears whom at the current instant, which only moves forward."""
 
     def __init__(self, links: Iterable[LinkChanged], faults: Iterable[FaultHappened]) -> None:
         self._changes = sorted(links, key=_time)
@@ -128,7 +128,7 @@ class ContactGraph:
 
 
 class LinkHistory:
-    """For any past instant: did a link stand, was a node up."""
+    """For any past instant: whether a link was up, whether a node was up."""
 
     def __init__(self, links: Iterable[LinkChanged], faults: Iterable[FaultHappened]) -> None:
         self._links: dict[tuple[NodeId, NodeId], list[tuple[Micros, bool]]] = {}
@@ -142,7 +142,7 @@ class LinkHistory:
                 self._nodes.setdefault(fault.node, []).append((fault.t, fault.kind == "restart"))
 
     def link_down_since(self, sender: NodeId, receiver: NodeId, at: Micros) -> Micros | None:
-        """When the link that is down at `at` went down: None if it stands, -1 if it never stood before."""
+        """When the link that is down at `at` went down: None if it is up, -1 if it was never up before."""
         return _down_since(self._links.get((sender, receiver), []), at, before=-1)
 
     def link_falls(self, sender: NodeId, receiver: NodeId, start: Micros, end: Micros) -> Micros | None:
@@ -202,7 +202,7 @@ def _time(record: LinkChanged | FaultHappened) -> Micros:
 
 
 def _down_since(changes: list[tuple[Micros, bool]], at: Micros, before: Micros | None) -> Micros | None:
-    """`before` answers for the time before the first change: None if things begin up."""
+    """`before` is the result for the time before the first change: None if the first state is up."""
     index = bisect_right(changes, (at, True))  # (at, False) < (at, True): all changes at `at` are past
     while index and not changes[index - 1][1]:
         if index == 1 or changes[index - 2][1]:

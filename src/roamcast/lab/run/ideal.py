@@ -1,9 +1,9 @@
 """What ideal store-and-carry would have delivered: the ceiling for memorized events.
 
 Ideal means: every node keeps every event for its whole lifetime and gives it, at once and without loss, to
-whoever it meets. An event then spreads over the contact graph as fast as the graph allows: it is flooding
+every node it meets. An event then spreads over the contact graph as fast as the graph allows: it is flooding
 over time, and the instant at which it reaches a node is that node's earliest arrival. No protocol can do
-better, and none quite gets there: a real meeting must be noticed before it can be used.
+better, and none reaches it: a real protocol must detect a contact before it can use it.
 
 A crash loses nothing (memorized events are on disk), but a node that is down neither gives nor takes.
 """
@@ -43,8 +43,8 @@ class IdealShare:
 
 
 def share_of_ideal(tables: Mapping[str, pa.Table], run: RunInfo, grace: Micros = 0) -> IdealShare:
-    """How much of the possible a run delivered: of what the ideal has `grace` before the end. Nothing real
-    delivers over a contact that begins in the last instant of a run."""
+    """How much of the ideal a run delivered. The ideal counts only arrivals until `grace` before the end,
+    because no real protocol delivers over a contact that begins in the last instant of a run."""
     publications = [event for event in records(tables, Published) if event.t >= run.warmup]
     counted = {(event.publisher, event.sequence) for event in publications}
     expected = {
@@ -66,10 +66,11 @@ def earliest_arrivals(
     faults: Iterable[FaultHappened],
     duration: Micros,
 ) -> dict[Pair, Micros]:
-    """For each event and each other node that it can reach: when, at the earliest.
+    """For each event and each other node that it can reach: the earliest arrival.
 
-    Before the end of the run and within the lifetime, its last instant included; a real-time event has none,
-    so it reaches whom it reaches at once. Changes of an instant come before what happens at it.
+    Counted are arrivals before the end of the run and within the lifetime, its last instant included. A
+    real-time event has no lifetime, so it reaches only the nodes that it reaches at once. Changes of the
+    graph at an instant come before publications at it.
     """
     links, faults = list(links), list(faults)
     graph = ContactGraph(links, faults)
@@ -79,7 +80,7 @@ def earliest_arrivals(
     spreading: dict[EventId, _Spreading] = {}
     at = 0
     for now in [*(instant for instant in instants if instant < duration), duration]:
-        # What is published before the next change of the graph spreads over the graph as it stands.
+        # Events published before the next change of the graph spread over the graph as it is now.
         closures = _Closures(graph)
         while at < len(waiting) and waiting[at].t < now:
             event = waiting[at]
@@ -106,7 +107,7 @@ class _Spreading:
 
 
 class _Closures:
-    """Whom the holders of an event reach over the graph as it is now. Many events have the same holders."""
+    """Which nodes the holders of an event reach over the current graph. Many events have the same holders."""
 
     def __init__(self, graph: ContactGraph) -> None:
         self._graph = graph

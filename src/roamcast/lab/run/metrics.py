@@ -1,8 +1,8 @@
 """Every metric of the design, each defined once, as SQL over the tables of a trace.
 
-The text keeps to what SQLite and Spark SQL both understand, in the same meaning. A single run is
-measured with SQLite in memory (`measure`); the pipeline runs the very same `query()` over the tables of
-many runs in Spark. Every table has a column `run` there, and `runs` has one row for each run.
+The text uses only what means the same in SQLite and Spark SQL. A single run is measured with SQLite in
+memory (`measure`); the pipeline runs the same `query()` over the tables of many runs in Spark. Every table
+has a column `run` there, and `runs` has one row for each run.
 
 How the two engines are kept equal to the last digit:
 - integers are summed as integers, and divided once, as doubles (`1e0` is a double in both, `1.0` is not);
@@ -66,8 +66,8 @@ RELATIONS: dict[str, str] = {
             r.duration - r.warmup AS span
         FROM overlay o JOIN runs r ON r.run = o.run
         WHERE o.change IN ('link_up', 'link_down', 'repaired') AND o.role <> 'upstream'""",
-    # A crash takes a node's roles without a record of its own. Of changes at one instant the loss comes
-    # first, and a role that is taken twice counts once.
+    # A crash ends a node's roles without a record of its own. Of changes at one instant the loss comes
+    # first, and a role that is reported twice counts once.
     "role_changes": """
         SELECT run, node, t, role, CASE WHEN change = 'role_on' THEN 1 ELSE 0 END AS held
         FROM overlay WHERE change IN ('role_on', 'role_off')
@@ -82,7 +82,7 @@ RELATIONS: dict[str, str] = {
             (c.held - LAG(c.held, 1, 0) OVER (PARTITION BY c.run, c.node, c.role ORDER BY c.t, c.held))
                 * (r.duration - CASE WHEN c.t > r.warmup THEN c.t ELSE r.warmup END) AS held_for
         FROM role_changes c JOIN runs r ON r.run = c.run""",
-    # How many channels a publisher's broker has, until the next change; a crash takes them all.
+    # How many channels a publisher's broker has, until the next change; a crash ends them all.
     "channel_changes": """
         SELECT run, node, t, CAST(value AS BIGINT) AS channels FROM overlay WHERE change = 'grouped'
         UNION ALL
@@ -109,8 +109,8 @@ RELATIONS: dict[str, str] = {
         SELECT o.run AS run, o.outcome AS outcome, o.t - o.started AS lasted
         FROM handoffs o JOIN runs r ON r.run = o.run
         WHERE o.t >= r.warmup""",
-    # One row per consumer and event that was never delivered although its consumer was being moved, in runs
-    # that move consumers at all; `pair` is NULL where there is none.
+    # One row per consumer and event, published while the consumer was being moved, that was never delivered;
+    # only in runs that move consumers. `pair` is NULL where there is none.
     "relocation_losses": """
         SELECT m.run AS run, l.pair AS pair
         FROM (SELECT DISTINCT run FROM handoffs) m
@@ -124,7 +124,7 @@ RELATIONS: dict[str, str] = {
                 AND h.sequence = x.sequence AND h.node = x.node AND h.copy = 1 AND h.matched
             WHERE h.copy IS NULL
         ) l ON l.run = m.run""",
-    # How far a publisher's events had come at a node when another of them was handed over there.
+    # For each delivery at a node: the highest sequence of the same publisher that was delivered there before.
     "orders": """
         SELECT h.run AS run, h.sequence AS sequence, m.run AS moves,
             MAX(h.sequence) OVER (
@@ -404,7 +404,7 @@ _OWN: dict[str, Metric] = {
     "sim_events": Metric("events", "simulator events executed", "runs", "MAX(sim_events)"),
     "wall_s": Metric("s", "wall-clock seconds", "runs", "MAX(wall_s)"),
 }
-"""By the design's names, in its order. What a strategy leaves no records of is NULL."""
+"""By the design's names, in its order. A metric for which a strategy writes no records is NULL."""
 
 _AUXILIARY: dict[str, Metric] = {
     "application_bytes": Metric("octets", "payload handed to applications", "hand_overs", "SUM(size)", "0"),
@@ -445,7 +445,7 @@ class MetricRegistry(Registry[None, Metric, NothingDeclared], Mapping[str, Metri
             self._put(name, Entry(None, metric, NothingDeclared(), BUILT_IN, None))
 
     def load(self) -> None:
-        """Entry points too: who measures wants all there are."""
+        """Load entry points too: a measurement computes all metrics there are."""
         for name in self._points().keys() - self._entries.keys() - self._refused.keys():
             try:
                 self._entry(name)
@@ -476,7 +476,7 @@ METRICS.own(_OWN)
 
 
 def metric_of(name: str) -> Metric:
-    """Of a sweep's table, whoever measured it: a plug-in that is not loaded here has no words for its own."""
+    """The metric of a column of a sweep's table; without a description if its plug-in is not loaded here."""
     return METRICS.get(name) or Metric("", "a metric of a plug-in that is not loaded here", "", "NULL")
 
 
@@ -559,7 +559,7 @@ def measure(tables: Mapping[str, pa.Table], run: RunInfo) -> dict[str, Figure]:
 
 @contextmanager
 def _database() -> Iterator[sqlite3.Connection]:
-    """With the tables, all of them empty."""
+    """A database with all tables, empty."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.create_aggregate("percentile", 2, _Percentile)  # type: ignore[arg-type]
         # One run needs no identifier; the column is there because the definitions are those of many runs.

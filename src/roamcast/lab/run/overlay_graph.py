@@ -1,9 +1,9 @@
-"""The health of an overlay, from the trace of a finished run: cycles, and partitions too many.
+"""The health of an overlay, from the trace of a finished run: cycles and excess partitions.
 
 A link of the overlay stands while both its ends have it up (`OverlayChanged` with `link_up` and
-`link_down`, recorded by each end for itself). A crash takes a node's links without a word. The physical
+`link_down`, recorded by each end for itself). A crash ends a node's links without a record. The physical
 partitions are the components of the contact graph over links that work both ways, less crashed nodes.
-All changes of one instant count together: what stands in the middle of an instant stands for no time.
+All changes of one instant count together: states between them last for no time.
 """
 
 from collections.abc import Iterable

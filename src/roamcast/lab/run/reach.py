@@ -1,8 +1,8 @@
-"""Whom the frames of each event reached, and where nobody wanted it: noise.
+"""Which nodes the frames of each event reached, and where nobody wanted it: noise.
 
 Derived after the run from transmissions and ground truth, in the same way for every strategy. A broadcast
-is heard by every neighbour of its sender, so noise counts who relays and who merely overhears alike: both
-received and decoded something that no application on their node asked for. Who relayed is counted apart.
+is heard by every neighbour of its sender, so relays and nodes that only overhear both count as noise: both
+received and decoded something that no application on their node asked for. Relays are also counted apart.
 """
 
 from collections.abc import Iterable

@@ -1,5 +1,5 @@
-"""One run, from scenario to tables and metrics. `simulate` and `emulate` the commands and every sweep call
-this; how a run is measured does not depend on where it took place."""
+"""One run, from scenario to tables and metrics. The commands `simulate` and `emulate` and every sweep call
+this; all runtimes are measured in the same way."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ def emulate(scenario: Scenario, on_progress: Callable[[float], None] | None = No
 
 
 def _measured(scenario: Scenario, trace: Trace, info: RunInfo, remark: str | None = None) -> RunResult:
-    """What follows from a trace, whichever runtime left it: ground truth, tables, metrics."""
+    """Ground truth, tables and metrics of a trace, whichever runtime wrote it."""
     truth = expected(trace)
     derived: list[Derived] = [*truth, *reached(trace.of(Transmitted), truth)]
     trace.records[PathsSampled].extend(

@@ -53,7 +53,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def tables(trace: Trace, derived: Iterable[Derived] = ()) -> Tables:
-    """Every table of a run: the trace, in the order in which things happened, and what follows from it."""
+    """Every table of a run: the trace, in the order in which it was recorded, and the derived tables."""
     rows: dict[type[Record], list[Record]] = trace.records | {kind: [] for kind in DERIVED}
     for row in derived:
         rows[type(row)].append(row)
@@ -79,7 +79,7 @@ def schema(kind: type[Record]) -> pa.Schema:
 
 
 def records(tables: Mapping[str, pa.Table], kind: type[AnyRecord]) -> list[AnyRecord]:
-    """A table back as records: what `tables` made of them, undone."""
+    """A table back as records: the inverse of `tables`."""
     hints = get_type_hints(kind, include_extras=True)
     columns = []
     for name in kind.__struct_fields__:
@@ -96,7 +96,7 @@ def records(tables: Mapping[str, pa.Table], kind: type[AnyRecord]) -> list[AnyRe
 
 
 def plain(column: pa.ChunkedArray) -> list[Any]:
-    """A column as Python values; numbers by way of numpy, which is several times quicker."""
+    """A column as Python values; numbers through numpy, which is several times faster."""
     if column.null_count == 0 and (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)):
         return column.to_numpy().tolist()  # type: ignore[no-any-return]
     return column.to_pylist()  # type: ignore[no-any-return]
@@ -222,7 +222,7 @@ def _refuse_other_content(folder: Path, run: RunInfo) -> None:
 
 
 def _put_in_place(partial: Path, folder: Path) -> None:
-    """Rename, with the earlier trace of the same run out of the way until the new one is there."""
+    """Rename; the earlier trace of the same run is moved away first and removed when the new one is there."""
     earlier = partial.with_suffix(".earlier")
     if folder.exists():
         folder.rename(earlier)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from roamcast.errors import InputError
 
 VERSION_MIN = 17  # Spark 4.3
-PROBE_SECONDS_MAX = 60  # a busy machine may be slow to start even this
+PROBE_SECONDS_MAX = 60  # for `java -version`; chosen by us: a busy machine may need long
 VECTOR_ARGUMENT = "--add-modules=jdk.incubator.vector"  # Spark's JavaModuleOptions
 
 
@@ -59,7 +59,7 @@ def parsed_version(output: str) -> int | None:
 
 
 class JavaCandidate(NamedTuple):
-    """A Java installation that somebody pointed at."""
+    """A Java installation that an environment variable, the path or a package names."""
 
     origin: str  # as an error message names it
     home: Path
@@ -131,7 +131,7 @@ exec {shlex.quote(str(candidate.java.absolute()))} "$@"
 
 
 def _placed(script: str, home: Path) -> Path:
-    """The folder, whole from the first moment that it is there; one already there has the same content."""
+    """Make the folder atomically; one that is already there has the same content."""
     if (home / "bin" / "java").is_file():
         return home
     partial = Path(tempfile.mkdtemp(prefix=f".{home.name}-", dir=home.parent))

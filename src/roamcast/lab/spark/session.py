@@ -5,8 +5,8 @@ Java process and the Python workers write goes to an unnamed file, and the end o
 of the error when a session cannot start. Workers run this same interpreter; on a cluster they get this
 package as a zip, and the other dependencies (numpy, pyarrow, …) must be there.
 
-Java can end in the middle: out of its own memory, or killed by a machine that is short of it. `with_session`
-starts another one then and does the work again.
+Java can die during a job: its heap is full, or the system kills it because memory is short. `with_session`
+then starts another one and repeats the work.
 """
 
 import atexit
@@ -33,11 +33,11 @@ import roamcast
 from roamcast.errors import InputError, RoamcastError
 from roamcast.lab.spark.java import find_java
 
-TASK_FAILURES_MAX = 4  # a task whose worker died is tried again, locally too
-CONNECT_SECONDS_MAX = 10.0
-JAVA_ENDS_SECONDS = 2.0  # its connections break a moment before it can be seen to have ended
+TASK_FAILURES_MAX = 4  # Spark's default on clusters: a task whose worker died is repeated, locally too
+CONNECT_SECONDS_MAX = 10.0  # chosen by us, as is the next; Spark's own time-out is about a minute
+JAVA_ENDS_SECONDS = 2.0  # Java's connections break a moment before its process has ended
 LOOPBACK = "127.0.0.1"
-DRIVER_MEMORY = "2g"  # at most; Spark's own SPARK_DRIVER_MEMORY says otherwise
+DRIVER_MEMORY = "2g"  # at most; Spark's own SPARK_DRIVER_MEMORY overrides it
 Made = TypeVar("Made")
 # An embedded session lives for minutes, and its time goes into starting up, planning and waiting for Python.
 # Measured on 2 cores, for start and the metrics of a sweep: 29 s of processor time instead of 50 s.
@@ -53,8 +53,8 @@ _OTHER = re.compile(r"yarn|k8s://\S+|local-cluster\[\d+,\d+,\d+\]")
 def session(master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
     """The session of this process, started if there is none.
 
-    `master` None: the one that runs already, else embedded with all cores of this machine. Another master
-    than the running one's stops that and starts anew. `settings` add to the configuration of a new one.
+    `master` None: the running session, else an embedded one with all cores of this machine. If the running
+    session has another master, it is stopped and a new one started. `settings` are for a new session only.
     """
     if _java_is_gone():
         _forget_java()
@@ -67,8 +67,8 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
 
 
 def with_session(master: str | None, work: Callable[[SparkSession], Made], advice: str = "") -> Made:
-    """What `work` makes of the session. It must bear being done twice: if Java dies under it, it is done
-    again with a new one, once. What Spark complains of becomes one line, with `advice` behind it."""
+    """The result of `work`. It must be repeatable: if Java dies, it is called once more with a new session.
+    An error of Spark becomes one line, followed by `advice`."""
     with spark_errors_in_a_line(advice):
         try:
             return work(session(master))
@@ -121,7 +121,7 @@ def _started(master: str, settings: Mapping[str, str]) -> SparkSession:
     try:
         if SparkContext._gateway is None:
             configuration = _configuration(master, settings, load_defaults=False)
-            # The quiet way in: SparkContext itself would let Java write to our own streams.
+            # Started here, because SparkContext would let Java write to our own streams.
             gateway: Any = launch_gateway(  # type: ignore[no-untyped-call]
                 configuration, popen_kwargs={"stdout": log.file, "stderr": log.file}
             )
@@ -141,7 +141,7 @@ def _started(master: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def _java_is_gone(within: float = 0.0) -> bool:
-    """Whether the Java process that this one started has ended, or does so within some seconds."""
+    """Whether the Java process that this one started has ended, or ends `within` so many seconds."""
     process = getattr(SparkContext._gateway, "proc", None)
     if process is None:
         return False
@@ -153,7 +153,7 @@ def _java_is_gone(within: float = 0.0) -> bool:
 
 
 def _forget_java() -> None:
-    """PySpark keeps these per process, and would ask the dead for ever."""
+    """Clear what PySpark keeps per process; otherwise it would go on using the dead Java process."""
     gateway: Any = SparkContext._gateway
     gateway.proc.stdin.close()
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
@@ -207,15 +207,15 @@ def _configuration(master: str, settings: Mapping[str, str], load_defaults: bool
         values |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     if _is_local(master):
         values["spark.driver.extraJavaOptions"] = QUICK_JAVA
-        # Each join, sort and aggregation of a query takes a page at least, of up to 64 MB, the more memory
-        # the more. The metrics are one query with many of them; out of memory, Spark ends Java.
+        # Each join, sort and aggregation of a query takes at least one page, of up to 64 MB depending on the
+        # memory. The metrics are one query with many of them; if memory runs out, Spark ends Java.
         values["spark.buffer.pageSize"] = "1m"
     configuration = SparkConf(loadDefaults=load_defaults)
     return configuration.setAll(list({**values, **settings}.items()))
 
 
 def _check_answers(master: str) -> None:
-    """Spark itself would try for a minute, and then say little."""
+    """Check that the master answers; Spark itself would try for a minute and give a vague error."""
     problem = ""
     for address in master.removeprefix("spark://").split(","):
         host, port = address.rsplit(":", 1)
@@ -231,7 +231,7 @@ def _check_answers(master: str) -> None:
 
 
 def _package_zip() -> Path:
-    """This package as workers can import it. In byte order and undated, so that it is the same each time."""
+    """This package as a zip for workers. Sorted and without dates, so that its bytes are always the same."""
     source = Path(roamcast.__file__).parent
     folder = Path(tempfile.mkdtemp(prefix="roamcast-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -251,7 +251,7 @@ class _Log:
         self.file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
 
     def first_complaint(self) -> str:
-        """The first line that sounds like one, if there is any."""
+        """The first line that looks like an error, if there is any."""
         self.file.seek(0)
         lines = self.file.read().decode(errors="replace").splitlines()
         complaints = [line.strip() for line in lines if _COMPLAINT.search(line)]

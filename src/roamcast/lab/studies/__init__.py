@@ -1,1 +1,1 @@
-"""Figures whose numbers come from a study of their own, not from a sweep; `lab/published/` names them."""
+"""Published figures that are computed by a study of their own, not by a sweep; see `lab/published/`."""

@@ -27,7 +27,7 @@ class BalancingParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     adaptive: bool = True
     consumers: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 16
     machines: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 8  # that can run a broker
-    # More than so many modulators are too much for one broker ("after 6 consumers have joined").
+    # A broker with more modulators than this is overloaded (the paper: "after 6 consumers have joined").
     modulators_max: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 6
     modulator_ms: Annotated[float, msgspec.Meta(gt=0, le=10_000)] = 10.0  # on a broker of capacity 1
     send_ms: Annotated[float, msgspec.Meta(ge=0, le=10_000)] = 0.5  # to one consumer or broker
@@ -35,7 +35,7 @@ class BalancingParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 
 def run(parameters: BalancingParameters, seed: int) -> dict[str, float]:
-    """Nothing here is left to chance: every seed gives the same."""
+    """Deterministic: every seed gives the same result."""
     farm = Farm(parameters)
     for consumer in range(parameters.consumers):
         farm.join(consumer)
@@ -49,8 +49,8 @@ def run(parameters: BalancingParameters, seed: int) -> dict[str, float]:
 
 
 class Farm:
-    """All brokers. Broker 0 is there from the beginning, and consumers join it; distances are node
-    numbers."""
+    """All brokers. Broker 0 exists from the beginning, and consumers join it. The distance between two
+    brokers is given by their node numbers."""
 
     def __init__(self, parameters: BalancingParameters) -> None:
         self._parameters = parameters
@@ -69,7 +69,7 @@ class Farm:
         start(("load_balancing", "broker_creation"), site.services())
 
     def join(self, consumer: NodeId) -> None:
-        """A consumer comes to broker 0; monitors then read until no broker changes anything more."""
+        """A consumer joins broker 0; then all brokers read their monitors until none changes anything."""
         self.consumers[0].append(consumer)
         if not self._parameters.adaptive:
             return
@@ -91,7 +91,7 @@ class Farm:
 
 
 class Site:
-    """The managers that one broker's adaptors ask."""
+    """The managers that the adaptors of one broker query."""
 
     def __init__(self, farm: Farm, own: NodeId) -> None:
         self._farm = farm

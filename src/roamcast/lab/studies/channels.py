@@ -2,8 +2,8 @@
 
 One mobile host, one or five fixed sources and a broker on every node of a generated network. A message costs
 the shortest path from its source to the host's broker plus the one from there to the host. A relocation costs
-each of its protocol messages times the distance it travels. `normal` keeps the broker of the beginning; `oc1`
-and `oc2` ask the home broker adaptors `simple` and `complex`, the classes that decide in the strategy too.
+each of its protocol messages times the distance it travels. `normal` keeps its first broker; `oc1` and `oc2`
+use the home broker adaptors `simple` and `complex`, the same classes as in the strategy.
 
 All three channels see the same network, sources, walk and messages, so that only the channel differs.
 """
@@ -28,9 +28,9 @@ from roamcast.world.graph import Generator, Graph, generated
 from roamcast.world.walk import Behaviour, Stay, walk
 
 AREA = (1000.0, 1000.0)
-CLIENT: NodeId = 0  # there is one, and its number says nothing
+CLIENT: NodeId = 0  # the only client; its number has no meaning
 
-Distances = list[list[int]]  # plain: single entries are asked for, millions of times
+Distances = list[list[int]]  # plain lists: fastest for millions of look-ups of single entries
 
 
 class ChannelsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -113,7 +113,7 @@ def follow(
 def relocation_cost(
     distances: Distances, host: NodeId, source: NodeId, destination: NodeId, suppliers: Sequence[NodeId]
 ) -> int:
-    """The messages of section 3.2, each times its way.
+    """The messages of section 3.2, each times the distance it travels.
 
     The host tells its broker where it is; HANDOFF, ACK and the HANDOFF with the modulator between the two
     brokers; DETOUR to each supplier, and its ACK to both.
@@ -124,7 +124,7 @@ def relocation_cost(
 
 
 class OneClientChannel:
-    """The managers that an adaptor asks, over a known network with one mobile client."""
+    """The managers that an adaptor queries, over a known network with one mobile client."""
 
     def __init__(self, distances: Distances, sources: Sequence[NodeId], home: NodeId) -> None:
         self._distances = distances
@@ -204,7 +204,7 @@ class OneClientChannel:
     def place(self, client: NodeId, to: NodeId, access: NodeId) -> None:
         self.migrate(client, to)
 
-    # Directory: nobody asks for lighter brokers here.
+    # Directory: no adaptor here looks for less loaded brokers.
 
     def less_loaded(self, load: float, on_found: Callable[[NodeId | None], None]) -> None:
         on_found(None)

@@ -1,11 +1,12 @@
-"""Home brokers that crash: how many events that costs (opportunistic overlays, section 6, future work).
+"""Home brokers that crash: how many events are lost (opportunistic overlays, section 6, future work).
 
 25 nodes on a grid, 5 of them brokers, 5 other producers and 15 other consumers, over OLSR and a radio that
 loses some frames. One broker after the other crashes, and restarts or not; the network stays connected
-without it. Every event is for every consumer, so each pair of the two that never meets is a loss.
+without it. Every event is for every consumer, so each pair of an event and a consumer that is not delivered
+is a loss.
 
 A broker's share is what one broker has to deliver per second: all pairs over the number of brokers. Losses
-are given in seconds of that: for how long a crash seems to have swallowed everything.
+are given in seconds of that share: the time for which a crashed broker would have to lose everything.
 """
 
 from typing import Annotated
@@ -25,7 +26,7 @@ PRODUCERS = [0, 2, 4, 20, 24]
 CONSUMERS = [node for node in range(SIDE * SIDE) if node not in BROKERS + PRODUCERS]
 BEGIN = 60.0  # seconds until the overlay stands
 EVERY = 60.0  # seconds from crash to crash
-QUIET = 90.0  # after the last event: what was only late has come
+QUIET = 90.0  # seconds after the last event, so that late deliveries are not counted as losses
 
 
 class HomeCrashParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

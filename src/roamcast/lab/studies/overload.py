@@ -6,13 +6,13 @@ simulated second the loads are read, while the run goes on:
 
 - `load_max`, `load_mean`, `overloaded_share`: the work that came in during the last ten seconds over what a
   broker can do in them (the paper's figure 13), and the share of the readings in which one is over 1.
-- `needless_share`: the share of the readings in which a broker is overloaded *needlessly*. It is overloaded
-  when the modulators of its clients took more than the threshold in the last ten seconds, wherever they ran
-  then. It is so needlessly when another broker, that the network connects it to at that instant, could take
-  the client with the least work and stay at or below the threshold itself; and when both have been true, at
-  every reading, for longer than `reaction`: a broker looks at its load every second, rests 3 s between two
-  attempts, and a relocation takes its time.
-- `needless_at_once`: the same without any time to react.
+- `needless_share`: the share of the readings in which a broker is overloaded *needlessly*. A broker is
+  overloaded when the modulators of its clients took more than the threshold in the last ten seconds, wherever
+  they ran then. The overload is needless when another broker, connected to it at that instant, could take its
+  client with the least work and stay at or below the threshold; and when both have been true at every reading
+  for longer than `reaction`. That allows for the check of its load every second, the 3 s between two attempts
+  and the duration of a relocation.
+- `needless_at_once`: the same with no time to react.
 """
 
 from typing import Annotated, Literal
@@ -85,13 +85,13 @@ def run(parameters: OverloadParameters, seed: int) -> dict[str, float | None]:
 
 
 class BrokerWatch:
-    """Looks at all brokers at once, as none of them can."""
+    """Reads the loads of all brokers at once; no broker has this view."""
 
     def __init__(self, simulation: Simulation, parameters: OverloadParameters) -> None:
         self._simulation = simulation
         self._threshold = parameters.threshold
         self._reaction = micros(parameters.reaction)
-        self._since: dict[NodeId, Micros] = {}  # from when on a broker is overloaded needlessly
+        self._since: dict[NodeId, Micros] = {}  # since when a broker has been overloaded needlessly
         self.samples: list[list[float]] = []
         self.needless = self.needless_at_once = 0
 
@@ -116,7 +116,7 @@ class BrokerWatch:
         return bool(room) and not _connected(self._simulation, number).isdisjoint(room)
 
     def _is_over(self, works: list[float]) -> bool:
-        return round(sum(works), 2) > self._threshold  # brokers tell loads in hundredths
+        return round(sum(works), 2) > self._threshold  # brokers announce loads in hundredths
 
 
 def _brokerage(simulation: Simulation, number: NodeId) -> Brokerage:
@@ -127,7 +127,7 @@ def _brokerage(simulation: Simulation, number: NodeId) -> Brokerage:
 
 
 def _works(brokerage: Brokerage, now: Micros) -> list[float]:
-    """What the modulators of each client at home here took lately, as a share of the broker's capacity."""
+    """Recent work of the modulators of each client at home here, as a share of the broker's capacity."""
     capacity = brokerage.dispatch.processor.capacity * SECOND
     return [row.work(now) / capacity for row in brokerage.clients.rows() if row.has_modulators]
 

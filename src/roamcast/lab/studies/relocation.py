@@ -1,4 +1,4 @@
-"""How long a relocation takes as suppliers become more (opportunistic channels, section 3.3, figure 7).
+"""Duration of a relocation against the number of suppliers (opportunistic channels, section 3.3, figure 7).
 
 Measured with the strategy's own handoff in the simulator. Each supplier is on a machine of its own, with
 its own broker; the consumer moves from one broker to another, and its relocation is the trace's
@@ -18,8 +18,8 @@ from roamcast.scenario import scenario_from
 from roamcast.trace import Delivered, HandedOff, Published
 
 SOURCE, DESTINATION, CONSUMER, FIRST_SUPPLIER = 0, 1, 2, 3
-STANDS_AT = 30.0  # seconds; the overlay and the registrations are there by then
-STAY = 8.0
+STANDS_AT = 30.0  # seconds; the overlay and the registrations are complete by then
+STAY = 8.0  # seconds between two moves; chosen by us: a relocation must end before the next begins
 
 
 class RelocationParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,7 +35,7 @@ def run(parameters: RelocationParameters, seed: int) -> dict[str, float | None]:
     delivered = [(d.publisher, d.sequence) for d in trace.of(Delivered) if d.node == CONSUMER]
     return {
         "relocations": float(len(moved)),
-        # The median: a move that meets a topology update waits behind it, and says nothing of suppliers.
+        # The median: a move that has to wait behind a topology update says nothing about suppliers.
         "relocation_ms": statistics.median(h.t - h.started for h in moved) / 1_000 if moved else None,
         "relocation_ms_mean": statistics.fmean(h.t - h.started for h in moved) / 1_000 if moved else None,
         "lost": float(len(trace.of(Published)) - len(set(delivered))),
@@ -60,8 +60,8 @@ def _tables(parameters: RelocationParameters, seed: int) -> dict[str, object]:
             "publishers": suppliers,
             "subscribers": [CONSUMER],
         },
-        # Events begin once the overlay stands: the figure is about the move, not about the beginning. They
-        # come at random: with periods, all moves of a run would meet the same traffic.
+        # Events begin once the overlay stands: the figure is about the move, not about the start. They come
+        # at random times: with a fixed period, all moves of a run would meet the same traffic.
         "workload": {
             "rate": parameters.rate,
             "arrival": "poisson",

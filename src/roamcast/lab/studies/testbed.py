@@ -5,11 +5,11 @@ changes. The traffic is that of `examples/flood`, without its hydrology: a grid 
 one goes out, or a tenth of one, for the processor time that the runoff model takes. Capacities are the
 laptops' clock rates.
 
-Two quantities are not in the work. The radio's rate is set by its 1000 ms for full data from A to C, and by
-nothing else: 340 kbit/s for grids of 32-bit floats, which is 680 kbit/s for the work's doubles (100 x 100 of
-those are more than one event may carry), as much as Java and TCP got out of 802.11b. The rate of events is
-such that the static path on B-A-C, where A sends each event twice, is just carried: A needs 1.9 s for one.
-Without a queue at A three hops would take three times as long as one, not the work's six times.
+Two quantities are not in the work. The radio's bitrate is derived only from its 1000 ms for full data from A
+to C: 340 kbit/s for grids of 32-bit floats, which is 680 kbit/s for the work's doubles (100 x 100 of those
+are more than one event may carry), about what Java and TCP achieved on 802.11b. The rate of events is the
+highest that the static path on B-A-C can carry: A sends each event twice there and needs 1.9 s for it.
+Without a queue at A three hops would take three times as long as one, not six times as in the work.
 """
 
 from typing import Annotated, Literal
@@ -30,7 +30,7 @@ TOPOLOGIES = ("a_b_c", "a_b_c_a", "a_c_b", "b_a_c")
 GRID_OCTETS = 100 * 100 * 4
 RUNOFF_COST: Micros = 18_000  # 100 x 100 cells, 12 steps, 150 ns on A
 PAPER = ["topology", "complex", "load_balancing"]  # adaptors
-SETTLING = 0.1  # the share of each topology's time in which the overlay may still be adapting
+SETTLING = 0.1  # the first share of each topology's time, left out while the overlay adapts; chosen by us
 
 
 class TestbedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,7 +47,7 @@ class PartParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class PartOfGrid(Modulator):
-    """As large and as costly as the runoff model's product."""
+    """Gives as many octets and takes as much time as the runoff model."""
 
     def __init__(self, parameters: PartParameters) -> None:
         self._octets = round(parameters.share * GRID_OCTETS)
@@ -60,7 +60,7 @@ class PartOfGrid(Modulator):
 
 
 def run(parameters: TestbedParameters, seed: int) -> dict[str, float | None]:
-    """Mean latency in milliseconds on each topology, after its first part, and the share that arrived."""
+    """Mean latency in milliseconds and share arrived on each topology, without its settling time."""
     if "part_of_grid" not in MODULATORS.names():
         MODULATORS.add("part_of_grid", PartParameters, lambda _, own: PartOfGrid(own))
     simulation = Simulation(scenario_from(_tables(parameters, seed)))
@@ -78,7 +78,7 @@ def run(parameters: TestbedParameters, seed: int) -> dict[str, float | None]:
 
 
 def latencies(trace: Trace, consumer: NodeId, since: Micros, until: Micros) -> list[Micros | None]:
-    """Of each event published in `[since, until)`, how long it took to the consumer; None: it never came."""
+    """The latency of each event published in `[since, until)` to the consumer; None: it never arrived."""
     came: dict[tuple[NodeId, int], Micros] = {}
     for delivered in trace.of(Delivered):
         if delivered.node == consumer:

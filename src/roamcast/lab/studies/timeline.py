@@ -1,4 +1,4 @@
-"""What following the network gains at each instant (opportunistic overlays, section 4.1, figure 10).
+"""The gain of an overlay that follows the network, by time (opportunistic overlays, section 4.1, figure 10).
 
 The paper draws the average path between producers and consumers over time. Two runs of figure 10's scenario
 with the same seed have the same nodes in the same places at every instant; here the opportunistic approach is
@@ -32,7 +32,7 @@ def run(parameters: TimelineParameters, seed: int) -> dict[str, float | None]:
 
 
 def gains(longer: Mapping[Micros, float], shorter: Mapping[Micros, float]) -> dict[str, float | None]:
-    """By how many hops, at the instants that both have."""
+    """The differences in hops, at the instants that both have."""
     found = [length - shorter[at] for at, length in sorted(longer.items()) if at in shorter]
     if not found:
         return dict.fromkeys(FIGURES)
@@ -44,7 +44,7 @@ def gains(longer: Mapping[Micros, float], shorter: Mapping[Micros, float]) -> di
 
 
 def timeline(samples: Iterable[PathsSampled], warmup: Micros) -> dict[Micros, float]:
-    """The average path at each instant of the measured time."""
+    """The average path length at each instant of the measured time."""
     return {
         sample.t: sample.hops / sample.pairs
         for sample in samples

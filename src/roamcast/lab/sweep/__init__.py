@@ -1,4 +1,4 @@
 """Many runs. `experiment.py`: the file and its cells. `sweep.py`: runs as Spark tasks, over `folder.py`
-(what lies where, and how it gets there whole). `results.py` and `summary.py`: read back, with their
+(the files of a sweep, written atomically). `results.py` and `summary.py`: the results read back, with their
 uncertainty. `demo.py`.
 """

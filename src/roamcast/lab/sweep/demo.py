@@ -1,4 +1,4 @@
-"""`roamcast demo`: the main job in small. Every strategy, one scenario, through Spark, to a report."""
+"""`roamcast demo`: a small sweep of every strategy over one scenario, on Spark, with a report."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from roamcast.scenario import read_tables
 from roamcast.strategy import STRATEGIES
 
 SCENARIO = Path(__file__).with_name("demo.toml")
-AREAS = [[400.0, 400.0], [600.0, 600.0], [800.0, 800.0]]  # from crowded to torn apart
+AREAS = [[400.0, 400.0], [600.0, 600.0], [800.0, 800.0]]  # from dense to partitioned
 REPLICATIONS = 3
 METRICS = ("delivery_ratio", "delivery_ratio_reachable", "latency_p50", "hops_mean", "data_messages")
 
 
 @dataclass(frozen=True)
 class Demonstration:
-    """What the demo found, for the terminal: a short table and where the whole of it is."""
+    """What the demo found, for the terminal: a short table and the path of the report."""
 
     heads: list[str]
     rows: list[list[str]]

@@ -24,7 +24,7 @@ from roamcast.registry import Plugin
 from roamcast.scenario import Scenario, read_tables, scenario_from
 from roamcast.scenario.model import RecordedTrace, parts_of
 
-RUNS_MAX = 100_000
+RUNS_MAX = 100_000  # chosen by us: a mistyped range is refused before it fills a disk
 SEED_KEY = "scenario.seed"
 SEED_MAX = 2**63 - 1
 RANGE_KEYS = frozenset({"from", "to", "step", "count"})
@@ -72,7 +72,7 @@ class Experiment:
         return scenario_from(self.tables, self.base, plan.settings)
 
     def to_dict(self) -> dict[str, Any]:
-        """All that decides the results, as plain values: two experiments are the same if these are equal."""
+        """Everything that determines the results, as plain values: equal values mean the same experiment."""
         return {
             "experiment": self.name,
             "roamcast": roamcast.__version__,
@@ -102,7 +102,7 @@ def cells(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def load_experiment(path: Path | str) -> Experiment:
-    """The experiment in a file, its scenario read from beside it."""
+    """The experiment in a file; the scenario's path is relative to that file."""
     source = Path(path)
     try:
         head = converted(read_tables(source), _File)
@@ -210,7 +210,7 @@ def _axis_values(where: str, value: Any) -> tuple[Any, ...]:
 
 
 def _range_values(where: str, table: Mapping[str, Any]) -> tuple[int | float, ...]:
-    """The numbers of a range, both ends included. In fractions, so that 0.1 + 0.2 is 0.3."""
+    """The numbers of a range, both ends included. Computed with fractions, so that 0.1 + 0.2 is 0.3."""
     shape = "allowed: {from, to, step} or {from, to, count}, all numbers"
     if not {"from", "to"} <= table.keys() <= RANGE_KEYS or ("step" in table) == ("count" in table):
         raise ScenarioError(where, f"has the keys {', '.join(table)}; {shape}")
@@ -249,7 +249,7 @@ def _seeds(
     replications: int | None,
     seeds: Sequence[int] | None,
 ) -> tuple[int, ...]:
-    """The seeds of every cell: listed, or counted from the scenario's own. As an axis they are a list too."""
+    """The seeds of every cell: a list (also as an axis), or counted up from the scenario's own."""
     given = {
         "experiment.replications": replications,
         "experiment.seeds": seeds,
@@ -284,8 +284,8 @@ def _check_cells(
     source: str,
     scenario_source: str,
 ) -> tuple[dict[str, str], list[Plugin]]:
-    """Every combination makes a scenario, or the first fault is told. Gives the files that they read and
-    the plug-ins that they name."""
+    """Check that every combination is a valid scenario; raises the first error. Gives the files that the
+    scenarios read and the plug-ins that they name."""
     files: dict[str, str] = {}
     plugins: dict[Plugin, None] = {}
     for combination in cells(axes):
@@ -304,7 +304,7 @@ def _check_cells(
 
 
 def _check_alone(tables: Mapping[str, Any], base: Path, error: InputError, scenario_source: str) -> None:
-    """If the scenario has the same fault without any axis, the fault is the scenario file's."""
+    """If the scenario has the same error without any axis, the error is reported for the scenario file."""
     try:
         scenario_from(tables, base, source=scenario_source)
     except InputError as alone:

@@ -1,13 +1,13 @@
-"""A sweep's folder: what lies where, and how it gets there whole.
+"""A sweep's folder: which files it holds, and how they are written atomically.
 
     experiment.json                     what is swept; a folder holds one experiment
     manifest/<run>.json                 one file per run that ended, well or not: the last thing it writes
     <table>/cell=<n>/<run>.parquet      the trace tables, with a leading column `run`
-    runs/ metrics/ summary/             made from the above when the runs are through
+    runs/ metrics/ summary/             made from the above when all runs have ended
 
-Every file is written under another name and then renamed, so it is whole or not there. A run counts only
-by its manifest file: one that was cut off before it is simply run again, over the same file names, so
-nothing is ever there twice. Hidden files are remains of what was cut off; Spark and Arrow skip them.
+Every file is written under another name and then renamed, so it is whole or not there. A run counts as ended
+only when its manifest file exists. An interrupted run is repeated and writes the same file names, so nothing
+is there twice. Hidden files are left over from interrupted writes; Spark and Arrow skip them.
 """
 
 import os
@@ -43,7 +43,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None  # one line
     traceback: str | None = None
     seconds: float  # wall clock, writing included
-    attempt: int  # 1 for the first; a dead worker and a resumed failure count up
+    attempt: int  # 1 for the first; increases when a worker died and when a failed run is resumed
     info: RunInfo | None = None  # None for a failed run
 
 
@@ -84,7 +84,7 @@ class SweepFolder:
             raise FileError(str(self.path), f"cannot be written: {error.strerror or error}") from error
 
     def experiment(self) -> dict[str, Any] | None:
-        """What the folder says it holds; None if it says nothing."""
+        """The folder's `experiment.json`; None if there is none."""
         path = self.path / EXPERIMENT_FILE
         try:
             return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
@@ -138,12 +138,12 @@ class SweepFolder:
             (staging / name).rename(target)
 
     def is_measured(self, runs: pa.Table) -> bool:
-        """Whether the made tables are those of exactly these runs. `runs` is written last, so it vouches."""
+        """Whether the made tables are those of exactly these runs: `runs`, which is written last, tells."""
         path = self.path / "runs" / "runs.parquet"
         return path.exists() and bool(pq.ParquetFile(path).read().equals(runs))
 
     def clean(self) -> None:
-        """Remove what cut-off attempts left behind. Only when no worker is writing any more."""
+        """Remove what interrupted attempts left behind. Only when no worker is writing any more."""
         shutil.rmtree(self.path / STAGING, ignore_errors=True)
 
     def _staging(self, name: str) -> "_Staging":
@@ -172,7 +172,7 @@ def axis_columns(experiment: Experiment) -> dict[str, str]:
 
 
 def axis_fields(experiment: Experiment) -> list[pa.Field]:
-    """Numbers, texts and booleans as such; what is anything else, or mixed, as JSON text."""
+    """Numbers, texts and booleans keep their type; any other or mixed values become JSON text."""
     columns = axis_columns(experiment)
     return [
         pa.field(columns[key], _axis_type(values), nullable=False) for key, values in experiment.axes.items()
@@ -193,7 +193,7 @@ def runs_table(experiment: Experiment, records: Sequence[tuple[RunPlan, RunRecor
     """One row per run, in the order of the plan."""
     rows: list[dict[str, Any]] = []
     for plan, record in records:
-        # Of a failed run, what was asked for; whatever else `RunInfo` says is known only after a run.
+        # A failed run has only what was asked for; the rest of `RunInfo` is known only after a run.
         chosen = with_settings(experiment.tables, plan.settings)
         row: dict[str, Any] = {"name": chosen["scenario"]["name"], "strategy": chosen["strategy"]["name"]}
         if record.info is not None:

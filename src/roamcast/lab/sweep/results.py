@@ -60,7 +60,7 @@ class Results:
         return [run for run in self.runs if run.status != OK]
 
     def values(self, metric: str, cell: int) -> dict[int, float]:
-        """By seed; without the runs that failed and those for which the metric has no meaning."""
+        """By seed, without failed runs and runs in which the metric has no value."""
         return self.figures.get(metric, {}).get(cell, {})
 
     def means(self, metric: str, over: Sequence[int]) -> dict[int, float]:

@@ -18,7 +18,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class SampleMean:
-    """Of the values that are there: how many, their mean, and how sure it is. None: too few to tell."""
+    """Of the values that exist: how many, their mean and its confidence interval. None: too few values."""
 
     count: int
     mean: float | None

@@ -1,8 +1,8 @@
 """Sweeps: every run of an experiment as one Spark task, then their metrics as one Spark job.
 
 A task writes its own Parquet files (`folder.py`) and sends nothing back: rows that travel through
-Spark cost more than the runs. What goes wrong inside a run becomes its record, so it never ends the
-sweep; a worker that dies is retried by Spark, and a run that kills its workers is given up by itself.
+Spark cost more than the runs. An error inside a run becomes its record, so it never ends the sweep. Spark
+retries the task of a worker that died; a run that keeps killing its workers is recorded as failed.
 """
 
 import gc
@@ -72,7 +72,7 @@ def sweep(
     resume: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> SweepResult:
-    """Run what `out` does not have yet, and make its tables anew.
+    """Run what `out` does not have yet, and rebuild its tables.
 
     With `resume`, what failed before is run again too. On a cluster, `out` and the scenario's folder must
     be storage that every worker sees.
@@ -85,7 +85,7 @@ def sweep(
         before = folder.recorded()
 
         def run_missing(spark: SparkSession) -> None:
-            """Called again after Java died, it leaves alone what has a record since."""
+            """Called again after Java died, it skips the runs that have been recorded since."""
             since = folder.recorded() - before
             run_all(spark, experiment, folder, [each for each in wanted if each[0].run not in since])
 
@@ -111,7 +111,7 @@ def run_all(
 
 
 def make_tables(spark: SparkSession, experiment: Experiment, folder: SweepFolder, runs: pa.Table) -> None:
-    """`metrics` and `summary`, whole, from the trace tables; then `runs`, which says that they are done."""
+    """`metrics` and `summary` from the trace tables; then `runs`, whose presence says that they are done."""
     described = ["cell", *(field.name for field in axis_fields(experiment)), "seed"]
     metrics = _joined(runs.select(["run", *described]), measured(spark, folder, runs))
     folder.put_table("metrics", metrics)
@@ -122,7 +122,7 @@ def make_tables(spark: SparkSession, experiment: Experiment, folder: SweepFolder
 
 def measured(spark: SparkSession, folder: SweepFolder, runs: pa.Table) -> pa.Table:
     """A row of metrics for each run that is ok, computed in Spark over the trace tables."""
-    catalog = spark.newSession()  # the tables' names mean something else to nobody else
+    catalog = spark.newSession()  # so that the tables' names are visible only here
     for kind in TABLES:
         if kind.TABLE in COLUMNS:
             written = from_arrow_schema(with_run(schema(kind).empty_table(), "").schema)
@@ -155,7 +155,7 @@ def _watched(
     wanted: list[tuple[RunPlan, int]],
     progress: Callable[[Progress], None] | None,
 ) -> Iterator[None]:
-    """Tell `progress` how many records there are, now and then, from a thread of its own."""
+    """Call `progress` with the number of records every `POLL_SECONDS`, from a thread of its own."""
     if progress is None:
         yield
         return
@@ -202,7 +202,7 @@ class _Watch:
 
 
 def _joined(described: pa.Table, figures: pa.Table) -> pa.Table:
-    """What a run was, and its figures; in the order of the plan, without those that have none."""
+    """Each run's description and figures, in the order of the plan; runs without figures are left out."""
     rows = {run: row for row, run in enumerate(figures["run"].to_pylist())}
     present = [index for index, run in enumerate(described["run"].to_pylist()) if run in rows]
     joined = described.take(pa.array(present, pa.int64()))  # typed: there may be none
@@ -231,7 +231,7 @@ class RunTask:
         self.run(plan, attempts, 0 if context is None else context.attemptNumber())
 
     def run(self, plan: RunPlan, attempts: int, deaths: int) -> None:
-        """Run and record. `attempts` and `deaths`: of earlier sweeps, and of workers in this one."""
+        """Run and record. `attempts`: those of earlier sweeps; `deaths`: of workers in this sweep."""
         folder = SweepFolder(self.folder)
         began = time.monotonic()
         attempt = attempts + deaths + 1
@@ -283,9 +283,9 @@ class RunTask:
 @cache
 def _settle() -> None:
     """Once per worker process, when all modules are loaded."""
-    pa.set_cpu_count(1)  # other cores have runs of their own
+    pa.set_cpu_count(1)  # the other cores have runs of their own
     pa.set_io_thread_count(1)
-    # Spark's workers collect garbage after every task: 80 ms for modules that never become any.
+    # Spark's workers collect garbage after every task: 80 ms spent on modules that are never garbage.
     gc.collect()
     gc.freeze()
 

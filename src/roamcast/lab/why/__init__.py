@@ -1,3 +1,4 @@
-"""Why an expected delivery did not happen: `inquest.py` asks, `story.py` is what the trace tells of an event,
-`spread.py` whom it could have reached; `answer.py` holds the reasons and shows them.
+"""Why an expected delivery did not happen: `inquest.py` finds the reason, `story.py` collects what the trace
+says about an event, `spread.py` computes whom it could have reached; `answer.py` holds the reasons and prints
+them.
 """

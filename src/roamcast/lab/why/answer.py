@@ -54,7 +54,7 @@ class Explanation(NamedTuple):
 
 
 class DeliveryPath(NamedTuple):
-    """How an event came to a node that delivered it: the first copy's relays, publisher first."""
+    """The path of an event to a node that delivered it: the first copy's relays, publisher first."""
 
     node: NodeId
     t: Micros  # of the first delivery
@@ -70,7 +70,7 @@ def counts(explanations: Iterable[Explanation]) -> dict[LossReason, int]:
 def to_text(
     explanations: Sequence[Explanation], ways: Sequence[DeliveryPath] = (), limit: int | None = None
 ) -> str:
-    """Plain lines: the reasons counted, then each pair (at most `limit`), then the ways."""
+    """Plain lines: the reasons counted, then each pair (at most `limit`), then the paths."""
     lines = [f"{len(explanations)} expected deliveries did not happen"]
     lines += [f"{count:8d}  {reason.value}" for reason, count in counts(explanations).items()]
     for explanation in explanations[:limit]:
@@ -85,7 +85,7 @@ def to_text(
 
 
 def to_json(explanations: Sequence[Explanation], ways: Sequence[DeliveryPath] = ()) -> str:
-    """One object: the reasons counted, every missing pair, and the ways if an event was asked for."""
+    """One object: the reasons counted, every missing pair, and the paths if an event was asked for."""
     reasons = {reason.value: count for reason, count in counts(explanations).items()}
     answer = {
         "reasons": reasons,

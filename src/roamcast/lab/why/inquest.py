@@ -1,16 +1,16 @@
-"""Why an expected delivery did not happen, and which way the others went.
+"""Why an expected delivery did not happen, and which paths the others took.
 
 Everything here is read from the trace; nothing is guessed from the strategy. For an event, its
 *holders* are its publisher and every node that received a frame with it. A subscriber that is no holder
-was either missed by a frame that reached its place (collision, fading), or the event died on the way:
-then there is a first hop h → m, from a holder to a node that never held it, on a shortest path from the
-holders to the subscriber. What became of the event at that hop is the reason.
+either lost a frame that was in range of it (collision, fading), or the event stopped before it: then there is
+a first hop h → m, from a holder to a node that never held it, on a shortest path from the holders to the
+subscriber. What happened to the event at that hop is the reason.
 
 The rules, in their order:
 
 1. The subscriber held a copy: it crashed, had unsubscribed, dropped it, or was not served from what it
    held (`late_subscriber`); else it refused what it should have handed over (`filtered`, a defect).
-2. Frames with the event hit it, but were lost there, or not opened: the last of them counts.
+2. Frames with the event were in range of it, but were lost there, or not opened: the last of them counts.
 3. It was down: at publication, or for all the time in which a memorized event mattered.
 4. No path from the holders: at publication for a real-time event, ever within its lifetime for a
    memorized one (`no_path`).
@@ -47,9 +47,9 @@ from roamcast.trace import (
 from roamcast.units import SECOND, Micros, NodeId
 
 PATIENCE_MIN: Micros = SECOND
-"""How long a node may hold a real-time event before it sends it: jitter, backoff and queue. A trace in which
-nodes held one longer raises this. Who crashes, or sees the run end, later than that after its copy
-came had decided not to pass it on."""
+"""The least time-out for forwarding a received real-time event (jitter, backoff, queue); chosen by us. If
+some node of the trace took longer, that is the time-out. A node that crashed, or was up when the run ended,
+later than this after its copy arrived had decided not to forward it."""
 
 
 def explain(
@@ -86,7 +86,7 @@ def explain(
 
 
 def ways(tables: Mapping[str, pa.Table], event: EventId) -> list[DeliveryPath]:
-    """For each node that got the event, the way it came, by time of delivery."""
+    """For each node that got the event, the path of its copy, by time of delivery."""
     publications = {EventId(p.publisher, p.sequence): p for p in records(tables, Published)}
     if event not in publications:
         raise InputError(f"event {event_text(event)}", "was not published in this run")
@@ -168,7 +168,7 @@ class _Inquest:
         if ended is not None:
             return found(LossReason.UNSUBSCRIBED, ended, f"node {node} unsubscribed before it arrived")
         for drop in self._drops_of(story, node):
-            # What it dropped as a relay is no reason; what it dropped from its store is one later on.
+            # A drop as a relay is no reason for this pair; a drop from its store is considered later on.
             if drop.reason in (DropReason.EXPIRED, DropReason.STALE) or (
                 drop.reason in (DropReason.STORE_FULL, DropReason.SUPERSEDED) and held <= drop.t <= pair.since
             ):
@@ -193,7 +193,7 @@ class _Inquest:
         return _Finding(LossReason.SUBSCRIBER_CRASHED, pair.publisher, pair.node, crash, detail)
 
     def _lost(self, story: Story, pair: Expected, node: NodeId, sender: NodeId | None) -> _Finding | None:
-        """Frames that reached the place of `node`, but not `node`."""
+        """Frames that were in range of `node`, but were not received by it."""
         frames = story.lost_at(node, sender)
         if not frames:
             return None
@@ -253,10 +253,10 @@ class _Inquest:
     def _out_of_reach(
         self, story: Story, pair: Expected, holder: NodeId, missed: NodeId, since: Micros
     ) -> _Finding | None:
-        """The holder sent while it had the way, or should have had it, but `missed` was not in range.
+        """The holder sent while the hop existed, or should have existed, but `missed` was not in range.
 
         The trace does not say how long after its end a frame arrives (the disk model has a delay), so
-        what failed shortly afterwards is looked at too.
+        failures shortly afterwards count too.
         """
         frames = [f for f in story.sent_by(holder) if f.t >= since and f.to in (None, missed)]
         if not frames:
@@ -319,7 +319,7 @@ class _Inquest:
     # Questions.
 
     def _first_hop(self, story: Story, pair: Expected) -> tuple[NodeId, NodeId, Micros] | None:
-        """Holder, the next node on the way to the subscriber, and since when that way existed."""
+        """The holder, the next node on the path to the subscriber, and since when that path existed."""
         self._graph.advance(pair.since)
         event = EventId(pair.publisher, pair.sequence)
         known = self._parents.get(event)
@@ -352,7 +352,7 @@ class _Inquest:
         return min(max(last, publication.t), self._run.duration)
 
     def _drops_of(self, story: Story, node: NodeId, to: NodeId | None = None) -> list[Dropped]:
-        """How `node` gave the event up, for everyone or for `to`, by time."""
+        """The drops of the event at `node`, for everyone or for `to`, by time."""
         event = EventId(story.publication.publisher, story.publication.sequence)
         drops = [d for d in self._drops.get(event, []) if d.node == node and d.to in (None, to)]
         return sorted(drops, key=lambda drop: drop.t)

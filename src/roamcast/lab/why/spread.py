@@ -1,4 +1,4 @@
-"""Whom perfect store-and-forward would have reached: an event's spread over all later contacts."""
+"""Which nodes ideal store-and-forward would have reached: an event's spread over all later contacts."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,13 +16,13 @@ class IdealSpread:
     def reached(
         self, held_since: Mapping[NodeId, Micros], since: Micros, deadline: Micros
     ) -> dict[NodeId, tuple[NodeId, Micros]]:
-        """Who would have had it by the deadline: from whom, and when."""
+        """The nodes that would have the event by the deadline: from which node, and when."""
         graph = ContactGraph(self._links, self._faults)
         reached: dict[NodeId, tuple[NodeId, Micros]] = {}
         seen: NodeSet = 0
         arrivals = [(max(held, since), 1 << holder) for holder, held in held_since.items()]
         first = bisect_right(self._rises, since, key=lambda rise: rise[0])
-        # A link that comes up matters only if it leads out of what is reached already.
+        # A new link matters only if it leads from a reached node to one that is not reached.
         steps = sorted(
             [(t, 0, bit) for t, bit in arrivals]
             + [(since, 0, 0)]
@@ -43,7 +43,7 @@ class IdealSpread:
 def _rises(
     links: Iterable[LinkChanged], faults: Iterable[FaultHappened]
 ) -> list[tuple[Micros, NodeSet, NodeSet]]:
-    """Each time at which a way may open, and from whom to whom: a link comes up, a node comes back."""
+    """Each time at which a path may open, with its two ends: a link comes up, a node restarts."""
     rises = []
     for change in links:
         if change.up:

@@ -1,4 +1,4 @@
-"""What happened to events on the air, as the trace has it: who held one, since when, and by whom."""
+"""What happened to events on the air, from the trace: who held one, since when, and from whom."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from roamcast.trace import Delivered, Dropped, DropReason, NodeSet, Published
 from roamcast.units import MILLISECOND, Micros, NodeId
 
 OPENED_WITHIN: Micros = 500 * MILLISECOND
-"""How long after its end a busy node may come to look at a frame."""
+"""How long after its end a busy node may take to open a frame; chosen by us."""
 
 
 class SentFrame(NamedTuple):
@@ -104,10 +104,10 @@ def frames_of(
 
 
 class _Refusals:
-    """Frames that the ether brought to a node and that its seal refused there.
+    """Frames that the ether carried to a node and that the node refused to open.
 
     Such a node does not know which event it refused, nor what else was in the datagram. So a frame counts as
-    refused where one of the same sender was, at that time, and nothing says that the node had the event.
+    refused if the node refused one of the same sender at that time and nothing shows that it had the event.
     """
 
     def __init__(self, drops: Iterable[Dropped], deliveries: set[tuple[NodeId, int, NodeId]]) -> None:
