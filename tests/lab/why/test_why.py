@@ -389,12 +389,12 @@ def test_every_missing_pair_of_a_random_flood_is_explained_by_what_happened(seed
             for pair, end in ends_at.items()
             if node in pair and end > t and crashes.get(peer := sum(pair) - node, t + 1) > t
         ]
-        fates: dict[str, list[int]] = {"received": [], "collided": [], "faded": []}
+        outcomes: dict[str, list[int]] = {"received": [], "collided": [], "faded": []}
         for peer in sorted(in_range):
-            fates[source.choices(list(fates), [6, 2, 1])[0]].append(peer)
-        got, hit, lost = (sum(1 << peer for peer in nodes) for nodes in fates.values())
+            outcomes[source.choices(list(outcomes), [6, 2, 1])[0]].append(peer)
+        got, hit, lost = (sum(1 << peer for peer in nodes) for nodes in outcomes.values())
         records.append(Transmitted(t, node, None, "data", "flood", 50, 1, 0, 0, 0, True, got, hit, lost))
-        for peer in fates["received"]:
+        for peer in outcomes["received"]:
             if peer not in copies:
                 copies[peer] = t
                 records.append(Delivered(t, peer, 0, 0, 1, True))

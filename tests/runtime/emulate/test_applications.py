@@ -127,4 +127,4 @@ def test_a_journal_passes_over_a_line_that_a_kill_cut_short(tmp_path: Path) -> N
 
 def test_nobody_answers_and_the_application_gives_up(journal: PartJournal) -> None:
     with pytest.raises(TimeoutError):
-        asyncio.run(application(0, journal).connect(patience=0.15))
+        asyncio.run(application(0, journal).connect(wait=0.15))

@@ -6,7 +6,7 @@ What is to be written in one turn of the loop is written in one call.
 
 A client that reads more slowly than another one publishes for it slows that publisher down: while more than
 `BEHIND_BYTES` wait for the reader, the publisher's messages are left unread. This lasts until the reader has
-caught up, or for the time-out `PATIENCE`. After the time-out nobody waits for the reader until it has caught
+caught up, or for the time-out `READER_TIMEOUT`. After the time-out nobody waits for the reader until it has caught
 up. Past `WAITING_BYTES_MAX` events for it are counted instead of delivered, and a `MissedEvents` message
 gives it the number. Events that came over the mesh or from another gateway slow nobody down.
 
@@ -33,7 +33,9 @@ from roamcast.wire.local import (
 SLICE = 64  # messages of one client before the next one's turn
 WRITTEN_BYTES_MAX = 256 * 1024  # in asyncio's buffer, which asks for more when a quarter of it is left
 BEHIND_BYTES = 256 * 1024  # waiting in addition to that
-PATIENCE = 0.5  # seconds to read three quarters of 256 KiB: a publisher is slowed to some 400 kB/s at most
+READER_TIMEOUT = (
+    0.5  # seconds to read three quarters of 256 KiB: a publisher is slowed to some 400 kB/s at most
+)
 WAITING_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -62,7 +64,7 @@ class ClientConnection(asyncio.Protocol):
         self._missed = 0
         self._writable = True
         self._holds_up: dict[ClientConnection, None] = {}  # publishers that wait for this client
-        self._patience: asyncio.TimerHandle | None = None
+        self._reader_timeout: asyncio.TimerHandle | None = None
         self._is_slow = False  # it took too long: nobody waits for it
 
     # Called by asyncio.
@@ -193,17 +195,17 @@ class ClientConnection(asyncio.Protocol):
             return
         self._holds_up[publisher] = None
         publisher._waits_for[self] = None
-        if self._patience is None:
-            self._patience = self._loop.call_later(PATIENCE, self._on_impatience)
+        if self._reader_timeout is None:
+            self._reader_timeout = self._loop.call_later(READER_TIMEOUT, self._on_reader_timeout)
 
-    def _on_impatience(self) -> None:
+    def _on_reader_timeout(self) -> None:
         self._is_slow = True
         self._let_go()
 
     def _let_go(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        if self._reader_timeout is not None:
+            self._reader_timeout.cancel()
+            self._reader_timeout = None
         held, self._holds_up = self._holds_up, {}
         for publisher in held:
             del publisher._waits_for[self]

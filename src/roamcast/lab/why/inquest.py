@@ -46,7 +46,7 @@ from roamcast.trace import (
 )
 from roamcast.units import SECOND, Micros, NodeId
 
-PATIENCE_MIN: Micros = SECOND
+SETTLING_TIME_MIN: Micros = SECOND
 """The least time-out for forwarding a received real-time event (jitter, backoff, queue); chosen by us. If
 some node of the trace took longer, that is the time-out. A node that crashed, or was up when the run ended,
 later than this after its copy arrived had decided not to forward it."""
@@ -124,8 +124,11 @@ class _Inquest:
         drops = records(tables, Dropped)
         frames = frames_of(tables, set(events), drops)
         self._stories = {key: Story(event, frames.get(key, [])) for key, event in events.items()}
-        self._patience = max(
-            [PATIENCE_MIN, *(story.held_longest() for story in self._stories.values() if not story.memorized)]
+        self._settling_time = max(
+            [
+                SETTLING_TIME_MIN,
+                *(story.held_longest() for story in self._stories.values() if not story.memorized),
+            ]
         )
         self._drops: dict[EventId, list[Dropped]] = {}
         for drop in drops:
@@ -179,7 +182,7 @@ class _Inquest:
         for drop in self._wire_drops:
             if drop.node == node and drop.t == held:
                 return found(LossReason.WIRE, drop.t, _of_drop(drop))
-        if held + self._patience > self._run.duration:
+        if held + self._settling_time > self._run.duration:
             return found(LossReason.RUN_ENDED, self._run.duration, "the run ended while it arrived")
         return found(LossReason.FILTERED, held, f"node {node} received it and handed it to nobody")
 
@@ -262,7 +265,7 @@ class _Inquest:
         if not frames:
             return None
         frame = frames[-1]
-        latest = frame.end + self._patience
+        latest = frame.end + self._settling_time
         crash = self._history.first_down(missed, frame.t, latest)
         broke = self._history.link_falls(holder, missed, frame.t, latest)
         if crash is not None and (broke is None or crash <= broke):
@@ -288,7 +291,7 @@ class _Inquest:
         held = story.held_since[holder]
         begin = max(held, since)
         sent = story.sent_by(holder)
-        crash = self._history.first_down(holder, held, begin + self._patience)
+        crash = self._history.first_down(holder, held, begin + self._settling_time)
         if crash is not None:
             return self._crashed(story, pair, holder, holder, missed, crash)
         if any(frame.t >= since and frame.to in (None, missed) for frame in sent):
@@ -296,7 +299,7 @@ class _Inquest:
                 f"node {holder} sent it over a link that stood, and the trace does not say what became of it"
             )
             return _Finding(LossReason.UNKNOWN, holder, missed, begin, detail)
-        if begin + self._patience > self._run.duration:
+        if begin + self._settling_time > self._run.duration:
             detail = f"node {holder} had no time left to send it"
             return _Finding(LossReason.RUN_ENDED, holder, missed, self._run.duration, detail)
         ended = self._interests.ended(story.publication, pair.node, self._deadline(story))

@@ -26,7 +26,7 @@ from roamcast.units import SECOND, Micros, NodeId
 
 NAME = "workload"
 # Chosen by us. A busy machine may need many seconds for a start; only a failed run waits for the time-out.
-PATIENCE = 60.0  # seconds until a node that was started must answer
+START_TIMEOUT = 60.0  # seconds until a node that was started must answer
 RETRY = 0.05  # seconds between two attempts to subscribe; adds to `restart_delay` at most this
 TOLD_APART = 10_000  # events whose copies for several subscriptions are recognised; bounds the memory
 
@@ -49,9 +49,9 @@ class NodeApplication:
         self._came_for: dict[EventId, int | None] = {}  # the subscription that got it first
         self.publish_delays: list[Micros] = []
 
-    async def connect(self, patience: float = PATIENCE) -> None:
+    async def connect(self, wait: float = START_TIMEOUT) -> None:
         """Wait until the node answers for the first time; TimeoutError if it does not."""
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(wait):
             client = connect(self._socket, name=NAME, addressed=True, reconnect=True)
             self._client = await self._connection.enter_async_context(client)
         self._is_up = True
@@ -61,11 +61,11 @@ class NodeApplication:
         """The device is down. The client waits for its node by itself."""
         self._is_up = False
 
-    async def on_restarted(self, patience: float = PATIENCE) -> None:
+    async def on_restarted(self, wait: float = START_TIMEOUT) -> None:
         """Wait until the client has its node again; then make the subscriptions of the time in between."""
         client = self._client
         assert client is not None
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(wait):
             while client.lost.done():
                 await asyncio.sleep(RETRY)
             for number in sorted(self._wanted.keys() - self._open.keys()):

@@ -153,7 +153,7 @@ def collect(scenario: Scenario, stage: Stage) -> tuple[Trace, Circumstances]:
             if not isinstance(record, Published) or (record.publisher, record.sequence) not in acknowledged
         ]
         sent = [record for record in own if isinstance(record, Transmitted)]
-        for record in with_fates(sent, of_node.get(node, [])):
+        for record in with_outcomes(sent, of_node.get(node, [])):
             if isinstance(record, Transmitted):
                 transmitted.append(record)
             else:
@@ -167,16 +167,16 @@ def collect(scenario: Scenario, stage: Stage) -> tuple[Trace, Circumstances]:
     return trace, _circumstances(ether, applications, trace, errors)
 
 
-def with_fates(sent: list[Transmitted], attempts: list[AirAttempt]) -> list[Transmitted | Dropped]:
+def with_outcomes(sent: list[Transmitted], attempts: list[AirAttempt]) -> list[Transmitted | Dropped]:
     """What one node says it sent, with the outcomes that the ether has recorded. Frames over TCP stay as they
     are; a frame that found the ether's queue full was dropped, not sent."""
-    fates: dict[int, AirAttempt] = {}
+    outcomes: dict[int, AirAttempt] = {}
     datagrams: dict[NodeId | None, list[AirAttempt]] = {}
     for attempt in sorted(attempts, key=lambda attempt: (attempt.number, attempt.attempt)):
         if attempt.datagram is not None:
-            if attempt.number not in fates:
+            if attempt.number not in outcomes:
                 datagrams.setdefault(attempt.to, []).append(attempt)
-            fates[attempt.number] = attempt  # the last attempt decides
+            outcomes[attempt.number] = attempt  # the last attempt decides
     known: dict[int, AirAttempt] = {}  # by position in `sent`
     for to, seen in datagrams.items():
         waiting = deque(
@@ -184,7 +184,7 @@ def with_fates(sent: list[Transmitted], attempts: list[AirAttempt]) -> list[Tran
         )
         for datagram in seen:
             for at in _frames_in(datagram, waiting):
-                known[at] = fates[datagram.number]
+                known[at] = outcomes[datagram.number]
     return [known[at].decides(record) if at in known else record for at, record in enumerate(sent)]
 
 

@@ -267,12 +267,12 @@ class EtherProcess:
         if self._process is not None and self._process.poll():
             raise EmulationError(f"the ether ended: {self._last_words()}")
 
-    def stop(self, patience: float) -> None:
+    def stop(self, wait: float) -> None:
         """Wait for it: it ends by itself with the scenario, on a busy machine later than the conductor."""
         if self._process is None:
             return
         try:
-            self._process.wait(patience)
+            self._process.wait(wait)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -128,7 +128,7 @@ class CsmaMedium(Medium):
             radio.acknowledgement * 8 * SECOND / radio.basic_bitrate
         )
         # How long a sender waits for an acknowledgement before it tries again.
-        self._patience = self._sifs + self._acknowledgement + self._slot
+        self._acknowledgement_timeout = self._sifs + self._acknowledgement + self._slot
         self._stations = [
             Station(node, SendQueue(radio.queue), stream(seed, "csma", node), radio.cw_min)
             for node in range(links.nodes)
@@ -278,7 +278,9 @@ class CsmaMedium(Medium):
         got_it = received & 1 << job.to
         if got_it:
             self._engine.at(self._engine.now + self._sifs, self._acknowledge, job)
-        self._engine.at(self._engine.now + self._patience, self._no_answer, (station, job, job.attempt))
+        self._engine.at(
+            self._engine.now + self._acknowledgement_timeout, self._no_answer, (station, job, job.attempt)
+        )
         if got_it and not job.arrived:
             job.arrived = True
             self._hand_up(job, got_it)

@@ -91,7 +91,7 @@ class Olsr(Underlay):
         self._routes: dict[Address, OlsrRoute] = {}
         self._routes_are_stale = False
         self._changes: list[tuple[bool, Address]] = []  # neighbours gained or lost, to be reported
-        self._has_news = False
+        self._has_changes = False
 
     # Inputs.
 
@@ -143,7 +143,7 @@ class Olsr(Underlay):
                 self._refuse(_name(message), error)
         if self._may_differ:
             self._speak_up(now)
-        if self._has_news:
+        if self._has_changes:
             self._report()
 
     def on_acquainted(self, neighbour: NodeId) -> None:
@@ -268,11 +268,11 @@ class Olsr(Underlay):
         if main not in self._selectors:
             if not self._selectors:
                 self._host.trace(OverlayChanged(now, self._host.node, "role_on", role="mpr"))
-            self._has_news = self._may_differ = True
+            self._has_changes = self._may_differ = True
         self._selectors.hold(main, until)  # always has room: its bound is that of the link set
 
     def _selectors_shrank(self, now: Micros) -> None:
-        self._has_news = self._may_differ = True
+        self._has_changes = self._may_differ = True
         if not self._selectors:
             self._host.trace(OverlayChanged(now, self._host.node, "role_off", role="mpr"))
 
@@ -448,7 +448,7 @@ class Olsr(Underlay):
 
     def _mark_routes(self) -> None:
         self._routes_are_stale = True
-        self._has_news = True
+        self._has_changes = True
 
     def _select_relays(self, now: Micros) -> frozenset[Address]:
         mains = self._associations.mains
@@ -475,12 +475,12 @@ class Olsr(Underlay):
     def _report(self) -> None:
         """Report to the listener, once per input, after all tables are consistent again."""
         changes, self._changes = self._changes, []
-        has_news, self._has_news = self._has_news, False
+        has_changes, self._has_changes = self._has_changes, False
         for is_up, address in changes:
             node = self._addresses.node(address)
             if node is not None:
                 (self._report_up if is_up else self._report_down)(node)
-        if has_news:
+        if has_changes:
             self._report_routes()
 
     def _numbers(self, addresses: Iterable[Address]) -> list[NodeId]:

@@ -40,7 +40,7 @@ class OutgoingFrame(NamedTuple):
     on_failure: Failed | None
 
 
-class Fates(Protocol):
+class SendOutcomes(Protocol):
     """Reports the failure of a frame to the layer that sent it; one per node."""
 
     def fail(self, outgoing: OutgoingFrame, to: NodeId, reason: SendFailure) -> None: ...
@@ -71,7 +71,7 @@ class Datagrams:
         inputs: Inputs,
         journal: NodeJournal,
         counters: Counters,
-        fates: Fates,
+        outcomes: SendOutcomes,
         first_number: int,
         queue_frames: int,
     ) -> None:
@@ -81,13 +81,13 @@ class Datagrams:
         self._peers = peers
         self._inputs = inputs
         self._journal = journal
-        self._fates = fates
+        self._outcomes = outcomes
         self._unheard = counters.counter("frames_unheard_total")
         self._number = first_number  # random: numbers of an earlier boot must not be taken for ours
         self._queue_frames = queue_frames
         self._control: list[OutgoingFrame] = []
         self._data: list[OutgoingFrame] = []
-        self._letters: dict[NodeId, UnicastQueue] = {}
+        self._unicasts: dict[NodeId, UnicastQueue] = {}
         self._ready: dict[NodeId, None] = {}  # whose datagram may be sent with the next flush
         self._heard: dict[NodeId, list[bytes]] = {}  # acknowledgements to send
         self._flush: asyncio.Handle | None = None
@@ -96,14 +96,14 @@ class Datagrams:
     def close(self) -> None:
         if self._flush is not None:
             self._flush.cancel()
-        for letter in self._letters.values():
-            if letter.repeat is not None:
-                letter.repeat.cancel()
-        self._letters.clear()
+        for unicasts in self._unicasts.values():
+            if unicasts.repeat is not None:
+                unicasts.repeat.cancel()
+        self._unicasts.clear()
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._control or self._data or self._letters or self._heard)
+        return bool(self._control or self._data or self._unicasts or self._heard)
 
     # Inputs from the layers.
 
@@ -123,22 +123,22 @@ class Datagrams:
                 self._flush = self._loop.call_soon(self.flush)
 
     def send(self, to: NodeId, outgoing: OutgoingFrame) -> None:
-        letter = self._letters.get(to)
-        if letter is None:
-            letter = self._letters[to] = UnicastQueue()
-        if len(letter.waiting) >= self._queue_frames or not _fits(outgoing):
-            self._fates.fail(outgoing, to, SendFailure.QUEUE_FULL)
+        unicasts = self._unicasts.get(to)
+        if unicasts is None:
+            unicasts = self._unicasts[to] = UnicastQueue()
+        if len(unicasts.waiting) >= self._queue_frames or not _fits(outgoing):
+            self._outcomes.fail(outgoing, to, SendFailure.QUEUE_FULL)
             return
-        letter.waiting.append(outgoing)
-        if not letter.is_under_way:
+        unicasts.waiting.append(outgoing)
+        if not unicasts.is_under_way:
             self._ready[to] = None
             self._flush_soon()
 
     def ask(self, to: NodeId, on_silence: Callable[[], object]) -> None:
         """Check whether a neighbour answers: by the datagram that is unacknowledged, else by an empty one."""
-        letter = self._letters.setdefault(to, UnicastQueue())
-        letter.askers.append(on_silence)
-        if not letter.is_under_way:
+        unicasts = self._unicasts.setdefault(to, UnicastQueue())
+        unicasts.askers.append(on_silence)
+        if not unicasts.is_under_way:
             self._ready[to] = None
             self._flush_soon()
 
@@ -156,11 +156,11 @@ class Datagrams:
 
     def on_heard(self, sender: NodeId, number: int) -> None:
         """A neighbour has acknowledged our datagram."""
-        letter = self._letters.get(sender)
-        if letter is None or not letter.is_under_way or letter.number != number:
+        unicasts = self._unicasts.get(sender)
+        if unicasts is None or not unicasts.is_under_way or unicasts.number != number:
             return
-        letter.askers.clear()
-        self._end(sender, letter)
+        unicasts.askers.clear()
+        self._end(sender, unicasts)
 
     # Sending.
 
@@ -172,7 +172,7 @@ class Datagrams:
             self._flush_broadcasts()
         ready, self._ready = self._ready, {}
         for to in ready:
-            self._send_letter(to)
+            self._send_unicasts(to)
         owed, self._heard = self._heard, {}
         for to, records in owed.items():
             peer = self._peers.find(to)
@@ -203,75 +203,75 @@ class Datagrams:
         self._air.broadcast(self._sealer.seal(frames.RECORDS, b"".join(joined)))
         self.broadcast_at = self._inputs.clock.now
 
-    def _send_letter(self, to: NodeId) -> None:
+    def _send_unicasts(self, to: NodeId) -> None:
         """Begin an acknowledged datagram with the waiting frames, as many as fit."""
-        letter = self._letters[to]
-        letter.is_under_way = True
+        unicasts = self._unicasts[to]
+        unicasts.is_under_way = True
         room = self._air.datagram_bytes - OVERHEAD - frames.ASKED_OVERHEAD
-        while letter.waiting:
-            size = frames.FRAME_OVERHEAD + len(letter.waiting[0].frame.payload)
-            if letter.sent and size > room:
+        while unicasts.waiting:
+            size = frames.FRAME_OVERHEAD + len(unicasts.waiting[0].frame.payload)
+            if unicasts.sent and size > room:
                 break
-            letter.sent.append(letter.waiting.popleft())
+            unicasts.sent.append(unicasts.waiting.popleft())
             room -= size
         self._number = (self._number + 1) & frames.NUMBER_MAX
-        letter.number = self._number
-        letter.attempt = 0
+        unicasts.number = self._number
+        unicasts.attempt = 0
         self._attempt(to)
 
     def _attempt(self, to: NodeId) -> None:
-        letter = self._letters[to]
-        letter.repeat = None
+        unicasts = self._unicasts[to]
+        unicasts.repeat = None
         peer = self._peers.find(to)
         attempts = (
             len(REPEATS) if peer is None or not peer.is_silent(self._inputs.clock.now) else SILENT_ATTEMPTS
         )
-        if peer is None or letter.attempt >= attempts:
-            self._give_up(to, letter)
+        if peer is None or unicasts.attempt >= attempts:
+            self._give_up(to, unicasts)
             return
-        self._write(letter, peer)
-        wait = REPEATS[letter.attempt]
-        letter.attempt += 1
-        letter.repeat = self._loop.call_later(wait / SECOND, self._attempt, to)
+        self._write(unicasts, peer)
+        wait = REPEATS[unicasts.attempt]
+        unicasts.attempt += 1
+        unicasts.repeat = self._loop.call_later(wait / SECOND, self._attempt, to)
 
-    def _write(self, letter: UnicastQueue, peer: Peer) -> None:
+    def _write(self, unicasts: UnicastQueue, peer: Peer) -> None:
         to = peer.number
         records = self._heard.pop(to, [])  # acknowledgements to the same node share the datagram
-        records.append(frames.asked(to, letter.number))
+        records.append(frames.asked(to, unicasts.number))
         common = OVERHEAD + sum(map(len, records))
         self._inputs.clock.enter()
-        for channel, frame, _ in letter.sent:
+        for channel, frame, _ in unicasts.sent:
             record = frames.carried(channel, frame.payload)
-            self._journal.transmitted(channel, frame, to, len(record) + common, letter.attempt + 1)
+            self._journal.transmitted(channel, frame, to, len(record) + common, unicasts.attempt + 1)
             common = 0
             records.append(record)
         self._air.send(self._sealer.seal(frames.RECORDS, b"".join(records)), peer.endpoint)
 
-    def _give_up(self, to: NodeId, letter: UnicastQueue) -> None:
+    def _give_up(self, to: NodeId, unicasts: UnicastQueue) -> None:
         peer = self._peers.find(to)
         if peer is not None:
             self._inputs.clock.enter()
             peer.failed_at = self._inputs.clock.now
-        failed, askers = list(letter.sent), list(letter.askers)
-        letter.askers.clear()
-        self._end(to, letter)
+        failed, askers = list(unicasts.sent), list(unicasts.askers)
+        unicasts.askers.clear()
+        self._end(to, unicasts)
         for outgoing in failed:
-            self._fates.fail(outgoing, to, SendFailure.LINK)
+            self._outcomes.fail(outgoing, to, SendFailure.LINK)
         for on_silence in askers:
             on_silence()
 
-    def _end(self, to: NodeId, letter: UnicastQueue) -> None:
+    def _end(self, to: NodeId, unicasts: UnicastQueue) -> None:
         """The datagram was acknowledged or given up; the next may be sent."""
-        if letter.repeat is not None:
-            letter.repeat.cancel()
-            letter.repeat = None
-        letter.sent = []
-        letter.is_under_way = False
-        if letter.waiting:
+        if unicasts.repeat is not None:
+            unicasts.repeat.cancel()
+            unicasts.repeat = None
+        unicasts.sent = []
+        unicasts.is_under_way = False
+        if unicasts.waiting:
             self._ready[to] = None
             self._flush_soon()
         else:
-            del self._letters[to]
+            del self._unicasts[to]
 
 
 def _fits(outgoing: OutgoingFrame) -> bool:

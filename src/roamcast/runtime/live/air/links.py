@@ -15,7 +15,7 @@ from collections.abc import Callable
 from roamcast.bounded import BoundedDict
 from roamcast.host import Channel, SendFailure
 from roamcast.runtime.live.air import frames
-from roamcast.runtime.live.air.datagrams import Fates, OutgoingFrame
+from roamcast.runtime.live.air.datagrams import OutgoingFrame, SendOutcomes
 from roamcast.runtime.live.air.link import STALL_SECONDS, TcpLink
 from roamcast.runtime.live.air.peers import Peer, Peers
 from roamcast.runtime.live.air.sockets import Air
@@ -48,7 +48,7 @@ class TcpLinks:
         inputs: Inputs,
         journal: NodeJournal,
         counters: Counters,
-        fates: Fates,
+        outcomes: SendOutcomes,
         deliver: Callable[[NodeId, Channel, bytes], None],
         ask: Callable[[NodeId, Callable[[], object]], None],
         settings: AirSettings,
@@ -62,7 +62,7 @@ class TcpLinks:
         self._inputs = inputs
         self._journal = journal
         self._counters = counters
-        self._fates = fates
+        self._outcomes = outcomes
         self._deliver = deliver
         self._ask = ask
         self._settings = settings
@@ -124,14 +124,14 @@ class TcpLinks:
             link.look()  # some of them may have arrived since it was last looked at
             queued = link.queued
         if queued >= self._settings.queue_frames:
-            self._fates.fail(outgoing, to, SendFailure.QUEUE_FULL)
+            self._outcomes.fail(outgoing, to, SendFailure.QUEUE_FULL)
         elif link is not None:
             link.send(outgoing)
         elif waiting is not None:
             waiting.append(outgoing)
         elif peer.is_silent(self._inputs.clock.now):
             # The last link to it broke and it has not been heard since: it is no neighbour.
-            self._fates.fail(outgoing, to, SendFailure.LINK)
+            self._outcomes.fail(outgoing, to, SendFailure.LINK)
         else:
             self._opening[to] = [outgoing]
             task = self._loop.create_task(self._connect(to))
@@ -302,4 +302,4 @@ class TcpLinks:
         if peer is not None and is_silent:
             peer.failed_at = self._inputs.clock.now
         for outgoing in failed:
-            self._fates.fail(outgoing, to, SendFailure.LINK)
+            self._outcomes.fail(outgoing, to, SendFailure.LINK)

@@ -32,7 +32,7 @@ from roamcast.strategy.chapar.tables.filter_table import TableChange
 from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId
 
-REQUEST_PATIENCE: Micros = 2 * SECOND  # time-out, then another broker is asked; chosen by us
+REQUEST_TIMEOUT: Micros = 2 * SECOND  # time-out, then another broker is asked; chosen by us
 
 
 class Consistency:
@@ -186,7 +186,7 @@ class Consistency:
             and ("register", subscriber) not in self._requested
         ]
         if events or subscribers:
-            until = now + REQUEST_PATIENCE
+            until = now + REQUEST_TIMEOUT
             self._requested.update(dict.fromkeys(events, until))
             self._requested.update((("register", subscriber), until) for subscriber in subscribers)
             if sender == self._inheriting_from:

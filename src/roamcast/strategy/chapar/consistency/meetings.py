@@ -12,7 +12,9 @@ from roamcast.strategy.chapar.consistency.check import Consistency
 from roamcast.strategy.chapar.state import State
 from roamcast.units import MILLISECOND, Micros, NodeId
 
-PATIENCE: Micros = 500 * MILLISECOND  # that time-out; chosen by us, short against a contact of ten seconds
+MEETING_TIMEOUT: Micros = (
+    500 * MILLISECOND
+)  # that time-out; chosen by us, short against a contact of ten seconds
 
 
 class Meetings:
@@ -35,7 +37,7 @@ class Meetings:
             if state.node < broker:
                 self._begin(broker)
             else:
-                state.host.set_timer(("meet", broker), state.host.now() + PATIENCE)
+                state.host.set_timer(("meet", broker), state.host.now() + MEETING_TIMEOUT)
 
     def on_check(self, sender: NodeId) -> None:
         """The other broker has begun."""

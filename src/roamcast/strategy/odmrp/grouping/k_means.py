@@ -26,7 +26,7 @@ GROUPS_FIRST = (2, 3)  # "the initial K value is assigned either 2 or 3"
 GROUPS_MAX = 8  # of the heuristic: each group is one more mesh to maintain
 GROUP_PRICE = 0.03  # by how much a further group must reduce the noise, a share from 0 to 1
 DRAWN_STARTS = 4  # random starts: more find better groups and take longer
-PATIENCE = 1  # how many larger K are tried after one that was not worth its price
+MISSES_MAX = 1  # how many larger K are tried after one that was not worth its price
 
 WeighedBits: TypeAlias = tuple[tuple[int, int], ...]
 """A vector: for each weight, the positions that have this value; all others are 0."""
@@ -167,7 +167,7 @@ def _grown(points: Points, most: int, random: Chance, iterations_max: int) -> La
             best, best_cost, misses = labels, cost, 0
         elif k > GROUPS_FIRST[1]:
             misses += 1
-            if misses > PATIENCE:
+            if misses > MISSES_MAX:
                 break
     return best
 

@@ -143,7 +143,7 @@ class Publisher:
                 trace_overflow(self._host, "join_table", "members_max")
                 return
             self._members[member] = Member(version, self._turn, expires_at, lifetime, direct)
-            self._on_news(member, version)
+            self._on_change(member, version)
         else:
             found.expires_at = expires_at
             found.lifetime = lifetime
@@ -330,7 +330,7 @@ class Publisher:
 
     # Members and data.
 
-    def _on_news(self, member: NodeId, version: int) -> None:
+    def _on_change(self, member: NodeId, version: int) -> None:
         self._grouping_is_old = True
         summary = self._known.summary(member, version)
         if summary is not None:

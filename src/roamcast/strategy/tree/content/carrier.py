@@ -77,7 +77,7 @@ class Carrier:
         self._jitter = jitter
         self._owner = owner
         self._overlay: TreeLinks | None = None
-        self._lanes: dict[NodeId, Lane] = {}
+        self._link_queues: dict[NodeId, LinkQueue] = {}
         self._retry_interval = micros(options.event_retry_interval)
         self._lifetime = micros(options.recovery_time)
         self._pace = RecoveryPace(micros(options.event_pace))
@@ -94,18 +94,18 @@ class Carrier:
     # Links.
 
     def on_link_up(self, neighbour: NodeId) -> None:
-        self._lanes[neighbour] = Lane()
+        self._link_queues[neighbour] = LinkQueue()
 
     def on_link_down(self, neighbour: NodeId) -> list[EventId]:
         """Returns the events that still waited for it."""
-        lane = self._lanes.pop(neighbour)
+        link_queue = self._link_queues.pop(neighbour)
         self._host.cancel_timer((TIMER, "gap", neighbour))
-        return [attempt.copy.event.id for attempt in (*lane.fresh, *lane.repeats)]
+        return [attempt.copy.event.id for attempt in (*link_queue.fresh, *link_queue.repeats)]
 
     def on_new_life(self, neighbour: NodeId) -> None:
         """A new incarnation of the link at the neighbour's end: broadcasts are counted from the beginning."""
-        lane = self._lanes[neighbour]
-        lane.sent, lane.heard = SentCasts(), HeardCasts()
+        link_queue = self._link_queues[neighbour]
+        link_queue.sent, link_queue.heard = SentCasts(), HeardCasts()
 
     # Sending.
 
@@ -117,21 +117,21 @@ class Carrier:
             return
         for neighbour in neighbours:
             attempt = UnicastAttempt(neighbour, copy)
-            lane = self._lanes[neighbour]
-            if copy.again or lane.fresh or self._host.now() < lane.paused_until:
-                self._queue(lane, attempt)
+            link_queue = self._link_queues[neighbour]
+            if copy.again or link_queue.fresh or self._host.now() < link_queue.paused_until:
+                self._queue(link_queue, attempt)
             else:
-                self._send(lane, attempt)
+                self._send(link_queue, attempt)
 
     def send_again(self, neighbour: NodeId, copy: EventCopy, number: int = 0) -> None:
         """By unicast, within the allowance; `number`: of the broadcast that did not arrive."""
-        lane = self._lanes[neighbour]
-        if all(waiting.copy.event.id != copy.event.id for waiting in lane.repeats):
-            self._queue(lane, UnicastAttempt(neighbour, copy, number))
+        link_queue = self._link_queues[neighbour]
+        if all(waiting.copy.event.id != copy.event.id for waiting in link_queue.repeats):
+            self._queue(link_queue, UnicastAttempt(neighbour, copy, number))
 
     def is_repeating(self, neighbour: NodeId) -> bool:
         """Whether events wait here to be sent to it again."""
-        return bool(self._lanes[neighbour].repeats)
+        return bool(self._link_queues[neighbour].repeats)
 
     # Inputs.
 
@@ -147,36 +147,36 @@ class Carrier:
                 self._tell_tally()
 
     def on_routed(self, neighbour: NodeId, routed: Routed) -> None:
-        lane = self._lanes.get(neighbour)
-        if lane is not None and routed.number and lane.heard.on_recovered(routed.number):
+        link_queue = self._link_queues.get(neighbour)
+        if link_queue is not None and routed.number and link_queue.heard.on_recovered(routed.number):
             self._ask(neighbour)
 
     def on_counts(self, neighbour: NodeId, message: Cast | Tally) -> None:
-        lane = self._lanes.get(neighbour)
+        link_queue = self._link_queues.get(neighbour)
         node = self._host.node
         number = next((count for each, count in message.counts if each == node), None)
-        if lane is None or number is None:
+        if link_queue is None or number is None:
             return
-        heard = lane.heard
+        heard = link_queue.heard
         new_gap = heard.on_cast(number) if isinstance(message, Cast) else heard.on_tally(number)
-        if new_gap and not lane.is_asking:
-            lane.is_asking = True
+        if new_gap and not link_queue.is_asking:
+            link_queue.is_asking = True
             self._set_timer("gap", neighbour, ASK_DELAY + self._some_of(ASK_DELAY))
 
     def on_missed(self, neighbour: NodeId, missed: MissedBroadcasts) -> None:
-        lane = self._lanes.get(neighbour)
-        if lane is None:
+        link_queue = self._link_queues.get(neighbour)
+        if link_queue is None:
             return
         self._pace.on_loss(self._host.now())
         for number in missed.numbers:
-            copy = lane.sent.find(number)
+            copy = link_queue.sent.find(number)
             if copy is not None:
                 self._owner.on_not_sent(neighbour, copy.event.id)
                 self.send_again(neighbour, copy, number)
 
     # Unicast.
 
-    def _send(self, lane: "Lane", attempt: "UnicastAttempt") -> None:
+    def _send(self, link_queue: "LinkQueue", attempt: "UnicastAttempt") -> None:
         assert self._overlay is not None
         copy = attempt.copy
         event = copy.event
@@ -191,32 +191,32 @@ class Carrier:
             message="recovery" if attempt.is_repeat else "event",
             event=event.id,
             own=copy.hops == 0 and not attempt.is_repeat,
-            on_failure=lambda failure: self._on_failed(lane, attempt, failure),
+            on_failure=lambda failure: self._on_failed(link_queue, attempt, failure),
         )
 
-    def _on_failed(self, lane: "Lane", attempt: "UnicastAttempt", failure: SendFailure) -> None:
+    def _on_failed(self, link_queue: "LinkQueue", attempt: "UnicastAttempt", failure: SendFailure) -> None:
         event = attempt.copy.event.id
         self._owner.on_not_sent(attempt.neighbour, event)
-        if self._lanes.get(attempt.neighbour) is not lane:
+        if self._link_queues.get(attempt.neighbour) is not link_queue:
             return
         now = self._host.now()
         if failure is SendFailure.QUEUE_FULL:
             self._pace.on_loss(now)
-            self._queue(lane, attempt, first=True)
+            self._queue(link_queue, attempt, first=True)
             return
-        lane.paused_until = now + self._retry_interval
+        link_queue.paused_until = now + self._retry_interval
         attempt.failures += 1
         if attempt.failures <= self._options.event_retries:
-            self._queue(lane, attempt, first=True)
+            self._queue(link_queue, attempt, first=True)
         else:
             self._owner.on_given_up(attempt.neighbour, event)
 
-    def _queue(self, lane: "Lane", attempt: "UnicastAttempt", *, first: bool = False) -> None:
+    def _queue(self, link_queue: "LinkQueue", attempt: "UnicastAttempt", *, first: bool = False) -> None:
         """Waiting events are sent a few at a time: first those not sent before, then repeats, in order."""
-        if len(lane.fresh) + len(lane.repeats) >= self._options.pending_max:
+        if len(link_queue.fresh) + len(link_queue.repeats) >= self._options.pending_max:
             self._drop(attempt.copy, DropReason.QUEUE_FULL)
             return
-        waiting = lane.repeats if attempt.is_repeat else lane.fresh
+        waiting = link_queue.repeats if attempt.is_repeat else link_queue.fresh
         if first:
             waiting.appendleft(attempt)
         else:
@@ -226,29 +226,31 @@ class Carrier:
     def _send_waiting(self) -> None:
         now = self._host.now()
         for _ in range(BURST):
-            lane = self._next_lane(lambda lane: lane.fresh)
-            if lane is not None:
-                self._send(lane, lane.fresh.popleft())
+            link_queue = self._next_link_queue(lambda link_queue: link_queue.fresh)
+            if link_queue is not None:
+                self._send(link_queue, link_queue.fresh.popleft())
                 continue
-            lane = self._next_lane(lambda lane: lane.repeats)
-            if lane is None or not self._pace.take(now):
+            link_queue = self._next_link_queue(lambda link_queue: link_queue.repeats)
+            if link_queue is None or not self._pace.take(now):
                 break
-            self._send(lane, lane.repeats.popleft())
+            self._send(link_queue, link_queue.repeats.popleft())
         self._paced_until = now + self._pace.interval
         self._wake()
 
-    def _next_lane(self, waiting_in: Callable[["Lane"], "deque[UnicastAttempt]"]) -> "Lane | None":
+    def _next_link_queue(
+        self, waiting_in: Callable[["LinkQueue"], "deque[UnicastAttempt]"]
+    ) -> "LinkQueue | None":
         """The next queue that has something to send and may, round robin over the neighbours."""
         now = self._host.now()
-        order = sorted(self._lanes, key=lambda node: (node <= self._last_served, node))
+        order = sorted(self._link_queues, key=lambda node: (node <= self._last_served, node))
         for neighbour in order:
-            lane = self._lanes[neighbour]
-            waiting = waiting_in(lane)
+            link_queue = self._link_queues[neighbour]
+            waiting = waiting_in(link_queue)
             while waiting and self._is_late(waiting[0].copy):
                 self._drop(waiting.popleft().copy, DropReason.EXPIRED)
-            if waiting and lane.paused_until <= now:
+            if waiting and link_queue.paused_until <= now:
                 self._last_served = neighbour
-                return lane
+                return link_queue
         return None
 
     def _is_late(self, copy: EventCopy) -> bool:
@@ -258,9 +260,9 @@ class Carrier:
 
     def _wake(self) -> None:
         now = self._host.now()
-        lanes = self._lanes.values()
-        due = [lane.paused_until for lane in lanes if lane.fresh]
-        repeats = [lane.paused_until for lane in lanes if lane.repeats]
+        link_queues = self._link_queues.values()
+        due = [link_queue.paused_until for link_queue in link_queues if link_queue.fresh]
+        repeats = [link_queue.paused_until for link_queue in link_queues if link_queue.repeats]
         if repeats:
             due.append(max(min(repeats), self._pace.next_at(now)))
         if due:
@@ -281,10 +283,10 @@ class Carrier:
         assert self._overlay is not None
         copy, neighbours = self._casts.pop(which)
         event = copy.event
-        to = [neighbour for neighbour in neighbours if neighbour in self._lanes]
+        to = [neighbour for neighbour in neighbours if neighbour in self._link_queues]
         counts: tuple[tuple[NodeId, int], ...] = ()
         if self._counts_gaps:
-            counts = tuple((neighbour, self._lanes[neighbour].sent.add(copy)) for neighbour in to)
+            counts = tuple((neighbour, self._link_queues[neighbour].sent.add(copy)) for neighbour in to)
             self._set_timer("tally", 0, TALLY_DELAY)
         if not copy.again:
             self._pace.on_fresh()
@@ -303,9 +305,9 @@ class Carrier:
     def _tell_tally(self) -> None:
         assert self._overlay is not None
         untold = [
-            (node, lane.sent)
-            for node, lane in sorted(self._lanes.items())
-            if lane.sent.count > lane.sent.tallied
+            (node, link_queue.sent)
+            for node, link_queue in sorted(self._link_queues.items())
+            if link_queue.sent.count > link_queue.sent.tallied
         ]
         counts = tuple((node, sent.count) for node, sent in untold)
         for _, sent in untold:
@@ -322,9 +324,9 @@ class Carrier:
 
     def _ask(self, neighbour: NodeId) -> None:
         assert self._overlay is not None
-        lane = self._lanes[neighbour]
-        numbers = lane.heard.take_missing()
-        lane.is_asking = bool(numbers)
+        link_queue = self._link_queues[neighbour]
+        numbers = link_queue.heard.take_missing()
+        link_queue.is_asking = bool(numbers)
         if numbers:
             self._overlay.send(
                 neighbour,
@@ -334,7 +336,7 @@ class Carrier:
                 event=None,
                 own=False,
             )
-            wait = self._asking.wait(lane.heard.tries - 1)
+            wait = self._asking.wait(link_queue.heard.tries - 1)
             self._set_timer("gap", neighbour, wait + self._some_of(ASK_DELAY))
 
     # Private.
@@ -352,7 +354,7 @@ class Carrier:
         return int(self._host.random.random() * interval)
 
 
-class Lane:
+class LinkQueue:
     """The send queues of one tree link, in one incarnation of it, and both counts of its broadcasts."""
 
     def __init__(self) -> None:

@@ -271,7 +271,7 @@ class ContentRouter:
             case Outcome.APPLIED:
                 table = link.table.table()
                 if earlier not in (-1, change.session):
-                    self._on_new_life(neighbour, link)
+                    self._on_new_incarnation(neighbour, link)
                 if table is not None:
                     is_first = self._tables.table(neighbour) is None
                     added = self._tables.on_table(neighbour, table)
@@ -281,7 +281,7 @@ class ContentRouter:
                 pass
         self._send_control(neighbour, UpdateAcknowledgement(change.session, change.version), "acknowledge")
 
-    def _on_new_life(self, neighbour: NodeId, link: "RouterLink") -> None:
+    def _on_new_incarnation(self, neighbour: NodeId, link: "RouterLink") -> None:
         """The neighbour lost the link and forgot our table; it has a new incarnation. We did not notice."""
         self._recent.on_link_down(neighbour)
         self._carrier.on_new_life(neighbour)
