@@ -12,9 +12,7 @@ from roamcast.strategy.chapar.consistency.check import Consistency
 from roamcast.strategy.chapar.state import State
 from roamcast.units import MILLISECOND, Micros, NodeId
 
-MEETING_TIMEOUT: Micros = (
-    500 * MILLISECOND
-)  # that time-out; chosen by us, short against a contact of ten seconds
+MEETING_TIMEOUT: Micros = 500 * MILLISECOND  # chosen by us: short against a contact of ten seconds
 
 
 class Meetings:
