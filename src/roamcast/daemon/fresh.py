@@ -16,7 +16,7 @@ TEMPLATE = """\
 name = "{name}"
 state = "{name}.db"          # what survives a restart; without it everything is in memory
 # number = 7                 # 0 to 65535; without it the number follows from the identity
-# modules = ["my_functions"] # Python modules to import: modulators and adaptors of your own
+# modules = ["my_parts"]     # Python modules beside this file: strategies, modulators, adaptors of your own
 # broker = true              # false: never serves others as a broker, where the strategy has such a role
 
 [keys]

@@ -187,4 +187,4 @@ def test_a_machine_that_was_too_slow_says_so() -> None:
     refused = result(0, 0, ("node 3: subscription: no",)).remark
     assert refused is not None and "node 3: subscription: no" in refused
     assert result(0, 0, (), 7).remark is not None
-    assert result(0, 0, (), 0, ("node 1: a fault of ours",)).remark is not None
+    assert result(0, 0, (), 0, ("node 1: a handler raised an error",)).remark is not None

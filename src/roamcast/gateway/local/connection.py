@@ -6,8 +6,9 @@ What is to be written in one turn of the loop is written in one call.
 
 A client that reads more slowly than another one publishes for it slows that publisher down: while more than
 `BEHIND_BYTES` wait for the reader, the publisher's messages are left unread. This lasts until the reader has
-caught up, or for `READER_TIMEOUT`. After that nobody waits for the reader until it has caught up. Past `WAITING_BYTES_MAX` events for it are counted instead of delivered, and a `MissedEvents` message
-gives it the number. Events that came over the mesh or from another gateway slow nobody down.
+caught up, or for `READER_TIMEOUT`. After that nobody waits for the reader until it has caught up. Past
+`WAITING_BYTES_MAX` events for it are counted instead of delivered, and a `MissedEvents` message gives it the
+number. Events that came over the mesh or from another gateway slow nobody down.
 
 Answers to its own requests are always sent; while a client does not read them, we do not read it.
 """

@@ -53,4 +53,4 @@ class Inputs:
 
 
 def _log(error: Exception) -> None:
-    logger.error("a fault of ours in a handler; the input is dropped", exc_info=error)
+    logger.error("a handler raised an error; the input is dropped", exc_info=error)
