@@ -67,7 +67,7 @@ class SweepFolder:
             if different:
                 raise InputError(
                     str(self.path),
-                    f"holds another experiment ({different[0]}: not the same); allowed: a new or empty folder",
+                    f"holds another experiment ({different[0]} not the same); allowed: a new or empty folder",
                 )
             if not resume:
                 raise InputError(
