@@ -8,7 +8,7 @@ from roamcast.errors import InputError
 from roamcast.event import Count
 from roamcast.strategy.opportunistic.adaptation.adaptor import check
 from roamcast.strategy.opportunistic.adaptation.services import Limits
-from roamcast.strategy.opportunistic.partition import DISCARDS
+from roamcast.strategy.opportunistic.events.discard import DISCARDS
 from roamcast.units import NodeId, micros
 
 Period = Annotated[float, msgspec.Meta(ge=0.1, le=86_400)]
