@@ -68,7 +68,7 @@ if JOURNAL not in MODULATORS.names():
 class Outcome:
     problems: list[str]
     outcomes: Counter[str]
-    opened: int  # handoffs that went on although a producers' broker had not switched
+    opened: int  # handoffs under way, while another began, that waited for a producers' broker
     deliveries: int
     reordered: int = 0  # deliveries behind a later event of their producer
     missing: int = 0  # of crashes: events that a subscription never got
@@ -102,7 +102,7 @@ def play(seed: int, *, handoff: str = "strict", plain: bool = False, adapt: bool
     def relocate(argument: tuple[NodeId, NodeId]) -> None:
         client, to = argument
         for brokerage in _brokerages(simulation):
-            opened[0] += len(brokerage.handoffs.open_ways._open)
+            opened[0] += sum(bool(one.waiting) for one in brokerage.handoffs.source._leaving.values())
             if brokerage.clients.relocate(client, to):
                 return
 
@@ -131,7 +131,7 @@ def _unknown(simulation: Simulation) -> Iterator[NodeId]:
     brokerages = list(_brokerages(simulation))
     for number, node in enumerate(simulation.nodes):
         assert node is not None
-        known = [brokerage.dispatch.consumers.find(number) for brokerage in brokerages]
+        known = [brokerage.consumers.find(number) for brokerage in brokerages]
         if node.broker.subscriptions() and None in known:
             yield number
 
@@ -396,7 +396,7 @@ def _line(simulation: Simulation, wanted: Wanted, brokers: int) -> int | None:
     """The state in the one broker that is the client's home."""
     homes = []
     for brokerage in _brokerages(simulation):
-        row = brokerage.dispatch.clients.get(wanted.node)
+        row = brokerage.homes.clients.get(wanted.node)
         if row is not None:
             assert wanted.number is not None
             modulator = row.modulators[wanted.number]

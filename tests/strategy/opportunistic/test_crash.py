@@ -13,7 +13,7 @@ from tests.strategy.opportunistic.steps import (
 )
 
 from roamcast.event import EventId
-from roamcast.strategy.opportunistic.messages import Moved
+from roamcast.strategy.opportunistic.wire.messages import Moved
 from roamcast.units import SECOND, Micros, NodeId
 
 
@@ -36,7 +36,7 @@ def test_a_broker_that_crashes_at_any_step_loses_only_what_it_had(
     home = handover.home()
     assert home is not None and handover.simulation.nodes[home] is not None
     brokerage = handover.strategy(home).broker
-    assert brokerage is not None and CONSUMER in brokerage.dispatch.clients
+    assert brokerage is not None and CONSUMER in brokerage.homes.clients
 
 
 def test_a_destination_that_dies_with_the_client_leaves_the_source_all_that_it_never_confirmed() -> None:

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roamcast.event import EventId
-from roamcast.strategy.opportunistic.places import Processor
+from roamcast.strategy.opportunistic.events.places import Processor
 from roamcast.strategy.opportunistic.windows import WIDTH, Windows
 from roamcast.testing import FakeHost
 from roamcast.units import SECOND

@@ -80,6 +80,8 @@ class Gossip:
 
     def on_digest(self, sender: NodeId, digest: Digest) -> None:
         self._board.on_sum(sender, digest.rows)
+        if digest.rows != self._board.sum:
+            self.on_news()
         self._requests.on_offer(sender, _events(digest.runs))
         self._ask(sender)
 
