@@ -19,7 +19,7 @@ from roamcast.strategy.opportunistic.events.places import ModelledMeter
 from roamcast.strategy.opportunistic.handoff.destination import Destination
 from roamcast.strategy.opportunistic.handoff.handoff import HandoffLetter, Handoffs
 from roamcast.strategy.opportunistic.handoff.source import Source
-from roamcast.strategy.opportunistic.homes.consumers import Consumers, Target, first_version
+from roamcast.strategy.opportunistic.homes.consumers import Consumers, Target, first_version, generation_of
 from roamcast.strategy.opportunistic.homes.homes import Homes
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.overlay.board import Board
@@ -122,11 +122,7 @@ class Brokerage:
             case Attach() if not self.takes_clients and sender not in self.homes.clients:
                 self._post.write(sender, NotHome(message.generation, is_broker=False))
             case Attach():
-                returned = self.handoffs.on_return(sender)
-                known = self.homes.clients.get(sender)
-                if known is None or known.generation < message.generation:
-                    self.handoffs.on_superseded(sender, first_version(message.generation))
-                self.homes.on_attach(sender, message, held, returned)
+                self._on_attach(sender, message, held)
             case Publish() if message.event.publisher == sender:  # nobody publishes in another's name
                 self.homes.on_published(sender)
                 age, hops = message.age + held, message.hops + hops
@@ -161,6 +157,19 @@ class Brokerage:
                 self.homes.salvage(letter.consumer, letter.delivery)
             elif letter_survives(letter, self.homes, peer):
                 self._post.write(peer, letter)
+
+    def _on_attach(self, node: NodeId, attach: Attach, held: Micros) -> None:
+        known = self.homes.clients.get(node)
+        if known is None and generation_of(self.consumers.version(node)) >= attach.generation:
+            # Said before it heard that it has been moved; or a word from long ago.
+            if not self.homes.was_moved(node):
+                self._post.write(node, NotHome(attach.generation))
+            return
+        returned = None
+        if known is None or known.generation < attach.generation:
+            returned = self.handoffs.on_return(node)
+            self.handoffs.on_superseded(node, first_version(attach.generation))
+        self.homes.on_attach(node, attach, held, returned)
 
     def _on_released(self, carry: Carry) -> None:
         on_carry(self._host, self._post, self._reading, self.consumers, self, carry, 0, 0)

@@ -64,7 +64,7 @@ class Homes:
         self.processor = Processor(host, options.capacities.get(str(host.node), options.capacity))
         self.places = Places(self.processor, meter, self._on_modulator_failure)
         self.clients: dict[NodeId, Client] = {}  # CIT
-        self.moved_away: dict[NodeId, Micros] = {}  # handed off lately: they will hear where they are
+        self.moved_away: dict[NodeId, Micros] = {}  # handed off, and until when they may say so
 
     # Inputs.
 
@@ -128,7 +128,7 @@ class Homes:
         """The client's row, if it is at home here."""
         client = self.clients.get(node)
         if client is None or client.generation != message.generation:
-            if client is None and self.moved_away.get(node, 0) <= self._host.now():
+            if client is None and not self.was_moved(node):
                 self._post.write(node, NotHome(message.generation))
             return None
         client.heard_at = self._host.now()
@@ -179,6 +179,10 @@ class Homes:
         """Everyone where this client is at home and what it wants."""
         row = ClientRow(self._host.node, self._overlay.life, client.produces, client.interests)
         self._board.post(CLIENT, client.node, client.version, row)
+
+    def was_moved(self, node: NodeId) -> bool:
+        """Lately: it will hear where it is."""
+        return self.moved_away.get(node, 0) > self._host.now()
 
     def producers(self) -> int:
         """How many of our clients publish (BIT)."""
