@@ -1,24 +1,8 @@
-"""The small parts by themselves: windows, the processor, gates of time."""
+"""The small parts by themselves: the processor."""
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from roamcast.event import EventId
 from roamcast.strategy.opportunistic.events.places import Processor
-from roamcast.strategy.opportunistic.windows import WIDTH, Windows
 from roamcast.testing import FakeHost
 from roamcast.units import SECOND
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, WIDTH - 1)), max_size=60), st.integers(0, 60))
-def test_windows_know_what_was_handled_and_move_with_it(events: list[tuple[int, int]], moved: int) -> None:
-    windows, seen = Windows(), set()
-    for place, (publisher, sequence) in enumerate(events):
-        if place == moved:
-            windows = Windows(windows.export())
-        assert windows.observe(EventId(publisher, sequence)) == ((publisher, sequence) not in seen)
-        seen.add((publisher, sequence))
 
 
 def test_a_processor_works_in_order_and_its_load_is_what_was_asked_of_it() -> None:

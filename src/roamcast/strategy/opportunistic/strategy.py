@@ -92,6 +92,8 @@ class Opportunistic(Strategy):
         self.client.publish(event)
 
     def on_subscribed(self, subscription: Subscription) -> None:
+        if subscription.modulator is None:
+            self._reading.on_subscribed()
         self.client.on_subscribed(subscription.number)
 
     def on_unsubscribed(self, subscription: Subscription) -> None:

@@ -64,6 +64,11 @@ class Reading:
 
     # Inputs.
 
+    def on_subscribed(self) -> None:
+        """This node's application; what was before its first subscription is not for it."""
+        if sum(one.modulator is None for one in self._core.subscriptions()) == 1:
+            self.own.since = self._host.now()
+
     def on_flooded(self, copy: Copy, flood: Flood) -> None:
         for reader in self._all():
             base = copy.previous if reader.consumer in flood.direct else flood.base

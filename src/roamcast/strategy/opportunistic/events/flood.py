@@ -10,6 +10,7 @@ longer, only if they have heard it from one neighbour alone.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from roamcast.event import EventId
 from roamcast.host import Frame, Host, Kind
@@ -20,7 +21,15 @@ from roamcast.units import MILLISECOND, Micros, NodeId
 
 JITTER: Micros = 15 * MILLISECOND
 HEARD_ENOUGH = 3  # copies, the first included
+HEARD_ALONE = 2
+OTHERS_LATER: Micros = 40 * MILLISECOND
 PENDING_MAX = 1_024
+
+
+@dataclass
+class Pending:
+    enough: int
+    heard: int = 1
 
 
 class Floods:
@@ -34,7 +43,7 @@ class Floods:
         self._underlay = underlay
         self._copies = copies
         self._on_copy = on_copy
-        self._pending: dict[EventId, int] = {}  # to be passed on, and how often they were heard
+        self._pending: dict[EventId, Pending] = {}  # to be passed on
 
     # Inputs.
 
@@ -53,21 +62,22 @@ class Floods:
         key = frame.event.id
         if self._copies.is_known(key):
             if key in self._pending:
-                self._pending[key] += 1
+                self._pending[key].heard += 1
             return
         flood = Flood(frame.base, frame.direct)
         copy = Copy(frame.event, frame.previous, frame.gap, frame.hops + 1, self._host.now() - frame.age)
         self._copies.add(copy, flood)
         if frame.hops + 1 < HOPS_MAX and len(self._pending) < PENDING_MAX and not is_asked:
             relays = self._underlay.relays()
-            if not relays or self._host.node in relays:
-                self._pending[key] = 1
-                delay = int(self._host.random.random() * JITTER)
-                self._host.set_timer(("flood", *key), self._host.now() + delay)
+            is_relay = not relays or self._host.node in relays
+            self._pending[key] = Pending(HEARD_ENOUGH if is_relay else HEARD_ALONE)
+            delay = int(self._host.random.random() * JITTER) + (0 if is_relay else OTHERS_LATER)
+            self._host.set_timer(("flood", *key), self._host.now() + delay)
         self._on_copy(sender, copy, flood)
 
     def on_timer(self, event: EventId) -> None:
-        if self._pending.pop(event, HEARD_ENOUGH) < HEARD_ENOUGH:
+        pending = self._pending.pop(event)
+        if pending.heard < pending.enough:
             self._broadcast(event)
 
     # Private.

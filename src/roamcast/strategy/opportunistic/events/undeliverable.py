@@ -9,6 +9,7 @@ from roamcast.strategy.opportunistic.events.discard import is_over
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.wire.messages import Carry, Deliver, Letters, Publish, Skip
 from roamcast.strategy.opportunistic.wire.post import Post
+from roamcast.strategy.opportunistic.wire.reliable import UNREACHABLE_AFTER
 from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId
 
@@ -32,6 +33,8 @@ class Undeliverable:
         if not self._post.waiting(peer):
             return
         self._host.set_timer(("look through", peer), self._host.now() + LOOK_THROUGH_EVERY)
+        if self._post.silence(peer) < UNREACHABLE_AFTER:
+            return  # it can be reached again, and letters are on their way
         if not any(self._is_over(letter) for letter in self._post.unconfirmed(peer)):
             return
         for letter in self._post.abandon(peer):

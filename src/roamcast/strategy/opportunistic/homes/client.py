@@ -299,7 +299,7 @@ class ClientSide:
         waiting, self._held = self._held, deque()
         for letter, since in waiting:
             age = self._host.now() - since
-            if is_over(letter.event, age, self._options):
+            if age and is_over(letter.event, age, self._options):
                 self._post.drop(DropReason.EXPIRED, "publish", letter.event.id)
             else:
                 self._post.write(self.home, Publish(letter.event, letter.previous, letter.gap, age, 0))
