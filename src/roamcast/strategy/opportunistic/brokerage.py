@@ -147,6 +147,9 @@ class Brokerage:
             self.homes.on_row(node, version, row)
         if new:
             self.backlog.serve(node, row.home, new)
+        if before is None:
+            for is_modulated in {interest.modulator is not None for interest in row.interests}:
+                self.dispatch.on_consumer(Target(node, is_modulated))
         if before is not None and (before.home, before.life) != (row.home, row.life):
             self.dispatch.send_heads(Target(node, True), row.home)
 

@@ -4,7 +4,8 @@ An event goes to each consumer by a letter (`Carry`) along the overlay's route t
 where it is for a good part of the network, to all nodes by one flood. The broker remembers for each consumer
 which event it was sent last, and says so with the next: that is how a reader knows whether it lacks one.
 
-A broker that has just started floods: it does not know yet who wants what, and whoever hears a flood does.
+A broker that has just started, or hears of a consumer that it did not know, floods for a while: there may be
+more that it does not know, and whoever hears a flood knows what it wants.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from roamcast.strategy.opportunistic.wire.post import Post
 from roamcast.underlay.base import Underlay
 from roamcast.units import SECOND, Micros, NodeId
 
-LEARNING: Micros = 10 * SECOND  # after its start a broker floods
+LEARNING: Micros = 10 * SECOND  # so long a broker floods that has heard of somebody new
 FLOOD_LEAST = 4  # consumers, and one in so many of the nodes there are: then an event is flooded
 FLOOD_SHARE = 4
 DIRECT_NAMED_MAX = 32
@@ -194,10 +195,21 @@ class Dispatch:
         else:
             self._send(copy, targets)
 
+    def on_consumer(self, target: Target) -> None:
+        """One that was not known: it may lack what others were sent."""
+        self._learned_at = max(self._learned_at, self._host.now() + LEARNING)
+        for producer, sent in self._sent.items():
+            if target not in sent:
+                sent[target] = -1
+                to = self.reader_of(target)
+                if to is not None:
+                    last = self._last[producer]
+                    self._post.write(to, Head(target.consumer, target.is_modulated, producer, last, False))
+
     def send_heads(self, target: Target, to: NodeId) -> None:
         """A consumer has another home, and nobody knows what the one before had: it shall ask."""
         for producer, sent in self._sent.items():
-            if target in sent:
+            if sent.get(target, -1) >= 0:
                 head = Head(target.consumer, target.is_modulated, producer, sent[target], False)
                 self._post.write(to, head)
 

@@ -39,7 +39,8 @@ ENTRIES_MAX = 20_000
 JITTER: Micros = 40 * MILLISECOND
 HEARD_ENOUGH = 3
 FRAME_OCTETS = 1_100
-SPREADING: Micros = 1_500 * MILLISECOND  # after a change: what differs may still be on its way
+SPREADING: Micros = 2_500 * MILLISECOND  # what differs for less may still be on its way
+NEIGHBOURS_MAX = 1_024
 NAME_EVERY: Micros = 2 * SECOND  # at most so often this node names its rows
 ROW_OCTETS = 14  # beside its body, about
 
@@ -73,8 +74,8 @@ class Board:
         self._pending: dict[Key, int] = {}  # to be passed on, and how often they were heard meanwhile
         self._different: NodeId | None = None  # a neighbour to whom we shall name our rows
         self._named_at: Micros = -NAME_EVERY
+        self._differs: dict[NodeId, Micros] = {}  # neighbours, and since when
         self.sum = 0
-        self.changed_at: Micros = 0
 
     # Inputs.
 
@@ -101,14 +102,26 @@ class Board:
 
     def on_sum(self, sender: NodeId, other: int) -> None:
         """A neighbour's."""
+        now = self._host.now()
         if other == self.sum:
+            self._differs.pop(sender, None)
             if self._different == sender:
                 self._different = None
             return
-        if self._different is None and self._host.now() - self.changed_at >= SPREADING:
+        if len(self._differs) >= NEIGHBOURS_MAX:
+            self._differs.clear()
+        since = self._differs.setdefault(sender, now)
+        if self._different is None and now - since >= SPREADING:
             self._different = sender
-            earliest = max(self._host.now(), self._named_at + NAME_EVERY)
-            self._host.set_timer("numbers", earliest + int(self._host.random.random() * SECOND))
+            earliest = max(now, self._named_at + NAME_EVERY)
+            self._host.set_timer("numbers", earliest + int(self._host.random.random() * MILLISECOND * 500))
+
+    def on_met(self, neighbour: NodeId) -> None:
+        """It may come from another part of the network: what differs is not on its way."""
+        self._differs[neighbour] = self._host.now() - SPREADING
+
+    def on_lost(self, neighbour: NodeId) -> None:
+        self._differs.pop(neighbour, None)
 
     def on_numbers(self, sender: NodeId, numbers: Numbers) -> None:
         """What is newer here is told, to all who hear it: others may lack it, too."""
@@ -124,7 +137,7 @@ class Board:
         if name == "numbers":
             to, self._different = self._different, None
             if to is not None:
-                self._named_at = self._host.now()
+                self._named_at = self._differs[to] = self._host.now()
                 flat = [n for key, entry in self._entries.items() for n in (*key, entry.version)]
                 frame = Frame(FRAMES.encode(Numbers(tuple(flat[: 3 * NUMBERS_MAX]))), Kind.CONTROL, "numbers")
                 self._host.unicast(to, frame)
@@ -180,7 +193,6 @@ class Board:
             self.sum ^= _mix(key, known.version)
         self.sum ^= _mix(key, entry.version)
         self._entries[key] = entry
-        self.changed_at = self._host.now()
         self._on_row(*key, entry)
 
     def _pass_on(self, key: Key) -> None:

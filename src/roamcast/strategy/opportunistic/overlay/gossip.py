@@ -72,10 +72,12 @@ class Gossip:
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         """It may come from another part of the network."""
+        self._board.on_met(neighbour)
         if self._due > self._host.now() + MEETING:
             self._set(int(MEETING * (0.5 + self._host.random.random())))
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
+        self._board.on_lost(neighbour)
         self._requests.on_neighbour_down(neighbour)
 
     def on_digest(self, sender: NodeId, digest: Digest) -> None:

@@ -8,8 +8,8 @@ Every node has the rows of all brokers (`board.py`), so a client finds the neare
 A broker looks every `broker_update` seconds, at its own moment, who its neighbours are (step 1), and posts its
 row if that has changed (step 2). Steps 3 and 4 follow when rows come in. Added to the paper:
 
-- In the first seconds after its start a broker looks every second, so that the first overlay stands before
-  it would have to change; the paper's simulation begins with a complete one.
+- In the first seconds after its start a broker looks more often, so that the first overlay stands before it
+  would have to change; the paper's simulation begins with a complete one.
 - A broker farther away that no path leads to is a neighbour too, for as long as nothing else connects: near
   neighbours alone can form islands.
 """
@@ -29,7 +29,7 @@ from roamcast.underlay.base import Underlay
 from roamcast.units import SECOND, Micros, NodeId, micros
 
 STARTUP: Micros = 10 * SECOND
-STARTUP_PERIOD: Micros = SECOND
+STARTUP_PERIOD: Micros = SECOND  # the first of them, then twice as long each time
 BRIDGES_MAX = 3
 RENEWALS = 3  # of a row within its lifetime
 LOAD_CHANGE = 5  # hundredths, that are worth a row when one is due
@@ -104,7 +104,8 @@ class Overlay:
     def on_timer(self) -> None:
         now = self._host.now()
         if now - self._started_at < STARTUP:
-            self._host.set_timer("broker update", now + STARTUP_PERIOD)
+            age = now - self._started_at
+            self._host.set_timer("broker update", now + max(age, STARTUP_PERIOD))
             if not (self._is_static and self._neighbours):
                 self._look()
             self._post_if_new()
