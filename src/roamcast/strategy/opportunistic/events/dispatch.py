@@ -27,6 +27,7 @@ from roamcast.units import SECOND, Micros, NodeId
 LEARNING: Micros = 10 * SECOND  # so long a broker floods that has heard of somebody new
 FLOOD_LEAST = 4  # consumers, and one in so many of the nodes there are: then an event is flooded
 FLOOD_SHARE = 4
+FEW_NODES = 4  # of which one consumer is enough
 DIRECT_NAMED_MAX = 32
 PRODUCERS_MAX = 4_096
 
@@ -188,9 +189,7 @@ class Dispatch:
             del self._last[next(iter(self._last))]
         self._last[producer] = sequence
         targets = self._consumers.matching(event)
-        nodes = len(self._underlay.known_nodes()) + 1
-        is_wide = len(targets) >= max(FLOOD_LEAST, -(-nodes // FLOOD_SHARE))
-        if is_wide or self._host.now() < self._learned_at:
+        if self._host.now() < self._learned_at or self._is_wide(targets):
             self._flood(copy)
         else:
             self._send(copy, targets)
@@ -214,6 +213,17 @@ class Dispatch:
                 self._post.write(to, head)
 
     # Private.
+
+    def _is_wide(self, targets: list[Target]) -> bool:
+        """Whether an event is for a good part of the network. So it is for one who is alone: whoever comes
+        shall have it."""
+        nodes = len(self._underlay.known_nodes()) + 1
+        least = FLOOD_LEAST if nodes > FEW_NODES else 1
+        near = [t for t in targets if t.consumer == self._host.node or self._is_near(t.consumer)]
+        return nodes == 1 or len(near) >= max(least, -(-nodes // FLOOD_SHARE))
+
+    def _is_near(self, node: NodeId) -> bool:
+        return self._underlay.distance(node) is not None
 
     def _flood(self, copy: Copy) -> None:
         producer, sequence = copy.event.id
