@@ -2,8 +2,8 @@
 
 A broker that was made at run time retires in this order, so that nothing is lost: it takes no clients any
 more (`FULL`), its adaptors give the clients away by handoffs, its producers publish elsewhere, what it has to
-do and to deliver is done; then it gives memorized events to its nearest neighbour, its row says that it is over,
-and it is a broker no more once all letters are confirmed, or a row's lifetime is over.
+do and to deliver is done; then it gives memorized events to its nearest neighbour, and once all letters are
+confirmed, or a row's lifetime is over, its row says that it is a broker no more.
 """
 
 from typing import get_args

@@ -1,8 +1,8 @@
 """From producers to consumers (section 2.1), at the producer's home broker, and in every node that reads.
 
-An event goes to each consumer by a letter (`Carry`) along the overlay's route to the consumer's home broker, or,
-where it is for a good part of the network, to all nodes by one flood. The broker remembers for each consumer
-which event it was sent last, and says so with the next: that is how a reader knows whether it lacks one.
+An event goes to each consumer by a letter (`Carry`) along the overlay's route to the consumer's home broker,
+or, where it is for a good part of the network, to all nodes by one flood. The broker remembers for each
+consumer which event it was sent last, and says so with the next: so a reader knows whether it lacks one.
 
 A broker that has just started, or hears of a consumer that it did not know, floods for a while: there may be
 more that it does not know, and whoever hears a flood knows what it wants.

@@ -1,7 +1,7 @@
 """What waits for a node that cannot be reached: looked through every few seconds, and given up in time.
 
-Every node has such letters: brokers' for readers and for clients, clients' publications for a home broker. The
-discard function (`discard.py`) decides about the events among them; everything else waits.
+Every node has such letters: brokers' for readers and for clients, clients' publications for a home broker.
+The discard function (`discard.py`) decides about the events among them; everything else waits.
 """
 
 from roamcast.host import Host

@@ -1,8 +1,8 @@
 """Moving a client from one broker to another (section 2.4, step 3): the eight steps, made safe.
 
-A reader's cursors say exactly how far each producer's events have been handled. They move with the modulators'
-states, and whatever the destination lacks behind them it asks for. So no step has to wait for events that are
-on some way, and it does not matter who has switched when. The steps, at the source broker:
+A reader's cursors say exactly how far each producer's events have been handled. They move with the
+modulators' states, and whatever the destination lacks behind them it asks for. So no step has to wait for
+events that are on some way, and it does not matter who has switched when. The steps, at the source broker:
 
     asked ──Accepted──▶ switching ──all Switched──▶ moved ──Taken──▶ done
       │ refused, late       │ late                    │ destination restarted

@@ -37,7 +37,7 @@ class Consumers:
     # Inputs.
 
     def update(self, consumer: NodeId, version: int, row: ClientRow) -> tuple[Interest, ...]:
-        """A newer row; which interests are news. Where a detour has told of a still later home, that stays."""
+        """A newer row; which interests are news. Where a detour has told of a later home, that stays."""
         known = self.find(consumer)
         if known is not None and version < self.version(consumer):
             row, version = (

@@ -1,14 +1,14 @@
 """What all nodes know: rows that each have an owner and a version, spread to everyone.
 
-A row that is new is passed on once by the relays of the underlay (all nodes, where it has none), together with
-others that came in the same moment, unless enough neighbours have been heard to pass it on. Nobody confirms
-anything. What got lost is found by comparison: every node says the sum of its rows now and then
+A row that is new is passed on once by the relays of the underlay (all nodes, where it has none), together
+with others that came in the same moment, unless enough neighbours have been heard to pass it on. Nobody
+confirms anything. What got lost is found by comparison: every node says the sum of its rows now and then
 (`gossip.py`), and whoever hears another sum than its own names its rows to that neighbour, which then tells
 the newer ones it has.
 
 Two kinds: a broker's row, by the broker (BTT and BIT), and a client's row, by its home broker (who is at
-home where and wants what). A broker's row that is not renewed in time is forgotten, and a client's with that of
-its home.
+home where and wants what). A broker's row that is not renewed in time is forgotten, and a client's with that
+of its home.
 """
 
 import zlib
@@ -152,9 +152,9 @@ class Board:
         homes = {node for _, node in gone}
         for key, entry in self._entries.items():
             content = entry.content
-            if isinstance(content, ClientRow) and entry.made_at < before:
-                if content.home in homes or (BROKER, content.home) not in self._entries:
-                    gone.append(key)
+            is_client = isinstance(content, ClientRow) and entry.made_at < before
+            if is_client and (content.home in homes or (BROKER, content.home) not in self._entries):
+                gone.append(key)
         for key in gone:
             entry = self._entries.pop(key)
             self.sum ^= _mix(key, entry.version)

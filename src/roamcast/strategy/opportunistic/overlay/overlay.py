@@ -5,8 +5,8 @@
 - BTT, the Broker Topology Table, and BRT, the Broker Routing Table: `topology`.
 
 Every node has the rows of all brokers (`board.py`), so a client finds the nearest broker in its own table.
-A broker looks every `broker_update` seconds, at its own moment, who its neighbours are (step 1), and posts its
-row if that has changed (step 2). Steps 3 and 4 follow when rows come in. Added to the paper:
+A broker looks every `broker_update` seconds, at its own moment, who its neighbours are (step 1), and posts
+its row if that has changed (step 2). Steps 3 and 4 follow when rows come in. Added to the paper:
 
 - In the first seconds after its start a broker looks more often, so that the first overlay stands before it
   would have to change; the paper's simulation begins with a complete one.

@@ -1,7 +1,7 @@
 """What goes over the air, in three layers.
 
-Frames go one hop. `Rows`, `Flooded` and `Digest` are for all who hear them, `Numbers` and `WantEvents` for one
-neighbour, `Datagram` and `Bundle` for the next hop. Datagrams go from node to node and carry a `Content`:
+Frames go one hop. `Rows`, `Flooded` and `Digest` are for all who hear them, `Numbers` and `WantEvents` for
+one neighbour, `Datagram` and `Bundle` for the next hop. Datagrams go from node to node and carry a `Content`:
 `Segment`s, numbered so that nothing is lost, and their `Acknowledgement`s. A segment carries a `Letter`: what
 clients and brokers say to each other.
 """
@@ -204,8 +204,8 @@ class Publish(Wire, frozen=True, tag=12):
 
 
 class Here(Wire, frozen=True, tag=21):
-    """Every discovery period: the client is there, so far from its home (CIT), and publishes or not. `nearer`:
-    the broker that is nearest beside its home (2.4, step 1), how far, and its load in hundredths."""
+    """Every discovery period: the client is there, so far from its home (CIT), and publishes or not.
+    `nearer`: the broker that is nearest beside its home (2.4, step 1), how far, and its load in hundredths."""
 
     generation: Count
     distance: Hops

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from roamcast.host import Kind
-from roamcast.strategy.opportunistic.reliable import (
+from roamcast.strategy.opportunistic.wire.reliable import (
     BODY_BYTES_MAX,
     WINDOW,
     WINDOW_OCTETS,
@@ -15,7 +15,7 @@ from roamcast.strategy.opportunistic.reliable import (
     Reliable,
     Segment,
 )
-from roamcast.strategy.opportunistic.round_trips import LONGEST_WAIT, RoundTrips
+from roamcast.strategy.opportunistic.wire.round_trips import LONGEST_WAIT, RoundTrips
 from roamcast.testing import FakeHost
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 

@@ -1,4 +1,4 @@
-"""Several datagrams in one frame, one frame for several neighbours, and floods."""
+"""Several datagrams in one frame, and one frame for several neighbours."""
 
 from contextlib import suppress
 
@@ -8,18 +8,16 @@ from hypothesis import strategies as st
 from roamcast.errors import WireError
 from roamcast.event import EventId
 from roamcast.host import Kind, SendFailure
-from roamcast.strategy.opportunistic.congestion import CUT_EVERY, FIRST_LIMIT, LEAST_LIMIT, Congestion
-from roamcast.strategy.opportunistic.messages import (
+from roamcast.strategy.opportunistic.wire.congestion import CUT_EVERY, FIRST_LIMIT, LEAST_LIMIT, Congestion
+from roamcast.strategy.opportunistic.wire.messages import (
     FRAMES,
     Bundle,
     Content,
     Datagram,
-    Flood,
-    Found,
 )
-from roamcast.strategy.opportunistic.outbox import BUNDLE_OCTETS
-from roamcast.strategy.opportunistic.reliable import STREAMS_PER_BOOT, Acknowledgement, Letter, Segment
-from roamcast.strategy.opportunistic.transport import HEARD_LATELY, Transport
+from roamcast.strategy.opportunistic.wire.outbox import BUNDLE_OCTETS
+from roamcast.strategy.opportunistic.wire.reliable import STREAMS_PER_BOOT, Acknowledgement, Letter, Segment
+from roamcast.strategy.opportunistic.wire.transport import HEARD_LATELY, Transport
 from roamcast.testing import FakeHost
 from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, SECOND, NodeId
@@ -28,7 +26,7 @@ OWN, LEFT, RIGHT = 1, 2, 3
 EVENT = EventId(OWN, 7)
 ENDING = b"e" * 100
 CONTROL = Letter(b"", Kind.CONTROL, "here")
-FORWARD = Letter(b"", Kind.DATA, "forward", EVENT, ENDING)
+CARRY = Letter(b"", Kind.DATA, "carry", EVENT, ENDING)
 
 
 class Cross(Underlay):
@@ -56,13 +54,13 @@ class Setting:
     def __init__(self, nodes: int = 6, own: NodeId = OWN) -> None:
         self.host = FakeHost(node=own)
         self.underlay = Cross(nodes)
-        self.got: list[tuple[NodeId, Content, int, bool]] = []
-        self.transport = Transport(self.host, self.underlay, 1, lambda *got: self.got.append(got))
+        self.got: list[tuple[NodeId, Content, int]] = []
+        self.transport = Transport(self.host, self.underlay, lambda *got: self.got.append(got))
         self.host.attach(self.transport)  # type: ignore[arg-type]
 
     def forward(self, to: NodeId, number: int = 0) -> None:
         stream = STREAMS_PER_BOOT + to
-        self.transport.send(to, Segment(stream, number, 0, 0, b"head" + bytes([to]) + ENDING), FORWARD)
+        self.transport.send(to, Segment(stream, number, 0, 0, b"head" + bytes([to]) + ENDING), CARRY)
 
     def sent(self) -> list[tuple[NodeId | None, object]]:
         return [(one.to, FRAMES.decode(one.frame.payload)) for one in self.host.sent]
@@ -79,7 +77,7 @@ def test_what_has_the_next_hop_in_common_goes_in_one_frame_and_arrives_whole() -
     assert setting.host.sent[0].frame.event == EVENT and setting.host.sent[0].frame.kind is Kind.DATA
     there = Setting(own=6)
     there.transport.on_frame(OWN, bundle)
-    ((origin, segment, hops, _),) = there.got
+    ((origin, segment, hops),) = there.got
     assert (origin, hops) == (OWN, 1)
     assert isinstance(segment, Segment) and segment.body == b"head" + bytes([6]) + ENDING
 
@@ -103,32 +101,10 @@ def test_copies_for_several_neighbours_are_one_broadcast_of_which_each_takes_its
     assert sorted(passed) == [5, 7]
 
 
-def test_a_letter_to_many_is_flooded_and_each_addressee_gets_its_segment() -> None:
-    setting = Setting(nodes=12)
-    letter = Letter(b"", Kind.CONTROL, "renew", None, b"same")
-    for to in range(2, 10):
-        setting.transport.send(to, Segment(STREAMS_PER_BOOT + to, 5, 3, 0, b"same"), letter)
-    setting.host.advance(0)
-    ((neighbour, flood),) = setting.sent()
-    assert neighbour is None and isinstance(flood, Flood)
-    there = Setting(own=9)
-    there.transport.on_frame(LEFT, flood)
-    there.transport.on_frame(RIGHT, flood)
-    assert there.got == [(OWN, Segment(STREAMS_PER_BOOT + 9, 5, 3, 0, b"same"), 1, True)]
-    there.host.advance(SECOND)
-    ((_, again),) = there.sent()
-    assert isinstance(again, Flood) and again.hops == 1
-    often = Setting(own=11)
-    for _ in range(4):
-        often.transport.on_frame(LEFT, flood)
-    often.host.advance(SECOND)
-    assert often.sent() == [] == often.got  # everyone around has heard it; and it is not for this node
-
-
 def test_control_is_sent_at_once_to_a_quiet_neighbour_and_then_together() -> None:
     setting = Setting()
     for number in range(5):
-        setting.transport.send(4, Found(number, 1, 0), CONTROL)
+        setting.transport.send(4, Segment(9, number, 0, 0, b"x"), CONTROL)
         setting.host.advance(MILLISECOND)
     assert len(setting.sent()) == 1
     setting.host.advance(SECOND)
@@ -145,13 +121,13 @@ def test_a_later_acknowledgement_takes_the_place_of_an_earlier_one() -> None:
     there = Setting(own=4)
     assert isinstance(datagram, Datagram)
     there.transport.on_frame(OWN, datagram)
-    assert [content.expected for _, content, _, _ in there.got] == [3]  # type: ignore[union-attr]
+    assert [content.expected for _, content, _ in there.got] == [3]  # type: ignore[union-attr]
 
 
 def test_no_frame_is_made_longer_than_gets_through() -> None:
     setting = Setting()
     for to in range(4, 200, 2):
-        setting.transport.send(to, Found(to, 1, 0), CONTROL)
+        setting.transport.send(to, Segment(9, to, 0, 0, b"x"), CONTROL)
     setting.host.advance(SECOND)
     assert len(setting.host.sent) > 1
     assert all(len(one.frame.payload) <= BUNDLE_OCTETS for one in setting.host.sent)
@@ -169,7 +145,7 @@ def test_a_neighbour_that_was_heard_lately_is_there_and_its_frame_has_collided()
     setting = Setting()
     setting.transport.on_heard(LEFT)
     for expected in ([], [LEFT]):
-        setting.transport.send(4, Found(1, 1, 0), CONTROL)
+        setting.transport.send(4, Segment(9, 1, 0, 0, b"x"), CONTROL)
         setting.host.advance(0)
         failed = setting.host.sent[-1].on_failure
         assert failed is not None
@@ -179,16 +155,12 @@ def test_a_neighbour_that_was_heard_lately_is_there_and_its_frame_has_collided()
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.integers(0, 70), max_size=6), st.lists(st.integers(0, 20), max_size=30), st.binary())
-def test_bundles_and_floods_of_strangers_stop_nobody(
-    places: list[int], parts: list[int], letter: bytes
-) -> None:
+@given(st.lists(st.integers(0, 70), max_size=6), st.binary())
+def test_bundles_of_strangers_stop_nobody(places: list[int], letter: bytes) -> None:
     setting = Setting()
     with suppress(WireError):
         bundle = Bundle((Datagram(2, OWN, 0, (), b"x", 0),), tuple(places), (letter,), tuple(places))
         setting.transport.on_frame(LEFT, FRAMES.decode(FRAMES.encode(bundle)))  # type: ignore[arg-type]
-    flood = Flood(2, 1, 200, 1 << 40, 0, tuple(parts), 99, (), letter)
-    setting.transport.on_frame(LEFT, FRAMES.decode(FRAMES.encode(flood)))  # type: ignore[arg-type]
     setting.host.advance(SECOND)
 
 

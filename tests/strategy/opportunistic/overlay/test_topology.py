@@ -1,72 +1,69 @@
 """The Broker Topology Table and the routes on it, against figure 3 and an independent search."""
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import shortest_path
 
-from roamcast.strategy.opportunistic.rows import WITHDRAWN, Row, RowChange
-from roamcast.strategy.opportunistic.topology import Topology
-from roamcast.units import SECOND
+from roamcast.strategy.opportunistic.overlay.topology import Topology
+from roamcast.strategy.opportunistic.wire.messages import BrokerRow
 
 A, B, C, D = 1, 2, 3, 4
 
 
-def view_of(own: int, *rows: Row) -> Topology:
+class Said(NamedTuple):
+    broker: int
+    row: BrokerRow
+
+
+def said(broker: int, links: tuple[int, ...], ring: int = 0, load: int = 0, *, is_over: bool = False) -> Said:
+    return Said(broker, BrokerRow(links, ring, load, is_over=is_over))
+
+
+def view_of(own: int, *rows: Said) -> Topology:
     view = Topology(own)
     for row in rows:
-        view.update(row, 0)
+        view.update(*row, 0)
     return view
 
 
 def test_figure_3_a_new_link_is_propagated_and_shortens_the_way() -> None:
-    first = [Row(A, 1, (B, 1)), Row(B, 1, (A, 1, C, 2, D, 2)), Row(C, 1, (B, 2)), Row(D, 1, (B, 2))]
+    first = [said(A, (B, 1)), said(B, (A, 1, C, 2, D, 2)), said(C, (B, 2)), said(D, (B, 2))]
     views = {own: view_of(own, *first) for own in (A, B, C, D)}
     assert views[C].route(D) == ((C, B, D), 4)
-    # C's period comes first: it finds D, and tells B and D.
-    views[C].update(Row(C, 2, (B, 2, D, 3)), 1)
-    told = views[C].news({A: 1, B: 1, C: 1, D: 1})
-    assert [row.broker for row in told] == [C]
-    for receiver in (B, D):
-        assert all(views[receiver].update(row, 2) for row in told)
+    # C's period comes first: it finds D, and B and D hear of it.
+    for one in (B, C, D):
+        views[one].update(*said(C, (B, 2, D, 3)), 1)
     assert views[C].route(D) == ((C, D), 3) and views[A].route(D) == ((A, B, D), 3)
-    # Then B's: it has lost D, and tells A and C that and what C had told.
-    views[B].update(Row(B, 2, (A, 1, C, 2), ring=2), 3)
-    told = views[B].news({A: 1, B: 1, C: 1, D: 1})
-    assert [row.broker for row in told] == [B, C]
-    for row in told:
-        views[A].update(row, 4)
+    # Then B's: it has lost D, and A and C hear of that and of what C had said.
+    for one in (A, B, C):
+        views[one].update(*said(C, (B, 2, D, 3)), 1)
+        views[one].update(*said(B, (A, 1, C, 2), ring=2), 3)
     assert views[A].route(D) == ((A, B, C, D), 6)
-    # D's view is outdated until C or its own period tells it.
+    # D's view is outdated until it is told.
     assert views[D].route(A) == ((D, B, A), 3)
 
 
 def test_the_later_word_of_two_counts_unless_it_did_not_look_so_far() -> None:
-    view = view_of(A, Row(A, 1, (B, 3), ring=3))
-    view.update(Row(B, 1, (C, 1), ring=1), 1)  # B looked one hop far and cannot have seen A
+    view = view_of(A, said(A, (B, 3), ring=3))
+    view.update(*said(B, (C, 1), ring=1), 1)  # B looked one hop far and cannot have seen A
     assert view.route(B) == ((A, B), 3)
-    view.update(Row(B, 2, (C, 1), ring=3), 2)  # now it has looked
+    view.update(*said(B, (C, 1), ring=3), 2)  # now it has looked
     assert view.route(B) is None
-    view.update(Row(A, 2, (B, 2), ring=2), 3)
+    view.update(*said(A, (B, 2), ring=2), 3)
     assert view.route(B) == ((A, B), 2)
 
 
-def test_only_news_counts_and_only_once() -> None:
-    view = view_of(A, Row(B, 5, (A, 1)))
-    assert not view.update(Row(B, 5, ()), 0) and not view.update(Row(B, 4, ()), 0)
-    assert view.news({B: 5}) == []
-    assert view.update(Row(B, 6, ()), 0)
-    assert view.news({B: 5}) == [Row(B, 6, ())] == view.news({}) and view.news({B: 6}) == []
-    assert view.brokers() == []
-
-
-def test_a_broker_that_is_silent_for_long_is_forgotten() -> None:
-    view = view_of(A, Row(A, 1, (B, 1)), Row(B, 1, (A, 1, C, 1)))
-    view.update(Row(C, 1, (B, 1)), 5 * SECOND)
-    view.forget_silent(SECOND)
-    assert [row.broker for row in view.rows()] == [A, C]
+def test_a_broker_that_is_forgotten_has_no_links() -> None:
+    view = view_of(A, said(A, (B, 1)), said(B, (A, 1, C, 1)), said(C, (B, 1)))
+    view.forget(B)
+    assert view.row(B) is None and view.brokers() == [A, C]
+    assert view.route(C) == ((A, B, C), 2)  # by what the others say of it
+    view.update(*said(C, (), ring=3), 9)
+    assert view.route(C) is None
 
 
 @settings(max_examples=100, deadline=None)
@@ -84,7 +81,7 @@ def test_routes_are_as_short_as_an_independent_search_says(links: list[tuple[int
     view = view_of(
         0,
         *(
-            Row(node, 1, tuple(number for pair in sorted(others.items()) for number in pair))
+            said(node, tuple(number for pair in sorted(others.items()) for number in pair))
             for node, others in stated.items()
         ),
     )
@@ -98,7 +95,7 @@ def test_routes_are_as_short_as_an_independent_search_says(links: list[tuple[int
             assert sum(distances[a, b] for a, b in pairwise(route.path)) == route.hops
 
 
-def reference_links(rows: dict[int, tuple[Row, int]]) -> dict[tuple[int, int], int]:
+def reference_links(rows: dict[int, tuple[BrokerRow, int]]) -> dict[tuple[int, int], int]:
     """The overlay from all rows and the times they were made, by the rule as it is written."""
     links = {}
     for one in range(8):
@@ -107,9 +104,10 @@ def reference_links(rows: dict[int, tuple[Row, int]]) -> dict[tuple[int, int], i
             for here, there in ((one, other), (other, one)):
                 if here in rows:
                     row, made_at = rows[here]
-                    words.append((made_at, here, dict(row.neighbours()).get(there), row.ring))
+                    ring = -2 if row.is_over else row.ring
+                    words.append((made_at, here, dict(row.neighbours()).get(there), ring))
             words.sort(reverse=True)
-            if any(ring == WITHDRAWN for _, _, _, ring in words):
+            if any(ring == -2 for _, _, _, ring in words):
                 continue
             stated = [word for word in words if word[2] is not None]
             if len(stated) == 1 and len(words) == 2:
@@ -132,16 +130,16 @@ def test_links_kept_row_by_row_are_those_of_all_rows(
     steps: list[tuple[int, dict[int, int], int, int] | int],
 ) -> None:
     view = Topology(0)
-    rows: dict[int, tuple[Row, int]] = {}
-    for sequence, step in enumerate(steps):
+    rows: dict[int, tuple[BrokerRow, int]] = {}
+    for step in steps:
         if isinstance(step, int):
-            view.forget_silent(step)
-            rows = {broker: kept for broker, kept in rows.items() if kept[1] >= step or broker == 0}
+            view.forget(step)
+            rows.pop(step, None)
         else:
             broker, neighbours, ring, made_at = step
             flat = tuple(n for other, hops in neighbours.items() if other != broker for n in (other, hops))
-            row = Row(broker, sequence, flat, WITHDRAWN if ring == 5 else ring)
-            view.update(row, made_at)
+            row = BrokerRow(flat, 0 if ring == 5 else ring, is_over=ring == 5)
+            view.update(broker, row, made_at)
             rows[broker] = (row, made_at)
         links = reference_links(rows)
         distances = np.full((8, 8), np.inf)
@@ -156,35 +154,9 @@ def test_links_kept_row_by_row_are_those_of_all_rows(
 
 
 def test_a_row_that_changes_no_link_leaves_the_routes_as_they_are() -> None:
-    view = view_of(A, Row(A, 1, (B, 1)), Row(B, 1, (A, 1, C, 1)), Row(C, 1, (B, 1)))
+    view = view_of(A, said(A, (B, 1)), said(B, (A, 1, C, 1)), said(C, (B, 1)))
     route = view.route(C)
-    view.update(Row(B, 2, (A, 1, C, 1), load=50), 1)
+    view.update(*said(B, (A, 1, C, 1), load=50), 1)
     assert view.route(C) is route
-    view.update(Row(B, 3, (A, 1, C, 2), load=50), 2)
+    view.update(*said(B, (A, 1, C, 2), load=50), 2)
     assert view.route(C) == ((A, B, C), 3)
-
-
-def test_a_row_costs_the_links_that_changed_since_a_row_that_is_remembered() -> None:
-    view = view_of(A)
-    rows = [Row(B, n, (4, 1, 5, n, 6, 1, 7, 1)) for n in range(1, 10)]
-    for row in rows:
-        view.update(row, 0)
-    assert view.change(rows[8], 8) == RowChange(B, 8, 1, (5, 9), 0, 0, 0)
-    assert view.change(rows[8], 5) == RowChange(B, 5, 4, (5, 9), 0, 0, 0)
-    assert view.change(rows[8], 4) is None  # too long ago
-    view.update(Row(B, 10, (8, 1)), 0)
-    assert view.change(Row(B, 10, (8, 1)), 9) is None  # the row itself is shorter
-
-
-LINKS = st.dictionaries(st.integers(0, 9), st.integers(1, 5), max_size=8)
-
-
-@given(LINKS, LINKS)
-def test_a_change_makes_of_the_earlier_row_the_later(before: dict[int, int], after: dict[int, int]) -> None:
-    earlier, later = (
-        Row(B, sequence, tuple(n for pair in sorted(links.items()) for n in pair), 2, 3, 4)
-        for sequence, links in ((7, before), (9, after))
-    )
-    change = later.change_from(earlier)
-    if change is not None:
-        assert change.row(earlier) == later and len(change.links) < len(later.links)
