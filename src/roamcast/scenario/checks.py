@@ -28,6 +28,7 @@ from roamcast.scenario.model import (
 )
 from roamcast.scenario.workload import count_of, filter_of, modulator_of, schema_of
 from roamcast.scenario.world import nodes_in_world
+from roamcast.strategy.base import NamesNodes
 from roamcast.units import seconds
 from roamcast.world.radio import Csma, problem_of
 
@@ -45,9 +46,9 @@ def checked(tables: Tables, base: Path) -> Scenario:
     _check_mobility(scenario)
     _check_roles(scenario)
     _check_workload(scenario)
-    _check_choice("strategy", scenario.strategy.name, scenario.strategy.options, strategy)
+    _check_choice("strategy", scenario.strategy.name, scenario.strategy.options, strategy, scenario.nodes)
     if scenario.underlay.name is not None:
-        _check_choice("underlay", scenario.underlay.name, scenario.underlay.options, underlay)
+        _check_choice("underlay", scenario.underlay.name, scenario.underlay.options, underlay, scenario.nodes)
     elif scenario.underlay.options:
         raise ScenarioError(
             "underlay.options", "is given without underlay.name, which says whose options they are"
@@ -235,12 +236,20 @@ def _filter_errors_at(key: str, text: str | None) -> Iterator[None]:
         raise ScenarioError(key, f"is {shown(text)}: {error.problem}") from None
 
 
-def _check_choice(key: str, name: str, options: dict[str, object], registry: ModuleType) -> None:
+def _check_choice(
+    key: str, name: str, options: dict[str, object], registry: ModuleType, nodes: int
+) -> None:
     """`registry` is `roamcast.strategy` or `roamcast.underlay`: both know names and option types."""
     known: list[str] = registry.names()
     if name not in known:
         raise ScenarioError(f"{key}.name", unknown(name, known, f"is {shown(name)}"))
-    converted(options, registry.options_type(name), f"{key}.options")
+    made = converted(options, registry.options_type(name), f"{key}.options")
+    if isinstance(made, NamesNodes):
+        for option, node in made.nodes_named():
+            if node >= nodes:
+                raise ScenarioError(
+                    f"{key}.options.{option}", f"names node {node}; allowed: 0 to {nodes - 1}, as there are"
+                )
 
 
 def _check_faults(scenario: Scenario) -> None:

@@ -19,7 +19,6 @@ from roamcast.runtime.live.settings import LiveSettings, PartSettings, TraceSett
 from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.ideal import NoOptions
 
-OPTIONS = {"broker_update": 0.5, "broker_discovery": 0.5, "modulator_limit": 0.1, "ring_wait": 0.05}
 
 
 class Hangs(Modulator):

@@ -250,7 +250,6 @@ def _widen(random: Random, tables: dict[str, Any], brokers: int) -> float:
     options = tables["strategy"]["options"]
     if random.random() < 0.3:
         options["capacities"] = {str(n): random.choice([0.5, 1.0, 4.0]) for n in range(brokers)}
-    options["discovery"] = random.choice(["ring", "ring", "routes"])
     begin = 0.0
     if underlay != "ideal" or tables["world"]["radio"]["model"] != "disk":
         begin = 30.0

@@ -110,6 +110,10 @@ def delivered(simulation: Simulation, node: NodeId) -> list[tuple[NodeId, int]]:
         ({"adaptors": ["complex", "complex"]}, "has 'complex' twice"),
         ({"willing": "some"}, "willing"),
         ({"directory": "mine"}, "directory"),
+        ({"directory": 99}, "directory.*names node 99; allowed: 0 to 3"),
+        ({"willing": [1, 99]}, "willing.*names node 99; allowed: 0 to 3"),
+        ({"capacities": {"4": 2.0}}, "capacities.*names node 4; allowed: 0 to 3"),
+        ({"capacities": {"abc": 2.0}}, "capacities.*has 'abc'; allowed: numbers of nodes"),
     ],
 )
 def test_wrong_options_are_told_when_the_scenario_is_read(options: dict[str, Any], problem: str) -> None:

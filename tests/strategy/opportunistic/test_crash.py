@@ -49,7 +49,7 @@ def test_a_destination_that_dies_with_the_client_leaves_the_source_all_that_it_n
 @pytest.mark.parametrize("share_frames", [True, False])
 def test_what_waits_in_a_home_broker_that_crashes_is_asked_for_again(share_frames: bool) -> None:
     """2 ms of work take 100 ms there and 22 events come per second, so a queue has grown in a second. The
-    next home reads on where the consumer has been served last, and producers still have what they published."""
+    next home reads on where the consumer was served last, and producers still have what they published."""
     handover = Handover(capacities={str(SOURCE): 0.02}, share_frames=share_frames)
     handover._victim = SOURCE
     handover.simulation.engine.at(19 * SECOND, lambda _: handover.crash(SOURCE, None), None)

@@ -165,7 +165,6 @@ def _tables(parameters: OverloadParameters, seed: int) -> dict[str, object]:
                 "mode": parameters.mode,
                 "broker_update": 5.0,
                 "broker_discovery": 1.0,
-                "ring_wait": 0.05,
                 "overload_control": parameters.overload_control,
                 "overload_threshold": parameters.threshold,
             },

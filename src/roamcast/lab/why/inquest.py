@@ -55,6 +55,9 @@ nodes held one longer raises this. Who crashes, or sees the run end, later than 
 came had decided not to pass it on."""
 
 
+ORDERING = ("opportunistic",)  # strategies that hand over each producer's events in their order
+
+
 class LossReason(Enum):
     """Why a pair was not served. The value is what people read."""
 
@@ -75,6 +78,7 @@ class LossReason(Enum):
     SEAL = "seal"  # heard, but not opened: forged, replayed, or of a node that had not proven itself
     NOT_SENT = "not_sent"  # a holder with a link did not send: its strategy's choice
     LATE_SUBSCRIBER = "late_subscriber"  # memorized, but nobody served it from memory
+    IN_ORDER = "in_order"  # arrived, and waited for an earlier one of its producer
     RUN_ENDED = "run_ended"  # still on its way when the run ended
     UNSUBSCRIBED = "unsubscribed"  # meanwhile
     FILTERED = "filtered"  # arrived, stood subscribed, was not handed over: a defect
@@ -276,9 +280,24 @@ class _Inquest:
         for drop in self._wire_drops:
             if drop.node == node and drop.t == held:
                 return found(LossReason.WIRE, drop.t, _of_drop(drop))
+        earlier = self._earlier_missing(story.publication, node) if self._run.strategy in ORDERING else None
+        if earlier is not None:
+            detail = f"node {node} had it, and waited for event {earlier} of node {pair.publisher}"
+            return found(LossReason.IN_ORDER, held, detail)
         if held + self._patience > self._run.duration:
             return found(LossReason.RUN_ENDED, self._run.duration, "the run ended while it arrived")
         return found(LossReason.FILTERED, held, f"node {node} received it and handed it to nobody")
+
+    def _earlier_missing(self, publication: Published, node: NodeId) -> int | None:
+        """The last event of the same producer before this one that never came to the node."""
+        missing = (
+            key.sequence
+            for key, story in self._stories.items()
+            if key.publisher == publication.publisher
+            and key.sequence < publication.sequence
+            and node not in story.held_since
+        )
+        return max(missing, default=None)
 
     def _down(self, story: Story, pair: Expected) -> _Finding | None:
         crash = self._history.down_since(pair.node, pair.since)

@@ -205,7 +205,7 @@ class Publish(Wire, frozen=True, tag=12):
 
 class Here(Wire, frozen=True, tag=21):
     """Every discovery period: the client is there, so far from its home (CIT), and publishes or not.
-    `nearer`: the broker that is nearest beside its home (2.4, step 1), how far, and its load in hundredths."""
+    `nearer`: the broker that is nearest beside its home (2.4, step 1), how far, and its load."""
 
     generation: Count
     distance: Hops
