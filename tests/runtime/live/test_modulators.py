@@ -19,6 +19,7 @@ from roamcast.runtime.live.settings import LiveSettings, PartSettings, TraceSett
 from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.ideal import NoOptions
 
+OPTIONS = {"broker_update": 0.5, "broker_discovery": 0.5, "modulator_limit": 0.1}
 
 
 class Hangs(Modulator):

@@ -75,10 +75,19 @@ class Outcome:
     late: int = 0  # consumers that some broker did not know yet when the first event came: not judged
 
 
-def play(seed: int, *, handoff: str = "strict", plain: bool = False, adapt: bool = False) -> Outcome:
+def play(
+    seed: int,
+    *,
+    handoff: str = "strict",
+    plain: bool = False,
+    adapt: bool = False,
+    defaults: bool = False,
+    many: bool = False,
+) -> Outcome:
+    """`defaults`: no timeout is set. `many`: 32 nodes, all of them brokers, several hops apart."""
     random = Random(f"schedule {seed}")
-    nodes = random.choice([5, 7, 9])
-    brokers = random.choice([3, 4]) if nodes > 5 else 3
+    nodes = 32 if many else random.choice([5, 7, 9])
+    brokers = 32 if many else random.choice([3, 4]) if nodes > 5 else 3
     busy = 20.0
     moves = [  # several at the same instant, too
         (at, random.randrange(nodes), random.randrange(brokers))
@@ -91,6 +100,9 @@ def play(seed: int, *, handoff: str = "strict", plain: bool = False, adapt: bool
     if not plain:
         begin = _widen(Random(f"weather {seed}"), tables, brokers)
         moves += _storm(Random(f"storm {seed}"), nodes, brokers, busy)
+    if defaults:
+        for name in ("handoff_timeout", "home_timeout", "registration_lifetime", "keep_realtime"):
+            del tables["strategy"]["options"][name]
     if adapt:
         _adapt(Random(f"adaptors {seed}"), tables, nodes)
     simulation = Simulation(scenario_from(tables))
@@ -169,7 +181,8 @@ def _tables(
     faults: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """Nodes on a ring of some places, so that two ways lead everywhere; the first ones are brokers."""
-    places = [[100.0 + 80.0 * (n % 3), 100.0 + 80.0 * (n // 3)] for n in range(nodes)]
+    columns = 3 if nodes <= 9 else 6
+    places = [[20.0 + 80.0 * (n % columns), 20.0 + 80.0 * (n // columns)] for n in range(nodes)]
     end = 12.0 + busy
     publishers = random.sample(range(nodes), random.choice([1, 2, 3]))
     publications = [

@@ -28,6 +28,7 @@ LEARNING: Micros = 10 * SECOND  # so long a broker floods that has heard of some
 FLOOD_LEAST = 4  # consumers, and one in so many of the nodes there are: then an event is flooded
 FLOOD_SHARE = 4
 FEW_NODES = 4  # of which one consumer is enough
+SHORT_OCTETS = 1_500  # of a longer one the octets count, not the frames
 DIRECT_NAMED_MAX = 32
 PRODUCERS_MAX = 4_096
 
@@ -189,7 +190,9 @@ class Dispatch:
             del self._last[next(iter(self._last))]
         self._last[producer] = sequence
         targets = self._consumers.matching(event)
-        if self._host.now() < self._learned_at or self._is_wide(targets):
+        is_short = len(event.payload) <= SHORT_OCTETS
+        is_learning = self._host.now() < self._learned_at
+        if (is_short and (is_learning or self._is_wide(targets))) or self._costs_more(targets):
             self._flood(copy)
         else:
             self._send(copy, targets)
@@ -221,6 +224,13 @@ class Dispatch:
         least = FLOOD_LEAST if nodes > FEW_NODES else 1
         near = [t for t in targets if t.consumer == self._host.node or self._is_near(t.consumer)]
         return nodes == 1 or len(near) >= max(least, -(-nodes // FLOOD_SHARE))
+
+    def _costs_more(self, targets: list[Target]) -> bool:
+        """Whether letters would take more transmissions than a flood, which every node may pass on."""
+        hops = (
+            self._underlay.distance(node) for node in {self.reader_of(target) for target in targets} if node
+        )
+        return sum(one or 0 for one in hops) > len(self._underlay.known_nodes()) + 1
 
     def _is_near(self, node: NodeId) -> bool:
         return self._underlay.distance(node) is not None

@@ -149,11 +149,10 @@ class Board:
         """Now and then: brokers that have not been heard of, and their clients."""
         before = self._host.now() - self._lifetime
         gone = [key for key, e in self._entries.items() if key[0] == BROKER and e.made_at < before]
-        homes = {node for _, node in gone}
+        known = {node for kind, node in self._entries if kind == BROKER} - {node for _, node in gone}
         for key, entry in self._entries.items():
             content = entry.content
-            is_client = isinstance(content, ClientRow) and entry.made_at < before
-            if is_client and (content.home in homes or (BROKER, content.home) not in self._entries):
+            if isinstance(content, ClientRow) and entry.made_at < before and content.home not in known:
                 gone.append(key)
         for key in gone:
             entry = self._entries.pop(key)
