@@ -236,9 +236,7 @@ def _filter_errors_at(key: str, text: str | None) -> Iterator[None]:
         raise ScenarioError(key, f"is {shown(text)}: {error.problem}") from None
 
 
-def _check_choice(
-    key: str, name: str, options: dict[str, object], registry: ModuleType, nodes: int
-) -> None:
+def _check_choice(key: str, name: str, options: dict[str, object], registry: ModuleType, nodes: int) -> None:
     """`registry` is `roamcast.strategy` or `roamcast.underlay`: both know names and option types."""
     known: list[str] = registry.names()
     if name not in known:

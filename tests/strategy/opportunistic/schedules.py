@@ -247,7 +247,7 @@ def _widen(random: Random, tables: dict[str, Any], brokers: int) -> float:
     underlay = random.choice(["ideal"] * 6 + ["olsr", "beacons"])
     tables["underlay"]["name"] = underlay
     if underlay == "beacons":
-        tables["world"]["range"] = 300.0  # it knows no routes beyond one hop
+        tables["world"]["range"] = 300.0 if brokers < 32 else 700.0  # it knows no routes beyond one hop
     if random.random() < 0.1:
         radio = tables["world"]["radio"]
         tables["world"]["radio"] = {"model": "csma", "bitrate": 2_000_000, "loss": min(radio["loss"], 0.1)}

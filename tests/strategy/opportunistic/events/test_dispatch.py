@@ -87,7 +87,7 @@ def test_an_event_for_a_quarter_of_the_network_is_flooded_and_names_who_was_sent
     setting.publish(1)
     setting.wants(6)
     setting.publish(2)
-    assert setting.flooded == [(0, Flood(0, ())), (2, Flood(1, (2, 3, 4, 5)))]
+    assert setting.flooded == [(0, Flood(0, ())), (2, Flood(1, (4, 6, 8, 10)))]
     assert setting.bases() == [(2, 1), (3, 1), (4, 1), (5, 1)]
 
 
@@ -107,7 +107,7 @@ def test_a_consumer_that_was_not_known_hears_what_was_sent_and_all_are_flooded_t
     setting.dispatch.on_consumer(Target(3, False))
     assert (3, Head(3, False, PRODUCER, 0, False)) in setting.post.written
     setting.publish(1)
-    assert setting.flooded == [(1, Flood(1, (2, 3)))]
+    assert setting.flooded == [(1, Flood(1, (4, 6)))]
     setting.host.advance(LEARNING)
     setting.publish(2)
     assert [sequence for sequence, _ in setting.flooded] == [1]

@@ -16,7 +16,7 @@ from roamcast.host import Host
 from roamcast.strategy.opportunistic.events.copies import Copies, Copy, Flood
 from roamcast.strategy.opportunistic.events.flood import Floods
 from roamcast.strategy.opportunistic.events.pulls import Pulls, carried
-from roamcast.strategy.opportunistic.events.readers import Reader
+from roamcast.strategy.opportunistic.events.readers import Reader, mark
 from roamcast.strategy.opportunistic.homes.consumers import Consumers, Target
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.wire.messages import Carry, Fetch, Head
@@ -74,7 +74,7 @@ class Reading:
 
     def on_flooded(self, copy: Copy, flood: Flood) -> None:
         for reader in self._all():
-            base = copy.previous if reader.consumer in flood.direct else flood.base
+            base = copy.previous if reader.mark in flood.direct else flood.base
             self._take(reader, copy, base)
 
     def on_carried(self, copy: Copy, carry: Carry) -> None:
@@ -100,7 +100,7 @@ class Reading:
             for copy in self._copies.of(producer, after, 1 << 62):
                 flood = self._copies.flood(copy.event.id)
                 if flood is not None and copy.published_at >= reader.since:
-                    base = copy.previous if reader.consumer in flood.direct else flood.base
+                    base = copy.previous if reader.mark in flood.direct else flood.base
                     self._take(reader, copy, base)
 
     def end(self, consumer: NodeId) -> None:
@@ -239,7 +239,7 @@ class Dispatch:
         producer, sequence = copy.event.id
         sent = self._sent.pop(producer, {})
         base = self._flooded.get(producer, copy.previous - 1) + 1
-        direct = tuple(sorted({target.consumer for target in sent}))
+        direct = tuple(sorted(mark(*target) for target in sent))
         if len(direct) > DIRECT_NAMED_MAX:
             base, direct = copy.previous, ()
         self._flooded[producer] = sequence

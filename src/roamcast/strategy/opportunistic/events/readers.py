@@ -19,6 +19,11 @@ from roamcast.units import Micros, NodeId
 WAITING_MAX = 10_000  # events of one producer that came too early
 
 
+def mark(consumer: NodeId, is_modulated: bool) -> int:
+    """A reader as one number."""
+    return 2 * consumer + is_modulated
+
+
 class Hole(NamedTuple):
     """`after`: the first sequence that may be lacking; `until`: the last. `since`: noticed then."""
 
@@ -46,6 +51,7 @@ class Reader:
         """Wants nothing that was published before `since`; `on_next` gets each event in its turn."""
         self.consumer = consumer
         self.is_modulated = is_modulated
+        self.mark = mark(consumer, is_modulated)
         self.since = since
         self._on_next = on_next
         self.cursors: dict[NodeId, int] = dict(cursors)

@@ -93,7 +93,8 @@ class Bundle(Wire, frozen=True, tag=8):
 class Flooded(Wire, frozen=True, tag=3):
     """An event for all who hear it. `previous`: one more than the sequence of its producer's event before it,
     0 for the first of the producer's life; `gap`: the microseconds between the two. `base`: the same of the
-    last one that was flooded. Between that and this, only the consumers of `direct` were sent anything."""
+    last one that was flooded. Between that and this, only the readers of `direct` (`events/readers.py: mark`)
+    were sent anything."""
 
     event: Event
     previous: Count
