@@ -34,7 +34,7 @@ def test_options_come_with_type_range_default_and_the_words_of_the_struct() -> N
     assert flooding.declared["carries_sealed"] is True and flooding.declared["default_underlay"] == "none"
     (epidemic,) = describe("strategies", "epidemic")
     options = {option.name: option for option in epidemic.options}
-    assert options["suppress"].meaning.startswith("A copy is not passed on if, by their beacons")
+    assert options["suppress"].meaning.startswith("Do not pass a copy on if, by the beacons")
     assert options["suppress"].allowed == "true or false" and options["suppress"].default == "true"
     (tree,) = describe("strategies", "tree")  # its options are another struct's, inherited
     assert sum(bool(option.meaning) for option in tree.options) > len(tree.options) / 2

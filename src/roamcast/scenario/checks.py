@@ -24,6 +24,7 @@ from roamcast.scenario.model import (
 from roamcast.scenario.workload import count_of, filter_of, modulator_of, publication_of, schema_of
 from roamcast.scenario.world import nodes_in_world
 from roamcast.strategy import STRATEGIES
+from roamcast.strategy.base import NamesNodes
 from roamcast.underlay import UNDERLAYS
 from roamcast.units import seconds
 
@@ -40,7 +41,7 @@ def checked(tables: Tables, base: Path) -> Scenario:
     scenario = Scenario(**{**parts, "world": world}, base=base)
     _check_mobility(scenario)
     _check_roles(scenario)
-    STRATEGIES.check("strategy", scenario.strategy.name, scenario.strategy.options)
+    _check_strategy(scenario)
     _check_workload(scenario)
     if scenario.underlay.name is not None:
         UNDERLAYS.check("underlay", scenario.underlay.name, scenario.underlay.options)
@@ -229,6 +230,17 @@ def _filter_errors_at(key: str, text: str | None) -> Iterator[None]:
         yield
     except FilterError as error:
         raise ScenarioError(key, f"is {shown(text)}: {error.problem}") from None
+
+
+def _check_strategy(scenario: Scenario) -> None:
+    STRATEGIES.check("strategy", scenario.strategy.name, scenario.strategy.options)
+    options = scenario.strategy.parsed()
+    for option, node in options.nodes_named() if isinstance(options, NamesNodes) else ():
+        if node >= scenario.nodes:
+            raise ScenarioError(
+                f"strategy.options.{option}",
+                f"names node {node}; allowed: 0 to {scenario.nodes - 1}, as there are",
+            )
 
 
 def _check_faults(scenario: Scenario) -> None:

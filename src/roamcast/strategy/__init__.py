@@ -34,6 +34,7 @@ class StrategyAbilities(NamedTuple):
 
     default_underlay: str = "none"  # what it runs on unless a file names another
     runs_modulators: bool = False  # its brokers run consumers' functions
+    keeps_order: bool = False  # it hands over the events of each producer in their order
     carries_sealed: bool = False  # it carries events whose content relays cannot read (`Strategy.seal_id`)
     # Option defaults for networks with arbitrary node numbers: those of live nodes follow from their keys.
     for_arbitrary_numbers: Mapping[str, Any] = {}
@@ -70,6 +71,7 @@ STRATEGIES.declare(
     "roamcast.strategy.opportunistic:Opportunistic",
     default_underlay="olsr",
     runs_modulators=True,
+    keeps_order=True,
 )
 STRATEGIES.declare(
     "tree",

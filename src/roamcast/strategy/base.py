@@ -46,6 +46,15 @@ class LimitsModulators(Protocol):
         ...
 
 
+@runtime_checkable
+class NamesNodes(Protocol):
+    """Options that name nodes by their numbers, which must be there (`opportunistic`'s `willing`)."""
+
+    def nodes_named(self) -> Iterable[tuple[str, NodeId]]:
+        """The option's name, and the node."""
+        ...
+
+
 class Strategy(Layer):
     """A strategy overrides what it needs."""
 

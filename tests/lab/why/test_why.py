@@ -1,6 +1,7 @@
 import random
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -212,6 +213,14 @@ def test_the_run_ended_before_it_could_be_sent_or_arrive() -> None:
     assert short(found) == (LossReason.RUN_ENDED, 0, 1, 100)
     found = only(published(99.999), wants(1), up(0, 1), sent(99.9995, 0, (1,)))
     assert short(found) == (LossReason.RUN_ENDED, 0, 1, 100)
+
+
+def test_a_copy_that_waited_for_an_earlier_one_of_its_producer() -> None:
+    run = msgspec.structs.replace(RUN, strategy="opportunistic")
+    rows = (published(9, 0), published(10, 1), wants(1), up(0, 1), sent(10, 0, (1,), sequence=1))
+    found = {one.event: one for one in explain(run_of(*rows), run)}[EventId(0, 1)]
+    assert found.reason is LossReason.IN_ORDER
+    assert found.detail == "node 1 had it, and waited for event 0 of node 0"
 
 
 def test_a_copy_that_arrived_and_was_not_handed_over_is_called_a_defect() -> None:

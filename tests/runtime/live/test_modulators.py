@@ -21,7 +21,7 @@ from roamcast.underlay.base import NoOptions
 
 pytestmark = pytest.mark.realtime
 
-OPTIONS = {"broker_update": 0.5, "broker_discovery": 0.5, "modulator_limit": 0.1, "ring_wait": 0.05}
+OPTIONS = {"broker_update": 0.5, "broker_discovery": 0.5, "modulator_limit": 0.1}
 
 
 class Hangs(Modulator):

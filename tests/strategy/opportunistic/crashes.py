@@ -19,8 +19,8 @@ from roamcast.runtime.sim import Simulation
 from roamcast.scenario.load import scenario_from
 from roamcast.strategy.opportunistic import Opportunistic
 from roamcast.strategy.opportunistic.brokerage import Brokerage
-from roamcast.strategy.opportunistic.messages import Forward, Letters, MovedDelivery, Publish, Relay, Salvaged
-from roamcast.strategy.opportunistic.post import Post
+from roamcast.strategy.opportunistic.wire.messages import Carry, Letters, MovedDelivery, Publish, Salvaged
+from roamcast.strategy.opportunistic.wire.post import Post
 from roamcast.trace import FaultHappened, HandedOff, Published
 from roamcast.units import SECOND, Micros, NodeId, micros
 
@@ -114,20 +114,15 @@ class Hands:
 def _held_back(broker: Brokerage) -> Iterator[EventId]:
     """For clients on the move."""
     for coming in broker.handoffs.destination._coming.values():
-        yield from (arrival.event.id for arrival in coming.arrivals)
+        yield from (held.carry.event.id for held in coming.carries)
         yield from (delivery.event.id for delivery in coming.deliveries)
-    for client in broker.dispatch.clients.values():
-        for gate in client.gates.values():
-            yield from (arrival.event.id for arrival in gate.relayed + gate.direct)
-    for arrivals in broker.dispatch.strays._waiting.values():
-        yield from (arrival.event.id for arrival in arrivals)
 
 
 def event_of(message: Letters) -> EventId | None:
     match message:
         case MovedDelivery() | Salvaged():
             return message.delivery.event.id
-        case Publish() | Forward() | Relay():
+        case Publish() | Carry():
             return message.event.id
     event = getattr(message, "event", None)
     return None if event is None else event.id

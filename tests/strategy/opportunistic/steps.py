@@ -19,17 +19,16 @@ from roamcast.scenario.faults import FaultPlan
 from roamcast.scenario.load import scenario_from
 from roamcast.scenario.model import FaultKind
 from roamcast.strategy.opportunistic import Opportunistic
-from roamcast.strategy.opportunistic.messages import (
+from roamcast.strategy.opportunistic.wire.messages import (
     Accepted,
+    Carry,
     Detour,
-    Forward,
     Handoff,
     Letters,
     Moved,
     MovedDelivery,
     NewHome,
     Publish,
-    Relay,
     Switched,
     Taken,
 )
@@ -203,11 +202,8 @@ class Handover:
         self._tap(node)
 
     def _tap(self, node: NodeId) -> None:
-        """Watch the letters of one node; brokers move nobody by themselves."""
-        strategy = self.strategy(node)
-        if strategy.broker is not None:
-            strategy.broker.clients.on_discovery = lambda *news: None
-        post = strategy._post
+        """Watch the letters of one node."""
+        post = self.strategy(node)._post
         write, on_letter = post.write, post._on_letter
 
         def tapped_write(to: NodeId, message: Letters) -> bool:
@@ -224,7 +220,7 @@ class Handover:
         post._on_letter = tapped_letter
 
     def _note(self, message: Letters) -> None:
-        if isinstance(message, Publish | Forward | Relay):
+        if isinstance(message, Publish | Carry):
             self._at_victim.add(message.event.id)
         elif isinstance(message, MovedDelivery):
             self._at_victim.add(message.delivery.event.id)
@@ -275,6 +271,7 @@ def _tables(seed: int, options: dict[str, Any]) -> dict[str, Any]:
                 "handoff_timeout": 3.0,
                 "neighbours_wanted": 2,
                 "keep_realtime": 600.0,
+                "adaptors": ["topology"],  # brokers move nobody by themselves
                 **options,
             },
         },

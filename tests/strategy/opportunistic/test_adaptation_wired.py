@@ -30,7 +30,7 @@ from roamcast.strategy.opportunistic.adaptation.messages import (
     Volunteer,
     Watch,
 )
-from roamcast.strategy.opportunistic.messages import Introduce, Introduced, Keep, Letters
+from roamcast.strategy.opportunistic.wire.messages import Fetch, Head, Keep, Letters
 from roamcast.trace import Delivered, HandedOff, LoadSampled, OverlayChanged, Transmitted
 from roamcast.units import SECOND, Micros, NodeId, micros
 
@@ -112,6 +112,10 @@ def delivered(simulation: Simulation, node: NodeId) -> list[tuple[NodeId, int]]:
         ({"adaptors": ["complex", "complex"]}, "has 'complex' twice"),
         ({"willing": "some"}, "willing"),
         ({"directory": "mine"}, "directory"),
+        ({"directory": 99}, "directory.*names node 99; allowed: 0 to 3"),
+        ({"willing": [1, 99]}, "willing.*names node 99; allowed: 0 to 3"),
+        ({"capacities": {"4": 2.0}}, "capacities.*names node 4; allowed: 0 to 3"),
+        ({"capacities": {"abc": 2.0}}, "capacities.*has 'abc'; allowed: numbers of nodes"),
     ],
 )
 def test_wrong_options_are_told_when_the_scenario_is_read(options: dict[str, Any], problem: str) -> None:
@@ -222,7 +226,7 @@ def test_brokers_are_made_where_none_has_room_and_end_when_idle(directory: str |
     roles = [r for r in simulation.trace.of(OverlayChanged) if r.change.startswith("role")]
     made = [r.node for r in roles if r.change == "role_on" and r.t > 0]
     assert made and set(made) <= {3, 6, 7}
-    loads = {n: strategy_of(simulation, n).broker.dispatch.processor.load() for n in (0, *made)}  # type: ignore[union-attr]
+    loads = {n: strategy_of(simulation, n).broker.homes.processor.load() for n in (0, *made)}  # type: ignore[union-attr]
     assert max(loads.values()) <= 90 and min(loads.values()) > 20  # twice the capacity, over at least three
     assert any(home_of(simulation, node) == node for node in made)  # their own clients came home to them
     simulation.run()
@@ -235,7 +239,7 @@ def test_brokers_are_made_where_none_has_room_and_end_when_idle(directory: str |
         assert got == [(9, sequence) for sequence in range(len(got))] and len(got) > 250
     # A broker that ended is nobody's neighbour, and no letter waits for it.
     broker = strategy_of(simulation, 0).broker
-    assert broker is not None and broker.manager.topology.reachable() == []
+    assert broker is not None and broker.overlay.topology.reachable() == []
 
 
 def test_what_a_broker_was_given_to_keep_outlives_it_as_a_broker() -> None:
@@ -264,7 +268,7 @@ def test_without_willing_nodes_the_broker_stays_alone_and_overloaded() -> None:
     simulation = Simulation(scenario_from(crowd(willing="none")))
     simulation.engine.run(75 * SECOND)
     broker = strategy_of(simulation, 0).broker
-    assert broker is not None and broker.dispatch.processor.load() > 150
+    assert broker is not None and broker.homes.processor.load() > 150
     assert not [r for r in simulation.trace.of(OverlayChanged) if r.change == "role_on" and r.t > 0]
 
 
@@ -316,7 +320,7 @@ def test_measured_time_is_load_too() -> None:
     simulation.engine.run(60 * SECOND)
     broker = strategy_of(simulation, 4).broker
     assert broker is not None
-    assert broker.load() == pytest.approx(20, abs=5) == broker.dispatch.processor.load()
+    assert broker.load() == pytest.approx(20, abs=5) == broker.homes.processor.load()
 
 
 def test_loads_are_sampled_into_the_trace_and_the_metrics() -> None:
@@ -378,8 +382,8 @@ STRANGE: tuple[Callable[[int], Letters], ...] = (
     lambda n: Ask(n, n % 1_000_001),
     lambda n: Answer(n, n),
     lambda n: BecomeBroker(),
-    lambda n: Introduce(),
-    lambda n: Introduced((n,), (n, n), (n % 100,)),
+    lambda n: Fetch(n % 6, n % 2 == 0, n % 6, n, n, n, (b"\xff",)),
+    lambda n: Head(n % 5, n % 2 == 0, n % 6, n, False),
     lambda n: Keep(Event(3, n % 1000, {}), n, 3),
 )
 

@@ -98,7 +98,7 @@ class BrokerWatch:
     def sample(self, _: None) -> None:
         now = self._simulation.engine.now
         brokers = {number: _brokerage(self._simulation, number) for number in BROKERS}
-        self.samples.append([one.dispatch.processor.load() / 100 for one in brokers.values()])
+        self.samples.append([one.homes.processor.load() / 100 for one in brokers.values()])
         works = {number: _works(one, now) for number, one in brokers.items()}
         for number in BROKERS:
             if self._is_needless(number, works):
@@ -128,7 +128,7 @@ def _brokerage(simulation: Simulation, number: NodeId) -> Brokerage:
 
 def _works(brokerage: Brokerage, now: Micros) -> list[float]:
     """Recent work of the modulators of each client at home here, as a share of the broker's capacity."""
-    capacity = brokerage.dispatch.processor.capacity * SECOND
+    capacity = brokerage.homes.processor.capacity * SECOND
     return [row.work(now) / capacity for row in brokerage.clients.rows() if row.has_modulators]
 
 
@@ -165,7 +165,6 @@ def _tables(parameters: OverloadParameters, seed: int) -> dict[str, object]:
                 "mode": parameters.mode,
                 "broker_update": 5.0,
                 "broker_discovery": 1.0,
-                "ring_wait": 0.05,
                 "overload_control": parameters.overload_control,
                 "overload_threshold": parameters.threshold,
             },

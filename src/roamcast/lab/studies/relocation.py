@@ -58,7 +58,7 @@ def _tables(parameters: RelocationParameters, seed: int) -> dict[str, object]:
         "roles": {
             "brokers": [SOURCE, DESTINATION, *suppliers],
             "publishers": suppliers,
-            "subscribers": [CONSUMER],
+            "subscribers": [],
         },
         # Events begin once the overlay stands: the figure is about the move, not about the start. They come
         # at random times: with a fixed period, all moves of a run would meet the same traffic.
@@ -68,6 +68,13 @@ def _tables(parameters: RelocationParameters, seed: int) -> dict[str, object]:
             "size": 400,
             "start": STANDS_AT / 2,
             "stop": end,
+            # What is relocated is its modulator, and the suppliers are those whose events that reads.
+            "subscriptions": [
+                {
+                    "node": CONSUMER,
+                    "modulator": {"name": "projection", "attributes": ["key"], "payload": True},
+                }
+            ],
         },
         "strategy": {
             "name": "opportunistic",

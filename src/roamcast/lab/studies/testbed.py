@@ -130,7 +130,6 @@ def _tables(parameters: TestbedParameters, seed: int) -> dict[str, object]:
                 "mode": parameters.mode,
                 "broker_update": 5.0,
                 "broker_discovery": 1.0,
-                "discovery": "ring",
                 "adaptors": [*PAPER, "placement"] if parameters.placement else PAPER,
                 "capacities": {str(A): 1.0, str(B): 1.7},
             },

@@ -35,6 +35,7 @@ class LossReason(Enum):
     SEAL = "seal"  # heard, but not opened: forged, replayed, or of a node that had not proven itself
     NOT_SENT = "not_sent"  # a holder with a link did not send: its strategy's choice
     LATE_SUBSCRIBER = "late_subscriber"  # memorized, but nobody served it from memory
+    IN_ORDER = "in_order"  # arrived, and waited for an earlier one of its producer
     RUN_ENDED = "run_ended"  # still on its way when the run ended
     UNSUBSCRIBED = "unsubscribed"  # meanwhile
     FILTERED = "filtered"  # arrived, stood subscribed, was not handed over: a defect

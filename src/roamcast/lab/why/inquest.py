@@ -35,6 +35,7 @@ from roamcast.lab.run.tables import RunInfo, records
 from roamcast.lab.why.answer import DeliveryPath, Explanation, LossReason, clock, event_text
 from roamcast.lab.why.spread import IdealSpread
 from roamcast.lab.why.story import Story, frames_of, served
+from roamcast.strategy import STRATEGIES
 from roamcast.trace import (
     Delivered,
     Dropped,
@@ -182,9 +183,26 @@ class _Inquest:
         for drop in self._wire_drops:
             if drop.node == node and drop.t == held:
                 return found(LossReason.WIRE, drop.t, _of_drop(drop))
+        name = self._run.strategy  # of a plug-in perhaps, that is not loaded here
+        in_order = name in STRATEGIES and STRATEGIES.declared(name).keeps_order
+        earlier = self._earlier_missing(story.publication, node) if in_order else None
+        if earlier is not None:
+            detail = f"node {node} had it, and waited for event {earlier} of node {pair.publisher}"
+            return found(LossReason.IN_ORDER, held, detail)
         if held + self._settling_time > self._run.duration:
             return found(LossReason.RUN_ENDED, self._run.duration, "the run ended while it arrived")
         return found(LossReason.FILTERED, held, f"node {node} received it and handed it to nobody")
+
+    def _earlier_missing(self, publication: Published, node: NodeId) -> int | None:
+        """The last event of the same producer before this one that never came to the node."""
+        missing = (
+            key.sequence
+            for key, story in self._stories.items()
+            if key.publisher == publication.publisher
+            and key.sequence < publication.sequence
+            and node not in story.held_since
+        )
+        return max(missing, default=None)
 
     def _down(self, story: Story, pair: Expected) -> _Finding | None:
         crash = self._history.down_since(pair.node, pair.since)

@@ -1,60 +1,53 @@
 """A node as a broker: its parts, which of them each input is for, and how it ends.
 
 A broker that was made at run time retires in this order, so that nothing is lost: it takes no clients any
-more (`FULL`), its adaptors give the clients away by handoffs, its producers say that they have left, what it
-has to do and to deliver is done; then it withdraws its row of the topology, gives memorized events to its
-nearest neighbour, and is a broker no more once all that is confirmed, or a registration's lifetime is over.
+more (`FULL`), its adaptors give the clients away by handoffs, its producers publish elsewhere, what it has to
+do and to deliver is done; then it gives memorized events to its nearest neighbour, and once all letters are
+confirmed, or a row's lifetime is over, its row says that it is a broker no more.
 """
 
 from typing import get_args
 
 from roamcast.host import Host, TimerName
 from roamcast.strategy.base import StrategyContext
-from roamcast.strategy.opportunistic.backlog import Backlog
-from roamcast.strategy.opportunistic.brokers import BrokerManager
-from roamcast.strategy.opportunistic.discovery import RingSearch
-from roamcast.strategy.opportunistic.dispatch import Dispatch, DispatchLetter
-from roamcast.strategy.opportunistic.handoff import HandoffLetter, Handoffs
-from roamcast.strategy.opportunistic.introduction import Introduction
-from roamcast.strategy.opportunistic.managers import ClientManager
-from roamcast.strategy.opportunistic.messages import (
+from roamcast.strategy.opportunistic.adaptation.managers import ClientManager
+from roamcast.strategy.opportunistic.events.backlog import Backlog
+from roamcast.strategy.opportunistic.events.copies import Copies, Copy
+from roamcast.strategy.opportunistic.events.dispatch import Dispatch, Reading
+from roamcast.strategy.opportunistic.events.flood import Floods
+from roamcast.strategy.opportunistic.events.places import ModelledMeter
+from roamcast.strategy.opportunistic.handoff.destination import Destination
+from roamcast.strategy.opportunistic.handoff.handoff import HandoffLetter, Handoffs
+from roamcast.strategy.opportunistic.handoff.source import Source
+from roamcast.strategy.opportunistic.homes.consumers import Consumers, Target, first_version, generation_of
+from roamcast.strategy.opportunistic.homes.homes import Homes
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.overlay.board import Board
+from roamcast.strategy.opportunistic.overlay.overlay import Overlay, OwnWord
+from roamcast.strategy.opportunistic.wire.messages import (
     FULL,
+    HOPS_MAX,
     Accepted,
     Attach,
-    Barrier,
+    Carry,
+    ClientRow,
     Detour,
     Handoff,
     Here,
-    Introduce,
-    Introduced,
+    Interest,
     Keep,
-    Leave,
-    Left,
     Letters,
-    Nearer,
     NotHome,
-    Passed,
     Publish,
     Returned,
+    Salvaged,
     Switched,
-    Want,
 )
-from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.places import ModelledMeter
-from roamcast.strategy.opportunistic.post import Post
-from roamcast.strategy.opportunistic.registrations import RegistrationLetter, Registrations
-from roamcast.trace import OverlayChanged
-from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
+from roamcast.strategy.opportunistic.wire.post import Post
+from roamcast.trace import DropReason, OverlayChanged
+from roamcast.units import SECOND, Micros, NodeId, micros
 
-DISPATCH_LETTERS = get_args(DispatchLetter)
-REGISTRATION_LETTERS = get_args(RegistrationLetter)
 HANDOFF_LETTERS = get_args(HandoffLetter)
-# When brokers that are new to us are told of our clients: so long for each broker that there is, and at most.
-SOON_EACH: Micros = 25 * MILLISECOND
-SOON: Micros = SECOND
-LATER_EACH: Micros = 700 * MILLISECOND
-LATER: Micros = 20 * SECOND
-FEW = 8  # so many may be told at once
 
 
 class Brokerage:
@@ -63,154 +56,157 @@ class Brokerage:
         context: StrategyContext,
         options: OpportunisticOptions,
         post: Post,
-        search: RingSearch,
+        board: Board,
+        overlay: Overlay,
+        consumers: Consumers,
+        copies: Copies,
+        floods: Floods,
+        reading: Reading,
         *,
-        sequence: int,
         was_made: bool = False,
     ) -> None:
-        """Its rows of the topology are numbered from `sequence` on. `was_made`: at run time."""
+        """`was_made`: at run time."""
         self._host = context.host
-        self._options = options
-        self.underlay = context.underlay
-        self.was_made = was_made
         self._post = post
-        self.manager = BrokerManager(
+        self.overlay = overlay
+        self.consumers = consumers
+        self._reading = reading
+        self.was_made = was_made
+        meter = context.meter or ModelledMeter(micros(options.modulator_limit))
+        self.backlog = Backlog(context.host, context.broker, post)
+        self.homes = Homes(context.host, options, post, board, overlay, consumers, reading, meter)
+        self.dispatch = Dispatch(
             context.host,
             context.underlay,
-            options,
-            search,
-            post.transport.send,
-            sequence=sequence,
-            load=self.load,
-            producers=lambda: self.dispatch.producers(),
-            on_changed=lambda: self._on_topology_changed(),
+            post,
+            copies,
+            floods,
+            consumers,
+            is_alive=overlay.is_alive,
         )
-        meter = context.meter or ModelledMeter(micros(options.modulator_limit))
-        self.backlog = Backlog(context.host, context.broker, options, post)
-        self.dispatch = Dispatch(context.host, options, post, self.backlog, meter)
-        self.registrations = Registrations(
-            context.host, options, post, self.manager, self.dispatch, self.backlog
+        source = Source(context.host, options, post, overlay, consumers, copies, reading, self.homes)
+        destination = Destination(
+            context.host, options, post, consumers, self.homes, load=self.load, refuses=self._refuses
         )
-        self.dispatch.is_served = self.registrations.is_served
-        self.handoffs = Handoffs(context.host, options, post, self.dispatch, self.registrations)
-        self.clients = ClientManager(context.host, self.manager, self.dispatch, self.handoffs)
+        self.handoffs = Handoffs(
+            context.host, post, overlay, consumers, source, destination, self._on_released
+        )
+        self.clients = ClientManager(context.host, overlay, consumers, self.homes, self.handoffs)
         self.retirement = Retirement(context.host, options, self)
-        self._is_telling = False
-        # Nobody needs a broker that is made before it is ready; one that has restarted has clients.
-        patience = micros(options.registration_lifetime if was_made else options.handoff_timeout)
-        self.introduction = Introduction(context.host, post, self.dispatch.consumers, patience)
-        if was_made:
-            self.backlog.kept = set()
-        self.backlog.later = self._later
-        self.backlog.is_learning = lambda: not self.introduction.is_ready()
-        self.handoffs.destination.load = self.load
-        self.handoffs.destination.refuses = self._refuses
-        self.handoffs.source.on_load_heard = self.manager.on_load_heard
 
     # Inputs.
 
     def on_start(self) -> None:
         now, node = self._host.now(), self._host.node
         self._host.trace(OverlayChanged(now, node, "role_on", role="broker"))
-        if self._post.boot > 1 and not self.was_made:
-            self.introduction.begin()  # it has forgotten who wants what, and clients may come back at once
-        self.manager.on_start()
-        self.registrations.on_start()
+        self.overlay.start(OwnWord(self.load, self.homes.producers))
+        self.homes.on_start()
 
     def on_end(self) -> None:
-        for name in ("broker update", "updates taken", "renew", "tell first", "tell", "serve", "processor"):
-            self._host.cancel_timer(name)
+        self.overlay.stop()
+        self.homes.on_end()
         now, node = self._host.now(), self._host.node
         self._host.trace(OverlayChanged(now, node, "role_off", role="broker"))
 
     def on_timer(self, name: TimerName) -> None:
         match name:
-            case "broker update" | "updates taken":
-                self.manager.on_timer(name)
-            case "renew":
-                self.registrations.on_renew()
-            case "tell first":
-                self.registrations.on_topology_changed(only_producers=True)
-            case "tell":
-                self._is_telling = False
-                self.registrations.on_topology_changed()
-            case "serve":
-                self.registrations.serve()
-            case "processor":
-                self.dispatch.processor.on_timer(name)
-            case (str() as kind, int() as node):
-                self.handoffs.on_timer((kind, node))
-                self.dispatch.barriers.check()
+            case "broker update":
+                self.overlay.on_timer()
+            case "renew" | "processor":
+                self.homes.on_timer(name)
+            case (("handoff" | "coming") as kind, int() as node):
+                self.handoffs.on_timer(kind, node)
 
     def on_letter(self, sender: NodeId, message: Letters, hops: int, held: Micros) -> None:
-        self.retirement.on_letter(sender, message)
-        if isinstance(message, Publish):
-            must_serve = not self.backlog.is_young(message.event)
-        else:
-            must_serve = isinstance(message, Leave | Barrier | Detour)
-        if must_serve:
-            self.registrations.serve()  # what is older goes first
-        if isinstance(message, Attach) and not self.takes_clients:
-            self._post.write(sender, NotHome(message.generation, is_broker=False))
-        elif isinstance(message, Introduce):
-            self.registrations.on_introduce(sender)
-        elif isinstance(message, Introduced):
-            self.introduction.on_introduced(sender, message)
-        elif isinstance(message, Keep):
-            self.backlog.on_keep(message, held)
-        elif isinstance(message, DISPATCH_LETTERS):
-            self.dispatch.on_letter(sender, message, hops, held)
-        elif isinstance(message, REGISTRATION_LETTERS):
-            self.registrations.on_letter(sender, message)
-        elif isinstance(message, HANDOFF_LETTERS):
-            self.handoffs.on_letter(sender, message, hops, held)
-            self.dispatch.barriers.check()
-        elif isinstance(message, Nearer):
-            self.clients.on_nearer(sender, message)
+        match message:
+            case Attach() if not self.takes_clients and sender not in self.homes.clients:
+                self._post.write(sender, NotHome(message.generation, is_broker=False))
+            case Attach():
+                self._on_attach(sender, message, held)
+            case Publish() if message.event.publisher == sender:  # nobody publishes in another's name
+                self.homes.on_published(sender)
+                age, hops = message.age + held, message.hops + hops
+                copy = Copy(message.event, message.previous, message.gap, hops, self._host.now() - age)
+                self.backlog.on_published(copy)
+                self.dispatch.on_published(copy)
+            case Keep():
+                self.backlog.on_keep(message, held)
+            case Salvaged():
+                self.homes.salvage(message.consumer, message.delivery, held)
+            case Here():
+                self.homes.on_here(sender, message)
+        if isinstance(message, HANDOFF_LETTERS):
+            self.handoffs.on_letter(sender, message, held)
+
+    def on_client_row(
+        self, node: NodeId, version: int, row: ClientRow, before: ClientRow | None, new: tuple[Interest, ...]
+    ) -> None:
+        """News of a client, ours or another's: `before`, and which of its interests are new."""
+        if row.home != self._host.node:
+            self.handoffs.on_superseded(node, version)
+            self.homes.on_row(node, version, row)
+        if new:
+            self.backlog.serve(node, row.home, new)
+        if before is None:
+            for is_modulated in {interest.modulator is not None for interest in row.interests}:
+                self.dispatch.on_consumer(Target(node, is_modulated))
+        if before is not None and (before.home, before.life) != (row.home, row.life):
+            self.dispatch.send_heads(Target(node, True), row.home)
 
     def on_reset(self, peer: NodeId, unconfirmed: list[Letters]) -> None:
-        self.handoffs.on_reset(peer, unconfirmed)
-        self.registrations.on_reset(peer)
-        self.dispatch.on_reset(peer, unconfirmed)
+        self.handoffs.on_reset(peer)
+        for letter in unconfirmed:
+            if isinstance(letter, Salvaged):
+                self.homes.salvage(letter.consumer, letter.delivery)
+            elif letter_survives(letter, self.homes, peer):
+                self._post.write(peer, letter)
 
-    def _on_topology_changed(self) -> None:
-        self.introduction.on_neighbours([near.broker for near in self.manager.neighbours()])
-        if not self._is_telling and self.dispatch.clients:
-            # Brokers that are heard of within some time are told together, and not by all of us at once:
-            # those that have producers soon, others when they may have some.
-            self._is_telling = True
-            soon = min(SOON_EACH * len(self.manager.topology.reachable()), SOON)
-            for name, span in (("tell first", soon), ("tell", soon + self._later())):
-                wait = int(span * (0.5 + 0.5 * self._host.random.random()))
-                self._host.set_timer(name, self._host.now() + wait)
+    def _on_attach(self, node: NodeId, attach: Attach, held: Micros) -> None:
+        known = self.homes.clients.get(node)
+        if known is None and generation_of(self.consumers.version(node)) >= attach.generation:
+            # Said before it heard that it has been moved; or a word from long ago.
+            if not self.homes.was_moved(node):
+                self._post.write(node, NotHome(attach.generation))
+            return
+        returned = None
+        if known is None or known.generation < attach.generation:
+            returned = self.handoffs.on_return(node)
+            self.handoffs.on_superseded(node, first_version(attach.generation))
+        self.homes.on_attach(node, attach, held, returned)
+
+    def _on_released(self, carry: Carry) -> None:
+        on_carry(self._host, self._post, self._reading, self.consumers, self, carry, 0, 0)
 
     # Questions.
 
-    def _later(self) -> Micros:
-        """How much longer than others brokers without producers wait to be told, where there are many."""
-        return min(LATER_EACH * max(len(self.manager.topology.reachable()) - FEW, 0), LATER)
-
     @property
     def takes_clients(self) -> bool:
-        return self.introduction.is_ready() and not self.retirement.is_begun
+        return not self.retirement.is_begun
 
     def load(self) -> int:
         """What others are told: hundredths of the capacity."""
         return self.clients.load() if self.takes_clients else FULL
 
     def way(self, to: NodeId) -> tuple[NodeId, ...]:
-        """Source routing between brokers; a client is reached by the underlay alone, or through the broker
-        nearest to it where its modulators run elsewhere."""
-        client = self.dispatch.clients.get(to)
-        if client is not None and client.access is not None:
-            return self.manager.path(client.access)[1:]
-        return self.manager.path(to)[1:-1]
+        """Source routing: to a broker through those between; to a client through its home, or through the
+        broker nearest to it where its modulators run elsewhere."""
+        client = self.homes.clients.get(to)
+        if client is not None:
+            return () if client.access is None else self.overlay.path(client.access)[1:]
+        row = self.consumers.find(to)
+        if (
+            row is not None
+            and row.home not in (to, self._host.node)
+            and not self.overlay.topology.is_broker(to)
+        ):
+            return self.overlay.path(row.home)[1:]
+        return self.overlay.path(to)[1:-1]
 
     def _refuses(self, message: Handoff) -> bool:
         """Whether a client that another broker wants to give us is too much."""
         if not self.takes_clients:
             return True
-        more = 100 * message.work / SECOND / self.dispatch.processor.capacity
+        more = 100 * message.work / SECOND / self.homes.processor.capacity
         return message.below is not None and self.clients.load() + more > message.below
 
 
@@ -219,9 +215,8 @@ class Retirement:
         self._host = host
         self._patience = micros(options.registration_lifetime)
         self._brokerage = brokerage
-        self._publishers: set[NodeId] = set()  # who may give us more events
         self._empty_since: Micros | None = None
-        self._withdrawn_at: Micros | None = None
+        self._said_at: Micros | None = None
         self.is_begun = False
 
     def begin(self) -> None:
@@ -229,58 +224,99 @@ class Retirement:
 
     def cancel(self) -> None:
         """The broker is needed after all, unless it has said its farewell."""
-        if self._withdrawn_at is None:
+        if self._said_at is None:
             self.is_begun = False
 
-    def on_letter(self, sender: NodeId, message: Letters) -> None:
-        if isinstance(message, Publish):
-            self._publishers.add(sender)
-        elif isinstance(message, Leave):
-            self._publishers.discard(sender)
-
-    def is_over(self) -> bool:
-        """Go on with it; whether the broker can end now."""
+    def is_over(self, *, is_idle: bool) -> bool:
+        """Go on with it; whether the broker can end now. `is_idle`: no letter waits in this node."""
         brokerage, now = self._brokerage, self._host.now()
         if not self.is_begun:
             return False
-        if brokerage.dispatch.clients or not brokerage.handoffs.is_idle():
+        if brokerage.homes.clients or not brokerage.handoffs.is_idle():
             self._empty_since = None
             return False
         if self._empty_since is None:
             self._empty_since = now
         is_late = now - self._empty_since >= self._patience
-        if not is_late and (self._publishers or not brokerage.dispatch.is_idle()):
+        if not is_late and (brokerage.homes.processor.waiting() or not is_idle):
             return False
-        if self._withdrawn_at is None:
-            self._withdrawn_at = now
-            brokerage.manager.withdraw()
-            is_broker = brokerage.manager.topology.is_broker
-            others = [near.broker for near in brokerage.manager.neighbours() if is_broker(near.broker)]
+        if self._said_at is None:
+            self._said_at = now
+            is_broker = brokerage.overlay.topology.is_broker
+            others = [near.broker for near in brokerage.overlay.neighbours() if is_broker(near.broker)]
             if others:
                 brokerage.backlog.give_to(others[0])
-        is_all_said = brokerage.manager.is_taken and brokerage.dispatch.is_idle()
-        return is_all_said or now - self._withdrawn_at >= self._patience
+            return False
+        return is_idle or now - self._said_at >= self._patience
+
+
+def letter_survives(letter: Letters, homes: Homes, peer: NodeId) -> bool:
+    """What a client or a reader that has restarted still needs of us."""
+    if isinstance(letter, Carry):
+        return True
+    client = homes.clients.get(peer)
+    generation = getattr(letter, "generation", None)
+    return client is not None and generation == client.generation
+
+
+def on_carry(
+    host: Host,
+    post: Post,
+    reading: Reading,
+    consumers: Consumers,
+    broker: Brokerage | None,
+    carry: Carry,
+    hops: int,
+    held: Micros,
+) -> None:
+    """An event for a consumer that this node reads for, or that is on the move."""
+    now, own = host.now(), host.node
+    hops, age = carry.hops + hops, carry.age + held
+    copy = Copy(carry.event, carry.previous, carry.gap, hops, now - age)
+    if not carry.is_modulated:
+        if carry.consumer == own:
+            reading.on_carried(copy, carry)
+        return
+    carry = Carry(
+        carry.consumer,
+        True,
+        carry.base,
+        carry.is_stored,
+        carry.previous,
+        carry.gap,
+        age,
+        min(hops, 255),
+        carry.event,
+    )
+    if broker is not None:
+        if broker.handoffs.on_carry(carry):
+            return
+        client = broker.homes.clients.get(carry.consumer)
+        if client is not None:
+            if carry.is_stored:
+                broker.homes.on_stored(client, copy)
+            else:
+                reading.on_carried(copy, carry)
+            return
+    row = consumers.find(carry.consumer)
+    if row is not None and row.home != own and hops < HOPS_MAX:
+        post.write(row.home, carry)  # it was moved, and the sender had not heard of it
+    else:
+        post.drop(DropReason.STALE, "carry", carry.event.id, carry.consumer)
 
 
 def answer_for_no_broker(post: Post, sender: NodeId, message: Letters, held: Micros) -> None:
     """What a node that is a broker no more says to those who have not heard of it. Events go back to their
     clients; whoever waits for a word gets it."""
     match message:
-        case Attach() | Want() | Here() | Nearer():
+        case Attach() | Here():
             post.write(sender, NotHome(message.generation, is_broker=False))
         case Publish():
-            post.write(sender, Returned(message.event, message.age + held))
-        case Leave():
-            post.write(sender, Left(message.number))
-        case Barrier():
-            post.write(sender, Passed(message.producer, message.number))
-        case Introduce():
-            post.write(sender, Introduced((), (), ()))
+            aged = Publish(message.event, message.previous, message.gap, message.age + held, 0)
+            post.write(sender, Returned(aged))
         case Handoff():
             post.write(sender, Accepted(message.consumer, message.version, "no broker", FULL))
         case Detour():
             post.write(message.source, Switched(message.consumer, message.version))
-            if message.is_back:
-                post.write(message.home, Switched(message.consumer, message.version))
         case _:
-            pass  # registrations and the like: nothing here depends on them
+            pass  # nothing here depends on it

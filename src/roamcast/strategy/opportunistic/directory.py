@@ -17,7 +17,7 @@ from roamcast.strategy.opportunistic.adaptation.messages import (
     Volunteer,
 )
 from roamcast.strategy.opportunistic.adaptation.services import BrokerManager, BrokerRecord
-from roamcast.strategy.opportunistic.messages import FULL
+from roamcast.strategy.opportunistic.wire.messages import FULL
 from roamcast.units import SECOND, Micros, NodeId
 
 RECORDS_MAX = 4_096

@@ -1,14 +1,15 @@
 """The parameters of `opportunistic`, in seconds where times."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from roamcast.errors import InputError
+from roamcast.errors import InputError, ScenarioError
 from roamcast.event import Count
 from roamcast.strategy.opportunistic.adaptation.adaptor import check
 from roamcast.strategy.opportunistic.adaptation.services import Limits
-from roamcast.strategy.opportunistic.partition import DISCARDS
+from roamcast.strategy.opportunistic.events.discard import DISCARDS
 from roamcast.units import NodeId, micros
 
 Period = Annotated[float, msgspec.Meta(ge=0.1, le=86_400)]
@@ -24,10 +25,7 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     broker_discovery: Period = 10.0  # nearest-broker search of each client
     overload_threshold: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.8  # of a broker's capacity
     overload_control: bool = True  # False: the nearest broker, however loaded (figures 13, 14)
-    # `ring`: expanding ring search; `routes`: brokers known by now, at the distances the underlay tells.
-    discovery: Literal["ring", "routes"] = "ring"
-    ring_max: Annotated[int, msgspec.Meta(ge=1, le=16)] = 5  # hops
-    ring_wait: Annotated[float, msgspec.Meta(ge=0.001, le=10)] = 0.2  # per hop of the ring, for answers
+    ring_max: Annotated[int, msgspec.Meta(ge=1, le=16)] = 5  # hops, how far a broker looks for neighbours
     # A ring that found so many brokers is wide enough; those found are the broker's neighbours.
     neighbours_wanted: Annotated[int, msgspec.Meta(ge=1, le=64)] = 3
     handoff: Literal["strict", "loose"] = "strict"  # loose: without the promises of section 2.4
@@ -67,6 +65,17 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
             allowed = ", ".join(sorted(DISCARDS))
             raise InputError("strategy.options.discard", f"is {self.discard!r}; allowed: {allowed}")
         check(self.adaptors)
+        for key in self.capacities:
+            if not key.isdecimal():
+                raise ScenarioError("strategy.options.capacities", f"has {key!r}; allowed: numbers of nodes")
+
+    def nodes_named(self) -> Iterator[tuple[str, NodeId]]:
+        """For the check that they are there."""
+        if not isinstance(self.directory, str):
+            yield "directory", self.directory
+        if not isinstance(self.willing, str):
+            yield from (("willing", node) for node in self.willing)
+        yield from (("capacities", int(key)) for key in self.capacities)
 
     def limits(self) -> Limits:
         return Limits(

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 def event_paths(broker: "Brokerage", options: OpportunisticOptions) -> Iterator[tuple[NodeId, ...]]:
     """`brokers`: from this broker to every other, on its own view of the overlay. `clients`: from each of its
     producers, through this broker and the consumer's home broker as known here, to every consumer."""
-    manager, dispatch = broker.manager, broker.dispatch
+    overlay, consumers = broker.overlay, broker.consumers
     if options.paths == "brokers":
-        for other in manager.topology.reachable():
-            yield manager.path(other)
+        for other in overlay.topology.reachable():
+            yield overlay.path(other)
         return
-    for producer in dispatch.clients.values():
+    for producer in broker.homes.clients.values():
         if not producer.produces:
             continue
-        for consumer in dispatch.consumers.consumers():
-            known = dispatch.consumers.find(consumer)
+        for consumer in consumers.consumers():
+            known = consumers.find(consumer)
             if consumer != producer.node and known is not None and known.interests:
-                yield (producer.node, *manager.path(known.home), consumer)
+                yield (producer.node, *overlay.path(known.home), consumer)

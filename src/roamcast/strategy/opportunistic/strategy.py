@@ -5,29 +5,39 @@ from typing import get_args
 
 from roamcast.broker.core import Subscription
 from roamcast.errors import WireError
-from roamcast.event import Event
-from roamcast.host import Kind, TimerName
+from roamcast.event import Event, EventId
+from roamcast.host import TimerName
 from roamcast.strategy.base import Strategy, StrategyContext
-from roamcast.strategy.opportunistic.brokerage import Brokerage, answer_for_no_broker
-from roamcast.strategy.opportunistic.client import ClientLetter, ClientSide
-from roamcast.strategy.opportunistic.discovery import RingSearch
-from roamcast.strategy.opportunistic.messages import (
-    FRAMES,
-    Announcement,
-    Content,
-    Found,
-    Letters,
-    Search,
-    Update,
-    UpdateTaken,
-)
+from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
+from roamcast.strategy.opportunistic.adaptation.wiring import ADAPTATION_LETTERS, Adaptation
+from roamcast.strategy.opportunistic.brokerage import Brokerage, answer_for_no_broker, on_carry
+from roamcast.strategy.opportunistic.events.copies import Copies, Copy, Flood
+from roamcast.strategy.opportunistic.events.dispatch import Reading
+from roamcast.strategy.opportunistic.events.flood import Floods
+from roamcast.strategy.opportunistic.events.undeliverable import Undeliverable
+from roamcast.strategy.opportunistic.homes.client import ClientLetter, ClientSide
+from roamcast.strategy.opportunistic.homes.consumers import Consumers
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.overlay.board import BROKER, Board, Entry
+from roamcast.strategy.opportunistic.overlay.gossip import Gossip
+from roamcast.strategy.opportunistic.overlay.overlay import Overlay
 from roamcast.strategy.opportunistic.paths import event_paths
-from roamcast.strategy.opportunistic.post import Post
-from roamcast.strategy.opportunistic.propagation import ROWS_PER_LIFE, next_life
-from roamcast.strategy.opportunistic.reliable import Letter
-from roamcast.strategy.opportunistic.undeliverable import Undeliverable
-from roamcast.strategy.opportunistic.wiring import ADAPTATION_LETTERS, Adaptation
+from roamcast.strategy.opportunistic.wire.messages import (
+    FRAMES,
+    BrokerRow,
+    Carry,
+    ClientRow,
+    Digest,
+    Fetch,
+    Flooded,
+    Head,
+    Here,
+    Letters,
+    Numbers,
+    Rows,
+    WantEvents,
+)
+from roamcast.strategy.opportunistic.wire.post import Post
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import Micros, NodeId, micros
 
@@ -36,100 +46,77 @@ CLIENT_LETTERS = get_args(ClientLetter)
 
 class Opportunistic(Strategy):
     def __init__(self, context: StrategyContext, options: OpportunisticOptions) -> None:
-        self._host = context.host
+        host, underlay = context.host, context.underlay
+        self._host = host
         self._options = options
+        self._context = context
         self._post = Post(
-            context.host,
-            context.underlay,
-            on_content=self._on_content,
+            host,
+            underlay,
             on_letter=self._on_letter,
             on_reset=self._on_reset,
             on_unreachable=self._on_unreachable,
             way=self._way,
             share_frames=options.share_frames,
         )
-        self._undeliverable = Undeliverable(context.host, options, self._post)
-        self._search = RingSearch(
-            context.host,
-            ring_max=options.ring_max,
-            ring_wait=micros(options.ring_wait),
-            boot=self._post.boot,
+        channel = SystemChannel()
+        self._undeliverable = Undeliverable(host, options, self._post)
+        self._board = Board(host, underlay, micros(options.registration_lifetime), self._on_row)
+        self._overlay = Overlay(host, underlay, options, channel, self._board, self._post.boot)
+        self._consumers = Consumers()
+        self._copies = Copies(host, options)
+        self._reading = Reading(
+            host, underlay, context.broker, options, self._post, self._copies, self._consumers
         )
+        self._floods = Floods(host, underlay, self._copies, self._on_flooded)
+        self._gossip = Gossip(host, self._board, self._copies, self._floods)
         self.client = ClientSide(
-            context.host,
-            context.broker,
-            context.underlay,
-            options,
-            self._post,
-            self._search,
-            context.is_broker,
+            host, context.broker, underlay, options, self._post, self._overlay, self._copies
         )
-        self.client.own_load = lambda: 0 if self.broker is None else self.broker.load()
-        self.adaptation = Adaptation(
-            context.host,
-            options,
-            context.underlay,
-            self._post,
-            home=lambda: self.client.home,
-            need_home=self.client.need_home,
-            become_broker=self.become_broker,
-            end_broker=self.end_broker,
-        )
-        self._context = context
-        self._sequence = self._post.boot * ROWS_PER_LIFE  # others remember the rows of an earlier boot
-        self._was_broker = False
+        self.adaptation = Adaptation(host, options, underlay, self._post, channel, self.client)
         self.broker: Brokerage | None = None
         if context.is_broker:
-            self.broker = self._brokerage()
-            self.adaptation.on_broker_start(self.broker)
+            self._make_broker(was_made=False)
 
     # Inputs.
 
     def on_start(self) -> None:
+        self._gossip.on_start()
         self.adaptation.on_start()
         if self.broker is not None:
             self.broker.on_start()
-
-    def become_broker(self, asker: NodeId) -> None:
-        """At run time, because another broker asked."""
-        assert self.broker is None
-        self.broker = self._brokerage(was_made=True)
-        self.adaptation.on_broker_start(self.broker)
-        self.broker.on_start()
-        self.broker.introduction.begin(asker)
-        self.client.on_role_changed(is_broker=True)
-
-    def end_broker(self) -> None:
-        """The last client is gone, and all is said."""
-        assert self.broker is not None
-        self._sequence = next_life(self.broker.manager.sequence + 1)
-        self.broker.on_end()
-        self.broker = None
-        self._was_broker = True
-        self.adaptation.on_broker_end()
-        self.client.on_role_changed(is_broker=False)
 
     def publish(self, event: Event) -> None:
         self.client.publish(event)
 
     def on_subscribed(self, subscription: Subscription) -> None:
-        self.client.on_interests_changed()
+        if subscription.modulator is None:
+            self._reading.on_subscribed()
+        self.client.on_subscribed(subscription.number)
 
     def on_unsubscribed(self, subscription: Subscription) -> None:
-        self.client.on_interests_changed()
+        self.client.on_unsubscribed(subscription.number)
 
     def on_timer(self, name: TimerName) -> None:
         match name:
-            case "to self" | "spread" | ("reliable" | "bundle" | "spread", _) | ("flood", _, _):
+            case "to self" | "spread" | ("reliable" | "bundle" | "spread", _):
                 self._post.on_timer(name)
-            case "ring" | ("pass on", _, _):
-                self._search.on_timer(name)
-            case "discovery" | "home lost" | "leave":
+            case "rows" | "numbers":
+                self._board.on_timer(name)
+            case "digest" | "answers":
+                self._gossip.on_timer(name)
+            case ("flood", int() as publisher, int() as sequence):
+                self._floods.on_timer(EventId(publisher, sequence))
+            case "holes":
+                self._reading.pulls.on_timer()
+            case "discovery" | "home lost":
                 self.client.on_timer(name)
             case ("look through", int() as peer):
                 self._undeliverable.on_timer(peer)
             case "adaptation":
-                self.adaptation.on_timer(name)
+                self.adaptation.on_timer()
+                if self.broker is not None and self.broker.retirement.is_over(is_idle=self._post.is_idle()):
+                    self._end_broker()
             case _:
                 if self.broker is not None:  # it may have ended since the timer was set
                     self.broker.on_timer(name)
@@ -142,20 +129,27 @@ class Opportunistic(Strategy):
             self._host.trace(Dropped(now, self._host.node, DropReason.WIRE, "frame", detail=str(error)))
             return
         self._post.transport.on_heard(sender)
-        if isinstance(frame, Announcement):
-            if self.broker is not None:
-                self.broker.manager.on_announcement(sender, frame)
-            elif self._was_broker:  # the sender may not have heard that, and need not say it again
-                taken = UpdateTaken(frame.update.number, 0)
-                self._send(sender, taken, Letter(b"", Kind.CONTROL, "update"))
-        elif not isinstance(frame, Search):
-            self._post.transport.on_frame(sender, frame)
-        elif self._search.on_search(frame) and self.broker is not None:
-            found = Found(frame.number, frame.hops + 1, self.broker.manager.load_of(self._host.node) or 0)
-            self._send(frame.origin, found, Letter(b"", Kind.CONTROL, "found"))
+        match frame:
+            case Flooded():
+                is_asked = self._gossip.on_copy(sender, frame.event.id)
+                self._floods.on_flooded(sender, frame, is_asked=is_asked)
+            case Rows():
+                self._board.on_rows(frame)
+            case Digest():
+                self._gossip.on_digest(sender, frame)
+            case Numbers():
+                self._board.on_numbers(sender, frame)
+            case WantEvents():
+                self._gossip.on_want(sender, frame)
+            case _:
+                self._post.transport.on_frame(sender, frame)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
+        self._gossip.on_neighbour_up(neighbour)
         self._post.nudge(neighbour)
+
+    def on_neighbour_down(self, neighbour: NodeId) -> None:
+        self._gossip.on_neighbour_down(neighbour)
 
     def on_routes_changed(self) -> None:
         self._post.on_routes_changed()
@@ -167,42 +161,74 @@ class Opportunistic(Strategy):
 
     # Private.
 
-    def _brokerage(self, *, was_made: bool = False) -> Brokerage:
-        return Brokerage(
+    def _make_broker(self, *, was_made: bool) -> None:
+        self.broker = Brokerage(
             self._context,
             self._options,
             self._post,
-            self._search,
-            sequence=self._sequence,
+            self._board,
+            self._overlay,
+            self._consumers,
+            self._copies,
+            self._floods,
+            self._reading,
             was_made=was_made,
         )
+        self.adaptation.on_broker_start(self.broker)
 
-    def _send(self, to: NodeId, content: Content, letter: Letter) -> None:
-        self._post.transport.send(to, content, letter)
+    def _end_broker(self) -> None:
+        """The last client is gone, and all is said."""
+        assert self.broker is not None
+        self.broker.on_end()
+        self.broker = None
+        self.adaptation.on_broker_end()
+        self.client.on_role_changed()
 
     def _way(self, to: NodeId) -> tuple[NodeId, ...]:
         return () if self.broker is None else self.broker.way(to)
 
-    def _on_content(self, sender: NodeId, content: Content, hops: int) -> None:
-        match content:
-            case Found():
-                self._search.on_found(sender, content)
-            case Update() if self.broker is not None:
-                self.broker.manager.on_update(sender, content)
-            case Update():  # we were one; the sender need not say it again
-                self._send(sender, UpdateTaken(content.number, 0), Letter(b"", Kind.CONTROL, "update"))
-            case UpdateTaken() if self.broker is not None:
-                self.broker.manager.on_update_taken(sender, content)
+    def _on_row(self, kind: int, node: NodeId, entry: Entry | None) -> None:
+        """News on the board."""
+        if kind == BROKER:
+            self._overlay.on_row(node, entry)
+            if entry is not None and isinstance(entry.content, BrokerRow):
+                self.client.on_broker_row(node, entry.content)
+        elif entry is None:
+            self._consumers.forget(node)
+        elif isinstance(entry.content, ClientRow):
+            before = self._consumers.find(node)
+            new = self._consumers.update(node, entry.version, entry.content)
+            if self.broker is not None:
+                self.broker.on_client_row(node, entry.version, entry.content, before, new)
+            if node == self._host.node:
+                self.client.on_own_row(entry.version)
+        self._gossip.on_news()
+
+    def _on_flooded(self, sender: NodeId, copy: Copy, flood: Flood) -> None:
+        self._gossip.on_news()
+        self._reading.on_flooded(copy, flood)
 
     def _on_letter(self, sender: NodeId, message: Letters, hops: int, held: Micros) -> None:
         if isinstance(message, CLIENT_LETTERS):
             self.client.on_letter(sender, message, hops, held)
+        elif isinstance(message, Carry):
+            on_carry(self._host, self._post, self._reading, self._consumers, self.broker, message, hops, held)
+        elif isinstance(message, Fetch):
+            self._reading.pulls.on_fetch(sender, message)
+        elif isinstance(message, Head):
+            self._reading.on_head(message)
         elif isinstance(message, ADAPTATION_LETTERS):
-            self.adaptation.on_letter(sender, message)
-        elif self.broker is not None:
-            self.broker.on_letter(sender, message, hops, held)
-        else:
+            if self.adaptation.on_letter(sender, message):
+                self._make_broker(was_made=True)
+                assert self.broker is not None
+                self.broker.on_start()
+                self.client.on_role_changed()
+        elif self.broker is None:
             answer_for_no_broker(self._post, sender, message, held)
+        else:
+            self.broker.on_letter(sender, message, hops, held)
+            if isinstance(message, Here) and self.broker.clients.on_here(sender, message):
+                self.adaptation.on_discovery(sender, message)
 
     def _on_reset(self, peer: NodeId, unconfirmed: list[Letters]) -> None:
         self.client.on_reset(peer, unconfirmed)

@@ -1,0 +1,129 @@
+"""The events that a node has: its own, what it dispatched, and what was flooded by. For who lacks one.
+
+Kept as long as the discard function says (`discard.py`); looked through every few seconds.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from roamcast.event import Event, EventId
+from roamcast.host import Host
+from roamcast.strategy.epidemic.holdings import runs
+from roamcast.strategy.opportunistic.events.discard import is_over
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.units import SECOND, Micros, NodeId
+
+COPIES_MAX = 20_000
+LOOK_THROUGH_EVERY: Micros = 5 * SECOND
+
+
+class Copy(NamedTuple):
+    """An event, and what this node knows of its way. `previous` and `gap`: `wire/messages.py: Flooded`."""
+
+    event: Event
+    previous: int
+    gap: Micros
+    hops: int
+    published_at: Micros  # by this node's clock
+
+    def age(self, now: Micros) -> Micros:
+        return max(now - self.published_at, 0)
+
+
+class Flood(NamedTuple):
+    """What a flooded copy says beside: see `Flooded`."""
+
+    base: int
+    direct: tuple[NodeId, ...]
+
+
+class Copies:
+    def __init__(self, host: Host, options: OpportunisticOptions) -> None:
+        self._host = host
+        self._options = options
+        self._copies: dict[NodeId, dict[int, Copy]] = {}
+        self._floods: dict[EventId, Flood] = {}
+        self._floor: dict[NodeId, int] = {}  # of those given up, the last
+        self._count = 0
+        self._octets = 0
+        self._looked_at: Micros = 0
+
+    # Inputs.
+
+    def add(self, copy: Copy, flood: Flood | None) -> bool:
+        """Whether it is news: as an event, or as one that was flooded."""
+        key = copy.event.id
+        theirs = self._copies.setdefault(key.publisher, {})
+        is_new = key.sequence not in theirs
+        if is_new:
+            if self._count >= COPIES_MAX:
+                self._forget_oldest()
+            theirs[key.sequence] = copy
+            self._count += 1
+            self._octets += len(copy.event.payload) + 100
+        if flood is not None and key not in self._floods:
+            self._floods[key] = flood
+            is_new = True
+        if self._host.now() - self._looked_at >= LOOK_THROUGH_EVERY:
+            self._look_through()
+        return is_new
+
+    # Questions.
+
+    def find(self, event: EventId) -> Copy | None:
+        theirs = self._copies.get(event.publisher)
+        return None if theirs is None else theirs.get(event.sequence)
+
+    def flood(self, event: EventId) -> Flood | None:
+        return self._floods.get(event)
+
+    def is_known(self, event: EventId) -> bool:
+        """As one that was flooded, or that was given up."""
+        return event in self._floods or event.sequence <= self._floor.get(event.publisher, -1)
+
+    def of(self, producer: NodeId, after: int, until: int) -> list[Copy]:
+        """In their order, both ends included."""
+        theirs = self._copies.get(producer, {})
+        return [theirs[n] for n in sorted(n for n in theirs if after <= n <= until)]
+
+    def producers(self) -> list[NodeId]:
+        return list(self._copies)
+
+    def runs(self) -> Iterator[tuple[NodeId, tuple[int, ...]]]:
+        """Of flooded events, by producer: first and last of each run."""
+        if self._host.now() - self._looked_at >= LOOK_THROUGH_EVERY:
+            self._look_through()
+        for producer in sorted(self._copies):
+            flooded = sorted(n for n in self._copies[producer] if EventId(producer, n) in self._floods)
+            if flooded:
+                yield producer, tuple(runs(flooded))
+
+    @property
+    def octets(self) -> int:
+        """About."""
+        return self._octets
+
+    # Private.
+
+    def _look_through(self) -> None:
+        now = self._host.now()
+        self._looked_at = now
+        for producer, theirs in list(self._copies.items()):
+            for sequence, copy in list(theirs.items()):
+                age = copy.age(now)
+                if age >= LOOK_THROUGH_EVERY and is_over(copy.event, age, self._options):
+                    self._forget(producer, sequence)
+
+    def _forget(self, producer: NodeId, sequence: int) -> None:
+        theirs = self._copies[producer]
+        copy = theirs.pop(sequence)
+        if not theirs:
+            del self._copies[producer]
+        self._floods.pop(EventId(producer, sequence), None)
+        self._floor[producer] = max(self._floor.get(producer, -1), sequence)
+        self._count -= 1
+        self._octets -= len(copy.event.payload) + 100
+
+    def _forget_oldest(self) -> None:
+        producer = next(iter(self._copies))
+        self._forget(producer, next(iter(self._copies[producer])))

@@ -1,0 +1,167 @@
+"""Where modulators run: a broker's processor, and the functions of its clients on it.
+
+Work is done in the order in which it came, one piece after the other; in `sim` a piece takes its cost divided
+by the broker's capacity, so that load and queueing delay are quantities of the model. What costs nothing and
+has nothing before it is done at once.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from roamcast.event import Event
+from roamcast.host import Host, TimerName
+from roamcast.modulator import Guard, Meter, ModulatorError, make
+from roamcast.modulator.base import modulated
+from roamcast.modulator.guard import OverTimeError
+from roamcast.strategy.opportunistic.homes.demand import WINDOW, Demand
+from roamcast.strategy.opportunistic.homes.table import Client
+from roamcast.strategy.opportunistic.wire.messages import Interest
+from roamcast.units import Micros
+
+QUEUE_MAX = 100_000
+
+Answer = TypeVar("Answer")
+
+
+class ModelledMeter:
+    """A function takes what it says it costs: the model's time. Too much of it is too long."""
+
+    def __init__(self, limit: Micros) -> None:
+        self._limit = limit
+
+    def run(self, call: Callable[[], Answer], modelled: Micros) -> tuple[Answer, Micros]:
+        self.check(modelled)
+        return call(), modelled
+
+    def check(self, modelled: Micros) -> None:
+        if modelled > self._limit:
+            raise OverTimeError(f"its cost is {modelled} microseconds, the limit {self._limit}")
+
+
+class Processor:
+    """First come, first served. The timer is `"processor"`."""
+
+    def __init__(self, host: Host, capacity: float) -> None:
+        self._host = host
+        self.capacity = capacity
+        self._queue: deque[tuple[Micros, Callable[[], None]]] = deque()  # how long, and what then
+        self._demand = Demand()
+
+    def submit(self, cost: Micros, work: Callable[[], None]) -> bool:
+        """Do `work` when all before it is done and `cost` has passed. False: too much is waiting."""
+        takes = int(cost / self.capacity)
+        if not takes and not self._queue:
+            work()
+            return True
+        if len(self._queue) >= QUEUE_MAX:
+            return False
+        self._queue.append((takes, work))
+        self._demand.add(self._host.now(), takes)
+        if len(self._queue) == 1:
+            self._host.set_timer("processor", self._host.now() + takes)
+        return True
+
+    def on_timer(self, name: TimerName) -> None:
+        # The one in front stays in the queue while it works, so that what it submits waits behind it.
+        while self._queue:
+            self._queue[0][1]()
+            self._queue.popleft()
+            if self._queue and self._queue[0][0]:
+                self._host.set_timer("processor", self._host.now() + self._queue[0][0])
+                return
+
+    def on_spent(self, cost: Micros) -> None:
+        """More than was submitted has been spent."""
+        self._demand.add(self._host.now(), int(cost / self.capacity))
+
+    def load(self) -> int:
+        """Work of the last seconds over what can be done in them, in hundredths; overload is above 100."""
+        return round(100 * self._demand.total(self._host.now()) / WINDOW)
+
+    def waiting(self) -> int:
+        """Pieces of work that are not done."""
+        return len(self._queue)
+
+
+class Places:
+    """The modulators of a broker's clients."""
+
+    def __init__(
+        self, processor: Processor, meter: Meter, on_failure: Callable[[Client, int, str], None]
+    ) -> None:
+        """`on_failure` gets the client, the subscription and what is wrong; the modulator runs no more."""
+        self._processor = processor
+        self._guard = Guard(meter)
+        self._on_failure = on_failure
+
+    def install(self, client: Client, states: dict[int, bytes] | None = None) -> None:
+        """Make the instances that the client's interests ask for; those that stand go on."""
+        standing, client.modulators = client.modulators, {}
+        for interest in client.interests:
+            if interest.modulator is None:
+                continue
+            number = interest.number
+            if number in standing:
+                client.modulators[number] = standing[number]
+                continue
+            client.modulators[number] = None
+            if states is not None and number not in states:
+                continue  # was cut off where it came from
+            try:
+                instance = self._guard.make(partial(make, interest.modulator))
+                if states is not None:
+                    self._guard.restore(instance, states[number])
+                client.modulators[number] = instance
+            except ModulatorError as error:
+                self._on_failure(client, number, str(error))
+
+    def cost(self, client: Client, event: Event, matched: list[Interest]) -> Micros:
+        """What an event will cost for one client; a function that cannot even tell is cut off."""
+        total = 0
+        for interest in matched:
+            modulator = client.modulators.get(interest.number)
+            if modulator is not None:
+                try:
+                    total += self._guard.cost(modulator, event)
+                except ModulatorError as error:
+                    self._cut_off(client, interest.number, error)
+        return total
+
+    def run(self, client: Client, number: int, event: Event) -> Event | None:
+        """What the modulator of a subscription makes of an event."""
+        modulator = client.modulators.get(number)
+        if modulator is None:
+            return None
+        try:
+            content, took = self._guard.run(modulator, event)
+        except ModulatorError as error:
+            self._cut_off(client, number, error)
+            return None
+        client.took[number] = client.took.get(number, 0) + took
+        client.traffic.took += took
+        return None if content is None else modulated(event, content)
+
+    def states(self, client: Client) -> dict[int, bytes]:
+        """For a handoff. A modulator that cannot give its state does not move, and its owner is told."""
+        states: dict[int, bytes] = {}
+        for number, modulator in client.modulators.items():
+            if modulator is None:
+                continue
+            try:
+                states[number] = self._guard.state_of(modulator)
+            except ModulatorError as error:
+                self._cut_off(client, number, error)
+        return states
+
+    def _cut_off(self, client: Client, number: int, error: ModulatorError) -> None:
+        client.modulators[number] = None
+        self._on_failure(client, number, str(error))
+
+
+def octets(event: Event) -> int:
+    """What an event takes on the air, its frame apart."""
+    return len(msgspec.msgpack.encode(event))

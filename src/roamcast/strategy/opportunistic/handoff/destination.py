@@ -1,0 +1,216 @@
+"""The destination of a handoff: it expects a client, keeps what comes before it, and becomes its home.
+
+`handoff.py` has the whole of it; the numbers of the steps are those of section 2.4, step 3.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from roamcast.event import EventId
+from roamcast.host import Host
+from roamcast.strategy.opportunistic.events.pulls import HeldCarry
+from roamcast.strategy.opportunistic.homes.consumers import Consumers
+from roamcast.strategy.opportunistic.homes.homes import Homes
+from roamcast.strategy.opportunistic.homes.table import CLIENTS_MAX, Client
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.wire.messages import (
+    SUBSCRIPTIONS_MAX,
+    Accepted,
+    Cancelled,
+    Carry,
+    Deliver,
+    Handoff,
+    Moved,
+    MovedDelivery,
+    MovedState,
+    NewHome,
+    Taken,
+    Undelivered,
+)
+from roamcast.strategy.opportunistic.wire.post import Post
+from roamcast.trace import DropReason
+from roamcast.units import Micros, NodeId, micros
+
+HELD_BACK_MAX = 10_000
+
+
+@dataclass
+class Coming:
+    """A client on its way here."""
+
+    source: NodeId
+    version: int
+    work: int = 0  # of its modulators, as the source said
+    carries: list[HeldCarry] = field(default_factory=list)
+    deliveries: list[Undelivered] = field(default_factory=list)
+    states: dict[int, bytes] = field(default_factory=dict)
+    stored: dict[int, dict[EventId, None]] = field(default_factory=dict)
+
+
+class Destination:
+    """Timers are `("coming", client)`."""
+
+    def __init__(
+        self,
+        host: Host,
+        options: OpportunisticOptions,
+        post: Post,
+        consumers: Consumers,
+        homes: Homes,
+        *,
+        load: Callable[[], int],
+        refuses: Callable[[Handoff], bool],
+    ) -> None:
+        """`load`, `refuses`: what the broker says of itself, and whether a client is too much for it."""
+        self._host = host
+        self._post = post
+        self._consumers = consumers
+        self._homes = homes
+        self._load = load
+        self._refuses = refuses
+        # With parties that may be behind a partition: as long as a row lasts.
+        self._patience = micros(options.registration_lifetime)
+        self._coming: dict[NodeId, Coming] = {}
+
+    # Inputs.
+
+    def on_handoff(self, source: NodeId, message: Handoff) -> None:
+        """Step 2."""
+        node, version = message.consumer, message.version
+        problem = ""
+        if len(self._homes.clients) + len(self._coming) >= CLIENTS_MAX:
+            problem = "full"
+        elif node not in self._homes.clients and self._refuses(message):
+            problem = "no room"
+        elif node in self._homes.clients or self._consumers.version(node) > version:
+            problem = "outdated"
+        elif node not in self._coming or self._coming[node].version < version:
+            self.forget(node)
+            self._expect(node, source, version, message.work)
+        self._post.write(source, Accepted(node, version, problem, self._load()))
+
+    def on_carry(self, carry: Carry) -> bool:
+        """Step 6: whether an event is for a client on its way here, and waits for it."""
+        coming = self._coming.get(carry.consumer)
+        if coming is None:
+            return False
+        if len(coming.carries) >= HELD_BACK_MAX:
+            self._post.drop(DropReason.QUEUE_FULL, "handoff", carry.event.id)
+        else:
+            coming.carries.append(HeldCarry(carry, self._host.now()))
+        return True
+
+    def on_luggage(self, source: NodeId, message: MovedDelivery | MovedState, held: Micros) -> None:
+        """Step 7: what comes before the client itself."""
+        coming = self._owner(source, message.consumer, message.version)
+        if coming is None:
+            return
+        match message:
+            case MovedDelivery() if len(coming.deliveries) < HELD_BACK_MAX:
+                delivery = message.delivery
+                coming.deliveries.append(msgspec.structs.replace(delivery, age=delivery.age + held))
+            case MovedState() if len(coming.states) < SUBSCRIPTIONS_MAX:
+                coming.states[message.subscription] = message.state
+                pairs = zip(message.stored[::2], message.stored[1::2], strict=False)
+                coming.stored[message.subscription] = {EventId(*pair): None for pair in pairs}
+
+    def on_moved(self, source: NodeId, message: Moved, held: Micros) -> list[HeldCarry]:
+        """Step 8; what has waited for the client."""
+        node = message.consumer
+        if self._is_outdated(node, message.version):
+            self._post.write(source, Taken(node, message.version))
+            return []
+        coming = self._coming.pop(node, None) or Coming(source, message.version)
+        self._host.cancel_timer(("coming", node))
+        client = self._client(message, coming, held)
+        self._homes.moved_away.pop(node, None)
+        self._post.write(node, NewHome(message.generation, message.version))
+        for d in coming.deliveries:
+            letter = Deliver(message.generation, d.number, d.age, d.hops, d.subscription, d.event)
+            self._post.write(node, letter)
+        cursors = list(zip(message.cursors[::2], message.cursors[1::2], strict=False))
+        self._homes.enter(client, cursors, coming.states)
+        self._homes.tell(client)
+        self._post.write(source, Taken(node, message.version))
+        return coming.carries
+
+    def on_cancelled(self, message: Cancelled) -> list[HeldCarry]:
+        """What had come for it."""
+        coming = self._coming.get(message.consumer)
+        if coming is not None and coming.version == message.version:
+            return self.forget(message.consumer)
+        return []
+
+    def on_superseded(self, node: NodeId, version: int) -> list[HeldCarry]:
+        """A newer row of the client: it goes elsewhere."""
+        coming = self._coming.get(node)
+        if coming is not None and version > coming.version:
+            return self.forget(node)
+        return []
+
+    def on_reset(self, peer: NodeId) -> list[HeldCarry]:
+        """A source that restarted has nobody to send."""
+        gone = [node for node, coming in self._coming.items() if coming.source == peer]
+        return [carry for node in gone for carry in self.forget(node)]
+
+    def forget(self, node: NodeId) -> list[HeldCarry]:
+        """It does not come: what has arrived for it goes where it is now."""
+        coming = self._coming.pop(node, None)
+        self._host.cancel_timer(("coming", node))
+        if coming is None:
+            return []
+        for delivery in coming.deliveries:
+            self._homes.salvage(node, delivery)
+        return coming.carries
+
+    # Questions.
+
+    def work_coming(self) -> int:
+        """What the modulators of clients on their way here take: microseconds per second at capacity 1."""
+        return sum(coming.work for coming in self._coming.values())
+
+    def is_idle(self) -> bool:
+        return not self._coming
+
+    # Private.
+
+    def _expect(self, node: NodeId, source: NodeId, version: int, work: int = 0) -> Coming:
+        coming = self._coming[node] = Coming(source, version, work)
+        self._host.set_timer(("coming", node), self._host.now() + 2 * self._patience)
+        return coming
+
+    def _owner(self, source: NodeId, node: NodeId, version: int) -> Coming | None:
+        """Whose luggage it is; it may be the first that we hear of this client."""
+        coming = self._coming.get(node)
+        if coming is None or coming.version < version:
+            if self._is_outdated(node, version):
+                return None
+            before = self.forget(node)
+            if len(self._coming) >= CLIENTS_MAX:
+                return None
+            coming = self._expect(node, source, version)
+            coming.carries = before
+        return coming if coming.version == version else None
+
+    def _is_outdated(self, node: NodeId, version: int) -> bool:
+        """A second copy, and the client is here already; or it has moved on."""
+        standing = self._homes.clients.get(node)
+        return self._consumers.version(node) > version or (
+            standing is not None and standing.version >= version
+        )
+
+    def _client(self, message: Moved, coming: Coming, held: Micros) -> Client:
+        """As it was at the source."""
+        own, now = self._host.node, self._host.now()
+        client = Client(
+            message.consumer, message.generation, message.version, message.produces, message.distance, now
+        )
+        client.next_number = message.next_number
+        client.work_before, client.came_at = float(message.work), now
+        client.access = None if message.access == own else message.access
+        client.access_at = now
+        client.wants(message.interests, tuple(age + held for age in message.ages), now)
+        client.stored = coming.stored
+        return client

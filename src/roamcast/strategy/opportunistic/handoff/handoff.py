@@ -1,0 +1,152 @@
+"""Moving a client from one broker to another (section 2.4, step 3): the eight steps, made safe.
+
+A reader's cursors say exactly how far each producer's events have been handled. They move with the
+modulators' states, and whatever the destination lacks behind them it asks for. So no step has to wait for
+events that are on some way, and it does not matter who has switched when. The steps, at the source broker:
+
+    asked ──Accepted──▶ switching ──all Switched──▶ moved ──Taken──▶ done
+      │ refused, late       │ late                    │ destination restarted
+      ▼                     ▼                         ▼
+    aborted              rolled back, or moved      resumed here
+
+- Late while asked: `Cancelled`; nothing had changed.
+- Late while switching, because the destination does not answer: rolled back. Nothing has moved yet.
+- Late while switching, because a producers' broker does not answer: the client moves all the same. What that
+  broker still sends to the source is passed on.
+- A party that crashes takes what it alone had with it: the modulators' states. Whoever remains goes on.
+
+`DETOUR` (steps 3, 4) goes to the home brokers of the producers whose events the client's modulators read, so
+that these send to the destination at once; all others hear of the move by the client's row.
+
+`loose`: the client is moved at once; one letter to the destination, one back. Order is kept all the same.
+"""
+
+from collections.abc import Callable
+
+from roamcast.host import Host
+from roamcast.strategy.opportunistic.events.pulls import HeldCarry
+from roamcast.strategy.opportunistic.handoff.destination import Destination
+from roamcast.strategy.opportunistic.handoff.source import Source
+from roamcast.strategy.opportunistic.homes.consumers import Consumers
+from roamcast.strategy.opportunistic.homes.table import Client
+from roamcast.strategy.opportunistic.overlay.overlay import Overlay
+from roamcast.strategy.opportunistic.wire.messages import (
+    Accepted,
+    Cancelled,
+    Carry,
+    Detour,
+    Handoff,
+    Moved,
+    MovedDelivery,
+    MovedState,
+    Switched,
+    Taken,
+)
+from roamcast.strategy.opportunistic.wire.post import Post
+from roamcast.units import Micros, NodeId
+
+HandoffLetter = (
+    Handoff | Accepted | Detour | Switched | MovedDelivery | MovedState | Moved | Taken | Cancelled
+)
+
+
+class Handoffs:
+    """Timers are `("handoff", client)` and `("coming", client)`."""
+
+    def __init__(
+        self,
+        host: Host,
+        post: Post,
+        overlay: Overlay,
+        consumers: Consumers,
+        source: Source,
+        destination: Destination,
+        on_carry: Callable[[Carry], None],
+    ) -> None:
+        """`on_carry` gets the events that waited here for a client, when it has come or does not come."""
+        self._host = host
+        self._post = post
+        self._overlay = overlay
+        self._consumers = consumers
+        self.source = source
+        self.destination = destination
+        self._on_carry = on_carry
+
+    # Inputs.
+
+    def relocate(
+        self,
+        node: NodeId,
+        to: NodeId,
+        on_done: Callable[[bool], None] = lambda moved: None,
+        below: int | None = None,
+    ) -> bool:
+        """Begin to move a client; False if it is not at home here, or on the move already. `below`: only if
+        the destination's load would stay below, in hundredths."""
+        return self.source.relocate(node, to, on_done, below)
+
+    def on_letter(self, sender: NodeId, message: HandoffLetter, held: Micros) -> None:
+        match message:
+            case Handoff():
+                self.destination.on_handoff(sender, message)
+            case Accepted():
+                self.source.on_accepted(sender, message)
+            case Detour():
+                self._on_detour(message)
+            case Switched():
+                self.source.on_switched(sender, message)
+            case MovedDelivery() | MovedState():
+                self.destination.on_luggage(sender, message, held)
+            case Moved():
+                self._release(self.destination.on_moved(sender, message, held))
+            case Taken():
+                self.source.on_taken(message)
+            case Cancelled():
+                self._release(self.destination.on_cancelled(message))
+
+    def on_timer(self, kind: str, node: NodeId) -> None:
+        if kind == "handoff":
+            self.source.on_late(node)
+        else:
+            self._release(self.destination.forget(node))
+
+    def on_reset(self, peer: NodeId) -> None:
+        """A broker restarted, or forgot us: it knows of no handoff and has switched nothing."""
+        self.source.on_reset(peer)
+        self._release(self.destination.on_reset(peer))
+
+    def on_superseded(self, node: NodeId, version: int) -> None:
+        """A newer row of a client: whatever is under way here is over."""
+        self.source.on_superseded(node, version)
+        self._release(self.destination.on_superseded(node, version))
+
+    def on_carry(self, carry: Carry) -> bool:
+        """Whether an event is for a client on the move, and is seen to."""
+        return self.source.on_carry(carry) or self.destination.on_carry(carry)
+
+    def on_return(self, node: NodeId) -> Client | None:
+        return self.source.on_return(node)
+
+    # Questions.
+
+    def is_moving(self, node: NodeId) -> bool:
+        return self.source.is_moving(node)
+
+    def work_coming(self) -> int:
+        return self.destination.work_coming()
+
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return self.source.is_idle() and self.destination.is_idle()
+
+    # Private.
+
+    def _on_detour(self, message: Detour) -> None:
+        """Step 4. The answer goes out whether or not it was news: the source waits for it."""
+        life = self._overlay.life_of(message.home)
+        self._consumers.switch(message.consumer, message.version, message.home, life)
+        self._post.write(message.source, Switched(message.consumer, message.version))
+
+    def _release(self, carries: list[HeldCarry]) -> None:
+        for held in carries:
+            self._on_carry(held.aged(self._host.now()))

@@ -1,0 +1,333 @@
+"""The source of a handoff: it moves a client of its own to another broker, or goes on serving it.
+
+`handoff.py` has the whole of it, with a picture of the phases; the numbers of the steps are those of section
+2.4, step 3.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from roamcast.host import Host
+from roamcast.strategy.opportunistic.events.copies import Copies
+from roamcast.strategy.opportunistic.events.dispatch import Reading
+from roamcast.strategy.opportunistic.events.pulls import HeldCarry, carried
+from roamcast.strategy.opportunistic.homes.consumers import Consumers
+from roamcast.strategy.opportunistic.homes.homes import Homes, undelivered
+from roamcast.strategy.opportunistic.homes.table import Client
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.overlay.overlay import Overlay
+from roamcast.strategy.opportunistic.wire.messages import (
+    Accepted,
+    Cancelled,
+    Carry,
+    Deliver,
+    Detour,
+    Handoff,
+    Moved,
+    MovedDelivery,
+    MovedState,
+    NewHome,
+    Skip,
+    Switched,
+    Taken,
+)
+from roamcast.strategy.opportunistic.wire.post import Post
+from roamcast.trace import HandedOff
+from roamcast.units import Micros, NodeId, micros
+
+NUMBERS_SKIPPED = 1 << 20
+VERSIONS_PER_ATTEMPT = 64  # between them a client's subscriptions may change
+
+
+class Phase(Enum):
+    ASKED = "asked"
+    SWITCHING = "switching"
+    MOVED = "moved"
+
+
+@dataclass
+class Leaving:
+    """A client on its way from here."""
+
+    client: Client
+    to: NodeId
+    version: int  # of the row at the destination
+    started: Micros
+    on_done: Callable[[bool], None]
+    phase: Phase = Phase.ASKED
+    waiting: set[NodeId] = field(default_factory=set)  # producers' brokers that have not switched
+    asked: int = 0  # how many there were
+    undelivered: list[Deliver] = field(default_factory=list)
+    is_closing: bool = False  # nothing is read here any more; what came is still at work
+    behind: list[HeldCarry] = field(default_factory=list)  # came meanwhile, and goes with the client
+
+
+class Source:
+    """Timers are `("handoff", client)`."""
+
+    def __init__(
+        self,
+        host: Host,
+        options: OpportunisticOptions,
+        post: Post,
+        overlay: Overlay,
+        consumers: Consumers,
+        copies: Copies,
+        reading: Reading,
+        homes: Homes,
+    ) -> None:
+        self._host = host
+        self._options = options
+        self._post = post
+        self._overlay = overlay
+        self._consumers = consumers
+        self._copies = copies
+        self._reading = reading
+        self._homes = homes
+        self._timeout = micros(options.handoff_timeout)
+        self._leaving: dict[NodeId, Leaving] = {}
+
+    # Inputs.
+
+    def relocate(self, node: NodeId, to: NodeId, on_done: Callable[[bool], None], below: int | None) -> bool:
+        """Step 1; see `Handoffs.relocate`."""
+        client = self._homes.clients.get(node)
+        if client is None or to == self._host.node or node in self._leaving:
+            return False
+        # A version of its own for each attempt, so that a late answer to one is not taken for another's; the
+        # one after it is for a roll back.
+        client.tried = max(client.version, client.tried) + VERSIONS_PER_ATTEMPT
+        leaving = Leaving(client, to, client.tried, self._host.now(), on_done)
+        self._leaving[node] = leaving
+        if self._options.handoff == "loose":
+            leaving.phase = Phase.SWITCHING
+            self._close(leaving)
+        else:
+            self._host.set_timer(("handoff", node), self._host.now() + self._timeout)
+            work = round(client.work(self._host.now()))
+            self._post.write(
+                to, Handoff(node, leaving.version, client.generation, client.interests, work, below)
+            )
+        return True
+
+    def on_accepted(self, sender: NodeId, message: Accepted) -> None:
+        leaving = self._find(message, Phase.ASKED)
+        if leaving is None or sender != leaving.to:
+            return
+        self._overlay.on_load_heard(sender, message.load)
+        if message.problem:
+            self._end(leaving, "refused")
+            return
+        self._switch(leaving)
+
+    def on_switched(self, sender: NodeId, message: Switched) -> None:
+        leaving = self._find(message, Phase.SWITCHING)
+        if leaving is not None and sender in leaving.waiting:
+            leaving.waiting.discard(sender)
+            if not leaving.waiting:
+                self._close(leaving)
+
+    def on_taken(self, message: Taken) -> None:
+        leaving = self._find(message, Phase.MOVED)
+        if leaving is not None:
+            self._end(leaving, "moved")
+
+    def on_late(self, node: NodeId) -> None:
+        leaving = self._leaving.get(node)
+        if leaving is None:
+            return
+        match leaving.phase:
+            case Phase.ASKED:
+                self._post.write(leaving.to, Cancelled(leaving.client.node, leaving.version))
+                self._end(leaving, "aborted")
+            case Phase.SWITCHING if self._post.silence(leaving.to) >= self._timeout // 2:
+                self._roll_back(leaving)
+            case Phase.SWITCHING:
+                self._close(leaving)  # a producers' broker does not answer: its events are asked for
+            case Phase.MOVED:
+                self._resume(leaving)
+
+    def on_carry(self, carry: Carry) -> bool:
+        """Whether an event for a client's modulators goes with the client."""
+        leaving = self._leaving.get(carry.consumer)
+        if leaving is None:
+            return False
+        if leaving.phase is Phase.MOVED:
+            self._post.write(leaving.to, carry)
+        elif leaving.is_closing:
+            leaving.behind.append(HeldCarry(carry, self._host.now()))
+        else:
+            return False
+        return True
+
+    def on_return(self, node: NodeId) -> Client | None:
+        """A client that was moved away has chosen us again. If the destination never confirmed that it came,
+        we have all that it had here; what it has not got is written to it as before."""
+        leaving = self._leaving.get(node)
+        if leaving is None or leaving.phase is not Phase.MOVED:
+            return None
+        letters = self._post.unconfirmed(leaving.to)
+        if not any(isinstance(letter, Moved) and letter.consumer == node for letter in letters):
+            return None
+        for letter in leaving.undelivered:
+            self._post.write(node, letter)
+        return leaving.client
+
+    def on_superseded(self, node: NodeId, version: int) -> None:
+        """A newer row of the client: whatever is under way here is over."""
+        leaving = self._leaving.get(node)
+        if leaving is not None and version > leaving.version + 1:
+            self._end(leaving, "superseded")
+
+    def on_reset(self, peer: NodeId) -> None:
+        """A broker that restarted is no destination any more, and switches nothing."""
+        for leaving in list(self._leaving.values()):
+            if leaving.to == peer:
+                match leaving.phase:
+                    case Phase.ASKED:
+                        self._end(leaving, "aborted")
+                    case Phase.SWITCHING if not leaving.is_closing:
+                        self._roll_back(leaving)
+                    case Phase.MOVED:
+                        self._resume(leaving)
+            elif peer in leaving.waiting:
+                leaving.waiting.discard(peer)
+                if not leaving.waiting and leaving.phase is Phase.SWITCHING:
+                    self._close(leaving)
+
+    # Questions.
+
+    def is_moving(self, node: NodeId) -> bool:
+        return node in self._leaving
+
+    def is_idle(self) -> bool:
+        return not self._leaving
+
+    # Private.
+
+    def _find(self, message: Accepted | Switched | Taken, phase: Phase) -> Leaving | None:
+        leaving = self._leaving.get(message.consumer)
+        is_it = leaving is not None and leaving.phase is phase and leaving.version == message.version
+        return leaving if is_it else None
+
+    def _switch(self, leaving: Leaving) -> None:
+        """Step 3. Our own table switches at once."""
+        leaving.phase = Phase.SWITCHING
+        leaving.waiting = self._suppliers(leaving.client)
+        leaving.asked = len(leaving.waiting) + 1
+        self._detour(leaving, leaving.version, leaving.to)
+        if not leaving.waiting:
+            self._close(leaving)
+
+    def _suppliers(self, client: Client) -> set[NodeId]:
+        """The home brokers of the producers whose events the client's modulators read."""
+        producers = () if client.reader is None else client.reader.cursors
+        rows = (self._consumers.find(producer) for producer in producers)
+        return {row.home for row in rows if row is not None and row.home != self._host.node}
+
+    def _detour(self, leaving: Leaving, version: int, home: NodeId) -> None:
+        node = leaving.client.node
+        self._consumers.switch(node, version, home, self._overlay.life_of(home))
+        for broker in sorted(leaving.waiting):
+            self._post.write(broker, Detour(node, version, home, self._host.node))
+
+    def _close(self, leaving: Leaving) -> None:
+        """All have switched, or shall not be waited for. Behind all work that this client still has here."""
+        if not leaving.is_closing:
+            leaving.is_closing = True
+            self._reading.end(leaving.client.node)
+            self._homes.processor.submit(0, lambda: self._move(leaving))
+
+    def _move(self, leaving: Leaving) -> None:
+        """Step 7."""
+        client, to, now = leaving.client, leaving.to, self._host.now()
+        node = client.node
+        if self._leaving.get(node) is not leaving or leaving.phase is not Phase.SWITCHING:
+            return  # superseded while it waited for the processor
+        leaving.phase = Phase.MOVED
+        self._homes.remove(client)
+        until = now + max(2 * self._timeout, micros(self._options.home_timeout))
+        self._homes.moved_away[node] = until
+        self._send_luggage(leaving)
+        self._post.write(to, self._moved(leaving))
+        behind, leaving.behind = leaving.behind, []
+        for held in behind:
+            self._post.write(to, held.aged(now))
+        for early in [] if client.reader is None else client.reader.take_waiting():
+            if self._copies.flood(early.copy.event.id) is None:
+                self._post.write(to, carried(early.copy, node, True, early.base, now))
+        # For a destination that may be behind a partition by now: as long as a row lasts.
+        patience = micros(self._options.registration_lifetime)
+        self._host.set_timer(("handoff", node), now + patience)
+
+    def _send_luggage(self, leaving: Leaving) -> None:
+        """What goes before the client itself: deliveries that it has not confirmed, and what its modulators
+        remember."""
+        client, to, version = leaving.client, leaving.to, leaving.version
+        node = client.node
+        for letter in self._post.abandon(node):
+            if isinstance(letter, Deliver) and letter.generation == client.generation:
+                leaving.undelivered.append(letter)
+            elif not isinstance(letter, NewHome):
+                self._post.write(node, letter)
+        for letter in leaving.undelivered:
+            self._post.write(to, MovedDelivery(node, version, undelivered(letter)))
+        for subscription, state in self._homes.places.states(client).items():
+            stored = tuple(n for event in client.stored.get(subscription, ()) for n in event)
+            self._post.write(to, MovedState(node, version, subscription, state, stored))
+
+    def _moved(self, leaving: Leaving) -> Moved:
+        client, now = leaving.client, self._host.now()
+        cursors = () if client.reader is None else client.reader.cursors.items()
+        return Moved(
+            client.node,
+            leaving.version,
+            client.generation,
+            client.interests,
+            client.ages(now),
+            client.next_number,
+            tuple(number for pair in cursors for number in pair),
+            client.produces,
+            client.distance,
+            round(client.work(now)),
+            client.access,
+        )
+
+    # Going on here.
+
+    def _roll_back(self, leaving: Leaving) -> None:
+        """The destination does not answer, and nothing has moved: everyone sends here again."""
+        client = leaving.client
+        client.version = leaving.version + 1
+        leaving.waiting = self._suppliers(client)
+        self._detour(leaving, client.version, self._host.node)
+        self._post.write(leaving.to, Cancelled(client.node, leaving.version))
+        self._end(leaving, "rolled_back")
+        self._homes.tell(client)
+
+    def _resume(self, leaving: Leaving) -> None:
+        """The destination has lost what we gave it: serve the client again, from what we kept."""
+        client = leaving.client
+        self._end(leaving, "resumed")
+        if self._consumers.version(client.node) > leaving.version:
+            return  # somebody else serves it by now
+        client.version = leaving.version + 1
+        self._homes.enter(client, [])
+        self._homes.tell(client)
+        for letter in leaving.undelivered:
+            self._post.write(client.node, letter)
+        # The destination may have delivered under the next numbers: begin far behind them.
+        first, client.next_number = client.next_number, client.next_number + NUMBERS_SKIPPED
+        self._post.write(client.node, Skip(client.generation, first, client.next_number))
+        self._post.write(client.node, NewHome(client.generation, client.version))
+
+    def _end(self, leaving: Leaving, outcome: str) -> None:
+        node = leaving.client.node
+        del self._leaving[node]
+        self._host.cancel_timer(("handoff", node))
+        now = self._host.now()
+        self._host.trace(
+            HandedOff(now, node, self._host.node, leaving.to, leaving.started, leaving.asked, outcome)
+        )
+        leaving.on_done(outcome == "moved")

@@ -1,0 +1,109 @@
+"""Who wants what, and at which home broker: the clients' rows of the board, ready to be matched."""
+
+from typing import NamedTuple
+
+from roamcast.errors import WireError
+from roamcast.event import Event
+from roamcast.filter import Filter
+from roamcast.filter.index import MatchingIndex
+from roamcast.strategy.opportunistic.wire.messages import ClientRow, Interest
+from roamcast.units import NodeId
+
+HANDOFFS_PER_GENERATION = 1 << 20
+GENERATIONS_MAX = 1 << 38
+
+
+def first_version(generation: int) -> int:
+    """The version of a client's first row in a generation; each change adds some."""
+    return generation * HANDOFFS_PER_GENERATION
+
+
+def generation_of(version: int) -> int:
+    return version // HANDOFFS_PER_GENERATION
+
+
+class Target(NamedTuple):
+    """A consumer that an event is for: as it is (plain), or for its modulators at its home."""
+
+    consumer: NodeId
+    is_modulated: bool
+
+
+class Consumers:
+    def __init__(self) -> None:
+        self._rows: dict[NodeId, tuple[int, ClientRow]] = {}
+        self._index: MatchingIndex[tuple[NodeId, int]] = MatchingIndex()
+        self._modulated: set[tuple[NodeId, int]] = set()
+
+    # Inputs.
+
+    def update(self, consumer: NodeId, version: int, row: ClientRow) -> tuple[Interest, ...]:
+        """A newer row; which interests are news. Where a detour has told of a later home, that stays."""
+        known = self.find(consumer)
+        if known is not None and version < self.version(consumer):
+            row, version = (
+                ClientRow(known.home, known.life, row.produces, row.interests),
+                self.version(consumer),
+            )
+        before = () if known is None else known.interests
+        if before != row.interests:
+            self._replace(consumer, before, row.interests)
+        self._rows[consumer] = version, row
+        return tuple(interest for interest in row.interests if interest not in before)
+
+    def switch(self, consumer: NodeId, version: int, home: NodeId, life: int) -> None:
+        """The news of a detour, before the row that says so has come."""
+        known = self._rows.get(consumer)
+        if known is not None and version > known[0]:
+            row = ClientRow(home, life, known[1].produces, known[1].interests)
+            self._rows[consumer] = version, row
+
+    def forget(self, consumer: NodeId) -> None:
+        known = self._rows.pop(consumer, None)
+        if known is not None:
+            self._replace(consumer, known[1].interests, ())
+
+    # Questions.
+
+    def find(self, consumer: NodeId) -> ClientRow | None:
+        known = self._rows.get(consumer)
+        return None if known is None else known[1]
+
+    def version(self, consumer: NodeId) -> int:
+        """Of the row that stands; -1: none."""
+        known = self._rows.get(consumer)
+        return -1 if known is None else known[0]
+
+    def consumers(self) -> list[NodeId]:
+        return sorted(self._rows)
+
+    def producers_at(self, home: NodeId) -> int:
+        return sum(row.produces and row.home == home for _, row in self._rows.values())
+
+    def matching(self, event: Event) -> list[Target]:
+        """Whom an event is for, in increasing order."""
+        own = event.publisher  # its plain subscriptions are served already; its modulators are not
+        found: set[Target] = set()
+        for key in self._index.match(event) if event.wants_subscribers else ():
+            is_modulated = key in self._modulated
+            if is_modulated or key[0] != own:
+                found.add(Target(key[0], is_modulated))
+        found.update(Target(node, False) for node in event.destinations if node != own)
+        return sorted(found)
+
+    # Private.
+
+    def _replace(self, consumer: NodeId, old: tuple[Interest, ...], new: tuple[Interest, ...]) -> None:
+        for interest in old:
+            key = (consumer, interest.number)
+            self._modulated.discard(key)
+            if key in self._index:
+                self._index.remove(key)
+        for interest in new:
+            key = (consumer, interest.number)
+            if interest.modulator is not None:
+                self._modulated.add(key)
+            try:
+                self._index.add(key, Filter.decode(interest.filter))
+            except WireError:
+                continue  # what cannot be read matches nothing

@@ -1,0 +1,285 @@
+"""The clients at home in a broker: what they want, and their modulators at work (section 2.1).
+
+A client's row on the board says where it is at home. It has the version that its client's own choice
+(`generation`) and the handoffs since then gave it, so of two rows the newer is known.
+"""
+
+from functools import partial
+
+import msgspec
+
+from roamcast.event import Event, EventClass
+from roamcast.host import Host
+from roamcast.modulator import Meter
+from roamcast.strategy.opportunistic.events.copies import Copy
+from roamcast.strategy.opportunistic.events.dispatch import Reading
+from roamcast.strategy.opportunistic.events.places import Places, Processor, octets
+from roamcast.strategy.opportunistic.homes.consumers import Consumers, first_version
+from roamcast.strategy.opportunistic.homes.table import CLIENTS_MAX, Client
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.overlay.board import CLIENT, Board
+from roamcast.strategy.opportunistic.overlay.overlay import Overlay
+from roamcast.strategy.opportunistic.wire.messages import (
+    Attach,
+    ClientRow,
+    Deliver,
+    Here,
+    Interest,
+    ModulatorFailed,
+    NewHome,
+    NotHome,
+    Salvaged,
+    Skip,
+    Undelivered,
+)
+from roamcast.strategy.opportunistic.wire.post import Post
+from roamcast.trace import Dropped, DropReason
+from roamcast.units import Micros, NodeId, micros
+
+TO_A_CLIENT = (Deliver, Skip, NewHome, NotHome)
+CHECKS_PER_LIFETIME = 3
+
+
+class Homes:
+    """The timers are `"processor"` and `"renew"`."""
+
+    def __init__(
+        self,
+        host: Host,
+        options: OpportunisticOptions,
+        post: Post,
+        board: Board,
+        overlay: Overlay,
+        consumers: Consumers,
+        reading: Reading,
+        meter: Meter,
+    ) -> None:
+        self._host = host
+        self._options = options
+        self._post = post
+        self._board = board
+        self._overlay = overlay
+        self._consumers = consumers
+        self._reading = reading
+        self.processor = Processor(host, options.capacities.get(str(host.node), options.capacity))
+        self.places = Places(self.processor, meter, self._on_modulator_failure)
+        self.clients: dict[NodeId, Client] = {}  # CIT
+        self.moved_away: dict[NodeId, Micros] = {}  # handed off, and until when they may say so
+
+    # Inputs.
+
+    def on_start(self) -> None:
+        self._host.set_timer("renew", self._host.now() + self._check_period())
+
+    def on_end(self) -> None:
+        self._host.cancel_timer("renew")
+        self._host.cancel_timer("processor")
+
+    def on_timer(self, name: str) -> None:
+        if name == "processor":
+            self.processor.on_timer(name)
+            return
+        now = self._host.now()
+        self._host.set_timer("renew", now + self._check_period())
+        for node in [node for node, until in self.moved_away.items() if until < now]:
+            del self.moved_away[node]
+        for client in [client for client in self.clients.values() if self._is_gone(client)]:
+            self.remove(client)
+            self._post.take_back(client.node, TO_A_CLIENT)
+            client.interests, client.produces, client.version = (), False, client.version + 1
+            self.tell(client)
+
+    def on_attach(self, node: NodeId, attach: Attach, held: Micros, returned: Client | None) -> None:
+        """`returned`: as it was when it left, if what it had is still here."""
+        known = self.clients.get(node)
+        now = self._host.now()
+        ages = tuple(age + held for age in attach.ages)
+        if known is not None and known.generation == attach.generation:
+            self._on_wants(known, attach, ages)
+            return
+        if known is not None and known.generation > attach.generation:
+            return
+        if known is None and len(self.clients) >= CLIENTS_MAX:
+            self._post.write(node, NotHome(attach.generation))
+            return
+        before = known or returned
+        waiting = self._post.take_back(node, TO_A_CLIENT)  # numbered for the generation before
+        client = Client(node, attach.generation, first_version(attach.generation))
+        client.produces, client.distance, client.heard_at = attach.produces, attach.distance, now
+        got = list(zip(attach.got[::2], attach.got[1::2], strict=False))
+        cursors = [(producer, sequence - 1) for producer, sequence in got]  # its products may have parted
+        if before is not None:  # it lost sight of us, or restarted: its modulators go on
+            client.interests, client.since, client.modulators = (
+                before.interests,
+                before.since,
+                before.modulators,
+            )
+            client.stored = before.stored
+            cursors = [] if before.reader is None else list(before.reader.cursors.items())
+        client.wants(attach.interests, ages, now)
+        self.moved_away.pop(node, None)
+        self.enter(client, cursors)
+        for letter in waiting:
+            if isinstance(letter, Deliver):
+                self.redeliver(client, undelivered(letter))
+        self.tell(client)
+
+    def on_here(self, node: NodeId, message: Here) -> Client | None:
+        """The client's row, if it is at home here."""
+        client = self.clients.get(node)
+        if client is None or client.generation != message.generation:
+            if client is None and not self.was_moved(node):
+                self._post.write(node, NotHome(message.generation))
+            return None
+        client.heard_at = self._host.now()
+        client.distance = message.distance
+        if message.produces != client.produces:
+            self._set_produces(client, message.produces)
+        if self._host.now() - client.access_at > 3 * micros(self._options.broker_discovery):
+            client.access = None  # it has found no broker nearer than this one for a while
+        return client
+
+    def on_published(self, node: NodeId) -> None:
+        client = self.clients.get(node)
+        if client is not None:
+            client.heard_at = self._host.now()
+            if not client.produces:
+                self._set_produces(client, True)
+
+    def on_row(self, node: NodeId, version: int, row: ClientRow) -> None:
+        """Another broker's word: the client has chosen it, or was moved by somebody else."""
+        client = self.clients.get(node)
+        if client is not None and row.home != self._host.node and client.version < version:
+            self.remove(client)
+            for letter in self._post.take_back(node, TO_A_CLIENT):
+                if isinstance(letter, Deliver):
+                    self._post.write(row.home, Salvaged(node, undelivered(letter)))
+
+    def on_stored(self, client: Client, copy: Copy) -> None:
+        """A memorized event from before a subscription."""
+        self._process(client, copy)
+
+    # Who is at home here.
+
+    def enter(
+        self,
+        client: Client,
+        cursors: list[tuple[NodeId, int]],
+        states: dict[int, bytes] | None = None,
+    ) -> None:
+        self.clients[client.node] = client
+        self.places.install(client, states)
+        self._read(client, cursors)
+
+    def remove(self, client: Client) -> None:
+        self.clients.pop(client.node, None)
+        self._reading.end(client.node)
+
+    def tell(self, client: Client) -> None:
+        """Everyone where this client is at home and what it wants."""
+        row = ClientRow(self._host.node, self._overlay.life, client.produces, client.interests)
+        self._board.post(CLIENT, client.node, client.version, row)
+
+    def was_moved(self, node: NodeId) -> bool:
+        """Lately: it will hear where it is."""
+        return self.moved_away.get(node, 0) > self._host.now()
+
+    def producers(self) -> int:
+        """How many of our clients publish (BIT)."""
+        return sum(client.produces for client in self.clients.values())
+
+    def _on_wants(self, client: Client, attach: Attach, ages: tuple[int, ...]) -> None:
+        client.heard_at = self._host.now()
+        if (client.interests, client.produces) != (attach.interests, attach.produces):
+            client.produces = attach.produces
+            client.wants(attach.interests, ages, self._host.now())
+            self.places.install(client)
+            self._read(client, [])
+            client.version += 1
+            self.tell(client)
+
+    def _read(self, client: Client, cursors: list[tuple[NodeId, int]]) -> None:
+        client.read(lambda copy: self._process(client, copy), cursors)
+        if client.reader is None:
+            self._reading.end(client.node)
+        elif self._reading.find(client.node, True) is not client.reader:
+            self._reading.begin(client.reader)
+
+    def _set_produces(self, client: Client, produces: bool) -> None:
+        client.produces = produces
+        client.version += 1
+        self.tell(client)
+
+    def _is_gone(self, client: Client) -> bool:
+        """Clients that may move say every period that they are there."""
+        if client.node == self._host.node or self._options.mode == "static":
+            return False
+        patience = self._options.registration_lifetime + 3 * self._options.broker_discovery
+        return self._host.now() - client.heard_at > micros(patience)
+
+    def _check_period(self) -> Micros:
+        return micros(self._options.registration_lifetime) // CHECKS_PER_LIFETIME
+
+    # Modulators at work.
+
+    def _process(self, client: Client, copy: Copy) -> None:
+        event = copy.event
+        matched = [one for one in client.modulated(event) if self._is_wanted(client, one, copy)]
+        if not matched:
+            return
+        cost = self.places.cost(client, event, matched)
+        client.demand.add(self._host.now(), cost)
+        row = self._consumers.find(event.publisher)
+        home = self._host.node if row is None else row.home
+        octets_from = client.traffic.octets_from
+        octets_from[home] = octets_from.get(home, 0) + octets(event)
+        if not self.processor.submit(cost, partial(self._finish, client, copy, matched, cost)):
+            self._post.drop(DropReason.QUEUE_FULL, "processor", event.id)
+
+    def _is_wanted(self, client: Client, interest: Interest, copy: Copy) -> bool:
+        is_late = copy.published_at < client.since.get(interest.number, 0)
+        if is_late and copy.event.event_class is not EventClass.MEMORIZED:
+            return False
+        return client.observe(interest, copy.event)
+
+    def _finish(self, client: Client, copy: Copy, matched: list[Interest], cost: Micros) -> None:
+        """`cost`: what the modulators had said that it would be."""
+        took_before, age = client.traffic.took, copy.age(self._host.now())
+        for interest in matched:
+            product = self.places.run(client, interest.number, copy.event)
+            if product is not None:
+                self._deliver(client, product, age, copy.hops, interest.number)
+        more = client.traffic.took - took_before - cost  # a live node measures what they really take
+        if more > 0:
+            client.demand.add(self._host.now(), more)
+            self.processor.on_spent(more)
+
+    def _deliver(self, client: Client, event: Event, age: Micros, hops: int, subscription: int) -> None:
+        letter = Deliver(client.generation, client.next_number, age, min(hops, 255), subscription, event)
+        if self._post.write(client.node, letter):
+            client.next_number += 1
+            client.traffic.octets_out += octets(event)
+
+    def redeliver(self, client: Client, delivery: Undelivered) -> None:
+        """Modulators have run on it; it gets the next number."""
+        self._deliver(client, delivery.event, delivery.age, delivery.hops, delivery.subscription)
+
+    def salvage(self, consumer: NodeId, delivery: Undelivered, held: Micros = 0) -> None:
+        """A delivery that the client has not got from the home before goes to its home of now."""
+        delivery = msgspec.structs.replace(delivery, age=delivery.age + held)
+        client, known = self.clients.get(consumer), self._consumers.find(consumer)
+        if client is not None:
+            self.redeliver(client, delivery)
+        elif known is not None and known.home != self._host.node:
+            self._post.write(known.home, Salvaged(consumer, delivery))
+        else:
+            self._post.drop(DropReason.STALE, "salvaged", delivery.event.id, consumer)
+
+    def _on_modulator_failure(self, client: Client, subscription: int, problem: str) -> None:
+        now, own = self._host.now(), self._host.node
+        self._host.trace(Dropped(now, own, DropReason.MODULATOR, "modulator", to=client.node, detail=problem))
+        self._post.write(client.node, ModulatorFailed(client.generation, subscription, problem[:400]))
+
+
+def undelivered(letter: Deliver) -> Undelivered:
+    return Undelivered(letter.number, letter.event, letter.age, letter.hops, letter.subscription)

@@ -1,0 +1,149 @@
+"""What neighbours say to each other now and then: the sum of their rows, and which flooded events they have.
+
+Whoever lacks an event that a neighbour names asks that neighbour for it. So what a flood did not bring, and
+what was published behind a partition, is pulled by those who lack it; nobody confirms what it got.
+"""
+
+from collections import deque
+
+from roamcast.event import EventId
+from roamcast.host import Frame, Host, Kind
+from roamcast.strategy.epidemic.exchange import EventRequests
+from roamcast.strategy.opportunistic.events.copies import Copies
+from roamcast.strategy.opportunistic.events.flood import Floods
+from roamcast.strategy.opportunistic.overlay.board import Board
+from roamcast.strategy.opportunistic.wire.messages import (
+    FRAMES,
+    RUNS_MAX,
+    WANTED_MAX,
+    Digest,
+    WantEvents,
+)
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
+
+PERIOD: Micros = SECOND
+LONGEST: Micros = 10 * SECOND  # a digest that says nothing new is said more and more rarely
+MEETING: Micros = 200 * MILLISECOND
+ASKED_FOR: Micros = 500 * MILLISECOND  # then an event may be asked for again
+SCANNED_MAX = 20_000  # events of one digest that are looked at
+ANSWERS_MAX = 4_096
+ANSWER_PACE: Micros = 10 * MILLISECOND
+ANSWER_BURST = 4
+
+
+class Gossip:
+    """The timers are `"digest"` and `"answers"`."""
+
+    def __init__(self, host: Host, board: Board, copies: Copies, floods: Floods) -> None:
+        self._host = host
+        self._board = board
+        self._copies = copies
+        self._floods = floods
+        self._requests = EventRequests(copies.is_known, request_max=64, timeout=ASKED_FOR)
+        self._answers: deque[tuple[NodeId, EventId]] = deque()
+        self._asked: dict[EventId, bool] = {}
+        self._said: Digest | None = None
+        self._wait = PERIOD
+        self._due: Micros = 0
+        self._forgot_at: Micros = 0
+
+    # Inputs.
+
+    def on_start(self) -> None:
+        self._set(int(self._host.random.random() * PERIOD))
+
+    def on_timer(self, name: str) -> None:
+        if name == "answers":
+            self._answer()
+            return
+        if self._host.now() - self._forgot_at >= LONGEST:
+            self._forgot_at = self._host.now()
+            self._board.forget_silent()
+        digest = Digest(self._board.sum, self._runs())
+        self._wait = PERIOD if digest != self._said else min(2 * self._wait, LONGEST)
+        self._say(digest)
+        self._set(int(self._wait * (0.9 + 0.2 * self._host.random.random())))
+
+    def on_news(self) -> None:
+        """A row or an event: neighbours shall hear of it within a period."""
+        self._wait = PERIOD
+        if self._due > self._host.now() + PERIOD:
+            self._set(int(PERIOD * (0.5 + 0.5 * self._host.random.random())))
+
+    def on_neighbour_up(self, neighbour: NodeId) -> None:
+        """It may come from another part of the network."""
+        self._board.on_met(neighbour)
+        if self._due > self._host.now() + MEETING:
+            self._set(int(MEETING * (0.5 + self._host.random.random())))
+
+    def on_neighbour_down(self, neighbour: NodeId) -> None:
+        self._board.on_lost(neighbour)
+        self._requests.on_neighbour_down(neighbour)
+
+    def on_digest(self, sender: NodeId, digest: Digest) -> None:
+        self._board.on_sum(sender, digest.rows)
+        if digest == self._said:
+            return  # it has what we have
+        if digest.rows != self._board.sum:
+            self.on_news()
+        self._requests.on_offer(sender, _events(digest.runs))
+        self._ask(sender)
+
+    def on_want(self, sender: NodeId, want: WantEvents) -> None:
+        idle = not self._answers
+        for publisher, sequence in zip(want.events[::2], want.events[1::2], strict=False):
+            if len(self._answers) < ANSWERS_MAX:
+                self._answers.append((sender, EventId(publisher, sequence)))
+        if idle and self._answers:
+            self._answer()
+
+    def on_copy(self, sender: NodeId, event: EventId) -> bool:
+        """A flooded event is heard; whether we had asked this neighbour for it."""
+        self._requests.on_copy(sender, event)
+        return self._asked.pop(event, None) is not None
+
+    # Private.
+
+    def _set(self, delay: Micros) -> None:
+        self._due = self._host.now() + delay
+        self._host.set_timer("digest", self._due)
+
+    def _say(self, digest: Digest) -> None:
+        self._said = digest
+        self._host.broadcast(Frame(FRAMES.encode(digest), Kind.CONTROL, "digest"))
+
+    def _runs(self) -> tuple[int, ...]:
+        runs: list[int] = []
+        for publisher, theirs in self._copies.runs():
+            runs += (publisher, len(theirs) // 2, *theirs)
+        return tuple(runs[: 2 * RUNS_MAX])
+
+    def _ask(self, neighbour: NodeId) -> None:
+        wanted = self._requests.request(neighbour, self._host.now())[:WANTED_MAX]
+        if wanted:
+            if len(self._asked) > SCANNED_MAX:
+                self._asked.clear()
+            self._asked.update(dict.fromkeys(wanted, True))
+            payload = FRAMES.encode(WantEvents(tuple(n for event in wanted for n in event)))
+            self._host.unicast(neighbour, Frame(payload, Kind.CONTROL, "want"))
+
+    def _answer(self) -> None:
+        for _ in range(min(ANSWER_BURST, len(self._answers))):
+            to, event = self._answers.popleft()
+            self._floods.hand(to, event)
+        if self._answers:
+            self._host.set_timer("answers", self._host.now() + ANSWER_PACE)
+
+
+def _events(runs: tuple[int, ...]) -> list[EventId]:
+    """The events that a digest names; what is no list of runs names none."""
+    events: list[EventId] = []
+    at = 0
+    while at + 1 < len(runs):
+        publisher, count = runs[at], runs[at + 1]
+        at, end = at + 2, at + 2 + 2 * count
+        for first, last in zip(runs[at:end:2], runs[at + 1 : end : 2], strict=False):
+            left = SCANNED_MAX - len(events)
+            events += [EventId(publisher, n) for n in range(first, min(last + 1, first + left))]
+        at = end
+    return events

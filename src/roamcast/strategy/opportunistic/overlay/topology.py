@@ -1,0 +1,172 @@
+"""BTT, the Broker Topology Table: each broker's own view of the whole overlay (section 2.3).
+
+A row is what one broker said of its neighbours; `board.py` brings them, the fresher ones in place of others
+(global state routing), and takes those away whose brokers have been silent for long.
+
+The links of the overlay are kept: a new row has only those of its broker looked at again, and routes are
+found when they are asked for, and forgotten only if a link did change.
+"""
+
+import heapq
+from collections.abc import Collection
+from typing import NamedTuple
+
+from roamcast.strategy.opportunistic.wire.messages import BrokerRow
+from roamcast.units import Micros, NodeId
+
+
+class Route(NamedTuple):
+    """BRT, one line of the Broker Routing Table: the brokers on the way, both ends included."""
+
+    path: tuple[NodeId, ...]
+    hops: int  # by the distances that the brokers stated
+
+
+class Topology:
+    def __init__(self, own: NodeId) -> None:
+        self._own = own
+        self._rows: dict[NodeId, BrokerRow] = {}
+        self._made_at: dict[NodeId, Micros] = {}
+        self._stated: dict[NodeId, dict[NodeId, int]] = {}  # by broker: its neighbours and their distances
+        self._stated_by: dict[NodeId, dict[NodeId, None]] = {}  # by broker: who says to be its neighbour
+        self._links: dict[NodeId, dict[NodeId, int]] = {}  # the overlay, both ways
+        self._routes: dict[NodeId, dict[NodeId, Route]] = {}  # by origin
+        self._reachable: list[NodeId] | None = None
+
+    def update(self, broker: NodeId, row: BrokerRow, made_at: Micros) -> None:
+        """Take a row that its broker made at that time (step 3)."""
+        self._rows[broker] = row
+        self._made_at[broker] = made_at
+        self._restate(broker, {} if row.is_over else dict(row.neighbours()))
+
+    def forget(self, broker: NodeId) -> None:
+        if self._rows.pop(broker, None) is not None:
+            del self._made_at[broker]
+            self._restate(broker, {})
+
+    # Questions.
+
+    def row(self, broker: NodeId) -> BrokerRow | None:
+        return self._rows.get(broker)
+
+    def is_broker(self, node: NodeId) -> bool:
+        """Whether a node is known as a broker, and has not said that it is one no more."""
+        row = self._rows.get(node)
+        return row is not None and not row.is_over
+
+    def brokers(self) -> list[NodeId]:
+        """All that are known and still brokers, this one included if it is one."""
+        return sorted(broker for broker, row in self._rows.items() if not row.is_over)
+
+    def reachable(self) -> list[NodeId]:
+        """The brokers that a path leads to, this one apart: those that a message can be for."""
+        if self._reachable is None:
+            self._reachable = sorted(self.connected_without(self._own, None) - {self._own})
+        return self._reachable.copy()
+
+    def route(self, to: NodeId) -> Route | None:
+        """Step 4: by the shortest path on this broker's own view."""
+        return self._from(self._own).get(to)
+
+    def length(self, origin: NodeId, to: NodeId) -> int | None:
+        """Hops of the shortest path between any two brokers, on this broker's own view."""
+        route = self._from(origin).get(to)
+        return None if route is None else route.hops
+
+    def connected_without(self, origin: NodeId, neighbours: Collection[NodeId] | None) -> set[NodeId]:
+        """The brokers that a path leads to if `origin` had links to these alone; None: to those it has. No
+        path leads through this broker, unless it begins here."""
+        found = {origin, self._own}
+        reached = [origin]
+        while reached:
+            here = reached.pop()
+            is_limited = here == origin and neighbours is not None
+            first = neighbours if is_limited else self._links.get(here, ())
+            assert first is not None
+            new = [broker for broker in first if broker not in found]
+            found.update(new)
+            reached.extend(new)
+        return found if origin == self._own else found - {self._own}
+
+    # Private.
+
+    def _from(self, origin: NodeId) -> dict[NodeId, Route]:
+        if origin not in self._routes:
+            self._routes[origin] = self._shortest_paths(origin)
+        return self._routes[origin]
+
+    def _shortest_paths(self, origin: NodeId) -> dict[NodeId, Route]:
+        """Dijkstra's."""
+        # Fewer hops first, then fewer brokers, then the lower numbers: the same choice everywhere.
+        best: dict[NodeId, tuple[int, int, tuple[NodeId, ...]]] = {origin: (0, 1, (origin,))}
+        queue = [best[origin]]
+        while queue:
+            entry = heapq.heappop(queue)
+            hops, brokers, path = entry
+            if best[path[-1]] is not entry:
+                continue
+            for neighbour, distance in self._links.get(path[-1], {}).items():
+                known = best.get(neighbour)
+                if known is not None:
+                    if hops + distance > known[0]:
+                        continue
+                    if hops + distance == known[0] and (brokers + 1, path) >= known[1:]:
+                        continue  # `path` is shorter than the known one: it is the less if it begins alike
+                longer = (hops + distance, brokers + 1, (*path, neighbour))
+                best[neighbour] = longer
+                heapq.heappush(queue, longer)
+        return {broker: Route(path, hops) for broker, (hops, _, path) in best.items()}
+
+    def _restate(self, broker: NodeId, neighbours: dict[NodeId, int]) -> None:
+        """A broker names these neighbours from now on."""
+        before = self._stated.pop(broker, {})
+        for other in before.keys() - neighbours.keys():
+            del self._stated_by[other][broker]
+            if not self._stated_by[other]:
+                del self._stated_by[other]
+        for other in neighbours.keys() - before.keys():
+            self._stated_by.setdefault(other, {})[broker] = None
+        if neighbours:
+            self._stated[broker] = neighbours
+        known, links = self._links.get(broker, {}), self._links_of(broker)
+        if links != known:
+            for other in known.keys() - links.keys():
+                del self._links[other][broker]
+                if not self._links[other]:
+                    del self._links[other]
+            for other, distance in links.items():
+                self._links.setdefault(other, {})[broker] = distance
+            self._links[broker] = links
+            self._routes.clear()
+            self._reachable = None
+
+    def _links_of(self, broker: NodeId) -> dict[NodeId, int]:
+        """What the two ends of a link say, at different times.
+
+        The later word counts: it gives the distance, or says that there is no link any more. But a broker
+        that looked less far than the other's stated distance has not looked there, and its silence says
+        nothing.
+        """
+        row, made_at = self._rows.get(broker), self._made_at.get(broker, -1)
+        if row is not None and row.is_over:
+            return {}  # others have not noticed yet
+        ring = -1 if row is None else row.ring
+        stated, stated_by = self._stated.get(broker, {}), self._stated_by.get(broker, {})
+        links: dict[NodeId, int] = {}
+        for other, distance in stated.items():
+            if other in stated_by:
+                # At the same time the higher number counts: the same choice everywhere.
+                is_later = (made_at, broker) > (self._made_at[other], other)
+                links[other] = distance if is_later else self._stated[other][broker]
+                continue
+            silent = self._rows.get(other)
+            if silent is not None:
+                has_looked = self._made_at[other] > made_at and silent.ring >= distance
+                if has_looked or silent.is_over:
+                    continue
+            links[other] = distance
+        for other in stated_by.keys() - stated.keys():
+            distance = self._stated[other][broker]
+            if made_at <= self._made_at[other] or ring < distance:
+                links[other] = distance
+        return links

@@ -1,0 +1,113 @@
+"""A producer's home broker: who gets an event by a letter, when it is flooded, and what is said with it."""
+
+from roamcast.event import Event
+from roamcast.filter import Filter
+from roamcast.strategy.opportunistic.events.copies import Copies, Copy, Flood
+from roamcast.strategy.opportunistic.events.dispatch import LEARNING, Dispatch
+from roamcast.strategy.opportunistic.events.flood import Floods
+from roamcast.strategy.opportunistic.homes.consumers import Consumers, Target
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.wire.messages import Carry, ClientRow, Head, Interest
+from roamcast.testing import FakeHost
+from roamcast.underlay.base import Underlay
+from roamcast.units import NodeId
+
+PRODUCER = 50
+
+
+class Twenty(Underlay):
+    def known_nodes(self) -> list[NodeId]:
+        return list(range(2, 21))
+
+    def distance(self, to: NodeId) -> int | None:
+        return 1
+
+
+class Letters:
+    def __init__(self) -> None:
+        self.written: list[tuple[NodeId, Carry | Head]] = []
+
+    def write(self, to: NodeId, letter: Carry | Head) -> bool:
+        self.written.append((to, letter))
+        return True
+
+
+class Setting:
+    def __init__(self) -> None:
+        self.host, self.post, self.consumers = FakeHost(1), Letters(), Consumers()
+        self.flooded: list[tuple[int, Flood]] = []
+        copies = Copies(self.host, OpportunisticOptions())
+        floods = Floods(
+            self.host,
+            Twenty(),
+            copies,
+            lambda sender, copy, flood: self.flooded.append((copy.event.sequence, flood)),
+        )
+        self.dispatch = Dispatch(
+            self.host,
+            Twenty(),
+            self.post,  # type: ignore[arg-type]
+            copies,
+            floods,
+            self.consumers,
+            is_alive=lambda home, life: True,
+        )
+        self.host.advance(LEARNING)
+
+    def wants(self, *consumers: NodeId) -> None:
+        for consumer in consumers:
+            interest = Interest(0, Filter.everything().encode())
+            self.consumers.update(consumer, 1, ClientRow(1, 1, False, (interest,)))
+
+    def publish(self, sequence: int, previous: int | None = None) -> None:
+        before = sequence if previous is None else previous
+        self.dispatch.on_published(Copy(Event(PRODUCER, sequence), before, 0, 0, self.host.now()))
+
+    def bases(self) -> list[tuple[NodeId, int]]:
+        found = [(to, letter.base) for to, letter in self.post.written if isinstance(letter, Carry)]
+        self.post.written.clear()
+        return found
+
+
+def test_each_letter_says_which_event_the_consumer_was_sent_before() -> None:
+    setting = Setting()
+    setting.wants(2)
+    setting.publish(0)
+    setting.publish(1)
+    setting.wants(3)
+    setting.publish(2)
+    assert setting.bases() == [(2, 0), (2, 1), (2, 2), (3, 2)] and not setting.flooded
+
+
+def test_an_event_for_a_quarter_of_the_network_is_flooded_and_names_who_was_sent_others_since() -> None:
+    setting = Setting()
+    setting.wants(2, 3, 4, 5, 6)
+    setting.publish(0)
+    setting.consumers.forget(6)
+    setting.publish(1)
+    setting.wants(6)
+    setting.publish(2)
+    assert setting.flooded == [(0, Flood(0, ())), (2, Flood(1, (4, 6, 8, 10)))]
+    assert setting.bases() == [(2, 1), (3, 1), (4, 1), (5, 1)]
+
+
+def test_who_published_elsewhere_meanwhile_is_a_stranger() -> None:
+    setting = Setting()
+    setting.wants(2)
+    setting.publish(0)
+    setting.publish(9, previous=8)  # 7 went through another broker
+    assert setting.bases() == [(2, 0), (2, 8)]
+
+
+def test_a_consumer_that_was_not_known_hears_what_was_sent_and_all_are_flooded_to_for_a_while() -> None:
+    setting = Setting()
+    setting.wants(2)
+    setting.publish(0)
+    setting.wants(3)
+    setting.dispatch.on_consumer(Target(3, False))
+    assert (3, Head(3, False, PRODUCER, 0, False)) in setting.post.written
+    setting.publish(1)
+    assert setting.flooded == [(1, Flood(1, (4, 6)))]
+    setting.host.advance(LEARNING)
+    setting.publish(2)
+    assert [sequence for sequence, _ in setting.flooded] == [1]

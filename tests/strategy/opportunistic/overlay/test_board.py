@@ -1,0 +1,120 @@
+"""Rows: everyone gets the newest, whatever is lost, and a forged one harms nobody for long."""
+
+from random import Random
+
+import pytest
+
+from roamcast.strategy.opportunistic.overlay.board import BROKER, CLIENT, SPREADING, VERSION_MAX, Board, Entry
+from roamcast.strategy.opportunistic.wire.messages import (
+    BROKER_ROWS,
+    FRAMES,
+    BrokerRow,
+    ClientRow,
+    Numbers,
+    Row,
+    Rows,
+)
+from roamcast.testing import FakeHost
+from roamcast.trace import Dropped
+from roamcast.underlay.base import Underlay
+from roamcast.units import SECOND, NodeId
+
+LIFETIME = 100 * SECOND
+
+
+class Told:
+    """One node's board, and what it heard from it."""
+
+    def __init__(self, node: NodeId) -> None:
+        self.host = FakeHost(node)
+        self.news: list[tuple[int, NodeId, Entry | None]] = []
+        self.board = Board(self.host, Underlay(), LIFETIME, lambda *news: self.news.append(news))
+        self.host.attach(self.board)  # type: ignore[arg-type]
+
+    def frames(self) -> list[tuple[NodeId | None, Rows | Numbers]]:
+        sent = [(one.to, FRAMES.decode(one.frame.payload)) for one in self.host.sent]
+        self.host.sent.clear()
+        return sent  # type: ignore[return-value]
+
+
+def row(links: tuple[int, ...] = (), **more: int) -> BrokerRow:
+    return BrokerRow(links, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_all_agree_in_the_end_although_half_of_the_frames_are_lost(seed: int) -> None:
+    random = Random(seed)
+    nodes = [Told(number) for number in range(6)]
+    for step in range(200):
+        if step < 40:
+            one = random.choice(nodes)
+            one.board.post(BROKER, one.host.node, step + 1, row((step, 1)))
+        for one in nodes:
+            one.host.advance(SECOND // 2)
+            for to, frame in one.frames():
+                for other in nodes:
+                    if other is one or (to is not None and to != other.host.node) or random.random() < 0.5:
+                        continue
+                    if isinstance(frame, Rows):
+                        other.board.on_rows(frame)
+                    else:
+                        other.board.on_numbers(one.host.node, frame)
+            for other in nodes:
+                if other is not one and random.random() < 0.5:
+                    other.board.on_sum(one.host.node, one.board.sum)
+    assert len({one.board.sum for one in nodes}) == 1
+    versions = {tuple(getattr(one.board.find(BROKER, n), "version", 0) for n in range(6)) for one in nodes}
+    assert len(versions) == 1
+
+
+def test_a_row_is_passed_on_once_and_not_if_others_have_done_so() -> None:
+    told = Told(1)
+    rows = Rows((Row(BROKER, 2, 5, 0, BROKER_ROWS.encode(row())),))
+    told.board.on_rows(rows)
+    told.board.on_rows(rows)
+    told.host.advance(SECOND)
+    assert len(told.frames()) == 1 and len(told.news) == 1
+    later = Rows((Row(BROKER, 2, 6, 0, BROKER_ROWS.encode(row())),))
+    for _ in range(4):
+        told.board.on_rows(later)
+    told.host.advance(SECOND)
+    assert told.frames() == []
+
+
+def test_rows_that_cannot_be_are_dropped_and_counted() -> None:
+    told = Told(1)
+    body = BROKER_ROWS.encode(row())
+    told.board.on_rows(
+        Rows((Row(BROKER, 2, VERSION_MAX, 0, body), Row(9, 2, 1, 0, body), Row(CLIENT, 2, 1, 0, b"x")))
+    )
+    told.host.advance(SECOND)
+    assert told.news == [] and told.frames() == []
+    assert len([record for record in told.host.records if isinstance(record, Dropped)]) == 3
+
+
+def test_a_broker_that_is_silent_for_long_is_forgotten_with_its_clients() -> None:
+    told = Told(1)
+    client = ClientRow(2, 1, False, ())
+    told.board.post(BROKER, 2, 1, row())
+    told.board.post(CLIENT, 3, 1, client)
+    told.host.advance(LIFETIME - SECOND)
+    told.board.forget_silent()
+    assert len(told.news) == 2
+    told.host.advance(2 * SECOND)
+    told.board.forget_silent()
+    assert told.news[2:] == [(BROKER, 2, None), (CLIENT, 3, None)] and told.board.sum == 0
+
+
+def test_a_neighbour_that_differs_is_asked_when_that_is_no_news_any_more() -> None:
+    told = Told(1)
+    told.board.post(BROKER, 1, 1, row())
+    told.host.advance(SECOND)
+    told.frames()
+    told.board.on_sum(2, 77)
+    told.host.advance(SPREADING - SECOND)
+    assert told.frames() == []
+    told.host.advance(SECOND)
+    told.board.on_sum(2, 77)
+    told.host.advance(SECOND)
+    ((to, numbers),) = told.frames()
+    assert to == 2 and numbers == Numbers((BROKER, 1, 1))
