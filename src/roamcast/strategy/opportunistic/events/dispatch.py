@@ -138,7 +138,13 @@ class Reading:
         return False
 
     def _on_own(self, copy: Copy) -> None:
-        self._core.deliver(copy.event, copy.hops, copy.age(self._host.now()))
+        """A real-time event from before the first subscription is not for it: after a restart it would come a
+        second time."""
+        event = copy.event
+        is_early = copy.published_at < self.own.since and self._host.node not in event.destinations
+        if is_early and event.event_class is not EventClass.MEMORIZED:
+            return
+        self._core.deliver(event, copy.hops, copy.age(self._host.now()))
 
     def _filters(self, reader: Reader) -> tuple[bytes, ...]:
         if reader is self.own:
