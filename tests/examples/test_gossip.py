@@ -133,6 +133,7 @@ def test_a_plugin_that_a_worker_lacks_fails_its_runs_in_a_line(
     )
 
 
+@pytest.mark.realtime
 def test_it_is_emulated() -> None:
     if (missing := what_is_missing()) is not None:
         pytest.skip(f"cannot emulate here: {missing}")
