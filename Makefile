@@ -10,7 +10,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint r
 QUICK := not spark and not realtime and not long
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint types quick unit coverage docs hooks lock bench emulation torture reproduce clean
+.PHONY: help setup demo check test lint types quick unit coverage docs hooks lock bench emulation torture reproduce league clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -84,9 +84,11 @@ bench: $(READY)  ## the speed and memory goals, as ratios measured in one run
 	$(BIN)/python benchmarks/mqtt.py
 	$(BIN)/python benchmarks/footprint.py
 	$(BIN)/python benchmarks/spark_overhead.py
+	$(BIN)/python benchmarks/sweep.py
 	$(BIN)/python benchmarks/spark_contacts.py
 
 emulation: $(READY)  ## real nodes in namespaces against the bars of docs/study/emulation.md; half an hour, real time
+	$(BIN)/python benchmarks/interoperation.py
 	$(BIN)/python benchmarks/emulation.py
 
 torture: $(READY)  ## the long suites: 10,000 random schedules of the tree and of the handoff, property tests at length; hours
@@ -94,6 +96,9 @@ torture: $(READY)  ## the long suites: 10,000 random schedules of the tree and o
 
 reproduce: $(READY)  ## the papers' figures, ours beside theirs, quick profile
 	$(BIN)/roamcast reproduce --profile quick --out out/reproduction
+
+league: $(READY)  ## every strategy in the same dozen scenarios, ten seeds; writes docs/study/league.md
+	$(BIN)/roamcast league --profile full --out out/league --page docs/study/league.md
 
 clean:  ## forget the virtual environment and everything built
 	rm -rf $(VENV) build out .mypy_cache .ruff_cache .pytest_cache .hypothesis

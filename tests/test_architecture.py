@@ -43,7 +43,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"applications", "scenario", "world", "client"},
     "client": VALUES | {"filter", "modulator", "wire", "broker"},
     "gateway": VALUES | {"filter", "modulator", "wire", "broker", "applications", "client", "runtime"},
-    "lab": VALUES | REGISTRIES | {"filter", "modulator", "world", "scenario", "runtime", "strategy"},
+    "lab": VALUES
+    | REGISTRIES
+    | {"filter", "modulator", "wire", "host", "world", "scenario", "runtime", "strategy"},
     "daemon": VALUES | REGISTRIES | {"strategy", "underlay", "sealing", "runtime", "gateway"},
     "parts": VALUES | {"registry"},
     "cli": VALUES | {"parts", "plugins"} | {"lab", "scenario", "strategy", "world", "client", "daemon"},

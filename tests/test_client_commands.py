@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 
 from roamcast.applications import Applications
 from roamcast.cli import app
+from roamcast.client import ClientError, blocking
 from roamcast.client.commands import parse_attributes
 from roamcast.errors import InputError
 from roamcast.gateway.local import LocalServer
@@ -18,17 +20,19 @@ from roamcast.gateway.local.server import LocalOptions
 from roamcast.host import Channel
 from roamcast.node import Node, NodeConfig
 from roamcast.runtime.live.report.counters import Counters
+from roamcast.strategy.odmrp.mesh.messages import CODEC, JoinRequest
 from roamcast.testing import FakeHost
 
 
 class OneNode:
     number, name, storage = 3, "three", None
 
-    def __init__(self) -> None:
+    def __init__(self, strategy: str) -> None:
         self.counters = Counters()
-        hosts = {channel: FakeHost(node=3) for channel in Channel}
+        self.hosts = {channel: FakeHost(node=3) for channel in Channel}
         self.applications = Applications(self)
-        self.applications.bind(Node(NodeConfig("flooding"), hosts.__getitem__, self.applications))
+        self.node = Node(NodeConfig(strategy), self.hosts.__getitem__, self.applications)
+        self.applications.bind(self.node)
 
     def enter(self) -> None:
         pass
@@ -42,11 +46,16 @@ class OneNode:
 
 @pytest.fixture
 def socket(tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "node.sock"
+    with serving(OneNode("flooding"), tmp_path / "node.sock") as path:
+        yield path
+
+
+@contextmanager
+def serving(node: OneNode, path: Path) -> Iterator[Path]:
     ready, stop = threading.Event(), threading.Event()
 
     async def serve() -> None:
-        server = LocalServer(OneNode(), LocalOptions(socket=str(path)))
+        server = LocalServer(node, LocalOptions(socket=str(path)))
         await server.start()
         ready.set()
         await asyncio.to_thread(stop.wait)
@@ -93,6 +102,45 @@ def test_what_cannot_be_is_one_line(socket: Path, words: str, code: int, line: s
     result = CliRunner().invoke(app, [*words.split(), "--socket", str(socket)])
     assert result.exit_code == code
     assert line in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_xpath_with_half_a_surrogate_pair_is_one_line(socket: Path) -> None:
+    result = CliRunner().invoke(app, ["subscribe", "--xpath", "/a[b = '\udcff']", "--socket", str(socket)])
+    assert result.exit_code == 2
+    assert "half a surrogate pair" in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_an_xml_event_of_10_mb_is_one_line_and_is_not_read_to_its_end(socket: Path, tmp_path: Path) -> None:
+    large = tmp_path / "large.xml"
+    large.write_bytes(b"<a>" + b"x" * 10_000_000 + b"</a>")
+    for file, given in ((str(large), None), ("-", large.read_bytes())):
+        words = ["publish", "--type", "a", "--file", file, "--socket", str(socket)]
+        result = CliRunner().invoke(app, words, input=given)
+        assert result.exit_code == 2
+        assert "has more than 60000 octets" in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_advertise_asks_for_subscribers_while_it_stands(tmp_path: Path) -> None:
+    node = OneNode("odmrp")
+    with serving(node, tmp_path / "node.sock") as path:
+        done = CliRunner().invoke(app, ["advertise", "score", "--seconds", "0", "--socket", str(path)])
+        assert (done.exit_code, done.stdout) == (0, "advertised score\n")
+        (asked,) = node.hosts[Channel.STRATEGY].sent
+        request = CODEC.decode(asked.frame.payload)
+        assert isinstance(request, JoinRequest) and request.types == ("score",)
+        with blocking.connect(path) as client:
+            client.advertise("score")
+            client.withdraw("score")
+            with pytest.raises(ClientError, match="'score': is not there to be withdrawn; allowed: none"):
+                client.withdraw("score")
+    with pytest.raises(InputError, match="is not there to be withdrawn"):
+        node.node.withdraw("score")
+
+
+def test_advertise_with_a_strategy_that_takes_none_is_one_line(socket: Path) -> None:
+    result = CliRunner().invoke(app, ["advertise", "score", "--socket", str(socket)])
+    assert result.exit_code == 1
+    assert "takes none; allowed: odmrp" in result.stderr and result.stderr.count("\n") == 1
 
 
 def test_no_node_is_one_line(tmp_path: Path) -> None:

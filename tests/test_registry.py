@@ -31,7 +31,7 @@ def test_a_part_is_loaded_when_it_is_named_and_not_before(package: str) -> None:
     assert ended.stdout.split() == []
 
 
-@pytest.mark.parametrize("name", STRATEGIES.names())
+@pytest.mark.parametrize("name", STRATEGIES.own_names())
 def test_what_a_strategy_declares_is_what_it_does(name: str) -> None:
     made, declared = STRATEGIES.maker(name), STRATEGIES.declared(name)
     options = STRATEGIES.options_type(name)()

@@ -26,7 +26,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple, Protocol, TextIO
 
-from roamcast.errors import RoamcastError
+from roamcast.errors import InputError, RoamcastError
 from roamcast.event import Publication, Value
 from roamcast.filter import Filter
 from roamcast.node import Node
@@ -88,6 +88,7 @@ class Terminal:
         self._forum = forum
         self._schema = schema
         self._subscribed = 0
+        self._standing: set[int] = set()  # the numbers of the subscriptions that have not ended
         self._published = 0
 
     def obey(self, lines: Iterable[str]) -> None:
@@ -100,8 +101,7 @@ class Terminal:
                     case "subscribe":
                         self.subscribe(rest)
                     case "unsubscribe" if rest.strip().isdecimal():
-                        self._forum.unsubscribe(int(rest))
-                        say(f"unsubscribed {rest.strip()}")
+                        self.unsubscribe(rest.strip())
                     case "publish":
                         self.publish(rest)
                     case "wait" if _is_number(rest):
@@ -117,14 +117,24 @@ class Terminal:
         wanted = Filter.xpath(xpath.strip(), self._schema)
         self._subscribed += 1
         self._forum.subscribe(self._subscribed, wanted)
+        self._standing.add(self._subscribed)
         say(f"subscription {self._subscribed}: {wanted}")
 
+    def unsubscribe(self, number: str) -> None:
+        standing = {str(each): each for each in sorted(self._standing)}
+        if number not in standing:
+            allowed = ", ".join(standing) or "none, there is no subscription"
+            raise InputError(f"unsubscribe {number[:20]}", f"is no subscription; allowed: {allowed}")
+        self._forum.unsubscribe(standing[number])
+        self._standing.discard(standing[number])
+        say(f"unsubscribed {number}")
+
     def publish(self, text: str) -> None:
-        pairs = dict(part.partition("=")[::2] for part in shlex.split(text))
+        pairs = dict(part.partition("=")[::2] for part in _words(text))
         self._published += 1
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         values: dict[str, Value] = {"@id": f"mine-{self._published}", "@timestamp": now}
-        values |= {name: int(value) if value.isdecimal() else value for name, value in pairs.items()}
+        values |= {name: int(value) if _is_whole(value) else value for name, value in pairs.items()}
         document = write(TYPE, values, self._schema)
         self._forum.publish(read(document, self._schema).attributes, document)
         say(f"published {document.decode().partition('?>')[2].strip()}")
@@ -252,6 +262,17 @@ def _line(notification: Notification) -> str:
     clock = f"{int(notification.at) // 60:02}:{notification.at % 60:06.3f}"
     what = f"{said.get('player')} at hole {said.get('hole')}: {', '.join(scores)}"
     return f"{clock}  {what}  (from {notification.source}, {notification.hops} hops)"
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise InputError(f"publish {text[:60]}", f"{error}; allowed: NAME=VALUE with whole quotes") from None
+
+
+def _is_whole(text: str) -> bool:
+    return text.isdecimal() and len(text) < 19
 
 
 def _is_number(text: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 
 from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoredEvent
+from roamcast.errors import InputError
 from roamcast.event import Event, Publication
 from roamcast.filter import Filter
 from roamcast.modulator import ModulatorSpec
@@ -102,6 +103,7 @@ class ApplicationSession:
         self.receiver = receiver
         self.addressed = addressed
         self._subscriptions: set[int] = set()
+        self._advertised: set[str] = set()
 
     def publish(self, publication: Publication) -> Event:
         """Publish; matching applications of this node get it before this returns.
@@ -114,6 +116,28 @@ class ApplicationSession:
         event = applications.node.publish(publication)
         applications.drain()
         return event
+
+    def advertise(self, type: str) -> None:
+        """Events of this type will come: until `withdraw`, or the end of the session. Again is no error."""
+        applications = self._applications
+        applications._gate.enter()
+        if type not in self._advertised:
+            applications.node.advertise(type)
+            self._advertised.add(type)
+        applications.drain()
+
+    def withdraw(self, type: str) -> None:
+        """`InputError` for a type that this session does not advertise, or not any more."""
+        applications = self._applications
+        applications._gate.enter()
+        if type not in self._advertised:
+            standing = ", ".join(sorted(self._advertised)[:10]) or "none, there is no advertisement"
+            raise InputError(
+                f"advertisement {type[:40]!r}", f"is not there to be withdrawn; allowed: {standing}"
+            )
+        self._advertised.discard(type)
+        applications.node.withdraw(type)
+        applications.drain()
 
     def subscribe(self, wanted: Filter, modulator: ModulatorSpec | None = None) -> int:
         """Subscribe. Memorized events that match, and that this session has not had yet, come before this
@@ -159,7 +183,9 @@ class ApplicationSession:
         ]
 
     def close(self) -> None:
-        """The application leaves; its subscriptions end."""
+        """The application leaves; its subscriptions and advertisements end."""
         for number in sorted(self._subscriptions):
             self.unsubscribe(number)
+        for type in sorted(self._advertised):
+            self.withdraw(type)
         self._applications._sessions.pop(self.application, None)

@@ -4,6 +4,7 @@ A runtime makes one `Host` per layer and calls the layers it gets back in `layer
 whole `Node` away and a restart builds a new one over the same stable storage.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,8 +22,11 @@ from roamcast.strategy import STRATEGIES, StrategyContext, TunesUnderlay, defaul
 from roamcast.trace import Published, Subscribed
 from roamcast.underlay import UNDERLAYS, Oracle, UnderlayContext
 from roamcast.underlay.addresses import Addresses
+from roamcast.underlay.base import OpenAir
 from roamcast.underlay.routing_table import RoutingTable
 from roamcast.units import Micros
+
+ADVERTISED_MAX = 1_000  # types that one node may advertise; chosen by us
 
 
 class NodeConfig(NamedTuple):
@@ -45,6 +49,7 @@ class Node:
         store: EventStore | None = None,
         addresses: Addresses | None = None,
         routing_table: RoutingTable | None = None,
+        open_air: OpenAir | None = None,
         content: ContentKeys | None = None,
         *,
         is_traced: bool = True,
@@ -57,7 +62,7 @@ class Node:
         self._declared = STRATEGIES.declared(config.strategy)
         self.underlay = UNDERLAYS.make(
             config.underlay or self._declared.default_underlay,
-            UnderlayContext(hosts(Channel.UNDERLAY), oracle, addresses, routing_table),
+            UnderlayContext(hosts(Channel.UNDERLAY), oracle, addresses, routing_table, open_air),
             _underlay_options(config),
         )
         self.strategy = STRATEGIES.make(
@@ -65,6 +70,7 @@ class Node:
             StrategyContext(self._host, self.broker, self.underlay, config.is_broker, meter),
             config.strategy_options,
         )
+        self._advertised: Counter[str] = Counter()  # how many applications advertise each type
         self.broker.watch(self.strategy)
         self.underlay.listen(self.strategy)
 
@@ -100,6 +106,32 @@ class Node:
         self.broker.deliver(carried, 0)
         self.strategy.publish(carried)
         return event
+
+    def advertise(self, type: str) -> None:
+        """Announce that events of a type will come, so that the way to their subscribers exists before them.
+        It stands until it is withdrawn, as often as it was advertised. `InputError` if this strategy takes
+        no advertisements, or the type is none."""
+        if not self._declared.takes_advertisements:
+            able = " or ".join(STRATEGIES.names_with(lambda declared: declared.takes_advertisements))
+            raise InputError(
+                "advertisement", f"is given, but this node's strategy takes none; allowed: {able}"
+            )
+        Publication(type=type)  # EventError for what no event can have
+        if type not in self._advertised and len(self._advertised) >= ADVERTISED_MAX:
+            raise InputError("advertisement", f"is one too many; a node may have {ADVERTISED_MAX}")
+        self._advertised[type] += 1
+        self.strategy.advertise(sorted(self._advertised))
+
+    def withdraw(self, type: str) -> None:
+        """End an advertisement; `InputError` if there is none, or no longer."""
+        if type not in self._advertised:
+            raise InputError(
+                f"advertisement {type[:40]!r}", "is not there to be withdrawn; allowed: once each"
+            )
+        self._advertised[type] -= 1
+        if not self._advertised[type]:
+            del self._advertised[type]
+        self.strategy.advertise(sorted(self._advertised))
 
     def _sealed(self, event: Event) -> Event:
         if self._content is None:

@@ -69,6 +69,29 @@ def test_a_late_subscriber_gets_memorized_events_within_their_lifetime() -> None
     assert len(inbox.deliveries) == 1
 
 
+def test_a_late_subscriber_gets_each_publishers_events_in_the_order_of_their_publication() -> None:
+    core, inbox, _ = broker()
+    for publisher, sequence in [(1, 3), (2, 9), (1, 1), (2, 7), (1, 2)]:
+        kept = Event(publisher, sequence, event_class=EventClass.MEMORIZED, lifetime=10 * SECOND)
+        core.deliver(kept, hops=1)
+    core.subscribe(Subscription(1, Filter.everything()))
+    assert [d.event.id for d in inbox.deliveries] == [(1, 1), (2, 7), (1, 2), (2, 9), (1, 3)]
+
+
+def test_a_real_time_event_from_before_the_boot_is_refused() -> None:
+    _, _, host = broker()
+    host.advance(20 * SECOND)
+    core, inbox, _ = broker(host)  # it has restarted
+    core.subscribe(Subscription(1, Filter.everything()))
+    host.advance(3 * SECOND)
+    core.deliver(event(1, level=9), hops=1, age=4 * SECOND)
+    core.deliver(event(2, level=9), hops=1, age=2 * SECOND)
+    core.deliver(event(3, level=9, event_class=EventClass.MEMORIZED, lifetime=60 * SECOND), 1, 4 * SECOND)
+    assert [d.event.sequence for d in inbox.deliveries] == [2, 3]
+    dropped = [record for record in host.records if isinstance(record, Dropped)]
+    assert [(drop.sequence, drop.reason) for drop in dropped] == [(1, DropReason.EXPIRED)]
+
+
 def test_after_a_crash_no_sequence_number_is_used_again() -> None:
     core, _, host = broker()
     before = [core.create(Publication()).sequence for _ in range(SEQUENCE_BLOCK + 3)]

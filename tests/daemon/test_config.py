@@ -65,6 +65,10 @@ def test_keys_alone_are_a_configuration(tmp_path: Path) -> None:
         ),
         (KEYS + '[strategy]\nname = "flooding"\noptions = { jitter = -1 }', "strategy.options.jitter: is -1"),
         (KEYS + '[underlay]\nname = "ideal"', 'underlay.name: is "ideal"; allowed: beacons'),
+        (
+            KEYS + '[strategy]\nname = "chapar"\n[underlay]\nname = "beacons"',
+            'underlay.name: is "beacons", but chapar needs an underlay that names relays',
+        ),
         (KEYS + "[underlay]\noptions = { interval = 1 }", "underlay.options: is given without underlay.name"),
         (KEYS + '[metrics]\nlisten = "9747"', 'metrics.listen: is "9747"; allowed: "address:port"'),
         (KEYS + '[metrics]\nlisten = "localhost:99999"', "metrics.listen: "),

@@ -134,7 +134,7 @@ def test_a_hangup_reads_the_group_keys_anew_and_a_wrong_file_changes_nothing(con
         ),
         ("# own_port = 4748", "own_port = {taken} #", "air.own_port: is {taken}, which another program uses"),
         ('state = "alice.db"', 'state = "no/such/folder.db"', "folder.db: cannot be written"),
-        ("[clients]", '[trace]\nfile = "no/such/trace"\n[clients]', "trace.file: "),
+        ("[clients]", '[trace]\nfolder = "/dev/null/trace"\n[clients]', "trace.folder: "),
         ('socket = "alice.sock"', 'socket = "no/such/alice.sock"', "alice.sock: no socket can be made here"),
         ('identity = "ed25519:', 'identity = "', "keys.identity: must begin with 'ed25519:'"),
     ],

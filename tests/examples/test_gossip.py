@@ -106,7 +106,7 @@ def test_it_is_compared_with_two_others_by_a_sweep_on_spark(tmp_path: Path) -> N
     rows = pq.read_table(tmp_path / "out" / "runs").to_pylist()
     assert (ended.done, ended.failed) == (6, 0), [row["error"] for row in rows]
     figures = pq.read_table(tmp_path / "out" / "metrics").to_pylist()
-    crowded = {row["strategy.name"]: row for row in figures if row["world.area"] == "[400.0,400.0]"}
+    crowded = {row["strategy_name"]: row for row in figures if row["world_area"] == "[400.0,400.0]"}
     assert set(crowded) == {"hearsay", "flooding", "epidemic"}
     assert crowded["hearsay"]["data_messages"] < crowded["flooding"]["data_messages"]
     assert all(row["delivery_ratio"] > 0.5 for row in crowded.values())

@@ -188,6 +188,13 @@ def test_what_the_schema_makes_impossible_is_refused(xpath: str, problem: str) -
     assert problem in str(caught.value)
 
 
+def test_the_smallest_integer_is_an_integer() -> None:
+    assert str(Filter.xpath("/a[b = -9223372036854775808]")).endswith("b = -9223372036854775808")
+    for beyond in ("-9223372036854775809", "9223372036854775808"):
+        with pytest.raises(FilterError, match="fit in 64 bits"):
+            Filter.xpath(f"/a[b = {beyond}]")
+
+
 def test_a_path_that_multiplies_places_is_refused_at_once() -> None:
     class Wide:
         shapes = {"a": {f"b{number}": FieldKind.TEXT for number in range(200)}}

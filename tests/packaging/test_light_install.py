@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from roamcast.extras import NOT_ON_A_DEVICE
-from roamcast.strategy import names
+from roamcast.strategy import STRATEGIES
 
 pytestmark = pytest.mark.realtime
 
@@ -61,6 +61,13 @@ def test_it_is_small_and_has_nothing_of_the_laboratory(device: Path) -> None:
     assert octets < INSTALLED_BYTES_MAX
 
 
+def test_the_league_is_in_the_wheel(device: Path) -> None:
+    (league,) = (device / "lib").glob("python3*/site-packages/roamcast/lab/league")
+    source = ROOT / "src" / "roamcast" / "lab" / "league"
+    files = [file.relative_to(source) for file in source.rglob("*") if file.suffix not in ("", ".pyc")]
+    assert [file for file in files if not (league / file).is_file()] == []
+
+
 def test_a_command_of_the_laboratory_says_what_to_install(device: Path) -> None:
     for command, extra in (("simulate", "sim"), ("why", "sim"), ("report", "lab")):
         said = done(device / "bin" / "roamcast", command, "nothing", code=1).stderr
@@ -68,7 +75,7 @@ def test_a_command_of_the_laboratory_says_what_to_install(device: Path) -> None:
         assert said.endswith(f"allowed: pip install 'roamcast[{extra}]'\n") and said.count("\n") == 1
 
 
-@pytest.mark.parametrize("strategy", names())
+@pytest.mark.parametrize("strategy", STRATEGIES.own_names())
 def test_two_nodes_exchange_an_event(device: Path, strategy: str, tmp_path: Path) -> None:
     roamcast = device / "bin" / "roamcast"
     port = free_port()

@@ -443,6 +443,11 @@ CUT = {"at": 1.0, "kind": "cut", "nodes": [1]}
         ({"strategy__options__jiter": 1}, "strategy.options.jiter: is no known key (did you mean `jitter`?)"),
         ({"strategy__options__jitter": -1}, "strategy.options.jitter: is -1; allowed: a number from 0 to 10"),
         ({"underlay__name": "olsrr"}, 'underlay.name: is "olsrr"'),
+        (
+            {"strategy": {"name": "chapar"}, "underlay__name": "ideal"},
+            'underlay.name: is "ideal", but chapar needs an underlay that names relays, its brokers (or '
+            'strategy.options.brokers = "all"); allowed: ',
+        ),
         ({"underlay__options": {"interval": 1}}, "underlay.options: is given without underlay.name"),
         (
             {"underlay": {"name": "beacons", "options": {"interval": 0}}},

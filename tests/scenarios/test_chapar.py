@@ -1,12 +1,16 @@
 """Chapar on OLSR, as a scenario file runs it."""
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
+from roamcast.cli import app
 from roamcast.lab.run.runs import RunResult, simulate
+from roamcast.lab.sweep.demo import SCENARIO as DEMONSTRATION
 from roamcast.scenario import scenario_from
 
 LINE = [[100.0 * n, 0.0] for n in range(6)]
@@ -151,7 +155,7 @@ def test_fewer_brokers_flood_less_and_olsr_sends_more_than_the_event_system() ->
 
 def test_the_intervals_of_olsr_are_options_of_chapar_unless_the_scenario_names_an_underlay() -> None:
     quiet: dict[str, Any] = {"subscriptions": [], "publications": []}
-    usual = frames(run(40.0, line(), quiet))["hello"]
+    usual = frames(run(40.0, line(), quiet, options={"preset": "paper"}))["hello"]
     slow = frames(run(40.0, line(), quiet, options={"hello_interval": 8.0}))["hello"]
     named = frames(run(40.0, line(), quiet, options={"hello_interval": 8.0}, underlay={"name": "olsr"}))[
         "hello"
@@ -175,3 +179,28 @@ def test_a_relay_that_wants_an_event_gets_it_although_the_lookup_did_not_know() 
     reasons = {explanation.reason for explanation in explain(result.tables, result.info)}
     assert not reasons & {LossReason.FILTERED, LossReason.UNKNOWN}
     assert result.metrics["misdelivered"] == result.metrics["duplicates"] == 0
+
+
+def command(*settings: str) -> Result:
+    sets = [part for setting in settings for part in ("--set", setting)]
+    return CliRunner().invoke(app, ["simulate", str(DEMONSTRATION), "--json", *sets])
+
+
+def test_in_a_dense_place_one_broadcast_replaces_many_unicasts() -> None:
+    """From the command to the figures: half of the demo's walkers, in a quarter of its area."""
+    small = ["strategy.name=chapar", "world.nodes=20", "world.area=[300.0,300.0]", "scenario.duration=18.0"]
+    figures = []
+    for notification in ("broadcast", "unicast"):
+        result = command(*small, f"strategy.options.notification={notification}")
+        assert result.exit_code == 0, result.output
+        figures.append(json.loads(result.stdout)["metrics"])
+    broadcast, unicast = figures
+    assert broadcast["delivery_ratio_reachable"] >= 0.98 and broadcast["duplicates"] == 0
+    assert broadcast["data_messages"] < unicast["data_messages"] / 3
+
+
+def test_an_underlay_that_names_no_relays_is_refused_in_one_line() -> None:
+    result = command("strategy.name=chapar", "underlay.name=ideal")
+    assert result.exit_code == 2
+    assert 'underlay.name: is "ideal", but chapar needs an underlay that names relays' in result.output
+    assert "olsr" in result.output.split("allowed:")[1]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from roamcast import strategy
+from roamcast.strategy import STRATEGIES
 
 SCENARIO = """
 [scenario]
@@ -71,7 +71,7 @@ def folders(scenario: Path) -> list[Path]:
     folders = [scenario.parent / f"out-{hash_seed}" for hash_seed in "12"]
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", RUN, str(scenario), str(folder), *strategy.names()],
+            [sys.executable, "-c", RUN, str(scenario), str(folder), *STRATEGIES.own_names()],
             env={**os.environ, "PYTHONHASHSEED": str(seed)},
         )
         for seed, folder in enumerate(folders, start=1)
@@ -80,7 +80,7 @@ def folders(scenario: Path) -> list[Path]:
     return folders
 
 
-@pytest.mark.parametrize("name", strategy.names())
+@pytest.mark.parametrize("name", STRATEGIES.own_names())
 def test_two_processes_with_different_hash_seeds_write_the_same_bytes(name: str, folders: list[Path]) -> None:
     first, second = (
         {path.name: path.read_bytes() for path in (folder / name).iterdir()} for folder in folders

@@ -45,6 +45,23 @@ def test_officials_stand_and_galleries_stay_with_their_player() -> None:
         assert place(18 + 6 * gallery, 0) != place(18 + 6 * gallery, 300)
 
 
+def test_a_command_that_cannot_be_is_one_line_and_the_forum_goes_on() -> None:
+    done = forum(
+        "--interactive",
+        commands='publish player="woods\nunsubscribe 99\nsubscribe /PGMFORUM[hole = 7]\nunsubscribe 2\n'
+        "unsubscribe 1\nunsubscribe 1\nquit\n",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.partition(";")[0] for line in done.stdout.splitlines()] == [
+        'publish player="woods: No closing quotation',
+        "unsubscribe 99: is no subscription",
+        "subscription 1: OF_TYPE('PGMFORUM') AND hole = 7",
+        "unsubscribe 2: is no subscription",
+        "unsubscribed 1",
+        "unsubscribe 1: is no subscription",
+    ]
+
+
 def test_a_member_sees_what_it_subscribed_to_and_may_publish() -> None:
     commands = (
         "subscribe /PGMFORUM[hole = 7]\nwait 210\npublish player=woods hole=3 message='What a putt'\n"

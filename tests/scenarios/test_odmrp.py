@@ -7,6 +7,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from roamcast.errors import ScenarioError
 from roamcast.lab.run.expected import expected
 from roamcast.lab.run.runs import RunResult, simulate
 from roamcast.lab.why.answer import LossReason
@@ -117,7 +118,7 @@ def test_figure_2_it_ends_a_timeout_after_the_last_request_and_leaves_nothing() 
     assert requests[-1] <= 3 * SECOND + TIMEOUT
     for node in range(7):
         strategy = strategy_of(simulation, node)
-        assert len(strategy.routes) == len(strategy.forwarding) == len(strategy.known) == 0
+        assert len(strategy.routes) == len(strategy.forwarding) == len(strategy.context) == 0
         assert len(strategy.publisher) == len(strategy.tables) == 0 and strategy.member_table == {}
 
 
@@ -274,7 +275,7 @@ def test_on_a_network_at_rest_everyone_gets_everything_once_and_nothing_stays(da
     for node in range(nodes):
         strategy = strategy_of(simulation, node)
         assert len(strategy.routes) == len(strategy.forwarding) == len(strategy.publisher) == 0
-        assert len(strategy.known) == len(strategy.tables) == 0 and strategy.member_table == {}
+        assert len(strategy.context) == len(strategy.tables) == 0 and strategy.member_table == {}
 
 
 @given(st.integers(0, 10_000), st.sampled_from(["graph", "k_means", "none"]), st.booleans(), st.booleans())
@@ -314,7 +315,7 @@ def test_whatever_happens_no_event_comes_twice_and_the_mesh_ends(
             strategy = stack.strategy
             assert isinstance(strategy, Odmrp)
             assert len(strategy.routes) == len(strategy.forwarding) == len(strategy.publisher) == 0
-            assert len(strategy.known) == len(strategy.tables) == 0 and strategy.member_table == {}
+            assert len(strategy.context) == len(strategy.tables) == 0 and strategy.member_table == {}
 
 
 MOVING: dict[str, Any] = {
@@ -350,3 +351,122 @@ def test_every_missing_delivery_is_explained(scenario: dict[str, Any]) -> None:
     assert len(found) == missing > 10
     assert not {explanation.reason for explanation in found} & {LossReason.UNKNOWN, LossReason.FILTERED}
     assert result.metrics["duplicates"] == result.metrics["misdelivered"] == 0
+
+
+# Advertisements (section 3.5.1) and clients without a broker (sections 3.5 and 4).
+
+LINE = [(200 + 100 * number, 200) for number in range(6)]
+
+
+def test_an_advertised_type_has_its_mesh_before_the_first_event() -> None:
+    made = tables(
+        LINE,
+        advertisements=[{"node": 0, "type": "score", "from": 1.0, "until": 30.0}],
+        subscriptions=[{"node": 5, "type": "score"}, {"node": 3, "type": "weather"}],
+        publications=[{"t": 20.0, "node": 0, "type": "score"}],
+        duration=80.0,
+    )
+    simulation = played(made)
+    assert all(changes[0][0] < 5 * SECOND for changes in forwarding(simulation).values())
+    assert set(forwarding(simulation)) == {1, 2, 3, 4}
+    (delivered,) = simulation.trace.of(Delivered)
+    assert (delivered.node, delivered.publisher) == (5, 0) and delivered.t < 20.5 * SECOND
+    # Withdrawn at 30 s, and the last event is older than a timeout: nobody is asked any more.
+    assert max(sent(simulation, "join_request", 0)) < 20 * SECOND + TIMEOUT
+    for node in range(6):
+        assert strategy_of(simulation, node).publisher.members() == []
+
+
+def test_an_advertiser_that_restarts_advertises_again() -> None:
+    made = tables(
+        LINE[:3],
+        advertisements=[{"node": 0, "type": "score"}],
+        subscriptions=[{"node": 2, "type": "score"}],
+        publications=[],
+        fault=[{"at": 10.0, "kind": "crash", "nodes": [0]}, {"at": 50.0, "kind": "restart", "nodes": [0]}],
+        duration=60.0,
+    )
+    simulation = played(made)
+    assert strategy_of(simulation, 0).publisher.members() == [2]
+
+
+@pytest.mark.parametrize("grouping", ["k_means", "graph", "none"])
+def test_clients_without_a_broker_publish_and_get_events_through_one(grouping: str) -> None:
+    """Brokers are 1 and 4. 0 and 5 are clients a hop away from one; 2 and 3 relay, and want nothing."""
+    made = tables(
+        LINE,
+        options={"grouping": grouping},
+        subscriptions=[
+            {"node": 5, "filter": "player = 'woods'"},
+            {"node": 0, "filter": "player = 'palmer'"},
+            {"node": 4, "filter": "player = 'woods'"},
+        ],
+        publications=[
+            {"t": 5.0 + number, "node": node, "attributes": {"player": player}}
+            for number, (node, player) in enumerate(
+                [(0, "woods"), (5, "palmer"), (1, "palmer"), (0, "woods")]
+            )
+        ],
+        duration=20.0,
+    )
+    made["roles"] = {"brokers": [1, 4]}
+    simulation = played(made)
+    assert deliveries(simulation) == {(0, 0, 5), (0, 0, 4), (0, 1, 5), (0, 1, 4), (5, 0, 0), (1, 0, 0)}
+    first, last = strategy_of(simulation, 0).client, strategy_of(simulation, 5).client
+    assert first is not None and first.home == 1 and last is not None and last.home == 4
+    # The mesh is one of brokers: no client is a member, and a broker's summary has what its clients want.
+    assert strategy_of(simulation, 1).publisher.members() == [4]
+    assert strategy_of(simulation, 4).publisher.members() == [1]
+
+
+def test_a_client_finds_a_broker_two_hops_away_and_a_named_client_is_reached() -> None:
+    made = tables(
+        LINE[:4],
+        subscriptions=[{"node": 0, "filter": "a = 1"}],
+        publications=[
+            {"t": 5.0, "node": 3, "attributes": {"a": 1}},
+            {"t": 6.0, "node": 3, "to": [0]},
+            {"t": 7.0, "node": 3, "attributes": {"a": 2}},
+        ],
+        duration=20.0,
+    )
+    made["roles"] = {"brokers": [2, 3]}
+    simulation = played(made)
+    assert deliveries(simulation) == {(3, 0, 0), (3, 1, 0)}
+
+
+def test_a_client_whose_broker_crashes_takes_another() -> None:
+    """1 and 2 are brokers in range of the client 0; 3 publishes."""
+    made = tables(
+        [(200, 200), (280, 160), (280, 240), (360, 200)],
+        subscriptions=[{"node": 0}],
+        publications=[{"t": float(t), "node": 3} for t in (5, 20, 30, 40)],
+        duration=45.0,
+    )
+    made["roles"] = {"brokers": [1, 2, 3]}
+    first = played(made)
+    client = strategy_of(first, 0).client
+    assert client is not None and client.home in (1, 2)
+    made["fault"] = [{"at": 10.0, "kind": "crash", "nodes": [client.home]}]
+    simulation = played(made)
+    moved = strategy_of(simulation, 0).client
+    assert moved is not None and moved.home == 3 - client.home
+    assert deliveries(simulation) == {(3, number, 0) for number in range(4)}
+
+
+def test_a_memorized_event_of_a_client_waits_for_later_clients_of_other_brokers() -> None:
+    made = tables(
+        LINE[:4],
+        subscriptions=[{"node": 3, "from": 20.0}],
+        publications=[{"t": 5.0, "node": 0, "class": "memorized", "lifetime": 60.0}],
+        duration=40.0,
+    )
+    made["roles"] = {"brokers": [1, 2]}
+    assert deliveries(played(made)) == {(0, 0, 3)}
+
+
+def test_an_advertisement_with_another_strategy_is_refused() -> None:
+    made = tables(LINE[:2], advertisements=[{"node": 0, "type": "score"}])
+    made["strategy"] = {"name": "flooding"}
+    with pytest.raises(ScenarioError, match=r"workload\.advertisements\[0\]: is given; allowed: .* odmrp"):
+        scenario_from(made)

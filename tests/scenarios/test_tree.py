@@ -34,20 +34,17 @@ GRID = [(100.0 * (n % 4), 100.0 * (n // 4)) for n in range(16)]
 RING = [(100.0, 0.0), (200.0, 0.0), (250.0, 87.0), (200.0, 174.0), (100.0, 174.0), (50.0, 87.0)]
 
 
-# A frame for each link and event; or one for each node that has someone to pass an event on to: on the way
-# from the ends four nodes, else three.
-@pytest.mark.parametrize(("forwarding", "frames"), [("unicast", 20), ("broadcast", 17), ("mixed", 17)])
-def test_on_a_line_every_event_reaches_everyone_once(forwarding: str, frames: int) -> None:
+def test_on_a_line_every_event_reaches_everyone_once() -> None:
+    """One frame for each node that has someone to pass an event on to: four from the ends, else three."""
     result = run(
         scenario={"name": "line", "duration": 40.0, "warmup": FORMED},
         world=static(LINE),
         workload={"publications": [{"t": 30.0 + n, "node": n} for n in range(5)]},
-        strategy={"name": "tree", "options": {"forwarding": forwarding}},
     )
     metrics = result.metrics
     assert metrics["expected"] == metrics["delivered"] == 20
     assert metrics["duplicates"] == metrics["misdelivered"] == 0
-    assert metrics["data_messages"] == frames
+    assert metrics["data_messages"] == 17
     # From the ends 1 + 2 + 3 + 4, beside them 1 + 1 + 2 + 3, from the middle 2 + 1 + 1 + 2.
     assert metrics["hops_mean"] == (2 * 10 + 2 * 7 + 6) / 20
 
@@ -122,14 +119,12 @@ def test_a_memorized_event_crosses_to_a_partition_that_comes_back() -> None:
     assert len(late) == 3 and all(60.0 < t < 90.0 for t in late)
 
 
-@pytest.mark.parametrize("recovery", ["push", "pull"])
-def test_on_a_ring_a_cut_link_is_replaced_and_nothing_is_lost(recovery: str) -> None:
+def test_on_a_ring_a_cut_link_is_replaced_and_nothing_is_lost() -> None:
     """Whichever link of the ring is not in the tree takes over; the events of the gap come late, once."""
     result = run(
         scenario={"name": "ring", "duration": 80.0, "warmup": FORMED},
         world=static(RING, reach=101.0),
         workload={"publications": [{"t": 25.0 + n / 4, "node": n % 6} for n in range(160)]},
-        strategy={"name": "tree", "options": {"recovery": recovery}},
         fault=[
             {"at": 30.0, "kind": "cut", "links": [[0, 1]]},
             {"at": 40.0, "kind": "heal", "links": [[0, 1]]},
@@ -143,15 +138,16 @@ def test_on_a_ring_a_cut_link_is_replaced_and_nothing_is_lost(recovery: str) -> 
     assert float(metrics["link_breaks_per_s"] or 0) > 0
 
 
-def test_after_the_tree_has_formed_steady_traffic_costs_no_digests_and_no_table_changes() -> None:
+def test_after_the_tree_has_formed_steady_traffic_costs_a_few_digests_and_no_table_changes() -> None:
     result = run(
         scenario={"name": "steady", "duration": 60.0, "warmup": FORMED},
         world=static(GRID),
         roles={"publishers": 4, "subscribers": "all"},
         workload={"rate": 1.0},
     )
-    for name in ("subscription", "acknowledge", "digest", "request", "recovery"):
+    for name in ("subscription", "acknowledge", "request", "recovery"):
         assert [row["t"] for row in messages(result, name) if row["t"] > FORMED * 1e6] == [], name
+    assert len(messages(result, "digest")) < 1.5 * len(messages(result, "event"))
 
 
 def test_a_crashed_dispatcher_comes_back_and_events_flow_again() -> None:
@@ -179,12 +175,8 @@ def test_on_a_lossy_radio_everything_arrives_once() -> None:
     assert result.metrics["duplicates"] == result.metrics["misdelivered"] == 0
 
 
-@pytest.mark.parametrize(
-    ("recovery", "forwarding"), [("none", "unicast"), ("push", "unicast"), ("push", "broadcast")]
-)
-def test_among_walkers_most_events_arrive_and_recovery_brings_the_rest(
-    recovery: str, forwarding: str
-) -> None:
+@pytest.mark.parametrize("recovery", ["none", "push"])
+def test_among_walkers_most_events_arrive_and_recovery_brings_the_rest(recovery: str) -> None:
     metrics = run(
         scenario={"name": "walkers", "duration": 90.0, "warmup": FORMED},
         world={
@@ -196,7 +188,26 @@ def test_among_walkers_most_events_arrive_and_recovery_brings_the_rest(
         },
         roles={"publishers": 4, "subscribers": 10},
         workload={"rate": 1.0, "size": 128, "match": 0.5},
-        strategy={"name": "tree", "options": {"recovery": recovery, "forwarding": forwarding}},
+        strategy={"name": "tree", "options": {"recovery": recovery}},
     ).metrics
     assert float(metrics["delivery_ratio"] or 0) > (0.99 if recovery == "push" else 0.85)
+    assert metrics["duplicates"] == metrics["misdelivered"] == 0
+
+
+def test_a_dense_network_that_moves_carries_twenty_publishers() -> None:
+    """The setting of `odmrp/mobility` at 10 m/s, in short: before overheard events counted as arrivals, the
+    tree's own recovery and tables overloaded the radio, and two of five pairs were served."""
+    metrics = run(
+        scenario={"name": "load", "duration": 16.0, "warmup": 10.0},
+        world={
+            "nodes": 100,
+            "area": [1000.0, 1000.0],
+            "range": 250.0,
+            "mobility": {"model": "random_waypoint", "speed": [10.0, 10.0], "pause": [0.0, 0.0]},
+            "radio": {"model": "csma"},
+        },
+        roles={"publishers": 20, "subscribers": 50},
+        workload={"rate": 0.5, "match": 0.6, "start": 5.0, "stop": 13.0},
+    ).metrics
+    assert float(metrics["delivery_ratio"] or 0) > 0.93
     assert metrics["duplicates"] == metrics["misdelivered"] == 0

@@ -66,7 +66,6 @@ def test_neighbours_routes_and_distances_are_those_of_the_table() -> None:
     assert [underlay.next_hop(node) for node in range(1, 6)] == [1, 2, 2, 2, None]
     assert [underlay.distance(node) for node in range(1, 6)] == [1, 1, 2, 3, None]
     assert listener.heard == ["up 1", "up 2", "routes"]
-    assert underlay.relays() == []
 
 
 def test_changes_are_noticed_at_the_next_look_and_reported_once() -> None:
@@ -110,6 +109,61 @@ def test_without_a_table_it_is_refused_in_one_line() -> None:
         UNDERLAYS.make("kernel", UnderlayContext(FakeHost(node=0)))
     made = UNDERLAYS.make("kernel", UnderlayContext(FakeHost(node=0), routing_table=FakeTable()))
     assert isinstance(made, Kernel)
+
+
+# Relays, by announcements of our own.
+
+
+def line_of(count: int) -> tuple[list[Kernel], list[FakeHost]]:
+    """Nodes in a row, each with the routes that any daemon would have written."""
+    hosts = [FakeHost(node=node) for node in range(count)]
+    underlays = []
+    for node, host in enumerate(hosts):
+        way = {other: node + (1 if other > node else -1) for other in range(count) if other != node}
+        table = FakeTable(*(route(other, via=via, metric=abs(other - node)) for other, via in way.items()))
+        underlay = Kernel(UnderlayContext(host, routing_table=table), KernelOptions())
+        host.attach(underlay)
+        underlay.on_start()
+        underlays.append(underlay)
+    return underlays, hosts
+
+
+def play(underlays: list[Kernel], hosts: list[FakeHost], seconds: int) -> None:
+    for _ in range(seconds * 10):
+        for node, host in enumerate(hosts):
+            host.advance(SECOND // 10)
+            for sent in host.sent:
+                for other in (node - 1, node + 1):
+                    if 0 <= other < len(underlays):
+                        underlays[other].on_receive(node, sent.frame.payload)
+            host.sent.clear()
+
+
+def test_who_is_asked_for_relays_announces_itself_and_the_inner_nodes_of_a_line_relay() -> None:
+    underlays, hosts = line_of(5)
+    play(underlays, hosts, 10)
+    assert all(host.records == [] for host in hosts)
+    assert [underlay.relays() for underlay in underlays] == [[]] * 5  # nobody has been asked before
+    play(underlays, hosts, 10)
+    assert [underlay.relays() for underlay in underlays] == [[1, 2], [1, 2, 3], [1, 2, 3], [1, 2, 3], [2, 3]]
+
+
+def test_relays_that_fall_silent_or_were_never_heard_are_none() -> None:
+    underlays, hosts = line_of(3)
+    for underlay in underlays:
+        underlay.relays()
+    play(underlays, hosts, 10)
+    assert underlays[0].relays() == [1]
+    hosts[0].advance(6 * SECOND)  # three intervals without the others
+    assert underlays[0].relays() == []
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_an_announcement_or_one_drop(data: bytes) -> None:
+    underlay, host, _ = kernel(FakeTable(route(1)))
+    underlay.on_receive(1, data)
+    underlay.relays()
+    assert len(host.records) <= 1
 
 
 # What Linux writes.

@@ -6,11 +6,11 @@ claim, nothing is handed to an application unless the exact filter matches or th
 destination, and no application sees an event twice.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from typing import NamedTuple, Protocol
 
 from roamcast.broker.seen import EventKey, SeenEvents, event_key
-from roamcast.broker.store import EventStore, StoreFullError
+from roamcast.broker.store import EventStore, StoredEvent, StoreFullError
 from roamcast.event import Event, EventClass, EventId, Publication
 from roamcast.filter import Filter
 from roamcast.filter.index import MatchingIndex
@@ -76,6 +76,7 @@ class Broker:
         opener: ContentOpener | None = None,
     ) -> None:
         self._host = host
+        self._booted_at = host.now()
         self._application = application
         self.opener = opener
         self._index: MatchingIndex[int] = MatchingIndex()
@@ -109,7 +110,7 @@ class Broker:
             self._watcher.on_subscribed(subscription)
         if subscription.modulator is not None:
             return  # the store has events, not the modulator's products
-        for stored in self.store.standing(self._host.now()):
+        for stored in in_order_of_publication(self.store.standing(self._host.now())):
             readable = self._readable(stored.event)
             if readable.wants_subscribers and subscription.filter.matches(readable):
                 self._hand_over(stored.event, stored.hops, stored.expires_at)
@@ -147,8 +148,16 @@ class Broker:
         return event_key(*event) in self._seen
 
     def deliver(self, event: Event, hops: int, age: Micros = 0) -> None:
-        """The event is here: keep it if it is memorized, hand it over if someone wants it."""
-        if event.event_class is EventClass.MEMORIZED:
+        """The event is here: keep it if it is memorized, hand it over if someone wants it.
+
+        A real-time event from before this node's boot is refused: subscriptions of then are gone, and
+        after a restart nobody remembers whether it was handed over before the crash.
+        """
+        if event.event_class is EventClass.REALTIME:
+            if not self.lived_through(age):
+                self.drop(event.id, DropReason.EXPIRED, "event")
+                return
+        else:
             if self.store.is_history(event):
                 self.drop(event.id, DropReason.SUPERSEDED, "store")
                 return
@@ -197,6 +206,10 @@ class Broker:
         """The standing ones, by number."""
         return [self._subscriptions[number] for number in sorted(self._subscriptions)]
 
+    def lived_through(self, age: Micros) -> bool:
+        """Whether this node was up when an event of this age was published."""
+        return age <= self._host.now() - self._booted_at
+
     def wants(self, event: Event) -> bool:
         """Whether a local application would get this event."""
         return self._host.node in event.destinations or (
@@ -233,3 +246,12 @@ class Broker:
         for number in numbers:
             parts.setdefault(self._subscriptions[number].application, []).append(number)
         return list(parts.items())
+
+
+def in_order_of_publication(stored: list[StoredEvent]) -> Iterator[StoredEvent]:
+    """Each publisher's events in the order of their numbers, where the same publisher's stood before."""
+    by_publisher: dict[NodeId, list[StoredEvent]] = {}
+    for one in sorted(stored, key=lambda one: one.event.sequence, reverse=True):
+        by_publisher.setdefault(one.event.publisher, []).append(one)
+    for one in stored:
+        yield by_publisher[one.event.publisher].pop()

@@ -13,23 +13,28 @@ from roamcast.extras import NOT_ON_A_DEVICE
 COMMANDS = {
     "simulate": "run",
     "emulate": "run",
+    "metrics": "run",
     "why": "run",
     "sweep": "study",
     "report": "study",
     "reproduce": "study",
+    "league": "study",
     "contacts": "study",
     "groups": "study",
-    "watch": "study",
     "demo": "study",
+    "collect": "live",
+    "watch": "live",
+    "archive": "live",
     "strategies": "parts",
     "parts": "parts",
     "node": "node",
     "publish": "node",
     "subscribe": "node",
+    "advertise": "node",
 }
 """Each command and the module here that defines it under its name, in the order of `--help`."""
 
-EXTRA_OF = {"run": "sim", "study": "lab", "parts": "sim"}
+EXTRA_OF = {"run": "sim", "study": "lab", "live": "lab", "parts": "sim"}
 """What the commands of a module need beyond a device's installation."""
 
 

@@ -1,4 +1,4 @@
-"""What a device needs: its node, and the two clients of it."""
+"""What a device needs: its node, and the three clients of it."""
 
 from pathlib import Path
 
@@ -80,6 +80,19 @@ def publish(
         sealed=sealed,
     )
     print(f"{event.publisher}:{event.sequence}")
+
+
+@click.command()
+@click.argument("type", metavar="TYPE", help="A dotted event type.")
+@click.option(
+    "--seconds", metavar="S", type=click.FloatRange(0, 1e6), help="How long; without it until Ctrl-C."
+)
+@socket
+def advertise(type: str, seconds: float | None, socket: Path) -> None:
+    """Announce events of a type through the node on this device, before there are any (strategy odmrp)."""
+    from roamcast.client import commands
+
+    commands.advertise(socket, type, lambda: print(f"advertised {type}", flush=True), seconds)
 
 
 @click.command()

@@ -1,6 +1,9 @@
 """Arguments and options that several commands have."""
 
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,6 +21,33 @@ trace_out = click.option(
 as_json = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else."
 )
-master = click.option(
-    "--master", metavar="URL", help="A Spark master; default: embedded, on this machine's cores."
+
+
+def spark(command: Callable[..., None]) -> Callable[..., None]:
+    """What every command that uses Spark has. It gets the master; the rest is kept for the session."""
+
+    @wraps(command)
+    def with_settings(
+        conf: tuple[str, ...], archives: str | None, ui: bool, event_log: str | None, **named: Any
+    ) -> None:
+        from roamcast.lab.spark import settings
+
+        settings.ask(conf, archives, ui, event_log)
+        command(**named)
+
+    for option in reversed(SPARK):
+        with_settings = option(with_settings)
+    return with_settings
+
+
+SPARK = (
+    click.option(
+        "--master", metavar="URL", help="A Spark master; default: embedded, on this machine's cores."
+    ),
+    click.option("--conf", metavar="KEY=VALUE", multiple=True, help="A setting of Spark; may be repeated."),
+    click.option(
+        "--archives", metavar="FILE", help="A packed Python environment for the workers of a cluster."
+    ),
+    click.option("--ui", is_flag=True, help="Serve Spark's own pages while the command runs."),
+    click.option("--event-log", metavar="DIR", help="Keep Spark's event log here."),
 )

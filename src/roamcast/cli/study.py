@@ -12,27 +12,56 @@ from roamcast.cli.options import PATH
 
 @click.command()
 @click.argument("experiment", metavar="E.toml", type=PATH, help="The experiment file.")
-@click.option("--out", metavar="DIR", type=PATH, required=True, help="Where the tables go.")
-@options.master
-@click.option("--resume/--no-resume", help="Run what is missing or failed in DIR.")
-def sweep(experiment: Path, out: Path, master: str | None, resume: bool) -> None:
+@click.option("--out", metavar="DIR", required=True, help="Where the tables go: a folder or a URI.")
+@options.spark
+@click.option("--resume/--no-resume", help="Run what is missing, failed or damaged in DIR.")
+@click.option(
+    "--verify",
+    type=click.Choice(["sample", "all", "none"]),
+    default="sample",
+    help="Of how many runs Spark's SQL measures the tables again. Default: a sample.",
+)
+@click.option(
+    "--until-half-width",
+    metavar="W",
+    type=float,
+    help="Add seeds to each cell until its 95% interval is at most ± W.",
+)
+@click.option("--of", metavar="METRIC", default="delivery_ratio", help="Whose interval.")
+@click.option("--seeds-max", metavar="N", type=int, default=100, help="So many seeds a cell gets at most.")
+def sweep(
+    experiment: Path,
+    out: str,
+    master: str | None,
+    resume: bool,
+    verify: str,
+    until_half_width: float | None,
+    of: str,
+    seeds_max: int,
+) -> None:
     """Run a grid of simulations as Spark tasks."""
     from roamcast.lab.sweep.experiment import load_experiment
     from roamcast.lab.sweep.progress import progress_bar
+    from roamcast.lab.sweep.replication import Replication
     from roamcast.lab.sweep.sweep import sweep as run
 
     loaded = load_experiment(experiment)
+    replication = None if until_half_width is None else Replication(until_half_width, of, seeds_max)
     with progress_bar() as on_progress:
-        ended = run(loaded, out, master, resume, on_progress)
-    print(f"{ended.done} of {ended.total} runs are in {out}, {ended.ran} of them from now")
+        ended = run(loaded, out, master, resume, on_progress, verify, replication)
+    for line in ended.mended:
+        print(f"roamcast: {line}; set aside and run again", file=sys.stderr)
+    print(ended.to_line(out))
+    for line in ended.wide:
+        print(f"too wide: {line}")
     if ended.failed:
         fail(f"{ended.failed} runs failed; {out}/runs says why, --resume tries them again")
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=PATH, help="A sweep's folder.")
-@click.option("--out", metavar="FILE", type=PATH, help="Default: DIR/report.html.")
-def report(folder: Path, out: Path | None) -> None:
+@click.argument("folder", metavar="DIR", help="A sweep's folder; the sweep may still be running.")
+@click.option("--out", metavar="FILE", help="Default: DIR/report.html.")
+def report(folder: str, out: str | None) -> None:
     """Tables and plots of a sweep as one HTML file."""
     from roamcast.lab.report import report as write
 
@@ -43,10 +72,10 @@ def report(folder: Path, out: Path | None) -> None:
 @click.argument("selection", metavar="[PAPER[/FIGURE]]", required=False, help="Default: all.")
 @click.option("--profile", default="quick", help="quick (minutes) or full.")
 @click.option(
-    "--out", metavar="DIR", type=PATH, default=Path("out/reproduction"), help="Where sweeps and the page go."
+    "--out", metavar="DIR", default="out/reproduction", help="Where sweeps and page go: a folder or a URI."
 )
-@options.master
-def reproduce(selection: str | None, profile: str, out: Path, master: str | None) -> None:
+@options.spark
+def reproduce(selection: str | None, profile: str, out: str, master: str | None) -> None:
     """The papers' tables and figures, ours beside theirs."""
     from roamcast.lab.published.reproduce import reproduce as run
     from roamcast.lab.sweep.progress import progress_bars
@@ -60,21 +89,44 @@ def reproduce(selection: str | None, profile: str, out: Path, master: str | None
 
 
 @click.command()
+@click.option("--profile", default="quick", help="quick (3 seeds, minutes) or full (10).")
+@click.option(
+    "--enter", metavar="FILE", type=PATH, multiple=True, help="Entries from outside, a TOML file; repeatable."
+)
+@click.option("--out", metavar="DIR", default="out/league", help="Where runs and page go: a folder or a URI.")
+@click.option("--page", metavar="FILE", type=PATH, help="Write the page as Markdown here, too.")
+@options.spark
+def league(profile: str, enter: tuple[Path, ...], out: str, page: Path | None, master: str | None) -> None:
+    """Every strategy in the same dozen scenarios: who wins where, at what cost."""
+    from roamcast.cli.screen import show_table
+    from roamcast.lab.league.league import league as run
+    from roamcast.lab.sweep.progress import progress_bar
+
+    with progress_bar() as on_progress:
+        ended = run(profile, out, enter, page, master, on_progress)
+    show_table(*ended.leaders)
+    show_table(*ended.ranks)
+    print(ended.page)
+    if ended.failed:
+        fail(f"{ended.failed} runs failed; the same command tries them again")
+
+
+@click.command()
 @click.argument(
-    "trace", metavar="TRACE", type=PATH, help="Recorded mobility, any format of docs/study/formats.md."
+    "trace", metavar="TRACE", help="Recorded mobility, any format of docs/study/formats.md; a path or URI."
 )
 @click.option("--range", "reach", metavar="R", type=float, required=True, help="Radio range in metres.")
-@click.option("--out", metavar="PLAN", type=PATH, required=True, help="A new .parquet, .csv or .csv.gz.")
+@click.option("--out", metavar="PLAN", required=True, help="A new .parquet, .csv or .csv.gz; a path or URI.")
 @click.option("--format", help="Default: told from name and content.")
 @click.option(
     "--max-gap", metavar="S", type=float, help="Seconds without a fix after which a node is absent."
 )
 @click.option("--geographic/--no-geographic", help="An FCD file holds longitude and latitude.")
-@options.master
+@options.spark
 def contacts(
-    trace: Path,
+    trace: str,
     reach: float,
-    out: Path,
+    out: str,
     format: str | None,
     max_gap: float | None,
     geographic: bool,
@@ -113,7 +165,7 @@ def contacts(
     help="What a group's refresh costs, in deliveries.",
 )
 @options.as_json
-@options.master
+@options.spark
 def groups(
     folder: Path,
     k: str,
@@ -137,32 +189,9 @@ def groups(
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=PATH, help="Where nodes put their trace files.")
-@click.option("--out", metavar="DIR", type=PATH, required=True, help="Where the table and the checkpoint go.")
-@click.option("--window", metavar="S", type=float, default=10.0, help="Seconds.")
-@click.option("--once/--no-once", help="Take what is there and stop.")
-@options.master
-def watch(folder: Path, out: Path, window: float, once: bool, master: str | None) -> None:
-    """Delivery, latency and control traffic of running nodes, by windows, as their traces come in."""
-    from roamcast.lab.live.screen import WindowScreen
-    from roamcast.lab.live.streaming import watch as run
-
-    with WindowScreen() as screen:
-        run(
-            folder,
-            out,
-            window_s=window,
-            master=master,
-            once=once,
-            on_table=screen,
-            on_refused=lambda line: print(f"roamcast: {line}", file=sys.stderr),
-        )
-
-
-@click.command()
-@click.option("--out", metavar="DIR", type=PATH, default=Path("out/demo"), help="Where tables and report go.")
-@options.master
-def demo(out: Path, master: str | None) -> None:
+@click.option("--out", metavar="DIR", default="out/demo", help="Where tables and report go: folder or URI.")
+@options.spark
+def demo(out: str, master: str | None) -> None:
     """The main job in small: one scenario, every strategy, through Spark, to an HTML report."""
     from roamcast.cli.screen import show_table
     from roamcast.lab.sweep.demo import demo as run

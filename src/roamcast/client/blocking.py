@@ -58,6 +58,14 @@ class BlockingClient:
         """As `Client.publish`."""
         return self._loop.run(self._client.publish(**keywords))
 
+    def advertise(self, type: str) -> None:
+        """As `Client.advertise`."""
+        self._loop.run(self._client.advertise(type))
+
+    def withdraw(self, type: str) -> None:
+        """As `Client.withdraw`."""
+        self._loop.run(self._client.withdraw(type))
+
     @contextmanager
     def subscribe(
         self,

@@ -17,6 +17,7 @@ from roamcast.errors import InputError, RoamcastError
 from roamcast.event import Event, EventId, Publication
 from roamcast.units import Micros, NodeId, micros
 from roamcast.wire.local import (
+    AdvertiseRequest,
     ClientHello,
     ClientMessage,
     Done,
@@ -28,6 +29,7 @@ from roamcast.wire.local import (
     SubscribeRequest,
     UnsubscribeRequest,
     Welcome,
+    WithdrawRequest,
 )
 
 if TYPE_CHECKING:  # not loaded at run time: a program that only publishes needs neither
@@ -140,6 +142,7 @@ class Client:
         self._answers: dict[int, asyncio.Future[Done]] = {}
         self._subscriptions: dict[int, ClientSubscription] = {}
         self._addressed: ClientSubscription | None = None
+        self._advertised: set[str] = set()
         self._welcome: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
         self._lost: ClientError | None = ClientError("this client is not connected")
 
@@ -171,6 +174,8 @@ class Client:
         self.node, self.node_name = welcome.node, welcome.name
         for subscription in list(self._subscriptions.values()):
             await self._ask(self._subscribe(subscription), self._link)
+        for type in sorted(self._advertised):
+            await self._ask(AdvertiseRequest(self._request(), type), self._link)
         if self.lost.done():
             raise ClientError(self.lost.result())
         self._lost = None  # only now: events published from here on reach all subscriptions
@@ -193,6 +198,17 @@ class Client:
         """As `publish`, with a publication that was made before."""
         done = await self._ask(PublishRequest(self._request(), ready))
         return EventId(self.node, done.sequence)
+
+    async def advertise(self, type: str) -> None:
+        """Say that events of this type will come, if the node's strategy takes advertisements: the way to
+        their subscribers is there before them. It stands until `withdraw`, or until this client closes."""
+        await self._ask(AdvertiseRequest(self._request(), type))
+        self._advertised.add(type)
+
+    async def withdraw(self, type: str) -> None:
+        """End an advertisement; `ClientError` for one that is not there, or not any more."""
+        self._advertised.discard(type)
+        await self._ask(WithdrawRequest(self._request(), type))
 
     @asynccontextmanager
     async def subscribe(
@@ -276,7 +292,9 @@ class Client:
         return self._link
 
     async def _ask(
-        self, message: PublishRequest | SubscribeRequest | UnsubscribeRequest, link: NodeLink | None = None
+        self,
+        message: PublishRequest | SubscribeRequest | UnsubscribeRequest | AdvertiseRequest | WithdrawRequest,
+        link: NodeLink | None = None,
     ) -> Done:
         link = link or self._standing()
         answer: asyncio.Future[Done] = asyncio.get_running_loop().create_future()

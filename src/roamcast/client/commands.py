@@ -1,19 +1,20 @@
-"""What `roamcast publish` and `roamcast subscribe` do."""
+"""What `roamcast publish`, `roamcast subscribe` and `roamcast advertise` do."""
 
 import asyncio
 import base64
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
-from roamcast.client.client import Message, filter_from
+from roamcast.client.client import ClientError, Message, filter_from
 from roamcast.client.connect import connect
 from roamcast.client.publication import PublicationKeywords, publication
 from roamcast.errors import InputError
-from roamcast.event import EventId, Value
+from roamcast.event import PAYLOAD_BYTES_MAX, EventId, Value
 
 if TYPE_CHECKING:
     from roamcast.modulator import ModulatorSpec
@@ -39,10 +40,15 @@ def payload_from(text: str | None, file: Path | None) -> bytes:
         raise InputError("--payload and --file", "give one of them")
     if file is None:
         return (text or "").encode()
+    most = PAYLOAD_BYTES_MAX + 1  # enough to see that it is too much, however long the file
     try:
-        return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as source:
+            octets = source.read(most)
     except OSError as error:
         raise InputError(str(file), f"cannot be read: {error.strerror}") from None
+    if len(octets) == most:
+        raise InputError(str(file), f"has more than {PAYLOAD_BYTES_MAX} octets, the most that a payload has")
+    return octets
 
 
 def publish(socket: Path, **keywords: Unpack[PublicationKeywords]) -> EventId:
@@ -83,6 +89,22 @@ def subscribe(
                 shown += 1
 
     asyncio.run(listen())
+
+
+def advertise(socket: Path, type: str, on_ready: Callable[[], None], seconds: float | None) -> None:
+    """Advertise a type for so many seconds, or until the program or the node ends."""
+
+    async def stand() -> None:
+        async with connect(socket, name="roamcast advertise") as client:
+            await client.advertise(type)
+            on_ready()
+            try:
+                async with asyncio.timeout(seconds):
+                    raise ClientError(await client.lost)
+            except TimeoutError:
+                await client.withdraw(type)
+
+    asyncio.run(stand())
 
 
 def _modulator(name: str, parameters: str) -> "ModulatorSpec":

@@ -24,7 +24,7 @@ from roamcast.runtime.live.settings import (
 )
 from roamcast.sealing import Identity, KeyRing
 from roamcast.sealing.content import ContentKey
-from roamcast.strategy import LIVE_DEFAULT, STRATEGIES
+from roamcast.strategy import LIVE_DEFAULT, STRATEGIES, check_underlay
 from roamcast.underlay import UNDERLAYS
 
 
@@ -83,12 +83,18 @@ def load_config(path: Path) -> Config:
     """The configuration in a file; `ScenarioError` or `FileError` in one line where it is wrong."""
     tables = read_tables(path)
     try:
+        if isinstance(trace := tables.get("trace"), dict) and "file" in trace:
+            raise ScenarioError("trace.file", "is no key any more; allowed: trace.folder, for segments")
         config: Config = converted(tables, Config)
         load_modules(config.node.modules, path.parent, "node.modules")
         _check_keys(config)
         _check_air(config.air)
         _check_part("strategy", config.strategy, STRATEGIES, [], LIVE_DEFAULT)
         _check_part("underlay", config.underlay, UNDERLAYS, _only_simulated())
+        if config.underlay.name is not None:
+            name = config.strategy.name or LIVE_DEFAULT
+            options = msgspec.convert(config.strategy.options, STRATEGIES.options_type(name))
+            check_underlay(name, options, config.underlay.name)
         if config.metrics is not None:
             listening_address(config.metrics.listen)
     except ScenarioError as error:

@@ -64,7 +64,7 @@ def _first(problems: Iterable[str | None]) -> str | None:
 def _name_problem(name: str) -> str | None:
     if not 1 <= len(name) <= NAME_LENGTH_MAX:
         return f"has a name of {len(name)} characters; 1 to {NAME_LENGTH_MAX} are allowed"
-    return _character_problem(name)
+    return character_problem(name)
 
 
 def _literal_problem(value: Literal) -> str | None:
@@ -80,10 +80,11 @@ def _literal_problem(value: Literal) -> str | None:
 def _text_problem(text: str) -> str | None:
     if len(text) > TEXT_LENGTH_MAX:
         return f"has a text of {len(text)} characters; at most {TEXT_LENGTH_MAX} are allowed"
-    return _character_problem(text)
+    return character_problem(text)
 
 
-def _character_problem(text: str) -> str | None:
+def character_problem(text: str) -> str | None:
+    """Characters that some readers of a text would not understand; None if all would."""
     if "\0" in text:
         return "has a text with U+0000, where some readers would stop"
     if any("\ud800" <= character <= "\udfff" for character in text):

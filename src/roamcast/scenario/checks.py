@@ -10,6 +10,7 @@ from roamcast.explain import shown
 from roamcast.filter.xpath.translation import DocumentShape
 from roamcast.scenario.faults import faults
 from roamcast.scenario.model import (
+    AdvertisementEntry,
     Chosen,
     FaultEntry,
     FaultKind,
@@ -23,7 +24,7 @@ from roamcast.scenario.model import (
 )
 from roamcast.scenario.workload import count_of, filter_of, modulator_of, publication_of, schema_of
 from roamcast.scenario.world import nodes_in_world
-from roamcast.strategy import STRATEGIES
+from roamcast.strategy import STRATEGIES, check_underlay
 from roamcast.strategy.base import NamesNodes
 from roamcast.underlay import UNDERLAYS
 from roamcast.units import seconds
@@ -45,6 +46,7 @@ def checked(tables: Tables, base: Path) -> Scenario:
     _check_workload(scenario)
     if scenario.underlay.name is not None:
         UNDERLAYS.check("underlay", scenario.underlay.name, scenario.underlay.options)
+        check_underlay(scenario.strategy.name, scenario.strategy.parsed(), scenario.underlay.name)
     elif scenario.underlay.options:
         raise ScenarioError(
             "underlay.options", "is given without underlay.name, which says whose options they are"
@@ -158,6 +160,8 @@ def _check_workload(scenario: Scenario) -> None:
     schema = _checked_schema(scenario)
     for index, subscription in enumerate(workload.subscriptions or ()):
         _check_subscription(f"workload.subscriptions[{index}]", subscription, scenario, schema)
+    for index, advertisement in enumerate(workload.advertisements or ()):
+        _check_advertisement(f"workload.advertisements[{index}]", advertisement, scenario)
     for index, publication in enumerate(workload.publications or ()):
         _check_publication(f"workload.publications[{index}]", publication, scenario)
     if workload.publications is None:
@@ -176,15 +180,25 @@ def _checked_schema(scenario: Scenario) -> DocumentShape | None:
         raise ScenarioError("workload.schema", f"is {shown(scenario.workload.schema)}: {error}") from None
 
 
+def _check_advertisement(key: str, entry: AdvertisementEntry, scenario: Scenario) -> None:
+    _check_node(f"{key}.node", entry.node, scenario.nodes)
+    _check_standing(key, entry.since, entry.until, scenario)
+    if not STRATEGIES.declared(scenario.strategy.name).takes_advertisements:
+        able = " or ".join(STRATEGIES.names_with(lambda declared: declared.takes_advertisements))
+        raise ScenarioError(key, f"is given; allowed: with the strategy {able} only")
+
+
+def _check_standing(key: str, since: float, until: float | None, scenario: Scenario) -> None:
+    _check_time(f"{key}.from", since, scenario)
+    if until is not None and until <= since:
+        raise ScenarioError(f"{key}.until", f"is {until:g}; allowed: later than `from`, {since:g} s")
+
+
 def _check_subscription(
     key: str, entry: SubscriptionEntry, scenario: Scenario, schema: DocumentShape | None
 ) -> None:
     _check_node(f"{key}.node", entry.node, scenario.nodes)
-    _check_time(f"{key}.from", entry.since, scenario)
-    if entry.until is not None and entry.until <= entry.since:
-        raise ScenarioError(
-            f"{key}.until", f"is {entry.until:g}; allowed: later than `from`, {entry.since:g} s"
-        )
+    _check_standing(key, entry.since, entry.until, scenario)
     for name in ("filter", "xpath", "topic", "type"):
         with _filter_errors_at(f"{key}.{name}", getattr(entry, name)):
             filter_of(SubscriptionEntry(node=entry.node, **{name: getattr(entry, name)}), schema)

@@ -129,6 +129,15 @@ class PublicationEntry(_Table, frozen=True, kw_only=True):
     size: PayloadSize | None = None
 
 
+class AdvertisementEntry(_Table, frozen=True, kw_only=True):
+    """One of `workload.advertisements`: the node announces that events of a type will come."""
+
+    node: NodeNumber
+    type: Name
+    since: Instant = msgspec.field(default=0.0, name="from")
+    until: Instant | None = None
+
+
 class ArrivalProcess(Enum):
     """How a publisher's events follow each other."""
 
@@ -154,6 +163,11 @@ class Workload(_Table, frozen=True, kw_only=True):
     publications: Annotated[tuple[PublicationEntry, ...], msgspec.Meta(max_length=LIST_LENGTH_MAX)] | None = (
         None
     )
+    # UNSET, so that `to_dict` has no such key without advertisements.
+    advertisements: (
+        Annotated[tuple[AdvertisementEntry, ...], msgspec.Meta(max_length=LIST_LENGTH_MAX)]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
 
 
 class StrategyChoice(_Table, frozen=True, kw_only=True):

@@ -50,6 +50,13 @@ class SubscriptionPlan(NamedTuple):
     modulator: ModulatorSpec | None = None
 
 
+class AdvertisementPlan(NamedTuple):
+    node: NodeId
+    type: str
+    since: Micros
+    until: Micros | None
+
+
 class PublicationPlan(NamedTuple):
     time: Micros
     node: NodeId
@@ -78,6 +85,20 @@ def subscriptions(scenario: Scenario) -> list[SubscriptionPlan]:
     else:
         plans = _written_subscriptions(entries, schema_of(scenario))
     return sorted(plans, key=lambda plan: (plan.since, plan.node, plan.subscription))
+
+
+def advertisements(scenario: Scenario) -> list[AdvertisementPlan]:
+    """By time, then node, then type."""
+    plans = [
+        AdvertisementPlan(
+            entry.node,
+            entry.type,
+            micros(entry.since),
+            None if entry.until is None else micros(entry.until),
+        )
+        for entry in scenario.workload.advertisements or ()
+    ]
+    return sorted(plans, key=lambda plan: (plan.since, plan.node, plan.type))
 
 
 def publications(scenario: Scenario) -> list[PublicationPlan]:

@@ -13,8 +13,11 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from roamcast.errors import ScenarioError
+from roamcast.explain import shown
 from roamcast.registry import Registry
-from roamcast.strategy.base import Strategy, StrategyContext, TunesUnderlay
+from roamcast.strategy.base import NeedsOfUnderlay, Strategy, StrategyContext, TunesUnderlay
+from roamcast.underlay import UNDERLAYS
 
 __all__ = [
     "LIVE_DEFAULT",
@@ -23,6 +26,7 @@ __all__ = [
     "StrategyAbilities",
     "StrategyContext",
     "TunesUnderlay",
+    "check_underlay",
     "default_underlay",
     "names",
     "options_type",
@@ -35,6 +39,7 @@ class StrategyAbilities(NamedTuple):
     default_underlay: str = "none"  # what it runs on unless a file names another
     runs_modulators: bool = False  # its brokers run consumers' functions
     keeps_order: bool = False  # it hands over the events of each producer in their order
+    takes_advertisements: bool = False  # it prepares for events of a type before there is one
     carries_sealed: bool = False  # it carries events whose content relays cannot read (`Strategy.seal_id`)
     # Option defaults for networks with arbitrary node numbers: those of live nodes follow from their keys.
     for_arbitrary_numbers: Mapping[str, Any] = {}
@@ -64,7 +69,12 @@ STRATEGIES.declare(
     carries_sealed=True,
     for_arbitrary_numbers={"node_vectors": "bloom"},  # a bitmap indexed by node number cannot hold them
 )
-STRATEGIES.declare("odmrp", "roamcast.strategy.odmrp:OdmrpOptions", "roamcast.strategy.odmrp:Odmrp")
+STRATEGIES.declare(
+    "odmrp",
+    "roamcast.strategy.odmrp:OdmrpOptions",
+    "roamcast.strategy.odmrp:Odmrp",
+    takes_advertisements=True,
+)
 STRATEGIES.declare(
     "opportunistic",
     "roamcast.strategy.opportunistic:OpportunisticOptions",
@@ -90,3 +100,16 @@ options_type = STRATEGIES.options_type
 def default_underlay(strategy: str) -> str:
     """The underlay that a strategy runs on unless the scenario names another."""
     return STRATEGIES.declared(strategy).default_underlay
+
+
+def check_underlay(strategy: str, options: Any, underlay: str) -> None:
+    """`ScenarioError` for an underlay that cannot serve a strategy with these options."""
+    needs = options.underlay_needs() if isinstance(options, NeedsOfUnderlay) else {}
+    for need, reason in needs.items():
+        able = [name for name in UNDERLAYS.names() if getattr(UNDERLAYS.declared(name), need)]
+        if underlay not in able:
+            allowed = ", ".join(able)
+            raise ScenarioError(
+                "underlay.name",
+                f"is {shown(underlay)}, but {strategy} needs an underlay {reason}; allowed: {allowed}",
+            )

@@ -6,7 +6,7 @@ and down; the opportunistic overlay talks to brokers several hops away and needs
 get local subscriptions and publications from the broker core and give arrived events back to it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from roamcast.broker.core import Broker, Subscription
@@ -37,6 +37,15 @@ class TunesUnderlay(Protocol):
 
 
 @runtime_checkable
+class NeedsOfUnderlay(Protocol):
+    """Options of a strategy that not every underlay can serve."""
+
+    def underlay_needs(self) -> Mapping[str, str]:
+        """What the underlay must declare (fields of `UnderlayAbilities`), and why, in a few words."""
+        ...
+
+
+@runtime_checkable
 class LimitsModulators(Protocol):
     """Options of a strategy whose brokers run consumers' functions."""
 
@@ -62,6 +71,10 @@ class Strategy(Layer):
         """A local application published. The broker core has numbered it, stored it if it is memorized, and
         served local subscribers; copies that come back are not new to it (`Broker.observe`)."""
         raise NotImplementedError
+
+    def advertise(self, types: Collection[str]) -> None:
+        """The types of events that local applications advertise now. For strategies that declare that they
+        take advertisements; no other is called."""
 
     def seal_id(self, clear: Event) -> bytes | None:
         """What brokers need to route an event whose content they cannot read; None: it cannot be routed."""

@@ -80,11 +80,12 @@ class BestEffortContract:
         network.run(5.0)
         assert network.delivered == []
 
-    def test_links_that_come_and_go_and_nodes_that_crash_break_nothing(self) -> None:
+    @pytest.mark.parametrize("seed", [5, 7, 13])
+    def test_links_that_come_and_go_and_nodes_that_crash_break_nothing(self, seed: int) -> None:
         network = self.network(5, line(5))
         for node in range(5):
             network.subscribe(node)
-        random = Random(7)
+        random = Random(seed)
         links = mesh(5)
         for step in range(60):
             link = links[random.randrange(len(links))]

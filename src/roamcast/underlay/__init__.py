@@ -18,6 +18,7 @@ class UnderlayAbilities(NamedTuple):
 
     only_simulated: bool = False  # it knows the whole world, which no live node does
     reads_host_routes: bool = False  # neighbours have the addresses of the host's own routing table
+    names_relays: bool = False  # it answers `Underlay.relays`
 
 
 UNDERLAYS: Registry[UnderlayContext, Underlay, UnderlayAbilities] = Registry(
@@ -31,12 +32,15 @@ UNDERLAYS.declare(
     only_simulated=True,
 )
 UNDERLAYS.declare("beacons", "roamcast.underlay.beacons:BeaconOptions", "roamcast.underlay.beacons:Beacons")
-UNDERLAYS.declare("olsr", "roamcast.underlay.olsr:OlsrOptions", "roamcast.underlay.olsr:Olsr")
+UNDERLAYS.declare(
+    "olsr", "roamcast.underlay.olsr:OlsrOptions", "roamcast.underlay.olsr:Olsr", names_relays=True
+)
 UNDERLAYS.declare(
     "kernel",
     "roamcast.underlay.kernel:KernelOptions",
     "roamcast.underlay.kernel:Kernel",
     reads_host_routes=True,
+    names_relays=True,
 )
 
 names = UNDERLAYS.names

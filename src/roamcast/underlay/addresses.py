@@ -13,6 +13,10 @@ Address: TypeAlias = int
 """An IPv4 address as a 32-bit number."""
 
 
+NO_ADDRESS: Address = 0
+"""0.0.0.0, which nobody has: of a number that has no place in the mapping. Others may send such numbers."""
+
+
 class Addresses(Protocol):
     def address(self, node: NodeId) -> Address: ...
 
@@ -29,8 +33,7 @@ class Subnet:
         self._hosts = (1 << (32 - prefix)) - 2  # without the network's and the broadcast address
 
     def address(self, node: NodeId) -> Address:
-        assert 0 <= node < self._hosts, f"node {node} has no address in a subnet of {self._hosts} hosts"
-        return self._first + node
+        return self._first + node if 0 <= node < self._hosts else NO_ADDRESS
 
     def node(self, address: Address) -> NodeId | None:
         number = address - self._first
@@ -48,3 +51,24 @@ def parse_dotted(text: str) -> Address:
     if len(parts) != 4 or len(octets) != 4 or max(octets) > 255:
         raise ValueError(f"{text!r} is no IPv4 address")
     return int.from_bytes(bytes(octets), "big")
+
+
+def parse_network(text: str) -> tuple[Address, Address]:
+    """Network and netmask of `10.9.0.0/16`; `ValueError` for anything else, bits below the mask included."""
+    host, slash, prefix = text.partition("/")
+    if not slash or not prefix.isascii() or not prefix.isdigit() or len(prefix) > 2 or int(prefix) > 32:
+        raise ValueError(f"{text!r}, no IPv4 network; allowed: address/prefix, such as 10.9.0.0/16")
+    network, netmask = parse_dotted(host), netmask_of(int(prefix))
+    if network & ~netmask:
+        raise ValueError(f"{text!r}, with bits beyond its prefix")
+    return network, netmask
+
+
+def netmask_of(prefix: int) -> Address:
+    return 0xFFFF_FFFF << (32 - prefix) & 0xFFFF_FFFF
+
+
+def prefix_of(netmask: Address) -> int | None:
+    """The number of leading ones; None where others follow."""
+    prefix = netmask.bit_count()
+    return prefix if netmask_of(prefix) == netmask else None

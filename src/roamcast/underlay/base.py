@@ -4,12 +4,13 @@ OLSR, a kernel routing table, beacons or the simulator's own knowledge answer th
 strategy runs over any of them. Listeners hear of changes at the instant the underlay learns them.
 """
 
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
-from roamcast.host import Host, Layer
-from roamcast.underlay.addresses import Addresses
+from roamcast.host import Frame, Host, Layer
+from roamcast.underlay.addresses import Address, Addresses
 from roamcast.underlay.routing_table import RoutingTable
 from roamcast.units import NodeId
 
@@ -36,6 +37,50 @@ class Oracle(Protocol):
     def distance(self, node: NodeId, to: NodeId) -> int | None: ...
 
 
+class IpRoute(NamedTuple):
+    """A route for the host's own table: what it forwards for others, not only for nodes of ours."""
+
+    network: Address
+    prefix: int
+    gateway: Address | None  # None: the host itself is on the link
+    interface: Address  # our own, by its address
+    hops: int
+
+
+class OpenAir(Protocol):
+    """The interfaces of an underlay that speaks with foreign daemons. Its packets leave as they are, without
+    a frame or a seal of ours, and what comes in is anybody's."""
+
+    interfaces: tuple[Address, ...]  # by their addresses, the main one first
+
+    def send(self, interface: Address, frame: Frame) -> None:
+        """Broadcast one packet on one interface."""
+        ...
+
+    def write_routes(self, routes: Sequence[IpRoute]) -> None:
+        """All routes that the host is to have from this underlay; those it had before and lost go."""
+        ...
+
+
+@runtime_checkable
+class OpenOptions(Protocol):
+    """Options of an underlay that may run open. A runtime that can provides `UnderlayContext.open_air`."""
+
+    open: bool
+    interfaces: tuple[str, ...]  # beside the node's own
+    kernel_routes: bool
+    networks_accepted: tuple[str, ...]  # beside those of the interfaces
+
+
+@runtime_checkable
+class OpenUnderlay(Protocol):
+    """An underlay that is running open."""
+
+    def on_packet(self, interface: Address, source: Address, payload: bytes) -> None:
+        """A packet of anybody came in on one of our interfaces."""
+        ...
+
+
 class UnderlayContext(NamedTuple):
     """What an underlay is built from."""
 
@@ -43,6 +88,7 @@ class UnderlayContext(NamedTuple):
     oracle: Oracle | None = None  # None outside simulation
     addresses: Addresses | None = None  # None: nodes are numbered through 10.0.0.0/8
     routing_table: RoutingTable | None = None  # the host's own, where a runtime can read it
+    open_air: OpenAir | None = None  # where the underlay's options ask for it and a runtime has it
 
 
 class Underlay(Layer):

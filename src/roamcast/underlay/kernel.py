@@ -2,28 +2,36 @@
 
 Where a fleet runs its own routing (olsrd, babeld, BATMAN with addresses), a second protocol on the air
 would only add traffic. This underlay reads the host's routing table instead, through a
-`RoutingTable` that the runtime provides, once per `interval`. It sends nothing.
+`RoutingTable` that the runtime provides, once per `interval`.
 
 What a routing table can say: a host reached without a gateway, or by itself as gateway (olsrd and babeld
 write it so), is a neighbour; a route's metric is its number of hops where the daemon writes it so, and
-otherwise the distance is 1 or more. It does not say who relays for whom.
+otherwise the distance is 1 or more. It does not say who relays for whom. A strategy that needs relays gets
+them from announcements of our own (`covering.py`). They are sent from the first time that it asks; until then
+this underlay sends nothing.
 """
 
 from typing import Annotated
 
 import msgspec
 
-from roamcast.errors import InputError
-from roamcast.host import TimerName
+from roamcast.errors import InputError, WireError
+from roamcast.host import Frame, Kind, TimerName
+from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.addresses import Addresses, Subnet
 from roamcast.underlay.base import Underlay, UnderlayContext
+from roamcast.underlay.covering import CODEC, Covering
 from roamcast.underlay.routing_table import HostRoute, RoutingTable
 from roamcast.units import NodeId, micros
+
+JITTER = 0.25  # of the announcement interval: neighbours that started together must not collide for ever
 
 
 class KernelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     interval: Annotated[float, msgspec.Meta(ge=0.05, le=3600)] = 1.0  # seconds between readings of the table
     routes_max: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 65_536  # routes used
+    # Seconds between announcements, if the strategy asks for relays; OLSR's HELLO interval.
+    announcement_interval: Annotated[float, msgspec.Meta(ge=0.05, le=3600)] = 2.0
 
 
 class KernelRoute(msgspec.Struct, frozen=True):
@@ -44,12 +52,29 @@ class Kernel(Underlay):
         self._interval = micros(options.interval)
         self._routes_max = options.routes_max
         self._ways: dict[NodeId, KernelRoute] = {}
+        self._announcement_interval = micros(options.announcement_interval)
+        self._covering = Covering(context.host.node, self._announcement_interval)
+        self._is_asked = False  # for relays
 
     def on_start(self) -> None:
         self._look()
 
     def on_timer(self, name: TimerName) -> None:
-        self._look()
+        match name:
+            case "look":
+                self._look()
+            case "announce":
+                self._announce()
+
+    def on_receive(self, sender: NodeId, payload: bytes) -> None:
+        now, node = self._host.now(), self._host.node
+        try:
+            announcement = CODEC.decode(payload)
+        except WireError as error:
+            self._host.trace(Dropped(now, node, DropReason.WIRE, "covering", detail=str(error)))
+            return
+        if self._covering.on_announcement(sender, announcement, now) and self._is_asked:
+            self._report_routes()
 
     def on_link_failure(self, neighbour: NodeId) -> None:
         """The daemon may know already: read the table now, not at the next interval."""
@@ -68,6 +93,23 @@ class Kernel(Underlay):
 
     def known_nodes(self) -> list[NodeId]:
         return sorted(self._ways)
+
+    def relays(self) -> list[NodeId]:
+        """Of the nodes around: those that this node or one of its neighbours chose, this one too."""
+        if not self._is_asked:
+            self._is_asked = True
+            first = int(self._host.random.random() * self._announcement_interval)
+            self._host.set_timer("announce", self._host.now() + first)
+        return self._covering.relays(self.neighbours(), self._host.now())
+
+    def _announce(self) -> None:
+        now = self._host.now()
+        announcement = self._covering.announcement(self.neighbours(), now)
+        self._host.broadcast(Frame(CODEC.encode(announcement), Kind.CONTROL, "covering"))
+        early = int(self._host.random.random() * JITTER * self._announcement_interval)
+        self._host.set_timer("announce", now + self._announcement_interval - early)
+        if self._covering.forget_silent(now):
+            self._report_routes()
 
     def _look(self) -> None:
         self._host.set_timer("look", self._host.now() + self._interval)

@@ -14,7 +14,7 @@ from roamcast.errors import WireError
 from roamcast.event import Count, Event, Name, Publication, Text
 from roamcast.wire.codec import FRAME_BYTES_MAX, Codec
 
-VERSION = 2
+VERSION = 3
 FILTER_BYTES_MAX = 8192
 PARAMETER_BYTES_MAX = 8192
 LENGTH = struct.Struct("!I")
@@ -55,6 +55,18 @@ class UnsubscribeRequest(LocalMessage, frozen=True, tag=4):
     number: Count
 
 
+class AdvertiseRequest(LocalMessage, frozen=True, tag=10):
+    """Events of this type will come; until it is withdrawn, or the client leaves."""
+
+    request: Count
+    type: Name
+
+
+class WithdrawRequest(LocalMessage, frozen=True, tag=11):
+    request: Count
+    type: Name
+
+
 class Welcome(LocalMessage, frozen=True, tag=5):
     node: Count
     name: Name
@@ -86,7 +98,9 @@ class MissedEvents(LocalMessage, frozen=True, tag=9):
     events: Count
 
 
-ClientMessage = ClientHello | PublishRequest | SubscribeRequest | UnsubscribeRequest
+ClientMessage = (
+    ClientHello | PublishRequest | SubscribeRequest | UnsubscribeRequest | AdvertiseRequest | WithdrawRequest
+)
 NodeMessage = Welcome | Done | Failed | EventMessage | MissedEvents
 
 FROM_CLIENT: Codec[ClientMessage] = Codec("client message", VERSION, ClientMessage)

@@ -7,6 +7,7 @@
     TC         | ansn 16 | reserved 16 | advertised neighbour main address 32 … |
     MID        | interface address 32 … |
     HNA        | network 32 | netmask 32 | network 32 | netmask 32 | …
+    NODE       | node number 32 | flags 8 | reserved 24 |   ours: of the types for private use (18.4)
 
 A decoder answers or raises `WireError`, whatever the octets. The RFC does not say what becomes of a malformed
 packet. Here: a packet whose sizes do not add up is refused whole, because nothing in it can be trusted to
@@ -41,6 +42,9 @@ MESSAGE_HEADER = struct.Struct("!BBHIBBH")
 HELLO_HEADER = struct.Struct("!HBB")
 LINKS_HEADER = struct.Struct("!BBH")
 TC_HEADER = struct.Struct("!HH")
+NODE_BODY = struct.Struct("!IB3x")
+NODE_RELAYS = 1  # a flag
+NODES_MAX = 1 << 31  # node numbers are 31 bits
 ADDRESS_OCTETS = 4
 NETWORK_OCTETS = 8
 
@@ -58,6 +62,7 @@ class MessageType(IntEnum):
     TC = 2
     MID = 3
     HNA = 4
+    NODE = 167  # ours
 
 
 class LinkType(IntEnum):
@@ -126,6 +131,13 @@ class Hna(msgspec.Struct, frozen=True):
     """Networks that the originator is a gateway to, as (network, netmask)."""
 
     networks: tuple[tuple[Address, Address], ...]
+
+
+class Node(msgspec.Struct, frozen=True):
+    """At the originator's address is a node of ours, of this number. Foreign daemons relay it unread."""
+
+    number: int
+    is_relay: bool  # somebody chose it as multipoint relay
 
 
 # Packets.
@@ -244,6 +256,19 @@ def decode_hna(body: bytes) -> Hna:
 
 def encode_hna(networks: Iterable[tuple[Address, Address]]) -> bytes:
     return b"".join(struct.pack("!II", network, netmask) for network, netmask in networks)
+
+
+def decode_node(body: bytes) -> Node:
+    if len(body) != NODE_BODY.size:
+        raise WireError("NODE", 0, f"has {len(body)} octets, not {NODE_BODY.size}")
+    number, flags = NODE_BODY.unpack(body)
+    if number >= NODES_MAX:
+        raise WireError("NODE number", 0, f"is {number}, at most {NODES_MAX - 1} is one")
+    return Node(number, bool(flags & NODE_RELAYS))
+
+
+def encode_node(node: Node) -> bytes:
+    return NODE_BODY.pack(node.number, NODE_RELAYS if node.is_relay else 0)
 
 
 def _decode_links(body: bytes, at: int) -> tuple[int, tuple[Address, ...], int]:

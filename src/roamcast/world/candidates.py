@@ -36,17 +36,19 @@ class TimeWindow:
 
 
 def windows(pieces: Pieces, reach: float, duration: Micros) -> Iterator[TimeWindow]:
-    """`[0, duration)` in stretches of equal length, in order."""
+    """`[0, duration)` in stretches of equal length, in order; where no piece begins for longer, in one."""
     length = window_length(pieces, reach, duration)
     lasting = np.empty(0, dtype=np.int64)
-    fresh = 0
-    for start in range(0, duration, length):
-        end = min(start + length, duration)
+    fresh = start = 0
+    while start < duration:
+        begins_next = int(pieces.start[fresh]) if fresh < len(pieces) else duration
+        end = min(max(start + length, begins_next), duration)
         until = int(np.searchsorted(pieces.start, end, side="left"))
         rows = np.concatenate((lasting, np.arange(fresh, until)))
         fresh = until
         yield TimeWindow(start, end, rows)
         lasting = rows[pieces.end[rows] > end]
+        start = end
 
 
 def window_length(pieces: Pieces, reach: float, duration: Micros) -> Micros:

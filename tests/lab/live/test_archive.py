@@ -1,3 +1,4 @@
+import math
 import random
 from pathlib import Path
 
@@ -5,13 +6,17 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from tests.lab.live.segments import write_node
 
 from roamcast.errors import FileError, FilterError, InputError
 from roamcast.event import Event, Value
 from roamcast.filter import Filter
 from roamcast.lab.live.archive import Archived, _tables, archive, select, tables
+from roamcast.lab.live.archive_job import add_segments, instant
 from roamcast.lab.live.conditions import condition
 from roamcast.lab.spark.session import session
+from roamcast.node import published_record
+from roamcast.units import SECOND
 
 pytestmark = pytest.mark.spark
 
@@ -148,10 +153,17 @@ def matching(frame: DataFrame) -> list[int]:
 
 @pytest.fixture(scope="module")
 def archived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Archived]]:
-    folder = tmp_path_factory.mktemp("archive")
+    """Some events were added by a program; most come from a trace, as `roamcast archive add` takes them."""
+    folder, traces = (tmp_path_factory.mktemp(name) for name in ("archive", "traces"))
     events = random_events(random.Random(1), 60)
-    archive(events[:35], folder)
-    archive(iter(events[35:]), folder)
+    infinite = [e for e in events if math.inf in e.event.attributes.values()]  # in a trace they are NULL
+    archive(iter(infinite), folder)
+    traced = [published_record(e.t, e.event) for e in events if e not in infinite]
+    assert len(traced) > 40
+    write_node(traces, 1, traced, segment_seconds=1e-4)
+    added = add_segments(str(traces), str(folder))
+    assert (added.events, added.refused) == (len(traced), []) and added.segments > 3
+    assert add_segments(str(traces), str(folder)).events == 0  # each segment once
     return folder, events
 
 
@@ -246,8 +258,11 @@ def test_events_that_disagree_about_a_kind_go_apart_and_others_stay_together(tmp
         {"a": 2**53 + 1},
         {"c": 2**64 - 1},
     ]
-    files = archive([Archived(0, Event(1, n, row)) for n, row in enumerate(rows)], tmp_path)
-    schemas = [{f.name: str(f.type) for f in pq.read_schema(file) if f.name != "_event"} for file in files]
+    added = archive([Archived(0, Event(1, n, row)) for n, row in enumerate(rows)], tmp_path)
+    schemas = [
+        {f.name: str(f.type) for f in pq.read_schema(tmp_path / file) if f.name != "_event"}
+        for file in added.files
+    ]
     assert schemas == [
         {"a": "double", "b": "string", "c": "decimal128(20, 0)"},
         {"a": "string"},
@@ -269,6 +284,23 @@ def test_what_is_no_archive_or_cannot_be_said_is_refused(tmp_path: Path) -> None
         select(session(), tmp_path, "_event = 1")
     with pytest.raises(FilterError):
         select(session(), tmp_path, "a = 1 + 2")
-    (tmp_path / "mine.parquet").write_text("no")
-    with pytest.raises(FileError, match="no archive of events"):
+    (tmp_path / "mine.parquet").write_text("no")  # no manifest names it
+    assert matching(select(session(), tmp_path, "a = 3")) == [1]
+    (file,) = tmp_path.glob("events-*.parquet")
+    pq.write_table(pq.read_table(file).slice(1), file)
+    with pytest.raises(FileError, match="holds 0 events; 1 were written"):
         select(session(), tmp_path, "a = 3")
+    file.write_text("no")
+    with pytest.raises(FileError, match="cannot be read: Parquet file size"):
+        select(session(), tmp_path, "a = 3")
+    file.unlink()
+    with pytest.raises(FileError, match="is missing"):
+        select(session(), tmp_path, "a = 3")
+
+
+def test_times_of_the_command_line() -> None:
+    assert instant("1970-01-02", "--since") == 86_400 * SECOND
+    assert instant("1970-01-01T01:00+01:00", "--since") == 0
+    assert instant("12.5", "--since") == 12_500_000
+    with pytest.raises(InputError, match="--since: is 'yesterday'; allowed: 2026-05-01"):
+        instant("yesterday", "--since")

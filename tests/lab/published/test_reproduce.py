@@ -298,10 +298,10 @@ def test_a_tiny_figure_from_file_to_page(tmp_path: Path) -> None:
     # All four nodes hear each other, so with an ideal radio everything arrives.
     assert (written[0]["ours"], written[0]["agrees"]) == (1.0, True)
     assert (written[1]["published"], written[1]["agrees"]) == (7.5, False)
-    page = found.page.read_text()
+    page = Path(found.page).read_text()
     assert "7.500" in page and "differs" in page and "told &lt;why&gt;" in page
     assert (out / "paper" / "figure" / "report.html").exists()
     again = reproduce("paper/figure", "quick", out, published=published)  # nothing left to run
-    assert again.rows == found.rows and found.page.read_text() == page
+    assert again.rows == found.rows and Path(found.page).read_text() == page
     with pytest.raises(InputError, match="holds another experiment"):
         reproduce("paper/figure", "full", out, published=published)

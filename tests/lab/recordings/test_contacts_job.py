@@ -5,18 +5,21 @@ import math
 import random
 import shutil
 import tarfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
+from pyspark.sql import SparkSession
 
 from roamcast.errors import FileError, InputError
 from roamcast.lab.recordings import contacts as job
-from roamcast.lab.recordings import shares
-from roamcast.lab.recordings.contact_job import ContactGrid
+from roamcast.lab.recordings import recording, shares
+from roamcast.lab.recordings.contact_job import ContactGrid, ContactGroup, GroupsOfChunk
 from roamcast.lab.recordings.contacts import contacts, read_plan
+from roamcast.lab.spark.tasks import mapped
 from roamcast.units import SECOND
 from roamcast.world.contacts import ContactPlan
 from roamcast.world.crossings import contact_plan
@@ -93,7 +96,59 @@ def test_shares_chunks_and_cells_change_nothing(tmp_path: Path, monkeypatch: pyt
     found = assert_same_plan(tmp_path / "trace.csv", 50.0, tmp_path / "plan.parquet", max_gap=20.0)
     assert len(found) > 100
     assert layouts[0].side is not None and layouts[0].side < 500
-    assert layouts[0].duration / layouts[0].chunk > 10
+    assert layouts[0].chunks > 10
+
+
+def test_a_stray_fix_a_month_later_puts_no_more_into_a_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walkers(tmp_path / "trace.csv", seed=5, nodes=30, fixes=60, side=400)
+    sizes: list[list[int]] = []
+    groups = job._groups_of_chunks
+
+    def noted(cut: dict[int, list[tuple[ContactGroup, int]]]) -> list[GroupsOfChunk]:
+        chunks: dict[int, int] = {}
+        for group, pieces in (each for found in cut.values() for each in found):
+            chunks[group[0]] = chunks.get(group[0], 0) + pieces
+        sizes.append(list(chunks.values()))
+        return groups(cut)
+
+    monkeypatch.setattr(job, "_groups_of_chunks", noted)
+    plan = assert_same_plan(tmp_path / "trace.csv", 60.0, tmp_path / "plan.parquet")
+    with (tmp_path / "trace.csv").open("a") as trace:
+        trace.write("car 0,2592000,0,0\n")
+    stray = assert_same_plan(tmp_path / "trace.csv", 60.0, tmp_path / "stray.parquet")
+    assert len(plan) > 100 and len(stray) >= len(plan)
+    usual, with_stray = sizes
+    assert len(usual) > 8 and len(with_stray) >= len(usual)  # else nothing is shown
+    assert max(with_stray) <= 1.5 * max(usual)
+
+
+def test_a_compressed_table_is_unpacked_by_a_worker_and_read_by_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "SHARE_BYTES", 20_000)
+    walkers(tmp_path / "trace.csv", seed=6, nodes=30, fixes=60, side=400)
+    text = (tmp_path / "trace.csv").read_bytes()
+    packed = tmp_path / "packed.csv.gz"
+    packed.write_bytes(gzip.compress(text))
+    cut: list[int] = []
+
+    def noted(spark: SparkSession, work: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
+        cut.append(len(values))
+        return mapped(spark, work, values)
+
+    monkeypatch.setattr(recording, "mapped", noted)
+    plan = assert_same_plan(packed, 60.0, tmp_path / "plan.parquet")
+    assert len(plan) > 100 and cut == [1, -(-len(text) // 20_000)]
+    line = text.count(b"\n") + 1
+    packed.write_bytes(gzip.compress(text + b"car 1,-5,0,0\n"))
+    with pytest.raises(FileError, match=rf"packed.csv.gz:{line}: time is .*0 s or later"):
+        contacts(packed, 60.0, tmp_path / "other.parquet")
+    packed.write_bytes(gzip.compress(text)[:-40])
+    with pytest.raises(FileError, match=r"packed.csv.gz: is a damaged or truncated archive"):
+        contacts(packed, 60.0, tmp_path / "other.parquet")
+    assert sorted(path.name for path in tmp_path.glob("*.parquet")) == ["plan.parquet"]
 
 
 def test_gaps_in_the_recording_are_respected(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +22,8 @@ from roamcast.lab.report.statistics import PAIRED, WELCH, difference, holm, pair
 from roamcast.lab.run.metrics import METRICS
 from roamcast.lab.sweep.experiment import experiment_from
 from roamcast.lab.sweep.folder import SweepFolder
-from roamcast.lab.sweep.results import means, read_results
+from roamcast.lab.sweep.results import Description, Results, means, read_results
+from roamcast.lab.sweep.segments import RunRecord
 from roamcast.lab.sweep.summary import spread
 
 SCENARIO: dict[str, Any] = {
@@ -55,43 +55,31 @@ def sweep_folder(
     """A finished sweep, as `sweep` would leave it, without running anything."""
     experiment = experiment_from(name, SCENARIO, axes, replications=3)
     folder = SweepFolder(path)
-    folder.claim(experiment, resume=False)
+    folder.check(experiment, resume=False)
+    folder.claim(experiment)
     given_ratios = RATIOS if ratios is None else ratios
-    runs, figures = [], []
+    records = []
     for plan in experiment.runs():
         error = (errors or {}).get((plan.cell, plan.seed))
-        status = "ok" if error is None else "failed"
-        runs.append({"run": plan.run, "cell": plan.cell, "seed": plan.seed, "status": status, "error": error})
-        if error is None:
-            row = dict.fromkeys(METRICS) | {"run": plan.run, "cell": plan.cell, "seed": plan.seed}
-            ratio = given_ratios[plan.cell][plan.seed - 1]
-            figures.append(row | {"published": 100.0, "delivery_ratio": ratio})
-    folder.put_table("runs", pa.Table.from_pylist(runs, schema=RUNS))
-    folder.put_table("metrics", pa.Table.from_pylist(figures, schema=FIGURES))
+        figures = (
+            {} if error else {"published": 100.0, "delivery_ratio": given_ratios[plan.cell][plan.seed - 1]}
+        )
+        records.append(
+            RunRecord(
+                run=plan.run,
+                status="failed" if error else "ok",
+                error=error,
+                seconds=1.0,
+                attempt=1,
+                figures={name: value for name, value in figures.items() if value is not None},
+            )
+        )
+    folder.commit([(record, {}) for record in records], tuple(METRICS))
     return path
 
 
-RUNS = pa.schema(
-    [
-        ("run", pa.string()),
-        ("cell", pa.int32()),
-        ("seed", pa.int64()),
-        ("status", pa.string()),
-        ("error", pa.string()),
-    ]
-)
-FIGURES = pa.schema(
-    [
-        ("run", pa.string()),
-        ("cell", pa.int32()),
-        ("seed", pa.int64()),
-        *((name, pa.float64()) for name in METRICS),
-    ]
-)
-
-
 def page_of(folder: Path) -> str:
-    return report(folder).read_text(encoding="utf-8")
+    return Path(report(folder)).read_text(encoding="utf-8")
 
 
 def words(page: str) -> str:
@@ -223,9 +211,9 @@ def test_ids_are_unique_and_references_lead_somewhere(tmp_path: Path) -> None:
 @pytest.mark.realtime
 def test_the_same_tables_give_the_same_bytes(tmp_path: Path) -> None:
     folder = sweep_folder(tmp_path / "s")
-    first = report(folder).read_bytes()
+    first = Path(report(folder)).read_bytes()
     time.sleep(1.01)  # a date in it would show
-    second = report(folder, tmp_path / "other.html").read_bytes()
+    second = Path(report(folder, tmp_path / "other.html")).read_bytes()
     assert first == second
     assert sorted(p.name for p in folder.iterdir() if "unfinished" in p.name) == []
 
@@ -300,15 +288,69 @@ def test_what_is_no_sweep_is_one_line(tmp_path: Path) -> None:
         report(tmp_path)
     folder = sweep_folder(tmp_path / "s")
     with pytest.raises(FileError, match="cannot be written"):
-        report(folder, tmp_path / "no" / "such" / "place.html")
-    (folder / "metrics" / "metrics.parquet").write_bytes(b"no table")
-    with pytest.raises(FileError, match=r"metrics: is no Parquet table: [^\n]*$"):
+        report(folder, folder / "experiment.json" / "place.html")
+    (manifest,) = (folder / "manifest").iterdir()
+    text = manifest.read_bytes()
+    assert b"0.92" in text
+    manifest.write_bytes(text.replace(b"0.92", b"0.29"))
+    with pytest.raises(FileError, match=r"has not the digest [^\n]*--resume[^\n]*$") as caught:
         report(folder)
-    (folder / "metrics" / "metrics.parquet").unlink()
-    (folder / "metrics").rmdir()
-    with pytest.raises(FileError, match="has not ended"):
+    assert caught.value.where == str(manifest)
+    manifest.write_bytes(b"")
+    with pytest.raises(FileError, match="is empty"):
         report(folder)
+
+
+def test_a_sweep_that_is_still_running_can_be_read(tmp_path: Path) -> None:
+    folder = sweep_folder(tmp_path / "s")
+    (manifest,) = (folder / "manifest").iterdir()
+    manifest.unlink()
+    assert "12 runs to come" in words(page_of(folder))
+    experiment = experiment_from("areas", SCENARIO, AXES, replications=3)
+    done = RunRecord(run=experiment.run(0).run, status="ok", seconds=1.0, attempt=1, figures={"published": 7})
+    SweepFolder(folder).commit([(done, {})], ["published"])
+    shown = words(page_of(folder))
+    assert "1 runs measured" in shown and "11 runs to come" in shown
+
+
+def test_a_folder_of_an_earlier_version_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "experiment.json").write_text('{"experiment": "areas", "roamcast": "0.2.0"}')
+    for use in (
+        read_results,
+        lambda place: SweepFolder(place).check(experiment_from("areas", SCENARIO, AXES), True),
+    ):
+        with pytest.raises(
+            FileError, match=r"Roamcast 0\.2\.0, in a layout .* sweep again into a new folder$"
+        ):
+            use(tmp_path)
 
 
 def test_elements_escape_what_is_not_markup() -> None:
     assert element("b", "<", Markup("<i>"), title='"') == '<b title="&quot;">&lt;<i></b>'
+
+
+@pytest.mark.long
+def test_a_report_of_ten_thousand_cells_is_below_ten_megabytes() -> None:
+    axes: dict[str, list[Any]] = {
+        "strategy.name": ["flooding", "tree"],
+        "world.nodes": list(range(50)),
+        "workload.rate": list(range(100)),
+    }
+    cells = range(2 * 50 * 100)
+    figures = {
+        name: {cell: {seed: 1.0 + (cell * 7 + seed) % 13 / 7 for seed in (1, 2)} for cell in cells}
+        for name in list(METRICS)[:14]
+    }
+    description = Description(experiment="large", roamcast="0", scenario={}, axes=axes, seeds=[1, 2])
+    from roamcast.lab.report.page import render
+
+    page = render(Results(description, [], figures))
+    assert len(page.encode()) < 10_000_000
+    assert (
+        "in the table `summary` only" in page
+        and "5,000 combinations of world.nodes and workload.rate" in page
+    )
+    chosen = layout(axes)
+    assert chosen.matching({"world.nodes": 3}) == [
+        number for number, cell in enumerate(chosen.cells) if cell["world.nodes"] == 3
+    ]

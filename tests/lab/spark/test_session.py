@@ -1,13 +1,22 @@
 """The one Spark session: quiet, single, and clear about what it cannot do."""
 
+import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from roamcast.errors import InputError
-from roamcast.lab.spark.session import resolved_master, session, usable_cores
+from roamcast.lab.spark import session as session_module
+from roamcast.lab.spark import settings
+from roamcast.lab.spark.masters import resolved_master, usable_cores
+from roamcast.lab.spark.session import _name_interpreters, session
+from roamcast.lab.spark.settings import SparkSettings
+
+DATA = Path(__file__).parents[2] / "data"
 
 
 @pytest.mark.parametrize(
@@ -22,6 +31,8 @@ from roamcast.lab.spark.session import resolved_master, session, usable_cores
         ("spark://a:7077,b:7077", "spark://a:7077,b:7077"),
         ("yarn", "yarn"),
         ("k8s://https://a:443", "k8s://https://a:443"),
+        ("sc://a", "sc://a"),
+        ("sc://a:15002/;use_ssl=true", "sc://a:15002/;use_ssl=true"),
     ],
 )
 def test_local_masters_retry_and_others_are_left_alone(master: str | None, resolved: str) -> None:
@@ -30,7 +41,7 @@ def test_local_masters_retry_and_others_are_left_alone(master: str | None, resol
 
 @pytest.mark.parametrize(
     "master",
-    ["", "locale", "local[0]", "local[2", "local[x]", "spark://", "spark://a", "http://a:1", "sc://a"],
+    ["", "locale", "local[0]", "local[2", "local[x]", "spark://", "spark://a", "http://a:1", "sc://"],
 )
 def test_a_master_that_is_none_is_refused_before_anything_starts(master: str) -> None:
     with pytest.raises(InputError, match="allowed: local"):
@@ -70,12 +81,77 @@ def test_a_job_prints_nothing_but_its_own_output() -> None:
 
 
 @pytest.mark.spark
+def test_the_options_of_a_command_reach_spark(tmp_path: Path) -> None:
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f'#!/bin/sh\ntouch {tmp_path}/was-used\nexec {sys.executable} "$@"\n')
+    interpreter.chmod(0o755)
+    command = [sys.executable, "-m", "roamcast", "contacts", str(DATA / "sample.csv"), "--range", "250"]
+    command += ["--out", "plan.csv", "--ui", "--event-log", "log", "--conf", "spark.app.name=of the user"]
+    environment = os.environ | {"PYSPARK_PYTHON": str(interpreter)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=True
+    )
+    assert "contacts of" in done.stdout
+    assert done.stderr.startswith("roamcast: Spark's pages are at http://127.0.0.1:")
+    assert (tmp_path / "was-used").exists(), "workers run what PYSPARK_PYTHON names"
+    logs = [file for file in (tmp_path / "log").rglob("*") if file.is_file() and file.stat().st_size]
+    assert logs and any(b"of the user" in _unzipped(file) for file in logs)
+
+
+def _unzipped(file: Path) -> bytes:
+    if file.suffix != ".zstd":
+        return file.read_bytes()
+    return bytes(pa.CompressedInputStream(str(file), "zstd").read())
+
+
+def test_settings_of_spark_are_checked_before_it_starts(tmp_path: Path) -> None:
+    try:
+        settings.ask(("spark.a=b=c",), "packed.tar.gz", ui=True, event_log=str(tmp_path / "new"))
+        assert settings.asked.conf["spark.a"] == "b=c" and settings.asked.conf["spark.ui.enabled"] == "true"
+        assert settings.asked.conf["spark.eventLog.dir"] == (tmp_path / "new").as_uri()
+        assert (tmp_path / "new").is_dir()
+        assert settings.asked.archives == "packed.tar.gz#environment"
+        assert settings.asked.python == "./environment/bin/python"
+        settings.ask((), "packed.tar.gz#mine", ui=False, event_log=None)
+        assert settings.asked.python == "./mine/bin/python" and not settings.asked.conf
+        for text in ("spark.a", "=b", "spark a=b"):
+            with pytest.raises(InputError, match=r"--conf: is .*allowed: KEY=VALUE"):
+                settings.ask((text,), None, ui=False, event_log=None)
+        with pytest.raises(InputError, match="--archives: is for workers of a cluster"):
+            _name_interpreters("local[2]", settings.asked)
+    finally:
+        settings.ask((), None, ui=False, event_log=None)
+
+
+@pytest.mark.parametrize(
+    ("given", "archives", "named"),
+    [
+        ("", "", sys.executable),
+        ("/opt/python", "", "/opt/python"),
+        ("", "packed.tar.gz#mine", "./mine/bin/python"),
+        ("/opt/python", "packed.tar.gz#mine", "./mine/bin/python"),
+        ("./mine/python3", "packed.tar.gz#mine", "./mine/python3"),
+    ],
+)
+def test_workers_run_what_the_user_names(
+    given: str, archives: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", given)
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "")
+    monkeypatch.setattr(session_module, "_named", "")
+    for _ in range(2):  # a second session of the process means the same
+        _name_interpreters("spark://a:7077", SparkSettings({}, archives))
+        assert os.environ["PYSPARK_PYTHON"] == named
+
+
+@pytest.mark.spark
 def test_what_java_cannot_start_with_is_one_line() -> None:
     script = """
         from roamcast.errors import InputError
         from roamcast.lab.spark.session import session
+        from roamcast.lab.spark.settings import SparkSettings
         try:
-            session(settings={"spark.driver.memory": "lots"})
+            session(settings=SparkSettings({"spark.driver.memory": "lots"}))
         except InputError as error:
             print(error)
     """
@@ -90,30 +166,6 @@ def test_workers_run_this_interpreter() -> None:
         return sys.executable
 
     assert session().sparkContext.parallelize([0], 1).map(interpreter).collect() == [sys.executable]
-
-
-@pytest.mark.spark
-def test_work_goes_on_when_java_is_killed() -> None:
-    script = """
-        from pyspark import SparkContext
-        from roamcast.errors import RoamcastError
-        from roamcast.lab.spark.session import with_session
-        deaths = []
-        def dies(spark):
-            if len(deaths) < limit:
-                deaths.append(spark)
-                SparkContext._gateway.proc.kill()
-            return spark.sparkContext.parallelize(range(4), 2).map(lambda number: number + 1).sum()
-        limit = 1
-        print(with_session(None, dies))
-        limit = 3
-        try:
-            with_session(None, dies, "what stands is kept")
-        except RoamcastError as error:
-            print(len(deaths), error)
-    """
-    said = "3 Spark gave up: Java ended (killed?); what stands is kept"
-    assert run(script).stdout.splitlines() == ["10", said]  # PySpark's threads complain of it, too
 
 
 def run(script: str) -> subprocess.CompletedProcess[str]:

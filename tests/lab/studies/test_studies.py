@@ -1,18 +1,21 @@
 """Figures whose numbers come from a study instead of a sweep."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from roamcast.errors import InputError
 from roamcast.lab.published import load_figure
 from roamcast.lab.published.agreement import r_squared
-from roamcast.lab.published.reproduce import reproduce
 from roamcast.lab.studies.balancing import BalancingParameters, Farm, run
 from roamcast.lab.studies.overload import OverloadParameters
 from roamcast.lab.studies.overload import run as overload
 from roamcast.lab.studies.relocation import RelocationParameters
 from roamcast.lab.studies.relocation import run as relocate
+from roamcast.lab.sweep.experiment import experiment_from
+from roamcast.lab.sweep.jobs import batched
+from roamcast.lab.sweep.sweep import Sweep
 
 FIGURE = """
 title = "A test"
@@ -43,20 +46,6 @@ def figure(folder: Path, rule: str, text: str = FIGURE) -> Path:
 
 
 LINEAR = '{ linear = 0.95, along = "consumers" }'
-
-
-def test_a_study_is_run_judged_and_kept(tmp_path: Path) -> None:
-    figure(tmp_path / "published", LINEAR)
-    out = tmp_path / "out"
-    found = reproduce(None, "quick", out, published=tmp_path / "published")
-    (row,) = found.rows
-    assert row.agrees and row.ours == pytest.approx(1) and row.rule.startswith("linear along consumers")
-    kept = out / "paper" / "figure" / "study.json"
-    text = kept.read_text()
-    assert reproduce(None, "quick", out, published=tmp_path / "published").rows == found.rows
-    kept.write_text(text[:40])  # cut off: computed again
-    assert reproduce(None, "quick", out, published=tmp_path / "published").rows == found.rows
-    assert kept.read_text() == text and "figure.toml" not in found.page.read_text()
 
 
 @pytest.mark.parametrize(
@@ -115,3 +104,17 @@ def test_modulator_costs_make_the_average_load_that_was_asked_for() -> None:
     found = overload(OverloadParameters(load=0.3, duration=60.0), 1)
     assert found["load_mean"] == pytest.approx(0.3, abs=0.03) and found["overloaded_share"] == 0
     assert found["path_hops"] is not None and found["path_hops"] > 1
+
+
+def test_the_longest_runs_come_first_whether_they_simulate_or_study(tmp_path: Path) -> None:
+    study = load_figure(figure(tmp_path / "published", LINEAR)).experiment("quick")
+    tables: dict[str, Any] = {
+        "scenario": {"name": "long", "duration": 600.0},
+        "world": {"area": [900.0, 900.0], "range": 99.0, "mobility": {"model": "static"}},
+        "strategy": {"name": "flooding"},
+    }
+    sizes = experiment_from("sizes", tables, {"world.nodes": [1, 100]})
+    sweeps = [Sweep(each, tmp_path / each.name[:5], resume=False) for each in (study, sizes)]
+    first, *between, last = batched([each.missing() for each in sweeps], workers=100)
+    assert (first.job, first.items) == (1, (1,)) and (last.job, last.items) == (1, (0,))
+    assert {batch.job for batch in between} == {0}

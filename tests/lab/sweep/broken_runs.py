@@ -31,7 +31,7 @@ def some_fail_and_are_mended(tmp_path: Path, count: int) -> None:
     assert (result.done, result.failed, result.total, result.ran) == (count - 3, 3, count, count)
     runs = pq.read_table(tmp_path / "out" / "runs").to_pylist()
     assert len(runs) == count
-    failed = {row["world.contacts"]: row for row in runs if row["status"] == "failed"}
+    failed = {row["world_contacts"]: row for row in runs if row["status"] == "failed"}
     assert sorted(failed) == sorted(broken)
     for name, row in failed.items():
         assert name in row["error"] and "\n" not in row["error"]
@@ -42,6 +42,6 @@ def some_fail_and_are_mended(tmp_path: Path, count: int) -> None:
     result = sweep(experiment, tmp_path / "out", resume=True)
     assert (result.done, result.failed, result.total, result.ran) == (count, 0, count, 3)
     metrics = pq.read_table(tmp_path / "out" / "metrics").to_pylist()
-    assert [row["world.contacts"] for row in metrics] == names
+    assert [row["world_contacts"] for row in metrics] == names
     runs = pq.read_table(tmp_path / "out" / "runs").to_pylist()
-    assert {row["world.contacts"] for row in runs if row["attempt"] == 2} == set(broken)
+    assert {row["world_contacts"] for row in runs if row["attempt"] == 2} == set(broken)

@@ -1,150 +1,163 @@
-"""The same sweep on a Spark standalone cluster: a master and two workers on loopback, all started here."""
+"""The same sweep on a Spark standalone cluster, as docs/study/clusters.md has it: a master and two workers on
+loopback that share nothing but an object store, with a packed environment. All are started here."""
 
 import os
-import signal
-import socket
-import subprocess
+import sys
+import tarfile
 import threading
-import time
+import tomllib
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
-import pyspark
 import pytest
+from click.testing import CliRunner
+from tests.lab.spark.servers import Cluster
+from tests.lab.storage.object_store import (  # noqa: F401
+    ObjectStore,
+    object_store,
+    running_object_store,
+)
 
-from roamcast.lab.spark import session
-from roamcast.lab.spark.java import find_java
-from roamcast.lab.sweep.experiment import Experiment, experiment_from
-from roamcast.lab.sweep.folder import MADE_TABLES, TRACE_TABLES
+from roamcast.cli import app
+from roamcast.lab.recordings.contacts import read_plan
+from roamcast.lab.spark import session, settings
+from roamcast.lab.spark.tasks import mapped
+from roamcast.lab.storage import Storage
+from roamcast.lab.sweep.experiment import load_experiment
+from roamcast.lab.sweep.folder import MADE_TABLES
+from roamcast.lab.sweep.segments import TRACE_TABLES
 from roamcast.lab.sweep.sweep import Progress, sweep
+from roamcast.world.crossings import contact_plan
+from roamcast.world.formats import read_motion
 
-LOOPBACK = "127.0.0.1"
+DATA = Path(__file__).parents[2] / "data"
 RUNS = 16
-START_SECONDS_MAX = 120.0
-WALKERS: dict[str, Any] = {
-    "scenario": {"name": "walkers", "duration": 60.0, "seed": 1},
-    "world": {
-        "nodes": 10,
-        "area": [300.0, 300.0],
-        "range": 120.0,
-        "mobility": {"model": "random_waypoint", "speed": [1.0, 20.0], "pause": [1.0, 1.0]},
-    },
-    "roles": {"publishers": 4},
-    "workload": {"rate": 2.0},
-    "strategy": {"name": "flooding"},
-}
+SCENARIO = """
+scenario = { name = "walkers", duration = 60.0, seed = 1 }
+roles = { publishers = 4 }
+workload = { rate = 2.0 }
+strategy = { name = "flooding" }
+
+[world]
+nodes = 10
+area = [300.0, 300.0]
+range = 120.0
+mobility = { model = "random_waypoint", speed = [1.0, 20.0], pause = [1.0, 1.0] }
+"""
+EXPERIMENT = f"""
+experiment = {{ name = "cluster", scenario = "walkers.toml", replications = {RUNS // 2} }}
+axes = {{ "world.nodes" = [8, 10] }}
+"""
+WALKERS: dict[str, Any] = tomllib.loads(SCENARIO)
 UNSTEADY = {"runs": ["wall_s", "seconds", "attempt"], "metrics": ["wall_s"]}
 
 
-class Cluster:
-    """Each part is a process group of its own: killing a worker's takes its executor along."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._parts: list[subprocess.Popen[bytes]] = []
-        with socket.create_server((LOOPBACK, 0)) as free:
-            self.port = int(free.getsockname()[1])
-        self.master = f"spark://{LOOPBACK}:{self.port}"
-
-    def start(self) -> None:
-        self._launch("master.Master", "--host", LOOPBACK, "--port", str(self.port), "--webui-port", "0")
-        self._wait_for(lambda: self._answers(), "the master")
-        for number in range(2):
-            work = str(self._folder / f"work-{number}")
-            self._launch(
-                *("worker.Worker", "--host", LOOPBACK, "--webui-port", "0", "--cores", "1"),
-                *("--memory", "700m", "--work-dir", work, self.master),
-            )
-        self._wait_for(lambda: self._log().count("Registering worker") == 2, "both workers")
-
-    def kill_worker(self) -> None:
-        os.killpg(self._parts[-1].pid, signal.SIGKILL)
-
-    def stop(self) -> None:
-        for part in reversed(self._parts):
-            if part.poll() is None:
-                os.killpg(part.pid, signal.SIGKILL)
-            part.wait()
-
-    def _launch(self, main_class: str, *arguments: str) -> None:
-        script = Path(pyspark.__file__).parent / "bin" / "spark-class"
-        with (self._folder / f"{len(self._parts)}.log").open("wb") as log:
-            self._parts.append(
-                subprocess.Popen(
-                    [script, f"org.apache.spark.deploy.{main_class}", *arguments],
-                    env={
-                        **os.environ,
-                        "JAVA_HOME": str(find_java()),
-                        "JAVA_TOOL_OPTIONS": session.QUICK_JAVA,  # for the executors too
-                        "SPARK_LOCAL_IP": LOOPBACK,
-                    },
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-            )
-
-    def _answers(self) -> bool:
-        try:
-            socket.create_connection((LOOPBACK, self.port), 1.0).close()
-        except OSError:
-            return False
-        return True
-
-    def _log(self) -> str:
-        return (self._folder / "0.log").read_text(errors="replace")
-
-    def _wait_for(self, ready: Any, what: str) -> None:
-        began = time.monotonic()
-        while not ready():
-            assert time.monotonic() - began < START_SECONDS_MAX, f"{what} did not come up: {self._log()}"
-            time.sleep(0.1)
-
-
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    made = Cluster(tmp_path_factory.mktemp("cluster"))
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory,
+    running_object_store: ObjectStore,  # noqa: F811
+) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("cluster"), running_object_store.environment)
     try:
         made.start()
         yield made
     finally:
         session.stop()  # the next test file wants an embedded one
+        settings.ask((), None, ui=False, event_log=None)
         made.stop()
 
 
-def experiment() -> Experiment:
-    return experiment_from("cluster", WALKERS, {"world.nodes": [8, 10]}, replications=RUNS // 2)
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("driver")
+    (folder / "walkers.toml").write_text(SCENARIO)
+    (folder / "E.toml").write_text(EXPERIMENT)
+    return folder / "E.toml"
 
 
 @pytest.fixture(scope="module")
-def local_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def local_tables(experiment: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     out = tmp_path_factory.mktemp("local") / "out"
-    assert sweep(experiment(), out).done == RUNS
-    return sorted_tables(out)
+    assert sweep(load_experiment(experiment), out, verify="none").done == RUNS
+    return sorted_tables(Storage.open(out))
 
 
-def sorted_tables(folder: Path) -> dict[str, list[str]]:
+def sorted_tables(folder: Storage) -> dict[str, list[str]]:
     found = {}
     for name in (*TRACE_TABLES, *MADE_TABLES):
-        table = pq.read_table(folder / name).drop_columns(UNSTEADY.get(name, []))
-        rows = [row for row in table.to_pylist() if row.get("metric") != "wall_s"]
-        found[name] = sorted(repr(sorted(row.items())) for row in rows)
+        parts = [pq.read_table(pa.BufferReader(folder.read(file))) for file in folder.files(name)]
+        if parts:
+            table = pa.concat_tables(parts).drop_columns(UNSTEADY.get(name, []))
+            rows = [row for row in table.to_pylist() if row.get("metric") != "wall_s"]
+            found[name] = sorted(repr(sorted(row.items())) for row in rows)
     return found
 
 
-@pytest.mark.timeout(600)  # five Java processes on the cores of one machine
+def pack_environment(file: Path) -> None:
+    """As venv-pack would, but in a second: an interpreter that says that it was unpacked."""
+    script = f'#!/bin/sh\nexport PACKED="$0"\nexec {sys.executable} "$@"\n'.encode()
+    with tarfile.open(file, "w:gz") as archive:
+        member = tarfile.TarInfo("bin/python")
+        member.size, member.mode = len(script), 0o755
+        archive.addfile(member, BytesIO(script))
+
+
+def roamcast(*arguments: object) -> str:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.timeout(900)  # five Java processes on the cores of one machine
 @pytest.mark.spark
-def test_a_cluster_gives_the_same_tables_even_when_it_loses_a_worker(
-    local_tables: dict[str, list[str]], cluster: Cluster, tmp_path: Path
+def test_workers_that_share_only_an_object_store_give_the_same_tables(
+    local_tables: dict[str, list[str]],
+    experiment: Path,
+    cluster: Cluster,
+    object_store: ObjectStore,  # noqa: F811
+    tmp_path: Path,
 ) -> None:
-    def package(_: int) -> str:
+    store = Storage.open(object_store.uri("areas"))
+    pack_environment(tmp_path / "environment.tar.gz")
+    on_cluster = ("--master", cluster.master, "--archives", tmp_path / "environment.tar.gz")
+    said = roamcast("sweep", experiment, "--out", store, *on_cluster, "--conf", "spark.task.cpus=1")
+    assert f"{RUNS} of {RUNS} runs ended well" in said
+    assert sorted_tables(store) == local_tables
+
+    spark = session.session()
+    assert spark.sparkContext.master == cluster.master, "else it proves nothing"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "200", "not the cores of the driver"
+
+    def place(_: int) -> tuple[str, str, str]:
         import roamcast
 
-        return roamcast.__file__
+        return os.environ["PACKED"], roamcast.__file__, str(Path.cwd())
 
+    interpreters, packages, folders = zip(*mapped(spark, place, range(8)), strict=True)
+    assert all("environment/bin/python" in each for each in interpreters)
+    assert all("/roamcast-" in each and ".zip/" in each for each in packages), "the package was shipped"
+    assert all("/machine-" in each for each in folders), "workers are in folders of their own"
+
+    source = Storage.open(object_store.uri(""))
+    source.write("sample.csv", (DATA / "sample.csv").read_bytes())
+    plan = object_store.uri("plan.parquet")
+    said = roamcast("contacts", object_store.uri("sample.csv"), "--range", 250, "--out", plan, *on_cluster)
+    motion = read_motion(DATA / "sample.csv")
+    here = contact_plan(motion.shifted(-motion.begins), 250.0, motion.ends - motion.begins)
+    assert f"{len(here)} contacts of {here.nodes} nodes" in said
+    assert read_plan(plan).start.tolist() == here.start.tolist()
+    assert {file for file in source.files() if "plan" in file} == {"plan.parquet", "plan.names.csv"}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.spark
+def test_a_cluster_gives_the_same_tables_even_when_it_loses_a_worker(
+    local_tables: dict[str, list[str]], experiment: Path, cluster: Cluster, tmp_path: Path
+) -> None:
     killed: list[Progress] = []
 
     def kill_in_the_middle(progress: Progress) -> None:
@@ -152,11 +165,9 @@ def test_a_cluster_gives_the_same_tables_even_when_it_loses_a_worker(
             killed.append(progress)
             threading.Thread(target=cluster.kill_worker).start()
 
-    halved = sweep(experiment(), tmp_path / "halved", cluster.master, progress=kill_in_the_middle)
+    out = tmp_path / "halved"
+    halved = sweep(load_experiment(experiment), out, cluster.master, progress=kill_in_the_middle)
     assert killed and killed[0].done < RUNS, "killed too late to prove anything"
     assert (halved.done, halved.total) == (RUNS, RUNS)
-    assert sorted_tables(tmp_path / "halved") == local_tables
-    context = session.session().sparkContext
-    assert context.master == cluster.master, "else it proves nothing"
-    (place,) = context.parallelize([0], 1).map(package).collect()
-    assert "roamcast.zip" in place, "workers run the package that was shipped to them"
+    assert sorted_tables(Storage.open(out)) == local_tables
+    assert session.session().sparkContext.master == cluster.master, "else it proves nothing"

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from roamcast import strategy
 from roamcast.lab.sweep import demo as demonstration
 from roamcast.lab.sweep.demo import AREAS, REPLICATIONS, demo, demo_experiment, short_table
 from roamcast.lab.sweep.results import Description, Results
+from roamcast.strategy import STRATEGIES
 
 
 def test_every_strategy_has_three_seeds_in_every_area() -> None:
     experiment = demo_experiment()
-    assert experiment.axes["strategy.name"] == tuple(strategy.names())
+    assert experiment.axes["strategy.name"] == tuple(STRATEGIES.own_names())
     assert len(experiment.seeds) == 3
-    assert len(experiment.runs()) == len(strategy.names()) * len(AREAS) * REPLICATIONS
+    assert len(experiment.runs()) == len(STRATEGIES.own_names()) * len(AREAS) * REPLICATIONS
 
 
 def test_the_short_table_has_a_row_for_each_cell() -> None:
@@ -36,6 +36,6 @@ def test_the_demo_ends_with_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(demonstration, "SCENARIO", small)
     monkeypatch.setattr(demonstration, "REPLICATIONS", 1)
     found = demo(tmp_path / "out")
-    assert found.failed == 0 and len(found.rows) == len(strategy.names()) * len(AREAS)
-    assert found.report == tmp_path / "out" / "report.html"
-    assert "demo: forty walkers" in found.report.read_text()
+    assert found.failed == 0 and len(found.rows) == len(STRATEGIES.own_names()) * len(AREAS)
+    assert found.report == str(tmp_path / "out" / "report.html")
+    assert "demo: forty walkers" in Path(found.report).read_text()

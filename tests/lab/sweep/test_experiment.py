@@ -7,6 +7,7 @@ import pytest
 
 from roamcast.errors import InputError, ScenarioError
 from roamcast.lab.sweep.experiment import experiment_from, load_experiment
+from roamcast.scenario import Scenario, scenario_from
 
 SCENARIO = """
 [scenario]
@@ -167,3 +168,57 @@ def test_the_files_that_runs_read_belong_to_the_experiment(tmp_path: Path) -> No
     assert experiment_from("x", tables, axes, tmp_path).fingerprint == before.fingerprint
     (tmp_path / "b.csv").write_text("time,i,j,state\n1,0,1,up\n")
     assert experiment_from("x", tables, axes, tmp_path).fingerprint != before.fingerprint
+
+
+def test_a_named_variant_sets_several_keys_at_once(tmp_path: Path) -> None:
+    text = (
+        '[experiment]\nname = "areas"\nscenario = "walkers.toml"\nreplications = 2\n'
+        "[variants.place.square]\n[variants.place.field]\n"
+        'world.area = [900.0, 900.0]\n"world.mobility.speed" = [3.0, 4.0]\n'
+        "[axes]\nworld.nodes = [4, 5]\n"
+    )
+    experiment = load_experiment(write(tmp_path, text))
+    plans = experiment.runs()
+    assert experiment.axes == {"place": ("square", "field"), "world.nodes": (4, 5)}
+    assert [(plan.axes["place"], plan.axes["world.nodes"]) for plan in plans[::2]] == [
+        ("square", 4),
+        ("square", 5),
+        ("field", 4),
+        ("field", 5),
+    ]
+    square, field = experiment.scenario(plans[0]), experiment.scenario(plans[-1])
+    assert (square.world.area, field.world.area) == ((100.0, 100.0), (900.0, 900.0))
+    assert (field.nodes, field.seed, field.world.range) == (5, 6, 50.0)
+    changed = load_experiment(write(tmp_path, text.replace("4.0]", "5.0]"))).runs()
+    assert [a.run == b.run for a, b in zip(plans, changed, strict=True)] == [True] * 4 + [False] * 4
+
+
+@pytest.mark.parametrize(
+    ("variants", "problem"),
+    [
+        ("[variants.place]", "variants.place: is empty"),
+        ("[variants.place.square]\nscenario.seed = 4", "variants.place.square: sets scenario.seed"),
+        ("[variants.place.square]\nworld.nodes = -1", "world.nodes"),
+    ],
+)
+def test_bad_variants_get_one_line(tmp_path: Path, variants: str, problem: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        load_experiment(write(tmp_path, f"{head()}{variants}"))
+    assert problem in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_of_very_many_cells_some_are_checked_before_the_first_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[object] = []
+
+    def counted(*arguments: Any, **others: Any) -> Scenario:
+        checked.append(arguments)
+        return scenario_from(*arguments, **others)
+
+    monkeypatch.setattr("roamcast.lab.sweep.experiment.scenario_from", counted)
+    axes = "world.nodes = [4, 5]\nworld.range = { from = 50.0, to = 60.0, count = 50000 }\n"
+    experiment = load_experiment(write(tmp_path, f"{head('replications = 1')}{axes}"))
+    assert len(experiment.run(99_999).axes) == 2 and len(checked) < 3_000
+    with pytest.raises(ScenarioError, match=r"world\.nodes"):
+        load_experiment(write(tmp_path, f"{head('replications = 1')}{axes.replace('4, 5', '4, -5')}"))

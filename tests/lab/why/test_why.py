@@ -19,6 +19,7 @@ from roamcast.trace import (
     DropReason,
     FaultHappened,
     LinkChanged,
+    OverlayChanged,
     Published,
     Record,
     Subscribed,
@@ -228,6 +229,20 @@ def test_a_copy_that_arrived_and_was_not_handed_over_is_called_a_defect() -> Non
     assert short(only(*arrived)) == (LossReason.FILTERED, 0, 1, 10.001)
     # What the subscriber dropped as a relay does not excuse it.
     assert only(*arrived, dropped(10.001, 1, DropReason.QUEUE_FULL)).reason is LossReason.FILTERED
+
+
+def test_a_frame_for_other_nodes_that_was_overheard_is_no_defect() -> None:
+    """In an overlay a broadcast is for the neighbours in it; 1 has a link with 2, and later one with 0."""
+    arrived = (published(), wants(1), up(0, 1), sent(10, 0, (1,)))
+    links = [OverlayChanged(micros(3), 1, "link_up", 2), OverlayChanged(micros(20), 1, "link_up", 0)]
+    found = only(*arrived, *links)
+    assert short(found) == (LossReason.OVERHEARD, 0, 1, 10.001)
+    assert found.detail == "node 1 heard it in frames for other nodes, and none for it arrived"
+    # A frame of a neighbour in the overlay is for it, and so is a unicast.
+    linked = OverlayChanged(micros(9), 1, "link_up", 0)
+    assert only(*arrived, links[0], linked).reason is LossReason.FILTERED
+    addressed = (published(), wants(1), up(0, 1), sent(10, 0, (1,), to=1))
+    assert only(*addressed, *links).reason is LossReason.FILTERED
 
 
 def test_a_copy_that_could_not_be_decoded_or_came_too_late() -> None:

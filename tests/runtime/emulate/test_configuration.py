@@ -30,7 +30,7 @@ def test_a_node_takes_the_file_and_only_its_owner_may_read_it(tmp_path: Path) ->
             "underlay": {"name": "beacons"},
         }
     )
-    configuration = Configuration(scenario, epoch=77)
+    configuration = Configuration(scenario, tmp_path / "traces", epoch=77)
     for node in range(2):
         configuration.write(node, tmp_path / f"n{node}")
     first, second = (load_config(tmp_path / f"n{node}" / "node.toml") for node in range(2))

@@ -13,7 +13,9 @@ import pytest
 
 from roamcast.daemon.config import load_config
 from roamcast.errors import ScenarioError
+from roamcast.lab.live.network import read_network, read_one
 from roamcast.lab.run import runs
+from roamcast.lab.run.tables import records
 from roamcast.lab.why.answer import LossReason, counts
 from roamcast.lab.why.inquest import explain
 from roamcast.runtime.emulate.collect import Circumstances
@@ -40,16 +42,42 @@ def line(nodes: int, duration: float, **others: Any) -> Scenario:
     return scenario_from(tables | others)
 
 
+def same_as_live(emulated: runs.RunResult, traces: Path) -> None:
+    """Compares the figures of the same time: emulated nodes start a while before instant 0."""
+    whole = read_one(str(traces)).result
+
+    def first(result: runs.RunResult) -> int:
+        counted = {(r.publisher, r.sequence): r.t for r in records(result.tables, Published)}
+        return min(t for event, t in counted.items() if event in common)
+
+    common = {(r.publisher, r.sequence) for r in records(emulated.tables, Published)}
+    began = first(whole) - first(emulated)
+    since, until = ((began + t) / SECOND for t in (emulated.info.warmup, emulated.info.duration))
+    (live,) = read_network(str(traces), since=since, until=until)
+    there, here = emulated.metrics, live.result.metrics
+    for name in ("published", "expected", "delivered", "duplicates", "misdelivered", "hops_mean"):
+        assert here[name] == there[name], name
+    for name in ("control_messages", "data_messages", "control_bytes", "data_bytes"):
+        ours, theirs = here[name], there[name]
+        assert ours is not None and theirs is not None and abs(ours - theirs) <= 0.05 * theirs + 200, name
+    # An application's own stamps are those of the node, and the way through its socket.
+    latency, theirs = here["latency_p50"], there["latency_p50"]
+    assert latency is not None and theirs is not None and 0 < latency <= theirs + 0.05
+    assert here["reachable_ratio"] is None and live.remarks == ()
+
+
 @pytest.mark.usefixtures("namespaces")
-def test_a_line_of_three_delivers_everything_and_a_cut_is_a_cut() -> None:
-    """Two runs in one, because starting costs the most: whole, then cut, then healed."""
+def test_a_line_of_three_delivers_everything_and_a_cut_is_a_cut(tmp_path: Path) -> None:
+    """Two runs in one, because starting costs the most: whole, then cut, then healed. The nodes' own traces,
+    read as those of a live network, give the same figures as far as a live network knows them."""
     faults = [
         {"at": 3.55, "kind": "cut", "links": [[1, 2]]},
         {"at": 5.05, "kind": "heal", "links": [[1, 2]]},
     ]
     shares: list[float] = []
-    result = runs.emulate(line(3, 8.0, fault=faults), shares.append)
+    result = runs.emulate(line(3, 8.0, fault=faults), shares.append, tmp_path / "traces")
     metrics = result.metrics
+    same_as_live(result, tmp_path / "traces")
     assert result.info.runtime == "emulate"
     assert shares == sorted(shares) and shares[0] >= 0 and shares[-1] <= 1
     assert metrics["duplicates"] == metrics["misdelivered"] == 0
@@ -161,7 +189,7 @@ def test_what_only_a_simulation_can_do_is_refused() -> None:
 
 
 def test_nodes_are_brokers_as_the_scenario_says(tmp_path: Path) -> None:
-    configuration = Configuration(line(3, 5.0, roles={"brokers": [1]}), epoch=0)
+    configuration = Configuration(line(3, 5.0, roles={"brokers": [1]}), tmp_path / "traces", epoch=0)
     for node in range(3):
         configuration.write(node, tmp_path / str(node))
     loaded = [load_config(tmp_path / str(node) / FILE).node.broker for node in range(3)]

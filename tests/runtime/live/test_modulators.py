@@ -14,7 +14,7 @@ from roamcast.event import Event, Publication
 from roamcast.filter import Filter
 from roamcast.gateway.local import client_of
 from roamcast.modulator import MODULATORS, Content, Modulator, ModulatorSpec
-from roamcast.runtime.live.report.trace_file import read_trace
+from roamcast.runtime.live.report.segments import read_trace
 from roamcast.runtime.live.settings import LiveSettings, PartSettings, TraceSettings
 from roamcast.trace import Delivered, Dropped, DropReason
 from roamcast.underlay.base import NoOptions
@@ -50,7 +50,7 @@ def quick(**more: Any) -> LiveSettings:
 def test_a_hanging_modulator_is_cut_off_and_the_node_and_its_other_consumers_go_on(tmp_path: Path) -> None:
     async def play() -> None:
         port = free_port()
-        trace = TraceSettings(file="1.jsonl")
+        trace = TraceSettings(folder="1")
         async with running(
             quick(port=port, trace=trace),
             quick(port=port),
@@ -88,7 +88,7 @@ def test_a_hanging_modulator_is_cut_off_and_the_node_and_its_other_consumers_go_
             assert [d.event.attributes["n"] for d in good] == [d.event.attributes["n"] for d in plain]
 
     asyncio.run(play())
-    records = list(read_trace(tmp_path / "1.jsonl"))
+    records = list(read_trace(tmp_path / "1"))
     drops = [r for r in records if isinstance(r, Dropped) and r.reason is DropReason.MODULATOR]
     assert len(drops) == 1 and "took too long" in drops[0].detail
 
@@ -119,7 +119,7 @@ def test_a_client_gets_what_its_modulator_makes_and_hears_what_is_wrong_with_it(
 def test_a_projection_that_matches_its_filter_no_more_is_not_misdelivered(tmp_path: Path) -> None:
     async def play() -> None:
         port = free_port()
-        trace = TraceSettings(file="1.jsonl")
+        trace = TraceSettings(folder="1")
         async with running(quick(port=port, trace=trace), quick(port=port), base=tmp_path) as (alice, bob):
             got: list[Delivery] = []
             names = ModulatorSpec.of("projection", {"attributes": ["name"]})
@@ -130,5 +130,5 @@ def test_a_projection_that_matches_its_filter_no_more_is_not_misdelivered(tmp_pa
             assert got[0].event.attributes == {"name": "north"}
 
     asyncio.run(play())
-    delivered = [record for record in read_trace(tmp_path / "1.jsonl") if isinstance(record, Delivered)]
+    delivered = [record for record in read_trace(tmp_path / "1") if isinstance(record, Delivered)]
     assert delivered and all(record.matched for record in delivered)

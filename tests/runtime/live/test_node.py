@@ -11,7 +11,7 @@ from roamcast.event import Publication
 from roamcast.filter import Filter
 from roamcast.runtime.live.node import LiveNode
 from roamcast.runtime.live.port.clock import monotonic
-from roamcast.runtime.live.report.trace_file import read_trace
+from roamcast.runtime.live.report.segments import read_trace
 from roamcast.runtime.live.settings import KeySettings, TraceSettings
 from roamcast.sealing import GroupKey, Identity
 from roamcast.strategy import STRATEGIES
@@ -22,7 +22,7 @@ from roamcast.units import SECOND
 pytestmark = pytest.mark.realtime
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES.names())
+@pytest.mark.parametrize("strategy", STRATEGIES.own_names())
 def test_two_nodes_exchange_events_of_both_classes(strategy: str) -> None:
     async def play() -> None:
         port = free_port()
@@ -139,8 +139,8 @@ def test_the_trace_has_the_run_on_the_common_clock(tmp_path: Path) -> None:
     async def play() -> None:
         port = free_port()
         async with running(
-            settings(1, port=port, trace=TraceSettings(file="1.jsonl", epoch=epoch)),
-            settings(2, port=port, trace=TraceSettings(file="2.jsonl", epoch=epoch)),
+            settings(1, port=port, trace=TraceSettings(folder="1", epoch=epoch)),
+            settings(2, port=port, trace=TraceSettings(folder="2", epoch=epoch)),
             base=tmp_path,
         ) as (alice, bob):
             got: list[Delivery] = []
@@ -150,7 +150,7 @@ def test_the_trace_has_the_run_on_the_common_clock(tmp_path: Path) -> None:
             await until(lambda: session.publish(Publication({"n": 1}, payload=bytes(200))) and got)
 
     asyncio.run(play())
-    alice, bob = list(read_trace(tmp_path / "1.jsonl")), list(read_trace(tmp_path / "2.jsonl"))
+    alice, bob = list(read_trace(tmp_path / "1")), list(read_trace(tmp_path / "2"))
     delivered = next(record for record in bob if isinstance(record, Delivered))
     published = next(
         record for record in alice if isinstance(record, Published) and record.sequence == delivered.sequence
@@ -168,14 +168,14 @@ def test_the_trace_has_the_run_on_the_common_clock(tmp_path: Path) -> None:
 def test_the_trace_says_what_the_seal_refused_and_whose_it_claims_to_be(tmp_path: Path) -> None:
     async def play() -> None:
         port, stranger = free_port(), GroupKey.generate().to_text()
-        trace = TraceSettings(file="1.jsonl")
+        trace = TraceSettings(folder="1")
         async with running(
             settings(1, port=port, trace=trace), settings(2, port=port, group=stranger), base=tmp_path
         ) as (alice, _):
             await until(lambda: alice.counters.value("frames_refused_total", reason="unknown_key"))
 
     asyncio.run(play())
-    drops = [record for record in read_trace(tmp_path / "1.jsonl") if isinstance(record, Dropped)]
+    drops = [record for record in read_trace(tmp_path / "1") if isinstance(record, Dropped)]
     assert {(drop.node, drop.reason, drop.to, drop.detail) for drop in drops} == {
         (1, DropReason.SEAL, 2, "unknown key")
     }

@@ -1,4 +1,4 @@
-"""The small parts of the live runtime: timers, inputs, the trace file, counters, addresses."""
+"""The small parts of the live runtime: timers, inputs, counters, addresses."""
 
 import asyncio
 from pathlib import Path
@@ -9,7 +9,6 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tests.runtime.live.nodes import free_port, running, settings, until
 
-from roamcast.errors import FileError
 from roamcast.host import TimerName
 from roamcast.runtime.live.air import interface, kernel_routes
 from roamcast.runtime.live.air.kernel_routes import (
@@ -22,8 +21,6 @@ from roamcast.runtime.live.port.clock import Clock, monotonic
 from roamcast.runtime.live.port.inputs import Inputs
 from roamcast.runtime.live.port.timers import REMAINS_MIN, Timers
 from roamcast.runtime.live.report.counters import Counters
-from roamcast.runtime.live.report.trace_file import TraceFile, read_trace
-from roamcast.trace import Delivered, Dropped, DropReason, Record, Transmitted
 from roamcast.underlay.addresses import Subnet, parse_dotted
 from roamcast.underlay.routing_table import HostRoute
 from roamcast.units import MILLISECOND, SECOND
@@ -114,70 +111,6 @@ def test_a_fault_of_ours_costs_one_input_and_is_counted() -> None:
     made.close()
     made.handle(lambda: after.append("too late"))
     assert "too late" not in after
-
-
-def records(count: int, epoch: int) -> list[Record]:
-    made: list[Record] = []
-    for number in range(count):
-        made.append(Delivered(epoch + number, 1, 2, number, 1, True))
-        made.append(Dropped(epoch + number, 1, DropReason.RETRIES, "event", 2, number, 3, "x\ny"))
-        made.append(
-            Transmitted(
-                epoch + number, 1, None, "data", "flood", 9, 1, 0, 2, number, True, 0, 0, 0, "strategy"
-            )
-        )
-    return made
-
-
-def test_a_trace_file_gives_its_records_back_on_its_own_time_axis(tmp_path: Path) -> None:
-    path = tmp_path / "trace.jsonl"
-
-    async def write() -> None:
-        file = TraceFile(path, 1_000_000, 10**9, asyncio.get_running_loop())
-        for record in records(50, 1_000_000):
-            file.add(record)
-        file.close()
-
-    asyncio.run(write())
-    assert list(read_trace(path)) == records(50, 0)
-    with path.open("ab") as file:
-        file.write(b'["deliveries", {"t": 12')  # a kill in the middle of a line
-    assert list(read_trace(path)) == records(50, 0)
-    path.write_text("what is this\n")
-    with pytest.raises(FileError, match=r"trace\.jsonl:1: is no trace record"):
-        list(read_trace(path))
-
-
-def test_a_trace_file_never_grows_beyond_twice_its_bound(tmp_path: Path) -> None:
-    path = tmp_path / "trace.jsonl"
-
-    async def write() -> None:
-        file = TraceFile(path, 0, 20_000, asyncio.get_running_loop())
-        for record in records(1_000, 0):
-            file.add(record)
-            file.flush()
-        file.close()
-
-    asyncio.run(write())
-    kept = [*read_trace(tmp_path / "trace.jsonl.1"), *read_trace(path)]
-    assert kept == records(1_000, 0)[-len(kept) :]
-    assert path.stat().st_size <= 20_000 and (tmp_path / "trace.jsonl.1").stat().st_size <= 20_000
-
-
-def test_a_trace_file_that_is_closed_leaves_other_files_alone(tmp_path: Path) -> None:
-    other = tmp_path / "other"
-
-    async def write() -> None:
-        file = TraceFile(tmp_path / "trace.jsonl", 0, 10**9, asyncio.get_running_loop())
-        file.close()
-        with other.open("wb") as reused:  # gets the number that became free
-            for record in records(2_000, 0):
-                file.add(record)
-            file.close()
-            reused.write(b"its own")
-
-    asyncio.run(write())
-    assert other.read_bytes() == b"its own"
 
 
 @given(st.integers(0, 2**31 - 1))

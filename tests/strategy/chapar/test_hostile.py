@@ -2,14 +2,17 @@
 
 from contextlib import suppress
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from roamcast.broker.core import Broker, Delivery, Subscription
 from roamcast.errors import WireError
 from roamcast.event import Event, EventClass
 from roamcast.filter import Filter
 from roamcast.host import SendFailure
+from roamcast.runtime.live.air.kernel_routes import NumberedAddresses
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.chapar import Chapar, ChaparOptions
 from roamcast.strategy.chapar.messages import (
@@ -24,13 +27,18 @@ from roamcast.strategy.chapar.messages import (
     InterestRegister,
     Lists,
     Memorized,
+    Recap,
+    RecapEntry,
     Records,
     Request,
+    Spread,
     WantOffered,
 )
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
-from roamcast.underlay.base import Underlay
+from roamcast.underlay.addresses import Addresses
+from roamcast.underlay.base import Underlay, UnderlayContext
+from roamcast.underlay.olsr import Olsr, OlsrOptions
 from roamcast.units import SECOND, NodeId
 
 numbers = st.one_of(st.integers(0, 9), st.sampled_from([1023, 1024, 2**32, 2**62, 2**63 - 1]))
@@ -51,13 +59,35 @@ events = st.builds(
 )
 hops = st.integers(0, 255)
 messages: st.SearchStrategy[AnyMessage] = st.one_of(
-    st.builds(Carry, events, st.one_of(st.none(), vectors), hops, identifiers),
+    st.builds(Carry, events, st.one_of(st.none(), vectors), hops, identifiers, numbers),
+    st.builds(
+        Spread,
+        events,
+        hops,
+        vectors,
+        st.lists(st.tuples(numbers, vectors), max_size=4).map(tuple),
+        identifiers,
+        numbers,
+    ),
+    st.builds(
+        Recap, st.lists(st.builds(RecapEntry, numbers, numbers, identifiers, numbers), max_size=4).map(tuple)
+    ),
     st.builds(
         Memorized, events, hops, numbers, st.one_of(st.none(), st.tuples(numbers, numbers)), identifiers
     ),
     st.builds(InterestChange, numbers, numbers, identifiers, st.booleans()),
     st.builds(Check, digests, digests, st.booleans()),
-    st.builds(Lists, st.one_of(st.none(), keys), st.one_of(st.none(), keys), keys),
+    st.builds(
+        Lists,
+        st.one_of(st.none(), keys),
+        st.one_of(st.none(), keys),
+        keys,
+        st.one_of(st.none(), numbers),
+        st.tuples(numbers, numbers),
+        st.one_of(st.none(), st.tuples(numbers, numbers)),
+        numbers,
+        st.one_of(st.none(), numbers),
+    ),
     st.builds(Request, keys, st.lists(numbers, max_size=5).map(tuple)),
     st.builds(
         Records,
@@ -100,11 +130,15 @@ class Ignores:
         pass
 
 
-def node(relays: list[NodeId]) -> tuple[FakeHost, Chapar]:
+SMALL = ChaparOptions(met_entries_max=3, fmt_entries_max=4, consistency_interval=1.0, pending_max=8)
+
+
+def node(
+    relays: list[NodeId], options: ChaparOptions = SMALL, underlay: Underlay | None = None
+) -> tuple[FakeHost, Chapar]:
     host = FakeHost(0)
-    options = ChaparOptions(met_entries_max=3, fmt_entries_max=4, consistency_interval=1.0, pending_max=8)
     broker = Broker(host, Ignores())
-    chapar = Chapar(StrategyContext(host, broker, Around(relays)), options)
+    chapar = Chapar(StrategyContext(host, broker, underlay or Around(relays)), options)
     broker.watch(chapar)
     host.attach(chapar)
     chapar.on_start()
@@ -125,11 +159,12 @@ def fail_some(host: FakeHost, seen: int) -> int:
 @given(
     st.lists(st.tuples(st.integers(0, 9), messages, st.integers(0, 3 * SECOND)), max_size=12),
     st.sampled_from([[0, 1], [1, 2]]),
+    st.sampled_from([SMALL, replace(SMALL, node_vectors="bloom", nodes_max=12)]),
 )
 def test_no_sequence_of_messages_raises_or_outgrows_the_tables(
-    traffic: list[tuple[NodeId, AnyMessage, int]], relays: list[NodeId]
+    traffic: list[tuple[NodeId, AnyMessage, int]], relays: list[NodeId], options: ChaparOptions
 ) -> None:
-    host, chapar = node(relays)
+    host, chapar = node(relays, options)
     seen = 0
     for sender, message, wait in traffic:
         chapar.on_receive(sender, CODEC.encode(message))
@@ -156,7 +191,7 @@ def test_any_octets_are_a_message_or_a_counted_drop(data: bytes) -> None:
 
 def test_a_frame_cut_short_or_with_a_tail_is_refused() -> None:
     data = CODEC.encode(Check(b"12345678", b"12345678", True))
-    for bad in (data[:-1], data + b"\0", b"\x02" + data[1:], b"", bytes(65_000)):
+    for bad in (data[:-1], data + b"\0", b"\x01" + data[1:], b"", bytes(65_000)):
         with suppress(WireError):
             CODEC.decode(bad)
             raise AssertionError(bad)
@@ -177,3 +212,42 @@ def test_what_is_sent_can_be_read_with_the_same_meaning() -> None:
         Decline(),
     ):
         assert CODEC.decode(CODEC.encode(message)) == message
+
+
+@pytest.mark.parametrize("addresses", [None, NumberedAddresses()])
+def test_a_destination_that_no_address_can_name_is_no_destination(addresses: Addresses | None) -> None:
+    options = replace(SMALL, node_vectors="bloom")
+    olsr = Olsr(UnderlayContext(FakeHost(0), addresses=addresses), OlsrOptions())
+    host, chapar = node([], options, olsr)
+    far = Event(1, 1, {}, destinations=(2**40, 2**62))
+    for vector in (None, b"\xff\xff"):
+        chapar.on_receive(1, CODEC.encode(Carry(far, vector, 0)))
+    host.advance(20 * SECOND)
+    assert all(sent.frame.event is None for sent in host.sent)
+
+
+def test_forged_interests_do_not_take_the_places_of_nodes_that_are_there() -> None:
+    options = ChaparOptions(node_vectors="bloom", nodes_max=16)
+    host, chapar = node([0, 1], options)
+    layout = chapar.state.layout
+    wanted = layout.filter_id(Filter.sql("a = 1"))
+    for forged in range(100_000, 101_100):
+        chapar.on_receive(3, CODEC.encode(InterestChange(forged, 1, layout.encode(wanted), True)))
+    for real in range(1, 9):
+        chapar.on_receive(3, CODEC.encode(InterestChange(real, 1, layout.encode(wanted), True)))
+    found = chapar.state.addresses.nodes(chapar.state.filters.lookup(layout.event_id(Event(9, 9, {"a": 1}))))
+    assert set(range(1, 9)) <= set(found) and len(found) <= 16
+    details = [record.detail for record in host.records if isinstance(record, Dropped)]
+    assert any("nodes_max" in detail for detail in details)
+
+
+def test_an_event_as_old_as_can_be_said_is_passed_on_with_an_age_that_can_be_read() -> None:
+    host, chapar = node([0, 1], ChaparOptions())
+    event = Event(0, 0, {}, b"", event_class=EventClass.REALTIME, lifetime=0)
+    chapar.on_receive(0, CODEC.encode(Spread(event, 0, b"\xff" * 8, ((0, b"\x02"),), b"", 2**63 - 1)))
+    chapar.on_receive(0, CODEC.encode(Carry(event, None, 0, b"", 2**63 - 1)))
+    host.advance(SECOND)
+    passed_on = [sent.frame.payload for sent in host.sent if sent.frame.event is not None]
+    assert passed_on
+    for payload in passed_on:
+        CODEC.decode(payload)

@@ -11,6 +11,15 @@ from roamcast.event import Event, EventClass, Publication
 from roamcast.filter import Filter
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.odmrp import Odmrp, OdmrpOptions
+from roamcast.strategy.odmrp.clients.messages import (
+    BrokerOffer,
+    BrokerSearch,
+    Carried,
+    ClientEvent,
+    EventReceipt,
+    Registered,
+    Registration,
+)
 from roamcast.strategy.odmrp.mesh.interests import version_of
 from roamcast.strategy.odmrp.mesh.messages import (
     CODEC,
@@ -60,6 +69,19 @@ def entries(draw: Any) -> MemberEntry:
     return MemberEntry(draw(nodes), version, summary)
 
 
+filters = st.one_of(st.sampled_from([Filter.sql("a = 1").encode()]), st.binary(max_size=8))
+contents = st.one_of(
+    st.builds(BrokerOffer, counts),
+    st.builds(
+        Registration,
+        counts,
+        st.one_of(st.none(), st.lists(filters, max_size=2).map(tuple)),
+        st.sampled_from([(), ("a",)]),
+    ),
+    st.builds(Registered, counts, st.booleans()),
+    st.builds(ClientEvent, st.integers(0, 255), counts, events),
+    st.builds(EventReceipt, nodes, counts),
+)
 finite = st.floats(allow_nan=True, allow_infinity=True)
 messages: st.SearchStrategy[AnyMessage] = st.one_of(
     st.builds(
@@ -95,8 +117,11 @@ messages: st.SearchStrategy[AnyMessage] = st.one_of(
             st.builds(Acknowledgement, nodes, counts, st.lists(nodes, max_size=3).map(tuple)), max_size=2
         ).map(tuple),
     ),
+    st.builds(BrokerSearch, nodes, counts, st.integers(0, 255)),
+    st.builds(Carried, nodes, nodes, st.integers(0, 255), contents),
     st.builds(
         DataPacket,
+        nodes,
         counts,
         counts,
         counts,
@@ -123,21 +148,22 @@ class Ignore:
         pass
 
 
-def stack(**options: Any) -> tuple[FakeHost, Broker, Odmrp]:
+def stack(*, is_broker: bool = True, **options: Any) -> tuple[FakeHost, Broker, Odmrp]:
     host = FakeHost(node=ME)
     broker = Broker(host, Ignore())
-    strategy = Odmrp(StrategyContext(host, broker, NoUnderlay()), OdmrpOptions(**options))
+    strategy = Odmrp(StrategyContext(host, broker, NoUnderlay(), is_broker), OdmrpOptions(**options))
     broker.watch(strategy)
     host.attach(strategy)
     return host, broker, strategy
 
 
-@given(steps, st.sampled_from(["k_means", "graph", "none"]), st.booleans())
+@given(steps, st.sampled_from(["k_means", "graph", "none"]), st.booleans(), st.booleans())
 @settings(max_examples=120, deadline=None)
-def test_no_sequence_of_messages_breaks_a_node(moves: list[Any], grouping: str, adapt: bool) -> None:
-    host, broker, strategy = stack(
-        grouping=grouping, adapt_refresh=adapt, publishers_max=3, members_max=3, recent_max=3, pending_max=2
-    )
+def test_no_sequence_of_messages_breaks_a_node(
+    moves: list[Any], grouping: str, adapt: bool, is_broker: bool
+) -> None:
+    bounds = {"publishers_max": 3, "members_max": 3, "recent_max": 3, "pending_max": 2, "clients_max": 2}
+    host, broker, strategy = stack(is_broker=is_broker, grouping=grouping, adapt_refresh=adapt, **bounds)
     for move in moves:
         match move:
             case int():
@@ -153,10 +179,14 @@ def test_no_sequence_of_messages_breaks_a_node(moves: list[Any], grouping: str, 
             case (sender, message):
                 strategy.on_receive(sender, CODEC.encode(message))
         assert len(strategy.routes) <= 3 and len(strategy.forwarding) <= 9
-        assert len(strategy.publisher.members()) <= 3
+        assert len(strategy.publisher.members()) <= 3 and len(strategy.post) <= 6
+        assert strategy.service is None or len(strategy.service) <= 4
+    broker.unsubscribe(1)  # who wants something and has no broker looks for one as long as it takes
     # Soft state: an hour later, the longest that a request may ask for, nothing is left of it.
     host.advance(HOLD_MAX + 60 * SECOND)
-    assert len(strategy.routes) == len(strategy.forwarding) == len(strategy.known) == 0
+    assert len(strategy.routes) == len(strategy.forwarding) == len(strategy.context) == 0
+    assert len(strategy.post) == 0
+    assert [len(side) for side in (strategy.service, strategy.client) if side is not None] == [0]
     assert len(strategy.publisher) == 0 and strategy.member_table == {} and len(strategy.tables) == 0
     assert host.timers() == {}
     assert all(msgspec.msgpack.decode(sent.frame.payload[1:]) for sent in host.sent)
@@ -164,7 +194,7 @@ def test_no_sequence_of_messages_breaks_a_node(moves: list[Any], grouping: str, 
 
 def test_what_cannot_be_read_is_dropped_and_counted() -> None:
     host, _, strategy = stack()
-    strategy.on_receive(1, b"\x01garbage")
+    strategy.on_receive(1, b"\x02garbage")
     strategy.on_receive(
         1, CODEC.encode(JoinTable((PublisherRow(0, 1, ME, 0, (MemberEntry(4, 7, b"not a summary"),)),)))
     )

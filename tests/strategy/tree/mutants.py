@@ -17,12 +17,10 @@ def without_r1() -> Iterator[None]:
     """A root takes any link that was offered, whatever the labels say by then."""
     adopt = Evolved._adopt
 
-    def careless(
-        self: Evolved, request: RequestKey, responder: NodeId, forward: ForwardRoute, own: bool
-    ) -> None:
+    def careless(self: Evolved, request: RequestKey, responder: NodeId, forward: ForwardRoute) -> None:
         if not forward.label.better_than(self.label):
             forward = forward._replace(label=Label(1 << 40, 0, 0))
-        adopt(self, request, responder, forward, own)
+        adopt(self, request, responder, forward)
 
     with patch.object(Evolved, "_adopt", careless):
         yield

@@ -322,6 +322,10 @@ class NetworkNode:
         assert neighbour in self.up
         self._network.received.append((self._number, neighbour, payload))
 
+    def on_spread(self, sender: NodeId, payload: bytes, named: list[NodeId]) -> None:
+        if self._number in named:
+            self.on_receive(sender, payload)
+
     def event_in(self, payload: bytes) -> None:
         """These tests send octets, no events."""
 

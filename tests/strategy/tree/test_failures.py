@@ -10,9 +10,17 @@ from roamcast.event import Event, EventId
 from roamcast.host import Kind, SendFailure
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.tree.content.messages import CODEC as CONTENT
-from roamcast.strategy.tree.content.messages import Routed
+from roamcast.strategy.tree.content.messages import Cast
 from roamcast.strategy.tree.overlay.courier import AGREEMENT, TreeCourier
-from roamcast.strategy.tree.overlay.messages import CODEC, Close, Probe, RouteReply, RouteRequest, TreeData
+from roamcast.strategy.tree.overlay.messages import (
+    CODEC,
+    Close,
+    Probe,
+    RouteReply,
+    RouteRequest,
+    Sighting,
+    TreeData,
+)
 from roamcast.strategy.tree.overlay.parameters import TreeOptions, TreePreset
 from roamcast.strategy.tree.strategy import Tree, TreeStrategyOptions
 from roamcast.testing import FakeHost
@@ -93,7 +101,7 @@ def test_an_event_over_a_link_that_we_gave_up_is_traced_as_stale_by_its_name() -
     host.attach(tree)
     tree.on_start()
     event = Event(5, 17, {"level": 3})
-    tree.on_receive(1, CODEC.encode(TreeData(99, CONTENT.encode(Routed(event, 0, 0)))))
+    tree.on_receive(1, CODEC.encode(TreeData(99, CONTENT.encode(Cast(event, 0, 0)))))
     tree.on_receive(1, CODEC.encode(TreeData(99, b"no message")))
     drops = [record for record in host.records if isinstance(record, Dropped)]
     assert [(drop.reason, drop.publisher, drop.sequence) for drop in drops] == [
@@ -122,6 +130,48 @@ def test_in_a_crowd_the_first_request_goes_one_hop_and_then_as_far_as_ever() -> 
             if sent.sender == leaf and isinstance(sent.message, RouteRequest)
         ]
         assert asked == reaches
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_leader_is_told_of_another_tree_that_a_member_hears(is_told: bool) -> None:
+    """R14, with a periodic search that is far away; without the word of the member the trees stay apart."""
+    options = TreeOptions(preset=TreePreset.WALKING, reconnection_trigger=255)
+    size = 5
+    nodes = range(2 * size)
+    network = Network(nodes, [(n, n + 1) for n in nodes[:-1] if n != size - 1], options=options)
+    network.run(20)
+    leaders = network.leaders()
+    assert len(leaders) == 2
+    if not is_told:
+        network.lose = lambda sender, to, message: isinstance(message, Sighting)
+    # Two members that are no leaders and have someone below them, so that they pass hellos on.
+    above = {network.parent(node) for node in nodes}
+    left, right = (
+        next(node for node in side if node in above and node not in leaders)
+        for side in (nodes[:size], nodes[size:])
+    )
+    network.connect((left, right))
+    network.run(15)
+    assert (len(network.leaders()) == 1) is is_told
+
+
+def test_without_additions_a_leader_waits_for_its_turn_and_a_repair_asks_no_crowd() -> None:
+    options = TreeOptions(preset=TreePreset.WALKING, additions=False)
+    crowd = list(range(10))
+    network = Network(crowd, [(a, b) for a in crowd for b in range(a)], options=options)
+    network.run(4)
+    assert network.of(RouteRequest) == [], "RECONNECTION_TRIGGER hellos have not passed"
+    network.run(40)
+    assert network.faults_at_rest() == []
+    leaf = next(node for node in crowd if network.parent(node) is not None)
+    protocol = network.nodes[leaf].protocol
+    parent = protocol.parent
+    assert parent is not None
+    network.sent.clear()
+    network._step(network.nodes[leaf], lambda: protocol._lose(parent, tell=True))
+    network.run(0.1)
+    first = next(s.message for s in network.of(RouteRequest) if s.sender == leaf)
+    assert isinstance(first, RouteRequest) and first.time_to_live == 2
 
 
 # Whom we hear is there (R11); who falls silent is asked (R12).

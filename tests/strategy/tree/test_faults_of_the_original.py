@@ -8,16 +8,15 @@ from tests.strategy.tree.network import Network
 
 from roamcast.strategy.tree.overlay.label import Label
 from roamcast.strategy.tree.overlay.links import LinkState, TreeLink
-from roamcast.strategy.tree.overlay.messages import (
-    Activation,
-    GroupHello,
-    Message,
-    RouteReply,
-    RouteRequest,
-    Standing,
+from roamcast.strategy.tree.overlay.messages import Activation, Message, RouteReply, RouteRequest
+from roamcast.strategy.tree.overlay.original_messages import (
+    MaodvActivation,
+    MaodvHello,
+    MaodvReply,
+    MaodvRequest,
 )
 from roamcast.strategy.tree.overlay.parameters import ProtocolName, TreeOptions, TreePreset
-from roamcast.units import SECOND, NodeId
+from roamcast.units import NodeId
 
 ORIGINAL = TreeOptions(
     protocol=ProtocolName.ORIGINAL,
@@ -62,7 +61,9 @@ def test_figure_3_13_requests_that_spread_freely_among_descendants(options: Tree
     # of 1. The request is lost between 2 and 3.
     network = standing_tree(options, {0: None, 6: 0, 5: 0, 2: 6, 3: 2, 4: 2, 1: 3})
     network.connect((1, 5), (1, 4))
-    network.lose = lambda sender, to, message: isinstance(message, RouteRequest) and {sender, to} == {2, 3}
+    network.lose = lambda sender, to, message: (
+        isinstance(message, RouteRequest | MaodvRequest) and {sender, to} == {2, 3}
+    )
     network.cut((2, 6))
     network.run(1.5)
     assert bool(network.cycles) is loops
@@ -75,7 +76,7 @@ def test_figure_3_13_requests_that_spread_freely_among_descendants(options: Tree
 
 def ring(sender: NodeId, to: NodeId, message: Message) -> bool:
     """Of the replies, only those of the next node round the ring 1, 2, 3 arrive."""
-    return isinstance(message, RouteReply) and (sender, to) in {(1, 2), (2, 3), (3, 1)}
+    return isinstance(message, RouteReply | MaodvReply) and (sender, to) in {(1, 2), (2, 3), (3, 1)}
 
 
 @pytest.mark.parametrize(("options", "loops"), [(ORIGINAL, True), (EVOLVED, False)])
@@ -101,7 +102,7 @@ def test_figure_3_16_a_lost_activation(options: TreeOptions, leaderless: bool) -
     # Node 2, with 3 below it, can reach the tree by node 5 only; the activation never arrives.
     network = standing_tree(options, {0: None, 5: 0, 6: 5, 2: 6, 3: 2})
     network.connect((2, 5))
-    network.lose = lambda sender, to, message: isinstance(message, Activation)
+    network.lose = lambda sender, to, message: isinstance(message, Activation | MaodvActivation)
     network.cut((2, 6))
     network.run(60)
     took_lead = any(record.node == 2 and record.change == "role_on" for record in network.records)
@@ -120,13 +121,13 @@ def test_updates_of_two_leaders_do_not_chase_each_other_round_a_loop() -> None:
     for end, other in ((0, 3), (3, 0)):
         network.nodes[end].protocol.links[other] = TreeLink(other, 0, LinkState.OPEN)
     for node, sender, leader in ((1, 0, 50), (3, 2, 60)):
-        update = GroupHello(Standing(1, leader, 0, 0), 5 * SECOND, True, ((node, 0),))
+        update = MaodvHello(leader, 1, 0, True, (node,))
         network.nodes[node].protocol.on_message(sender, update)
     network.run(20)
     told = Counter(
-        (sent.sender, sent.message.standing.leader)
+        (sent.sender, sent.message.leader)
         for sent in network.sent
-        if isinstance(sent.message, GroupHello) and sent.message.standing.leader in (50, 60)
+        if isinstance(sent.message, MaodvHello) and sent.message.leader in (50, 60)
     )
     assert set(told.values()) == {1}
     assert len(told) >= 4

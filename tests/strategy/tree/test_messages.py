@@ -17,6 +17,7 @@ from roamcast.strategy.tree.overlay.messages import (
     ReplyStage,
     RouteReply,
     RouteRequest,
+    Sighting,
     Spread,
     Standing,
     TreeData,
@@ -77,6 +78,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Close, numbers),
     st.builds(Probe, numbers),
     st.builds(TreeData, numbers, st.binary(max_size=8)),
+    st.builds(Sighting, numbers),
     st.builds(Spread, st.lists(st.tuples(nodes, numbers), max_size=4).map(tuple), st.binary(max_size=8)),
 )
 

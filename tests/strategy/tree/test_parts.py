@@ -48,11 +48,13 @@ def test_group_sequence_tolerance_weighs_freshness_against_distance(tolerance: i
     assert best_reply([], tolerance) is None
 
 
-def test_the_presets_are_tables_6_3_and_6_4() -> None:
+def test_the_presets_are_tables_6_3_and_6_4_and_the_file_of_b_1() -> None:
     walking = OverlayParameters.of(TreeOptions(preset=TreePreset.WALKING))
     assert walking == OverlayParameters(1 * SECOND, 5 * SECOND, 2, 2, 2, 2, 2, 2, 10)
     driving = OverlayParameters.of(TreeOptions(preset=TreePreset.DRIVING))
     assert driving == OverlayParameters(1 * SECOND, 2_500_000, 1, 2, 2, 1, 2, 2, 10)
+    sample = OverlayParameters.of(TreeOptions(preset=TreePreset.SAMPLE))
+    assert sample == OverlayParameters(1_500_000, 4 * SECOND, 2, 3, 3, 2, 3, 3, 8)
 
 
 def test_a_given_parameter_beats_the_preset() -> None:

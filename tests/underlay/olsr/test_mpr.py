@@ -59,8 +59,9 @@ def test_always_is_always_and_never_is_never() -> None:
     assert select({2: {10}, 3: {11}}, n2=WILL_NEVER) == {3}
 
 
-def test_ties_go_to_the_lowest_address() -> None:
-    assert select({4: {10, 11}, 3: {10, 11}, 2: {11, 10}}) == {2}
+def test_ties_go_to_who_comes_first() -> None:
+    assert select({4: {10, 11}, 3: {10, 11}, 2: {11, 10}}) == {4}
+    assert select({2: {11, 10}, 3: {10, 11}, 4: {10, 11}}) == {2}
 
 
 def test_neighbours_and_this_node_are_no_targets() -> None:

@@ -18,8 +18,9 @@ from typing import NamedTuple, NoReturn, TypeAlias
 
 from roamcast.errors import FilterError
 from roamcast.filter.expression import Operator
-from roamcast.filter.kind import INTEGER_MAX
+from roamcast.filter.kind import INTEGER_MAX, INTEGER_MIN
 from roamcast.filter.text import one_line
+from roamcast.filter.validity import character_problem
 
 XPATH_LENGTH_MAX = 16_384  # as in `sql.py`
 NESTING_MAX = 16  # nested parentheses, predicates and functions; chosen by us
@@ -99,6 +100,9 @@ def parse_xpath(text: str) -> Syntax:
     """Read one expression of the subset, or raise a FilterError that names the part outside it."""
     if len(text) > XPATH_LENGTH_MAX:
         refuse(text, f"has {len(text)} characters; at most {XPATH_LENGTH_MAX} are allowed")
+    problem = character_problem(text)
+    if problem is not None:
+        refuse(text, problem)
     return _Parser(text).whole()
 
 
@@ -233,8 +237,7 @@ class _Parser:
                 return self._number(token)
             case "-" if self._ahead().kind == "number":
                 self._advance()
-                number = self._number(self._advance())
-                return Number(token.at, -number.value)
+                return self._number(self._advance(), sign=token)
             case "(":
                 self._advance()
                 condition = self._condition()
@@ -248,17 +251,19 @@ class _Parser:
                 return self._path()
         return self._unexpected("a path, a text, a number or a function")
 
-    def _number(self, token: Token) -> Number:
+    def _number(self, token: Token, sign: Token | None = None) -> Number:
+        """`sign`: the minus before it. There is one negative integer more than there are positive ones."""
+        factor, at = (1, token.at) if sign is None else (-1, sign.at)
         if "." in token.text:
             real = float(token.text)
             if real == float("inf"):
                 self._outside(token, "too large for a 64-bit float")
-            return Number(token.at, real)
+            return Number(at, factor * real)
         # Longer ones are out of range anyway; this also avoids int()'s limit on digits.
-        whole = int(token.text) if len(token.text) < 40 else INTEGER_MAX + 1
-        if whole > INTEGER_MAX:
+        whole = factor * (int(token.text) if len(token.text) < 40 else INTEGER_MAX + 2)
+        if not INTEGER_MIN <= whole <= INTEGER_MAX:
             self._outside(token, "integers must fit in 64 bits")
-        return Number(token.at, whole)
+        return Number(at, whole)
 
     def _function(self) -> Syntax:
         name = self._advance()

@@ -17,6 +17,7 @@ from roamcast.filter import Filter
 from roamcast.gateway.node import GatewayNode
 from roamcast.modulator import ModulatorSpec
 from roamcast.wire.local import (
+    AdvertiseRequest,
     ClientHello,
     ClientMessage,
     Done,
@@ -27,6 +28,7 @@ from roamcast.wire.local import (
     SubscribeRequest,
     UnsubscribeRequest,
     Welcome,
+    WithdrawRequest,
 )
 
 SUBSCRIPTIONS_MAX = 10_000  # of one client
@@ -60,6 +62,12 @@ class LocalSession:
                     self._subscribe(message)
                 case UnsubscribeRequest():
                     self._unsubscribe(message.number)
+                    self._send(Done(message.request))
+                case AdvertiseRequest():
+                    self._session.advertise(message.type)
+                    self._send(Done(message.request))
+                case WithdrawRequest():
+                    self._session.withdraw(message.type)
                     self._send(Done(message.request))
         except (InputError, StoreFullError, WireError) as error:
             # Request 0 asks for no answer, but a refusal is always sent.

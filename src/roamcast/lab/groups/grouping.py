@@ -47,8 +47,9 @@ from roamcast.lab.groups.job import (
     count_matched,
 )
 from roamcast.lab.run.tables import schema
-from roamcast.lab.spark.session import with_session
-from roamcast.lab.sweep.folder import EXPERIMENT_FILE, OK, SweepFolder
+from roamcast.lab.spark.session import is_remote, with_session
+from roamcast.lab.sweep.check import table_of
+from roamcast.lab.sweep.folder import EXPERIMENT_FILE, SweepFolder
 from roamcast.strategy.odmrp.summary.geometry import DEFAULT, SummaryOptions
 from roamcast.trace import Published, Record, Subscribed
 from roamcast.units import micros
@@ -86,6 +87,8 @@ def group_subscriptions(
         _path(folder, kind)  # before Spark starts
 
     def group(spark: SparkSession) -> Grouping:
+        if is_remote(spark):
+            raise InputError("master", "is Spark Connect's; groups need a session of their own")
         work = _Work(spark, folder, model, options, seed, progress or (lambda step, done, total: None))
         try:
             grouping, members = work.run(wanted)
@@ -295,6 +298,12 @@ def _path(folder: Path, kind: type[Record]) -> Path:
 
 def _table(spark: SparkSession, folder: Path, kind: type[Record]) -> DataFrame:
     """The table with a column `run`; the column is empty where the folder holds a single run."""
+    if (folder / EXPERIMENT_FILE).exists():
+        ended = SweepFolder(folder)
+        segments = ended.segments()
+        if not any(kind.TABLE in segment.files for segment in segments):
+            raise FileError(str(folder), f"holds no run with {kind.TABLE}")
+        return table_of(spark, ended.storage, segments, kind.TABLE)
     path = _path(folder, kind)
     columns = schema(kind)
     if path.is_file():
@@ -305,14 +314,7 @@ def _table(spark: SparkSession, folder: Path, kind: type[Record]) -> DataFrame:
         raise FileError(str(path), "holds no Parquet file")
     written = columns.insert(0, pa.field("run", pa.string()))
     _check_columns(files[0], written)
-    table = spark.read.schema(from_arrow_schema(written)).parquet(*map(str, files))
-    if (folder / EXPERIMENT_FILE).exists():
-        ended = SweepFolder(folder)
-        well = [(run,) for run in sorted(ended.recorded()) if ended.record(run).status == OK]
-        if not well:
-            raise FileError(str(folder), "holds no run that ended well")
-        table = table.join(F.broadcast(spark.createDataFrame(well, "run string")), "run", "left_semi")
-    return table
+    return spark.read.schema(from_arrow_schema(written)).parquet(*map(str, files))
 
 
 def _check_columns(file: Path, expected: pa.Schema) -> None:

@@ -1,4 +1,7 @@
-"""What running nodes write. Their traces: `trace_folder.py` (the files), `streaming.py` (the job that reads
-new ones), `windows.py` (figures per window of time), `screen.py`. Stored events: `archive.py` (Parquet,
-queried by filter text), `conditions.py` (a filter as Spark SQL).
+"""What running nodes write, in segments (`runtime/live/report/segments.py`).
+
+Brought together: `collect.py`. All at once, as one run like any other: `network.py`. As a stream on Spark:
+`streaming.py` (the job), `source.py` (each segment once), `extract.py` (what is needed of one), `windows.py`
+(the state and the figures), `clocks.py`, `screen.py`. Their events: `archive_job.py` (the commands),
+`archive.py` (Parquet, queried by filter text), `conditions.py` (a filter as Spark SQL).
 """

@@ -19,9 +19,12 @@ reading is the same on columns of one kind, except for:
 - `"a"`, ON_TOPIC and OF_TYPE: Spark does not know them as we do.
 In both, letter case counts (these tables' session has `spark.sql.caseSensitive`), and a NaN is archived as
 NULL.
+
+Each addition is a manifest beside its files, written last: files that none names do not count. It has their
+rows, which are checked before a question is answered, and what they were made from, so that nothing is added
+twice.
 """
 
-import os
 import uuid
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
@@ -40,6 +43,7 @@ from roamcast.event import Event, Value
 from roamcast.filter import Filter
 from roamcast.filter.kind import INTEGER_MAX, INTEGER_MIN, ValueKind, kind_of
 from roamcast.lab.live.conditions import BOOLEAN, EVENT, INTEGER, LARGE, REAL, TEXT, Types, condition, quoted
+from roamcast.lab.storage import Storage
 from roamcast.units import Micros
 
 FILE_ROWS_MAX = 1 << 20  # chosen by us: bounds the memory of the writer
@@ -70,16 +74,38 @@ class Archived(NamedTuple):
     event: Event
 
 
-def archive(events: Iterable[Archived], folder: Path) -> list[Path]:
-    """Add events to an archive and give the new files. Each file appears whole or not at all."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return [_write(part, folder) for part in _agreeing(events)]
-    except OSError as error:
-        raise FileError(str(folder), f"cannot be written: {error.strerror or error}") from error
+class Addition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A manifest: the files of one addition with their rows, and what they were made from."""
+
+    files: dict[str, int]
+    sources: list[str]
 
 
-def select(spark: SparkSession, folder: Path, text: str) -> DataFrame:
+def archive(
+    events: Iterable[Archived], folder: "str | Path | Storage", sources: Iterable[str] = ()
+) -> Addition:
+    """Add events to an archive: all of them or, if this fails, none. `sources`: what they come from."""
+    storage = Storage.open(folder)
+    files = dict(_write(part, storage) for part in _agreeing(events))
+    added = Addition(files, list(sources))
+    storage.write(f"added-{uuid.uuid4().hex}.json", msgspec.json.encode(added))
+    return added
+
+
+def additions(folder: "str | Path | Storage") -> list[Addition]:
+    """What an archive is made of."""
+    storage = Storage.open(folder)
+    found = []
+    for name in storage.files():
+        if name.startswith("added-") and name.endswith(".json"):
+            try:
+                found.append(msgspec.json.decode(storage.read(name), type=Addition))
+            except msgspec.DecodeError as error:
+                raise FileError(storage.name(name), f"is no manifest of an archive: {error}") from None
+    return found
+
+
+def select(spark: SparkSession, folder: "str | Path | Storage", text: str) -> DataFrame:
     """The archived events that a subscription with this filter would have got.
 
     The columns are `_event` and those attributes whose type all files agree about; `_event.attributes` has
@@ -98,7 +124,7 @@ def select(spark: SparkSession, folder: Path, text: str) -> DataFrame:
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
 
 
-def tables(spark: SparkSession, folder: Path) -> list[DataFrame]:
+def tables(spark: SparkSession, folder: "str | Path | Storage") -> list[DataFrame]:
     """The archive as Spark reads it: as few tables as there are sets of files that agree about types."""
     return [table for table, _ in _tables(spark, folder)]
 
@@ -173,7 +199,7 @@ def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return LARGE if {one, other} == {INTEGER, LARGE} else None
 
 
-def _write(part: _Part, folder: Path) -> Path:
+def _write(part: _Part, storage: Storage) -> tuple[str, int]:
     types = {name: INTEGER if kind == pa.int32() else kind for name, kind in part.types.items()}
     fields = [pa.field(EVENT, _EVENT, nullable=False)]
     columns = [pa.array([_event_row(row) for row in part.rows], _EVENT)]
@@ -181,15 +207,11 @@ def _write(part: _Part, folder: Path) -> Path:
         values = [_stored(row.event.attributes.get(name), kind) for row in part.rows]
         fields.append(pa.field(name, kind))
         columns.append(pa.array(values, kind))
-    table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
-    target = folder / f"events-{uuid.uuid4().hex}.parquet"
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        pq.write_table(table, partial, compression="zstd")
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
-    return target
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_arrays(columns, schema=pa.schema(fields)), sink, compression="zstd")
+    name = f"events-{uuid.uuid4().hex}.parquet"
+    storage.write(name, sink.getvalue())
+    return name, len(part.rows)
 
 
 def _event_row(row: Archived) -> dict[str, Any]:
@@ -219,20 +241,21 @@ def _stored(value: Value, kind: pa.DataType) -> Any:
 # Reading.
 
 
-def _tables(spark: SparkSession, folder: Path) -> list[tuple[DataFrame, Types]]:
-    files = sorted(folder.glob("*.parquet"))
+def _tables(spark: SparkSession, folder: "str | Path | Storage") -> list[tuple[DataFrame, Types]]:
+    storage = Storage.open(folder)
+    files = {name: rows for addition in additions(storage) for name, rows in addition.files.items()}
     if not files:
-        raise FileError(str(folder), "holds no archived events")
+        raise FileError(str(storage), "holds no archived events")
     sets: list[tuple[list[str], Types]] = []
-    for file in files:
-        types = _types_in(file)
+    for file, rows in sorted(files.items()):
+        types = _types_in(storage, file, rows)
         for names, known in sets:
             if all(known.get(name, kind) == kind for name, kind in types.items()):
-                names.append(str(file))
+                names.append(storage.spark_name(file))
                 known.update(types)
                 break
         else:
-            sets.append(([str(file)], types))
+            sets.append(([storage.spark_name(file)], types))
     # A text may name any attribute of the archive: where a set of files has no such column, it is NULL.
     anywhere = {name: kind for _, types in reversed(sets) for name, kind in types.items()}
     sets = [(names, anywhere | types) for names, types in sets]
@@ -246,12 +269,14 @@ def _tables(spark: SparkSession, folder: Path) -> list[tuple[DataFrame, Types]]:
     return tables
 
 
-def _types_in(file: Path) -> Types:
-    try:
-        schema = pq.read_schema(file)
-    except (OSError, pa.ArrowException) as error:
-        raise FileError(str(file), f"is no archive of events: {str(error).splitlines()[0]}") from error
+def _types_in(storage: Storage, file: str, rows: int) -> Types:
+    where = storage.name(file)
+    with storage.opened(file) as opened:
+        found = pq.ParquetFile(opened)
+        schema, there = found.schema_arrow, found.metadata.num_rows
     known = (INTEGER, LARGE, REAL, BOOLEAN, TEXT)
     if EVENT not in schema.names or any(f.type not in known for f in schema if f.name != EVENT):
-        raise FileError(str(file), "is no archive of events")
+        raise FileError(where, "is no archive of events")
+    if there != rows:
+        raise FileError(where, f"holds {there} events; {rows} were written")
     return {field.name: field.type for field in schema if field.name != EVENT}

@@ -1,6 +1,7 @@
-"""The table of windows for people: a screen that is kept up to date, or lines in a pipe."""
+"""The table of windows for people: a screen that is kept up to date, or lines in a pipe. Times are UTC."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -8,18 +9,18 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table as ScreenTable
 
-from roamcast.units import SECOND
+from roamcast.units import SECOND, Micros
 
 SHOWN_WINDOWS = 12  # of each run, on a terminal
 
 
 class WindowScreen:
-    """Shows the table: on a terminal the last windows, kept up to date; in a pipe a line for each change."""
+    """Shows rows that changed: on a terminal the last windows of each run, in a pipe a line for each."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console()
         self._live: Live | None = None
-        self._shown: dict[tuple[str, str, int], dict[str, Any]] = {}
+        self._shown: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}  # the last windows of each run
 
     def __enter__(self) -> "WindowScreen":
         if self._console.is_terminal:
@@ -31,31 +32,28 @@ class WindowScreen:
         if self._live is not None:
             self._live.stop()
 
-    def __call__(self, table: pa.Table) -> None:
-        rows = table.to_pylist()
-        if self._live is not None:
-            self._live.update(_screen(rows), refresh=True)
-            return
-        for row in rows:
-            key = (row["strategy"], row["run"], row["window"])
-            if self._shown.get(key) != row:
-                self._shown[key] = row
+    def __call__(self, changed: pa.Table) -> None:
+        for row in changed.to_pylist():
+            windows = self._shown.setdefault((row["strategy"], row["run"]), {})
+            windows[row["window"]] = row
+            while len(windows) > SHOWN_WINDOWS:
+                del windows[min(windows)]
+            if self._live is None:
                 self._console.print(_line(row), soft_wrap=True, markup=False, highlight=False)
+        if self._live is not None:
+            self._live.update(_screen(self._shown), refresh=True)
 
 
-def _screen(rows: list[dict[str, Any]]) -> ScreenTable:
+def _screen(shown: Mapping[tuple[str, str], Mapping[int, Mapping[str, Any]]]) -> ScreenTable:
     screen = ScreenTable()
-    for head in ("strategy", "run", "from s", "delivered", "ratio", "p50 s", "p95 s", "control", "octets"):
+    for head in ("strategy", "run", "from", "delivered", "ratio", "p50 s", "p95 s", "control", "octets"):
         screen.add_column(head, justify="left" if head in ("strategy", "run") else "right")
-    by_run: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in rows:
-        by_run.setdefault((row["strategy"], row["run"]), []).append(row)
-    for (strategy, run), windows in by_run.items():
-        for row in windows[-SHOWN_WINDOWS:]:
+    for (strategy, run), windows in sorted(shown.items()):
+        for _, row in sorted(windows.items()):
             screen.add_row(
                 strategy,
                 run,
-                f"{row['window'] / SECOND:g}",
+                _clock(row["window"]),
                 f"{row['delivered']}/{row['expected']}",
                 _number(row["delivery_ratio"]),
                 _number(row["latency_p50"]),
@@ -68,7 +66,7 @@ def _screen(rows: list[dict[str, Any]]) -> ScreenTable:
 
 def _line(row: Mapping[str, Any]) -> str:
     return (
-        f"{row['strategy']} {row['run']} from {row['window'] / SECOND:g} s: "
+        f"{row['strategy']} {row['run']} from {_clock(row['window'])}: "
         f"delivered {row['delivered']}/{row['expected']} ({_number(row['delivery_ratio'])}), "
         f"latency p50 {_number(row['latency_p50'])} s, p95 {_number(row['latency_p95'])} s, "
         f"control {row['control_messages']} frames, {row['control_bytes']} octets"
@@ -77,3 +75,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
+
+
+def _clock(window: Micros) -> str:
+    return datetime.fromtimestamp(window / SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,106 +1,50 @@
-"""Live traces: delivery, latency and traffic per window of time while nodes are still writing.
+"""`watch`: delivery, latency and traffic per window of time while nodes are still writing.
 
-Nodes put trace files into a folder (`trace_folder.py`). Spark's Structured Streaming watches it; each
-micro-batch is a set of new files. `windows.py` makes the table, `screen.py` shows it.
+Segments come into a folder (`source.py` gives each once). A stream of Spark, keyed by run, keeps the state of
+the open windows (`windows.py`) in its state store and gives the figures of each window that changed; they
+replace the window's row in `out/windows`. What was not counted stands in `out/unread`, with file and reason.
 
-Exactly once: the checkpoint assigns every file to one batch, and an interrupted batch is repeated with the
-same number and the same files. The only state is which files each batch brought (`batches/<number>.json`), so
-a repeated batch changes nothing. For every run that got new files the table is computed again from all of
-them, so late files and restarts make no difference: the table always equals one computed from all files at
-once.
+Exactly once: Spark notes which segments a batch has before it is read, and which state it began with. A batch
+that was interrupted at any moment is repeated with both, so it gives the same rows, and rows are replaced by
+their key.
 """
 
-import os
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import TypeAlias
-from urllib.parse import unquote, urlparse
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeAlias
 
 import msgspec
+import pandas as pd
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from roamcast.errors import FileError, InputError
-from roamcast.lab.live.trace_folder import problem_of, runs_in
-from roamcast.lab.live.windows import WATCHED, table_schema, windows_of
-from roamcast.lab.run.derived import TABLES
-from roamcast.lab.spark.session import session, spark_errors_in_a_line
+from roamcast.lab.live.extract import Extract
+from roamcast.lab.live.source import NAME, SegmentStream
+from roamcast.lab.live.windows import DAY, RunWindows, table_schema
+from roamcast.lab.spark.session import parallelism, session, spark_errors_in_a_line
+from roamcast.lab.storage import Storage
 from roamcast.units import Micros, micros
 
-REFRESH_SECONDS = 1  # chosen by us, as is the next
-FILES_PER_BATCH_MAX = 10_000  # bounds the first batch of a folder that has been filling for long
+REFRESH_SECONDS = 1  # chosen by us, as are the next
+STATE_PARTITIONS = 2  # a key is a whole run, and few runs are watched at a time
+STATE_VERSIONS = 10  # that Spark keeps: a restart needs the last two
+UNREAD_MAX = 100_000
 
 OnTable: TypeAlias = Callable[[pa.Table], None]
 
-_FILES_SCHEMA = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
-
-
-def watch(
-    folder: Path,
-    out: Path,
-    *,
-    window_s: float = 10.0,
-    master: str | None = None,
-    once: bool = False,
-    on_table: OnTable | None = None,
-    on_refused: Callable[[str], None] | None = None,
-) -> None:
-    """Keep `out/windows` up to date with the trace files in `folder`, until interrupted.
-
-    `once`: process the files that are there and return. `on_table` gets the whole table after each batch with
-    new trace files; `on_refused` gets a line for each file that is no trace file, which is skipped. Called
-    again with the same `out`, it continues where it stopped.
-    """
-    job = FolderWatch(folder, out, window_s, on_table, on_refused)
-    job.claim()
-    spark = session(master)
-    files = (
-        spark.readStream.format("binaryFile")
-        .schema(_FILES_SCHEMA)
-        .option("pathGlobFilter", "*.parquet")
-        .option("recursiveFileLookup", "true")
-        .option("maxFilesPerTrigger", FILES_PER_BATCH_MAX)
-        .load(str(folder.resolve()))
-    )
-    writer = (
-        files.select("path")
-        .writeStream.foreachBatch(job.on_batch)
-        .option("checkpointLocation", str(job.checkpoint))
-    )
-    writer = (
-        writer.trigger(availableNow=True)
-        if once
-        else writer.trigger(processingTime=f"{REFRESH_SECONDS} seconds")
-    )
-    running = writer.start()
-    with spark_errors_in_a_line("called again with the same folder, it goes on"):
-        try:
-            running.awaitTermination()
-        except KeyboardInterrupt:
-            pass
-        except (Py4JError, PySparkException):
-            if job.failure is not None:
-                raise job.failure from None
-            raise
-        finally:
-            running.stop()
-
-
-def read_windows(out: Path) -> pa.Table:
-    """The table as it is: a row per strategy, run and window, sorted."""
-    file = out / "windows" / "windows.parquet"
-    return pq.ParquetFile(file).read() if file.exists() else table_schema().empty_table()
-
-
-class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The files of one micro-batch: trace files per table; skipped files, with the reason."""
-
-    files: dict[str, list[str]]
-    refused: dict[str, str]
+_UNREAD = pa.schema([("file", pa.string()), ("reason", pa.string())])
+_GIVEN = pa.schema([*table_schema(), *_UNREAD])
+_KEY = ("strategy", "run", "window")
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,116 +52,218 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     folder: str
     window: Micros
+    late: Micros
 
 
-class FolderWatch:
-    """One watched folder and its output."""
+def watch(
+    folder: str | Storage,
+    out: str | Storage,
+    *,
+    window_s: float = 10.0,
+    late_s: float = 120.0,
+    master: str | None = None,
+    once: bool = False,
+    on_table: OnTable | None = None,
+    on_unread: Callable[[str], None] | None = None,
+) -> None:
+    """Keep `out/windows` up to date with the segments in `folder`, until interrupted.
+
+    `once`: process the segments that are there and return. `on_table` gets the rows that changed, after each
+    batch; `on_unread` a line for what was not counted. Called again with the same `out`, it continues where
+    it stopped.
+    """
+    for name, value, least in (("window", window_s, 1e-3), ("late", late_s, 0.0)):
+        if not least <= value <= 1e9:
+            raise InputError(name, f"is {value}; allowed: seconds from {least:g} to 1e9")
+    settings = Settings(str(Storage.open(folder)), micros(window_s), micros(late_s))
+    tables = WatchTables(Storage.open(out), on_table, on_unread)
+    tables.claim(settings)
+    spark = session(master).newSession()  # settings and names of its own
+    spark.conf.set("spark.sql.shuffle.partitions", str(STATE_PARTITIONS))
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", str(STATE_VERSIONS))
+    spark.dataSource.register(SegmentStream)
+    segments = (
+        spark.readStream.format(NAME)
+        .option("folder", settings.folder)
+        .option("window", str(settings.window))
+        .option("tasks", str(parallelism(spark)))
+        .load()
+    )
+    changed = segments.groupBy("strategy", "run").applyInPandasWithState(
+        _updater(settings.window, settings.late),
+        from_arrow_schema(_GIVEN),
+        "state BINARY",
+        "update",
+        GroupStateTimeout.NoTimeout,
+    )
+    writer = (
+        changed.writeStream.outputMode("update")
+        .foreachBatch(tables.on_batch)
+        .option("checkpointLocation", Storage.open(out).spark_name("checkpoint"))
+    )
+    refresh: dict[str, Any] = (
+        {"availableNow": True} if once else {"processingTime": f"{REFRESH_SECONDS} seconds"}
+    )
+    running = writer.trigger(**refresh).start()
+    with spark_errors_in_a_line("called again with the same folder, it goes on"):
+        try:
+            _wait(running)
+        except KeyboardInterrupt:
+            pass
+        except (Py4JError, PySparkException):
+            if tables.failure is not None:
+                raise tables.failure from None
+            raise
+        finally:
+            running.stop()
+
+
+def _wait(running: StreamingQuery) -> None:
+    """Until the stream ends, in a thread of its own: an interruption must not hit a connection to Java."""
+    ended: Future[None] = Future()
+
+    def wait() -> None:
+        try:
+            running.awaitTermination()
+            ended.set_result(None)
+        except BaseException as error:
+            ended.set_exception(error)
+
+    before = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own would cancel the batch
+    try:
+        threading.Thread(target=wait, daemon=True).start()
+        ended.result()
+    finally:
+        if is_main:
+            signal.signal(signal.SIGINT, before)
+
+
+def read_windows(out: str | Storage) -> pa.Table:
+    """The table as it is: a row per strategy, run and window, sorted."""
+    storage = Storage.open(out)
+    files = [name for name in storage.files("windows") if name.endswith(".parquet")]
+    parts = [_read(storage, name, table_schema()) for name in files]
+    return pa.concat_tables([table_schema().empty_table(), *parts]).sort_by([(k, "ascending") for k in _KEY])
+
+
+def read_unread(out: str | Storage) -> pa.Table:
+    """What was not counted: file (empty where it is about no single one) and reason."""
+    return _read(Storage.open(out), "unread.parquet", _UNREAD)
+
+
+class WatchTables:
+    """The output of one watch."""
 
     def __init__(
         self,
-        folder: Path,
-        out: Path,
-        window_s: float,
+        out: Storage,
         on_table: OnTable | None = None,
-        on_refused: Callable[[str], None] | None = None,
+        on_unread: Callable[[str], None] | None = None,
     ) -> None:
-        if not 1e-3 <= window_s <= 1e9:
-            raise InputError("window", f"is {window_s}; allowed: seconds from 0.001 to 1e9")
-        self._folder = folder.resolve()
-        self._out = out.resolve()
-        self._window = micros(window_s)
+        self._out = out
         self._on_table = on_table
-        self._on_refused = on_refused
+        self._on_unread = on_unread
         self.failure: Exception | None = None
 
-    @property
-    def checkpoint(self) -> Path:
-        return self._out / "checkpoint"
-
-    def claim(self) -> None:
+    def claim(self, settings: Settings) -> None:
         """Make the output folder, or check that it belongs to this job."""
-        if not self._folder.is_dir():
-            raise FileError(str(self._folder), "is no folder; expected the one that nodes write traces into")
-        if self._out.is_relative_to(self._folder):
+        folder = Storage.open(settings.folder)
+        if folder.path is not None and not folder.path.is_dir():
+            raise FileError(settings.folder, "is no folder; expected the one that segments are collected in")
+        if f"{self._out}/".startswith(f"{folder}/"):
             raise InputError(str(self._out), "lies inside the watched folder; allowed: a folder outside it")
-        settings = Settings(str(self._folder), self._window)
-        file = self._out / "watch.json"
-        try:
-            if file.exists():
-                if msgspec.json.decode(file.read_bytes(), type=Settings) != settings:
-                    raise InputError(
-                        str(self._out), "belongs to another folder or window; allowed: a new one"
-                    )
-            elif self._out.exists() and any(self._out.iterdir()):
+        known = self._out.read_if_there("watch.json")
+        if known is None:
+            if self._out.files():
                 raise InputError(str(self._out), "holds something else; allowed: a new or empty folder")
-            for name in ("batches", "windows"):
-                (self._out / name).mkdir(parents=True, exist_ok=True)
-            _save(file, msgspec.json.encode(settings))
-        except (OSError, msgspec.DecodeError) as error:
-            raise FileError(str(self._out), f"cannot be used: {error}") from error
-
-    def on_batch(self, paths: DataFrame, number: int) -> None:
-        """One micro-batch. The same number always comes with the same files."""
+            self._out.write("watch.json", msgspec.json.encode(settings))
+            return
         try:
-            self._on_batch(paths, number)
+            if msgspec.json.decode(known, type=Settings) == settings:
+                return
+        except msgspec.DecodeError:
+            raise FileError(
+                self._out.name("watch.json"), "is no settings of a watch; use a new folder"
+            ) from None
+        raise InputError(str(self._out), "belongs to another folder, window or lateness; allowed: a new one")
+
+    def on_batch(self, given: DataFrame, number: int) -> None:
+        """The rows of one batch. The same number always comes with the same rows."""
+        try:
+            rows = given.toArrow().to_pylist()
+            self._replace([row for row in rows if row["window"] is not None])
+            self._note([(row["file"], row["reason"]) for row in rows if row["window"] is None])
         except Exception as error:
             self.failure = error  # kept here, because Spark passes on only its text
             raise
 
-    def _on_batch(self, paths: DataFrame, number: int) -> None:
-        batch = self._sorted_out(sorted(_local(row.path) for row in paths.collect()))
-        _save(self._out / "batches" / f"{number:010d}.json", msgspec.json.encode(batch))
-        if self._on_refused is not None:
-            for path, problem in batch.refused.items():
-                self._on_refused(f"{path}: {problem}")
-        touched = sorted({run for files in batch.files.values() for run in runs_in(files)})
-        if not touched:
+    def _replace(self, rows: list[dict[str, Any]]) -> None:
+        by_day: dict[int, list[dict[str, Any]]] = {}
+        for row in rows:
+            by_day.setdefault(row["window"] // DAY, []).append(row)
+        for day, changed in by_day.items():
+            name = f"windows/{day:06d}.parquet"
+            known = {
+                tuple(row[k] for k in _KEY): row for row in _read(self._out, name, table_schema()).to_pylist()
+            }
+            known |= {tuple(row[k] for k in _KEY): row for row in changed}
+            _write(self._out, name, [known[key] for key in sorted(known)], table_schema())
+        if rows and self._on_table is not None:
+            table = pa.Table.from_pylist(rows, schema=table_schema())
+            self._on_table(table.sort_by([(name, "ascending") for name in _KEY]))
+
+    def _note(self, problems: list[tuple[str, str]]) -> None:
+        if not problems:
             return
-        fresh = windows_of(paths.sparkSession, self._seen(), touched, self._window)
-        before = read_windows(self._out)
-        others = before.filter(pc.invert(pc.is_in(before["run"], pa.array(touched, pa.string()))))
-        table = pa.concat_tables([others, fresh]).sort_by(
-            [("strategy", "ascending"), ("run", "ascending"), ("window", "ascending")]
-        )
-        target = self._out / "windows" / "windows.parquet"
-        partial = target.with_name(f".{target.name}.part")
-        pq.write_table(table, partial, compression="zstd")
-        partial.replace(target)
-        if self._on_table is not None:
-            self._on_table(table)
-
-    def _sorted_out(self, paths: Iterable[str]) -> Batch:
-        files: dict[str, list[str]] = {kind.TABLE: [] for kind in WATCHED}
-        refused = {}
-        known = {kind.TABLE: kind for kind in TABLES}
-        for path in paths:
-            table = Path(path).parent.name
-            if Path(path).parent.parent != self._folder or table not in known:
-                refused[path] = f"is in no folder of a table; known are {', '.join(sorted(known))}"
-            elif table in files:
-                problem = problem_of(path, known[table])
-                if problem is None:
-                    files[table].append(path)
-                else:
-                    refused[path] = problem
-        return Batch(files, refused)
-
-    def _seen(self) -> dict[str, list[str]]:
-        """Every file of all batches so far. Collected in sets, so none counts twice."""
-        seen: dict[str, set[str]] = {kind.TABLE: set() for kind in WATCHED}
-        for file in sorted((self._out / "batches").glob("[0-9]*.json")):
-            batch = msgspec.json.decode(file.read_bytes(), type=Batch)
-            for table, paths in batch.files.items():
-                seen[table].update(paths)
-        return {table: sorted(paths) for table, paths in seen.items()}
+        known = [tuple(row.values()) for row in read_unread(self._out).to_pylist()]
+        fresh = [problem for problem in dict.fromkeys(problems) if problem not in set(known)]
+        kept = [*known, *fresh][-UNREAD_MAX:]
+        rows = [{"file": file, "reason": reason} for file, reason in kept]
+        _write(self._out, "unread.parquet", rows, _UNREAD)
+        for file, reason in fresh if self._on_unread is not None else ():
+            self._on_unread(f"{file}: {reason}" if file else reason)  # type: ignore[misc]
 
 
-def _local(uri: str) -> str:
-    """Spark names files by URI."""
-    return unquote(urlparse(uri).path) if uri.startswith("file:") else uri
+def _updater(window: Micros, late: Micros) -> Callable[..., Iterator[pd.DataFrame]]:
+    """What Spark calls for the new segments of each run, with its state."""
+
+    def update(
+        key: tuple[str, str], batches: Iterable[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        strategy, run = key
+        frames = list(batches)
+        rows: list[dict[str, Any]] = []
+        if not run:  # what could not be read belongs to no run
+            for frame in frames:
+                found = zip(frame["file"], frame["problem"], strict=True)
+                rows += [{"file": file, "reason": reason} for file, reason in found]
+        else:
+            known = msgspec.msgpack.decode(state.get[0], type=RunWindows) if state.exists else RunWindows()
+            extracts = [msgspec.msgpack.decode(d, type=Extract) for f in frames for d in f["extract"]]
+            figures, problems = known.take(extracts, window, late)
+            rows += [{"strategy": strategy, "run": run, **row} for row in figures]
+            rows += [problem._asdict() for problem in problems]
+            state.update((msgspec.msgpack.encode(known),))
+        yield pa.Table.from_pylist(rows, schema=_GIVEN).to_pandas(integer_object_nulls=True)
+
+    return update
 
 
-def _save(path: Path, data: bytes) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    partial.write_bytes(data)
-    partial.replace(path)
+def _read(storage: Storage, name: str, schema: pa.Schema) -> pa.Table:
+    data = storage.read_if_there(name)
+    if data is None:
+        return schema.empty_table()
+    try:
+        return pq.read_table(pa.BufferReader(data)).cast(schema)
+    except (pa.ArrowException, ValueError) as error:
+        reason = re.split(r"[\n;]", str(error))[0]
+        raise FileError(storage.name(name), f"cannot be read: {reason}; allowed: a new folder") from None
+
+
+def _write(storage: Storage, name: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), sink, compression="zstd")
+    storage.write(name, sink.getvalue())

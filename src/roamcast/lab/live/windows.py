@@ -1,27 +1,32 @@
-"""Delivery, latency and traffic of each window of time, from the trace files of live nodes.
+"""Delivery, latency and traffic of each window of time, kept up to date while segments come in.
 
-The metrics are those of `metrics.py`, by the same statement: here a "run" is one window of a run. Who should
+`RunWindows` is the state of one run: all that its open windows need, and no more. A window is open until it
+lies `late` behind the run's clock (the watermark), which is the newest record of the second newest node: one
+node whose clock is wrong closes nothing. What comes for a closed window is not counted; it is reported, with
+its file. What must be kept at most is bounded too: beyond `ROWS_MAX` the oldest windows are closed early.
+
+An event counts in the window of its publication, by its publisher's wall clock; a frame in that of its
+sending. The figures are those of `metrics.py`, by the same SQL: a window is what a run is there. Who should
 have got an event follows from publications and subscriptions as in `expected.py`. Left out: paths in the
 contact graph (no node sees it) and the warm-up, because a live network has none.
 """
 
-import os
-from collections.abc import Mapping
-from typing import Any
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from roamcast.lab.live.trace_folder import file_schema
+from roamcast.lab.live.clocks import STEP, ClockDelays
+from roamcast.lab.live.extract import Delivery, Extract, with_ends
 from roamcast.lab.run.expected import RecordedInterests
-from roamcast.lab.run.metrics import COLUMNS, METRICS, RELATIONS, RUN_COLUMNS
-from roamcast.lab.run.tables import records
-from roamcast.trace import Delivered, Published, Record, Subscribed, Transmitted
-from roamcast.units import Micros
+from roamcast.lab.run.metrics import METRICS, RELATIONS, empty_tables
+from roamcast.trace import Published, Subscribed
+from roamcast.units import SECOND, Micros, NodeId
 
-WATCHED: tuple[type[Record], ...] = (Published, Subscribed, Delivered, Transmitted)
+ROWS_MAX = 1_000_000  # events, deliveries, subscriptions and windows in the state of one run; chosen by us
+NODES_MAX = 100_000
 FIGURES = (
     "published",
     "expected",
@@ -32,82 +37,216 @@ FIGURES = (
     "latency_p50",
     "latency_p95",
     "hops_mean",
-    "control_messages",
-    "control_bytes",
-    "data_messages",
-    "data_bytes",
-    "control_overhead",
 )
-PARTITION_BYTES = 1 << 24  # of trace files, for one task of an exchange; chosen by us
-_EXPECTED = pa.schema(
-    [
-        ("run", pa.string()),
-        ("publisher", pa.int32()),
-        ("sequence", pa.int64()),
-        ("node", pa.int32()),
-        ("reachable", pa.bool_()),
-    ]
-)
+TRAFFIC = ("control_messages", "control_bytes", "data_messages", "data_bytes")
+_COUNTS = {*FIGURES[:5], *TRAFFIC}
+_COLUMNS = (*FIGURES, *TRAFFIC, "control_overhead")
+
+Row = dict[str, Any]
 
 
-def windows_of(
-    spark: SparkSession, files: Mapping[str, list[str]], runs: list[str], window: Micros
-) -> pa.Table:
-    """The figures of every window of some runs, from all their files."""
-    catalog = spark.newSession()  # so that the tables' names are visible only here
-    # A dozen small exchanges: adaptive planning of each one costs more than it saves.
-    catalog.conf.set("spark.sql.adaptive.enabled", "false")
-    size = sum(os.path.getsize(file) for paths in files.values() for file in paths)
-    partitions = min(size // PARTITION_BYTES + 1, int(catalog.conf.get("spark.sql.shuffle.partitions") or 1))
-    catalog.conf.set("spark.sql.shuffle.partitions", str(partitions))
-    tables = {kind: _read(catalog, kind, files[kind.TABLE], runs) for kind in WATCHED}
-    # One window of a run is what the metrics call a run. The window comes last, so that names stay distinct.
-    at = F.floor(F.col("t") / window)
-    key = F.concat_ws("@", "run", at)
-    publications = tables[Published].withColumn("key", key)
-    of_event = publications.select("run", "publisher", "sequence", "key")
-    event = ["run", "publisher", "sequence"]
-    expected = (
-        tables[Published]
-        .groupBy("run")
-        .cogroup(tables[Subscribed].groupBy("run"))
-        .applyInArrow(_expected, from_arrow_schema(_EXPECTED))
-    )
-    transmissions = tables[Transmitted].withColumn("key", key)
-    seen = [
-        frame.select("key", "run", "strategy", (at * window).alias("window"))
-        for frame in (publications, transmissions)
-    ]
-    windows = seen[0].union(seen[1]).distinct().cache()
-    views = {
-        "publications": publications.drop("run"),
-        "deliveries": tables[Delivered].join(of_event, event).drop("run"),
-        "expected": expected.join(of_event, event).drop("run"),
-        "transmissions": transmissions.drop("run"),
-        "runs": windows.select(
-            "key",
-            F.lit(0).cast("bigint").alias("warmup"),
-            F.lit(window).cast("bigint").alias("duration"),
-            F.lit(None).cast("bigint").alias("sim_events"),
-            F.lit(None).cast("double").alias("wall_s"),
-        ),
-    }
-    for name, frame in views.items():
-        columns = RUN_COLUMNS if name == "runs" else COLUMNS[name]
-        frame.withColumnRenamed("key", "run").select("run", *columns).createOrReplaceTempView(name)
-    figures = catalog.sql(_statement()).withColumnRenamed("run", "key")
-    found = windows.join(figures, "key").select("strategy", "run", "window", *FIGURES)
-    try:
-        return found.toArrow().cast(table_schema())
-    finally:
-        windows.unpersist()
+class Problem(NamedTuple):
+    """What was not counted, and why."""
+
+    file: str
+    reason: str
+
+
+class TracedNode(msgspec.Struct):
+    """How far a node's trace has come."""
+
+    clock: str
+    newest: Micros
+    boot: int
+
+
+class RunWindows(msgspec.Struct):
+    """The state of one run. Times are Unix time in microseconds."""
+
+    closed: Micros = 0  # every window before is closed
+    nodes: dict[NodeId, TracedNode] = {}
+    bases: dict[str, Micros] = {}  # by clock: Unix time of its zero
+    delays: ClockDelays = msgspec.field(default_factory=ClockDelays)
+    subscriptions: list[Subscribed] = []
+    ends: dict[NodeId, list[Micros]] = {}  # when the sessions of a node's clients ended
+    events: dict[str, Published] = {}  # by `publisher:sequence`
+    deliveries: dict[str, list[Delivery]] = {}
+    traffic: dict[Micros, list[int]] = {}
+
+    def take(
+        self, extracts: Iterable[Extract], window: Micros, late: Micros
+    ) -> tuple[list[Row], list[Problem]]:
+        """Count these segments, each once; gives the figures of the windows that changed."""
+        problems: list[Problem] = []
+        changed: set[Micros] = set()
+        resubscribed = False
+        touched: set[str] = set()
+        for one in sorted(extracts, key=lambda e: (e.head.segment.second, e.head.segment.id)):
+            missed = self._take(one, window, changed, touched)
+            resubscribed |= bool(one.subscriptions or one.head.number == 0 or one.stopped)
+            if missed:
+                problems.append(Problem(one.file, f"{missed} records came after their window was closed"))
+        at = {key: event.t // window * window for key, event in self.events.items()}
+        changed.update(at[key] for key in (self.events if resubscribed else touched) if key in at)
+        rows = self._figures(sorted(changed), at, window)
+        problems += self._close(window, late)
+        return rows, problems
+
+    # Private.
+
+    def _take(self, one: Extract, window: Micros, changed: set[Micros], touched: set[str]) -> int:
+        head, base, missed = one.head, self._base(one), 0
+        node = self.nodes.get(head.node)
+        if node is None or (head.boot, one.closed + base) > (node.boot, node.newest):
+            self.nodes[head.node] = TracedNode(head.clock, one.closed + base, head.boot)
+        if head.number == 0:
+            self.ends.setdefault(head.node, []).append(head.opened + head.epoch + base)
+        if one.stopped:
+            self.ends.setdefault(head.node, []).append(one.closed + base)
+        self.subscriptions += [msgspec.structs.replace(s, t=s.t + base) for s in one.subscriptions]
+        for event in one.publications:
+            t = event.t + base
+            if t < self.closed:
+                missed += 1
+                continue
+            key = f"{event.publisher}:{event.sequence}"
+            self.events[key] = msgspec.structs.replace(event, t=t)
+            touched.add(key)
+        for t, at, publisher, sequence, hops, matched in one.deliveries:
+            key = f"{publisher}:{sequence}"
+            self.deliveries.setdefault(key, []).append((t + base, at, publisher, sequence, hops, matched))
+            touched.add(key)
+        for start, sums in one.traffic.items():
+            if start < self.closed:
+                missed += sums[0] + sums[2]
+                continue
+            known = self.traffic.setdefault(start, [0, 0, 0, 0])
+            for place, value in enumerate(sums):
+                known[place] += value
+            changed.add(start)
+        return missed
+
+    def _base(self, one: Extract) -> Micros:
+        """Nodes that share a clock share its base, until the machine's wall clock is set anew."""
+        clock = one.head.clock
+        known = self.bases.get(clock)
+        if known is None or abs(one.base - known) > STEP:
+            known = self.bases[clock] = one.base
+            self.delays.forget(clock)
+        return known
+
+    def _figures(self, starts: list[Micros], at: dict[str, Micros], window: Micros) -> list[Row]:
+        chosen = set(starts)
+        events = {key: event for key, event in self.events.items() if at[key] in chosen}
+        handed = [(key, d) for key in events for d in self.deliveries.get(key, ())]
+        clocks = {number: node.clock for number, node in self.nodes.items()}
+        for key, (t, node, publisher, *_) in handed:
+            if publisher in clocks and node in clocks:
+                self.delays.observe(clocks[publisher], clocks[node], t - events[key].t)
+        interests = RecordedInterests(with_ends(self.subscriptions, self.ends))
+        with empty_tables() as measured:
+            measured.executemany(
+                "INSERT INTO publications (run, t, publisher, sequence, size) VALUES (?, ?, ?, ?, ?)",
+                [(at[key], e.t, e.publisher, e.sequence, e.size) for key, e in events.items()],
+            )
+            measured.executemany(
+                "INSERT INTO deliveries (run, t, node, publisher, sequence, hops, matched)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (at[key], t - self.delays.ahead(clocks.get(n, ""), clocks.get(p, "")), n, p, *rest)
+                    for key, (t, n, p, *rest) in handed
+                ],
+            )
+            measured.executemany(
+                "INSERT INTO expected (run, publisher, sequence, node, reachable) VALUES (?, ?, ?, ?, 0)",
+                [
+                    (at[key], event.publisher, event.sequence, node)
+                    for key, event in events.items()
+                    for node in interests.in_event(event)
+                ],
+            )
+            measured.executemany(
+                "INSERT INTO runs (run, warmup, duration) VALUES (?, 0, ?)",
+                [(start, window) for start in starts],
+            )
+            found = {start: figures for start, *figures in measured.execute(_STATEMENT)}
+        return [self._row(start, found[start]) for start in starts]
+
+    def _row(self, start: Micros, figures: list[Any]) -> Row:
+        row = {"window": start, **dict(zip(FIGURES, figures, strict=True))}
+        row |= zip(TRAFFIC, self.traffic.get(start, [0, 0, 0, 0]), strict=True)
+        overhead = row["control_messages"] / row["delivered"] if row["delivered"] else None
+        return row | {"control_overhead": overhead}
+
+    def _close(self, window: Micros, late: Micros) -> list[Problem]:
+        """Move the watermark on, and forget what lies before it."""
+        newest = sorted((node.newest for node in self.nodes.values()), reverse=True)
+        clock = newest[min(1, len(newest) - 1)] if newest else 0
+        closed = max(self.closed, (clock - late) // window * window)
+        problems = []
+        rows = len(self.events) + sum(map(len, self.deliveries.values())) + len(self.traffic)
+        rows += len(self.subscriptions)
+        if rows > ROWS_MAX:
+            times = sorted([event.t for event in self.events.values()] + list(self.traffic))
+            forced = (times[len(times) // 2] if times else closed) // window * window + window
+            if forced > closed:
+                closed = forced
+                problems.append(Problem("", f"windows were closed early: {rows} rows, {ROWS_MAX} are kept"))
+        if closed > self.closed:
+            problems += self._forget(closed)
+            self.closed = closed
+        return problems
+
+    def _forget(self, before: Micros) -> list[Problem]:
+        past = [key for key, event in self.events.items() if event.t < before]
+        for key in past:
+            del self.events[key]
+            self.deliveries.pop(key, None)  # they are in the window's figures
+        unknown = 0
+        for key in [key for key in self.deliveries if key not in self.events]:
+            kept = [delivery for delivery in self.deliveries[key] if delivery[0] >= before]
+            unknown += len(self.deliveries[key]) - len(kept)
+            if kept:
+                self.deliveries[key] = kept
+            else:
+                del self.deliveries[key]
+        self.traffic = {start: sums for start, sums in self.traffic.items() if start >= before}
+        self._forget_subscriptions(before)
+        while len(self.nodes) > NODES_MAX:
+            del self.nodes[min(self.nodes, key=lambda number: self.nodes[number].newest)]
+        used = {node.clock for node in self.nodes.values()}
+        for clock in [clock for clock in self.bases if clock not in used]:
+            del self.bases[clock]
+            self.delays.forget(clock)
+        reason = f"{unknown} deliveries are of events whose publication came in no segment, or too late"
+        return [Problem("", reason)] if unknown else []
+
+    def _forget_subscriptions(self, before: Micros) -> None:
+        """A record matters as long as the next one of the same subscription does not lie in the past."""
+        by_number: dict[tuple[NodeId, int], list[Subscribed]] = {}
+        for record in with_ends(self.subscriptions, self.ends):
+            by_number.setdefault((record.node, record.subscription), []).append(record)
+        kept = []
+        for records in by_number.values():
+            records.sort(key=lambda record: record.t)
+            past = bisect_right(records, before, key=lambda record: record.t)
+            kept += records[past - 1 :] if past and records[past - 1].stands else records[past:]
+        self.subscriptions = kept
+        self.ends = {node: [t for t in times if t >= before] for node, times in self.ends.items()}
+        self.ends = {node: times for node, times in self.ends.items() if times}
+
+
+def table_schema() -> pa.Schema:
+    """The columns of the table: which window, and its figures."""
+    key = [("strategy", pa.string()), ("run", pa.string()), ("window", pa.int64())]
+    figures = [(name, pa.int64() if name in _COUNTS else pa.float64()) for name in _COLUMNS]
+    return pa.schema([pa.field(name, kind) for name, kind in (*key, *figures)])
 
 
 def _statement() -> str:
     """The definitions of `FIGURES` as one statement, without those that need tables that no node writes."""
     sources = list(dict.fromkeys(METRICS[name].source for name in FIGURES if METRICS[name].source))
-    relations = ("events", "hand_overs", "pairs", "frames")
-    steps = [f"{name} AS ({RELATIONS[name]})" for name in relations]
+    steps = [f"{name} AS ({RELATIONS[name]})" for name in ("events", "hand_overs", "pairs")]
     for source in sources:
         values = [f"{METRICS[n].value} AS {n}" for n in FIGURES if METRICS[n].source == source]
         steps.append(f"of_{source} AS (SELECT run, {', '.join(values)} FROM {source} GROUP BY run)")
@@ -118,39 +257,5 @@ def _statement() -> str:
     return f"WITH {', '.join(steps)} SELECT run, {', '.join(columns)} FROM figures"
 
 
-def table_schema() -> pa.Schema:
-    """The columns of the table: which window, and its figures."""
-    counts = {
-        "published",
-        "expected",
-        "delivered",
-        "duplicates",
-        "misdelivered",
-        "control_messages",
-        "control_bytes",
-        "data_messages",
-        "data_bytes",
-    }
-    figures = [pa.field(name, pa.int64() if name in counts else pa.float64()) for name in FIGURES]
-    key = [("strategy", pa.string()), ("run", pa.string()), ("window", pa.int64())]
-    return pa.schema([*(pa.field(name, kind) for name, kind in key), *figures])
-
-
-def _read(spark: SparkSession, kind: type[Record], files: list[str], runs: list[str]) -> DataFrame:
-    written = from_arrow_schema(file_schema(kind))
-    if not files:
-        return spark.createDataFrame([], written)
-    return spark.read.schema(written).parquet(*files).where(F.col("run").isin(runs))
-
-
-def _expected(publications: pa.Table, subscriptions: pa.Table) -> pa.Table:
-    """Who should have got which event, of one run."""
-    interests = RecordedInterests(records({Subscribed.TABLE: subscriptions}, Subscribed))
-    rows = [
-        (event.publisher, event.sequence, node, False)
-        for event in records({Published.TABLE: publications}, Published)
-        for node in sorted(interests.in_event(event))
-    ]
-    run = publications["run"][0].as_py() if len(publications) else ""
-    columns: list[Any] = [[run] * len(rows), *(list(c) for c in zip(*rows, strict=True))] if rows else []
-    return pa.table(columns or [[]] * len(_EXPECTED), schema=_EXPECTED)
+_STATEMENT = _statement()
+DAY: Micros = 86_400 * SECOND

@@ -15,8 +15,8 @@ import msgspec
 from roamcast.errors import InputError, ScenarioError
 from roamcast.explain import converted, shown, unknown
 from roamcast.lab.published.formula import metrics_in
-from roamcast.lab.published.study import STUDIES, Study, study_experiment
 from roamcast.lab.run.metrics import METRICS
+from roamcast.lab.studies.study import STUDIES, Study
 from roamcast.lab.sweep.experiment import Experiment, cells, experiment_from
 from roamcast.lab.sweep.results import value_label
 from roamcast.scenario import read_tables
@@ -143,15 +143,8 @@ class PublishedFigure:
         return {profile: self._made(profile, getattr(self.file.profile, profile)) for profile in PROFILES}
 
     def _made(self, name: str, profile: Profile) -> Experiment:
-        if (study := self.study) is not None:
-            return study_experiment(
-                study,
-                f"{self.name} ({name})",
-                self.file.parameters | profile.set,
-                self.file.axes | profile.axes,
-                profile.replications,
-                f"{self.source}: profile.{name}",
-            )
+        if self.study is not None:
+            return self._studied(self.study, name, profile)
         tables = with_settings(self.file.scenario, profile.set.items())
         return experiment_from(
             f"{self.name} ({name})",
@@ -160,6 +153,27 @@ class PublishedFigure:
             replications=profile.replications,
             source=f"{self.source}: profile.{name}",
             scenario_source=f"{self.source}: scenario",
+        )
+
+    def _studied(self, study: Study, name: str, profile: Profile) -> Experiment:
+        """As `experiment_from`, for a study: checks every cell and runs nothing."""
+        where = f"{self.source}: profile.{name}"
+        parameters, axes = self.file.parameters | profile.set, self.file.axes | profile.axes
+        for key, values in axes.items():
+            if not isinstance(values, list) or not values:
+                raise ScenarioError(f"{where}: axes.{key}", "is no list of values, the only axis a study has")
+        if not axes:
+            raise ScenarioError(f"{where}: axes", "has no axis; allowed: at least one")
+        for cell in cells(axes):
+            study.check({**parameters, **cell}, where)
+        return Experiment(
+            name=f"{self.name} ({name})",
+            tables=parameters,
+            base=Path(),
+            axes={key: tuple(values) for key, values in axes.items()},
+            seeds=tuple(range(1, profile.replications + 1)),
+            files={},
+            study=study.name,
         )
 
 

@@ -2,48 +2,47 @@
 
 The plan is the one that `world.crossings.contact_plan` computes in memory, interval by interval, on a clock
 that begins at 0 with the recording's first fix, as scenarios read recordings. How: `recording.py` (the trace
-in parallel), `contact_job.py` (knots, pieces, contacts), this file (the order of the
-steps), `plan_file.py` (the plan).
+in parallel), `contact_job.py` (knots, pieces, contacts), this file (the order of the steps), `plan_file.py`
+(the plan).
 
-On a cluster the trace and the folder of the plan must be storage that every worker sees. Intermediate files
-are in a hidden folder beside the plan, which is removed when the job ends, also when it fails.
+The trace and the plan are paths or URIs (`lab/storage`). On a cluster every worker must see them.
+Intermediate files are in a hidden folder beside the plan, which is removed when the job ends, also when it
+fails.
 """
 
 import math
-import os
-import shutil
-import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import chain
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql import SparkSession
 
 from roamcast.errors import FileError, InputError
 from roamcast.lab.recordings import recording
 from roamcast.lab.recordings.contact_job import (
     CONTACTS,
-    GROUP,
-    PIECES,
     ContactGrid,
+    ContactGroup,
+    CutPieces,
     FindContacts,
     Gather,
     Gathered,
-    SendPieces,
-    knots_file,
+    GroupsOfChunk,
+    SumPlaces,
 )
 from roamcast.lab.recordings.plan_file import PlanFile
 from roamcast.lab.recordings.recording import Recording
 from roamcast.lab.recordings.shares import RecordingSource
-from roamcast.lab.spark.session import with_session
-from roamcast.units import SECOND
+from roamcast.lab.spark.session import is_remote, with_session
+from roamcast.lab.spark.tasks import mapped
+from roamcast.lab.storage import Storage
 from roamcast.world.contacts import ContactPlan
 from roamcast.world.formats.motion.projection import MapProjection
 from roamcast.world.formats.text.numbers import seconds_text
@@ -55,7 +54,6 @@ CELL_NODES = 20_000
 CELL_RANGES_MIN = 10  # side of a cell in ranges, so that few nodes are in two cells
 CHUNKS_MIN = 16  # enough tasks to keep all cores busy
 CELLS_MAX = 1 << 20  # along one axis; one far-off fix must not overflow the cell numbers
-PARTITIONS_MAX = 1024
 POLL_SECONDS = 0.5
 
 OnProgress: TypeAlias = Callable[[str, int, int], None]
@@ -73,9 +71,9 @@ class ContactsSummary(NamedTuple):
 
 
 def contacts(
-    trace: Path,
+    trace: str | Path,
     range_m: float,
-    out: Path,
+    out: str | Path,
     *,
     format: str | None = None,
     max_gap: float | None = None,
@@ -83,7 +81,8 @@ def contacts(
     master: str | None = None,
     progress: OnProgress | None = None,
 ) -> ContactsSummary:
-    """Write the contact plan of a recording to `out`: `.parquet`, `.csv` or `.csv.gz`.
+    """Write the contact plan of a recording to `out`: `.parquet`, `.csv` or `.csv.gz`. Both are paths or
+    URIs.
 
     `max_gap`: seconds; a node is absent between fixes further apart (None: the format's default; `math.inf`:
     never). `geographic`: an FCD file holds longitude and latitude. Where the recording's names are not
@@ -96,21 +95,24 @@ def contacts(
 
     def find(spark: SparkSession) -> ContactsSummary:
         began = time.monotonic()
-        with _scratch(target.plan) as folder, _watched(spark, progress) as step:
+        with _scratch(target) as folder, _watched(spark, progress) as step:
             summary = _contacts(spark, chosen, range_m, target, folder, step)
         return summary._replace(seconds=time.monotonic() - began)
 
     return with_session(master, find)
 
 
-def read_plan(path: Path) -> ContactPlan:
+def read_plan(uri: str | Path) -> ContactPlan:
     """A plan that `contacts` wrote as Parquet."""
+    whole = Storage.open(uri)
+    above, _, file = whole.root.rpartition("/")
     try:
-        table = pq.read_table(path)
+        with Storage(whole.scheme, whole.authority, above or "/").opened(file) as source:
+            table = pq.read_table(source)
         nodes = int(table.schema.metadata[b"nodes"])
-        columns = [table.column(name).to_numpy().astype("int64") for name in CONTACTS.names[:4]]
-    except (OSError, KeyError, TypeError, pa.ArrowException) as problem:
-        raise FileError(str(path), "is no contact plan in Parquet") from problem
+        columns = [table.column(name).to_numpy().astype("int64") for name in CONTACTS.names]
+    except (FileError, KeyError, TypeError, pa.ArrowException) as problem:
+        raise FileError(str(uri), "is no contact plan in Parquet") from problem
     return ContactPlan(nodes, False, *columns)
 
 
@@ -118,35 +120,31 @@ def _contacts(
     spark: SparkSession,
     trace: RecordingSource,
     range_m: float,
-    target: "PlanFile",
-    folder: Path,
+    target: PlanFile,
+    folder: Storage,
     step: Callable[[str], None],
 ) -> ContactsSummary:
-    context = spark.sparkContext
     step("reading")
-    for name in ("shares", "knots"):
-        (folder / name).mkdir()
-    recorded = recording.record(context, trace, folder / "shares")
+    recorded = recording.record(spark, trace, folder)
     names = recorded.names()
     numbers = {name: number for number, name in enumerate(names)}
-    gather = Gather(
-        str(folder / "shares"),
-        recorded.reports,
-        numbers,
-        trace.options.max_gap,
-        trace.options.conflict,
-        str(folder / "knots"),
-    )
+    options = trace.options
+    gather = Gather(folder, recorded.reports, numbers, options.max_gap, options.conflict)
     step("sorting")
-    found = context.parallelize(range(recorded.buckets), recorded.buckets).map(gather).collect()
+    found = mapped(spark, gather, range(recorded.buckets))
     _refuse_conflicts(found, recorded, names)
-    shutil.rmtree(folder / "shares")
-    layout = _layout(found, len(names), range_m, _origin(found, folder / "knots", trace, recorded))
+    there = [each for each in found if each.knots]
+    layout = _layout(there, len(names), range_m, _origin(spark, there, folder, trace, recorded))
+    step("pieces")
+    cut = mapped(spark, CutPieces(folder, layout), [each.bucket for each in there])
     step("contacts")
-    _write_parts(spark, folder, recorded.buckets, layout, sum(each.pieces for each in found))
+    wanted = _groups_of_chunks({each.bucket: groups for each, groups in zip(there, cut, strict=True)})
+    mapped(spark, FindContacts(folder, layout), wanted)
     step("plan")
-    plan = _joined_at_borders(spark.read.schema(from_arrow_schema(CONTACTS)).parquet(str(folder / "parts")))
-    count = target.write(plan, folder, layout, names)
+    files = [0] * layout.chunks
+    for each in wanted:
+        files[each.chunk] += 1
+    count = target.write(folder, files, layout, names)
     return ContactsSummary(len(names), recorded.fixes, count, 0.0, layout.begins)
 
 
@@ -165,49 +163,37 @@ def _refuse_conflicts(found: Sequence[Gathered], recorded: Recording, names: lis
 
 
 def _origin(
-    found: Sequence[Gathered], folder: Path, trace: RecordingSource, recorded: Recording
+    spark: SparkSession,
+    found: Sequence[Gathered],
+    folder: Storage,
+    trace: RecordingSource,
+    recorded: Recording,
 ) -> MapProjection | None:
     """The mean of all fixes, as in `MapProjection.around`. Sums are exact, so their order does not matter."""
     if not recorded.geographic:
         return None
     (first,) = (each.first_x for each in found if each.first_x is not None)
     count = sum(each.knots for each in found)
-    buckets = [each.bucket for each in found if each.knots]
-    latitude = math.fsum(chain.from_iterable(_columns(folder, buckets, "y"))) / count
-    beyond = (x - first for part in _columns(folder, buckets, "x") for x in part)
-    wrapped = (degrees - 360.0 * round(degrees / 360.0) for degrees in beyond)
-    longitude = (first + math.fsum(wrapped) / count + 180.0) % 360.0 - 180.0
+    sums = mapped(spark, SumPlaces(folder, first), [each.bucket for each in found])
+    latitude = math.fsum(part for north, _ in sums for part in north) / count
+    east = math.fsum(part for _, east in sums for part in east) / count
     try:
-        return MapProjection(latitude, longitude)
+        return MapProjection(latitude, (first + east + 180.0) % 360.0 - 180.0)
     except InputError as problem:
-        raise FileError(str(trace.path), f"has its mean place near a pole; the {problem}") from problem
-
-
-def _columns(folder: Path, buckets: list[int], name: str) -> Iterator[list[float]]:
-    for bucket in buckets:
-        with pa.memory_map(str(knots_file(folder, bucket))) as source:
-            for batch in pa.ipc.open_file(source).read_all().to_batches(max_chunksize=1 << 16):
-                yield batch.column(name).to_numpy().tolist()
+        raise FileError(trace.name, f"has its mean place near a pole; the {problem}") from problem
 
 
 def _layout(
     found: Sequence[Gathered], nodes: int, range_m: float, origin: MapProjection | None
 ) -> ContactGrid:
     """Chunks and cells, so that a group has about `GROUP_PIECES` pieces."""
-    there = [each for each in found if each.knots]
-    begins, ends = min(each.begins for each in there), max(each.ends for each in there)
-    duration = ends - begins
-    pieces = max(sum(each.pieces for each in there), 1)
-    present = sum(each.present for each in there)
-    together = present / max(duration, 1)
-    cells = math.ceil(together / CELL_NODES)
-    length = duration * GROUP_PIECES * cells / pieces
-    # A piece that crosses a border is sent to both sides, so chunks are long enough that few do.
-    length = max(min(length, duration / CHUNKS_MIN), 4 * present / pieces, SECOND)
+    begins, ends = min(each.begins for each in found), max(each.ends for each in found)
+    together = sum(each.together for each in found)
+    cells = max(math.ceil(together / CELL_NODES), 1)
     side = None
     if cells > 1:
-        width = max(each.right for each in there) - min(each.left for each in there)
-        height = max(each.top for each in there) - min(each.bottom for each in there)
+        width = max(each.right for each in found) - min(each.left for each in found)
+        height = max(each.top for each in found) - min(each.bottom for each in found)
         if origin is not None:
             width, height = width * 111_000 * math.cos(math.radians(origin.latitude)), height * 111_000
         extent = max(width, height, 1.0)
@@ -216,72 +202,77 @@ def _layout(
             CELL_RANGES_MIN * range_m,
             extent / CELLS_MAX,
         )
-    return ContactGrid(begins, duration, math.ceil(length), side, range_m, nodes, origin)
+    borders = _borders(found, begins, ends, cells, together)
+    return ContactGrid(begins, borders, side, range_m, nodes, origin)
 
 
-def _write_parts(spark: SparkSession, folder: Path, buckets: int, layout: ContactGrid, pieces: int) -> None:
-    """The contacts of each group, under `parts`."""
-    groups = max(layout.duration // layout.chunk, pieces // GROUP_PIECES) + 1
-    partitions = min(groups, PARTITIONS_MAX)
-    sent = spark.range(0, buckets, 1, buckets).mapInArrow(
-        SendPieces(str(folder / "knots"), layout), from_arrow_schema(PIECES)
-    )
-    find = FindContacts(layout)
+def _borders(
+    found: Sequence[Gathered], begins: int, ends: int, cells: int, together: float
+) -> tuple[int, ...]:
+    """Chunks in which equally many pieces begin, however the recording is spread over time: with chunks of
+    equal length, one fix a month later would put all others into one."""
+    pieces = sum(each.pieces for each in found)
+    # A piece that crosses a border is sent to both sides, so chunks are long enough that few do.
+    size = max(min(GROUP_PIECES * cells, pieces / CHUNKS_MIN), 4 * together, 1.0)
+    inner = np.empty(0, dtype=np.int64)
+    chunks = int(pieces / size)
+    if chunks > 1:
+        times = np.array([start for each in found for start in each.starts])
+        weight = np.repeat(
+            [each.pieces / max(len(each.starts), 1) for each in found], [len(each.starts) for each in found]
+        )
+        order = np.argsort(times, kind="stable")
+        before = np.cumsum(weight[order])
+        at = np.searchsorted(before, np.arange(1, chunks) * before[-1] / chunks)
+        inner = np.unique(times[order][at]) - begins
+    inside = inner[(inner > 0) & (inner < ends - begins)].tolist()
+    return (0, *inside, ends - begins)
 
-    def contacts_of(group: pa.Table) -> pa.Table:  # Spark counts the arguments of plain functions alone
-        return find(group)
 
-    found = (
-        sent.repartition(partitions, *GROUP)
-        .groupBy(*GROUP)
-        .applyInArrow(contacts_of, from_arrow_schema(CONTACTS))
-    )
-    found.write.parquet(str(folder / "parts"))
-
-
-def _joined_at_borders(parts: DataFrame) -> DataFrame:
-    """Join the contacts that were cut where one chunk ends and the next begins."""
-    parts.createOrReplaceTempView("roamcast_contact_parts")
-    return parts.sparkSession.sql("""
-        WITH steps AS (
-            SELECT sender, receiver, start, end,
-                CASE WHEN start = LAG(end) OVER pair THEN 0 ELSE 1 END AS begins
-            FROM roamcast_contact_parts WHERE open
-            WINDOW pair AS (PARTITION BY sender, receiver ORDER BY start)),
-        numbered AS (
-            SELECT *, SUM(begins) OVER (PARTITION BY sender, receiver ORDER BY start) AS contact FROM steps)
-        SELECT sender, receiver, start, end FROM roamcast_contact_parts WHERE NOT open
-        UNION ALL
-        SELECT sender, receiver, MIN(start), MAX(end) FROM numbered GROUP BY sender, receiver, contact""")
+def _groups_of_chunks(cut: dict[int, list[tuple[ContactGroup, int]]]) -> list[GroupsOfChunk]:
+    """What workers search: the groups of a chunk, several small ones together."""
+    sizes: dict[ContactGroup, int] = {}
+    buckets: dict[ContactGroup, set[int]] = {}
+    for bucket, groups in cut.items():
+        for group, pieces in groups:
+            sizes[group] = sizes.get(group, 0) + pieces
+            buckets.setdefault(group, set()).add(bucket)
+    packs: dict[int, list[list[ContactGroup]]] = {}
+    filled: dict[int, int] = {}
+    for group in sorted(sizes):
+        chunk = group[0]
+        if chunk not in packs or filled[chunk] + sizes[group] > GROUP_PIECES:
+            packs.setdefault(chunk, []).append([])
+            filled[chunk] = 0
+        packs[chunk][-1].append(group)
+        filled[chunk] += sizes[group]
+    return [
+        GroupsOfChunk(
+            chunk, number, tuple(pack), tuple(sorted(set().union(*(buckets[group] for group in pack))))
+        )
+        for chunk, found in packs.items()
+        for number, pack in enumerate(found)
+    ]
 
 
 # Around the job.
 
 
 @contextmanager
-def _scratch(plan: Path) -> Iterator[Path]:
+def _scratch(target: PlanFile) -> Iterator[Storage]:
+    name = f".{target.plan}-{uuid.uuid4().hex}"
     try:
-        folder = Path(tempfile.mkdtemp(prefix=f".{plan.name}-", dir=plan.parent))
-    except OSError as problem:
-        raise FileError(str(plan), f"cannot be written: {problem.strerror or problem}") from problem
-    try:
-        folder.chmod(0o777 & ~_umask())  # workers of a cluster may be other users
-        yield folder
+        yield target.folder.folder(name)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+        with suppress(FileError):
+            target.folder.delete_folder(name)
 
 
 @contextmanager
 def _watched(spark: SparkSession, progress: OnProgress | None) -> Iterator[Callable[[str], None]]:
     """A function to call with the name of each step. `progress` is called from a thread of its own."""
-    if progress is None:
-        yield lambda name: None
+    if progress is None or is_remote(spark):  # Spark Connect has no tracker
+        yield lambda name: progress(name, 0, 0) if progress is not None else None
         return
     tracker: Any = spark.sparkContext.statusTracker()
     step = [""]

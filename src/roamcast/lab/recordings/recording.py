@@ -1,24 +1,28 @@
 """A recording of any size, cut up for workers: every fix in a file of its share, grouped by node.
 
-Workers read the shares (`shares.py`); what can only be read from the front (archives, compressed and XML
-files, BonnMotion's long lines) the driver reads as a stream. Each share becomes a file (`share_files.py`).
+Workers read the shares (`shares.py`), each of which becomes a file (`share_files.py`). What can only be read
+from the front (archives, XML files, BonnMotion's long lines) one worker reads as a stream.
 
-Errors are those of the core: where a share cannot be read, the driver reads the whole recording from the
-front with the core's own reader, which names the line.
+Errors are those of the core: where a share cannot be read, a worker reads the whole recording from the front
+with the core's own reader, which names the line.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO
 
-from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from roamcast.errors import FileError
 from roamcast.lab.recordings import shares
 from roamcast.lab.recordings.share_files import FixTable, ShareReport, write_share
-from roamcast.lab.recordings.shares import ReadShare, RecordingSource, shares_of
+from roamcast.lab.recordings.shares import ReadShare, RecordingSource, Unpack, is_compressed, shares_of
+from roamcast.lab.spark.session import parallelism
+from roamcast.lab.spark.tasks import mapped
+from roamcast.lab.storage import Storage
 from roamcast.units import micros
 from roamcast.world.formats import MOTION_FORMATS
 from roamcast.world.formats.motion import bonnmotion, cabs, csv_fixes, fcd, gpx, ns2, one_movement
@@ -29,13 +33,15 @@ from roamcast.world.trajectory import Motion
 
 SHARE_FIXES = 1 << 18  # of a stream; as Python values they take about 300 bytes each
 BUCKETS_MAX = 1024  # record batches per share file
+BUCKET_BYTES = 1 << 23  # of text; its fixes take about twenty times as much memory while they are cut
+HEAD_BYTES = 1 << 20  # of a file elsewhere, from which its format is told; chosen by us
+EXPANDS = 8  # a compressed table is about so many times as long as its archive
 
 
 @dataclass(frozen=True)
 class Recording:
     """Fixes on disk, ready for workers."""
 
-    folder: Path
     buckets: int
     geographic: bool
     reports: list[ShareReport]
@@ -57,64 +63,93 @@ class Recording:
         return line + before + any(report.lines for report in self.reports)
 
 
-def trace_of(path: Path, format: str | None, max_gap: float | None, geographic: bool) -> RecordingSource:
+def trace_of(uri: str | Path, format: str | None, max_gap: float | None, geographic: bool) -> RecordingSource:
     """The trace with its format's defaults, or an `InputError`."""
-    if not path.exists():
-        raise FileError(str(path), "does not exist")
+    folder, file = _place(uri)
+    name = folder.name(file)
     known = sorted(MOTION_FORMATS)
-    chosen = format or guess.motion_format(path)
+    chosen = format or _guessed(folder, file)
     if chosen is None:
-        raise guess.refusal(path, known)
+        raise guess.refusal(Path(name), known)
     if chosen not in MOTION_FORMATS:
-        raise FileError(str(path), f"format is {chosen!r}; known are {', '.join(known)}")
+        raise FileError(name, f"format is {chosen!r}; known are {', '.join(known)}")
     defaults = MOTION_FORMATS[chosen]
     gap = defaults.max_gap
     if max_gap is not None:
         if not max_gap > 0:
             raise FileError("max_gap", f"is {max_gap}; it is a number of seconds above 0")
         gap = None if max_gap > numbers.SECONDS_MAX else micros(max_gap)
-    return RecordingSource(
-        path, chosen, MotionOptions(max_gap=gap, conflict=defaults.conflict, geographic=geographic)
-    )
+    options = MotionOptions(max_gap=gap, conflict=defaults.conflict, geographic=geographic)
+    return RecordingSource(folder, file, chosen, options)
 
 
-def record(context: SparkContext, trace: RecordingSource, folder: Path) -> Recording:
-    """Read the whole trace into `folder`, which must be there and empty."""
-    buckets = _buckets(trace.path, context.defaultParallelism)
-    reports = _in_parallel(context, trace, folder, buckets)
+def _place(uri: str | Path) -> tuple[Storage, str]:
+    """The folder and the file in it; no file if the recording is a folder."""
+    whole = Storage.open(uri)
+    if whole.path is not None and whole.path.is_dir():
+        return whole, ""
+    above, _, file = whole.root.rpartition("/")
+    parent = Storage(whole.scheme, whole.authority, above)
+    if above and parent.exists(file):
+        return parent, file
+    if whole.path is not None or not whole.files():
+        raise FileError(str(uri), "does not exist")
+    return whole, ""
+
+
+def _guessed(folder: Storage, file: str) -> str | None:
+    if folder.path is not None:
+        return guess.motion_format(folder.path / file)
+    with TemporaryDirectory(prefix="roamcast-") as name:
+        head = Path(name) / file
+        if file:
+            with folder.opened(file) as source:
+                head.write_bytes(source.read(HEAD_BYTES))
+        else:  # what counts is how the files are called
+            for each in folder.files():
+                (head / each.replace("/", "_")).touch()
+        return guess.motion_format(head)
+
+
+def record(spark: SparkSession, trace: RecordingSource, folder: Storage) -> Recording:
+    """Read the whole trace into `folder`, which must be empty."""
+    buckets = _buckets(trace, parallelism(spark))
+    reports = _in_parallel(spark, trace, folder, buckets)
     if reports is None:
-        reports = _from_the_front(trace, folder, buckets)
+        (found,) = mapped(spark, ReadFromTheFront(trace, folder, buckets), [0])
+        if isinstance(found, FileError):
+            raise found
+        reports = found
     if not any(report.fixes for report in reports):
-        raise FileError(str(trace.path), "holds no fix")
-    return Recording(folder, buckets, _is_geographic(trace), reports)
+        raise FileError(trace.name, "holds no fix")
+    return Recording(buckets, _is_geographic(trace), reports)
 
 
 def _is_geographic(trace: RecordingSource) -> bool:
-    if trace.format == "csv":
-        with opened(trace.path) as stream:
-            header = next(lines(stream, str(trace.path)), "")
-        return csv_fixes.parse_header(header, f"{trace.path}:1").geographic
-    return trace.format in ("cabs", "gpx") or (trace.format == "fcd" and trace.options.geographic)
+    if trace.format != "csv":
+        return trace.format in ("cabs", "gpx") or (trace.format == "fcd" and trace.options.geographic)
+    return csv_fixes.parse_header(shares.first_line(trace), f"{trace.name}:1").geographic
 
 
-def _buckets(path: Path, parallelism: int) -> int:
-    files = [path] if path.is_file() else list(path.iterdir())
-    size = sum(file.stat().st_size for file in files if file.is_file())
-    return min(max(2 * parallelism, size // shares.SHARE_BYTES), BUCKETS_MAX)
+def _buckets(trace: RecordingSource, parallelism: int) -> int:
+    size = sum(trace.sizes().values()) * (EXPANDS if is_compressed(trace) else 1)
+    return min(max(2 * parallelism, size // BUCKET_BYTES), BUCKETS_MAX)
 
 
 # In parallel.
 
 
 def _in_parallel(
-    context: SparkContext, trace: RecordingSource, folder: Path, buckets: int
+    spark: SparkSession, trace: RecordingSource, folder: Storage, buckets: int
 ) -> list[ShareReport] | None:
     """None: it must be read from the front, because of its format or of an error in it."""
-    cut = shares_of(trace)
-    if len(cut) < 2:
+    if trace.format in ("csv", "one") and is_compressed(trace):
+        (cut,) = mapped(spark, Unpack(trace, folder, shares.SHARE_BYTES), [0])
+    else:
+        cut = shares_of(trace)
+    if not cut:
         return None
-    work = ReadShare(trace, str(folder), buckets)
-    reports = context.parallelize(cut, len(cut)).map(work).collect()
+    reports = mapped(spark, ReadShare(trace, folder, buckets), cut)
     if any(report.broken for report in reports):
         return None
     with_rows = [report for report in reports if report.fixes]
@@ -126,11 +161,23 @@ def _in_parallel(
 # From the front.
 
 
-def _from_the_front(trace: RecordingSource, folder: Path, buckets: int) -> list[ShareReport]:
-    reports = []
-    for number, table in enumerate(_tables(_streams(trace))):
-        reports.append(write_share(folder, number, table, buckets))
-    return reports
+@dataclass(frozen=True)
+class ReadFromTheFront:
+    """What one worker does with a recording that cannot be split: all of it, or what is wrong with it."""
+
+    trace: RecordingSource
+    folder: Storage
+    buckets: int
+
+    def __call__(self, _: int) -> list[ShareReport] | FileError:
+        try:
+            with self.trace.as_local() as path:
+                return [
+                    write_share(self.folder, number, table, self.buckets)
+                    for number, table in enumerate(_tables(_streams(self.trace, path)))
+                ]
+        except FileError as error:
+            return error
 
 
 def _tables(streams: Iterator[tuple[str, Iterable[Fix]]]) -> Iterator[FixTable]:
@@ -140,9 +187,9 @@ def _tables(streams: Iterator[tuple[str, Iterable[Fix]]]) -> Iterator[FixTable]:
         yield FixTable.of_rows(part).moved(by=0, lines=0)
 
 
-def _streams(trace: RecordingSource) -> Iterator[tuple[str, Iterable[Fix]]]:
+def _streams(trace: RecordingSource, path: Path) -> Iterator[tuple[str, Iterable[Fix]]]:
     """The fixes of each file of a trace, by the core's readers."""
-    path, where = trace.path, str(trace.path)
+    where = str(path)
     if trace.format == "cabs":
         seen: set[str] = set()
         for node, file, text in cabs._cabs(path):

@@ -1,4 +1,4 @@
-"""The fixes of a share on disk: an Arrow file with one record batch per bucket of nodes.
+"""The fixes of a share in storage: an Arrow file with one record batch per bucket of nodes.
 
 So one worker can later gather all fixes of its bucket without looking at the others.
 """
@@ -6,7 +6,6 @@ So one worker can later gather all fixes of its bucket without looking at the ot
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from roamcast.lab.storage import Storage
 from roamcast.world.formats.motion.fixes import Fix
 
 _SCHEMA = pa.schema(
@@ -86,7 +86,7 @@ class FixTable:
         return FixTable(*columns, self.line + by, self.returns, lines)
 
 
-def write_share(folder: Path, number: int, table: FixTable, buckets: int) -> ShareReport:
+def write_share(folder: Storage, number: int, table: FixTable, buckets: int) -> ShareReport:
     """Put the fixes of a share into its file, which appears whole or not at all."""
     of_name = np.array([zlib.crc32(name.encode()) % buckets for name in table.names], dtype=np.int64)
     bucket = of_name[table.code] if len(table.names) else np.empty(0, dtype=np.int64)
@@ -96,12 +96,10 @@ def write_share(folder: Path, number: int, table: FixTable, buckets: int) -> Sha
     arrays = [pa.array(column[order]) for column in columns]
     schema = _SCHEMA.with_metadata({_NAMES: msgspec.json.encode(table.names)})
     whole = pa.RecordBatch.from_arrays(arrays, schema=schema)
-    target = share_file(folder, number)
-    partial = target.with_suffix(f".{id(table)}.partial")  # a failed attempt may have left its own
-    with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        for end, count in zip(ends.tolist(), np.diff(ends, prepend=0).tolist(), strict=True):
-            writer.write_batch(whole.slice(end - count, count))
-    partial.replace(target)
+    parts = zip(ends.tolist(), np.diff(ends, prepend=0).tolist(), strict=True)
+    write_batches(
+        folder, share_file(number), schema, (whole.slice(end - count, count) for end, count in parts)
+    )
     fixes = len(table.time)
     return ShareReport(
         number,
@@ -115,15 +113,24 @@ def write_share(folder: Path, number: int, table: FixTable, buckets: int) -> Sha
 
 
 def batches(
-    folder: Path, reports: Sequence[ShareReport], bucket: int
+    folder: Storage, reports: Sequence[ShareReport], bucket: int
 ) -> Iterator[tuple[int, Any, list[str]]]:
     """`(share, record batch, names)` of one bucket, in the order of the recording."""
     for report in reports:
-        with pa.memory_map(str(share_file(folder, report.number))) as source:
+        with folder.opened(share_file(report.number)) as source:
             reader = pa.ipc.open_file(source)
             names = msgspec.json.decode(reader.schema.metadata[_NAMES], type=list[str])
             yield report.number, reader.get_batch(bucket), names
 
 
-def share_file(folder: Path, number: int) -> Path:
-    return folder / f"share-{number:06d}.arrow"
+def write_batches(folder: Storage, file: str, schema: pa.Schema, parts: Iterable[pa.RecordBatch]) -> None:
+    """An Arrow file with these record batches, whole or not at all."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        for part in parts:
+            writer.write_batch(part)
+    folder.write(file, sink.getvalue())
+
+
+def share_file(number: int) -> str:
+    return f"share-{number:06d}.arrow"

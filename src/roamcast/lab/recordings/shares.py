@@ -1,16 +1,19 @@
 """Shares of a recording: the parts that workers read independently.
 
-Tables of rows (CSV, The ONE's movement) are split by bytes, folders of cab files by file; other formats are
-not split.
+Tables of rows (CSV, The ONE's movement) are split by bytes, folders of cab files by file. A compressed table
+cannot be split where it lies: one worker unpacks it into shares (`Unpack`), all workers read them. Other
+formats are not split.
 """
 
+import gzip
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import chain
-from pathlib import Path
-from typing import Any, NamedTuple
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,62 +22,140 @@ import pyarrow.csv as arrow_csv  # type: ignore[import-untyped]
 
 from roamcast.errors import FileError
 from roamcast.lab.recordings.share_files import FixTable, ShareReport, write_share
+from roamcast.lab.storage import Storage
 from roamcast.units import SECOND
 from roamcast.world.formats.motion import cabs, csv_fixes, one_movement
 from roamcast.world.formats.motion.fixes import Fix, MotionOptions
 from roamcast.world.formats.text import numbers
-from roamcast.world.formats.text.source import ROW_BYTES_MAX, lines, opened
+from roamcast.world.formats.text.source import ROW_BYTES_MAX, damage_as_file_error, lines
 
 SHARE_BYTES = 1 << 24
+COPY_BYTES = 1 << 22  # at a time; chosen by us
+GZIP_MAGIC = b"\x1f\x8b"
 
 
 class Share(NamedTuple):
-    """What one worker reads: files in a row, or the lines that begin in `[begin, end)` of one."""
+    """What one worker reads: files in a row, the lines that begin in `[begin, end)` of one, or lines that
+    were unpacked from one."""
 
     number: int
     files: tuple[str, ...]
     begin: int = 0
     end: int | None = None  # None: whole files
+    unpacked: bool = False
 
 
 @dataclass(frozen=True)
 class RecordingSource:
     """What the user named, and how to read it."""
 
-    path: Path
+    folder: Storage
+    file: str  # in the folder; empty if the folder itself is the recording
     format: str
     options: MotionOptions
 
+    @property
+    def name(self) -> str:
+        return self.folder.name(self.file)
+
+    def sizes(self) -> dict[str, int]:
+        """The files of the recording and their sizes."""
+        if not self.file:
+            return {name: size for name, size in self.folder.files().items() if "/" not in name}
+        with self.folder.opened(self.file) as opened:
+            return {self.file: opened.size()}
+
+    @contextmanager
+    def as_local(self) -> Iterator[Path]:
+        """The recording on this machine, for readers that want a path: copied if it is elsewhere."""
+        if self.folder.path is not None:
+            yield self.folder.path / self.file
+            return
+        with TemporaryDirectory(prefix="roamcast-") as name:
+            copy = Path(name) / (self.file or PurePosixPath(self.folder.root).name)
+            for file in self.sizes():
+                target = copy if self.file else copy / file
+                target.parent.mkdir(exist_ok=True)
+                with self.folder.opened(file) as source, target.open("wb") as opened:
+                    while octets := source.read(COPY_BYTES):
+                        opened.write(octets)
+            try:
+                yield copy
+            except FileError as error:
+                raise FileError(error.where.replace(str(copy), self.name), error.problem) from error
+
+
+def is_compressed(trace: RecordingSource) -> bool:
+    if not trace.file:
+        return False
+    with trace.folder.opened(trace.file) as raw:
+        return bool(raw.read(2) == GZIP_MAGIC)
+
+
+def first_line(trace: RecordingSource) -> str:
+    """Of a table, compressed or not."""
+    with trace.folder.opened(trace.file) as raw, damage_as_file_error(trace.name):
+        compressed = raw.read(2) == GZIP_MAGIC
+        raw.seek(0)
+        text = gzip.GzipFile(fileobj=raw) if compressed else raw
+        return _line(text.read(ROW_BYTES_MAX + 1).split(b"\n")[0], trace.name)
+
 
 def shares_of(trace: RecordingSource) -> list[Share]:
-    """How a recording is cut; empty where it can only be read from the front."""
-    path = trace.path
-    if trace.format == "cabs" and path.is_dir():
-        files = [file for file in sorted(path.glob("*.txt")) if not file.name.startswith(("_", "."))]
-        return _shares_of_files(files)
-    if trace.format in ("csv", "one") and path.is_file():
-        with path.open("rb") as raw:
-            if raw.read(2) == b"\x1f\x8b":
-                return []
-        size = path.stat().st_size
+    """How a recording is cut as it lies; empty where it can only be read from the front."""
+    if trace.format == "cabs" and not trace.file:
+        return _shares_of_files(
+            {
+                file: size
+                for file, size in trace.sizes().items()
+                if file.endswith(".txt") and not file.startswith("_")
+            }
+        )
+    if trace.format in ("csv", "one") and trace.file and not is_compressed(trace):
+        (size,) = trace.sizes().values()
         return [
-            Share(number, (str(path),), begin, min(begin + SHARE_BYTES, size))
+            Share(number, (trace.file,), begin, min(begin + SHARE_BYTES, size))
             for number, begin in enumerate(range(0, size, SHARE_BYTES))
         ]
     return []
 
 
-def _shares_of_files(files: list[Path]) -> list[Share]:
+def _shares_of_files(files: dict[str, int]) -> list[Share]:
     shares: list[Share] = []
     chosen: list[str] = []
-    size = 0
-    for file in files:
-        chosen.append(str(file))
-        size += file.stat().st_size
-        if size >= SHARE_BYTES:
+    total = 0
+    for file, size in files.items():
+        chosen.append(file)
+        total += size
+        if total >= SHARE_BYTES:
             shares.append(Share(len(shares), tuple(chosen)))
-            chosen, size = [], 0
+            chosen, total = [], 0
     return [*shares, Share(len(shares), tuple(chosen))] if chosen else shares
+
+
+@dataclass(frozen=True)
+class Unpack:
+    """What one worker does with a compressed table: files of whole lines, each as long as a share."""
+
+    trace: RecordingSource
+    to: Storage
+    share_bytes: int
+
+    def __call__(self, _: int) -> list[Share]:
+        """The shares; none if the archive is damaged, which the reader from the front will explain."""
+        shares: list[Share] = []
+        with suppress(FileError), damage_as_file_error(self.trace.name):
+            with self.trace.folder.opened(self.trace.file) as raw, gzip.GzipFile(fileobj=raw) as text:
+                while data := text.read(self.share_bytes):
+                    data += text.readline(ROW_BYTES_MAX + 1)
+                    self.to.write(unpacked_file(len(shares)), data)
+                    shares.append(Share(len(shares), (self.trace.file,), unpacked=True))
+            return shares
+        return []
+
+
+def unpacked_file(number: int) -> str:
+    return f"lines-{number:06d}.txt"
 
 
 @dataclass(frozen=True)
@@ -82,62 +163,74 @@ class ReadShare:
     """What a worker does with one share."""
 
     trace: RecordingSource
-    folder: str
+    folder: Storage
     buckets: int
 
     def __call__(self, share: Share) -> ShareReport:
-        # The driver will read the recording again and name the wrong line.
+        # The recording will be read again from the front, which names the wrong line.
         with suppress(FileError, OSError):
             table = self._table(share)
             if table is not None:
-                return write_share(Path(self.folder), share.number, table, self.buckets)
+                return write_share(self.folder, share.number, table, self.buckets)
         return ShareReport(share.number, broken=True)
 
     def _table(self, share: Share) -> FixTable | None:
         if self.trace.format == "cabs":
-            return FixTable.of(_cab_fixes(share.files))
-        (file,) = share.files
-        header, data = _stretch(Path(file), share)
-        if data is None:
-            return None
+            return FixTable.of(_cab_fixes(self.trace.folder, share.files))
+        where = self.trace.name
+        header, data = self._unpacked(share) if share.unpacked else self._stretch(share)
+        if header.startswith("#") or not header.strip():
+            return None  # The ONE's header may follow comments
         if self.trace.format == "csv":
             # Quotes may hold line ends, and then a line is not a row.
             if b'"' in data:
                 return None
-            columns = csv_fixes.parse_header(header, file)
-            quick = _quick_csv(data, columns, file)
+            columns = csv_fixes.parse_header(header, where)
+            quick = _quick_csv(data, columns, where)
             if quick is not None:
                 return quick
-            fixes = csv_fixes.parse_fixes(chain([header], lines(BytesIO(data), file)), file)
+            fixes = csv_fixes.parse_fixes(chain([header], lines(BytesIO(data), where)), where)
         else:
-            fixes = one_movement.parse_fixes(chain([header], lines(BytesIO(data), file)), file)
-        table = FixTable.of([(file, fixes)])
+            fixes = one_movement.parse_fixes(chain([header], lines(BytesIO(data), where)), where)
+        table = FixTable.of([(where, fixes)])
         return table.moved(by=-1, lines=data.count(b"\n") + (not data.endswith(b"\n")))
 
+    def _unpacked(self, share: Share) -> tuple[str, bytes]:
+        """The recording's first line, and the share's lines without it."""
+        with self.folder.opened(unpacked_file(0)) as first:
+            header = BytesIO(first.read(ROW_BYTES_MAX + 1)).readline()
+        data = self.folder.read(unpacked_file(share.number))
+        return _line(header, self.trace.name), data[len(header) :] if share.number == 0 else data
 
-def _cab_fixes(files: Iterable[str]) -> Iterator[tuple[str, Iterable[Fix]]]:
+    def _stretch(self, share: Share) -> tuple[str, bytes]:
+        """The file's first line, and the lines that begin in the share's bytes, without that first one."""
+        assert share.end is not None
+        with self.trace.folder.opened(self.trace.file) as raw:
+            header = BytesIO(raw.read(ROW_BYTES_MAX + 1)).readline()
+            begin = max(share.begin, len(header))
+            # One octet before: a line begins here if a line ends there. The last line ends behind the share.
+            raw.seek(begin - 1)
+            data = raw.read(share.end - begin + 1 + ROW_BYTES_MAX + 1)
+        length = max(share.end - begin, 0)
+        first = data.find(b"\n", 0, length) + 1
+        last = data.find(b"\n", length) + 1 or len(data)
+        return _line(header, self.trace.name), data[first:last] if first else b""
+
+
+def _line(octets: bytes, where: str) -> str:
+    return next(lines(BytesIO(octets), f"{where}:1"), "")
+
+
+def _cab_fixes(folder: Storage, files: Iterable[str]) -> Iterator[tuple[str, Iterable[Fix]]]:
     for file in files:
-        with opened(Path(file)) as stream:
-            node = numbers.name_of(Path(file).stem, file, "cab")
-            yield file, cabs.parse_fixes(lines(stream, file), node, file)
+        where = folder.name(file)
+        node = numbers.name_of(PurePosixPath(file).stem, where, "cab")
+        yield where, cabs.parse_fixes(lines(_unzipped(folder.read(file), where), where), node, where)
 
 
-def _stretch(path: Path, share: Share) -> tuple[str, bytes | None]:
-    """The file's first line, and the lines that begin in the share's bytes, without that first one."""
-    assert share.end is not None
-    with path.open("rb") as raw:
-        first = raw.readline(ROW_BYTES_MAX + 1)
-        header = next(lines(BytesIO(first), f"{path}:1"), "")
-        if header.startswith("#") or not header.strip():
-            return header, None  # The ONE's header may follow comments
-        if share.begin > len(first):
-            raw.seek(share.begin - 1)
-            raw.readline(ROW_BYTES_MAX + 1)
-        at = raw.tell()
-        data = raw.read(share.end - at) if at < share.end else b""
-        if data and not data.endswith(b"\n"):
-            data += raw.readline(ROW_BYTES_MAX + 1)
-    return header, data
+def _unzipped(octets: bytes, where: str) -> IO[bytes]:
+    with damage_as_file_error(where):
+        return BytesIO(gzip.decompress(octets) if octets.startswith(GZIP_MAGIC) else octets)
 
 
 def _quick_csv(data: bytes, columns: csv_fixes.Columns, where: str) -> FixTable | None:

@@ -8,27 +8,24 @@ give the same bytes. `docs/study/report.md` is the users' page.
 
 from pathlib import Path
 
-from roamcast.errors import FileError
+from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.results import read_results
 
 NAME = "report.html"
 
 
-def report(folder: Path, out: Path | None = None) -> Path:
-    """Write the report of a sweep's folder; by default inside it. Gives the file's path."""
+def report(folder: Storage | Path | str, out: Storage | Path | str | None = None) -> str:
+    """Write the report of a sweep's folder; by default inside it. Gives the file's name."""
     results = read_results(folder)
     from roamcast.lab.report.page import render  # here: a bad folder is refused before matplotlib loads
 
-    return place(render(results), out or folder / NAME)
+    text = render(results)
+    if out is None:
+        return place(text, Storage.open(folder), NAME)
+    return place(text, *Storage.of_file(out))
 
 
-def place(text: str, target: Path) -> Path:
-    """Write a page atomically: whole or not at all."""
-    unfinished = target.with_name(f".{target.name}.unfinished")
-    try:
-        unfinished.write_text(text, encoding="utf-8", newline="\n")
-        unfinished.replace(target)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise FileError(str(target), f"cannot be written: {error.strerror or error}") from error
-    return target
+def place(text: str, folder: Storage, name: str) -> str:
+    """Write a page: whole or not at all. Gives its full name."""
+    folder.write(name, text.encode())
+    return folder.name(name)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from roamcast.lab.report.layout import Axis
 from roamcast.lab.report.markup import Markup, element, folded, section, table
 from roamcast.lab.report.numbers import with_interval
-from roamcast.lab.report.subject import ReportedSweep
+from roamcast.lab.report.subject import CELLS_MAX, ReportedSweep
 from roamcast.lab.run.metrics import METRICS, metric_of
-from roamcast.lab.sweep.folder import OK
+from roamcast.lab.sweep.segments import OK
 from roamcast.lab.sweep.summary import spread
 
 COLUMNS_MAX = 9  # axes and metrics side by side in one table: what fits a screen or a sheet
@@ -51,7 +51,10 @@ def by_cell(sweep: ReportedSweep) -> Markup:
         ),
         *_cell_tables(sweep, sweep.main),
     ]
-    if sweep.rest:
+    if sweep.rest and len(sweep.layout.cells) > CELLS_MAX:
+        left_out = f"The other {len(sweep.rest)} metrics of so many cells are in the table `summary` only."
+        parts.append(element("p", left_out, class_="note"))
+    elif sweep.rest:
         parts.append(folded(f"The other {len(sweep.rest)} metrics", *_cell_tables(sweep, sweep.rest)))
     if missing:
         names = ", ".join(missing)

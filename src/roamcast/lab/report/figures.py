@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from roamcast.lab.report import plots
 from roamcast.lab.report.layout import CellLayout
 from roamcast.lab.report.markup import Markup, element, folded, section
-from roamcast.lab.report.subject import ReportedSweep
+from roamcast.lab.report.subject import CELLS_MAX, ReportedSweep
 from roamcast.lab.run.metrics import metric_of
 from roamcast.lab.sweep.summary import spread
 
@@ -31,7 +31,7 @@ def plot_section(sweep: ReportedSweep) -> Markup:
         parts.append(element("h3", f"Along {axis.title}"))
         parts.append(element("p", _panels_note(sweep.layout, key), class_="note"))
         parts.append(_figures(sweep, key, shown, f"p{place}"))
-        if others:
+        if others and len(sweep.layout.cells) <= CELLS_MAX:
             title = f"The other {len(others)} metrics along {key}"
             parts.append(folded(title, _figures(sweep, key, others, f"q{place}")))
     if still:

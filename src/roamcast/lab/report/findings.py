@@ -10,6 +10,8 @@ from roamcast.lab.report.statistics import SIGNIFICANT
 from roamcast.lab.report.subject import ReportedSweep
 from roamcast.lab.sweep.results import value_label
 
+PLACES_MAX = 200  # combinations of the other axes that are compared one by one; chosen by us, for the page
+
 
 def differences(sweep: ReportedSweep) -> Markup:
     """Every two compared values: the size of the difference, and whether it is significant."""
@@ -25,7 +27,11 @@ def differences(sweep: ReportedSweep) -> Markup:
         ),
         _comparison_table(overall, with_place=False),
     ]
-    if sweep.layout.others():
+    places = len(sweep.layout.cells) // len(sweep.layout.series())
+    if places > PLACES_MAX:
+        text = f"Not compared one by one: {places:,} combinations of {' and '.join(sweep.layout.others())}."
+        parts.append(element("p", text, class_="note"))
+    elif sweep.layout.others():
         by_place = compare_by_place(sweep.results, sweep.layout, varying)
         parts.append(
             folded(

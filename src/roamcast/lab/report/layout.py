@@ -8,6 +8,7 @@ there is one. Every other axis gets its own plots.
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from roamcast.lab.report.markup import visible
@@ -63,15 +64,19 @@ class CellLayout:
     series_axes: list[str]
     plot_axes: list[str]
 
-    @property
+    @cached_property
     def cells(self) -> list[dict[str, int]]:
         ranges = [range(len(axis.labels)) for axis in self.axes.values()]
         return [dict(zip(self.axes, indices, strict=True)) for indices in itertools.product(*ranges)]
 
     def matching(self, chosen: Mapping[str, int]) -> list[int]:
-        """The numbers of the cells that have these values."""
-        wanted = chosen.items()
-        return [number for number, cell in enumerate(self.cells) if wanted <= cell.items()]
+        """The numbers of the cells that have these values, in order. Computed, not searched: a sweep may have
+        many thousand cells."""
+        numbers = [0]
+        for key, axis in self.axes.items():
+            indices = [chosen[key]] if key in chosen else range(len(axis.labels))
+            numbers = [number * len(axis.labels) + index for number in numbers for index in indices]
+        return numbers
 
     def combinations(self, keys: Sequence[str]) -> list[dict[str, int]]:
         """Every combination of values on some axes; of no axes, the empty one."""

@@ -47,6 +47,7 @@ def _head(sweep: ReportedSweep) -> Markup:
     tiles = [
         (runs - failed, "runs measured"),
         (failed, "runs failed"),
+        *([(sweep.results.missing, "runs to come")] if sweep.results.missing else []),
         (len(sweep.layout.cells), "cells"),
         (len(description.seeds), "seeds per cell"),
     ]
@@ -79,6 +80,7 @@ def _head(sweep: ReportedSweep) -> Markup:
 
 def _what_was_run(sweep: ReportedSweep) -> Markup:
     description = sweep.results.description
+    most = len(sweep.layout.cells) * len(description.seeds)
     rows = [
         (element("code", axis.key), ", ".join(axis.labels), axis.unit or "–")
         for axis in sweep.layout.axes.values()
@@ -87,7 +89,8 @@ def _what_was_run(sweep: ReportedSweep) -> Markup:
         "What was run",
         element(
             "p",
-            f"Every combination of the values below, each with the seeds {numbered(description.seeds)}: ",
+            f"Every combination of the values below, each with the seeds {numbered(description.seeds)}",
+            ", some with fewer of them: " if len(sweep.results.runs) < most else ": ",
             f"{len(sweep.layout.cells):,} cells, {len(sweep.results.runs):,} runs.",
         ),
         table(["axis", "values", "unit"], rows, texts=3),

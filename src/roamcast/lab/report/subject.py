@@ -17,6 +17,8 @@ MAIN = (
 )
 """The metrics that are shown first; chosen by us. The others are folded."""
 
+CELLS_MAX = 1000  # that are shown with all metrics; with more, the main ones: a page of 10 MB at most
+
 
 @dataclass(frozen=True)
 class ReportedSweep:

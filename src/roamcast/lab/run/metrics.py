@@ -15,9 +15,10 @@ metric is NULL where it has no meaning: a ratio over nothing, an overlay figure 
 
 import logging
 import math
+import re
 import sqlite3
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import NamedTuple, TypeAlias
 
@@ -399,7 +400,10 @@ _OWN: dict[str, Metric] = {
         "s/s", "modulator time per second, the busiest ten seconds of any broker", "load_samples", "MAX(load)"
     ),
     "broker_load_mean": Metric(
-        "s/s", "modulator time per second, average broker", "load_samples", "AVG(load)"
+        "s/s",
+        "modulator time per second, average broker",
+        "load_samples",
+        "SUM(CAST(ROUND(load * 1e9) AS BIGINT)) / 1e9 / NULLIF(COUNT(load), 0)",
     ),
     "sim_events": Metric("events", "simulator events executed", "runs", "MAX(sim_events)"),
     "wall_s": Metric("s", "wall-clock seconds", "runs", "MAX(wall_s)"),
@@ -434,7 +438,7 @@ class MetricRegistry(Registry[None, Metric, NothingDeclared], Mapping[str, Metri
         if not name.isidentifier():
             raise PluginError(where, "is no column's name; allowed: letters, digits and _")
         try:
-            with _database() as database:
+            with empty_tables() as database:
                 database.execute(query({**self._metrics(), name: metric}))
         except sqlite3.Error as error:
             raise PluginError(where, f"is no SQL that can be run: {error}") from None
@@ -485,9 +489,11 @@ def query(metrics: Mapping[str, Metric] | None = None) -> str:
     if metrics is None:
         METRICS.load()
         metrics = METRICS
-    figures = {**metrics, **_AUXILIARY}
+    derived = any(not metric.source for metric in metrics.values())
+    figures = {**metrics, **_AUXILIARY} if derived else dict(metrics)
     sources = list(dict.fromkeys(metric.source for metric in figures.values() if metric.source))
-    steps = [f"{name} AS ({sql})" for name, sql in RELATIONS.items()]
+    needed = relations_of(sources)
+    steps = [f"{name} AS ({sql})" for name, sql in RELATIONS.items() if name in needed]
     for source in sources:
         values = [f"{m.value} AS {name}" for name, m in figures.items() if m.source == source]
         steps.append(f"of_{source} AS (SELECT run, {', '.join(values)} FROM {source} GROUP BY run)")
@@ -502,6 +508,15 @@ def query(metrics: Mapping[str, Metric] | None = None) -> str:
     steps.append(f"figures AS (SELECT runs.run AS run, {', '.join(aggregates)} FROM runs {joins})")
     columns = [name if metric.source else f"{metric.value} AS {name}" for name, metric in metrics.items()]
     return f"WITH {', '.join(steps)} SELECT run, {', '.join(columns)} FROM figures ORDER BY run"
+
+
+def relations_of(sources: Iterable[str]) -> set[str]:
+    """The relations and tables that these are computed from, themselves included."""
+    needed = set(sources)
+    for name in reversed(RELATIONS):
+        if name in needed:
+            needed |= set(re.findall(r"\b(?:FROM|JOIN) (\w+)", RELATIONS[name]))
+    return needed
 
 
 COLUMNS: dict[str, dict[str, str]] = {
@@ -549,7 +564,7 @@ RUN_COLUMNS = {"warmup": "BIGINT", "duration": "BIGINT", "sim_events": "BIGINT",
 
 def measure(tables: Mapping[str, pa.Table], run: RunInfo) -> dict[str, Figure]:
     """All metrics of one run, in the design's order."""
-    with _database() as database:
+    with empty_tables() as database:
         _load(database, tables, run)
         cursor = database.execute(query())
         names = [column[0] for column in cursor.description]
@@ -558,7 +573,7 @@ def measure(tables: Mapping[str, pa.Table], run: RunInfo) -> dict[str, Figure]:
 
 
 @contextmanager
-def _database() -> Iterator[sqlite3.Connection]:
+def empty_tables() -> Iterator[sqlite3.Connection]:
     """A database with all tables, empty."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.create_aggregate("percentile", 2, _Percentile)  # type: ignore[arg-type]

@@ -44,11 +44,14 @@ def simulate(scenario: Scenario, on_progress: Callable[[float], None] | None = N
     return _measured(scenario, result.trace, info)
 
 
-def emulate(scenario: Scenario, on_progress: Callable[[float], None] | None = None) -> RunResult:
-    """Run a scenario in real time, on network namespaces with real nodes, and measure it likewise."""
+def emulate(
+    scenario: Scenario, on_progress: Callable[[float], None] | None = None, traces: Path | None = None
+) -> RunResult:
+    """Run a scenario in real time, on network namespaces with real nodes, and measure it likewise. In the
+    folder `traces`, if given, the nodes' own segments are kept."""
     from roamcast.runtime.emulate.emulation import Emulation  # sweeps, in their many processes, never need it
 
-    result = Emulation(scenario).run(on_progress)
+    result = Emulation(scenario, traces).run(on_progress)
     delay = result.circumstances.play_delay
     info = _info(scenario, result.roles, runtime="emulate", wall_s=result.wall_s, play_delay=delay)
     return _measured(scenario, result.trace, info, result.remark)

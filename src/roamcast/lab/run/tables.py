@@ -31,6 +31,12 @@ Tables = dict[str, pa.Table]
 RUN_FILE = "run.json"
 # `NodeId` is an `int` to the type checker and at run time; only the names tell node numbers apart.
 NODE_COLUMNS = frozenset({"node", "publisher", "to", "sender", "receiver", "peer", "source", "destination"})
+UNITS = {
+    **dict.fromkeys(("t", "lifetime", "airtime", "started", "span", "since", "duration", "warmup"), "us"),
+    **dict.fromkeys(("size", "octets"), "octets"),
+    **dict.fromkeys(("seconds", "wall_s"), "s"),
+}
+"""By column: in the tables' own metadata, so that a file says it without its page."""
 NODE_LIST = pa.list_(pa.field("element", pa.int32(), nullable=False))
 
 
@@ -74,7 +80,15 @@ def schema(kind: type[Record]) -> pa.Schema:
     """The columns of a record class: its fields, in order."""
     hints = get_type_hints(kind, include_extras=True)
     return pa.schema(
-        [pa.field(f, _arrow_type(f, hints[f]), nullable=_optional(hints[f])) for f in kind.__struct_fields__]
+        [
+            pa.field(
+                name,
+                _arrow_type(name, hints[name]),
+                nullable=_optional(hints[name]),
+                metadata={"unit": UNITS[name]} if name in UNITS else None,
+            )
+            for name in kind.__struct_fields__
+        ]
     )
 
 

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import msgspec
 
-from roamcast.lab.published.study import STUDIES, Study
+from roamcast.lab.studies.study import STUDIES, Study
 from roamcast.strategy.opportunistic.adaptation.adaptor import start
 from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
 from roamcast.strategy.opportunistic.adaptation.events import Measured

@@ -16,7 +16,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
-from roamcast.lab.published.study import STUDIES, Study
+from roamcast.lab.studies.study import STUDIES, Study
 from roamcast.strategy.opportunistic.adaptation.adaptor import Adaptor
 from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
 from roamcast.strategy.opportunistic.adaptation.events import BrokerDiscovered

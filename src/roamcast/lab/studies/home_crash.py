@@ -13,7 +13,7 @@ from typing import Annotated
 
 import msgspec
 
-from roamcast.lab.published.study import STUDIES, Study
+from roamcast.lab.studies.study import STUDIES, Study
 from roamcast.runtime.sim.simulation import Simulation
 from roamcast.scenario import scenario_from
 from roamcast.streams import stream

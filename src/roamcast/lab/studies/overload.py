@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from roamcast.event import Event
-from roamcast.lab.published.study import STUDIES, Study
+from roamcast.lab.studies.study import STUDIES, Study
 from roamcast.modulator import MODULATORS, Content, Modulator
 from roamcast.runtime.sim.simulation import Simulation
 from roamcast.scenario import scenario_from

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from roamcast.lab.published.figure import FOLDER
-from roamcast.lab.published.study import STUDIES, Study
+from roamcast.lab.studies.study import STUDIES, Study
 from roamcast.runtime.sim.simulation import Simulation
 from roamcast.scenario import read_tables, scenario_from
 from roamcast.scenario.load import with_settings

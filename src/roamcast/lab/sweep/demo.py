@@ -7,6 +7,7 @@ from pathlib import Path
 from roamcast.lab.report import report
 from roamcast.lab.report.layout import layout
 from roamcast.lab.report.numbers import with_interval
+from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.experiment import Experiment, experiment_from
 from roamcast.lab.sweep.results import Results, read_results
 from roamcast.lab.sweep.summary import spread
@@ -27,11 +28,13 @@ class Demonstration:
     heads: list[str]
     rows: list[list[str]]
     failed: int  # runs
-    report: Path
+    report: str  # its file
 
 
 def demo(
-    out: Path, master: str | None = None, progress: Callable[[Progress], None] | None = None
+    out: Storage | Path | str,
+    master: str | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Demonstration:
     """Sweep into `out` and write its report there. What an earlier call finished is not run again."""
     ended = sweep(demo_experiment(), out, master=master, resume=True, progress=progress)

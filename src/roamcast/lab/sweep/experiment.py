@@ -8,11 +8,12 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from math import prod
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -25,11 +26,14 @@ from roamcast.scenario import Scenario, read_tables, scenario_from
 from roamcast.scenario.model import RecordedTrace, parts_of
 
 RUNS_MAX = 100_000  # chosen by us: a mistyped range is refused before it fills a disk
+CELLS_CHECKED_MAX = 1_000  # before the first run, at 3 ms each; chosen by us
 SEED_KEY = "scenario.seed"
 SEED_MAX = 2**63 - 1
 RANGE_KEYS = frozenset({"from", "to", "step", "count"})
 
 Seed = Annotated[int, msgspec.Meta(ge=0, le=SEED_MAX)]
+Variants: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""Axes whose values are names: axis → name → the settings that the name stands for."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +44,7 @@ class RunPlan:
     cell: int
     axes: dict[str, Any]  # the axis values of its cell
     seed: int
-
-    @property
-    def settings(self) -> list[tuple[str, Any]]:
-        """What to set in the scenario's tables."""
-        return [*self.axes.items(), (SEED_KEY, self.seed)]
+    settings: list[tuple[str, Any]]  # what to set in the scenario's tables
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,25 @@ class Experiment:
     seeds: tuple[int, ...]
     files: dict[str, str]  # what the runs read, plug-ins beside the files too: name → SHA-256
     plugins: Shipment = NOTHING_SHIPPED  # what the runs need from outside the tree
+    variants: Variants = field(default_factory=dict)
+    study: str | None = None  # what a run does (`lab/studies/`), with `tables` as parameters; None: simulate
 
     def runs(self) -> list[RunPlan]:
         """Every run, cell by cell, in the order of the file; the last axis varies fastest."""
         return [
-            RunPlan(self._run_name(index, axes, seed), index, axes, seed)
-            for index, axes in enumerate(cells(self.axes))
-            for seed in self.seeds
+            self._plan(cell, axes, seed) for cell, axes in enumerate(cells(self.axes)) for seed in self.seeds
         ]
+
+    def run(self, number: int) -> RunPlan:
+        """One of `runs`, by its place: what a worker needs, without making them all."""
+        cell, place = divmod(number, len(self.seeds))
+        axes: dict[str, Any] = {}
+        rest = cell
+        for key in reversed(self.axes):
+            rest, index = divmod(rest, len(self.axes[key]))
+            axes[key] = self.axes[key][index]
+        axes = {key: axes[key] for key in self.axes}
+        return self._plan(cell, axes, self.seeds[place])
 
     def scenario(self, plan: RunPlan) -> Scenario:
         """The scenario of one run."""
@@ -73,7 +84,7 @@ class Experiment:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything that determines the results, as plain values: equal values mean the same experiment."""
-        return {
+        made = {
             "experiment": self.name,
             "roamcast": roamcast.__version__,
             "scenario": self.tables,
@@ -81,14 +92,19 @@ class Experiment:
             "seeds": list(self.seeds),
             "files": self.files,
         }
+        made |= {"variants": self.variants} if self.variants else {}
+        return made | {"study": self.study} if self.study is not None else made
 
     @property
     def fingerprint(self) -> str:
-        return hashlib.sha256(_canonical(self.to_dict())).hexdigest()
+        """The same with other seeds: an experiment may get more of them."""
+        return hashlib.sha256(_canonical(self.to_dict() | {"seeds": []})).hexdigest()
 
-    def _run_name(self, cell: int, axes: Mapping[str, Any], seed: int) -> str:
-        digest = hashlib.sha256(self._base_text + _canonical([dict(axes), seed])).hexdigest()
-        return f"{cell:04d}-{seed}-{digest[:8]}"
+    def _plan(self, cell: int, axes: dict[str, Any], seed: int) -> RunPlan:
+        chosen = settings_of(axes, self.variants)
+        named = [chosen] if self.variants else []
+        digest = hashlib.sha256(self._base_text + _canonical([axes, seed, *named])).hexdigest()
+        return RunPlan(f"{cell:04d}-{seed}-{digest[:8]}", cell, axes, seed, [*chosen, (SEED_KEY, seed)])
 
     @cached_property
     def _base_text(self) -> bytes:
@@ -99,6 +115,14 @@ def cells(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
     """Every combination of axis values."""
     for values in itertools.product(*axes.values()):
         yield dict(zip(axes, values, strict=True))
+
+
+def settings_of(axes: Mapping[str, Any], variants: Variants) -> list[tuple[str, Any]]:
+    """What a cell sets in the scenario's tables: the values of its axes, and what named values stand for."""
+    chosen: list[tuple[str, Any]] = []
+    for key, value in axes.items():
+        chosen += variants[key][value].items() if key in variants else [(key, value)]
+    return chosen
 
 
 def load_experiment(path: Path | str) -> Experiment:
@@ -120,6 +144,7 @@ def load_experiment(path: Path | str) -> Experiment:
         source=str(path),
         scenario_source=str(scenario),
         plugins=plugins,
+        variants=head.variants,
     )
 
 
@@ -133,11 +158,13 @@ def experiment_from(
     source: str = "",
     scenario_source: str = "",
     plugins: Sequence[Plugin] = (),
+    variants: Variants | None = None,
 ) -> Experiment:
     """An experiment from values in memory. With a `source`, errors about it begin with that. `plugins`: what
     the experiment loaded itself; those that its scenarios name are found here."""
     try:
-        values: dict[str, tuple[Any, ...]] = {}
+        named = _flat_variants(variants or {})
+        values: dict[str, tuple[Any, ...]] = {axis: tuple(names) for axis, names in named.items()}
         for key, value in _flat(axes):
             if key in values:
                 raise ScenarioError(f"axes.{key}", "is given twice; allowed: each axis once")
@@ -153,11 +180,11 @@ def experiment_from(
             raise ScenarioError("axes", f"make {total:,} runs; allowed: at most {RUNS_MAX:,}")
     except ScenarioError as error:
         raise ScenarioError(f"{source}: {error.where}" if source else error.where, error.problem) from None
-    files, parts = _check_cells(tables, base, values, chosen_seeds[0], source, scenario_source)
+    files, parts = _check_cells(tables, base, values, named, chosen_seeds[0], source, scenario_source)
     own = load_modules(modules_in(tables, "scenario"), base, "scenario.modules")
     shipped = shipment([*plugins, *own, *parts])
     return Experiment(
-        name, dict(tables), base.absolute(), values, chosen_seeds, files | shipped.digests, shipped
+        name, dict(tables), base.absolute(), values, chosen_seeds, files | shipped.digests, shipped, named
     )
 
 
@@ -176,9 +203,33 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     experiment: _Head
     axes: dict[str, Any] = {}
+    variants: dict[str, dict[str, dict[str, Any]]] = {}
 
 
 # Axes.
+
+
+def _flat_variants(variants: Variants) -> Variants:
+    """With dotted keys; a variant without settings is the scenario as its file has it."""
+    made: dict[str, dict[str, dict[str, Any]]] = {}
+    for axis, named in variants.items():
+        if not named:
+            raise ScenarioError(f"variants.{axis}", "is empty; allowed: at least one variant")
+        made[axis] = {name: dict(_dotted(settings)) for name, settings in named.items()}
+        for name, settings in made[axis].items():
+            if SEED_KEY in settings:
+                raise ScenarioError(
+                    f"variants.{axis}.{name}", f"sets {SEED_KEY}; allowed: `experiment.seeds` sets it for all"
+                )
+    return made
+
+
+def _dotted(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from _dotted(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def _flat(axes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -280,17 +331,19 @@ def _check_cells(
     tables: Mapping[str, Any],
     base: Path,
     axes: Mapping[str, tuple[Any, ...]],
+    variants: Variants,
     seed: int,
     source: str,
     scenario_source: str,
 ) -> tuple[dict[str, str], list[Plugin]]:
-    """Check that every combination is a valid scenario; raises the first error. Gives the files that the
+    """Check that the combinations are valid scenarios; raises the first error. Gives the files that the
     scenarios read and the plug-ins that they name."""
     files: dict[str, str] = {}
     plugins: dict[Plugin, None] = {}
-    for combination in cells(axes):
+    for combination in _to_check(axes):
         try:
-            scenario = scenario_from(tables, base, [*combination.items(), (SEED_KEY, seed)])
+            chosen = [*settings_of(combination, variants), (SEED_KEY, seed)]
+            scenario = scenario_from(tables, base, chosen)
         except InputError as error:
             _check_alone(tables, base, error, scenario_source)
             values = ", ".join(f"{key} = {shown(value)}" for key, value in combination.items())
@@ -301,6 +354,26 @@ def _check_cells(
                 files[name] = _digest(base / name)
         plugins |= dict.fromkeys(_plugins_of(scenario))
     return dict(sorted(files.items())), list(plugins)
+
+
+def _to_check(axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+    """All combinations, if they are few. Of many, those of every value (of numbers, which name no files, only
+    some) with the others' first, and some from all over; a run of an invalid one says so in its record."""
+    count = prod(map(len, axes.values()))
+    if count <= CELLS_CHECKED_MAX:
+        yield from cells(axes)
+        return
+    first = {key: values[0] for key, values in axes.items()}
+    for key, values in axes.items():
+        are_numbers = all(isinstance(value, int | float) for value in values)
+        for value in values[:: _step(len(values))] if are_numbers else values:
+            yield first | {key: value}
+    yield {key: values[-1] for key, values in axes.items()}
+    yield from itertools.islice(cells(axes), 0, None, _step(count))
+
+
+def _step(count: int) -> int:
+    return -(-count // CELLS_CHECKED_MAX)
 
 
 def _check_alone(tables: Mapping[str, Any], base: Path, error: InputError, scenario_source: str) -> None:

@@ -1,24 +1,25 @@
 """The results of a sweep, read back: what the report and the published figures are computed from.
 
-A page about a sweep needs its small tables only, so this reads them with Arrow and starts no Spark.
+A page about a sweep needs the figures in its manifests only, so this starts no Spark, and can be done while
+the sweep is running.
 """
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from roamcast.errors import FileError
 from roamcast.lab.run.metrics import METRICS
+from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.experiment import cells
-from roamcast.lab.sweep.folder import EXPERIMENT_FILE, OK, SweepFolder
+from roamcast.lab.sweep.folder import EXPERIMENT_FILE, SweepFolder
+from roamcast.lab.sweep.segments import OK
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +34,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Run:
-    """One row of `runs`."""
+    """How one run ended."""
 
     run: str
     cell: int
@@ -54,6 +55,11 @@ class Results:
     def cells(self) -> list[dict[str, Any]]:
         """The axis values of each cell, in the order of their numbers."""
         return list(cells(self.description.axes))
+
+    @property
+    def missing(self) -> int:
+        """How many runs have not ended yet."""
+        return len(self.cells) * len(self.description.seeds) - len(self.runs)
 
     @property
     def failed(self) -> list[Run]:
@@ -99,56 +105,32 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def read_results(folder: Path) -> Results:
-    """The results in a sweep's folder, or a `FileError`."""
-    document = SweepFolder(folder).experiment()
+def read_results(place: Storage | Path | str) -> Results:
+    """The results in a sweep's folder, or a `FileError`. A sweep that is still running has fewer."""
+    folder = SweepFolder(place)
+    document = folder.experiment()
     if document is None:
-        state = "is no sweep's folder" if folder.is_dir() else "is no folder"
-        raise FileError(str(folder), f"{state}; allowed: a folder that `roamcast sweep` wrote")
+        path = folder.storage.path
+        state = "is no folder" if path is not None and not path.is_dir() else "is no sweep's folder"
+        raise FileError(str(folder.storage), f"{state}; allowed: a folder that `roamcast sweep` wrote")
     try:
         description = msgspec.convert(document, Description)
     except msgspec.ValidationError as error:
-        raise FileError(str(folder / EXPERIMENT_FILE), f"is no experiment description: {error}") from None
-    runs = _table(folder, "runs", ("run", "cell", "seed", "status", "error"))
-    metrics = _table(folder, "metrics", ("cell", "seed"))
-    return Results(
-        description,
-        [Run(**(row | {"error": row["error"] or ""})) for row in _rows(runs)],
-        _figures(metrics),
-    )
-
-
-def _table(folder: Path, name: str, needed: Iterable[str]) -> pa.Table:
-    if not (folder / name).is_dir():
-        raise FileError(
-            str(folder / name),
-            "is missing: the sweep has not ended; `roamcast sweep --resume` runs what is left of it",
-        )
+        name = folder.storage.name(EXPERIMENT_FILE)
+        raise FileError(name, f"is no experiment description: {error}") from None
     try:
-        table = pq.read_table(folder / name)
-    except (OSError, pa.ArrowException) as error:
-        problem = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise FileError(str(folder / name), f"is no Parquet table: {problem}") from None
-    for column in needed:
-        if column not in table.column_names:
-            raise FileError(str(folder / name), f"has no column `{column}`")
-    return table
-
-
-def _rows(runs: pa.Table) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = runs.select(["run", "cell", "seed", "status", "error"]).to_pylist()
-    return sorted(rows, key=lambda row: (row["cell"], row["seed"]))
-
-
-def _figures(table: pa.Table) -> dict[str, dict[int, dict[int, float]]]:
-    places = list(zip(table["cell"].to_pylist(), table["seed"].to_pylist(), strict=True))
-    order = sorted(range(len(places)), key=places.__getitem__)
+        records = folder.records()
+    except FileError as error:
+        advice = "`roamcast sweep --resume` sets it aside and runs again what was in it"
+        raise FileError(error.where, f"{error.problem}; {advice}") from error
+    # `<cell>-<seed>-<digest>`: a run's name says its place.
+    places = {run: tuple(map(int, run.split("-")[:2])) for run in records}
     figures: dict[str, dict[int, dict[int, float]]] = {}
-    described = table.column_names.index("seed") + 1  # then come the figures
-    for name in table.column_names[described:]:
-        values = table[name].to_pylist()
-        for row in order:
-            if values[row] is not None and math.isfinite(values[row]):
-                cell, seed = places[row]
-                figures.setdefault(name, {}).setdefault(cell, {})[seed] = float(values[row])
-    return figures
+    runs = []
+    for run in sorted(records, key=places.__getitem__):
+        record, (cell, seed) = records[run], places[run]
+        runs.append(Run(run, cell, seed, record.status, record.error or ""))
+        for name, value in record.figures.items():
+            if value is not None and math.isfinite(value):
+                figures.setdefault(name, {}).setdefault(cell, {})[seed] = float(value)
+    return Results(description, runs, figures)

@@ -1,50 +1,59 @@
-"""Sweeps: every run of an experiment as one Spark task, then their metrics as one Spark job.
+"""Sweeps: the runs of an experiment as Spark tasks.
 
-A task writes its own Parquet files (`folder.py`) and sends nothing back: rows that travel through
-Spark cost more than the runs. An error inside a run becomes its record, so it never ends the sweep. Spark
-retries the task of a worker that died; a run that keeps killing its workers is recorded as failed.
+A task does a batch of runs and commits them in segments (`folder.py`), with the figures that it measured. It
+sends nothing back but the names of what it committed: rows that travel through Spark cost more than the
+runs. An error inside a run becomes its record, so it never ends the sweep. Spark repeats the batch of a
+worker that died; what was committed of it is not run again, and a run that keeps killing its workers is
+recorded as failed.
+
+`Sweep` is one experiment on its way into one folder; `run_sweeps` brings any number of them there together.
 """
 
 import gc
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from socket import gethostname
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
+import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
-from pyspark import TaskContext
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from roamcast.errors import RoamcastError
-from roamcast.lab.run.derived import TABLES
-from roamcast.lab.run.metrics import COLUMNS, METRICS, RUN_COLUMNS, query
-from roamcast.lab.run.tables import schema, with_run
-from roamcast.lab.spark.session import TASK_FAILURES_MAX, with_session
-from roamcast.lab.sweep.experiment import Experiment, RunPlan, cells
-from roamcast.lab.sweep.folder import (
-    FAILED,
-    OK,
-    RunRecord,
-    SweepFolder,
-    axis_fields,
-    axis_row,
-    runs_table,
-)
+from roamcast.errors import FileError, InputError, RoamcastError
+from roamcast.lab.run.metrics import METRICS, Figure
+from roamcast.lab.run.tables import RunInfo
+from roamcast.lab.spark.masters import TASK_FAILURES_MAX
+from roamcast.lab.spark.session import with_session
+from roamcast.lab.storage import Storage
+from roamcast.lab.studies.study import STUDIES, Study
+from roamcast.lab.sweep.carried import Carried, carried, unpacked
+from roamcast.lab.sweep.check import check_figures, sample
+from roamcast.lab.sweep.experiment import Experiment, RunPlan, cells, settings_of
+from roamcast.lab.sweep.folder import SweepFolder
+from roamcast.lab.sweep.jobs import Item, run_jobs
+from roamcast.lab.sweep.replication import Replication
+from roamcast.lab.sweep.results import value_label
+from roamcast.lab.sweep.segments import FAILED, MANIFEST, OK, RunRecord
 from roamcast.lab.sweep.summary import summary_table
-from roamcast.plugins import NOTHING_SHIPPED, Shipment
+from roamcast.lab.sweep.tables import AxisColumns, metrics_table, runs_table
 from roamcast.registry import PluginError
-from roamcast.scenario import scenario_from
+from roamcast.scenario import scenario_from, with_settings
 
 POLL_SECONDS = 0.5
+POLL_SECONDS_REMOTE = 3.0  # of an object store, where every look is a request
+COMMIT_SECONDS = 10.0, 60.0  # processor time in a segment, few runs and many; what a dead worker loses
+COMMIT_ROWS = 1_000_000  # in a segment, at most by one run more; some 100 MB of memory
 KEPT = "the runs that ended are kept, and --resume runs the rest"
+VERIFY = ("sample", "all", "none")
+# Guesses of how long a run takes, before any has ended: to begin with the longest. Measured on the league.
+NODE_SECOND = 0.001  # of a simulation, per node and simulated second
+STUDY_SECONDS = 1.0
 
 
 class Progress(NamedTuple):
@@ -57,227 +66,370 @@ class Progress(NamedTuple):
 
 
 class SweepResult(NamedTuple):
-    """What a folder holds after a sweep. `ran`: how many of its runs this call ran."""
+    """What a folder holds after a sweep."""
 
-    done: int
+    done: int  # runs that ended well
     failed: int
     total: int
-    ran: int
+    ran: int  # by this call
+    mended: list[str] = []  # what was not as it had been written and was run again, a line each
+    verified: int = 0  # runs whose figures Spark's SQL computed again
+    wide: list[str] = []  # cells that have all seeds they may have and too wide an interval, a line each
+
+    def to_line(self, out: str) -> str:
+        line = f"{self.done} of {self.total} runs ended well and are in {out}; {self.ran} were run now"
+        return f"{line}, {self.verified} measured again by Spark" if self.verified else line
 
 
 def sweep(
     experiment: Experiment,
-    out: Path,
+    out: Storage | Path | str,
     master: str | None = None,
     resume: bool = False,
     progress: Callable[[Progress], None] | None = None,
+    verify: str = "sample",
+    replication: Replication | None = None,
 ) -> SweepResult:
-    """Run what `out` does not have yet, and rebuild its tables.
+    """Run what `out` does not have yet, and make its tables.
 
-    With `resume`, what failed before is run again too. On a cluster, `out` and the scenario's folder must
-    be storage that every worker sees.
+    With `resume`, what failed before, and what is no longer as it was written, is run again too. `verify`:
+    of how many runs Spark's SQL measures the tables again (`sample`, `all`, `none`); with `none`, files are
+    compared by size alone. On a cluster, `out` must be storage that every worker sees; so must the
+    scenario's folder, if the files that it names are large (`carried.py`).
     """
-    folder = SweepFolder(out)
-    folder.claim(experiment, resume)
-    plans = experiment.runs()
-    wanted = _wanted(folder, plans)
-    if wanted:
-        before = folder.recorded()
-
-        def run_missing(spark: SparkSession) -> None:
-            """Called again after Java died, it skips the runs that have been recorded since."""
-            since = folder.recorded() - before
-            run_all(spark, experiment, folder, [each for each in wanted if each[0].run not in since])
-
-        with _watched(folder, plans, wanted, progress):
-            with_session(master, run_missing, KEPT)
-    records = [folder.record(plan.run) for plan in plans]
-    runs = runs_table(experiment, list(zip(plans, records, strict=True)))
-    if not folder.is_measured(runs):
-        with_session(master, lambda spark: make_tables(spark, experiment, folder, runs), KEPT)
-    folder.clean()
-    failed = sum(record.status == FAILED for record in records)
-    return SweepResult(len(plans) - failed, failed, len(plans), len(wanted))
+    made = Sweep(experiment, out, resume, verify, replication)
+    with made.watched(progress):
+        run_sweeps(master, [made])
+    return made.finish(master)
 
 
-def run_all(
-    spark: SparkSession, experiment: Experiment, folder: SweepFolder, wanted: list[tuple[RunPlan, int]]
-) -> None:
-    """One task per run; each run comes with the number of attempts that it had before."""
-    work = RunTask(folder.path, experiment.tables, experiment.base, experiment.plugins)
-    context = spark.sparkContext
-    if wanted:
-        context.parallelize(wanted, len(wanted)).foreach(work)
+class Sweep:
+    """One experiment on its way into a folder. Nothing is written before `claim`."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        out: Storage | Path | str,
+        resume: bool,
+        verify: str = "sample",
+        replication: Replication | None = None,
+    ) -> None:
+        if verify not in VERIFY:
+            raise InputError("verify", f"is {verify!r}; allowed: {', '.join(VERIFY)}")
+        self._replication = replication
+        if replication is not None:
+            experiment, self._replication = replication.begun(experiment)
+        self.experiment = experiment  # with `replication`, it has all seeds that a cell may have
+        self.folder = SweepFolder(out)
+        self.folder.check(experiment, resume)
+        self._verify = verify
+        self._mended = self._mend() if resume else []
+        self._plans = experiment.runs()
+        first = len(experiment.seeds) if self._replication is None else self._replication.seeds_first
+        self._counts = [first] * (len(self._plans) // len(experiment.seeds))  # by cell, seeds it is run with
+        records = self.folder.records()
+        self._attempts: dict[int, int] = {}  # the runs of this call, with their earlier attempts
+        for cell in range(len(self._counts)):
+            self._want(cell, 0, records)
+        self._estimates = _estimates(experiment, self._plans, records)
+
+    def missing(self) -> list[Item]:
+        """The runs that are still to be run: those without a record of this sweep."""
+        records = self.folder.records()
+        found = self._missing(records)
+        while not found and self._grow(records):
+            found = self._missing(records)
+        return found
+
+    def claim(self) -> None:
+        """From here on the folder is this experiment's."""
+        self.folder.claim(self._in_use())
+
+    def job(self) -> "SweepJob":
+        few, many = COMMIT_SECONDS
+        attempts = {number: attempts for number, attempts in self._attempts.items() if attempts}
+        seconds = min(max(few, len(self._attempts) / 100), many)
+        return SweepJob(self.folder.storage, self.experiment, attempts, seconds, carried(self.experiment))
+
+    def check_is_seen(self, committed: Sequence[str]) -> None:
+        """Workers and driver must see the same storage. Manifests of other folders are passed over."""
+        storage = self.folder.storage
+        seen = {storage.name(f"{MANIFEST}/{segment.name}.json") for segment in self.folder.segments()}
+        mine = {name for name in committed if name.startswith(f"{storage.name(MANIFEST)}/")}
+        if unseen := sorted(mine - seen):
+            raise FileError(
+                unseen[0],
+                "was written by a worker and is not seen here; allowed: storage that every machine sees",
+            )
+
+    def finish(self, master: str | None = None) -> SweepResult:
+        """Check what was written, make the tables, and let Spark measure some runs again."""
+        if damaged := self._mend():
+            more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
+            raise RoamcastError(f"{damaged[0]}{more}; set aside: --resume runs it again")
+        segments = self.folder.segments()
+        records = self.folder.records()
+        if missing := self._missing(records):
+            raise RoamcastError(f"{self.folder.storage}: {len(missing)} runs are missing; --resume runs them")
+        self.folder.describe(self._in_use())
+        whole = self.folder.whole(self.experiment)  # it may hold more seeds than were asked for now
+        ended = [(plan, records[plan.run]) for plan in whole.runs() if plan.run in records]
+        own = () if whole.study else METRICS
+        names = list(dict.fromkeys([*own, *(name for segment in segments for name in segment.metrics)]))
+        metrics = metrics_table(whole, ended, names)
+        axes = AxisColumns(whole)
+        rows = [axes.row(values) for values in cells(whole.axes)]
+        self.folder.put_table("metrics", metrics)
+        self.folder.put_table("summary", summary_table(metrics, names, rows, axes.fields))
+        self.folder.put_table("runs", runs_table(whole, ended))
+        well = [record for _, record in ended if record.status == OK]
+        verify = "none" if whole.study else self._verify  # a study writes no rows to measure
+        chosen, sources = sample(self.folder.fingerprint, well, verify)
+        if chosen:
+            with_session(
+                master,
+                lambda spark: check_figures(spark, self.folder.storage, segments, chosen, sources),
+                "the figures in the folder are those of the single runs",
+            )
+        failed = len(ended) - len(well)
+        return SweepResult(
+            len(well),
+            failed,
+            max(sum(self._counts), len(ended)),
+            len(self._attempts),
+            self._mended,
+            len(chosen),
+            self._wide(records),
+        )
+
+    @contextmanager
+    def watched(self, progress: Callable[[Progress], None] | None) -> Iterator[None]:
+        """Call `progress` with the number of records every `POLL_SECONDS`, from a thread of its own."""
+        if progress is None or not self._attempts:
+            yield
+            return
+        look = self._look(SweepFolder(self.folder.storage), time.monotonic())
+        seconds = POLL_SECONDS if self.folder.storage.path is not None else POLL_SECONDS_REMOTE
+        ended = threading.Event()
+
+        def tell() -> None:
+            while not ended.wait(seconds):
+                progress(next(look))
+
+        progress(next(look))
+        thread = threading.Thread(target=tell, name="sweep-progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            progress(next(look))
+
+    def _missing(self, records: Mapping[str, RunRecord]) -> list[Item]:
+        found = []
+        for number, attempts in self._attempts.items():
+            record = records.get(self._plans[number].run)
+            if record is None or record.attempt <= attempts:
+                found.append(Item(number, self._estimates[self._plans[number].cell]))
+        return found
+
+    def _want(self, cell: int, since: int, records: Mapping[str, RunRecord]) -> None:
+        """Add the runs of a cell, from one of its seeds on, unless they ended well before."""
+        of_cell = cell * len(self.experiment.seeds)
+        for number in range(of_cell + since, of_cell + self._counts[cell]):
+            record = records.get(self._plans[number].run)
+            if record is None or record.status == FAILED:
+                self._attempts[number] = 0 if record is None else record.attempt
+
+    def _grow(self, records: Mapping[str, RunRecord]) -> bool:
+        """More seeds for the cells that need them; whether any does. All wanted runs have ended."""
+        if self._replication is None:
+            return False
+        before = list(self._counts)
+        for cell, count in enumerate(before):
+            self._counts[cell] = self._replication.wanted(count, self._values(cell, records))
+            self._want(cell, count, records)
+        return self._counts != before
+
+    def _values(self, cell: int, records: Mapping[str, RunRecord]) -> list[float]:
+        """What the runs of a cell gave, for the metric that decides how many there are."""
+        assert self._replication is not None
+        of_cell = cell * len(self.experiment.seeds)
+        plans = self._plans[of_cell : of_cell + self._counts[cell]]
+        ended = [records[plan.run] for plan in plans if plan.run in records]
+        values = [record.figures.get(self._replication.metric) for record in ended]
+        return [float(value) for value in values if value is not None]
+
+    def _wide(self, records: Mapping[str, RunRecord]) -> list[str]:
+        """A line for each cell that hit the bound on its seeds."""
+        if self._replication is None:
+            return []
+        lines = []
+        for cell, axes in enumerate(cells(self.experiment.axes)):
+            values = self._values(cell, records)
+            if not self._replication.is_narrow(values):
+                place = ", ".join(f"{key} = {value_label(value)}" for key, value in axes.items())
+                lines.append(f"{place}: {self._replication.told(values)} with {self._counts[cell]} seeds")
+        return lines
+
+    def _in_use(self) -> Experiment:
+        """With the seeds that any cell is run with."""
+        return replace(self.experiment, seeds=self.experiment.seeds[: max(self._counts)])
+
+    def _look(self, folder: SweepFolder, began: float) -> Iterator[Progress]:
+        while True:
+            total = sum(self._counts)
+            before = total - len(self._attempts)
+            records = folder.records() if folder.experiment() is not None else {}
+            ran = [
+                record.status
+                for number, attempts in list(self._attempts.items())
+                if (record := records.get(self._plans[number].run)) is not None and record.attempt > attempts
+            ]
+            left = (time.monotonic() - began) / len(ran) * (len(self._attempts) - len(ran)) if ran else None
+            yield Progress(before + len(ran), ran.count(FAILED), total, left)
+
+    def _mend(self) -> list[str]:
+        return self.folder.mend(digests=self._verify != "none")
 
 
-def make_tables(spark: SparkSession, experiment: Experiment, folder: SweepFolder, runs: pa.Table) -> None:
-    """`metrics` and `summary` from the trace tables; then `runs`, whose presence says that they are done."""
-    described = ["cell", *(field.name for field in axis_fields(experiment)), "seed"]
-    metrics = _joined(runs.select(["run", *described]), measured(spark, folder, runs))
-    folder.put_table("metrics", metrics)
-    rows = [axis_row(experiment, axes) for axes in cells(experiment.axes)]
-    folder.put_table("summary", summary_table(metrics, list(METRICS), rows, axis_fields(experiment)))
-    folder.put_table("runs", runs)
+def run_sweeps(master: str | None, sweeps: Sequence[Sweep]) -> None:
+    """Run what is missing of all of them, as one set of tasks."""
+
+    def run(spark: SparkSession) -> None:
+        """Called again after Java died, it does what has not been recorded since."""
+        for each in sweeps:
+            each.claim()
+        while any(missing := [each.missing() for each in sweeps]):
+            committed = run_jobs(spark, [each.job() for each in sweeps], missing)
+            for each in sweeps:
+                each.check_is_seen([name for names in committed for name in names])
+                each.folder.drop_doubles()
+
+    if any(each.missing() for each in sweeps):
+        with_session(master, run, KEPT)
 
 
-def measured(spark: SparkSession, folder: SweepFolder, runs: pa.Table) -> pa.Table:
-    """A row of metrics for each run that is ok, computed in Spark over the trace tables."""
-    catalog = spark.newSession()  # so that the tables' names are visible only here
-    for kind in TABLES:
-        if kind.TABLE in COLUMNS:
-            written = from_arrow_schema(with_run(schema(kind).empty_table(), "").schema)
-            table = catalog.read.schema(written).parquet(str(folder.path / kind.TABLE))
-            table.select("run", *COLUMNS[kind.TABLE]).createOrReplaceTempView(kind.TABLE)
-    ended_well = runs.filter(pc.equal(runs["status"], OK)).select(["run", *RUN_COLUMNS])
-    catalog.createDataFrame(ended_well).createOrReplaceTempView("runs")
-    return catalog.sql(query()).toArrow()
-
-
-# On the driver.
-
-
-def _wanted(folder: SweepFolder, plans: list[RunPlan]) -> list[tuple[RunPlan, int]]:
-    """The runs that are missing or failed, each with the number of attempts that it had before."""
-    recorded = folder.recorded()
-    wanted = []
+def _estimates(
+    experiment: Experiment, plans: Sequence[RunPlan], records: Mapping[str, RunRecord]
+) -> list[float]:
+    """By cell, about how many seconds a run takes: as its runs took that ended, else by nodes and simulated
+    time."""
+    sizes = []
+    for axes in cells(experiment.axes):
+        if experiment.study is not None:
+            sizes.append(STUDY_SECONDS)
+            continue
+        tables = with_settings(experiment.tables, settings_of(axes, experiment.variants))
+        nodes = float(tables.get("world", {}).get("nodes") or 1)
+        sizes.append(NODE_SECOND * nodes * float(tables["scenario"].get("duration", 1.0)))
+    took: dict[int, list[float]] = {}
     for plan in plans:
-        if plan.run not in recorded:
-            wanted.append((plan, 0))
-        elif (record := folder.record(plan.run)).status == FAILED:
-            wanted.append((plan, record.attempt))
-    return wanted
-
-
-@contextmanager
-def _watched(
-    folder: SweepFolder,
-    plans: list[RunPlan],
-    wanted: list[tuple[RunPlan, int]],
-    progress: Callable[[Progress], None] | None,
-) -> Iterator[None]:
-    """Call `progress` with the number of records every `POLL_SECONDS`, from a thread of its own."""
-    if progress is None:
-        yield
-        return
-    watch = _Watch(folder, plans, wanted)
-    ended = threading.Event()
-
-    def tell() -> None:
-        while not ended.wait(POLL_SECONDS):
-            progress(watch.look())
-
-    progress(watch.look())
-    thread = threading.Thread(target=tell, name="sweep-progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-        progress(watch.look())
-
-
-class _Watch:
-    """Counts the records in the manifest; each is read once."""
-
-    def __init__(self, folder: SweepFolder, plans: list[RunPlan], wanted: list[tuple[RunPlan, int]]) -> None:
-        self._folder = folder
-        self._total = len(plans)
-        self._attempts = {plan.run: attempts for plan, attempts in wanted}
-        self._before = len(plans) - len(wanted)
-        self._statuses: dict[str, str] = {}
-        self._began = time.monotonic()
-
-    def look(self) -> Progress:
-        for run in sorted(self._folder.recorded() & self._attempts.keys() - self._statuses.keys()):
-            record = self._folder.record(run)
-            if record.attempt > self._attempts[run]:  # else it is the failure that is being tried again
-                self._statuses[run] = record.status
-        ran = len(self._statuses)
-        failed = sum(status == FAILED for status in self._statuses.values())
-        left = None
-        if ran:
-            left = (time.monotonic() - self._began) / ran * (len(self._attempts) - ran)
-        return Progress(self._before + ran, failed, self._total, left)
-
-
-def _joined(described: pa.Table, figures: pa.Table) -> pa.Table:
-    """Each run's description and figures, in the order of the plan; runs without figures are left out."""
-    rows = {run: row for row, run in enumerate(figures["run"].to_pylist())}
-    present = [index for index, run in enumerate(described["run"].to_pylist()) if run in rows]
-    joined = described.take(pa.array(present, pa.int64()))  # typed: there may be none
-    order = pa.array([rows[run] for run in joined["run"].to_pylist()], pa.int64())
-    for name in METRICS:
-        joined = joined.append_column(name, figures[name].take(order))
-    return joined.combine_chunks()
+        record = records.get(plan.run)
+        if record is not None and record.status == OK:
+            took.setdefault(plan.cell, []).append(record.seconds)
+    known = {cell: sum(seconds) / len(seconds) for cell, seconds in took.items()}
+    scale = sum(known.values()) / sum(sizes[cell] for cell in known) if known else 1.0
+    return [known.get(cell, size * scale) for cell, size in enumerate(sizes)]
 
 
 # On a worker.
 
+_Ended: TypeAlias = tuple[RunInfo | None, Mapping[str, Figure], Mapping[str, pa.Table]]
+"""What a run gives: for a simulation all three, for a study its figures alone."""
+
 
 @dataclass(frozen=True)
-class RunTask:
-    """What a worker does with one run. Sent once per sweep; the scenario is in it as plain values, plug-ins
-    from beside a file as their text."""
+class SweepJob:
+    """What workers do with the runs of one sweep. The scenario travels as plain values, plug-ins from beside
+    a file as their text."""
 
-    folder: Path
-    tables: Mapping[str, Any]
-    base: Path
-    plugins: Shipment = NOTHING_SHIPPED
+    storage: Storage
+    experiment: Experiment
+    attempts: Mapping[int, int]  # of earlier sweeps, by run
+    commit_seconds: float
+    files: Carried = ()  # that the runs read, if they are small
 
-    def __call__(self, wanted: tuple[RunPlan, int]) -> None:
-        plan, attempts = wanted
-        context = TaskContext.get()
-        self.run(plan, attempts, 0 if context is None else context.attemptNumber())
+    def work(self, items: Sequence[int], deaths: int) -> list[str]:
+        """Run and commit. Gives the manifests, by their full names."""
+        folder = SweepFolder(self.storage)
+        committed: list[str] = []
+        pending: list[tuple[RunRecord, Mapping[str, pa.Table]]] = []
+        known = folder.records() if deaths else {}
+        began = time.process_time()  # of work, however busy the machine is
 
-    def run(self, plan: RunPlan, attempts: int, deaths: int) -> None:
-        """Run and record. `attempts`: those of earlier sweeps; `deaths`: of workers in this sweep."""
-        folder = SweepFolder(self.folder)
+        def commit() -> None:
+            if pending:
+                segment = folder.commit(pending, self._metrics())
+                committed.append(self.storage.name(f"{MANIFEST}/{segment.name}.json"))
+                pending.clear()
+
+        for number in items:
+            plan = self.experiment.run(number)
+            before = self.attempts.get(number, 0)
+            if plan.run in known and known[plan.run].attempt > before:
+                continue  # committed before the worker died
+            if deaths >= TASK_FAILURES_MAX - 1:  # one more, and Spark would end the sweep
+                error = f"given up after its worker died {deaths} times: killed, or out of memory"
+                pending.append((_failed(plan, error, 0.0, before + deaths + 1), {}))
+                break  # what is left of the batch gets another task
+            pending.append(self._ended(plan, before + deaths + 1))
+            rows = sum(sum(record.rows.values()) for record, _ in pending)
+            # After a death, one by one: so the run that killed the worker is the first that is not there.
+            if deaths or rows >= COMMIT_ROWS or time.process_time() - began >= self.commit_seconds:
+                commit()
+                began = time.process_time()
+        commit()
+        return committed
+
+    def _ended(self, plan: RunPlan, attempt: int) -> tuple[RunRecord, Mapping[str, pa.Table]]:
         began = time.monotonic()
-        attempt = attempts + deaths + 1
-        if deaths >= TASK_FAILURES_MAX - 1:  # one more, and Spark would end the sweep
-            error = f"given up after its worker died {deaths} times: killed, or out of memory"
-            folder.put_record(
-                RunRecord(run=plan.run, status=FAILED, error=error, seconds=0.0, attempt=attempt)
-            )
-            return
         try:
-            self._run(folder, plan, attempt, began)
+            self._load_plugins()
+            _settle()
+            info, figures, tables = self._studied(plan) if self.experiment.study else self._simulated(plan)
         except Exception as error:
-            folder.put_record(
-                RunRecord(
-                    run=plan.run,
-                    status=FAILED,
-                    error=_in_a_line(error),
-                    traceback=traceback.format_exc(),
-                    seconds=time.monotonic() - began,
-                    attempt=attempt,
-                )
-            )
+            failed = _failed(plan, _in_a_line(error), time.monotonic() - began, attempt)
+            return msgspec.structs.replace(failed, traceback=traceback.format_exc()), {}
+        return RunRecord(
+            run=plan.run,
+            status=OK,
+            seconds=time.monotonic() - began,
+            attempt=attempt,
+            info=info,
+            figures={name: value for name, value in figures.items() if value is not None},
+            rows={name: len(table) for name, table in tables.items() if len(table)},
+        ), tables
 
-    def _run(self, folder: SweepFolder, plan: RunPlan, attempt: int, began: float) -> None:
+    def _simulated(self, plan: RunPlan) -> "_Ended":
         from roamcast.lab.run.runs import simulate  # here: the driver needs none of the simulator
 
-        self._load_plugins()
-        _settle()
-        result = simulate(scenario_from(self.tables, self.base, plan.settings, loads_modules=False))
-        folder.put_run(
-            plan,
-            result.tables,
-            RunRecord(
-                run=plan.run,
-                status=OK,
-                seconds=time.monotonic() - began,
-                attempt=attempt,
-                info=result.info,
-            ),
-        )
+        base = unpacked(self.files) if self.files else self.experiment.base
+        scenario = scenario_from(self.experiment.tables, base, plan.settings, loads_modules=False)
+        result = simulate(scenario)
+        return msgspec.structs.replace(result.info, scenario={}), result.metrics, result.tables
+
+    def _studied(self, plan: RunPlan) -> "_Ended":
+        return None, self._study().measure({**self.experiment.tables, **plan.axes}, plan.seed), {}
+
+    def _metrics(self) -> tuple[str, ...]:
+        """What every run is measured by."""
+        return self._study().figures if self.experiment.study else tuple(METRICS)
+
+    def _study(self) -> Study:
+        assert self.experiment.study is not None
+        return STUDIES.named(self.experiment.study, self.experiment.name)
 
     def _load_plugins(self) -> None:
         try:
-            self.plugins.unpack()
+            self.experiment.plugins.unpack()
         except PluginError as error:
             raise PluginError(error.where, f"{error.problem} (on the worker {gethostname()})") from error
+
+
+def _failed(plan: RunPlan, error: str, seconds: float, attempt: int) -> RunRecord:
+    return RunRecord(run=plan.run, status=FAILED, error=error, seconds=seconds, attempt=attempt)
 
 
 @cache

@@ -38,8 +38,9 @@ class LossReason(Enum):
     IN_ORDER = "in_order"  # arrived, and waited for an earlier one of its producer
     RUN_ENDED = "run_ended"  # still on its way when the run ended
     UNSUBSCRIBED = "unsubscribed"  # meanwhile
+    OVERHEARD = "overheard"  # heard in broadcasts for overlay neighbours of their senders, and it was none
     FILTERED = "filtered"  # arrived, stood subscribed, was not handed over: a defect
-    UNKNOWN = "unknown"  # a defect of `inquest.py`
+    UNKNOWN = "unknown"  # no record says it: usual in live traces, elsewhere a defect of `inquest.py`
 
 
 class Explanation(NamedTuple):

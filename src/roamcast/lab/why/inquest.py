@@ -9,7 +9,9 @@ subscriber. What happened to the event at that hop is the reason.
 The rules, in their order:
 
 1. The subscriber held a copy: it crashed, had unsubscribed, dropped it, or was not served from what it
-   held (`late_subscriber`); else it refused what it should have handed over (`filtered`, a defect).
+   held (`late_subscriber`), or only overheard broadcasts of nodes with which it had no overlay link, in an
+   overlay where those are for neighbours (`overheard`); else it refused what it should have handed over
+   (`filtered`, a defect).
 2. Frames with the event were in range of it, but were lost there, or not opened: the last of them counts.
 3. It was down: at publication, or for all the time in which a memorized event mattered.
 4. No path from the holders: at publication for a real-time event, ever within its lifetime for a
@@ -21,7 +23,8 @@ A memorized event matters until its lifetime or the run ends; a late subscriber'
 the instant of its subscription on.
 """
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -42,6 +45,7 @@ from roamcast.trace import (
     DropReason,
     FaultHappened,
     LinkChanged,
+    OverlayChanged,
     Published,
     Subscribed,
 )
@@ -110,6 +114,26 @@ class _Finding(NamedTuple):
     detail: str
 
 
+class _OverlayLinks:
+    """Which links of an overlay each node had, as it recorded them itself."""
+
+    def __init__(self, changes: Iterable[OverlayChanged]) -> None:
+        self._changes: dict[tuple[NodeId, NodeId], list[tuple[Micros, bool]]] = {}
+        for change in changes:
+            if change.change in ("link_up", "link_down") and change.peer is not None:
+                known = self._changes.setdefault((change.node, change.peer), [])
+                known.append((change.t, change.change == "link_up"))
+
+    @property
+    def has_links(self) -> bool:
+        return bool(self._changes)
+
+    def linked(self, node: NodeId, peer: NodeId, t: Micros) -> bool:
+        known = self._changes.get((node, peer), [])
+        before = bisect_right(known, (t, True))
+        return before > 0 and known[before - 1][1]
+
+
 class _Inquest:
     """Explains missing pairs, in the order of their `since`."""
 
@@ -118,9 +142,11 @@ class _Inquest:
     ) -> None:
         links, faults = records(tables, LinkChanged), records(tables, FaultHappened)
         self._run = run
+        self._knows_links = bool(links)
         self._spread = IdealSpread(links, faults)
         self._graph = ContactGraph(links, faults)
         self._history = LinkHistory(links, faults)
+        self._overlay = _OverlayLinks(records(tables, OverlayChanged))
         self._interests = RecordedInterests(records(tables, Subscribed))
         drops = records(tables, Dropped)
         frames = frames_of(tables, set(events), drops)
@@ -191,6 +217,13 @@ class _Inquest:
             return found(LossReason.IN_ORDER, held, detail)
         if held + self._settling_time > self._run.duration:
             return found(LossReason.RUN_ENDED, self._run.duration, "the run ended while it arrived")
+        if self._overlay.has_links and not any(
+            frame.to is not None or self._overlay.linked(node, frame.sender, frame.end)
+            for frame in story.frames
+            if node in frame.received
+        ):
+            detail = f"node {node} heard it in frames for other nodes, and none for it arrived"
+            return found(LossReason.OVERHEARD, held, detail)
         return found(LossReason.FILTERED, held, f"node {node} received it and handed it to nobody")
 
     def _earlier_missing(self, publication: Published, node: NodeId) -> int | None:
@@ -245,6 +278,9 @@ class _Inquest:
 
     def _on_the_way(self, story: Story, pair: Expected) -> _Finding:
         hop = self._first_hop(story, pair)
+        if hop is None and self._run.runtime == "live" and not self._knows_links:
+            detail = "no node's underlay told its neighbours, and no record says what became of it"
+            return _Finding(LossReason.UNKNOWN, pair.publisher, pair.node, pair.since, detail)
         if hop is None:
             within = " within its lifetime" if story.memorized else " when it was published"
             return _Finding(

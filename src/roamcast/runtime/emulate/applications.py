@@ -20,7 +20,14 @@ from roamcast.node import published_record
 from roamcast.runtime.emulate.journal import PartJournal
 from roamcast.runtime.emulate.real_time import Clock
 from roamcast.scenario.model import Scenario
-from roamcast.scenario.workload import PublicationPlan, SubscriptionPlan, publications, subscriptions
+from roamcast.scenario.workload import (
+    AdvertisementPlan,
+    PublicationPlan,
+    SubscriptionPlan,
+    advertisements,
+    publications,
+    subscriptions,
+)
 from roamcast.trace import Delivered, Subscribed
 from roamcast.units import SECOND, Micros, NodeId
 
@@ -97,6 +104,13 @@ class NodeApplication:
             with suppress(ClientError):
                 await subscription.close()
 
+    async def advertise(self, plan: AdvertisementPlan) -> None:
+        """The client advertises again by itself after a restart of its node."""
+        await self._say("advertisement", plan, lambda client: client.advertise(plan.type))
+
+    async def withdraw(self, plan: AdvertisementPlan) -> None:
+        await self._say("withdrawal", plan, lambda client: client.withdraw(plan.type))
+
     async def publish(self, plan: PublicationPlan) -> None:
         """A device that is down publishes nothing. What the node did not take is written down too."""
         asked = self._clock()
@@ -111,6 +125,16 @@ class NodeApplication:
         self._journal.record(published_record(asked, plan.publication.numbered(*event)))
 
     # Private.
+
+    async def _say(
+        self, what: str, plan: AdvertisementPlan, say: Callable[[Client], Awaitable[None]]
+    ) -> None:
+        if self._client is None or not self._is_up:
+            return
+        try:
+            await say(self._client)
+        except ClientError as error:
+            self._journal.write("refused", self._clock(), self._node, f"{what} of {plan.type}: {error}")
 
     async def _subscribe(self, number: int) -> bool:
         """False if the node did not take it."""
@@ -191,6 +215,11 @@ def actions(scenario: Scenario, applications: list[NodeApplication]) -> list[Act
         planned.append((wanted.since, partial(application.subscribe, wanted)))
         if wanted.until is not None:
             planned.append((wanted.until, partial(application.unsubscribe, wanted)))
+    for announced in advertisements(scenario):
+        application = applications[announced.node]
+        planned.append((announced.since, partial(application.advertise, announced)))
+        if announced.until is not None:
+            planned.append((announced.until, partial(application.withdraw, announced)))
     planned += [
         (event.time, partial(applications[event.node].publish, event)) for event in publications(scenario)
     ]

@@ -21,9 +21,9 @@ import msgspec
 
 from roamcast.event import EventId
 from roamcast.runtime.emulate import journal
-from roamcast.runtime.emulate.configuration import LOG, TRACE
+from roamcast.runtime.emulate.configuration import LOG
 from roamcast.runtime.emulate.stage import Stage
-from roamcast.runtime.live.report.trace_file import read_trace
+from roamcast.runtime.live.report.segments import close_partials, read_trace
 from roamcast.scenario.model import Scenario
 from roamcast.trace import (
     RECORDS,
@@ -146,6 +146,7 @@ def collect(scenario: Scenario, stage: Stage) -> tuple[Trace, Circumstances]:
     for attempt in (*attempts, *unsent):
         of_node.setdefault(attempt.node, []).append(attempt)
     transmitted: list[Transmitted] = []
+    close_partials(stage.traces)
     for node in range(scenario.nodes):
         own = [
             record
@@ -256,10 +257,7 @@ def _had(record: Transmitted, last: dict[tuple[NodeId, EventId], Micros]) -> boo
 
 def _of_node(stage: Stage, node: NodeId, zero: Micros) -> Iterator[Record]:
     """A node's own records on the common axis. Of the time before zero only the overlay's links count."""
-    path = stage.of(node) / TRACE
-    if not path.exists():
-        return
-    for record in read_trace(path):
+    for record in read_trace(stage.traces, node):
         if not isinstance(record, Transmitted | Dropped | OverlayChanged | Published):
             continue  # taken from the applications' journal
         t = record.t - zero

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from roamcast.client import ClientError
 from roamcast.runtime.emulate.applications import NodeApplication, play
-from roamcast.runtime.emulate.configuration import FILE, LOG, SOCKET, Configuration
+from roamcast.runtime.emulate.configuration import FILE, LOG, Configuration
 from roamcast.runtime.emulate.journal import PartJournal
 from roamcast.runtime.emulate.namespaces import Namespace, die_with_parent, enter
 from roamcast.runtime.emulate.real_time import monotonic, percentile
-from roamcast.runtime.emulate.stage import EmulationError, Stage
+from roamcast.runtime.emulate.stage import SOCKET, EmulationError, Stage
 from roamcast.scenario.faults import FaultPlan, faults
 from roamcast.scenario.model import FaultKind, Scenario
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
@@ -76,7 +76,7 @@ class Conductor:
     # The beginning.
 
     async def _ready(self) -> None:
-        configuration = Configuration(self._scenario, epoch=self._epoch)
+        configuration = Configuration(self._scenario, self._stage.traces, epoch=self._epoch)
         for node in self._nodes:
             configuration.write(node.number, node.folder)
         self._ether.start()

@@ -6,22 +6,24 @@ from typing import Any
 
 from roamcast.plugins import load_modules, shipment
 from roamcast.runtime.emulate.namespaces import INTERFACE
+from roamcast.runtime.emulate.stage import SOCKET
 from roamcast.scenario.model import Scenario
 from roamcast.scenario.workload import roles
 from roamcast.sealing import GroupKey, Identity
 from roamcast.units import Micros, NodeId
 
 FILE = "node.toml"
-TRACE = "trace.jsonl"
-SOCKET = "s"
 LOG = "log"
-TRACE_BYTES_MAX = 2**36  # large enough that the file is never rotated: a run needs its whole trace
+TRACE_BYTES_MAX = 2**36  # large enough that no segment goes: a run needs its whole trace
+TRACED_RUN = "emulated"
 PRIVATE = 0o600
 
 
 class Configuration:
-    def __init__(self, scenario: Scenario, *, epoch: Micros) -> None:
-        """`epoch`: where the traces of all nodes have their zero, on the machine's monotonic clock."""
+    def __init__(self, scenario: Scenario, traces: Path, *, epoch: Micros) -> None:
+        """`traces`: where all nodes put their segments; `epoch`: where these have their zero, on the
+        machine's monotonic clock."""
+        self._traces = traces
         self._scenario = scenario
         self._brokers = roles(scenario).brokers
         self._epoch = epoch
@@ -45,7 +47,12 @@ class Configuration:
             "air": {"interface": INTERFACE},
             "strategy": {"name": strategy.name, "options": strategy.options},
             "clients": {"socket": str(folder / SOCKET)},
-            "trace": {"file": str(folder / TRACE), "epoch": self._epoch, "bytes_max": TRACE_BYTES_MAX},
+            "trace": {
+                "folder": str(self._traces),
+                "run": TRACED_RUN,
+                "epoch": self._epoch,
+                "bytes_max": TRACE_BYTES_MAX,
+            },
         }
         if underlay.name is not None:
             tables["underlay"] = {"name": underlay.name, "options": underlay.options}

@@ -6,13 +6,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from roamcast.errors import ScenarioError
+from roamcast.errors import FileError, ScenarioError
 from roamcast.runtime.emulate.collect import Circumstances, collect
 from roamcast.runtime.emulate.namespaces import NODES_MAX, CannotEmulateError
 from roamcast.runtime.emulate.real_time import TRUSTED_DELAY
@@ -59,9 +60,16 @@ class EmulationResult:
 class Emulation:
     """A scenario that can be emulated; `ScenarioError` names the key if it cannot."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, traces: Path | None = None, *, folder: Path | None = None) -> None:
+        """`traces`: a new or empty folder in which the nodes' own segments are kept. `folder`: an empty one
+        for all that nodes have while they run: `Stage(folder).socket_of(node)` is then a node's local socket,
+        for a program that uses the emulated network."""
         self._scenario = scenario
         self._roles = roles(scenario)
+        self._traces = traces
+        self._folder = folder
+        if traces is not None and traces.exists() and (not traces.is_dir() or any(traces.iterdir())):
+            raise FileError(str(traces), "holds something else; allowed: a new or empty folder")
         if scenario.nodes > NODES_MAX:
             raise ScenarioError("world.nodes", f"is {scenario.nodes}; an emulation takes at most {NODES_MAX}")
         name = scenario.underlay.name
@@ -72,9 +80,12 @@ class Emulation:
         """Play the whole scenario. `CannotEmulateError` if this machine cannot, `EmulationError` if a part
         failed; an interruption ends every process before it goes on."""
         began = time.perf_counter()
-        with tempfile.TemporaryDirectory(prefix="roamcast-") as name:
-            stage = Stage(Path(name))
+        with nullcontext(self._folder) if self._folder else temporary_folder() as folder:
+            stage = Stage(folder)
             write_scenario(self._scenario, stage.scenario)
+            if self._traces is not None:
+                self._traces.mkdir(parents=True, exist_ok=True)
+                stage.traces.symlink_to(self._traces.resolve())
             self._conduct(stage, on_progress)
             trace, circumstances = collect(self._scenario, stage)
         return EmulationResult(self._scenario, self._roles, trace, circumstances, time.perf_counter() - began)
@@ -109,6 +120,12 @@ class Emulation:
         if not ended:
             said = errors.read_text(errors="replace").strip().splitlines()
             raise EmulationError(f"the conductor ended: {said[-1] if said else 'it said nothing'}")
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="roamcast-") as name:
+        yield Path(name)
 
 
 def _lines(conductor: "subprocess.Popen[bytes]") -> Iterator[list[Any]]:

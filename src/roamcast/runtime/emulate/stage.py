@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from roamcast.units import NodeId
 
 SCENARIO = "scenario.json"
+SOCKET = "s"
 TIDYING_UP = 50  # attempts, a tenth of a second apart; chosen by us, for nodes that are being killed
 
 
@@ -43,10 +44,15 @@ class Stage:
         self.scenario = folder / SCENARIO
         self.ether = folder / "ether.log"
         self.applications = folder / "applications.log"
+        self.traces = folder / "traces"  # every node's segments; a link where they are to be kept
 
     def of(self, node: "NodeId") -> Path:
-        """A node's own folder: configuration, state, trace, log."""
+        """A node's own folder: configuration, state, log."""
         return self.folder / f"n{node}"
+
+    def socket_of(self, node: "NodeId") -> Path:
+        """The node's local socket, for clients; there once the node has started."""
+        return self.of(node) / SOCKET
 
 
 def write_scenario(scenario: "Scenario", path: Path) -> None:

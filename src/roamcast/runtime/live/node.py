@@ -24,16 +24,29 @@ from roamcast.broker.judgement import is_right
 from roamcast.broker.store import EventStore, StoreFullError
 from roamcast.host import Channel, Host
 from roamcast.node import Node, NodeConfig
-from roamcast.runtime.live.air.kernel_routes import KernelRoutes, NumberedAddresses, numbers_of_hosts
+from roamcast.runtime.live.air.kernel_routes import (
+    HeardAddresses,
+    KernelRoutes,
+    NumberedAddresses,
+    numbers_of_hosts,
+)
+from roamcast.runtime.live.air.open_air import LiveOpenAir
 from roamcast.runtime.live.air.radio import Radio
-from roamcast.runtime.live.parts import content_keys_in, identity_in, interface_in, key_ring_in, trace_file_in
+from roamcast.runtime.live.parts import (
+    content_keys_in,
+    identity_in,
+    interface_in,
+    key_ring_in,
+    name_in,
+    trace_in,
+)
 from roamcast.runtime.live.port.clock import Clock
 from roamcast.runtime.live.port.host import LiveHost
 from roamcast.runtime.live.port.inputs import Inputs
 from roamcast.runtime.live.port.timers import Timers
 from roamcast.runtime.live.report.counters import Counters
-from roamcast.runtime.live.report.journal import NodeJournal
-from roamcast.runtime.live.report.trace_file import TraceFile
+from roamcast.runtime.live.report.journal import NeighbourJournal, NodeJournal
+from roamcast.runtime.live.report.segments import TraceSegments
 from roamcast.runtime.live.settings import KeySettings, LiveSettings, PartSettings
 from roamcast.runtime.live.storage.database import CLOCK_SET, Storage
 from roamcast.runtime.live.storage.events import DurableEventStore
@@ -43,6 +56,8 @@ from roamcast.strategy import LIVE_DEFAULT, STRATEGIES, default_underlay
 from roamcast.strategy.base import LimitsModulators
 from roamcast.trace import Delivered
 from roamcast.underlay import UNDERLAYS
+from roamcast.underlay.addresses import Addresses
+from roamcast.underlay.base import OpenOptions, OpenUnderlay
 from roamcast.units import SECOND, Micros, NodeId, micros
 
 logger = logging.getLogger("roamcast.node")
@@ -62,7 +77,7 @@ class LiveNode:
         self.counters = Counters()
         identity = identity_in(settings)
         self.number: NodeId = identity.node
-        self.name: str = settings.node.name or f"node-{identity.node}"
+        self.name: str = name_in(settings, identity)
         self.clock = Clock()
         self.inputs = Inputs(self.clock, self.counters)
         self._timers = Timers(self.inputs, loop)
@@ -70,18 +85,21 @@ class LiveNode:
         ring = key_ring_in(settings.keys)
         state = settings.node.state
         self.storage: Storage | None = None if state is None else Storage.open(base / state)
-        self._trace: TraceFile | None = None
+        self._trace: TraceSegments | None = None
+        self._traced: tuple[NodeId, int, Micros] | None = None  # the last delivery
         try:
-            self._trace = trace_file_in(settings, base, self.clock.now, loop)
             stable = _without_storage() if self.storage is None else self.storage.stable
             epoch = reserve_epoch(stable, time.time())
+            self._trace = trace_in(settings, base, identity, epoch, self.clock.now, loop, self.counters)
             sealer = Sealer(identity, ring, epoch, settings.keys.encrypt)
             self._journal = NodeJournal(self.number, self.clock, self.counters, self._trace)
             self.radio = Radio(
                 loop, settings.air, air, sealer, stable, self.inputs, self._journal, self.counters
             )
             self.applications = Applications(self)
-            self.node = self._build(settings, stable)
+            config = _config(settings)
+            self.open_air = self._open_air(config)
+            self.node = self._build(settings, config, stable)
         except BaseException:
             self._close_files()
             raise
@@ -97,6 +115,8 @@ class LiveNode:
         node = cls(settings, base)
         try:
             await node.radio.open()
+            if node.open_air is not None:
+                node.open_air.open()
         except BaseException:
             await node.radio.close()
             node._close_files()
@@ -128,6 +148,8 @@ class LiveNode:
         while self.radio.is_busy and self._loop.time() < until:  # the last frames may need repeats
             await asyncio.sleep(FAREWELL_LOOK_SECONDS)
         await self.radio.close()
+        if self.open_air is not None:
+            self.open_air.close()
         if self._commit is not None:
             self._commit.cancel()
         self._close_files()
@@ -172,13 +194,25 @@ class LiveNode:
     # The application that the broker core knows, where the run is traced.
 
     def on_event(self, delivery: Delivery) -> None:
-        if delivery.event.publisher != self.number:  # as in a simulation: no metric counts own events
+        # As in a simulation: no metric counts own events, and what several applications get in one turn is
+        # one delivery to this node.
+        key = (delivery.event.publisher, delivery.event.sequence, self.clock.now)
+        if delivery.event.publisher != self.number and key != self._traced:
+            self._traced = key
             self._trace_delivery(delivery)
         self.applications.on_event(delivery)
 
     # Private.
 
-    def _build(self, settings: LiveSettings, stable: MutableMapping[str, bytes]) -> Node:
+    def _open_air(self, config: NodeConfig) -> LiveOpenAir | None:
+        """For an underlay whose options say that it speaks with foreign daemons."""
+        options = config.underlay_options
+        if not isinstance(options, OpenOptions) or not options.open:
+            return None
+        interface = self.radio.air.interface
+        return LiveOpenAir(self._loop, options, interface, self.inputs, self._journal, self.counters)
+
+    def _build(self, settings: LiveSettings, config: NodeConfig, stable: MutableMapping[str, bytes]) -> Node:
         hosts: dict[Channel, LiveHost] = {}
 
         def host(channel: Channel) -> Host:
@@ -195,18 +229,20 @@ class LiveNode:
                 )
             return hosts[channel]
 
-        config = _config(settings)
         beneath = UNDERLAYS.declared(config.underlay or default_underlay(config.strategy))
-        addresses = None
+        addresses: Addresses = NumberedAddresses()
         if beneath.reads_host_routes:
             addresses = numbers_of_hosts(self.number, self.radio.air, self.radio.peers)
+        elif self.open_air is not None:
+            addresses = HeardAddresses(self.number, self.radio.air, self.radio.peers)
         node = Node(
             config,
             host,
             self if self._journal.is_traced else self.applications,
             store=self._store(),
-            addresses=addresses or NumberedAddresses(),
+            addresses=addresses,
             routing_table=KernelRoutes(),
+            open_air=self.open_air,
             content=content_keys_in(settings),
             is_traced=self._journal.is_traced,
             meter=_meter(config),
@@ -215,6 +251,10 @@ class LiveNode:
             host(channel)
             hosts[channel].attach(layer)
         self.radio.on_acquainted = node.underlay.on_acquainted
+        if self.open_air is not None and isinstance(node.underlay, OpenUnderlay):
+            self.open_air.on_packet = node.underlay.on_packet
+        if self._journal.is_traced:
+            node.underlay.listen(NeighbourJournal(node.strategy, host(Channel.UNDERLAY)))
         return node
 
     def _store(self) -> EventStore | None:

@@ -5,10 +5,12 @@ from pathlib import Path
 
 from roamcast.errors import InputError
 from roamcast.runtime.live.air import interface
-from roamcast.runtime.live.report.trace_file import TraceFile
+from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.report.segments import SegmentSource, TraceSegments, clock_identity
 from roamcast.runtime.live.settings import AirSettings, KeySettings, LiveSettings
 from roamcast.sealing import Identity, KeyRing
 from roamcast.sealing.content import ContentKey, ContentKeys
+from roamcast.strategy import LIVE_DEFAULT
 from roamcast.units import Micros
 
 
@@ -18,6 +20,10 @@ def identity_in(settings: LiveSettings) -> Identity:
     except InputError as error:
         key = "node.number" if error.where == "node" else "keys.identity"
         raise InputError(key, error.problem) from None
+
+
+def name_in(settings: LiveSettings, identity: Identity) -> str:
+    return settings.node.name or f"node-{identity.node}"
 
 
 def key_ring_in(keys: KeySettings) -> KeyRing:
@@ -44,10 +50,34 @@ def interface_in(settings: AirSettings) -> interface.Interface:
     return interface.chosen("air.interface")
 
 
-def trace_file_in(
-    settings: LiveSettings, base: Path, now: Micros, loop: asyncio.AbstractEventLoop
-) -> TraceFile | None:
+def trace_in(
+    settings: LiveSettings,
+    base: Path,
+    identity: Identity,
+    boot: int,
+    now: Micros,
+    loop: asyncio.AbstractEventLoop,
+    counters: Counters,
+) -> TraceSegments | None:
     trace = settings.trace
-    if trace.file is None:
+    if trace.folder is None:
         return None
-    return TraceFile(base / trace.file, now if trace.epoch is None else trace.epoch, trace.bytes_max, loop)
+    source = SegmentSource(
+        node=identity.node,
+        name=name_in(settings, identity),
+        # Two groups that are collected in one folder stay apart.
+        run=trace.run or f"group-{key_ring_in(settings.keys).sending.id:04x}",
+        strategy=settings.strategy.name or LIVE_DEFAULT,
+        boot=boot,
+        epoch=now if trace.epoch is None else trace.epoch,
+        clock=clock_identity(),
+    )
+    return TraceSegments(
+        base / trace.folder,
+        source,
+        loop,
+        counters,
+        bytes_max=trace.bytes_max,
+        segment_bytes=trace.segment_bytes,
+        segment_seconds=trace.segment_seconds,
+    )

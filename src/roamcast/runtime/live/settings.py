@@ -69,9 +69,12 @@ class PartSettings(Table, frozen=True, kw_only=True):
 class TraceSettings(Table, frozen=True, kw_only=True):
     """`[trace]`"""
 
-    file: FileName | None = None
+    folder: FileName | None = None  # None: no trace
+    run: Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"^[\w.:+-]+$")] | None = None
     epoch: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None  # µs; None: when the node started
-    bytes_max: Annotated[int, msgspec.Meta(ge=1_000, le=2**40)] = 64_000_000  # then the file begins anew
+    bytes_max: Annotated[int, msgspec.Meta(ge=10_000, le=2**40)] = 64_000_000  # of all segments together
+    segment_bytes: Annotated[int, msgspec.Meta(ge=1_000, le=2**26)] = 1_000_000  # then the next one begins
+    segment_seconds: Annotated[float, msgspec.Meta(ge=0.1, le=86_400)] = 10.0  # at the latest
 
 
 class LiveSettings(Table, frozen=True, kw_only=True):

@@ -18,9 +18,11 @@ from roamcast.runtime.sim.paths import path_instants, sample_overlay
 from roamcast.runtime.sim.playback import Playback
 from roamcast.scenario.model import Scenario, model_name
 from roamcast.scenario.workload import (
+    AdvertisementPlan,
     PublicationPlan,
     Roles,
     SubscriptionPlan,
+    advertisements,
     publications,
     roles,
     subscriptions,
@@ -80,6 +82,10 @@ class Simulation:
                 self.engine.at(subscription.until, self._unsubscribe, subscription)
         self._path_instants = iter(path_instants(scenario.warmup, scenario.duration))
         self._schedule_paths()
+        for advertisement in advertisements(scenario):
+            self.engine.at(advertisement.since, self._advertise, advertisement)
+            if advertisement.until is not None:
+                self.engine.at(advertisement.until, self._withdraw, advertisement)
         for publication in publications(scenario):
             self.engine.at(publication.time, self._publish, publication)
 
@@ -154,6 +160,18 @@ class Simulation:
         else:
             self.trace.add(Subscribed(self.engine.now, plan.node, plan.subscription, "", False))
 
+    def _advertise(self, plan: AdvertisementPlan) -> None:
+        self._applications[plan.node].advertised.append(plan.type)
+        node = self.nodes[plan.node]
+        if node is not None:
+            node.advertise(plan.type)
+
+    def _withdraw(self, plan: AdvertisementPlan) -> None:
+        self._applications[plan.node].advertised.remove(plan.type)
+        node = self.nodes[plan.node]
+        if node is not None:
+            node.withdraw(plan.type)
+
     def _publish(self, plan: PublicationPlan) -> None:
         node = self.nodes[plan.node]
         if node is not None:  # a device that is down publishes nothing
@@ -210,6 +228,8 @@ class Simulation:
         # The application starts again with its device, and still wants what it wanted.
         for _, subscription in sorted(self._applications[number].subscriptions.items()):
             node.broker.subscribe(subscription)
+        for type in self._applications[number].advertised:
+            node.advertise(type)
 
 
 class WorkloadApplication:
@@ -217,6 +237,7 @@ class WorkloadApplication:
 
     def __init__(self, simulation: Simulation, node: NodeId) -> None:
         self.subscriptions: dict[int, Subscription] = {}
+        self.advertised: list[str] = []
         self._simulation = simulation
         self._node = node
 

@@ -3,6 +3,8 @@
 | message | use and path | in the trace |
 |---|---|---|
 | `Carry` | real-time event: to the publisher's broker (without EDNV), then down the tree | `event` |
+| `Spread` | the same to several next hops and neighbours, as one broadcast | `event` |
+| `Recap` | what was broadcast lately: whoever missed something asks for it (`Request`) | `recap` |
 | `Memorized` | memorized event: to a broker, flooded among brokers, handed to a subscriber | `memorized` |
 | `InterestChange` | filter added or removed: to a broker, flooded among them | `subscribe`, `unsubscribe` |
 | `Check` `Lists` `Request` `Records` | table consistency check, inheritance, check-out | `consistency` |
@@ -10,17 +12,20 @@
 | `Decline` | "I am no broker" | `attach` |
 """
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from roamcast.event import Count, Event
+from roamcast.event import Count, Event, EventId
 from roamcast.strategy.chapar.tables.identifiers import IDENTIFIER_BYTES_MAX
 from roamcast.strategy.chapar.tables.node_vector import VECTOR_BYTES_MAX
+from roamcast.units import NodeId
 from roamcast.wire import Codec
 
 LIST_MAX = 8192  # this and the next: chosen by us
 FILTERS_MAX = 4096  # of one node in one message
+BRANCHES_MAX = 64  # next hops in one broadcast
+RECAP_MAX = 128  # events in one recapitulation
 
 Hops: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=255)]
 Identifier: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=IDENTIFIER_BYTES_MAX)]
@@ -36,13 +41,15 @@ class ChaparMessage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
 class Carry(ChaparMessage, frozen=True, tag=1):
     """A real-time event in transit. Without `destinations` (EDNV) the receiver is asked to look it up.
 
-    `sealed`: the event identifier of an encrypted event, whose attributes only its readers can see.
+    `sealed`: the event identifier of an encrypted event, whose attributes only its readers can see. `age`:
+    microseconds since the publication.
     """
 
     event: Event
     destinations: Vector | None
     hops: Hops
     sealed: Identifier = b""
+    age: Count = 0
 
 
 class Memorized(ChaparMessage, frozen=True, tag=2):
@@ -85,11 +92,33 @@ class Check(ChaparMessage, frozen=True, tag=4):
 
 class Lists(ChaparMessage, frozen=True, tag=5):
     """What the tables hold; None for a table with the same digest. `missing`: events that the sender lacks
-    too, but knows to exist; others may wait for them."""
+    too, but knows to exist; others may wait for them.
+
+    Tables that do not fit are sent in parts. A part says of which events and of which subscribers it lists
+    all: those from `first_event` and `first_subscriber` on, before `end_event` and `end_subscriber` (None: to
+    the last). `to`: the addressee of a broadcast; others learn from it that they need not answer.
+    """
 
     events: EventKeys | None = None
     versions: Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(max_length=LIST_MAX)] | None = None
     missing: EventKeys = ()
+    to: Count | None = None
+    first_event: tuple[Count, Count] = (0, 0)
+    end_event: tuple[Count, Count] | None = None
+    first_subscriber: Count = 0
+    end_subscriber: Count | None = None
+
+    def tells_of_event(self, event: EventId) -> bool:
+        return self.events is not None and is_between(event, self.first_event, self.end_event)
+
+    def tells_of_subscriber(self, subscriber: NodeId) -> bool:
+        return self.versions is not None and is_between(
+            subscriber, self.first_subscriber, self.end_subscriber
+        )
+
+
+def is_between(item: Any, first: Any, end: Any) -> bool:
+    return bool(first <= item and (end is None or item < end))
 
 
 class Request(ChaparMessage, frozen=True, tag=6):
@@ -132,8 +161,35 @@ class Decline(ChaparMessage, frozen=True, tag=11):
     """The sender of this is no broker."""
 
 
+class Spread(ChaparMessage, frozen=True, tag=12):
+    """A real-time event for several neighbours at once: `leaves` (NSNV) are only notified, each of the
+    `branches` is a next hop and the residual vector (RNV) that it takes on."""
+
+    event: Event
+    hops: Hops
+    leaves: Vector
+    branches: Annotated[tuple[tuple[Count, Vector], ...], msgspec.Meta(max_length=BRANCHES_MAX)] = ()
+    sealed: Identifier = b""
+    age: Count = 0
+
+
+class RecapEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An event that was broadcast, with its identifier (EID) and age: enough to know whether one lacks it."""
+
+    publisher: Count
+    sequence: Count
+    event_id: Identifier
+    age: Count
+
+
+class Recap(ChaparMessage, frozen=True, tag=13):
+    entries: Annotated[tuple[RecapEntry, ...], msgspec.Meta(max_length=RECAP_MAX)]
+
+
 AnyMessage: TypeAlias = (
     Carry
+    | Spread
+    | Recap
     | Memorized
     | InterestChange
     | Check
@@ -146,4 +202,4 @@ AnyMessage: TypeAlias = (
     | Decline
 )
 
-CODEC: Codec[AnyMessage] = Codec("chapar", 1, AnyMessage)
+CODEC: Codec[AnyMessage] = Codec("chapar", 2, AnyMessage)

@@ -1,9 +1,10 @@
 """Chapar's parameters. Seconds, as in the scenario file.
 
-Two named sets. `paper` has the paper's values, or values of our choice where it gives none. `prompt` is for
-live nodes on fast links: the same protocol, but it reacts at once to what the link layer and its
-neighbours report instead of waiting for the next interval, and its tables have a size for today's devices.
-`docs/protocols/chapar.md` compares the two by measurement.
+Two named sets. `paper` is the paper's letter: its values, or values of our choice where it gives none, and a
+unicast for each receiver. `prompt`, the default, is the same protocol, but it reacts at once to what the link
+layer and its neighbours report instead of waiting for the next interval, serves several receivers by one
+broadcast, and its tables have a size for today's devices. `docs/protocols/chapar.md` compares the two by
+measurement.
 """
 
 from typing import Annotated, Any, Literal, NamedTuple
@@ -14,9 +15,10 @@ from roamcast.event import PAYLOAD_BYTES_MAX
 from roamcast.strategy.chapar.tables.node_vector import NODES_MAX
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
-Entries = Annotated[int, msgspec.Meta(ge=1, le=4096)]
+Entries = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 Retries = Annotated[int, msgspec.Meta(ge=0, le=16)]
 PresetName = Literal["paper", "prompt"]
+Notification = Literal["broadcast", "unicast"]
 
 RELAY_JITTER = 0.02  # seconds that a relayed TC waits with `prompt`, at most; chosen by us
 
@@ -24,6 +26,7 @@ RELAY_JITTER = 0.02  # seconds that a relayed TC waits with `prompt`, at most; c
 class ChaparPreset(NamedTuple):
     """The options in which the two sets differ, by their names."""
 
+    notification: Notification
     hello_interval: float
     tc_interval: float
     consistency_interval: float
@@ -37,6 +40,7 @@ class ChaparPreset(NamedTuple):
 
 PRESETS: dict[PresetName, ChaparPreset] = {
     "paper": ChaparPreset(
+        notification="unicast",
         hello_interval=2.0,  # figure 4
         tc_interval=5.0,  # figure 4
         consistency_interval=30.0,  # the paper gives none; its time slot T is 30 s
@@ -48,6 +52,7 @@ PRESETS: dict[PresetName, ChaparPreset] = {
         link_hold=6.0,  # OLSR's own time to notice a lost link, at its default intervals
     ),
     "prompt": ChaparPreset(
+        notification="broadcast",
         hello_interval=1.0,
         tc_interval=5.0,
         consistency_interval=10.0,
@@ -64,7 +69,10 @@ PRESETS: dict[PresetName, ChaparPreset] = {
 class ChaparOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a user may choose. None: the value of the preset."""
 
-    preset: PresetName = "paper"  # values of the options that are not given
+    preset: PresetName = "prompt"  # values of the options that are not given
+    # How an event travels from a node to several next hops: as one broadcast, or as a unicast to each one
+    # (the paper's letter).
+    notification: Notification | None = None
     brokers: Literal["mpr", "all"] = "mpr"  # "all": every node a broker, the baseline of figure 8
     hello_interval: Seconds | None = None  # seconds, of OLSR; used if the scenario names no underlay
     tc_interval: Seconds | None = None  # seconds, of OLSR; used if the scenario names no underlay
@@ -96,6 +104,11 @@ class ChaparOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return PRESETS[self.preset]._replace(
             **{name: value for name, value in given.items() if value is not None}
         )
+
+    def underlay_needs(self) -> dict[str, str]:
+        if self.brokers == "all":
+            return {}
+        return {"names_relays": 'that names relays, its brokers (or strategy.options.brokers = "all")'}
 
     def underlay_options(self) -> dict[str, Any]:
         """The options for the strategy's own underlay."""

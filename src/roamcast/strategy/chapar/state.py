@@ -1,6 +1,7 @@
 """What the parts of one Chapar node share: its tables, its role, and how it sends."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from roamcast.broker.core import Broker
@@ -17,8 +18,10 @@ from roamcast.strategy.chapar.messages import (
     InterestRegister,
     Lists,
     Memorized,
+    Recap,
     Records,
     Request,
+    Spread,
 )
 from roamcast.strategy.chapar.notification.inbox import Inbox
 from roamcast.strategy.chapar.options import ChaparOptions
@@ -39,7 +42,9 @@ from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
 RECORDS_BYTES = 1_200  # of registers in one frame; a larger register is sent alone. Chosen by us
-SPACING: Micros = 5 * MILLISECOND  # between frames of a transfer: a radio's queue is short. Chosen by us
+TRANSFER_BURST = 4  # frames of a transfer at once: a radio's queue is short. This and the next: chosen by us
+SPACING: Micros = 10 * MILLISECOND  # between bursts
+TRANSFERS_MAX = 16_384  # frames that wait for their turn in a transfer
 
 
 class WaitingFrame(NamedTuple):
@@ -61,7 +66,7 @@ class State:
         self.addresses: NodeBits = (
             OrderedAddresses(0, options.nodes_max)
             if options.node_vectors == "bitmap"
-            else BloomAddresses(options.nodes_max)
+            else BloomAddresses(options.nodes_max, self._make_room)
         )
         self.interests = VersionedInterests(self.layout, self.host.stable)
         self.inbox = Inbox(self.host, self.broker, micros(options.order_timeout))
@@ -132,6 +137,18 @@ class State:
         bits = self.layout.hash_bits * self.layout.slots
         return FilterTable(self.addresses, bits, entries_max=self.options.fmt_entries_max)
 
+    def _make_room(self, node: NodeId, numbered: Sequence[NodeId]) -> NodeId | None:
+        """Of the nodes that have a bit, the oldest that no route leads to; only for a node that one leads to.
+        So numbers that somebody invents cannot take the places of nodes that are there."""
+        known = {*self.underlay.known_nodes(), self.node}
+        leaves = next((other for other in numbered if other not in known), None)
+        if node not in known or leaves is None:
+            return None
+        self.filters.forget(leaves)
+        self.events.forget_notified(self.addresses.bit(leaves))
+        self.drop(DropReason.STORE_FULL, "subscribe", f"nodes_max: node {leaves} is forgotten")
+        return leaves
+
     # Sending.
 
     def send(
@@ -181,7 +198,7 @@ class State:
         """
         if not self.underlay.neighbours():
             return  # no neighbours; a later consistency check will spread it
-        if self._is_full(self._floods, key):
+        if self._is_full(self._floods, key, self.options.pending_max):
             return
         if not self._floods:
             delay = int(self.host.random.random() * micros(self.options.jitter))
@@ -189,8 +206,8 @@ class State:
         self._floods[key] = WaitingFrame(None, make)
 
     def transfer(self, to: NodeId, key: object, make: Callable[[], AnyMessage | None]) -> None:
-        """Send to a neighbour in turn, `SPACING` after the frame before."""
-        if self._is_full(self._transfers, (to, key)):
+        """Send to a neighbour in turn: `TRANSFER_BURST` frames, then a pause."""
+        if self._is_full(self._transfers, (to, key), TRANSFERS_MAX):
             return
         if not self._transfers:
             self.host.set_timer("transfer", self.host.now())
@@ -208,10 +225,11 @@ class State:
         return bool(self._transfers)
 
     def on_transfer_due(self) -> None:
-        to, make = self._transfers.pop(next(iter(self._transfers)))
-        message = make()
-        if message is not None:
-            self.send(to, message)
+        for key in list(islice(self._transfers, TRANSFER_BURST)):
+            to, make = self._transfers.pop(key)
+            message = make()
+            if message is not None:
+                self.send(to, message)
         if self._transfers:
             self.host.set_timer("transfer", self.host.now() + SPACING)
 
@@ -225,8 +243,8 @@ class State:
             Dropped(now, self.node, reason, message, event.publisher, event.sequence, detail=detail)
         )
 
-    def _is_full(self, waiting: dict[object, WaitingFrame], key: object) -> bool:
-        if key in waiting or len(waiting) < self.options.pending_max:
+    def _is_full(self, waiting: dict[object, WaitingFrame], key: object, most: int) -> bool:
+        if key in waiting or len(waiting) < most:
             return False
         self.drop(DropReason.QUEUE_FULL, "consistency", "too many frames wait for their turn")
         return True
@@ -235,7 +253,7 @@ class State:
 def label(message: AnyMessage) -> tuple[Kind, str, EventId | None]:
     """Kind, name and event under which the trace counts a message."""
     match message:
-        case Carry(event=event):
+        case Carry(event=event) | Spread(event=event):
             return Kind.DATA, "event", event.id
         case Memorized(event=event):
             return Kind.DATA, "memorized", event.id
@@ -243,4 +261,6 @@ def label(message: AnyMessage) -> tuple[Kind, str, EventId | None]:
             return Kind.CONTROL, "subscribe" if stands else "unsubscribe", None
         case Check() | Lists() | Request() | Records():
             return Kind.CONTROL, "consistency", None
+        case Recap():
+            return Kind.CONTROL, "recap", None
     return Kind.CONTROL, "attach", None

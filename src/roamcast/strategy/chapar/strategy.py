@@ -5,11 +5,10 @@ Read `__init__` first.
 
 from roamcast.broker.core import Subscription
 from roamcast.errors import InputError, WireError
-from roamcast.event import Event, EventClass
+from roamcast.event import Event, EventClass, EventId
 from roamcast.host import TimerName
 from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.strategy.chapar.consistency.check import Consistency
-from roamcast.strategy.chapar.consistency.meetings import Meetings
 from roamcast.strategy.chapar.consistency.memory import Memory
 from roamcast.strategy.chapar.interests import Move
 from roamcast.strategy.chapar.messages import (
@@ -22,12 +21,15 @@ from roamcast.strategy.chapar.messages import (
     InterestChange,
     Lists,
     Memorized,
+    Recap,
     Records,
     Request,
+    Spread,
     WantOffered,
 )
 from roamcast.strategy.chapar.notification.attachment import Attachment
 from roamcast.strategy.chapar.notification.courier import NotificationCourier
+from roamcast.strategy.chapar.notification.recapitulation import Recapitulation
 from roamcast.strategy.chapar.options import ChaparOptions
 from roamcast.strategy.chapar.roles import BROKERS_MIN, TRANSITIONS, Role, elected
 from roamcast.strategy.chapar.sealing import ContentReader
@@ -48,11 +50,11 @@ class Chapar(Strategy):
                 f"is {options.nodes_max}; node {self.state.node} needs more, or node_vectors = 'bloom'",
             )
         self._attachment = Attachment(self.state)
-        self._courier = NotificationCourier(self.state, self._attachment)
+        self._recapitulation = Recapitulation(self.state)
+        self._courier = NotificationCourier(self.state, self._attachment, self._recapitulation)
         self._memory = Memory(self.state, self._attachment)
         self._consistency = Consistency(self.state, self._memory, self._attachment)
         self._consistency.on_checked_out = self._drop_tables
-        self._meetings = Meetings(self.state, self._consistency)
         in_force = self.state.in_force
         self._interval = micros(in_force.consistency_interval)
         self._reconsidering = False
@@ -145,8 +147,14 @@ class Chapar(Strategy):
                 self._check_out()
             case "check out":
                 self._check_out()
-            case ("meet", int(broker)):
-                self._meetings.on_due(broker)
+            case "early check":
+                self._consistency.on_early_due()
+            case ("answer", int(broker)):
+                self._consistency.on_answer_due(broker)
+            case "recap":
+                self._recapitulation.on_due()
+            case ("overhear", int(publisher), int(sequence)):
+                self._courier.on_overheard_due(EventId(publisher, sequence))
             case ("retry", int(number)):
                 self._courier.on_retry(number)
             case _:
@@ -162,17 +170,20 @@ class Chapar(Strategy):
         match message:
             case Carry():
                 self._courier.on_carry(sender, message)
+            case Spread():
+                self._courier.on_spread(sender, message)
+            case Recap():
+                self._recapitulation.on_recap(sender, message)
             case Memorized():
                 self._memory.on_memorized(sender, message)
             case InterestChange():
                 self._consistency.on_interest(sender, message)
             case Check():
-                self._meetings.on_check(sender)
                 self._consistency.on_check(sender, message)
             case Lists():
                 self._consistency.on_lists(sender, message)
             case Request():
-                self._consistency.on_request(sender, message)
+                self._on_request(sender, message)
             case Records():
                 self._consistency.on_records(sender, message)
             case Attach():
@@ -184,6 +195,11 @@ class Chapar(Strategy):
                 self._attachment.on_want(sender, message)
             case Decline():
                 self._attachment.on_decline(sender)
+
+    def _on_request(self, sender: NodeId, request: Request) -> None:
+        """For real-time events that were broadcast lately, and for what the tables hold."""
+        kept = tuple(key for key in request.events if not self._recapitulation.answer(sender, EventId(*key)))
+        self._consistency.on_request(sender, Request(kept, request.subscribers))
 
     # The role.
 
@@ -205,7 +221,7 @@ class Chapar(Strategy):
         elif state.node not in state.brokers and state.is_broker:
             self._turn("dismissed")
         self._attachment.choose()
-        self._meetings.look()
+        self._consistency.look()
 
     def _brokers(self) -> frozenset[NodeId]:
         underlay = self.state.underlay

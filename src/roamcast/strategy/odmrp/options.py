@@ -46,6 +46,9 @@ class OdmrpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     settle_time: Seconds = 3.0  # how long after its Join Request an event is kept for members that answer
     hop_limit: Annotated[int, msgspec.Meta(ge=1, le=255)] = 32  # radio hops
     summary: SummaryOptions = DEFAULT  # the sizes of summaries; all nodes of a network must agree on them
+    # Clients without a broker of their own (section 4). Who is a broker is said by the scenario's roles.
+    client_hops: Annotated[int, msgspec.Meta(ge=1, le=32)] = 3  # how far a client looks for a broker
+    clients_max: Bound = 256  # that one broker serves
     digests_max: Annotated[int, msgspec.Meta(ge=1, le=64)] = 16  # in one Join Request; if more, all are asked
     channels_max: Annotated[int, msgspec.Meta(ge=1, le=62)] = 32  # of one publisher
     publishers_max: Bound = 1_024  # publishers for which this node keeps a route

@@ -1,22 +1,34 @@
 """The strategy `odmrp`: what a node does with each message, timer and call.
 
 The parts: `Routes` (the reverse paths to publishers), `ForwardingGroup` (for whom this node relays),
-`JoinTables` (what it sends upstream), `Publisher` (its own events), `OwnInterests` and `KnownSummaries`
-(who wants what). All of it is soft state: every entry has a deadline, and one timer removes expired entries.
-Only the numbers of requests and packets survive a crash, so that a new one is never taken for an old one.
+`JoinTables` (what it sends upstream), `Publisher` (its own events), a `MeshContext` (what is attached to
+packets, and how it is processed), and for clients without a broker `Post`, with `ClientService` on a broker
+and `RemoteClient` on a device that is none: that one relays, and joins no mesh.
+
+All of it is soft state: every entry has a deadline, and one timer removes expired entries. Only the numbers
+of requests and packets survive a crash, so that a new one is never taken for an old one.
 """
+
+from collections.abc import Collection, Sequence
 
 from roamcast.bounded import ExpiringDict
 from roamcast.broker.core import Subscription
 from roamcast.broker.seen import SeenEvents
 from roamcast.errors import WireError
 from roamcast.event import Event, EventClass
+from roamcast.filter import Filter
 from roamcast.host import Frame, Kind, TimerName
 from roamcast.stable import StableCounter
 from roamcast.strategy.base import Strategy, StrategyContext
+from roamcast.strategy.odmrp.clients import client, post, service
+from roamcast.strategy.odmrp.clients.client import RemoteClient
+from roamcast.strategy.odmrp.clients.messages import BrokerSearch, Carried
+from roamcast.strategy.odmrp.clients.post import Post
+from roamcast.strategy.odmrp.clients.service import ClientService
+from roamcast.strategy.odmrp.context import MeshContext, PlainContext, SubscriptionContext
 from roamcast.strategy.odmrp.mesh import join_tables, publisher
 from roamcast.strategy.odmrp.mesh.forwarding_group import ForwardingGroup
-from roamcast.strategy.odmrp.mesh.interests import KnownSummaries, OwnInterests, decoded_digest
+from roamcast.strategy.odmrp.mesh.interests import NO_SUBSCRIPTIONS
 from roamcast.strategy.odmrp.mesh.join_tables import JoinTables
 from roamcast.strategy.odmrp.mesh.messages import (
     CODEC,
@@ -49,19 +61,34 @@ class Odmrp(Strategy):
         self._host = context.host
         self._broker = context.broker
         self._options = options
-        self._plain = options.grouping == "none"
         self._jitter = micros(options.jitter)
-        self._summary_options = options.summary
         numbers = StableCounter(context.host.stable, NUMBERS, NUMBERS_BLOCK)
         hold_max = min(HOLD_FACTOR * micros(options.forwarding_timeout), HOLD_MAX)
         too_many_publishers = traced(context.host, "join_request", "publishers_max")
         self.routes = Routes(options.publishers_max, too_many_publishers, hold_max)
         self.forwarding = ForwardingGroup(options.publishers_max, options.members_max)
-        too_many_members = traced(context.host, "join_table", "SUMMARIES_MAX")
-        self.known = KnownSummaries(self._summary_options, too_many_members)
-        self.own = OwnInterests(context.broker, self._summary_options, plain=self._plain)
-        self.tables = JoinTables(context.host, self.routes, self.own, self.known, options)
-        self.publisher = Publisher(context.host, context.broker, self.known, options, numbers.take)
+        self._advertised: frozenset[str] = frozenset()  # by applications of this node
+        self.post = Post(context.host, options, context.is_broker, self._on_unreachable)
+        self.client: RemoteClient | None = None
+        self.service: ClientService | None = None
+        if context.is_broker:
+            self.service = ClientService(
+                context.host, context.broker, self.post, options, self._on_clients, self._on_client_event
+            )
+        else:
+            self.client = RemoteClient(
+                context.host, context.broker, self.post, self._local_filters, options, numbers.take
+            )
+        self.context: MeshContext
+        if options.grouping == "none":
+            self.context = PlainContext(self._filters)
+        else:
+            too_many_members = traced(context.host, "join_table", "SUMMARIES_MAX")
+            self.context = SubscriptionContext(
+                context.host.node, self._filters, options, context.host.random, too_many_members
+            )
+        self.tables = JoinTables(context.host, self.routes, self.context, options)
+        self.publisher = Publisher(context.host, context.broker, self.context, options, numbers.take)
         # Whose events this node joined for, and until when.
         self.member_table: ExpiringDict[NodeId, Micros] = ExpiringDict(
             options.publishers_max, too_many_publishers, lambda until: until
@@ -76,13 +103,25 @@ class Odmrp(Strategy):
     # Applications.
 
     def publish(self, event: Event) -> None:
-        self.publisher.publish(event)
+        if self.service is not None:
+            self.publisher.publish(event)
+            self.service.serve(event, 0, 0)
+        elif self.client is not None:
+            self.client.publish(event)
         self._watch_deadlines()
 
-    def advertise(self, type: str) -> None:
-        """Ask for members before there is an event (section 3.5.1; requires the option `advertisement`)."""
-        self.publisher.advertise(type)
+    def advertise(self, types: Collection[str]) -> None:
+        """Ask for members before there is an event (section 3.5.1)."""
+        self._advertised = frozenset(types)
+        if self.client is not None:
+            self.client.advertise(self._advertised)
+        else:
+            self._advertise()
         self._watch_deadlines()
+
+    def _advertise(self) -> None:
+        assert self.service is not None
+        self.publisher.advertise(self._advertised | self.service.types())
 
     def on_subscribed(self, subscription: Subscription) -> None:
         self._on_interests()
@@ -101,6 +140,10 @@ class Odmrp(Strategy):
                 self._on_join_request(sender, message)
             elif type(message) is JoinTable:
                 self._on_join_table(sender, message)
+            elif type(message) is Carried:
+                self._on_carried(sender, message)
+            elif type(message) is BrokerSearch:
+                self._on_search(sender, message)
         except WireError as error:
             now = self._host.now()
             self._host.trace(Dropped(now, self._host.node, DropReason.WIRE, "odmrp", detail=str(error)))
@@ -122,6 +165,14 @@ class Odmrp(Strategy):
                 self._tell_interests()
             case (publisher.TIMER_ECHO, int() as packet):
                 self.publisher.on_no_echo(packet)
+            case (post.TIMER_SEARCH, int() as searcher):
+                self.post.on_relay(searcher)
+            case (service.TIMER, int() as served, int() as source, int() as sequence):
+                if self.service is not None:
+                    self.service.on_repeat(served, source, sequence)
+            case client.TIMER_SEARCH | client.TIMER_REGISTER | client.TIMER_RENEW | client.TIMER_REPEAT:
+                if self.client is not None:
+                    self.client.on_timer(name)
             case ("request", int() as source):
                 self._relay_request(source)
             case _:
@@ -137,7 +188,7 @@ class Odmrp(Strategy):
         known = self.routes.standing(request.publisher, now)
         if known is None or request.sequence > known.sequence:
             for digest in request.digests:
-                decoded_digest(digest, self._summary_options)  # raises WireError before any state changes
+                self.context.check(digest)  # raises WireError before any state changes
         route = self.routes.on_request(request, sender, now, self._path_lifetime(request))
         if route is None:
             return
@@ -181,7 +232,11 @@ class Odmrp(Strategy):
         request = route.request
         node = self._host.node
         news = request.urgent or request.publisher not in self.member_table
-        if node in request.destinations or self.own.answers(request):
+        if self.service is None:
+            return  # the broker of a client joins for it
+        for named in self.service.named(request.destinations):
+            self.tables.tell(request.publisher, named, NO_SUBSCRIPTIONS, news=news)
+        if node in request.destinations or self.context.answers(request):
             self.member_table[request.publisher] = route.expires_at
         until = self.member_table.get(request.publisher)
         if until is None:
@@ -189,19 +244,21 @@ class Odmrp(Strategy):
         if until <= now:
             del self.member_table[request.publisher]
         else:
-            self.tables.tell(request.publisher, node, self.own.version, news=news)
+            self.tables.tell(request.publisher, node, self.context.version, news=news)
 
     # Join Tables (section 3.5.2).
 
     def _on_join_table(self, sender: NodeId, table: JoinTable) -> None:
-        awaited = self.tables.awaits(sender)
+        node = self._host.node
         for row in table.rows:
-            if row.next_hop == self._host.node:
+            if row.next_hop == node:
                 self._on_row(sender, row)
-            elif awaited:
-                self.tables.on_heard(sender, row.publisher, row.sequence, [e.member for e in row.entries])
-        for said in table.acknowledgements:
-            self.tables.on_heard(sender, said.publisher, said.sequence, said.members)
+        if self.tables.awaits(sender):  # most tables are overheard, and say nothing that this node waits for
+            for row in table.rows:
+                if row.next_hop != node:
+                    self.tables.on_heard(sender, row.publisher, row.sequence, [e.member for e in row.entries])
+            for said in table.acknowledgements:
+                self.tables.on_heard(sender, said.publisher, said.sequence, said.members)
         self._watch_deadlines()
 
     def _on_row(self, sender: NodeId, row: PublisherRow) -> None:
@@ -216,7 +273,7 @@ class Odmrp(Strategy):
         for entry in row.entries:
             if entry.member in (self._host.node, row.publisher):
                 continue
-            if not self.known.learn(entry.member, entry.version, entry.summary, route.expires_at):
+            if not self.context.learn(entry.member, entry.version, entry.summary, route.expires_at):
                 continue
             known = self.forwarding.has(row.publisher, entry.member, entry.version)
             news = route.request.urgent or not known
@@ -234,23 +291,27 @@ class Odmrp(Strategy):
         for entry in row.entries:
             if entry.member == self._host.node:
                 continue
-            if self.known.learn(entry.member, entry.version, entry.summary, until):
+            if self.context.learn(entry.member, entry.version, entry.summary, until):
                 direct = entry.member == sender
                 self.publisher.on_member(entry.member, entry.version, row.lifetime, direct=direct)
                 self.tables.acknowledge(row.publisher, row.sequence, entry.member)
 
     def _on_interests(self) -> None:
-        self.own.changed = True
+        self.context.on_interests()
         self._host.set_timer(TIMER_INTERESTS, self._host.now() + INTERESTS_DELAY)
 
     def _tell_interests(self) -> None:
         """Subscriptions changed: publishers with a standing route get a Join Table still in this round."""
+        if self.client is not None:
+            self.client.on_interests()
+            return
         now = self._host.now()
+        wanted = self._filters()
         for source in self.routes.publishers():
             route = self.routes.standing(source, now)
             if route is None:
                 continue
-            if not self.own.any and self._host.node not in route.request.destinations:
+            if not wanted and self._host.node not in route.request.destinations:
                 self.member_table.pop(source, None)  # to leave is to stop answering (section 3.6)
             else:
                 self._answer(route, now)
@@ -259,10 +320,10 @@ class Odmrp(Strategy):
 
     def _on_data(self, data: DataPacket) -> None:
         event = data.event
-        key = event.publisher << 64 | data.packet  # `event_key`, written out
+        key = data.source << 64 | data.packet  # `event_key`, written out
         if key in self._packets_lately:
             return
-        if event.publisher == self._host.node:
+        if data.source == self._host.node:
             self.publisher.on_echo(data.packet)
             return
         now = self._host.now()
@@ -273,7 +334,7 @@ class Odmrp(Strategy):
             self._broker.drop(event.id, DropReason.EXPIRED, "data")
             return
         if data.digest:
-            decoded_digest(data.digest, self._summary_options)  # raises WireError before delivery
+            self.context.check(data.digest)  # raises WireError before delivery
         if self._broker.observe((event.publisher, event.sequence), lives_for):
             self._hand_over(data, now)
         if self._forwards(data, now):
@@ -287,33 +348,36 @@ class Odmrp(Strategy):
             self._broker.drop(event.id, DropReason.EXPIRED, "data")
             return
         self._broker.deliver(event, data.hops + 1, data.age)
-        if data.digest and self.own.match(data.digest) and not self._broker.wants(event):
+        if self.service is None:
+            return  # overheard: this node's broker decides what it gets, and may send it again
+        self.service.serve(event, data.hops + 1, data.age)
+        if self.context.claims(data.digest) and not (self._broker.wants(event) or self.service.wants(event)):
             self._broker.drop(event.id, DropReason.FALSE_POSITIVE, "data")
 
     def _forwards(self, data: DataPacket, now: Micros) -> bool:
         """Whether this node is in the forwarding group and a branch behind it may want the event."""
         event = data.event
         if data.members:
-            branches = self.forwarding.branches(event.publisher, now)
+            branches = self.forwarding.branches(data.source, now)
             return any(member in data.members for member, _ in branches)
-        if self._plain and event.wants_subscribers:
+        if self.context.asks_everyone and event.wants_subscribers:
             # In ODMRP the FG flag belongs to the group, not to a source, and plain ODMRP has one group.
             return self._is_forwarding and self.forwarding.stands(now)
-        branches = self.forwarding.branches(event.publisher, now)
+        branches = self.forwarding.branches(data.source, now)
         if not branches:
             return False
         if event.destinations and any(member in event.destinations for member, _ in branches):
             return True
         if not event.wants_subscribers:
             return False
-        route = self.routes.standing(event.publisher, now)
+        route = self.routes.standing(data.source, now)
         if route is not None and route.request.epoch == data.epoch:
             bits, channels = route.bits, data.channels
             branches = [branch for branch in branches if bits.get(branch[0], 1) & channels]
         # Otherwise the packet names channels of another epoch, and any branch may belong to them.
         if self._options.relay_filter == "channel" or not data.digest:
             return bool(branches)
-        return any(self.known.match(member, version, data.digest) for member, version in branches)
+        return any(self.context.wants(member, version, data.digest) for member, version in branches)
 
     def _relay_later(self, data: DataPacket, now: Micros) -> None:
         if data.hops + 1 >= self._options.hop_limit:
@@ -321,7 +385,7 @@ class Odmrp(Strategy):
         elif len(self._pending) >= self._options.pending_max:
             self._broker.drop(data.event.id, DropReason.QUEUE_FULL, "data")
         else:
-            name = ("data", data.event.publisher, data.packet)
+            name = ("data", data.source, data.packet)
             self._pending[name] = (data, now)
             self._host.set_timer(name, now + int(self._host.random.random() * self._jitter))
 
@@ -329,9 +393,59 @@ class Odmrp(Strategy):
         data, arrived = self._pending.pop(name)
         age = data.age + self._host.now() - arrived
         relayed = DataPacket(
-            data.packet, data.epoch, data.channels, data.members, data.digest, data.hops + 1, age, data.event
+            data.source,
+            data.packet,
+            data.epoch,
+            data.channels,
+            data.members,
+            data.digest,
+            data.hops + 1,
+            age,
+            data.event,
         )
         self._host.broadcast(Frame(CODEC.encode(relayed), Kind.DATA, "data", data.event.id, own=False))
+
+    # Clients without a broker (sections 3.5 and 4).
+
+    def _on_search(self, sender: NodeId, search: BrokerSearch) -> None:
+        if self.post.on_search(sender, search) and self.service is not None:
+            self.service.on_search(search)
+        self._watch_deadlines()
+
+    def _on_carried(self, sender: NodeId, carried: Carried) -> None:
+        content = self.post.on_carried(sender, carried)
+        if content is not None and self.service is not None:
+            self.service.on_content(carried.origin, content, carried.hops)
+        elif content is not None and self.client is not None:
+            self.client.on_content(carried.origin, content, carried.hops)
+        self._watch_deadlines()
+
+    def _on_unreachable(self, target: NodeId) -> None:
+        if self.client is not None:
+            self.client.on_lost(target)
+
+    def _on_clients(self) -> None:
+        """Clients of this broker want or advertise something else."""
+        self._on_interests()
+        self._advertise()
+
+    def _on_client_event(self, origin: NodeId, event: Event, hops: int, age: Micros) -> None:
+        """A client has published through this broker; or again, because it had no receipt."""
+        assert self.service is not None
+        if not self._broker.observe((event.publisher, event.sequence), event.lifetime - age):
+            return
+        self._broker.deliver(event, hops, age)
+        self.service.serve(event, hops, age, but=origin)
+        self.publisher.publish(event, age)
+
+    def _filters(self) -> Sequence[Filter]:
+        """What this node wants of the mesh: what its applications want, and its clients."""
+        if self.service is None:
+            return ()
+        return [*self._local_filters(), *self.service.filters()]
+
+    def _local_filters(self) -> Sequence[Filter]:
+        return [subscription.filter for subscription in self._broker.subscriptions()]
 
     # Soft state.
 
@@ -347,9 +461,11 @@ class Odmrp(Strategy):
         deadlines = (
             self.routes.next_expiry(),
             self.forwarding.next_expiry(),
-            self.known.next_expiry(),
+            self.context.next_expiry(),
             self.publisher.next_expiry(),
             self.member_table.next_expiry(),
+            self.post.next_expiry(),
+            None if self.service is None else self.service.next_expiry(),
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -358,9 +474,12 @@ class Odmrp(Strategy):
         self._expire_at = None
         self.routes.expire(now)
         self.forwarding.expire(now)
-        self.known.expire(now)
+        self.context.expire(now)
         self.publisher.expire(now)
         self.member_table.expire(now)
+        self.post.expire(now)
+        if self.service is not None:
+            self.service.expire(now)
         if not self.routes:
             self.tables.forget_all()
         self._note_role(now)

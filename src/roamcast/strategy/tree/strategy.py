@@ -12,7 +12,7 @@ from roamcast.broker.core import Subscription
 from roamcast.event import Event
 from roamcast.host import TimerName
 from roamcast.strategy.base import Strategy, StrategyContext
-from roamcast.strategy.tree.content.carrier import TIMER as CONTENT_TIMER
+from roamcast.strategy.tree.content.neighbour import TIMER as CONTENT_TIMER
 from roamcast.strategy.tree.content.router import ContentRouter
 from roamcast.strategy.tree.overlay.layer import Overlay
 from roamcast.strategy.tree.overlay.parameters import TreeOptions
@@ -32,8 +32,12 @@ class Tree(Strategy):
         self.router = ContentRouter(context.host, context.broker, options, micros(options.jitter))
         self.overlay = Overlay(context.host, context.underlay, options, self.router)
         self.router.attach(self.overlay)
+        self._broker = context.broker
+        self._has_published = False
 
     def publish(self, event: Event) -> None:
+        self._has_published = True
+        self._tell_membership()
         self.router.publish(event)
 
     def on_start(self) -> None:
@@ -53,9 +57,11 @@ class Tree(Strategy):
         self.overlay.on_receive(sender, payload)
 
     def on_subscribed(self, subscription: Subscription) -> None:
+        self._tell_membership()
         self.router.on_subscribed(subscription)
 
     def on_unsubscribed(self, subscription: Subscription) -> None:
+        self._tell_membership()
         self.router.on_unsubscribed(subscription)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
@@ -63,3 +69,6 @@ class Tree(Strategy):
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
         self.overlay.on_neighbour_down(neighbour)
+
+    def _tell_membership(self) -> None:
+        self.overlay.protocol.set_member(self._has_published or bool(self._broker.subscriptions()))

@@ -2,12 +2,12 @@
 
 Read `wire/olsr.py` (the packets) first, then `links` (who hears whom), `neighbours` (who is two hops away),
 `mpr` (who relays for us), `topology` (what the relays advertise), `routing` (shortest routes), and `olsr`,
-which puts them together. `duplicates`, `deadlines`, `associations` and `outbox` are auxiliary tables; `pace`
-limits the messages sent before their interval is over.
+which puts them together. `duplicates`, `deadlines`, `associations`, `numbers`, `hysteresis` and `outbox` are
+auxiliary tables.
 
-Implemented: the core functioning (sections 3 to 10 and 18 to 19), MID and HNA as a receiver (5.4, 12.5),
-link-layer notification (13), redundant topology information (15). Left out: several own interfaces, sending
-MID and HNA, link hysteresis (14), MPR_COVERAGE above 1 (16), IPv6 (17).
+Implemented: the core functioning (sections 3 to 10 and 18 to 19), several interfaces and MID (5), HNA (12),
+link-layer notification (13), link hysteresis (14), redundant topology information (15). Left out:
+MPR_COVERAGE above 1 (16), IPv6 (17).
 """
 
 from roamcast.underlay.olsr.olsr import Olsr

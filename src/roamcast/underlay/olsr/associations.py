@@ -1,8 +1,6 @@
-"""Nodes with several interfaces (MID, RFC 3626 section 5) and gateways to other networks (HNA, section 12).
+"""Nodes with several interfaces (MID, RFC 3626 section 5), gateways to networks (HNA, section 12)."""
 
-This node has one interface and is no gateway, so it sends neither; it processes both.
-"""
-
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from roamcast.underlay.olsr.deadlines import Deadlines
@@ -17,19 +15,33 @@ class Gateway(NamedTuple):
 
 
 class Associations:
-    def __init__(self, length_max: int) -> None:
+    def __init__(self, length_max: int, own: Iterable[Address] = ()) -> None:
+        """`own`: this node's interfaces, the main one first; nobody else can claim them."""
+        listed = tuple(own)
+        self._own = dict.fromkeys(listed[1:], *listed[:1])
         self._interfaces: Deadlines[tuple[Address, Address]] = Deadlines(length_max)  # interface, main
-        self._main: dict[Address, Address] = {}
+        self._main: dict[Address, Address] = dict(self._own)
         self._gateways: Deadlines[Gateway] = Deadlines(length_max)
 
-    def on_mid(self, originator: Address, mid: Mid, until: Micros) -> bool | None:
-        """Whether an address got another owner; None if there was no room."""
+    def on_mid(
+        self, originator: Address, mid: Mid, until: Micros, taken: Container[Address] = ()
+    ) -> bool | None:
+        """Whether an address got another owner; None if there was no room. Addresses that are `taken` stay
+        with whom they are."""
         before = len(self._interfaces)
-        held = [self._interfaces.hold((interface, originator), until) for interface in mid.interfaces]
+        named = [interface for interface in mid.interfaces if interface not in taken]
+        held = [self._interfaces.hold((interface, originator), until) for interface in named]
         changed = len(self._interfaces) > before
         if changed:
             self._index()
         return changed if all(held) else None
+
+    def disown(self, interface: Address) -> None:
+        """The address speaks for itself: it is nobody's second interface."""
+        if interface in self._main:
+            for claim in [claim for claim in self._interfaces if claim[0] == interface]:
+                self._interfaces.release(claim)
+            self._index()
 
     def on_hna(self, originator: Address, hna: Hna, until: Micros) -> bool | None:
         before = len(self._gateways)
@@ -63,4 +75,4 @@ class Associations:
 
     def _index(self) -> None:
         # Two nodes that claim one interface: the lower main address has it, on every node alike.
-        self._main = dict(sorted(self._interfaces, reverse=True))
+        self._main = {**dict(sorted(self._interfaces, reverse=True)), **self._own}

@@ -2,9 +2,10 @@
 
 The RFC notes in each tuple whether the message was relayed and over which interfaces it came. With one
 interface both follow from the existence of the tuple: a second copy is neither processed nor relayed,
-whoever sent it. Tuples are never renewed, so a forged sequence number blocks its place for the hold
-time and no longer. All have the same hold time, so the oldest always expires first. A plain dictionary, not a
-`BoundedDict`: it is looked into for every message that is heard.
+whoever sent it; with several, `olsr.py` keeps a second set, by message and interface. Tuples are never
+renewed, so a forged sequence number blocks its place for the hold time and no longer. All have the same hold
+time, so the oldest always expires first. A plain dictionary, not a `BoundedDict`: it is looked into for every
+message that is heard.
 """
 
 from roamcast.units import Micros

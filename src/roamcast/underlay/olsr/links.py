@@ -1,21 +1,31 @@
 """Link sensing: whom we hear, and who hears us (RFC 3626, section 7).
 
 A status is never stored: it follows from deadlines and the clock, so no forgotten timer can leave a dead
-link symmetric. This node has one interface, so a link is named by the neighbour's interface address.
-Left out: link hysteresis (section 14).
+link symmetric. Each of this node's interfaces has a set of its own, in which a link is named by the
+neighbour's interface address.
 """
 
+from roamcast.underlay.olsr.hysteresis import LinkQuality
 from roamcast.units import Micros
 from roamcast.wire.olsr import Address, Hello, LinkType
 
 # Plain numbers for speed: every HELLO received is compared with them.
 ASYMMETRIC, SYMMETRIC, LOST = int(LinkType.ASYMMETRIC), int(LinkType.SYMMETRIC), int(LinkType.LOST)
+PENDING: Micros = 1 << 62  # `lost_until` of a link that hysteresis does not accept
 
 
 class LinkTuple:
     """A link tuple (section 4.2.1). `main` is the neighbour's main address."""
 
-    __slots__ = ("heard_until", "lost_until", "main", "symmetric_until", "until")
+    __slots__ = (
+        "heard_until",
+        "lost_until",
+        "main",
+        "named_lost_until",
+        "quality",
+        "symmetric_until",
+        "until",
+    )
 
     def __init__(self, main: Address, until: Micros) -> None:
         self.main = main
@@ -23,6 +33,8 @@ class LinkTuple:
         self.heard_until: Micros = 0  # L_ASYM_time
         self.until = until  # L_time: then the tuple is removed
         self.lost_until: Micros = 0  # L_LOST_LINK_time (section 13): the link layer said so
+        self.quality: LinkQuality | None = None  # with hysteresis (section 14)
+        self.named_lost_until: Micros = 0  # with hysteresis: HELLOs name it as lost, and then not at all
 
     def status(self, now: Micros) -> LinkType:
         """As a HELLO says it: symmetric while both hear each other, asymmetric while we hear them."""
@@ -33,21 +45,53 @@ class LinkTuple:
     def is_symmetric(self, now: Micros) -> bool:
         return self.lost_until <= now < self.symmetric_until
 
+    def is_named(self, now: Micros) -> bool:
+        """Whether a HELLO mentions it: not where hysteresis has not accepted it yet (section 14.2)."""
+        return self.lost_until < PENDING or now < self.named_lost_until
+
     def deadline(self, now: Micros) -> Micros:
         """When this link's part in the tables changes next, unless a HELLO comes first."""
-        return self.symmetric_until if self.is_symmetric(now) else self.until
+        deadline = self.symmetric_until if self.lost_until <= now < self.symmetric_until else self.until
+        return deadline if self.quality is None else min(deadline, self.quality.silent_at)
+
+    def accept_or_reject(self, now: Micros, hold: Micros) -> None:
+        """What the quality says by now (section 14.2)."""
+        assert self.quality is not None
+        if not self.quality.is_pending:
+            if self.lost_until == PENDING:
+                self.lost_until = 0
+        elif self.lost_until < PENDING:
+            self.lost_until = PENDING
+            self.named_lost_until = min(self.until, now + hold)
 
 
 class LinkSet:
-    def __init__(self, own: Address, hold: Micros, links_max: int, lost_hold: Micros | None = None) -> None:
-        self._own = own
+    def __init__(
+        self,
+        own: Address,
+        hold: Micros,
+        links_max: int,
+        lost_hold: Micros | None = None,
+        *,
+        hysteresis: bool = False,
+    ) -> None:
+        self._own = own  # the address of the interface
+        self._has_hysteresis = hysteresis
         self._hold = hold  # NEIGHB_HOLD_TIME
         self._lost_hold = hold if lost_hold is None else lost_hold
         self._links_max = links_max
         self.table: dict[Address, LinkTuple] = {}
 
+    def on_packet(self, source: Address, sequence: int, now: Micros) -> LinkTuple | None:
+        """Section 14.3, with hysteresis: any packet of a known link speaks for it. The link, if known."""
+        link = self.table.get(source)
+        if link is not None and link.quality is not None:
+            link.quality.on_packet(sequence, now)
+            link.accept_or_reject(now, self._hold)
+        return link
+
     def on_hello(
-        self, source: Address, main: Address, hello: Hello, until: Micros, now: Micros
+        self, source: Address, main: Address, hello: Hello, until: Micros, now: Micros, sequence: int = 0
     ) -> LinkTuple | None:
         """Section 7.1.1. `until` is the end of the HELLO's validity; None if the table is full."""
         link = self.table.get(source)
@@ -55,6 +99,11 @@ class LinkSet:
             if len(self.table) >= self._links_max:
                 return None
             link = self.table[source] = LinkTuple(main, until)
+            if self._has_hysteresis:
+                link.quality = LinkQuality(sequence)
+                link.lost_until = PENDING
+        if link.quality is not None:
+            link.quality.on_hello(hello.interval, now)
         link.main = main
         link.heard_until = until
         code = hello.links.get(self._own)
@@ -74,7 +123,8 @@ class LinkSet:
         heard before is void; otherwise, with a hold time shorter than the RFC's, the link would come back."""
         link = self.table.get(source)
         if link is not None:
-            link.lost_until = now + self._lost_hold
+            if link.lost_until < PENDING:
+                link.lost_until = now + self._lost_hold
             link.heard_until = link.symmetric_until = min(link.symmetric_until, now)
             link.until = max(link.until, now + self._hold)
         return link
@@ -82,6 +132,13 @@ class LinkSet:
     def is_symmetric_to(self, main: Address, now: Micros) -> bool:
         """Over any of the neighbour's interfaces."""
         return any(link.main == main and link.is_symmetric(now) for link in self.table.values())
+
+    def on_silence(self, now: Micros) -> None:
+        """With hysteresis: links over which nothing came for too long."""
+        for link in self.table.values():
+            if link.quality is not None and link.quality.silent_at <= now:
+                link.quality.on_silence(now)
+                link.accept_or_reject(now, self._hold)
 
     def purge(self, now: Micros) -> Micros | None:
         """Forget expired links; returns the next deadline, if any link is left."""

@@ -17,14 +17,17 @@ class RelayCandidate(NamedTuple):
     reached: frozenset[Address]
 
 
-def select_relays(own: Address, neighbours: Mapping[Address, RelayCandidate]) -> frozenset[Address]:
-    """The multipoint relays of node `own`. Ties that the RFC leaves open go to the lowest address."""
+def select_relays(
+    own: Address, neighbours: Mapping[Address, RelayCandidate], *, by_degree: bool = True
+) -> frozenset[Address]:
+    """The multipoint relays of node `own`. Of neighbours that reach equally many, the one of the highest
+    degree is taken (`by_degree`); ties that remain go to the one that comes first in `neighbours`."""
     members = {own, *neighbours}
     # N2 as seen through each neighbour; a neighbour that never relays reaches nothing. Its size is
     # D(y) of step 2: the neighbour's degree without our own neighbours and ourselves.
     through = {
         address: candidate.reached - members
-        for address, candidate in sorted(neighbours.items())
+        for address, candidate in neighbours.items()
         if candidate.willingness != WILL_NEVER
     }
     relays = [address for address in through if neighbours[address].willingness == WILL_ALWAYS]  # step 1
@@ -34,7 +37,7 @@ def select_relays(own: Address, neighbours: Mapping[Address, RelayCandidate]) ->
             relays.append(address)
     uncovered = set().union(*through.values()).difference(*(through[address] for address in relays))
     while uncovered:  # step 4
-        best = _best(uncovered, neighbours, through)
+        best = _best(uncovered, neighbours, through, by_degree)
         relays.append(best)
         uncovered -= through[best]
     return _without_needless(relays, neighbours, through)
@@ -53,13 +56,14 @@ def _best(
     uncovered: set[Address],
     neighbours: Mapping[Address, RelayCandidate],
     through: Mapping[Address, frozenset[Address]],
+    by_degree: bool,
 ) -> Address:
     """Of those that reach anything new: the most willing, then most new targets, then highest degree."""
     best, best_merit = 0, (-1, 0, 0)
-    for address, targets in through.items():  # in order of address, and only a better one replaces
+    for address, targets in through.items():  # in the caller's order, and only a better one replaces
         new = len(targets & uncovered)
         if new:
-            merit = (neighbours[address].willingness, new, len(targets))
+            merit = (neighbours[address].willingness, new, len(targets) if by_degree else 0)
             if merit > best_merit:
                 best, best_merit = address, merit
     return best
@@ -70,9 +74,11 @@ def _without_needless(
     neighbours: Mapping[Address, RelayCandidate],
     through: Mapping[Address, frozenset[Address]],
 ) -> frozenset[Address]:
-    """Step 5: drop, the least willing first, relays whose targets the others cover."""
+    """Step 5: drop, the least willing first and of those the last in order, relays whose targets the others
+    cover."""
     kept = set(relays)
-    for address in sorted(relays, key=lambda address: (neighbours[address].willingness, address)):
+    last_first = [address for address in reversed(list(through)) if address in kept]
+    for address in sorted(last_first, key=lambda address: neighbours[address].willingness):
         if neighbours[address].willingness == WILL_ALWAYS:
             continue
         if through[address] <= set().union(*(through[other] for other in kept if other != address)):

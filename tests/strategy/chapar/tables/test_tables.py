@@ -183,6 +183,19 @@ def test_a_predecessor_is_missing_while_it_lives() -> None:
     assert events.missing(20) == []
 
 
+def test_a_real_table_of_100_filters_and_40_nodes_is_below_the_papers_1500_octets() -> None:
+    """Section 5.2, measured: identifiers and bitmaps of a filled table, encoded as they would be sent."""
+    layout, addresses, filters = IdentifierLayout(), OrderedAddresses(), table()
+    for number in range(100):
+        wanted = Filter.sql(f"kind = 'k{number}' AND zone = {number % 7} AND topic = 'x'")
+        for node in range(number % 3, 40, 3):
+            version = filters.version(node) + 1
+            filters.apply(node, version, layout.filter_id(wanted), True)
+    assert len(filters) == 100
+    octets = sum(len(layout.encode(row)) + len(addresses.encode(nodes)) for row, nodes in filters.rows())
+    assert 1_000 < octets <= filter_table_size(100, 40, layout.size) == 1_500
+
+
 def test_the_size_of_an_event_is_that_of_its_wire_form() -> None:
     assert encoded_size(Event(1, 1, payload=bytes(2000))) > 2000
     assert encoded_size(Event(1, 1, payload=bytes(2000))) < 2048

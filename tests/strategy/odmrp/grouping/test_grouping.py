@@ -13,6 +13,7 @@ from roamcast.filter import Filter
 from roamcast.strategy.odmrp.grouping.covering_graph import CoveringGraph
 from roamcast.strategy.odmrp.grouping.k_means import Points, WeighedBits, cluster, iterate, noise
 from roamcast.strategy.odmrp.grouping.methods import Group, Method, group
+from roamcast.strategy.odmrp.summary.entry import SummaryEntry
 from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary
 
 METHODS: list[Method] = ["least_constrained", "graph", "k_means"]
@@ -56,6 +57,30 @@ def test_k_means_keeps_outliers_out_of_the_main_group() -> None:
         assert (99,) in members(groups)
         digest = EventDigest.of(Event(1, 1, {"taxi": True, "seats": 3, "district": "west end"}))
         assert [each.members for each in groups if each.summary.matches(digest)] == [(99,)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.sets(st.integers(0, 7), max_size=3)), max_size=20))
+@settings(max_examples=60, deadline=None)
+def test_a_graph_that_follows_changes_is_the_one_that_is_built_anew(
+    changes: list[tuple[int, set[int]]],
+) -> None:
+    texts = ["a = 1", "a IN (1, 2)", "a = 1 AND b = 1", "b = 1", "a IN (1, 2, 3)", "a = 2 AND b = 1"]
+    texts += ["c = 1", "a = 3"]
+    entries = [entry for text in texts for entry in Summary.of([Filter.sql(text)]).entries]
+    graph: CoveringGraph[int] = CoveringGraph()
+    wanted: dict[int, list[SummaryEntry]] = {}
+    for owner, numbers in changes:
+        wanted[owner] = [entries[number] for number in sorted(numbers)]
+        graph.put(owner, wanted[owner])
+    anew = CoveringGraph((owner, entry) for owner, each in wanted.items() for entry in each)
+    assert graph.roots == anew.roots
+    assert {one: set(below) for one, below in graph.below.items()} == {
+        one: set(below) for one, below in anew.below.items()
+    }
+    for value in (1, 2, 3):
+        digest = EventDigest.of(Event(0, 0, {"a": value, "b": 1}))
+        by_hand = [owner for owner in sorted(wanted) if any(map(digest.satisfies, wanted[owner]))]
+        assert graph.owners(digest) == by_hand and graph.matches(digest) == bool(by_hand)
 
 
 def test_the_least_constrained_subscription_describes_the_group() -> None:

@@ -99,7 +99,9 @@ def row(
 
 def data(packet: int = 1, **fields: Any) -> DataPacket:
     given: dict[str, Any] = {"epoch": 0, "channels": 1, "members": (), "digest": WOODS, "hops": 1, "age": 0}
-    return DataPacket(packet=packet, event=Event(FAR, packet, {"player": "woods"}), **(given | fields))
+    return DataPacket(
+        source=FAR, packet=packet, event=Event(FAR, packet, {"player": "woods"}), **(given | fields)
+    )
 
 
 # Join Requests.
@@ -232,7 +234,7 @@ def test_a_forwarding_node_demotes_a_timeout_after_the_last_request() -> None:
     node.hears(LEAF, row(sequence=2))
     node.host.advance(60 * SECOND)
     assert node.roles() == [(2 * SECOND, "role_on"), (5 * SECOND + HOLD, "role_off")]
-    assert len(node.strategy.forwarding) == len(node.strategy.routes) == len(node.strategy.known) == 0
+    assert len(node.strategy.forwarding) == len(node.strategy.routes) == len(node.strategy.context) == 0
 
 
 def test_without_a_request_there_is_no_way_to_tell_and_nobody_forwards() -> None:
@@ -355,7 +357,7 @@ def test_data_with_destinations_goes_their_way() -> None:
     forwarding(node)
     for number, destinations in enumerate([(OTHER,), (LEAF,)], 1):
         event = Event(FAR, number, {}, destinations=destinations)
-        node.hears(NEAR, DataPacket(number, 0, 0, (), b"", 1, 0, event))
+        node.hears(NEAR, DataPacket(event.publisher, number, 0, 0, (), b"", 1, 0, event))
     node.host.advance(SECOND)
     assert [packet.packet for packet in node.sent(DataPacket)] == [2]
 
@@ -366,7 +368,7 @@ def test_plain_odmrp_relays_for_every_source_of_its_one_group() -> None:
     node.hears(LEAF, JoinTable((PublisherRow(FAR, 1, ME, UNLIMITED, (MemberEntry(LEAF, 0, None),)),)))
     node.host.advance(SECOND)
     event = Event(OTHER, 1, {"player": "palmer"})
-    assert relayed(node, [DataPacket(1, 0, 1, (), b"", 1, 0, event)]) == [1]
+    assert relayed(node, [DataPacket(event.publisher, 1, 0, 1, (), b"", 1, 0, event)]) == [1]
 
 
 def test_a_false_positive_is_counted() -> None:
@@ -375,7 +377,7 @@ def test_a_false_positive_is_counted() -> None:
     # The same digest as an event that matches, beside an event that does not.
     digest = EventDigest.of(Event(FAR, 0, {"player": "woods", "hole": 3})).encode()
     event = Event(FAR, 1, {"player": "woods", "hole": 4})
-    node.hears(NEAR, DataPacket(1, 0, 1, (), digest, 1, 0, event))
+    node.hears(NEAR, DataPacket(event.publisher, 1, 0, 1, (), digest, 1, 0, event))
     assert node.got.events == []
     assert [r.reason for r in node.host.records if isinstance(r, Dropped)] == [DropReason.FALSE_POSITIVE]
 
@@ -443,7 +445,9 @@ def test_a_packet_that_no_relay_passes_on_is_repeated_once() -> None:
     assert first == repeated
     node.strategy.publish(Event(ME, 1, {}))
     echo = node.sent(DataPacket)[-1]
-    node.hears(1, DataPacket(echo.packet, echo.epoch, echo.channels, (), echo.digest, 1, 0, echo.event))
+    node.hears(
+        1, DataPacket(echo.source, echo.packet, echo.epoch, echo.channels, (), echo.digest, 1, 0, echo.event)
+    )
     node.host.advance(SECOND)
     assert len(node.sent(DataPacket)) == 3
 

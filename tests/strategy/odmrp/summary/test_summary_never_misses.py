@@ -38,12 +38,13 @@ from roamcast.strategy.odmrp.summary.cells import (
     nodes_of,
 )
 from roamcast.strategy.odmrp.summary.geometry import DEFAULT
-from roamcast.strategy.odmrp.summary.lookup import DigestTable, Sheets, Stack, SummaryTable
+from roamcast.strategy.odmrp.summary.lookup import DigestTable, Sheets, Stack
 from roamcast.strategy.odmrp.summary.summary import (
     EventDigest,
     Summary,
     SummaryOptions,
 )
+from roamcast.strategy.odmrp.summary.table import SummaryTable
 
 pytestmark = pytest.mark.long
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from roamcast.runtime.live.air.peers import Peers
 from roamcast.runtime.live.air.sockets import Air
-from roamcast.underlay.addresses import Address, Addresses, Subnet, parse_dotted
+from roamcast.underlay.addresses import NO_ADDRESS, Address, Addresses, Subnet, parse_dotted
 from roamcast.underlay.routing_table import HostRoute, parse_proc_arp, parse_proc_route
 from roamcast.units import NodeId
 
@@ -63,7 +63,8 @@ class NumberedAddresses:
     Nothing is ever sent to these addresses: frames go to the address from which a node was heard."""
 
     def address(self, node: NodeId) -> Address:
-        assert 0 <= node < 2**31
+        if not 0 <= node < 2**31:
+            return NO_ADDRESS
         return FIRST_OCTETS[(node + 1) >> 24] << 24 | (node + 1) & 0xFF_FFFF
 
     def node(self, address: Address) -> NodeId | None:

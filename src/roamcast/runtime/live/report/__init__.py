@@ -1,1 +1,1 @@
-"""What a node reports about itself: `counters.py` (Prometheus), `journal.py`, `trace_file.py`."""
+"""What a node reports about itself: `counters.py` (Prometheus), `journal.py`, `segments.py` (the trace)."""

@@ -1,22 +1,45 @@
-"""What a node records of its own run: counters always, trace records where a file is configured."""
+"""What a node records of its own run: counters always, trace records where it has a folder for them."""
 
-from roamcast.host import Channel, Frame, Kind
+from roamcast.host import Channel, Frame, Host, Kind
 from roamcast.runtime.live.port.clock import Clock
 from roamcast.runtime.live.report.counters import Count, Counters
-from roamcast.runtime.live.report.trace_file import TraceFile
-from roamcast.trace import Dropped, DropReason, Record, Transmitted
+from roamcast.runtime.live.report.segments import TraceSegments
+from roamcast.trace import Dropped, DropReason, OverlayChanged, Record, Transmitted
+from roamcast.underlay.base import UnderlayListener
 from roamcast.units import NodeId
 
 _KINDS = {kind: kind.name.lower() for kind in Kind}
 _LAYERS = {channel: channel.name.lower() for channel in Channel}
 
 
+class NeighbourJournal:
+    """Stands between underlay and strategy, and records the neighbours as they come and go."""
+
+    def __init__(self, strategy: UnderlayListener, host: Host) -> None:
+        self._strategy = strategy
+        self._host = host
+
+    def on_neighbour_up(self, neighbour: NodeId) -> None:
+        self._add("neighbour_up", neighbour)
+        self._strategy.on_neighbour_up(neighbour)
+
+    def on_neighbour_down(self, neighbour: NodeId) -> None:
+        self._add("neighbour_down", neighbour)
+        self._strategy.on_neighbour_down(neighbour)
+
+    def on_routes_changed(self) -> None:
+        self._strategy.on_routes_changed()
+
+    def _add(self, change: str, neighbour: NodeId) -> None:
+        self._host.trace(OverlayChanged(self._host.now(), self._host.node, change, neighbour))
+
+
 class NodeJournal:
-    def __init__(self, node: NodeId, clock: Clock, counters: Counters, file: TraceFile | None) -> None:
+    def __init__(self, node: NodeId, clock: Clock, counters: Counters, trace: TraceSegments | None) -> None:
         self._node = node
         self._clock = clock
         self._counters = counters
-        self._file = file
+        self._trace = trace
         self._sent: dict[tuple[Channel, Kind], tuple[Count, Count]] = {}  # frames and octets
         for channel, layer in _LAYERS.items():
             for kind, name in _KINDS.items():
@@ -27,14 +50,14 @@ class NodeJournal:
 
     @property
     def is_traced(self) -> bool:
-        return self._file is not None
+        return self._trace is not None
 
     def add(self, record: Record) -> None:
         """A record of a layer."""
         if type(record) is Dropped:
             self._counters.count("drops_total", reason=record.reason.value)
-        if self._file is not None:
-            self._file.add(record)
+        if self._trace is not None:
+            self._trace.add(record)
 
     def transmitted(self, channel: Channel, frame: Frame, to: NodeId | None, size: int, attempt: int) -> None:
         """A frame was handed to the kernel. `size` includes the overhead of datagram and seal, so that sizes
@@ -42,10 +65,10 @@ class NodeJournal:
         count, octets = self._sent[channel, frame.kind]
         count.value += 1
         octets.value += size
-        if self._file is None:
+        if self._trace is None:
             return
         publisher, sequence = (None, None) if frame.event is None else frame.event
-        self._file.add(
+        self._trace.add(
             Transmitted(
                 self._clock.now,
                 self._node,
@@ -69,8 +92,8 @@ class NodeJournal:
         """A sealed frame was not opened; `sender` is what it claims. Only for the trace: it is counted."""
         if sender is not None and sender >= 2**31:
             sender = None  # does not fit the tables of a trace, and no real node has such a number
-        if self._file is not None:
-            self._file.add(
+        if self._trace is not None:
+            self._trace.add(
                 Dropped(self._clock.now, self._node, DropReason.SEAL, "sealed", to=sender, detail=why)
             )
 

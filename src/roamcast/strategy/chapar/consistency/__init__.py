@@ -1,3 +1,3 @@
-"""Brokers that agree (section 4.2): `check.py` (tables, inheritance, check-out), `meetings.py` (brokers
-that come into each other's neighbourhood), `memory.py` (memorized events among brokers).
+"""Brokers that agree (section 4.2): `check.py` (tables, inheritance, check-out, brokers that meet) with
+`listing.py` (tables in messages), `memory.py` (memorized events among brokers).
 """

@@ -7,13 +7,23 @@ what the other lacks, as in the paper, and asks for what it lacks itself, so tha
 directions. A broker floods on whatever is new to it, so the brokers of a network that heals agree after one
 interval, not after one interval per hop.
 
+Brokers that come into each other's neighbourhood check ahead of time (`meeting_check`). The paper leaves this
+to the periodic check: a node that was alone, and so its own broker, then meets another such node, and neither
+knows what the other wants for up to a whole interval. Where contacts last some ten seconds, that is most of
+them. It is the same broadcast, and one serves all brokers that a node meets at once. A broker whose tables
+changed checks ahead of time too, unless it hears from others that they have the same by now, as in Trickle
+(RFC 6206). The pace is that of all early messages (`underlay/pace.py`). Answers wait for a random time, and
+are left out if the tables have changed meanwhile or another broker answers: one exchange and the floods that
+follow serve a whole neighbourhood.
+
 Inheritance is the same exchange, begun by a new broker with one neighbouring broker. Check-out is the same,
-begun by a dismissed broker, which only sends.
+begun by a dismissed broker, which only sends; it asks for nothing but what events in its inbox wait for.
 """
 
 from collections.abc import Callable
 
 from roamcast.event import EventId
+from roamcast.strategy.chapar.consistency.listing import list_tables
 from roamcast.strategy.chapar.consistency.memory import Memory
 from roamcast.strategy.chapar.messages import (
     Check,
@@ -30,9 +40,13 @@ from roamcast.strategy.chapar.roles import Role
 from roamcast.strategy.chapar.state import State
 from roamcast.strategy.chapar.tables.filter_table import TableChange
 from roamcast.trace import DropReason
-from roamcast.units import SECOND, Micros, NodeId
+from roamcast.underlay.pace import Prompt
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 REQUEST_TIMEOUT: Micros = 2 * SECOND  # time-out, then another broker is asked; chosen by us
+MEETING_INTERVAL: Micros = SECOND  # between early checks: a multiple of it, by `underlay/pace.py`
+ANSWER_SPREAD: Micros = 20 * MILLISECOND  # per neighbouring broker: all of them hear a check; chosen by us
+SAME_ENOUGH = 2  # checks with our own digests that make another one needless (RFC 6206); chosen by us
 
 
 class Consistency:
@@ -40,6 +54,11 @@ class Consistency:
         self._state = state
         self._memory = memory
         self._attachment = attachment
+        self._met: set[NodeId] = set()  # brokers in the neighbourhood
+        self._early = Prompt(state.host, "early check", MEETING_INTERVAL)
+        self._same = 0  # checks heard with our own digests, since the early check was asked for
+        self._changes = 0  # of the tables, by exchanges and floods
+        self._to_answer: dict[NodeId, tuple[Check, int]] = {}  # with `_changes` when it came
         self._requested: dict[object, Micros] = {}
         self._inherited: set[NodeId] = set()  # registers asked for by inheritance: brokers around have them
         self._inheriting_from: NodeId | None = None
@@ -62,30 +81,66 @@ class Consistency:
         """Check with one broker; it answers in any case, as a check-out needs."""
         self._state.send(broker, self._check(answer=True))
 
-    def check_met(self, broker: NodeId, on_failure: Callable[[], None]) -> None:
-        """Check with a broker that has just become a neighbour; it answers if the tables differ."""
-        self._state.send(broker, self._check(), on_failure=on_failure)
+    def look(self) -> None:
+        """Compare the brokers around with those met before: roles or neighbours may have changed."""
+        adjacent = set(self._state.adjacent_brokers()) if self._state.is_broker else set()
+        if adjacent - self._met:
+            self._check_soon()
+        self._met = adjacent
 
     # Inputs.
+
+    def on_early_due(self) -> None:
+        self._early.on_timer()
+        self.check_all()
 
     def on_check(self, sender: NodeId, check: Check) -> None:
         state = self._state
         if not state.is_broker:
             if check.answer:
                 state.send(sender, Decline())
-            return
+        elif check.answer:
+            self._answer(sender, check)
+        elif self._is_same(check):
+            self._to_answer.pop(sender, None)
+            state.host.cancel_timer(("answer", sender))
+            self._same += 1
+            if self._same >= SAME_ENOUGH:
+                self._early.cancel()
+        elif sender in self._to_answer or len(self._to_answer) < state.options.pending_max:
+            if sender not in self._to_answer:
+                delay = int(state.host.random.random() * ANSWER_SPREAD * len(state.adjacent_brokers()))
+                state.host.set_timer(("answer", sender), state.host.now() + delay)
+            self._to_answer[sender] = check, self._changes
+
+    def on_answer_due(self, sender: NodeId) -> None:
+        """Answer, unless the tables have changed since: then what made them differ is on its way already, and
+        the next check will tell."""
+        check, changes = self._to_answer.pop(sender)
+        if self._state.is_broker and changes == self._changes:
+            self._answer(sender, check)
+
+    def _answer(self, sender: NodeId, check: Check) -> None:
+        state = self._state
         state.events.forget_expired(state.host.now())
         events = versions = None
         if check.events != state.events.digest():
-            events = tuple(state.events.known())
+            events = state.events.known()
         if check.filters != state.filters.digest():
-            versions = tuple(state.filters.versions())
+            versions = state.filters.versions()
         if check.answer or events is not None or versions is not None:
-            missing = tuple(state.events.missing(state.host.now()))
-            state.send(sender, Lists(events, versions, missing))
+            told = list_tables(events, versions, state.events.missing(state.host.now()), sender)
+            # One frame is broadcast, so that others hear that the check is answered; more need the link
+            # layer's acknowledgements. An answer that was asked for must arrive.
+            for part in told:
+                state.send(None if len(told) == 1 and not check.answer else sender, part)
 
     def on_lists(self, sender: NodeId, lists: Lists) -> None:
         state = self._state
+        if lists.to not in (None, state.node):
+            if self._to_answer.pop(lists.to, None) is not None:
+                state.host.cancel_timer(("answer", lists.to))  # the first answer serves all
+            return
         if state.role is Role.NODE:
             return
         state.events.forget_expired(state.host.now())
@@ -94,7 +149,8 @@ class Consistency:
             self._request(sender, lists)
             return
         self.has_checked_out = True
-        if state.role is Role.LEAVING and not gave:
+        asked = self._request_earlier(sender, lists)
+        if state.role is Role.LEAVING and not gave and not asked:
             self.on_checked_out()
 
     def on_request(self, sender: NodeId, request: Request) -> None:
@@ -121,6 +177,7 @@ class Consistency:
         self._trace_widened()
         if change is TableChange.KNOWN or not state.is_broker:
             return
+        self._changed()
         state.flood(("interest", interest.subscriber, interest.version), lambda: interest)
         if change is TableChange.GAP and sender != state.node:
             state.send(sender, Request((), (interest.subscriber,)))
@@ -135,6 +192,7 @@ class Consistency:
         self._trace_widened()
         if not news or not state.is_broker:
             return
+        self._changed()
         for register in news:
             if register.subscriber in self._inherited:
                 self._inherited.discard(register.subscriber)
@@ -143,6 +201,20 @@ class Consistency:
             self._notify(sender, register.subscriber)
 
     # Private.
+
+    def _check_soon(self) -> None:
+        if self._state.in_force.meeting_check:
+            self._same = 0
+            self._early.ask(1 + len(self._met))
+
+    def _changed(self) -> None:
+        self._changes += 1
+        self._check_soon()
+
+    def _is_same(self, check: Check) -> bool:
+        state = self._state
+        state.events.forget_expired(state.host.now())
+        return check.events == state.events.digest() and check.filters == state.filters.digest()
 
     def _check(self, answer: bool = False) -> Check:
         self._state.events.forget_expired(self._state.host.now())
@@ -153,7 +225,8 @@ class Consistency:
         if lists.events is None:
             return 0
         theirs = {EventId(*key) for key in lists.events}
-        missing = [memo.id for memo in self._state.events.entries() if memo.id not in theirs]
+        ours = (memo.id for memo in self._state.events.entries())
+        missing = [key for key in ours if key not in theirs and lists.tells_of_event(key)]
         for key in missing:
             self._transfer(to, key)
         return len(missing)
@@ -162,7 +235,11 @@ class Consistency:
         if lists.versions is None:
             return 0
         theirs = dict(lists.versions)
-        newer = [s for s, version in self._state.filters.versions() if version > theirs.get(s, 0)]
+        newer = [
+            subscriber
+            for subscriber, version in self._state.filters.versions()
+            if version > theirs.get(subscriber, 0) and lists.tells_of_subscriber(subscriber)
+        ]
         self._state.send_registers(to, [self._state.register(subscriber) for subscriber in newer])
         return len(newer)
 
@@ -175,7 +252,8 @@ class Consistency:
         if lists.events is not None or lists.missing:
             others = (key for key in listed if key.publisher != state.node)
             missing = [EventId(*key) for key in lists.missing]
-            state.inbox.learn(others, missing, None if lists.events is None else listed)
+            known = None if lists.events is None else listed
+            state.inbox.learn(others, missing, known, (lists.first_event, lists.end_event))
             self._memory.watch_order()
         events = [key for key in listed if key not in state.events and key not in self._requested]
         subscribers = [
@@ -196,6 +274,15 @@ class Consistency:
             state.send(sender, Request(tuple(events), tuple(subscribers)), on_failure=self._ask_again)
         if sender == self._inheriting_from:
             self._inheriting_from = None
+
+    def _request_earlier(self, sender: NodeId, lists: Lists) -> int:
+        """A dismissed broker asks only for what precedes the events that wait in its inbox: it keeps those
+        for local subscriptions to come, which are owed the publisher's order."""
+        inbox = self._state.inbox
+        earlier = inbox.learn(inbox.before_waiting(EventId(*key) for key in lists.events or ()))
+        if earlier:
+            self._state.send(sender, Request(tuple(earlier)))
+        return len(earlier)
 
     def _ask_again(self) -> None:
         self._requested.clear()

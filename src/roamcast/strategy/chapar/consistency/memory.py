@@ -160,6 +160,8 @@ class Memory:
         self._asked_at = now
         if not state.is_broker:
             self._attachment.check()
-        elif self._last_giver is not None:
+        # A broker offers a node what the node wants; one with tables also keeps what it does not want.
+        lister = self._last_giver if state.is_broker else state.attached
+        if state.role is not Role.NODE and lister is not None:
             state.inbox.ask()
-            state.send(self._last_giver, Check(state.events.digest(), state.filters.digest(), True))
+            state.send(lister, Check(state.events.digest(), state.filters.digest(), True))

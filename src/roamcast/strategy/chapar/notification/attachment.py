@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from roamcast.bounded import ExpiringDict
 from roamcast.event import EventId
-from roamcast.strategy.chapar.messages import Attach, BrokerAnswer, Decline, WantOffered
+from roamcast.strategy.chapar.messages import LIST_MAX, Attach, BrokerAnswer, Decline, WantOffered
 from roamcast.strategy.chapar.notification.multicast import returned
 from roamcast.strategy.chapar.state import State
 from roamcast.strategy.chapar.tables import digest_of
@@ -23,6 +23,7 @@ from roamcast.strategy.overflow import traced
 from roamcast.units import SECOND, Micros, NodeId, micros
 
 DECLINED_FOR: Micros = 5 * SECOND  # how long a node that declined is not asked again; chosen by us
+OFFER_MAX = 128  # events in one offer, so that it fits a frame; the next follows when it is answered
 OWN_MAX = 1_000  # own memorized events in the digest; further ones are left to the brokers
 
 
@@ -46,8 +47,10 @@ class Attachment:
             return
         now = state.host.now()
         self._declined = {node: until for node, until in self._declined.items() if until > now}
-        candidates = [node for node in state.adjacent_brokers() if node not in self._declined]
-        # If there is no other, a broker whose link has just failed is better than none.
+        adjacent = state.adjacent_brokers()
+        # If there is no other, one that declined (it may be appointed by now) or whose link has just failed
+        # is better than none.
+        candidates = [node for node in adjacent if node not in self._declined] or adjacent
         candidates = [node for node in candidates if not state.is_broken(node)] or candidates
         if state.attached in candidates:
             return
@@ -142,12 +145,14 @@ class Attachment:
         of_sender = [key.sequence for key in state.events.known() if key.publisher == sender]
         published = None
         if digest_of((sequence,) for sequence in of_sender) != attach.published:
-            published = tuple(of_sender)
+            published = tuple(of_sender[-LIST_MAX:])
         offered = self._offer(sender, attach.received) if version == attach.version else ()
         missing = None
         if version == attach.version:
             unknown = [EventId(*key) for key in attach.waiting if EventId(*key) not in state.events]
             missing = (*state.events.missing(state.host.now()), *unknown)
+            if len(offered) == OFFER_MAX or len(missing) > OFFER_MAX + len(unknown):
+                missing = None  # there may be more than one message can tell
         if version != attach.version or published is not None or offered or attach.waiting:
             state.send(sender, BrokerAnswer(version, published, offered, missing))
 
@@ -171,6 +176,7 @@ class Attachment:
             memo.notified |= bit  # has it, or will get it now
             if memo.id in wanted:
                 self._transfer(sender, memo)
+        self.notify(sender)  # what an offer of `OFFER_MAX` events left out
 
     # Private.
 
@@ -186,7 +192,7 @@ class Attachment:
                 for memo in lacking:
                     memo.notified |= bit  # equation (5): removed from USNV
                 return ()
-        offered = tuple(memo.id for memo in lacking)
+        offered = tuple(memo.id for memo in lacking[:OFFER_MAX])
         self._offers[subscriber] = frozenset(offered)
         return offered
 
@@ -213,6 +219,8 @@ class Attachment:
             if state.is_broker and memo.expires_at > state.host.now():
                 memo.notified |= state.addresses.bit(to)
                 state.send(to, memo.message(state.host.now()), on_failure=failed)
+            else:
+                memo.notified &= ~state.addresses.bit(to)  # dismissed meanwhile: it was not sent
 
         state.transfer(to, memo.id, make)
 

@@ -4,6 +4,7 @@ Copies come from floods, from notifications and from consistency checks, in any 
 An event names its predecessor (`previous`, of the same publisher); it is handed over when the
 predecessor has gone by, or nobody offers it, or `order_timeout` has passed. *Gone by* includes events that
 were only overheard: they count for the order, but are kept only if this node serves others or wants them.
+An event that is kept for subscriptions to come waits until its predecessor is kept too, or `order_timeout`.
 
 What was handed to an application is recorded in stable storage, so that no event comes twice because of a
 crash. That list is bounded (`HANDED_MAX`); it holds the latest.
@@ -20,6 +21,7 @@ from roamcast.bounded import BoundedDict, unreported
 from roamcast.broker.core import Broker
 from roamcast.event import EventId
 from roamcast.host import Host
+from roamcast.strategy.chapar.messages import is_between
 from roamcast.strategy.chapar.sealing import ContentReader, opened
 from roamcast.strategy.chapar.tables.event_table import Memo
 from roamcast.strategy.overflow import trace_overflow
@@ -71,12 +73,15 @@ class Inbox:
     def take(self, memo: Memo, interest: EventRelation) -> bool:
         """An event has come. False if it waits for an earlier one that has not come at all; the caller then
         asks others for it."""
-        if memo.id in self._kept or memo.id in self._held:
+        held = self._held.get(memo.id)
+        if held is not None and (held.interest is EventRelation.NONE or interest is EventRelation.MAY_MATCH):
+            self._held[memo.id] = held._replace(interest=interest)  # a subscription has come since
+        if memo.id in self._kept or held is not None:
             return True
         if interest is EventRelation.NONE and memo.id in self._gone_by:
             return True
         self._offered.pop(memo.id, None)
-        if self._may_go(memo):
+        if self._may_go(memo, interest):
             self._let_go(memo, interest)
             self._release()
             return True
@@ -93,15 +98,18 @@ class Inbox:
         offered: Iterable[EventId],
         missing: Iterable[EventId] | None = None,
         known: Collection[EventId] | None = None,
+        span: tuple[tuple[int, int], tuple[int, int] | None] = ((0, 0), None),
     ) -> list[EventId]:
         """What a broker has for us; returns what we lack. Held events wait only for those, and for what the
         broker lacks itself. An answer says nothing about the order of an event that we did not ask about,
-        or that the broker does not know (`known`, where it lists all it has)."""
+        or that the broker does not know (`known`, where it lists all it has in the `span`)."""
         until = self._host.now() + self._order_timeout
         lacking = [key for key in offered if not self.has(key) and key not in self._handed]
         self._offered.update(dict.fromkeys(lacking, until))
         if missing is not None:
-            self._missing = {key: until for key in missing if key not in self._gone_by or key in self._held}
+            self._missing = {key: at for key, at in self._missing.items() if not is_between(key, *span)}
+            awaited = (key for key in missing if key not in self._gone_by or key in self._held)
+            self._missing.update(dict.fromkeys(awaited, until))
             self._release(self._asked if known is None else self._held.keys() & set(known))
         return lacking
 
@@ -142,15 +150,24 @@ class Inbox:
         now = self._host.now()
         return [key for key in sorted(self._held) if self._held[key].memo.predecessor(now) not in self._held]
 
+    def before_waiting(self, events: Iterable[EventId]) -> list[EventId]:
+        """Those of the events that an event which waits here may wait for: earlier ones of its publisher."""
+        latest = {key.publisher: key for key in sorted(self._held)}
+        return [key for key in events if key < latest.get(key.publisher, key)]
+
     def next_deadline(self) -> Micros | None:
         return min((held.deadline for held in self._held.values()), default=None)
 
     # Private.
 
-    def _may_go(self, memo: Memo, answered: bool = False) -> bool:
+    def _may_go(self, memo: Memo, interest: EventRelation, answered: bool = False) -> bool:
         publisher, sequence = memo.id
         previous = memo.predecessor(self._host.now())
-        if previous is None or previous in self._gone_by or publisher == self._host.node:
+        if previous is None or publisher == self._host.node:
+            return True
+        if interest is EventRelation.KEEPS:  # a subscription to come may want both: overhearing is not enough
+            return previous in self._kept
+        if previous in self._gone_by:
             return True
         # After asking, wait only for what a broker offers or knows to exist.
         awaited = (*self._offered, *self._missing)
@@ -159,7 +176,8 @@ class Inbox:
     def _release(self, answered: Set[EventId] = frozenset()) -> None:
         """Hand over whatever no longer has to wait; each one may release the next."""
         for key in sorted(self._held):
-            if self._may_go(self._held[key].memo, key in answered):
+            held = self._held[key]
+            if self._may_go(held.memo, held.interest, key in answered):
                 self._let_go(*self._held.pop(key)[:2])
 
     def _go_ahead(self, event: EventId, held: HeldEvent) -> None:

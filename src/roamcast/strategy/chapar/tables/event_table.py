@@ -114,6 +114,11 @@ class EventTable:
         self._by_expiry.clear()
         self._digest = None
 
+    def forget_notified(self, node: NodeVector) -> None:
+        """A node's place in vectors is free again."""
+        for memo in self._entries.values():
+            memo.notified &= ~node
+
     # Questions. Their answers are as of the last `forget_expired`.
 
     def entry(self, event: EventId) -> Memo | None:

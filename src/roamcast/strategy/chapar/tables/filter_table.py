@@ -41,7 +41,7 @@ class FilterTable:
         self._registers: dict[NodeId, _Register] = {}
         self._subscribers: dict[int, NodeVector] = {}  # the table itself: FID → SNV
         self._identifier_bits = identifier_bits
-        self._rows: IdentifierRows | None = None  # the identifiers again, above `FEW_ROWS` of them
+        self._rows: IdentifierRows | None = None  # the same again, above `FEW_ROWS` rows
         self._digest: bytes | None = None
         self.widened: list[NodeId] = []  # subscribers that did not fit; the caller traces and clears
 
@@ -84,20 +84,30 @@ class FilterTable:
         self._digest = None
         return True
 
+    def forget(self, subscriber: NodeId) -> None:
+        """All that is known of a subscriber, its tombstone too."""
+        register = self._registers.pop(subscriber, None)
+        if register is not None:
+            for filter_id in sorted(register.filter_ids):
+                self._clear(subscriber, filter_id)
+            self._digest = None
+
     # Questions.
 
     def lookup(self, event_id: int) -> NodeVector:
         """Algorithm 1: SNV, the union over all filters that may match."""
         subscribers = self._subscribers
-        found = NO_NODES
         if self._rows is not None:
-            for filter_id in self._rows.within(event_id):
-                found |= subscribers[filter_id]
-            return found
+            return self._rows.lookup(event_id)
+        found = NO_NODES
         for filter_id, vector in subscribers.items():
             if filter_id & event_id == filter_id:
                 found |= vector
         return found
+
+    def knows_only(self, node: NodeId) -> bool:
+        """Whether no other node has ever subscribed."""
+        return self._registers.keys() <= {node}
 
     def version(self, subscriber: NodeId) -> int:
         register = self._registers.get(subscriber)
@@ -132,10 +142,7 @@ class FilterTable:
             self._widen(subscriber, register)
             return
         register.filter_ids.add(filter_id)
-        if filter_id not in self._subscribers:
-            self._subscribers[filter_id] = NO_NODES
-            self._enter(filter_id)
-        self._subscribers[filter_id] |= self._addresses.bit(subscriber)
+        self._enter(filter_id, self._subscribers.get(filter_id, NO_NODES) | self._addresses.bit(subscriber))
 
     def _discard(self, subscriber: NodeId, register: "_Register", filter_id: int) -> None:
         if filter_id not in register.filter_ids or (register.is_wide and filter_id == EVERYTHING):
@@ -146,16 +153,17 @@ class FilterTable:
     def _clear(self, subscriber: NodeId, filter_id: int) -> None:
         left = self._subscribers[filter_id] & ~self._addresses.bit(subscriber)
         if left:
-            self._subscribers[filter_id] = left
+            self._enter(filter_id, left)
         else:
             del self._subscribers[filter_id]
             if self._rows is not None:
                 self._rows.remove(filter_id)
 
-    def _enter(self, filter_id: int) -> None:
-        """Into `IdentifierRows`, which are made once there are more than `FEW_ROWS`."""
+    def _enter(self, filter_id: int, subscribers: NodeVector) -> None:
+        """Also into `IdentifierRows`, which are made once there are more than `FEW_ROWS`."""
+        self._subscribers[filter_id] = subscribers
         if self._rows is not None:
-            self._rows.add(filter_id)
+            self._rows.put(filter_id, subscribers)
         elif len(self._subscribers) > FEW_ROWS and numpy_is_installed():
             from roamcast.strategy.chapar.tables.identifier_rows import IdentifierRows
 

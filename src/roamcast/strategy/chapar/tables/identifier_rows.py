@@ -1,53 +1,81 @@
-"""The filter identifiers of a large table as a numpy array: an event is compared with all at once."""
+"""The filter mapping table as numpy arrays, where it is large: an event is compared with all filters at once.
 
-from collections.abc import Iterable
+A row has the words of an identifier, each in a column of its own, and the vector of its subscribers. The last
+word takes as few octets as its bits need, and results go into buffers that stay: most of the time is the
+memory's.
+"""
+
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from roamcast.strategy.chapar.tables.node_vector import NO_NODES, NodeVector
+
 WORD_BITS = 64
-_WORD = (1 << WORD_BITS) - 1
+ROWS_FIRST = 64
+_TYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
 class IdentifierRows:
-    """Columns of 64-bit words, a row for each identifier."""
-
-    def __init__(self, identifier_bits: int, identifiers: Iterable[int]) -> None:
-        self._words = -(-identifier_bits // WORD_BITS)
-        self._columns: NDArray[np.uint64] = np.zeros((self._words, 64), np.uint64)
-        self._identifiers: list[int] = []
+    def __init__(self, identifier_bits: int, table: Mapping[int, NodeVector]) -> None:
+        words = -(-identifier_bits // WORD_BITS)
+        last = identifier_bits - WORD_BITS * (words - 1)
+        widths = [WORD_BITS] * (words - 1) + [next(width for width in _TYPES if width >= last)]
+        self._types = [_TYPES[width] for width in widths]
+        self._masks = [(1 << width) - 1 for width in widths]
+        self._columns: list[NDArray[Any]] = [np.zeros(ROWS_FIRST, kind) for kind in self._types]
+        self._buffers = [np.empty_like(column) for column in self._columns]
         self._row_of: dict[int, int] = {}
-        for identifier in identifiers:
-            self.add(identifier)
+        self._identifiers: list[int] = []
+        self._vectors: list[NodeVector] = []
+        for identifier, vector in table.items():
+            self.put(identifier, vector)
 
-    def add(self, identifier: int) -> None:
+    def put(self, identifier: int, vector: NodeVector) -> None:
+        row = self._row_of.get(identifier)
+        if row is not None:
+            self._vectors[row] = vector
+            return
         row = len(self._identifiers)
-        if row == self._columns.shape[1]:
-            self._columns = np.concatenate([self._columns, np.zeros_like(self._columns)], axis=1)
-        self._put(row, identifier)
+        if row == len(self._columns[0]):
+            self._columns = [np.concatenate([column, np.zeros_like(column)]) for column in self._columns]
+            self._buffers = [np.empty_like(column) for column in self._columns]
         self._identifiers.append(identifier)
+        self._vectors.append(vector)
+        self._place(row, identifier)
 
     def remove(self, identifier: int) -> None:
         row = self._row_of.pop(identifier)
-        last = self._identifiers.pop()
+        last, vector = self._identifiers.pop(), self._vectors.pop()
         if last != identifier:
-            self._identifiers[row] = last
-            self._put(row, last)
+            self._identifiers[row], self._vectors[row] = last, vector
+            self._place(row, last)
 
-    def within(self, event_id: int) -> list[int]:
-        """The identifiers all of whose bits the event has."""
+    def lookup(self, event_id: int) -> NodeVector:
+        """The union over the identifiers all of whose bits the event has."""
         count = len(self._identifiers)
-        absent = [np.uint64(~word & _WORD) for word in self._split(event_id)]
-        extra = self._columns[0, :count] & absent[0]
-        for column, missing in zip(self._columns[1:], absent[1:], strict=True):
-            extra |= column[:count] & missing
-        identifiers = self._identifiers
-        return [identifiers[row] for row in np.flatnonzero(extra == 0).tolist()]
+        extra = self._buffers[0][:count]
+        for number, (column, word) in enumerate(zip(self._columns, self._words(~event_id), strict=True)):
+            if number == 0:
+                np.bitwise_and(column[:count], word, out=extra)
+            else:
+                more = self._buffers[number][:count]
+                np.bitwise_and(column[:count], word, out=more)
+                np.bitwise_or(extra, more, out=extra)
+        found, vectors = NO_NODES, self._vectors
+        for row in (extra == 0).nonzero()[0].tolist():
+            found |= vectors[row]
+        return found
 
-    def _put(self, row: int, identifier: int) -> None:
+    def _place(self, row: int, identifier: int) -> None:
         self._row_of[identifier] = row
-        for column, word in enumerate(self._split(identifier)):
-            self._columns[column, row] = word
+        for column, word in zip(self._columns, self._words(identifier), strict=True):
+            column[row] = word
 
-    def _split(self, identifier: int) -> list[int]:
-        return [identifier >> WORD_BITS * word & _WORD for word in range(self._words)]
+    def _words(self, bits: int) -> list[Any]:
+        return [
+            kind(bits >> WORD_BITS * number & mask)
+            for number, (kind, mask) in enumerate(zip(self._types, self._masks, strict=True))
+        ]

@@ -6,16 +6,17 @@ form. There are two:
 
 - `OrderedAddresses`: node numbers are consecutive, bit n is node `first + n` on every node. The wire form
   is the bitmap itself, one bit per node, and every logical operation holds for it.
-- `BloomAddresses`: addresses are arbitrary. Inside, bits are assigned locally, first come first served,
-  and mean nothing to other nodes; the wire form is a Bloom filter of 8 bits per member. Of the logical
-  operations only union survives in that form (OR of two filters of one length); the intersection of two
-  filters contains more than the filter of the intersection, and complement, difference and ⊕ have no
-  meaning. So no operation is ever done on that form: a receiver lists the members among the nodes it
-  knows, and calculates with that list. A false member (about 2 in 100 nodes that are not members) costs a
-  wasted notification, which the exact filter stops; a true member is never missed.
+- `BloomAddresses`: addresses are arbitrary. Inside, bits are assigned locally, first come first served, and
+  mean nothing to other nodes; when all are assigned, the owner decides whose bit is free again. The wire form
+  is a Bloom filter of 8 bits per member. Of the logical operations only union survives in that form (OR of
+  two filters of one length); the intersection of two filters contains more than the filter of the
+  intersection, and complement, difference and ⊕ have no meaning. So no operation is ever done on that form: a
+  receiver lists the members among the nodes it knows, and calculates with that list. A false member (about 2
+  in 100 nodes that are not members) costs a wasted notification, which the exact filter stops; a true member
+  is never missed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Protocol, TypeAlias
@@ -29,6 +30,9 @@ VECTOR_BYTES_MAX = 512  # chosen by us: room for 4,096 nodes
 NODES_MAX = 8 * VECTOR_BYTES_MAX
 BLOOM_BITS_PER_NODE = 8  # the paper's figure
 BLOOM_HASHES = 5  # 8 ln 2, rounded down: 0.0217 false members
+
+
+MakeRoom: TypeAlias = Callable[[NodeId, Sequence[NodeId]], NodeId | None]
 
 
 class NodeBits(Protocol):
@@ -78,19 +82,35 @@ class OrderedAddresses:
 
 
 class BloomAddresses:
-    def __init__(self, size: int = NODES_MAX) -> None:
+    def __init__(self, size: int = NODES_MAX, make_room: MakeRoom | None = None) -> None:
+        """`make_room`: asked when all bits are assigned, with the node that needs one and those that have
+        one, oldest first; it names the node whose bit is free again, or None."""
         self._size = size
+        self._make_room = make_room
         self._bits: dict[NodeId, int] = {}
         self._nodes: list[NodeId] = []
 
     def bit(self, node: NodeId) -> NodeVector:
         index = self._bits.get(node)
         if index is None:
-            if len(self._nodes) >= self._size or node < 0:
+            index = self._assign(node)
+            if index is None:
                 return NO_NODES
-            index = self._bits[node] = len(self._nodes)
-            self._nodes.append(node)
         return 1 << index
+
+    def _assign(self, node: NodeId) -> int | None:
+        if node < 0:
+            return None
+        if len(self._nodes) < self._size:
+            self._nodes.append(node)
+            self._bits[node] = len(self._nodes) - 1
+            return self._bits[node]
+        leaves = None if self._make_room is None else self._make_room(node, list(self._bits))
+        if leaves is None:
+            return None
+        index = self._bits[node] = self._bits.pop(leaves)
+        self._nodes[index] = node
+        return index
 
     def nodes(self, vector: NodeVector) -> list[NodeId]:
         return [self._nodes[index] for index in bits_of(vector)]

@@ -1,17 +1,19 @@
 """The multicast groups that a publisher's broker makes of the subscriptions it learns (section 3.4).
 
-Each group is a channel: its members, and the summary of all they want. An event travels over the
-channels whose summary matches its digest. Members that joined after the last announcement of the groups
-belong to no channel yet; they share bit 0.
+Each group is a channel: its members, and what they want. An event travels over the channels that want it: by
+the summaries of all channels in one table, or, with the graph method, by a search in the graph. Members
+that joined after the last announcement of the groups belong to no channel yet; they share bit 0.
 """
 
 from collections.abc import Mapping
 
+from roamcast.strategy.odmrp.grouping.covering_graph import CoveringGraph
 from roamcast.strategy.odmrp.grouping.k_means import Chance
 from roamcast.strategy.odmrp.grouping.methods import Group, group
-from roamcast.strategy.odmrp.mesh.interests import matches
 from roamcast.strategy.odmrp.options import OdmrpOptions
+from roamcast.strategy.odmrp.summary.digest import EventDigest
 from roamcast.strategy.odmrp.summary.summary import Summary
+from roamcast.strategy.odmrp.summary.table import SummaryTable
 from roamcast.units import NodeId
 
 UNGROUPED = 1
@@ -26,7 +28,8 @@ class Channels:
         self._random = random
         self._groups: list[Group] = []
         self._bits: dict[NodeId, int] = {}
-        self._summaries: list[Summary] = []
+        self._summaries: SummaryTable[int] = SummaryTable()  # by the channel's number
+        self._graph: CoveringGraph[NodeId] | None = CoveringGraph() if self._method == "graph" else None
         self.epoch = 0
 
     @property
@@ -41,42 +44,50 @@ class Channels:
         """Compute the groups again; the epoch increases only if a group has other members than before."""
         before = self.members
         assert self._method != "none"
-        if summaries:
-            made = group(
-                self._method, summaries, k=self._k, random=self._random, previous=self._groups or None
-            )
-        else:
-            made = []
+        made = group(self._method, summaries, k=self._k, random=self._random, previous=self._groups or None)
         # Where there are more groups than bits, the smallest stay ungrouped.
         made = sorted(made, key=lambda found: (-len(found.members), min(found.members)))
         self._groups = made[: self._channels_max]
         if self.members != before:
             self.epoch += 1
         self._bits = {m: 2 << n for n, found in enumerate(self._groups) for m in found.members}
-        self._summaries = [found.summary for found in self._groups]
+        self._summaries.clear()
+        if self._graph is None:
+            for number, found in enumerate(self._groups):
+                self._summaries.add(number, found.summary)
+        else:
+            for member in set(self._graph.members()) - set(self._bits):
+                self._graph.remove(member)
+            for member in self._bits:
+                self._graph.put(member, summaries[member].entries)
 
     def on_summary(self, member: NodeId, summary: Summary) -> None:
-        """A member's subscriptions changed: widen its channel, so that no event is lost."""
+        """A member's subscriptions changed: its channel wants these too, so that no event is lost."""
         bit = self._bits.get(member)
-        if bit is not None:
-            number = bit.bit_length() - 2
-            self._summaries[number] = self._summaries[number].union(summary)
+        if bit is None:
+            return
+        if self._graph is not None:
+            self._graph.put(member, summary.entries)
+            return
+        number = bit.bit_length() - 2
+        self._summaries.add(number, self._summaries[number].union(summary))
 
     def bit(self, member: NodeId) -> int:
         return self._bits.get(member, UNGROUPED)
 
-    def claim(self, digest: bytes) -> int:
-        """The bits of the channels that want the event."""
-        if not digest:
+    def claim(self, digest: EventDigest | None) -> int:
+        """The bits of the channels that want the event; all of them where nothing is known about it."""
+        if digest is None:
             return sum(2 << number for number in range(len(self._groups)))
-        bits = 0
-        for number, summary in enumerate(self._summaries):
-            if matches(summary, digest):
-                bits |= 2 << number
-        return bits
+        if self._graph is not None:
+            return 2 if self._groups and self._graph.matches(digest) else 0
+        return sum(2 << number for number in self._summaries.matching(digest))
 
     def clear(self) -> None:
         """Nobody is left to group. The epoch stays: it must not be used twice."""
         if self._groups:
             self.epoch += 1
-        self._groups, self._bits, self._summaries = [], {}, []
+        self._groups, self._bits = [], {}
+        self._summaries.clear()
+        if self._graph is not None:
+            self._graph = CoveringGraph()

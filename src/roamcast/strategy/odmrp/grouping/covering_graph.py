@@ -3,6 +3,9 @@
 An entry lies below every entry that covers it, so an event that matches an entry matches those above it too.
 The search for one match therefore looks at the roots only, and the search for all goes down only from
 entries that matched. Edges that follow from others (by transitivity) are left out.
+
+The levels below the roots keep the pattern when subscriptions change: an entry that comes takes its place
+among those that are there, and where one ends, those below it move up. Nothing is computed anew.
 """
 
 from collections.abc import Iterable
@@ -16,41 +19,98 @@ Owner = TypeVar("Owner", bound=int | str)
 
 
 class CoveringGraph(Generic[Owner]):
-    """Built once, of pairs of owner and entry; owners of equal entries share a node."""
+    """Entries by their owners; owners of equal entries share a place in the graph."""
 
-    def __init__(self, owned: Iterable[tuple[Owner, SummaryEntry]]) -> None:
-        self._owners: dict[SummaryEntry, list[Owner]] = {}
+    def __init__(self, owned: Iterable[tuple[Owner, SummaryEntry]] = ()) -> None:
+        self._owners: dict[SummaryEntry, set[Owner]] = {}
+        self._entries: dict[Owner, tuple[SummaryEntry, ...]] = {}
+        self.below: dict[SummaryEntry, list[SummaryEntry]] = {}
+        self._above: dict[SummaryEntry, list[SummaryEntry]] = {}
+        collected: dict[Owner, list[SummaryEntry]] = {}
         for owner, entry in owned:
-            self._owners.setdefault(entry, []).append(owner)
-        self._entries = sorted(self._owners, key=order)  # an entry comes before those it covers
-        self.roots: list[SummaryEntry] = []  # in `order`
-        self.below: dict[SummaryEntry, list[SummaryEntry]] = {entry: [] for entry in self._entries}
-        for number, entry in enumerate(self._entries):
-            self._place(entry, self._entries[:number])
+            collected.setdefault(owner, []).append(entry)
+        for owner, entries in collected.items():
+            self.put(owner, entries)
+
+    @property
+    def roots(self) -> list[SummaryEntry]:
+        """Those that no other covers, in `order`."""
+        return sorted((entry for entry, above in self._above.items() if not above), key=order)
+
+    def put(self, owner: Owner, entries: Iterable[SummaryEntry]) -> None:
+        """What an owner wants from now on, in place of what it wanted."""
+        wanted = tuple(dict.fromkeys(entries))
+        if self._entries.get(owner, ()) == wanted:
+            return
+        self.remove(owner)
+        self._entries[owner] = wanted
+        for entry in wanted:
+            if entry not in self._owners:
+                self._owners[entry] = set()
+                self._place(entry)
+            self._owners[entry].add(owner)
+
+    def remove(self, owner: Owner) -> None:
+        for entry in self._entries.pop(owner, ()):
+            self._owners[entry].discard(owner)
+            if not self._owners[entry]:
+                del self._owners[entry]
+                self._take_out(entry)
+
+    def members(self) -> list[Owner]:
+        return sorted(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def matches(self, digest: EventDigest) -> bool:
         """Does at least one subscription match? Then the message is published."""
-        return any(map(digest.satisfies, self.roots))
+        return any(not above and digest.satisfies(entry) for entry, above in self._above.items())
 
     def owners(self, digest: EventDigest) -> list[Owner]:
         """Whose subscriptions match, sorted."""
         found: set[Owner] = set()
-        seen = set(self.roots)
-        waiting = list(self.roots)
+        waiting = [entry for entry, above in self._above.items() if not above]
+        seen = set(waiting)
         while waiting:
             entry = waiting.pop()
             if digest.satisfies(entry):
-                found.update(self._owners[entry])
+                found |= self._owners[entry]
                 fresh = [each for each in self.below[entry] if each not in seen]
                 seen.update(fresh)
                 waiting += fresh
         return sorted(found)
 
-    def _place(self, entry: SummaryEntry, earlier: list[SummaryEntry]) -> None:
-        coverers = {other: None for other in earlier if other.covers(entry)}
-        # An entry that covers another coverer has a child on the path to it, which covers `entry` too.
+    def _place(self, entry: SummaryEntry) -> None:
+        """Between those that cover it and those that it covers, in each case the nearest."""
+        coverers = [other for other in self.below if other.covers(entry)]
+        covered = [other for other in self.below if entry.covers(other)]
         parents = [one for one in coverers if not any(child in coverers for child in self.below[one])]
+        children = [one for one in covered if not any(parent in covered for parent in self._above[one])]
+        self.below[entry], self._above[entry] = [], []
         for parent in parents:
-            self.below[parent].append(entry)
-        if not parents:
-            self.roots.append(entry)
+            for child in [child for child in self.below[parent] if child in children]:
+                self._part(parent, child)
+            self._join(parent, entry)
+        for child in children:
+            self._join(entry, child)
+
+    def _take_out(self, entry: SummaryEntry) -> None:
+        """Those below it move up to those above it, unless another way leads there."""
+        parents, children = self._above[entry], self.below[entry]
+        for parent in list(parents):
+            self._part(parent, entry)
+            for child in children:
+                if not any(other.covers(child) for other in self.below[parent]):
+                    self._join(parent, child)
+        for child in list(children):
+            self._part(entry, child)
+        del self.below[entry], self._above[entry]
+
+    def _join(self, parent: SummaryEntry, child: SummaryEntry) -> None:
+        self.below[parent].append(child)
+        self._above[child].append(parent)
+
+    def _part(self, parent: SummaryEntry, child: SummaryEntry) -> None:
+        self.below[parent].remove(child)
+        self._above[child].remove(parent)

@@ -6,12 +6,12 @@ per member and round (section 3.5.2 attaches them always). Version 0 means no su
 plain ODMRP, or a member that is only an event's destination.
 """
 
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 from zlib import crc32
 
 from roamcast.bounded import BoundedDict, OnEvicted
-from roamcast.broker.core import Broker
 from roamcast.errors import WireError
 from roamcast.filter import Filter
 from roamcast.filter.expression import Or
@@ -27,22 +27,16 @@ _NOTHING = Filter(Or(()))
 
 
 class OwnInterests:
-    """What the applications of this node want, as a summary; computed again after a subscription changed."""
+    """What the clients of this broker want, as a summary; computed again after a subscription changed."""
 
-    def __init__(self, broker: Broker, options: SummaryOptions, *, plain: bool) -> None:
-        self._broker = broker
+    def __init__(self, wanted: Callable[[], Sequence[Filter]], options: SummaryOptions) -> None:
+        self._wanted = wanted
         self._options = options
-        self._plain = plain
         self.changed = True
         self._version = NO_SUBSCRIPTIONS
         self._summary: Summary | None = None
         self._octets: bytes | None = None
-        self._filters: list[Filter] = []
-
-    @property
-    def any(self) -> bool:
-        self._update()
-        return bool(self._filters)
+        self._filters: Sequence[Filter] = ()
 
     @property
     def version(self) -> int:
@@ -74,9 +68,9 @@ class OwnInterests:
         if not self.changed:
             return
         self.changed = False
-        self._filters = [subscription.filter for subscription in self._broker.subscriptions()]
+        self._filters = self._wanted()
         self._version, self._summary, self._octets = NO_SUBSCRIPTIONS, None, None
-        if self._filters and not self._plain:
+        if self._filters:
             self._summary = _bounded(Summary.of(self._filters, self._options))
             self._octets = self._summary.encode()
             self._version = version_of(self._octets)

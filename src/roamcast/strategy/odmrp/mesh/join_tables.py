@@ -11,11 +11,13 @@ below it. So entries that only refresh wait up to `table_interval`, and a frame 
 entries along: Join Tables are broadcast periodically, as in the paper. Changes are sent within `table_delay`.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 from roamcast.bounded import BoundedDict
 from roamcast.host import Frame, Host, Kind
-from roamcast.strategy.odmrp.mesh.interests import NO_SUBSCRIPTIONS, KnownSummaries, OwnInterests
+from roamcast.strategy.odmrp.context import MeshContext
+from roamcast.strategy.odmrp.mesh.interests import NO_SUBSCRIPTIONS
 from roamcast.strategy.odmrp.mesh.messages import CODEC, Acknowledgement, JoinTable, MemberEntry, PublisherRow
 from roamcast.strategy.odmrp.mesh.routes import PublisherRoute, Routes
 from roamcast.strategy.odmrp.options import OdmrpOptions
@@ -49,14 +51,12 @@ class JoinTables:
         self,
         host: Host,
         routes: Routes,
-        own: OwnInterests,
-        known: KnownSummaries,
+        context: MeshContext,
         options: OdmrpOptions,
     ) -> None:
         self._host = host
         self._routes = routes
-        self._own = own
-        self._known = known
+        self._context = context
         self._delay = micros(options.table_delay)
         self._timeout = micros(options.table_timeout)
         self._retries = options.table_retries
@@ -66,6 +66,7 @@ class JoinTables:
         self._pending: dict[NodeId, dict[NodeId, tuple[int, bool]]] = {}
         self._acknowledge: dict[tuple[NodeId, int], dict[NodeId, None]] = {}
         self._awaiting: dict[tuple[NodeId, NodeId], Awaiting] = {}  # by publisher and member
+        self._awaited: Counter[NodeId] = Counter()  # how many of them each next hop owes an acknowledgement
         # By next hop: the versions it is known to have. An evicted one gets summaries in full again.
         self._has: BoundedDict[NodeId, dict[NodeId, int]] = BoundedDict(
             NEXT_HOPS_MAX, traced(host, "join_table", "NEXT_HOPS_MAX")
@@ -91,7 +92,7 @@ class JoinTables:
 
     def awaits(self, sender: NodeId) -> bool:
         """Whether `sender` has not acknowledged something yet."""
-        return any(awaiting.next_hop == sender for awaiting in self._awaiting.values())
+        return sender in self._awaited
 
     def on_heard(self, sender: NodeId, publisher: NodeId, sequence: int, members: Iterable[NodeId]) -> None:
         """`sender` has these members: shown by its own Join Table or an acknowledgement."""
@@ -99,7 +100,7 @@ class JoinTables:
             awaiting = self._awaiting.get((publisher, member))
             if awaiting is None or awaiting.next_hop != sender or sequence < awaiting.sequence:
                 continue
-            del self._awaiting[publisher, member]
+            self._settle(publisher, member)
             self._note(sender, member, awaiting.version)
         if not self._awaiting:
             self._host.cancel_timer(TIMER_REPEAT)
@@ -131,7 +132,7 @@ class JoinTables:
         for (publisher, member), awaiting in sorted(self._awaiting.items()):
             if awaiting.due > now:
                 continue
-            del self._awaiting[publisher, member]
+            self._settle(publisher, member)
             route = self._routes.standing(publisher, now)
             if route is None or route.told.get(member) != awaiting.version:
                 continue  # the round is over, or a newer version is on its way
@@ -148,6 +149,7 @@ class JoinTables:
         """There is no publisher left."""
         self._has.clear()
         self._awaiting.clear()
+        self._awaited.clear()
 
     def __len__(self) -> int:
         return len(self._pending) + len(self._awaiting) + len(self._acknowledge) + len(self._has)
@@ -165,20 +167,26 @@ class JoinTables:
             version = route.told[member]
             octets = None
             if version != NO_SUBSCRIPTIONS and (attempts or has.get(member) != version):
-                octets = self._octets(member, version)
+                octets = self._context.octets(member, version)
             entries.append(MemberEntry(member, version, octets))
             due = now + self._timeout + (0 if soon else self._interval)
+            self._settle(publisher, member)
             waits = Awaiting(route.upstream, route.sequence, version, attempts, due)
             self._awaiting[publisher, member] = waits
+            self._awaited[route.upstream] += 1
         return PublisherRow(publisher, route.sequence, route.upstream, route.lifetime, tuple(entries))
+
+    def _settle(self, publisher: NodeId, member: NodeId) -> None:
+        """Nobody waits for this acknowledgement any more."""
+        awaiting = self._awaiting.pop((publisher, member), None)
+        if awaiting is None:
+            return
+        self._awaited[awaiting.next_hop] -= 1
+        if not self._awaited[awaiting.next_hop]:
+            del self._awaited[awaiting.next_hop]
 
     def _note(self, next_hop: NodeId, member: NodeId, version: int) -> None:
         self._has.setdefault(next_hop, {})[member] = version
-
-    def _octets(self, member: NodeId, version: int) -> bytes | None:
-        if member == self._host.node:
-            return self._own.octets
-        return self._known.octets(member, version)
 
     def _pend(self, publisher: NodeId, member: NodeId, attempts: int, soon: bool) -> None:
         self._pending.setdefault(publisher, {})[member] = (attempts, soon)

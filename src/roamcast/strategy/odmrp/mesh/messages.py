@@ -5,6 +5,7 @@
 | `JoinRequest` | flooded by a publisher's broker, once per refresh interval | `join_request` |
 | `JoinTable` | broadcast by members and relays, each row meant for one next hop | `join_table` |
 | `DataPacket` | broadcast by the publisher and by the forwarding group | `data` |
+| `BrokerSearch`, `Carried` | between clients and brokers, see `clients/messages.py` | |
 """
 
 from typing import Annotated, TypeAlias
@@ -12,6 +13,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from roamcast.event import DESTINATIONS_MAX, Count, Event, Name
+from roamcast.strategy.odmrp.clients.messages import BrokerSearch, Carried
 from roamcast.units import SECOND
 from roamcast.wire import Codec
 
@@ -108,9 +110,11 @@ class JoinTable(_Struct, frozen=True, tag=2):
 
 
 class DataPacket(_Struct, frozen=True, tag=3):
-    """Section 3.5.3. `packet` is the publisher's number of the packet. `channels`: bits, as of `epoch`.
+    """Section 3.5.3. `source` is the broker that sends it, for itself or for a client without a broker;
+    `packet` is that broker's number of the packet. `channels`: bits, as of `epoch`.
     An event that is sent again for members that came later names them in `members` instead."""
 
+    source: Count
     packet: Count
     epoch: Count
     channels: Count
@@ -121,6 +125,6 @@ class DataPacket(_Struct, frozen=True, tag=3):
     event: Event
 
 
-AnyMessage: TypeAlias = JoinRequest | JoinTable | DataPacket
+AnyMessage: TypeAlias = JoinRequest | JoinTable | DataPacket | BrokerSearch | Carried
 
-CODEC: Codec[AnyMessage] = Codec("odmrp", 1, AnyMessage)
+CODEC: Codec[AnyMessage] = Codec("odmrp", 2, AnyMessage)

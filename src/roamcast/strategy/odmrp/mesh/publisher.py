@@ -12,18 +12,16 @@ on its first hop reaches nobody. So the publisher listens for a relay of the pac
 it hears none.
 """
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Collection, Sized
 from itertools import islice
 
 from roamcast.bounded import BoundedDict, unreported
 from roamcast.broker.core import Broker
-from roamcast.event import DESTINATIONS_MAX, Event, EventClass
+from roamcast.event import DESTINATIONS_MAX, Event, EventClass, EventId
 from roamcast.host import Frame, Host, Kind
-from roamcast.strategy.odmrp.grouping.channels import UNGROUPED, Channels
-from roamcast.strategy.odmrp.mesh.interests import KnownSummaries
+from roamcast.strategy.odmrp.context import MeshContext
 from roamcast.strategy.odmrp.mesh.messages import (
     CODEC,
-    DIGEST_BYTES_MAX,
     HOLD_MAX,
     MEMBERS_MAX,
     UNLIMITED,
@@ -32,7 +30,6 @@ from roamcast.strategy.odmrp.mesh.messages import (
     SenderPosition,
 )
 from roamcast.strategy.odmrp.options import OdmrpOptions
-from roamcast.strategy.odmrp.summary.digest import EventDigest
 from roamcast.strategy.overflow import trace_overflow, traced
 from roamcast.trace import DropReason, OverlayChanged
 from roamcast.units import Micros, NodeId, micros
@@ -76,29 +73,30 @@ class Publisher:
         self,
         host: Host,
         broker: Broker,
-        known: KnownSummaries,
+        context: MeshContext,
         options: OdmrpOptions,
         number: Callable[[], int],
     ) -> None:
         self._host = host
         self._broker = broker
-        self._known = known
+        self._context = context
         self._options = options
         self._number = number
-        self._plain = options.grouping == "none"
         self._interval: Micros = micros(options.refresh_interval)
         self._hold: Micros = micros(options.forwarding_timeout)
         self._round_ends: Micros | None = None  # when the state that the last Join Request built ends
-        self._channels = Channels(options, host.random)
         self._members: dict[NodeId, Member] = {}
-        # By sequence number.
-        self._recent: BoundedDict[int, ServableEvent] = BoundedDict(options.recent_max, self._on_forgotten)
+        self._recent: BoundedDict[EventId, ServableEvent] = BoundedDict(
+            options.recent_max, self._on_forgotten
+        )
         # The latest digests (older ones are evicted on purpose), and until when a refresh repeats them.
         self._announced: BoundedDict[bytes, Micros] = BoundedDict(options.digests_max, unreported)
-        # Advertised types, and until when. With more than fit into a request, everyone is asked.
+        # The types of what was published, and until when: with the option `advertisement` they are announced.
+        # With more types than fit into a request, everyone is asked.
         self._types: BoundedDict[str, Micros] = BoundedDict(
             options.recent_max, traced(host, "join_request", "recent_max")
         )
+        self._advertised: tuple[str, ...] = ()  # types that clients advertise, until they withdraw them
         self._unheard: dict[int, Frame] = {}  # packets that no relay was heard to repeat yet
         self._active_until: Micros = NEVER
         self._requested_at: Micros | None = None
@@ -113,19 +111,27 @@ class Publisher:
 
     # Inputs.
 
-    def publish(self, event: Event) -> None:
+    def publish(self, event: Event, age: Micros = 0) -> None:
+        """`age`: how long ago a client without a broker of its own has published it."""
         now = self._host.now()
-        recent = ServableEvent(event, self._digest(event), now)
-        self._recent[event.sequence] = recent
+        recent = ServableEvent(event, self._context.digest(event), now - age)
+        self._recent[event.id] = recent
         self._dispatch(recent)
-        self.advertise(event.type)
-
-    def advertise(self, type: str) -> None:
-        """Be an active publisher: ask for members now and once per refresh interval."""
-        now = self._host.now()
         self._active_until = now + self._hold
         if self._options.advertisement:
-            self._types.renew(type, self._active_until)
+            self._types.renew(event.type, self._active_until)
+        self._ask(now)
+
+    def advertise(self, types: Collection[str]) -> None:
+        """What clients advertise now, in place of what they did (section 3.5.1): while there is anything, ask
+        for members once per refresh interval, before there is an event."""
+        news = any(type not in self._advertised for type in types)
+        self._advertised = tuple(sorted(types))
+        if news:
+            self._ask(self._host.now())
+
+    def _ask(self, now: Micros) -> None:
+        """Be an active publisher: ask for members now, or when the next request is due."""
         if self._requested_at is None or (not self._members and now >= self._due()):
             self._request(now)
         else:
@@ -156,7 +162,7 @@ class Publisher:
         now = self._host.now()
         self.expire(now)
         memorized = any(r.event.event_class is EventClass.MEMORIZED for r in self._recent.values())
-        if now < self._active_until or memorized:
+        if now < self._active_until or memorized or self._advertised:
             self._request(now)
 
     def on_serve(self) -> None:
@@ -167,7 +173,7 @@ class Publisher:
         for recent in list(self._recent.values()):
             late = [m for m in sorted(self._members) if self._members[m].since >= recent.sent_in]
             recent.sent_in = self._turn
-            wanting = tuple(m for m in late if self._wants(m, recent))
+            wanting = self._wanting(late, recent)
             if wanting and not self._ends(recent, now):
                 self._send(recent, 0, wanting[:MEMBERS_MAX])
 
@@ -188,7 +194,7 @@ class Publisher:
         self._announced.forget(lambda until: until <= now)
         self._types.forget(lambda until: until <= now)
         if not self._members:
-            self._channels.clear()
+            self._context.regroup({})
             self._trace_channels()
 
     # Questions.
@@ -207,7 +213,7 @@ class Publisher:
         return sorted(self._members)
 
     def channels(self) -> tuple[tuple[NodeId, ...], ...]:
-        return self._channels.members
+        return self._context.groups
 
     def __len__(self) -> int:
         held: list[Sized] = [self._members, self._recent, self._announced, self._types, self._unheard]
@@ -217,7 +223,7 @@ class Publisher:
 
     def _request(self, now: Micros) -> None:
         self.expire(now)
-        if not self._plain and self._grouping_is_old:
+        if self._grouping_is_old:
             self._regroup()
         self._sequence = self._number()
         self._requested_at = now
@@ -233,10 +239,10 @@ class Publisher:
             not self._members,
             everyone,
             digests,
-            tuple(islice(sorted(self._types), self._options.digests_max)),
+            tuple(islice(sorted({*self._types, *self._advertised}), self._options.digests_max)),
             self._destinations(),
-            self._channels.epoch,
-            tuple(members[:MEMBERS_MAX] for members in self._channels.members),
+            self._context.epoch,
+            tuple(members[:MEMBERS_MAX] for members in self._context.groups),
             UNLIMITED,
             None if place is None else SenderPosition(*place),
         )
@@ -250,7 +256,7 @@ class Publisher:
         """When the next Join Request is due. A predicted lifetime may delay a refresh, not new digests."""
         assert self._requested_at is not None
         interval = self._interval
-        asks_for_events = not self._plain and not self._options.advertisement
+        asks_for_events = not self._context.asks_everyone and not self._options.advertisement
         if asks_for_events and any(not recent.announced for recent in self._recent.values()):
             interval = min(interval, micros(self._options.refresh_interval))
         return self._requested_at + interval + self._lateness
@@ -273,10 +279,11 @@ class Publisher:
                     recent.until = recent.published_at + recent.event.lifetime
                 else:
                     recent.until = now + micros(self._options.settle_time)
-        if self._plain:
+        too_many_types = len({*self._types, *self._advertised}) > self._options.digests_max
+        if self._context.asks_everyone or too_many_types:
             return True, ()
         if self._options.advertisement:
-            return len(self._types) > self._options.digests_max, ()
+            return False, ()
         if not news:  # a mere refresh: the latest digests keep their members
             news = dict.fromkeys(islice(reversed(self._announced), self._options.digests_max))
         # An event without a digest either names its destinations or its digest is too large.
@@ -311,16 +318,11 @@ class Publisher:
 
     def _regroup(self) -> None:
         self._grouping_is_old = False
-        summaries = {}
-        for number in sorted(self._members):
-            summary = self._known.summary(number, self._members[number].version)
-            if summary is not None:
-                summaries[number] = summary
-        self._channels.regroup(summaries)
+        self._context.regroup(self._versions(sorted(self._members)))
         self._trace_channels()
 
     def _trace_channels(self) -> None:
-        count = min(len(self._members), 1) if self._plain else len(self._channels)
+        count = min(len(self._members), 1) if self._context.asks_everyone else len(self._context.groups)
         if count != self._channels_traced:
             self._channels_traced = count
             now = self._host.now()
@@ -332,10 +334,8 @@ class Publisher:
 
     def _on_change(self, member: NodeId, version: int) -> None:
         self._grouping_is_old = True
-        summary = self._known.summary(member, version)
-        if summary is not None:
-            self._channels.on_summary(member, summary)
-        if self._plain:
+        self._context.on_member(member, version)
+        if self._context.asks_everyone:
             self._trace_channels()
         if self._recent and not self._serve_is_set:
             self._serve_is_set = True
@@ -349,27 +349,28 @@ class Publisher:
         recent.sent_in = self._turn
         event = recent.event
         bits = 0
-        if self._plain and event.wants_subscribers:
-            bits = UNGROUPED if self._members else 0
-        elif event.wants_subscribers:
-            bits = self._channels.claim(recent.digest)
-        for member in self._members:
-            if self._channels.bit(member) == UNGROUPED and not bits & UNGROUPED:
-                bits |= UNGROUPED if self._wants(member, recent) else 0
+        if event.wants_subscribers:
+            bits = self._context.channels(self._versions(self._members), recent.digest)
         if bits or any(node in self._members for node in event.destinations):
             self._send(recent, bits, ())
 
-    def _wants(self, member: NodeId, recent: ServableEvent) -> bool:
+    def _wanting(self, members: Collection[NodeId], recent: ServableEvent) -> tuple[NodeId, ...]:
+        """Those of the members that may want an event, or are its destinations."""
         event = recent.event
-        if member in event.destinations or not event.wants_subscribers:
-            return member in event.destinations
-        return self._plain or self._known.match(member, self._members[member].version, recent.digest)
+        wanting = set(event.destinations)
+        if event.wants_subscribers and members:
+            wanting.update(self._context.wanting(self._versions(members), recent.digest))
+        return tuple(member for member in members if member in wanting)
+
+    def _versions(self, members: Collection[NodeId]) -> dict[NodeId, int]:
+        return {member: self._members[member].version for member in members}
 
     def _send(self, recent: ServableEvent, bits: int, members: tuple[NodeId, ...]) -> None:
         age = self._host.now() - recent.published_at
         event = recent.event
         packet = self._number()
-        data = DataPacket(packet, self._channels.epoch, bits, members, recent.digest, 0, age, event)
+        epoch = self._context.epoch
+        data = DataPacket(self._host.node, packet, epoch, bits, members, recent.digest, 0, age, event)
         frame = Frame(CODEC.encode(data), Kind.DATA, "data", event.id)
         self._host.broadcast(frame)
         relayed = any(not self._members[member].direct for member in members or self._members)
@@ -379,16 +380,9 @@ class Publisher:
             self._unheard[packet] = frame
             self._host.set_timer((TIMER_ECHO, packet), self._host.now() + micros(self._options.echo_timeout))
 
-    def _digest(self, event: Event) -> bytes:
-        """Empty where it is not needed or too large. An empty digest counts as a match."""
-        if self._plain or not event.wants_subscribers:
-            return b""
-        digest = EventDigest.of(event, self._options.summary).encode()
-        return digest if len(digest) <= DIGEST_BYTES_MAX else b""
-
     def _ends(self, recent: ServableEvent, now: Micros) -> bool:
         return recent.until is not None and recent.until <= now
 
-    def _on_forgotten(self, sequence: int, forgotten: ServableEvent) -> None:
+    def _on_forgotten(self, event: EventId, forgotten: ServableEvent) -> None:
         if not forgotten.announced:
-            self._broker.drop(forgotten.event.id, DropReason.STORE_FULL, "data")
+            self._broker.drop(event, DropReason.STORE_FULL, "data")

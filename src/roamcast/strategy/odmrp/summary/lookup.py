@@ -9,7 +9,7 @@ Two layouts. `Sheets` has one matrix for each key, with columns for those entrie
 numpy calls instead of a handful for each key; it is used as long as it is small.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -29,55 +29,26 @@ Indexes: TypeAlias = npt.NDArray[np.intp]
 Octets: TypeAlias = npt.NDArray[np.uint8]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
-FEW_ENTRIES = 16  # up to here one by one is as fast as numpy's calls
 STACK_BYTES_MAX = 1 << 23  # chosen by us; where a `Stack` would be larger, `Sheets` are used
 
 
-class SummaryTable(Generic[Owner]):
-    """Summaries by key (a node, a group). Changes are cheap; the next lookup rebuilds the matrices."""
+class SummaryMatrix(Generic[Owner]):
+    """Summaries by key (a node, a group), prepared once."""
 
-    def __init__(self) -> None:
-        self._summaries: dict[Owner, Summary] = {}
-        self._sheets: Sheets | Stack | None = None
-        self._owners: list[Owner] = []
-        self._owner_of: Indexes = np.zeros(0, np.intp)
-
-    def add(self, key: Owner, summary: "Summary") -> None:
-        """Keep a summary under a key, in place of the one it had."""
-        known = self._summaries.get(key)
-        if known is not summary and known != summary:
-            self._sheets = None
-        self._summaries[key] = summary
-
-    def remove(self, key: Owner) -> None:
-        if self._summaries.pop(key, None) is not None:
-            self._sheets = None
-
-    def __len__(self) -> int:
-        return len(self._summaries)
-
-    def __contains__(self, key: Owner) -> bool:
-        return key in self._summaries
+    def __init__(self, summaries: "Mapping[Owner, Summary]") -> None:
+        self._owners = sorted(summaries)
+        several = [summaries[owner] for owner in self._owners]
+        entries = [entry for summary in several for entry in summary.entries]
+        self._owner_of = np.repeat(np.arange(len(several)), [len(each.entries) for each in several])
+        geometry = several[0].options.geometry if several else DEFAULT.geometry
+        is_small = Stack.bytes_for(entries, geometry) <= STACK_BYTES_MAX
+        self._sheets = Stack(entries, geometry) if is_small else Sheets.of(entries, geometry)
 
     def matching(self, digest: EventDigest) -> list[Owner]:
         """The keys whose summaries match, sorted."""
-        sheets = self._prepared()
-        if sheets.size <= FEW_ENTRIES:
-            return [owner for owner in self._owners if self._summaries[owner].matches(digest)]
         hits = np.zeros(len(self._owners), bool)
-        hits[self._owner_of[sheets.satisfied(digest)]] = True
+        hits[self._owner_of[self._sheets.satisfied(digest)]] = True
         return [self._owners[at] for at in np.flatnonzero(hits)]
-
-    def _prepared(self) -> "Sheets | Stack":
-        if self._sheets is None:
-            self._owners = sorted(self._summaries)
-            several = [self._summaries[owner] for owner in self._owners]
-            entries = [entry for summary in several for entry in summary.entries]
-            self._owner_of = np.repeat(np.arange(len(several)), [len(each.entries) for each in several])
-            geometry = several[0].options.geometry if several else DEFAULT.geometry
-            is_small = Stack.bytes_for(entries, geometry) <= STACK_BYTES_MAX
-            self._sheets = Stack(entries, geometry) if is_small else Sheets.of(entries, geometry)
-        return self._sheets
 
 
 class DigestTable:

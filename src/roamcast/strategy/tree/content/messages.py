@@ -5,14 +5,9 @@
 | 1 | `FilterUpdate` | `subscription` | how the set of filters that I want from you has changed |
 | 2 | `UpdateAcknowledgement` | `acknowledge` | which version of your set I hold, or that I lost track |
 | 3 | `Refresh` | `refresh` | which version of my set you should hold |
-| 4 | `Routed` | `event`, `recovery` | an event on its way |
-| 5 | `EventOffer` | `digest` | events that I have and you may have missed (push) |
-| 6 | `WantAnswer` | `request` | which of those you should send |
-| 8 | `Received` | `receipt` | they have come: offer me more |
-| 7 | `Pull` | `digest` | events that I have; send what else I should have (pull) |
-| 9 | `Cast` | `event`, `recovery` | an event on its way to several neighbours, in one broadcast |
-| 10 | `Tally` | `tally` | how many broadcasts have gone to each of you |
-| 11 | `MissedBroadcasts` | `request` | which of them did not come |
+| 4 | `Cast` | `event`, `recovery` | an event on its way, in one broadcast for all who want it |
+| 5 | `Digest` | `digest` | events that I have and some of you may have missed |
+| 6 | `Want` | `request` | which of those you should send |
 """
 
 from typing import Annotated, TypeAlias
@@ -24,9 +19,10 @@ from roamcast.filter import Filter
 from roamcast.units import Micros
 from roamcast.wire import Codec
 
-ENTRIES_MAX = 4_096  # filters or event ids in one message; chosen by us
+ENTRIES_MAX = 4_096  # filters, nodes or event ids in one list; chosen by us
 
 Ids: TypeAlias = Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(max_length=ENTRIES_MAX)]
+Nodes: TypeAlias = Annotated[tuple[Count, ...], msgspec.Meta(max_length=ENTRIES_MAX)]
 
 
 class ContentMessageBase(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -60,77 +56,29 @@ class Refresh(ContentMessageBase, frozen=True, tag=3):
     digest: Annotated[bytes, msgspec.Meta(min_length=8, max_length=8)]
 
 
-class Routed(ContentMessageBase, frozen=True, tag=4):
-    """`hops`: links before this one; `age`: time since publication; `again`: sent for recovery."""
+class Cast(ContentMessageBase, frozen=True, tag=4):
+    """`hops`: links before this one; `age`: time since publication; `again`: sent for recovery. The overlay's
+    frame names the neighbours it is meant for."""
 
     event: Event
     hops: Annotated[int, msgspec.Meta(ge=0, le=255)]
     age: Count
     again: bool = False
-    number: Count = 0  # of the broadcast that did not arrive; 0: none
 
 
-Counts: TypeAlias = Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(max_length=ENTRIES_MAX)]
-"""For each neighbour that the message is meant for, how many broadcasts have gone over our link to it."""
+class Digest(ContentMessageBase, frozen=True, tag=5):
+    """For each group of neighbours, the events that I have and they should; the newest first."""
+
+    groups: Annotated[tuple[tuple[Nodes, Ids], ...], msgspec.Meta(max_length=ENTRIES_MAX)]
 
 
-class Cast(ContentMessageBase, frozen=True, tag=9):
-    """As `Routed`; `counts` include this one, and are empty where recovery is off."""
-
-    event: Event
-    hops: Annotated[int, msgspec.Meta(ge=0, le=255)]
-    age: Count
-    again: bool
-    counts: Counts
-
-
-class Tally(ContentMessageBase, frozen=True, tag=10):
-    counts: Counts
-
-
-class MissedBroadcasts(ContentMessageBase, frozen=True, tag=11):
-    numbers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=ENTRIES_MAX)]
-
-
-class EventOffer(ContentMessageBase, frozen=True, tag=5):
-    number: Count
+class Want(ContentMessageBase, frozen=True, tag=6):
     events: Ids
 
 
-class WantAnswer(ContentMessageBase, frozen=True, tag=6):
-    """The answer to the offer of that number, for as many of its events as were `examined`."""
+ContentMessage: TypeAlias = FilterUpdate | UpdateAcknowledgement | Refresh | Cast | Digest | Want
 
-    number: Count
-    examined: Count
-    events: Ids
-
-
-class Pull(ContentMessageBase, frozen=True, tag=7):
-    """All events younger than `horizon` (microseconds) that I have."""
-
-    horizon: Count
-    events: Ids
-
-
-class Received(ContentMessageBase, frozen=True, tag=8):
-    number: Count
-
-
-ContentMessage: TypeAlias = (
-    FilterUpdate
-    | UpdateAcknowledgement
-    | Refresh
-    | Routed
-    | EventOffer
-    | WantAnswer
-    | Pull
-    | Received
-    | Cast
-    | Tally
-    | MissedBroadcasts
-)
-
-CODEC: Codec[ContentMessage] = Codec("content", 1, ContentMessage)
+CODEC: Codec[ContentMessage] = Codec("content", 2, ContentMessage)
 
 
 class FilterChange(msgspec.Struct, frozen=True):

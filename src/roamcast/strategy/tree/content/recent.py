@@ -1,39 +1,32 @@
 """Events of the last seconds, kept for neighbours that missed them.
 
-Each event is kept with the neighbours that have it: one that sent it or named it in a digest certainly has
-it (`had_by`), one to whom it was sent probably has it (`sent_to`). When a link breaks, the second is
-cancelled: a neighbour that has already given the link up ignores frames that its radio still acknowledges.
+Each event is kept with the nodes in range that have it: one that sent it or named it in a digest certainly
+has it (`had_by`), one for whom a frame with it was meant, ours or another's, probably has it (`told`). When a
+link breaks, the second is cancelled for its other end.
 """
-
-from typing import NamedTuple
 
 from roamcast.bounded import BoundedDict, OnEvicted
 from roamcast.event import Event, EventId
 from roamcast.units import Micros, NodeId
 
 
-class EventCopy(NamedTuple):
-    """An event at one node: what travels with it."""
-
-    event: Event
-    hops: int  # links so far
-    published_at: Micros  # on this node's clock, computed from the age
-    again: bool  # sent for recovery: only for subscriptions that are older than the event
-
-
 class RecentEvent:
-    __slots__ = ("arrived_at", "event", "had_by", "hops", "published_at", "sent_to")
+    """An event at this node, and what is known about it."""
 
-    def __init__(self, event: Event, hops: int, published_at: Micros, arrived_at: Micros) -> None:
+    __slots__ = ("again", "event", "had_by", "hops", "is_named", "is_waiting", "published_at", "told")
+
+    def __init__(self, event: Event, hops: int, published_at: Micros, again: bool) -> None:
         self.event = event
-        self.hops = hops
+        self.hops = hops  # links so far
         self.published_at = published_at  # on this node's clock, computed from the age
-        self.arrived_at = arrived_at
+        self.again = again  # came by recovery: only for subscriptions that are older than the event
         self.had_by: set[NodeId] = set()
-        self.sent_to: set[NodeId] = set()
+        self.told: set[NodeId] = set()
+        self.is_named = False  # whether we are asked to send it on
+        self.is_waiting = False  # for its turn to be sent on
 
     def reached(self, neighbour: NodeId) -> bool:
-        return neighbour in self.had_by or neighbour in self.sent_to
+        return neighbour in self.had_by or neighbour in self.told
 
 
 class RecentEvents:
@@ -49,10 +42,10 @@ class RecentEvents:
         self._keep_for = keep_for
         self._entries: BoundedDict[EventId, RecentEvent] = BoundedDict(events_max, on_evicted)
 
-    def add(self, event: Event, hops: int, published_at: Micros, now: Micros) -> RecentEvent:
+    def add(self, event: Event, hops: int, published_at: Micros, again: bool, now: Micros) -> RecentEvent:
         # An expired event stays while a younger one that arrived before it does; `standing` leaves it out.
         self._entries.forget_oldest(lambda entry: now - entry.published_at >= self._keep_for)
-        entry = self._entries[event.id] = RecentEvent(event, hops, published_at, now)
+        entry = self._entries[event.id] = RecentEvent(event, hops, published_at, again)
         return entry
 
     def standing(self, now: Micros) -> list[RecentEvent]:
@@ -61,7 +54,7 @@ class RecentEvents:
 
     def on_link_down(self, neighbour: NodeId) -> None:
         for entry in self._entries.values():
-            entry.sent_to.discard(neighbour)
+            entry.told.discard(neighbour)
 
     def find(self, event: EventId) -> RecentEvent | None:
         return self._entries.get(event)

@@ -19,7 +19,7 @@ follow it at once, but it is announced further only if it still exists `echo_del
 travels and is withdrawn with the ghost.)
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
 
 from roamcast.bounded import ExpiringDict
@@ -27,27 +27,29 @@ from roamcast.event import Event
 from roamcast.filter import Filter
 from roamcast.filter.index import MatchingIndex
 from roamcast.strategy.tree.content.covering_set import CoveringSet
+from roamcast.strategy.tree.content.widening import widened
 from roamcast.units import Micros, NodeId
 
 GHOSTS_MAX = 64  # chosen by us; beyond it the first to expire ends early
-EVERYTHING = Filter.everything()
 
 
 class RoutingTables:
     def __init__(
         self,
+        links: "Mapping[NodeId, TableLink]",
         *,
         unsubscription_delay: Micros,
         echo_delay: Micros,
         filters_max: int,
         on_overflow: Callable[[], object],
     ) -> None:
-        """`on_overflow`: there are too many ghosts, and one ends early."""
+        """`links`: of the owner, who calls `on_link_up` when it has entered one and `on_link_down` when it
+        has taken one out. `on_overflow`: there are too many ghosts, and one ends early."""
         self._unsubscription_delay = unsubscription_delay
         self._echo_delay = echo_delay
         self._filters_max = filters_max
         self._local: dict[Filter, list[Micros]] = {}  # since when, one entry per subscription
-        self._links: dict[NodeId, TableLink] = {}
+        self._links = links
         self._on_overflow = on_overflow
         self._ghosts: ExpiringDict[NodeId, Ghost] = ExpiringDict(
             GHOSTS_MAX, self._lay_early, attrgetter("expires_at")
@@ -67,26 +69,24 @@ class RoutingTables:
             del self._local[wanted]
         self._spread(self._links.values(), [], [wanted])
 
-    def on_link_up(self, neighbour: NodeId) -> None:
-        assert neighbour not in self._links
+    def on_link_up(self, link: "TableLink") -> None:
         self._number += 1
-        link = TableLink(neighbour, self._number)
+        link.number = self._number
         for wanted, times in self._local.items():
             for since in times:
                 link.outgoing.add(wanted, since)
         for other in self._links.values():
-            for wanted, since in other.spread().items():
-                link.outgoing.add(wanted, since)
-        self._links[neighbour] = link
-        self._changed.add(neighbour)
+            if other is not link:
+                for wanted, since in other.spread().items():
+                    link.outgoing.add(wanted, since)
+        self._changed.add(link.neighbour)
 
-    def on_link_down(self, neighbour: NodeId, now: Micros) -> None:
-        link = self._links.pop(neighbour)
-        self._changed.discard(neighbour)
+    def on_link_down(self, link: "TableLink", now: Micros) -> None:
+        self._changed.discard(link.neighbour)
         if link.table is None:
             return  # no table had come; an earlier ghost of this neighbour stays
         self._number += 1
-        self._ghosts[neighbour] = Ghost(
+        self._ghosts[link.neighbour] = Ghost(
             link.spread(),
             frozenset(link.outgoing.visible()),
             list(self._links.values()),
@@ -136,14 +136,13 @@ class RoutingTables:
         return min(times, default=None)
 
     def outgoing(self, neighbour: NodeId) -> Collection[Filter]:
-        """The set to announce to this neighbour. Too many filters become one: everything."""
-        visible = self._links[neighbour].outgoing.visible()
-        return visible if len(visible) <= self._filters_max else (EVERYTHING,)
+        """The set to announce to this neighbour. Too many filters become fewer and wider ones."""
+        return widened(self._links[neighbour].outgoing.visible(), self._filters_max)
 
     def outgoing_since(self, neighbour: NodeId, wanted: Filter) -> Micros | None:
         outgoing = self._links[neighbour].outgoing
         since = outgoing.since(wanted)
-        return outgoing.oldest() if since is None else since  # None: it is `EVERYTHING`, for all of them
+        return outgoing.oldest() if since is None else since  # None: a wider one that stands for several
 
     def table(self, neighbour: NodeId) -> dict[Filter, Micros] | None:
         return self._links[neighbour].table
@@ -211,9 +210,9 @@ class RoutingTables:
 class TableLink:
     """One link: what the neighbour wants (`table`), and what is announced to it (`outgoing`)."""
 
-    def __init__(self, neighbour: NodeId, number: int) -> None:
+    def __init__(self, neighbour: NodeId) -> None:
         self.neighbour = neighbour
-        self.number = number
+        self.number = 0  # in the order of their creation, ghosts included
         self.table: dict[Filter, Micros] | None = None  # None: has not come yet
         self.held: dict[Filter, Micros] = {}  # echoes, and when they are announced after all
         self.outgoing = CoveringSet()

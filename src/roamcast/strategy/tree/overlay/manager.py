@@ -8,6 +8,7 @@ says when one of its links broke, and opens the ones it is asked to.
     manager = ProactiveManager(hosts, TreeOptions(), listener)   # hosts: one Host per Channel
     manager.start()
     manager.send_object(b"to everybody")                         # listener.process_object on all others
+    manager.stop()                                               # prunes its links, and is silent
 
     manager = ReactiveManager(host, TreeOptions(), connector)    # connector: id, neighbours, url, open_link
     manager.on_start()
@@ -17,15 +18,105 @@ says when one of its links broke, and opens the ones it is asked to.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Annotated, Protocol
 
+import msgspec
+
+from roamcast.broker.seen import SeenEvents, event_key
+from roamcast.errors import InputError, WireError
+from roamcast.event import Count, EventId
 from roamcast.host import Channel, Host, Kind, Layer, TimerName
+from roamcast.stable import StableCounter
 from roamcast.strategy.tree.overlay.layer import Overlay, make_protocol, receive
 from roamcast.strategy.tree.overlay.links import LinkState
+from roamcast.strategy.tree.overlay.messages import HOPS_MAX
 from roamcast.strategy.tree.overlay.parameters import OverlayParameters, TreeOptions
-from roamcast.underlay.base import UnderlayContext
+from roamcast.trace import Dropped, DropReason
+from roamcast.underlay.base import Underlay, UnderlayContext
 from roamcast.underlay.beacons import Beacons
 from roamcast.units import Micros, NodeId
+from roamcast.wire import Codec
+
+OBJECT_BYTES_MAX = 60_000  # as an event's payload: with all headers it fits a datagram
+NUMBERS = "manager.number"  # key in stable storage: of the objects that this node sent
+NUMBERS_BLOCK = 1_000  # numbers that one stable write reserves; chosen by us
+
+
+class SpreadObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An object on its way. Its origin and number name it, so that a frame that comes twice (a repeat whose
+    acknowledgement was lost, a replay) is processed and passed on once."""
+
+    origin: Count
+    number: Count
+    hops: Annotated[int, msgspec.Meta(ge=0, le=HOPS_MAX)]  # radio hops before this one
+    data: bytes
+
+
+OBJECTS: Codec[SpreadObject] = Codec("object", 1, SpreadObject)
+
+
+class ObjectTree:
+    """Objects to every other node of the partition, once each as long as no link breaks meanwhile."""
+
+    def __init__(
+        self,
+        host: Host,
+        underlay: Underlay,
+        options: TreeOptions,
+        on_object: Callable[[bytes, int], None],
+        event_in: Callable[[bytes], EventId | None] = lambda data: None,
+    ) -> None:
+        """`on_object`: another node's object is here, with the hops that it took. `event_in`: the event that
+        an object carries, for the trace."""
+        self._host = host
+        self._on_object = on_object
+        self._event_in = event_in
+        self.overlay = Overlay(host, underlay, options, self)
+        self._numbers = StableCounter(host.stable, NUMBERS, NUMBERS_BLOCK)
+        self._seen = SeenEvents()
+
+    def send(self, data: bytes) -> None:
+        node, number = self._host.node, self._numbers.take()
+        self._seen.observe(event_key(node, number), self._host.now())
+        self._spread(SpreadObject(node, number, 0, data), None)
+
+    # The overlay's listener.
+
+    def on_link_up(self, neighbour: NodeId) -> None:
+        """Nothing to do: objects go over the links there are when they are sent."""
+
+    def on_link_down(self, neighbour: NodeId) -> None:
+        """Nothing to do, likewise."""
+
+    def on_receive(self, neighbour: NodeId, payload: bytes) -> None:
+        now, node = self._host.now(), self._host.node
+        try:
+            found = OBJECTS.decode(payload)
+        except WireError as error:
+            self._host.trace(Dropped(now, node, DropReason.WIRE, "object", detail=str(error)))
+            return
+        if not self._seen.observe(event_key(found.origin, found.number), now):
+            return
+        hops = min(found.hops + 1, HOPS_MAX)
+        self._spread(SpreadObject(found.origin, found.number, hops, found.data), neighbour)
+        self._on_object(found.data, hops)
+
+    def on_spread(self, sender: NodeId, payload: bytes, named: list[NodeId]) -> None:
+        """Objects go over one link at a time."""
+
+    def event_in(self, payload: bytes) -> EventId | None:
+        try:
+            return self._event_in(OBJECTS.decode(payload).data)
+        except WireError:
+            return None
+
+    def _spread(self, found: SpreadObject, but: NodeId | None) -> None:
+        payload, event = OBJECTS.encode(found), self._event_in(found.data)
+        for neighbour in self.overlay.neighbours():
+            if neighbour != but:
+                self.overlay.send(
+                    neighbour, payload, kind=Kind.DATA, message="object", event=event, own=but is None
+                )
 
 
 class DataListener(Protocol):
@@ -43,21 +134,39 @@ class ProactiveManager(Layer):
         self, hosts: Callable[[Channel], Host], options: TreeOptions, listener: DataListener
     ) -> None:
         host = hosts(Channel.STRATEGY)
-        self._listener = listener
         self._beacons = Beacons(UnderlayContext(hosts(Channel.UNDERLAY)), options.beacons())
-        self._overlay = Overlay(host, self._beacons, options, _Spread(self))
+        self._tree = ObjectTree(host, self._beacons, options, lambda data, _: listener.process_object(data))
+        self._overlay = self._tree.overlay
         self._beacons.listen(self)
+        self._runs = False
         self.identifier: NodeId = host.node
 
     # For the owner.
 
+    @property
+    def runs(self) -> bool:
+        return self._runs
+
     def start(self) -> None:
+        self._runs = True
         for layer in self.layers.values():
             layer.on_start()
 
+    def stop(self) -> None:
+        """Leave the tree with a word to the neighbours (table 5.1). Inputs that still come are ignored, and
+        nothing more is sent. A stopped manager stays stopped: to begin again, make another."""
+        if self._runs:
+            self._overlay.on_stop()
+            self._runs = False
+
     def send_object(self, data: bytes) -> None:
-        """To every other node of the partition, once each as long as no link breaks meanwhile."""
-        self._spread(data, None)
+        """To every other node of the partition, once each as long as no link breaks meanwhile. `InputError`
+        for an object that is too large, or while the manager does not run."""
+        if len(data) > OBJECT_BYTES_MAX:
+            raise InputError("object", f"has {len(data)} octets; at most {OBJECT_BYTES_MAX} are allowed")
+        if not self._runs:
+            raise InputError("object", "cannot be sent: this manager does not run; allowed: after start")
+        self._tree.send(data)
 
     def neighbours(self) -> list[NodeId]:
         return self._overlay.neighbours()
@@ -67,56 +176,55 @@ class ProactiveManager(Layer):
     @property
     def layers(self) -> dict[Channel, Layer]:
         """Who handles the frames and timers of each channel."""
-        return {Channel.UNDERLAY: self._beacons, Channel.STRATEGY: self}
+        return {Channel.UNDERLAY: _WhileRunning(self, self._beacons), Channel.STRATEGY: self}
 
     def on_start(self) -> None:
         self._overlay.on_start()
 
+    def on_stop(self) -> None:
+        self.stop()
+
     def on_timer(self, name: TimerName) -> None:
-        self._overlay.on_timer(name)
+        if self._runs:
+            self._overlay.on_timer(name)
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
-        self._overlay.on_receive(sender, payload)
+        if self._runs:
+            self._overlay.on_receive(sender, payload)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
-        self._overlay.on_neighbour_up(neighbour)
+        if self._runs:
+            self._overlay.on_neighbour_up(neighbour)
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
-        self._overlay.on_neighbour_down(neighbour)
+        if self._runs:
+            self._overlay.on_neighbour_down(neighbour)
 
     def on_routes_changed(self) -> None:
         """Beacons know no routes."""
 
-    def on_object(self, neighbour: NodeId, data: bytes) -> None:
-        self._listener.process_object(data)
-        self._spread(data, neighbour)
 
-    def _spread(self, data: bytes, but: NodeId | None) -> None:
-        # No duplicate detection: on a tree there are no duplicates.
-        for neighbour in self._overlay.neighbours():
-            if neighbour != but:
-                self._overlay.send(
-                    neighbour, data, kind=Kind.DATA, message="object", event=None, own=but is None
-                )
+class _WhileRunning(Layer):
+    """A layer of the manager that falls silent when the manager stops."""
 
-
-class _Spread:
-    """Adapter from the overlay to the proactive manager, whose own `on_receive` takes frames."""
-
-    def __init__(self, manager: ProactiveManager) -> None:
+    def __init__(self, manager: ProactiveManager, layer: Layer) -> None:
         self._manager = manager
+        self._layer = layer
 
-    def on_link_up(self, neighbour: NodeId) -> None:
-        """Nothing to do: objects go over the links there are when they are sent."""
+    def on_start(self) -> None:
+        self._layer.on_start()
 
-    def on_link_down(self, neighbour: NodeId) -> None:
-        """Nothing to do, likewise."""
+    def on_timer(self, name: TimerName) -> None:
+        if self._manager.runs:
+            self._layer.on_timer(name)
 
-    def on_receive(self, neighbour: NodeId, payload: bytes) -> None:
-        self._manager.on_object(neighbour, payload)
+    def on_receive(self, sender: NodeId, payload: bytes) -> None:
+        if self._manager.runs:
+            self._layer.on_receive(sender, payload)
 
-    def event_in(self, payload: bytes) -> None:
-        """Objects are no events."""
+    def on_acquainted(self, neighbour: NodeId) -> None:
+        if self._manager.runs:
+            self._layer.on_acquainted(neighbour)
 
 
 class Connector(Protocol):
@@ -161,12 +269,25 @@ class ReactiveManager(Layer):
         self._protocol = make_protocol(host, options, self, None, connector.url())
         self._audit_interval: Micros = OverlayParameters.of(options).hello_interval
         self._missing: list[NodeId] = []
+        self._runs = False
 
     # For the owner.
 
+    def stop(self) -> None:
+        """Leave the tree with a word to the neighbours, and have the owner close its links. Inputs that still
+        come are ignored. A stopped manager stays stopped: to begin again, make another."""
+        if not self._runs:
+            return
+        neighbours = self._protocol.neighbours()
+        self._protocol.leave()
+        self._runs = False
+        for neighbour in neighbours:
+            self._connector.close_link(neighbour)
+
     def signal_lost_neighbour(self, neighbour: NodeId) -> None:
         """A link of the owner broke, or could not be opened; the work's `signalLostNeighbor`."""
-        self._protocol.on_neighbour_down(neighbour)
+        if self._runs:
+            self._protocol.on_neighbour_down(neighbour)
 
     def tree_neighbours(self) -> list[NodeId]:
         """Whom the owner should have links to."""
@@ -179,17 +300,24 @@ class ReactiveManager(Layer):
     # For the runtime.
 
     def on_start(self) -> None:
+        self._runs = True
         self._protocol.on_start()
         self._host.set_timer((AUDIT,), self._host.now() + self._audit_interval)
 
+    def on_stop(self) -> None:
+        self.stop()
+
     def on_timer(self, name: TimerName) -> None:
+        if not self._runs:
+            return
         if name == (AUDIT,):
             self._audit()
         else:
             self._protocol.on_timer(name)
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
-        receive(self._host, self._protocol, sender, payload)
+        if self._runs:
+            receive(self._host, self._protocol, sender, payload)
 
     # The protocol's listener.
 
@@ -201,8 +329,11 @@ class ReactiveManager(Layer):
     def on_link_down(self, neighbour: NodeId) -> None:
         self._connector.close_link(neighbour)
 
-    def event_in(self, payload: bytes) -> None:
+    def on_spread(self, sender: NodeId, payload: bytes, named: list[NodeId]) -> None:
         """Data goes over the owner's own links."""
+
+    def event_in(self, payload: bytes) -> None:
+        """Likewise."""
 
     def _audit(self) -> None:
         """A tree link that the owner has had no link for, twice in a row, is lost."""

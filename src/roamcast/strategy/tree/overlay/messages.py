@@ -14,6 +14,12 @@ import msgspec
 
 from roamcast.event import Count
 from roamcast.strategy.tree.overlay.label import Label
+from roamcast.strategy.tree.overlay.original_messages import (
+    MaodvActivation,
+    MaodvHello,
+    MaodvReply,
+    MaodvRequest,
+)
 from roamcast.units import SECOND
 from roamcast.wire import Codec
 
@@ -140,8 +146,26 @@ class Spread(msgspec.Struct, frozen=True, array_like=True, tag=9, forbid_unknown
     payload: bytes
 
 
+class Sighting(msgspec.Struct, frozen=True, array_like=True, tag=10, forbid_unknown_fields=True):
+    """Another tree is in range of someone below; on its way to the leader (R14)."""
+
+    link: LinkNumber
+
+
+OriginalMessage: TypeAlias = MaodvRequest | MaodvReply | MaodvActivation | MaodvHello
+
 Message: TypeAlias = (
-    RouteRequest | RouteReply | Activation | GroupHello | Confirm | Close | Probe | TreeData | Spread
+    RouteRequest
+    | RouteReply
+    | Activation
+    | GroupHello
+    | Confirm
+    | Close
+    | Probe
+    | TreeData
+    | Spread
+    | Sighting
+    | OriginalMessage
 )
 
 CODEC: Codec[Message] = Codec("tree", 1, Message)
@@ -156,5 +180,10 @@ NAMES: dict[type[msgspec.Struct], str] = {
     Probe: "probe",
     TreeData: "data",
     Spread: "data",
+    Sighting: "sighting",
+    MaodvRequest: "rreq",
+    MaodvReply: "rrep",
+    MaodvActivation: "mact",
+    MaodvHello: "grph",
 }
 """As the trace names them."""

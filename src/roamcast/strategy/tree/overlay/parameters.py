@@ -1,7 +1,8 @@
-"""The parameters of section 5.4, by their names, with the two measured sets as presets, and one of ours.
+"""The parameters of section 5.4, by their names, with the three sets of the work as presets, and one of ours.
 
-A parameter that is not given comes from the preset: table 6.3 (walking users), 6.4 (driving users), or
-`prompt`, for live nodes on fast links, where a lost frame is noticed after milliseconds, not seconds.
+A parameter that is not given comes from the preset: table 6.3 (walking users), 6.4 (driving users), the
+sample file of appendix B.1 (`sample`), or `prompt`, for live nodes on fast links, where a lost frame is
+noticed after milliseconds, not seconds.
 Not kept: WAIT_INTERVAL and BYTE_BUFFER_SIZE, which tune the reading of a Java socket.
 
 With `adaptive` (section 7.2) the parameters in which the two tables differ follow the rate at which this
@@ -34,11 +35,17 @@ class TreePreset(Enum):
     WALKING = "walking"
     DRIVING = "driving"
     PROMPT = "prompt"
+    SAMPLE = "sample"
 
 
 class ProtocolName(Enum):
     EVOLVED = "evolved"
     ORIGINAL = "original"
+
+
+class Membership(Enum):
+    ALL = "all"
+    USERS = "users"
 
 
 class TreeOptions(ContentOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,10 +70,19 @@ class TreeOptions(ContentOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     # How long after the first reply the best one is taken. None waits the whole DISCOVER_TIMEOUT, as the
     # source does.
     reply_wait: Seconds | None = 0.05
+    # Beyond the source: overheard data is passed up, leaders ask at once, R13, R14, activations are repeated.
+    # False: the evolved protocol with only what the work gives it, and what the proof needs.
+    additions: bool = True
     jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01  # a relayed broadcast waits up to this
     link_attempts: Positive = 4  # of one unicast frame before its link counts as broken
     # Beyond the source: an upstream that stops sending in a stream of data is probed (R12).
     quiet_probes: bool = True
+    # Original protocol only. Who is a member of the group: all nodes (section 4.1), or those whose
+    # applications subscribe or have published; then the others are routers where a path needs them.
+    membership: Membership = Membership.ALL
+    # Original protocol only. Is an activation repeated until it is confirmed, as the evolved one does, or
+    # sent once (A.1)?
+    repeat_activation: bool = False
     # Original protocol only. Do tree members pass requests on (fig. 3.13), or not (A.1, Carleton's ns-2)?
     member_forwarding: bool = False
     # Original protocol only. Does a node without group hellos leave its upstream, as Carleton's ns-2
@@ -114,6 +130,7 @@ class OverlayParameters(NamedTuple):
 PRESETS: dict[TreePreset, OverlayParameters] = {
     TreePreset.WALKING: OverlayParameters(1 * SECOND, 5 * SECOND, 2, 2, 2, 2, 2, 2, 10),  # table 6.3
     TreePreset.DRIVING: OverlayParameters(1 * SECOND, micros(2.5), 1, 2, 2, 1, 2, 2, 10),  # table 6.4
+    TreePreset.SAMPLE: OverlayParameters(micros(1.5), 4 * SECOND, 2, 3, 3, 2, 3, 3, 8),  # appendix B.1
     TreePreset.PROMPT: OverlayParameters(micros(0.25), 1 * SECOND, 1, 2, 2, 1, 2, 5, 10),  # chosen by us
 }
 

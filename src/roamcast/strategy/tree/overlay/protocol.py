@@ -45,7 +45,12 @@ class OverlayListener(Protocol):
     def on_link_down(self, neighbour: NodeId) -> None: ...
 
     def on_receive(self, neighbour: NodeId, payload: bytes) -> None:
-        """Data that the neighbour sent over a tree link."""
+        """Data that the neighbour sent over a tree link to this node alone."""
+        ...
+
+    def on_spread(self, sender: NodeId, payload: bytes, named: list[NodeId]) -> None:
+        """Data that was broadcast for the nodes `named`, over tree links of the sender. If the
+        protocol overhears, it comes from any node in range, to nodes that are not named too."""
         ...
 
     def event_in(self, payload: bytes) -> EventId | None:
@@ -74,6 +79,7 @@ class TreeProtocol:
         self._host = host
         self._options = options
         self._listener = listener
+        self._overhears = False  # whether data is passed up that names other nodes only
         self._nearby = nearby
         self._url = url
         self._adaptation = ParameterAdaptation(options)
@@ -90,6 +96,9 @@ class TreeProtocol:
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         raise NotImplementedError
+
+    def set_member(self, is_member: bool) -> None:
+        """Whether this node's applications use the group; the evolved protocol has no nodes that do not."""
 
     def leave(self) -> None:
         """The node stops: prune every link, so that its children repair at once. (In MAODV only a leaf may
@@ -171,7 +180,7 @@ class TreeProtocol:
     ) -> None:
         links = [self.links[peer] for peer in neighbours if peer in self.links]
         named = tuple((link.peer, link.number) for link in links if link.state is LinkState.OPEN)
-        if named:
+        if named or (self._overhears and self._nearby):  # without links it is for whoever hears it
             spread = Spread(named[:LINKS_MAX], payload)
             self._host.broadcast(Frame(CODEC.encode(spread), kind, message, event, own))
 
@@ -183,14 +192,41 @@ class TreeProtocol:
             link.suspected_at = self._host.now()
             self._probe(link)
 
-    def _on_data(self, sender: NodeId, message: TreeData | Spread, number: int) -> None:
+    def _on_data(self, sender: NodeId, message: TreeData) -> None:
         link = self.links.get(sender)
-        if link is None or link.number != number:
-            self._refuse(sender, message, number)
+        if link is None or link.number != message.link:
+            self._refuse(sender, message, message.link)
             return
-        if self._options.quiet_probes and sender == self.parent:
-            self._watch(link)
+        self._on_heard(sender, message.link)
+        self._on_used(link)
         self._listener.on_receive(sender, message.payload)
+
+    def _on_spread(self, sender: NodeId, message: Spread) -> None:
+        """A broadcast for several; a node that it does not name may still have use for it."""
+        node = self._host.node
+        named = [peer for peer, _ in message.links]
+        is_named = node in named
+        if not is_named and not self._overhears:
+            return
+        link = self.links.get(sender)
+        if is_named:
+            number = message.links[named.index(node)][1]
+            if link is None or link.number != number:
+                self._refuse(sender, message, number)
+                named.remove(node)
+            else:
+                self._on_heard(sender, number)
+        if link is not None:
+            self._on_used(link)
+        if self._overhears or node in named:
+            self._listener.on_spread(sender, message.payload, named)
+
+    def _on_heard(self, sender: NodeId, number: int) -> None:
+        """The other end has used the link of this number."""
+
+    def _on_used(self, link: TreeLink) -> None:
+        if self._options.quiet_probes and link.peer == self.parent:
+            self._watch(link)
 
     def _watch(self, link: TreeLink) -> None:
         """R12: an upstream that stops sending in a stream of data is probed. Nobody acknowledges broadcasts,
@@ -215,13 +251,6 @@ class TreeProtocol:
     def _quiet_at(self, link: TreeLink) -> Micros:
         assert link.heard_at is not None and link.usual_gap is not None
         return link.heard_at + max(QUIET_MIN, QUIET_GAPS * link.usual_gap)
-
-    def _link_in(self, message: TreeData | Spread) -> int | None:
-        """The sender's number of the link that this data came over; None: it is not for us."""
-        if isinstance(message, TreeData):
-            return message.link
-        node = self._host.node
-        return next((number for peer, number in message.links if peer == node), None)
 
     # Links.
 
@@ -304,7 +333,9 @@ class TreeProtocol:
 
     def _refuse(self, sender: NodeId, message: Message, link: int) -> None:
         """A message about a link that we do not have: answer `Close`, so that the sender drops it too."""
-        event = self._listener.event_in(message.payload) if isinstance(message, TreeData | Spread) else None
+        event = None
+        if isinstance(message, TreeData) or (isinstance(message, Spread) and not self._overhears):
+            event = self._listener.event_in(message.payload)  # else it is not lost, but overheard
         self._drop(message, "names no link of ours", DropReason.STALE, event)
         now = self._host.now()
         last = self._refused.find((sender, link))

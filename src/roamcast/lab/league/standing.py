@@ -1,0 +1,182 @@
+"""Who leads where: for each scenario and quantity the best entry, and those not told apart from it.
+
+Delivery decides. Latency and cost are compared among those that lead on delivery only: what delivers nothing
+is quick and cheap. Runs of one seed have the same motion and publications, so entries are compared in pairs
+of a seed, with Holm's correction over all comparisons of a quantity (`lab/report/statistics.py`). The best is
+chosen by the same runs that it is then compared with, which favours it a little.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from roamcast.lab.report.statistics import SIGNIFICANT, Difference, difference, holm
+from roamcast.lab.sweep.results import Results, means
+from roamcast.lab.sweep.summary import SampleMean, spread
+from roamcast.scenario.model import Workload
+
+Sample = Mapping[int, float]
+"""By seed."""
+
+
+class Quantity(NamedTuple):
+    name: str
+    meaning: str
+    unit: str
+    higher_is_better: bool
+    # The sample of a cell in a scenario whose events have this many octets of payload.
+    sample: Callable[[Results, int, int], Sample]
+
+
+def _metric(name: str) -> Callable[[Results, int, int], Sample]:
+    return lambda results, cell, _: results.values(name, cell)
+
+
+def _cost(results: Results, cell: int, size: int) -> Sample:
+    control, data, delivered = (
+        results.values(name, cell) for name in ("control_bytes", "data_bytes", "delivered")
+    )
+    return {
+        seed: (control[seed] + data[seed]) / (delivered[seed] * size)
+        for seed in delivered
+        if delivered[seed] and seed in control and seed in data
+    }
+
+
+DELIVERY = Quantity(
+    "delivery",
+    "Share of the expected (event, subscriber) pairs that were served",
+    "",
+    True,
+    _metric("delivery_ratio"),
+)
+REACHABLE = Quantity(
+    "delivery of reachable pairs",
+    "The same, of the pairs that had a path when the event was published",
+    "",
+    True,
+    _metric("delivery_ratio_reachable"),
+)
+LATENCY = Quantity(
+    "latency",
+    "95th percentile from publication to delivery, of the pairs served",
+    "s",
+    False,
+    _metric("latency_p95"),
+)
+COST = Quantity(
+    "cost",
+    "Octets all nodes sent, control and underlay included, without link-layer headers, per octet delivered",
+    "",
+    False,
+    _cost,
+)
+QUANTITIES = (DELIVERY, REACHABLE, LATENCY, COST)
+
+
+@dataclass(frozen=True)
+class Score:
+    """One entry in one scenario, by one quantity."""
+
+    found: SampleMean
+    leads: bool  # the best, or not told apart from it; for latency and cost, among the leaders on delivery
+
+
+class Rank(NamedTuple):
+    """One entry over all scenarios."""
+
+    entry: str
+    delivery: SampleMean  # each seed's mean over the scenarios
+    leads: int  # scenarios in which it leads on delivery
+    cheapest: int  # those of them in which no other leader is known to cost less
+
+
+@dataclass(frozen=True)
+class Standing:
+    entries: list[str]
+    scenarios: list[str]
+    scores: dict[tuple[str, str, str], Score]  # quantity, scenario, entry
+    ranks: list[Rank]  # the first leads most often
+
+    def score(self, quantity: Quantity, scenario: str, entry: str) -> Score:
+        return self.scores[quantity.name, scenario, entry]
+
+    def leaders(self, quantity: Quantity, scenario: str) -> list[str]:
+        return [entry for entry in self.entries if self.score(quantity, scenario, entry).leads]
+
+    def best(self, quantity: Quantity, scenario: str) -> str | None:
+        """The leader with the best mean; None where nobody has a value."""
+        return _best(
+            quantity,
+            {
+                entry: self.score(quantity, scenario, entry).found
+                for entry in self.leaders(quantity, scenario)
+            },
+        )
+
+
+def standing(results: Results, variants: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Standing:
+    """`variants`: those of the experiment, for the sizes of the scenarios' events."""
+    entries, scenarios = (list(results.description.axes[axis]) for axis in ("entry", "scenario"))
+    cell_of = {(cell["scenario"], cell["entry"]): number for number, cell in enumerate(results.cells)}
+
+    def sample(quantity: Quantity, scenario: str, entry: str) -> Sample:
+        size = variants["scenario"][scenario].get("workload.size", Workload().size)
+        return quantity.sample(results, cell_of[scenario, entry], size)
+
+    scores: dict[tuple[str, str, str], Score] = {}
+    for quantity in QUANTITIES:
+        judged = DELIVERY if quantity in (LATENCY, COST) else None
+        rows = {
+            scenario: {entry: sample(quantity, scenario, entry) for entry in entries}
+            for scenario in scenarios
+        }
+        allowed = {
+            scenario: [e for e in entries if judged is None or scores[judged.name, scenario, e].leads]
+            for scenario in scenarios
+        }
+        leading = _leading(quantity, {s: {e: rows[s][e] for e in allowed[s]} for s in scenarios})
+        for scenario in scenarios:
+            for entry in entries:
+                found = spread(list(rows[scenario][entry].values()))
+                scores[quantity.name, scenario, entry] = Score(found, entry in leading[scenario])
+    ranks = [
+        Rank(
+            entry,
+            spread(list(means([sample(DELIVERY, scenario, entry) for scenario in scenarios]).values())),
+            sum(scores[DELIVERY.name, scenario, entry].leads for scenario in scenarios),
+            sum(scores[COST.name, scenario, entry].leads for scenario in scenarios),
+        )
+        for entry in entries
+    ]
+    ranks.sort(key=lambda rank: (-rank.leads, -rank.cheapest, -(rank.delivery.mean or 0.0), rank.entry))
+    return Standing(entries, scenarios, scores, ranks)
+
+
+def _leading(quantity: Quantity, rows: Mapping[str, Mapping[str, Sample]]) -> dict[str, list[str]]:
+    """By scenario: the best entry, and all that no test tells apart from it."""
+    compared: list[tuple[str, str, Difference]] = []
+    leading: dict[str, list[str]] = {}
+    for scenario, samples in rows.items():
+        best = _best(quantity, {entry: spread(list(sample.values())) for entry, sample in samples.items()})
+        leading[scenario] = [] if best is None else [best]
+        if best is not None:
+            others = [entry for entry, sample in samples.items() if sample and entry != best]
+            compared += [(scenario, entry, difference(samples[best], samples[entry])) for entry in others]
+    corrected = holm([found.p for _, _, found in compared])
+    for (scenario, entry, found), p in zip(compared, corrected, strict=True):
+        if found.mean == 0 if found.constant else p is None or p >= SIGNIFICANT:
+            leading[scenario].append(entry)
+    return leading
+
+
+def _best(quantity: Quantity, found: Mapping[str, SampleMean]) -> str | None:
+    """Of equal means the first in the order given."""
+    sign = 1.0 if quantity.higher_is_better else -1.0
+    known = [entry for entry, mean in found.items() if mean.mean is not None]
+    return max(known, key=lambda entry: sign * _mean(found[entry]), default=None)
+
+
+def _mean(found: SampleMean) -> float:
+    return math.nan if found.mean is None else found.mean

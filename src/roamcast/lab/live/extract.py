@@ -1,0 +1,126 @@
+"""What the windows need of a segment: its publications, subscriptions and deliveries, and its frames counted.
+
+Most records of a trace are frames. They are summed up here, where segments are read side by side, so that
+what travels on is small.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+import msgspec
+
+from roamcast.errors import FileError, RoamcastError
+from roamcast.filter import Filter
+from roamcast.runtime.live.report.segments import Segment, SegmentHead, parse_segment
+from roamcast.trace import Delivered, Published, Record, Subscribed
+from roamcast.units import Micros, NodeId
+
+NUMBER_MAX = 2**50  # of a field; sums of them still fit 63 bits; as microseconds it is 35 years
+
+Delivery = tuple[Micros, NodeId, NodeId, int, int, bool]
+"""The fields of `Delivered`, in their order."""
+
+
+class Extract(msgspec.Struct, frozen=True, kw_only=True):
+    """One segment, reduced. Times are of the machine's monotonic clock."""
+
+    file: str
+    head: SegmentHead
+    closed: Micros
+    stopped: bool  # the node stopped in good order
+    publications: list[Published]
+    subscriptions: list[Subscribed]
+    deliveries: list[Delivery]
+    # By window of the wall clock: control frames and their octets, data frames and theirs.
+    traffic: dict[Micros, list[int]]
+
+    @property
+    def base(self) -> Micros:
+        """Unix time of the monotonic clock's zero, as the segment has it."""
+        return self.head.wall - self.head.epoch
+
+
+class _Frame(msgspec.Struct):
+    t: Annotated[Micros, msgspec.Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]
+    kind: str
+    size: Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
+
+
+_FRAME = b'["transmissions",'
+_attributes = msgspec.json.Decoder(dict[str, bool | int | float | str | None]).decode
+_frame = msgspec.json.Decoder(tuple[str, _Frame]).decode
+_KINDS: dict[bytes, Callable[[bytes], tuple[str, Any]]] = {
+    b'["publications",': msgspec.json.Decoder(tuple[str, Published]).decode,
+    b'["subscriptions",': msgspec.json.Decoder(tuple[str, Subscribed]).decode,
+    b'["deliveries",': msgspec.json.Decoder(tuple[str, Delivered]).decode,
+}
+
+
+def extract(data: bytes, file: str, window: Micros) -> Extract:
+    """From a segment's octets; `FileError` if it is not whole."""
+    segment = parse_segment(data, file)
+    try:
+        return _extract(segment, file, window)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise FileError(file, f"holds a record that is none: {error}") from None
+
+
+def check(record: Record, where: str) -> None:
+    """`FileError` for what is a record by its form, and would end whoever computes with it."""
+    for name in record.__struct_fields__:
+        value = getattr(record, name)
+        if isinstance(value, int) and abs(value) > NUMBER_MAX:
+            raise FileError(where, f"has {name} = {value}; allowed: up to 2**50")
+    try:
+        if isinstance(record, Published):
+            _attributes(record.attributes)
+        elif isinstance(record, Subscribed) and record.stands:
+            Filter.parse(record.filter)
+    except (msgspec.MsgspecError, RoamcastError, UnicodeError) as error:
+        raise FileError(where, f"holds an event or a filter that is none: {error}") from None
+
+
+def with_ends(subscriptions: Iterable[Subscribed], ends: dict[NodeId, list[Micros]]) -> list[Subscribed]:
+    """Subscriptions, and their ends where their node stopped or began anew: its clients subscribe again."""
+    found = list(subscriptions)
+    since: dict[tuple[NodeId, int], Micros] = {}
+    for record in found:
+        key = (record.node, record.subscription)
+        since[key] = min(record.t, since.get(key, record.t))
+    for (node, number), first in since.items():
+        found += [Subscribed(t, node, number, "", False) for t in ends.get(node, ()) if t > first]
+    return found
+
+
+def _extract(segment: Segment, file: str, window: Micros) -> Extract:
+    head = segment.head
+    moved, wall = head.epoch, head.wall
+    if max(map(abs, (head.epoch, head.opened, segment.end.closed))) > NUMBER_MAX or abs(wall) > 2**53:
+        raise FileError(file, "has clocks that no machine has")
+    found: dict[type, list[Any]] = {
+        Published: [],
+        Subscribed: [],
+        Delivered: [],
+    }
+    traffic: dict[Micros, list[int]] = {}
+    for line in segment.lines:
+        if line.startswith(_FRAME):
+            frame = _frame(line)[1]
+            sums = traffic.setdefault((frame.t + wall) // window * window, [0, 0, 0, 0])
+            at = 2 if frame.kind == "data" else 0
+            sums[at] += 1
+            sums[at + 1] += frame.size
+        elif decode := _KINDS.get(line[: line.find(b",") + 1]):
+            record = decode(line)[1]
+            check(record, file)
+            found[type(record)].append(msgspec.structs.replace(record, t=record.t + moved))
+    return Extract(
+        file=file,
+        head=head,
+        closed=segment.end.closed + moved,
+        stopped=segment.end.why == "stopped",
+        publications=found[Published],
+        subscriptions=found[Subscribed],
+        deliveries=[msgspec.structs.astuple(record) for record in found[Delivered]],
+        traffic=traffic,
+    )

@@ -1,0 +1,77 @@
+"""Events as objects of the proactive overlay manager (5.2, 6.2.2): the strategy `managed`.
+
+Tables 6.5 to 6.11 of the acyclic-overlay work were measured with the manager itself: an audio stream is sent
+as objects to every node, and a client takes those of the source that it listens to. So here: an event is an
+object, spread over the tree once, and the broker of each node sorts out who wants it. There is no
+content-based routing and no recovery, and nothing is memorized for later. A scenario names this module
+(`modules`), and then the strategy, with the options of `tree`.
+"""
+
+import msgspec
+
+from roamcast.errors import WireError
+from roamcast.event import Event, EventId
+from roamcast.host import TimerName
+from roamcast.strategy import STRATEGIES
+from roamcast.strategy.base import Strategy, StrategyContext
+from roamcast.strategy.tree.overlay.manager import ObjectTree
+from roamcast.strategy.tree.strategy import TreeStrategyOptions
+from roamcast.trace import Dropped, DropReason
+from roamcast.units import NodeId
+from roamcast.wire import Codec
+
+
+class ManagedEvent(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    event: Event
+
+
+CODEC: Codec[ManagedEvent] = Codec("managed event", 1, ManagedEvent)
+
+
+class Managed(Strategy):
+    def __init__(self, context: StrategyContext, options: TreeStrategyOptions) -> None:
+        self._host = context.host
+        self._broker = context.broker
+        self._tree = ObjectTree(context.host, context.underlay, options, self._on_object, _event_in)
+        self._overlay = self._tree.overlay
+
+    def publish(self, event: Event) -> None:
+        self._tree.send(CODEC.encode(ManagedEvent(event)))
+
+    def on_start(self) -> None:
+        self._overlay.on_start()
+
+    def on_stop(self) -> None:
+        self._overlay.on_stop()
+
+    def on_timer(self, name: TimerName) -> None:
+        self._overlay.on_timer(name)
+
+    def on_receive(self, sender: NodeId, payload: bytes) -> None:
+        self._overlay.on_receive(sender, payload)
+
+    def on_neighbour_up(self, neighbour: NodeId) -> None:
+        self._overlay.on_neighbour_up(neighbour)
+
+    def on_neighbour_down(self, neighbour: NodeId) -> None:
+        self._overlay.on_neighbour_down(neighbour)
+
+    def _on_object(self, data: bytes, hops: int) -> None:
+        try:
+            event = CODEC.decode(data).event
+        except WireError as error:
+            now, node = self._host.now(), self._host.node
+            self._host.trace(Dropped(now, node, DropReason.WIRE, "object", detail=str(error)))
+            return
+        if self._broker.observe((event.publisher, event.sequence), event.lifetime):
+            self._broker.deliver(event, hops)
+
+
+def _event_in(data: bytes) -> EventId | None:
+    try:
+        return CODEC.decode(data).event.id
+    except WireError:
+        return None
+
+
+STRATEGIES.add("managed", TreeStrategyOptions, Managed, default_underlay="beacons")

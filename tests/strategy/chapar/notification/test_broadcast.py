@@ -1,0 +1,125 @@
+"""One broadcast for several receivers, and what makes up for its losses."""
+
+from msgspec.structs import replace
+from tests.strategy.chapar.network import OPTIONS, Network
+
+from roamcast.host import Channel
+from roamcast.strategy.chapar.messages import CODEC, Carry, Recap, Request, Spread
+from roamcast.strategy.chapar.notification.echo import FIRST, LONGEST, SHORTEST, EchoTime
+from roamcast.trace import DropReason
+from roamcast.units import MILLISECOND, NodeId
+
+# Publisher 0 beside broker 1; relays 2 and 3 with a leaf each, 4 and 5; 6 and 7 are neighbours of 1.
+TREE = [(0, 1), (1, 2), (1, 3), (2, 4), (3, 5), (1, 6), (1, 7)]
+
+
+def settled(subscribers: list[NodeId]) -> Network:
+    network = Network(8, TREE, options=replace(OPTIONS, consistency_interval=1_000.0))
+    network.run(1)
+    for node in subscribers:
+        network.subscribe(node, "a = 1")
+    network.run(10)
+    network.medium.sent.clear()
+    return network
+
+
+def deaf(network: Network, sender: NodeId, receiver: NodeId, kind: type) -> None:
+    """The receiver misses messages of one kind from one neighbour."""
+    chapar = network.places[receiver].chapar
+    handle = chapar.on_receive
+
+    def on_receive(from_: NodeId, payload: bytes) -> None:
+        if from_ != sender or not isinstance(CODEC.decode(payload), kind):
+            handle(from_, payload)
+
+    network.medium.receivers[Channel.STRATEGY][receiver] = on_receive
+
+
+def test_one_frame_per_relay_serves_all() -> None:
+    network = settled([4, 5, 6, 7])
+    event = network.publish(0, {"a": 1})
+    network.run(2)
+    assert network.got(event) == {4: 1, 5: 1, 6: 1, 7: 1}
+    assert sorted(sender for sender, _, _ in network.frames(Spread)) == [1, 2, 3]
+    assert [(sender, to) for sender, to, _ in network.frames(Carry)] == [(0, 1)]
+    assert network.frames(Request) == []
+
+
+def test_a_next_hop_that_missed_the_broadcast_gets_its_part_by_unicast() -> None:
+    network = settled([4, 5, 6])
+    deaf(network, 1, 2, Spread)
+    event = network.publish(0, {"a": 1})
+    network.run(1)
+    assert network.got(event) == {4: 1, 5: 1, 6: 1}
+    assert [(sender, to) for sender, to, _ in network.frames(Carry)] == [(0, 1), (1, 2), (2, 4)]
+
+
+def test_a_next_hop_that_was_not_heard_passes_the_event_on_once() -> None:
+    network = settled([4, 5, 6])
+    deaf(network, 2, 1, Spread)
+    event = network.publish(0, {"a": 1})
+    network.run(1)
+    assert network.got(event) == {4: 1, 5: 1, 6: 1}
+    assert [(sender, to) for sender, to, _ in network.frames(Carry)] == [(0, 1), (1, 2)]
+    assert sorted(sender for sender, _, _ in network.frames(Spread)) == [1, 2, 3]
+
+
+def test_a_neighbour_that_missed_the_broadcast_asks_when_it_hears_of_it() -> None:
+    network = settled([4, 5, 6, 7])
+    deaf(network, 1, 6, Spread)
+    event = network.publish(0, {"a": 1})
+    network.run(2)
+    assert network.got(event) == {4: 1, 5: 1, 6: 1, 7: 1}
+    assert [(sender, to) for sender, to, _ in network.frames(Request)] == [(6, 1)]
+
+
+def test_a_subscriber_that_the_looking_up_broker_does_not_know_is_served_on_the_way() -> None:
+    network = settled([4, 5, 6])
+    state = network.places[1].chapar.state
+    network.places[7].chapar.state.attached = None  # its subscription reaches nobody
+    network.subscribe(7, "a = 1")
+    event = network.publish(0, {"a": 1})
+    assert not state.filters.version(7)
+    network.run(2)
+    assert network.got(event) == {4: 1, 5: 1, 6: 1, 7: 1}
+
+
+def test_nobody_asks_for_what_its_filters_do_not_select_or_what_it_has() -> None:
+    network = settled([4, 5, 6])
+    network.subscribe(7, "a = 2")
+    network.run(1)
+    network.publish(0, {"a": 1})
+    network.run(2)
+    assert network.frames(Recap) and network.frames(Request) == []
+    assert network.drops(DropReason.FALSE_POSITIVE) == []
+
+
+def test_recapitulations_end() -> None:
+    network = settled([4, 5, 6])
+    network.publish(0, {"a": 1})
+    network.run(5)
+    told = len(network.frames(Recap))
+    network.run(20)
+    assert len(network.frames(Recap)) == told == 2 * 3
+
+
+def test_events_with_designated_destinations_go_by_unicast() -> None:
+    network = settled([])
+    event = network.publish(0, {"a": 1}, destinations=(4, 5, 6))
+    network.run(2)
+    assert network.got(event) == {4: 1, 5: 1, 6: 1}
+    assert network.frames(Spread) == []
+
+
+def test_the_wait_for_a_next_hop_follows_what_is_measured() -> None:
+    echo = EchoTime()
+    assert echo.timeout == FIRST
+    for _ in range(20):
+        echo.heard_after(5 * MILLISECOND)
+    assert echo.timeout == SHORTEST
+    for _ in range(20):
+        echo.heard_after(400 * MILLISECOND)
+    assert 400 * MILLISECOND < echo.timeout < LONGEST
+    for _ in range(10):
+        echo.missed()
+    assert echo.timeout == LONGEST

@@ -1,0 +1,127 @@
+"""The original protocol as its draft has it: members and routers, join, prune, the selection of a leader."""
+
+from tests.strategy.tree.network import Network
+
+from roamcast.strategy.tree.overlay.original import Original
+from roamcast.strategy.tree.overlay.original_messages import MaodvActivation
+from roamcast.strategy.tree.overlay.parameters import Membership, ProtocolName, TreeOptions, TreePreset
+from roamcast.units import NodeId
+
+OPTIONS = TreeOptions(
+    protocol=ProtocolName.ORIGINAL,
+    preset=TreePreset.DRIVING,
+    membership=Membership.USERS,
+    ttl_increment=10,
+    jitter=0.0,
+)
+LINE = [(0, 1), (1, 2), (2, 3), (3, 4), (2, 5)]
+
+
+def network_of(*members: NodeId, options: TreeOptions = OPTIONS) -> Network:
+    """Six nodes, five in a row and one beside the middle; these are members."""
+    network = Network(range(6), LINE, options=options, allow_cycles=True)
+    network.run(3)
+    for member in members:
+        protocol(network, member).set_member(True)
+        network.run(20)
+    return network
+
+
+def protocol(network: Network, node: NodeId) -> Original:
+    found = network.nodes[node].protocol
+    assert isinstance(found, Original)
+    return found
+
+
+def activations(network: Network, **flags: bool) -> list[tuple[NodeId, NodeId | None]]:
+    return [
+        (sent.sender, sent.to)
+        for sent in network.sent
+        if isinstance(sent.message, MaodvActivation)
+        and all(getattr(sent.message, name) == value for name, value in flags.items())
+    ]
+
+
+def test_without_members_there_is_no_tree() -> None:
+    network = network_of()
+    network.run(30)
+    assert network.sent == [] and network.leaders() == []
+
+
+def test_nodes_between_members_become_routers_and_others_stay_out() -> None:
+    network = network_of(0, 4)
+    assert network.leaders() == [0]
+    assert network.open_tree() == {(0, 1), (1, 2), (2, 3), (3, 4)}
+    assert [protocol(network, node).is_member for node in range(6)] == [
+        True,
+        False,
+        False,
+        False,
+        True,
+        False,
+    ]
+    assert protocol(network, 4).hops == 4 and protocol(network, 2).parent == 1
+    assert activations(network, join=True) == [(4, 3), (3, 2), (2, 1), (1, 0)]
+
+
+def test_a_member_that_leaves_prunes_itself_and_the_routers_that_nobody_needs() -> None:
+    network = network_of(0, 4, 5)
+    assert (2, 5) in network.open_tree()
+    protocol(network, 4).set_member(False)
+    network.run(10)
+    assert network.open_tree() == {(0, 1), (1, 2), (2, 5)}
+    assert activations(network, prune=True) == [(4, 3), (3, 2)]
+    protocol(network, 2).set_member(True)  # on the tree already: it only becomes a member
+    protocol(network, 5).set_member(False)
+    network.run(10)
+    assert network.open_tree() == {(0, 1), (1, 2)}
+
+
+def test_a_member_that_leaves_and_is_no_leaf_goes_on_as_a_router() -> None:
+    network = network_of(0, 2, 4)
+    protocol(network, 2).set_member(False)
+    network.run(10)
+    assert network.open_tree() == {(0, 1), (1, 2), (2, 3), (3, 4)}
+
+
+def test_a_router_that_finds_no_way_back_has_a_descendant_lead() -> None:
+    network = network_of(0, 4, 5)
+    network.cut((0, 1))
+    network.run(60)
+    assert activations(network, leader=True)
+    assert network.leaders() == [0, 5]  # members lead, no router does
+    assert network.open_tree() == {(2, 3), (3, 4), (2, 5)}  # 4 led for a while; then the two trees merged
+
+
+def test_a_leader_that_leaves_has_a_descendant_lead() -> None:
+    network = network_of(0, 1, 2)
+    protocol(network, 0).set_member(False)
+    network.run(30)
+    assert network.open_tree() == {(1, 2)} and network.leaders() == [1]
+
+
+def test_an_activation_is_repeated_only_if_the_option_says_so() -> None:
+    for repeats in (False, True):
+        options = TreeOptions(
+            protocol=ProtocolName.ORIGINAL,
+            preset=TreePreset.DRIVING,
+            membership=Membership.USERS,
+            repeat_activation=repeats,
+            hello_workaround=False,
+            ttl_increment=10,
+            jitter=0.0,
+        )
+        network = network_of(0, options=options)
+        lost: list[NodeId] = []
+
+        def first_is_lost(sender: NodeId, to: NodeId, message: object, lost: list[NodeId] = lost) -> bool:
+            if isinstance(message, MaodvActivation) and not lost:
+                lost.append(sender)
+                return True
+            return False
+
+        network.lose = first_is_lost
+        protocol(network, 1).set_member(True)
+        network.run(5)
+        assert lost == [1]
+        assert network.open_tree() == ({(0, 1)} if repeats else set())
