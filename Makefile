@@ -66,7 +66,7 @@ lock:  ## requirements.lock anew: the newest versions that fit together
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS),docs,java]'
 	echo '# The versions that Roamcast is tested with; a constraints file for pip, made by `make lock`.' > build/lock.txt
-	build/lock/bin/pip --disable-pip-version-check freeze --exclude-editable | sed -n 's/^[A-Za-z0-9._-]*==[^ ]*$$/& ; python_version == "3.11"/p' >> build/lock.txt
+	build/lock/bin/pip --disable-pip-version-check freeze --all --exclude pip --exclude-editable | sed -n 's/^[A-Za-z0-9._-]*==[^ ]*$$/& ; python_version == "3.11"/p' >> build/lock.txt
 	mv build/lock.txt requirements.lock
 
 bench: $(READY)  ## the speed and memory goals, as ratios measured in one run
