@@ -20,16 +20,23 @@ from roamcast.errors import InputError
 @click.option(
     "--like", metavar="OTHER.toml", type=PATH, help="With --init: for the same network as this node."
 )
-@click.option("--group-key", metavar="KEY", help="With --init: for the network that has this group key.")
+@click.option(
+    "--group-key-file",
+    metavar="FILE",
+    type=PATH,
+    help="With --init: for the network with the group key in this file; - for standard input.",
+)
 @click.option("--interface", metavar="NAME", help="With --init: e.g. wlan0.")
-def node(config: Path, init: bool, like: Path | None, group_key: str | None, interface: str | None) -> None:
+def node(
+    config: Path, init: bool, like: Path | None, group_key_file: Path | None, interface: str | None
+) -> None:
     """Run a live node until it is told to stop (Ctrl-C, SIGTERM)."""
     from roamcast import daemon
 
     if init:
-        print(daemon.write_fresh(config, group_key=group_key, like=like, interface=interface))
+        print(daemon.init(config, like=like, group_key_file=group_key_file, interface=interface))
         return
-    for name, given in (("--like", like), ("--group-key", group_key), ("--interface", interface)):
+    for name, given in (("--like", like), ("--group-key-file", group_key_file), ("--interface", interface)):
         if given is not None:
             raise InputError(name, "is given without --init; allowed: only beside it")
     daemon.run(config)

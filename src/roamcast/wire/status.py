@@ -60,7 +60,7 @@ class Misfit(StatusPart, frozen=True, kw_only=True):
 
     address: str
     node: int | None  # None: it could not say, or was not believed
-    kind: str  # "group", "version", "strategy", "settings", "clock", "identity"
+    kind: str  # "group", "version", "strategy", "underlay", "settings", "program", "clock", "identity"
     problem: str
     age: float  # since it was last noticed
     frames: int

@@ -18,6 +18,7 @@ from random import Random
 
 import msgspec
 
+from roamcast import __version__
 from roamcast.applications import Applications
 from roamcast.broker.core import Delivery
 from roamcast.broker.judgement import is_right
@@ -46,6 +47,7 @@ from roamcast.runtime.live.port.inputs import Inputs
 from roamcast.runtime.live.port.timers import Timers
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NeighbourJournal, NodeJournal
+from roamcast.runtime.live.report.misfits import NodeProfile, options_text
 from roamcast.runtime.live.report.segments import TraceSegments
 from roamcast.runtime.live.report.status import status_of
 from roamcast.runtime.live.settings import KeySettings, LiveSettings, PartSettings
@@ -107,6 +109,11 @@ class LiveNode:
             self.config = _config(settings)
             self.open_air = self._open_air(self.config)
             self.node = self._build(settings, self.config, stable)
+            self.underlay_name = self.config.underlay or default_underlay(self.config.strategy)
+            options = options_text(self.config.strategy_options, self.config.underlay_options)
+            self.radio.profile = lambda: NodeProfile(
+                __version__[:32], self.config.strategy[:32], self.underlay_name[:32], options, wall_clock()
+            )
         except BaseException:
             self._close_files()
             raise
@@ -312,6 +319,12 @@ class LiveNode:
         gauge("timers", lambda: len(self._timers))
         gauge("subscriptions", lambda: len(self.node.broker.subscriptions()))
         gauge("events_stored", lambda: len(self.node.broker.store))
+
+
+def wall_clock() -> int:
+    """Unix time in seconds; 0 where the clock is not set."""
+    now = int(time.time())
+    return now if now * SECOND >= CLOCK_SET else 0
 
 
 def _without_storage() -> MutableMapping[str, bytes]:

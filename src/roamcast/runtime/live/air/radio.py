@@ -21,6 +21,7 @@ from roamcast.runtime.live.air.sockets import Air, Endpoint
 from roamcast.runtime.live.port.inputs import Inputs
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NodeJournal
+from roamcast.runtime.live.report.misfits import NodeProfile
 from roamcast.runtime.live.settings import AirSettings
 from roamcast.sealing import HANDSHAKE, TURN_SECONDS, FrameOpener, KeyRing, Opened, Sealer, SealError
 from roamcast.sealing.frame import claimed_sender
@@ -54,6 +55,7 @@ class Radio:
         self._opener = FrameOpener(sealer, stable)
         self._opener.on_proven = self._on_proven
         self._opener.on_evicted = self._on_evicted
+        self._opener.own_profile = self._own_profile
         self._inputs = inputs
         self._journal = journal
         self._counters = counters
@@ -62,6 +64,7 @@ class Radio:
         self._announced_at = 0.0
         self._listening: asyncio.Task[None] | None = None
         self.receivers: dict[Channel, Receiver] = {}
+        self.profile: Callable[[], NodeProfile] | None = None  # what our announcements say
         self.on_acquainted: Callable[[NodeId], None] = lambda node: None
         self.peers = Peers(lambda *_: self._on_evicted("peers"))
         self.air = Air(loop, settings, interface, counters, self._on_datagram)
@@ -172,6 +175,8 @@ class Radio:
         self._inputs.clock.enter()
         self._journal.peers.heard(sender, source, len(data), self._inputs.clock.now)
         peer = self.peers.heard(sender, source, self._inputs.clock.now)
+        if channel == HANDSHAKE:
+            self._compare(sender, source[0])
         for record in records:
             match record:
                 case frames.Carried(channel=layer, payload=carried):
@@ -188,9 +193,15 @@ class Radio:
                 case _:
                     pass
 
+    def _compare(self, sender: NodeId, address: str) -> None:
+        """A peer has announced itself; whether it fits is said to the operator."""
+        own, theirs = self.profile, self._opener.profile(sender)
+        if own is not None and theirs is not None:
+            self._journal.misfits.introduced(own(), sender, address, theirs, self._inputs.clock.now)
+
     def _deliver(self, sender: NodeId, channel: Channel, payload: bytes) -> None:
         receiver = self.receivers.get(channel)
-        if receiver is not None:
+        if receiver is not None and not self._journal.misfits.is_deaf(sender, channel):
             self._inputs.handle(receiver, sender, payload)
 
     def _open_piece(self, data: bytes, address: str) -> Opened:
@@ -206,6 +217,7 @@ class Radio:
         except SealError as error:
             self._inputs.clock.enter()
             self._journal.refused(claimed_sender(data), error.reason.value, f"from {address}: {error}")
+            self._journal.misfits.refused(error.reason, address, error.problem, self._inputs.clock.now)
             if opener.announcement_due:
                 self._announce_soon()
             raise
@@ -228,6 +240,9 @@ class Radio:
         pause = self._announced_at + ANNOUNCE_INTERVAL - self._loop.time()
         wait = max(pause, self._random.random() * ANNOUNCE_SECONDS)
         self._later("announce", wait, self._announce)
+
+    def _own_profile(self) -> bytes:
+        return b"" if self.profile is None else self.profile().encode()
 
     def _announce(self) -> None:
         self._announced_at = self._loop.time()

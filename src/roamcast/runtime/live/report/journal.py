@@ -5,6 +5,7 @@ import logging
 from roamcast.host import Channel, Frame, Host, Kind
 from roamcast.runtime.live.port.clock import Clock
 from roamcast.runtime.live.report.counters import Count, Counters
+from roamcast.runtime.live.report.misfits import Misfits
 from roamcast.runtime.live.report.peer_watch import PeerWatch
 from roamcast.runtime.live.report.segments import TraceSegments
 from roamcast.runtime.live.report.tally import (
@@ -56,6 +57,7 @@ class NodeJournal:
     ) -> None:
         self._node = node
         self.peers = PeerWatch(presence, lambda: clock.now)
+        self.misfits = Misfits(counters)
         self.drops = ReasonTally(_logger, "dropped", DROP_WORDS, NORMAL_DROPS, clock.now)
         self.refusals = ReasonTally(_logger, "refused", REFUSAL_WORDS, NORMAL_REFUSALS, clock.now)
         self._clock = clock
