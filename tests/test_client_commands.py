@@ -15,6 +15,7 @@ from roamcast.cli import app
 from roamcast.client import ClientError, blocking
 from roamcast.client.commands import parse_attributes
 from roamcast.errors import InputError
+from roamcast.event import EventId
 from roamcast.gateway.local import LocalServer
 from roamcast.gateway.local.server import LocalOptions
 from roamcast.host import Channel
@@ -22,7 +23,7 @@ from roamcast.node import Node, NodeConfig
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.strategy.odmrp.mesh.messages import CODEC, JoinRequest
 from roamcast.testing import FakeHost
-from roamcast.wire.status import NodeStatus
+from roamcast.wire.status import EventWay, NodeStatus
 
 
 class OneNode:
@@ -42,6 +43,9 @@ class OneNode:
         return 0
 
     def status(self) -> NodeStatus:
+        raise AssertionError("nobody asks this node")
+
+    def way_of(self, event: EventId) -> EventWay:
         raise AssertionError("nobody asks this node")
 
     def when_durable(self, callback: Callable[[], None], on_failure: object = None) -> None:

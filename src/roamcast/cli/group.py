@@ -33,6 +33,7 @@ COMMANDS = {
     "advertise": "node",
     "status": "operate",
     "peers": "operate",
+    "trace": "operate",
 }
 """Each command and the module here that defines it under its name, in the order of `--help`."""
 

@@ -31,3 +31,15 @@ def peers(socket: Path, watch: bool, as_json: bool) -> None:
         if watch and not as_json and sys.stdout.isatty():
             click.clear()
         print(asked.peers_to_json(found) if as_json else asked.peers_to_text(found), flush=True)
+
+
+@click.command()
+@click.argument("event", metavar="EVENT", help="As `roamcast publish` prints it: node:sequence.")
+@socket
+@as_json
+def trace(event: str, socket: Path, as_json: bool) -> None:
+    """Tell which way an event went, as far as the node on this device knows."""
+    from roamcast.client import status as asked
+
+    found = asked.way_of(socket, event)
+    print(asked.to_json(found) if as_json else asked.way_to_text(found))

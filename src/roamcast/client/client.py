@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, Unpack
 
 from roamcast.broker.seen import SeenEvents, event_key
 from roamcast.client.publication import PublicationKeywords, publication
@@ -30,14 +30,18 @@ from roamcast.wire.local import (
     StatusRequest,
     SubscribeRequest,
     UnsubscribeRequest,
+    WayAnswer,
+    WayRequest,
     Welcome,
     WithdrawRequest,
 )
-from roamcast.wire.status import NodeStatus
+from roamcast.wire.status import EventWay, NodeStatus
 
 if TYPE_CHECKING:  # not loaded at run time: a program that only publishes needs neither
     from roamcast.filter import Filter
     from roamcast.modulator import ModulatorSpec
+
+Answer: TypeAlias = Done | StatusAnswer | WayAnswer
 
 WAITING_MAX = 100_000
 """Messages that may wait in one subscription for the program to take them; then the oldest is dropped. Chosen
@@ -142,7 +146,7 @@ class Client:
         self._link: NodeLink | None = None
         self._next_request = 1
         self._next_number = 1
-        self._answers: dict[int, asyncio.Future[Done | StatusAnswer]] = {}
+        self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._subscriptions: dict[int, ClientSubscription] = {}
         self._addressed: ClientSubscription | None = None
         self._advertised: set[str] = set()
@@ -208,6 +212,12 @@ class Client:
         answer = await self._ask(StatusRequest(self._request()))
         assert isinstance(answer, StatusAnswer)
         return answer.status
+
+    async def way_of(self, event: EventId) -> EventWay:
+        """Which way an event went, as far as the node knows."""
+        answer = await self._ask(WayRequest(self._request(), event.publisher, event.sequence))
+        assert isinstance(answer, WayAnswer)
+        return answer.way
 
     async def advertise(self, type: str) -> None:
         """Say that events of this type will come, if the node's strategy takes advertisements: the way to
@@ -308,11 +318,12 @@ class Client:
         | UnsubscribeRequest
         | AdvertiseRequest
         | WithdrawRequest
-        | StatusRequest,
+        | StatusRequest
+        | WayRequest,
         link: NodeLink | None = None,
-    ) -> Done | StatusAnswer:
+    ) -> Answer:
         link = link or self._standing()
-        answer: asyncio.Future[Done | StatusAnswer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._answers[message.request] = answer
         try:
             link.send(message)
@@ -335,7 +346,7 @@ class Client:
                     subscription = self._subscriptions.get(number)
                     if subscription is not None:
                         subscription._on_message(arrived, now)
-            case Done(request) | StatusAnswer(request):
+            case Done(request) | StatusAnswer(request) | WayAnswer(request):
                 answer = self._answers.get(request)
                 if answer is not None and not answer.done():
                     answer.set_result(message)

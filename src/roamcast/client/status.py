@@ -8,7 +8,9 @@ from pathlib import Path
 import msgspec
 
 from roamcast.client.connect import connect
-from roamcast.wire.status import NodeStatus, PeerStatus
+from roamcast.errors import InputError
+from roamcast.event import COUNT_MAX, EventId
+from roamcast.wire.status import EventWay, NodeStatus, PeerStatus
 
 WATCH_SECONDS = 1.0
 
@@ -30,7 +32,51 @@ def each_second(socket: Path) -> Iterator[NodeStatus]:
         time.sleep(WATCH_SECONDS)
 
 
-def to_json(status: NodeStatus) -> str:
+def way_of(socket: Path, event: str) -> EventWay:
+    """The way of an event given as `node:sequence`."""
+    parts = event.split(":")
+    numbers = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 20]
+    if len(parts) != 2 or len(numbers) != 2 or max(numbers) > COUNT_MAX:
+        raise InputError(event, "is no event; allowed: node:sequence, as `roamcast publish` prints it")
+
+    async def ask() -> EventWay:
+        async with connect(socket, name="roamcast trace") as client:
+            return await client.way_of(EventId(*numbers))
+
+    return asyncio.run(ask())
+
+
+def way_to_text(way: EventWay) -> str:
+    """One line per step, the oldest first."""
+    name = f"{way.publisher}:{way.sequence}"
+    if not way.steps:
+        held = "it is stored here" if way.is_stored else "it is not stored here"
+        return (
+            f"{name}: this node remembers no step of it, and {held} "
+            f"(it remembers the last {duration(way.remembered_for)})"
+        )
+    lines = []
+    for step in way.steps:
+        match step.what:
+            case "arrived":
+                where = f"from node {step.peer}" if step.peer is not None else "from a neighbour"
+            case "sent":
+                where = f"to node {step.peer}" if step.peer is not None else "to everyone"
+            case "dropped" if step.peer is not None:
+                where = f"for node {step.peer}"
+            case "delivered":
+                where = "to an application here"
+            case _:
+                where = ""
+        text = " ".join(part for part in (step.what, where) if part)
+        lines.append(f"{duration(step.ago):>8} ago  {text}{f' ({step.detail})' if step.detail else ''}")
+    if way.steps_total > len(way.steps):
+        lines.append(f"… and {way.steps_total - len(way.steps)} more steps")
+    lines.append(f"{name} is {'stored here' if way.is_stored else 'not stored here'}")
+    return "\n".join(lines)
+
+
+def to_json(status: NodeStatus | EventWay) -> str:
     return msgspec.json.encode(status).decode()
 
 

@@ -13,7 +13,7 @@ import msgspec
 from roamcast.errors import WireError
 from roamcast.event import Count, Event, Name, Publication, Text
 from roamcast.wire.codec import FRAME_BYTES_MAX, Codec
-from roamcast.wire.status import NodeStatus
+from roamcast.wire.status import EventWay, NodeStatus
 
 VERSION = 3
 FILTER_BYTES_MAX = 8192
@@ -79,6 +79,19 @@ class StatusAnswer(LocalMessage, frozen=True, tag=13):
     status: NodeStatus
 
 
+class WayRequest(LocalMessage, frozen=True, tag=14):
+    """Which way did this event go, as far as the node knows? A `WayAnswer` comes."""
+
+    request: Count
+    publisher: Count
+    sequence: Count
+
+
+class WayAnswer(LocalMessage, frozen=True, tag=15):
+    request: Count
+    way: EventWay
+
+
 class Welcome(LocalMessage, frozen=True, tag=5):
     node: Count
     name: Name
@@ -118,8 +131,9 @@ ClientMessage = (
     | AdvertiseRequest
     | WithdrawRequest
     | StatusRequest
+    | WayRequest
 )
-NodeMessage = Welcome | Done | Failed | EventMessage | MissedEvents | StatusAnswer
+NodeMessage = Welcome | Done | Failed | EventMessage | MissedEvents | StatusAnswer | WayAnswer
 
 FROM_CLIENT: Codec[ClientMessage] = Codec("client message", VERSION, ClientMessage)
 FROM_NODE: Codec[NodeMessage] = Codec("node message", VERSION, NodeMessage)

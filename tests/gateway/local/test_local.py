@@ -39,7 +39,7 @@ from roamcast.wire.local import (
     Unframer,
     framed,
 )
-from roamcast.wire.status import NodeStatus
+from roamcast.wire.status import EventWay, NodeStatus
 
 
 class StandingNode:
@@ -69,6 +69,9 @@ class StandingNode:
         return self._host.now()
 
     def status(self) -> NodeStatus:
+        raise AssertionError("nobody asks this node")
+
+    def way_of(self, event: EventId) -> EventWay:
         raise AssertionError("nobody asks this node")
 
     def when_durable(

@@ -13,6 +13,7 @@ from roamcast.applications import ApplicationSession
 from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoreFullError
 from roamcast.errors import InputError, WireError
+from roamcast.event import EventId
 from roamcast.filter import Filter
 from roamcast.gateway.node import GatewayNode
 from roamcast.modulator import ModulatorSpec
@@ -29,6 +30,8 @@ from roamcast.wire.local import (
     StatusRequest,
     SubscribeRequest,
     UnsubscribeRequest,
+    WayAnswer,
+    WayRequest,
     Welcome,
     WithdrawRequest,
 )
@@ -73,6 +76,9 @@ class LocalSession:
                     self._send(Done(message.request))
                 case StatusRequest():
                     self._send(StatusAnswer(message.request, self._node.status()))
+                case WayRequest():
+                    way = self._node.way_of(EventId(message.publisher, message.sequence))
+                    self._send(WayAnswer(message.request, way))
         except (InputError, StoreFullError, WireError) as error:
             # Request 0 asks for no answer, but a refusal is always sent.
             self._send(Failed(message.request, str(error)[:1000]))

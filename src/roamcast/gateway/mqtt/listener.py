@@ -27,12 +27,15 @@ from roamcast.gateway.mqtt.sessions.durable import Notes
 from roamcast.gateway.mqtt.sessions.table import Sessions, session_expiry
 from roamcast.gateway.mqtt.transport import Turn
 from roamcast.gateway.node import GatewayNode
+from roamcast.runtime.live.report.tally import ReasonTally
 from roamcast.units import Micros, seconds
 
 CLIENT_ID_LENGTH_MAX = 1_024
 UNADMITTED = 64  # connections beyond `clients_max` whose CONNECT is answered with the reason; chosen by us
 
 logger = logging.getLogger("roamcast.mqtt")
+
+LOGIN_WORDS = {"login": "a login with a wrong user name or password"}
 
 
 class MqttListener:
@@ -47,6 +50,7 @@ class MqttListener:
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
         self._turn: Turn | None = None
+        self._logins = ReasonTally(logger, "refused", LOGIN_WORDS, frozenset(), monotonic())
         self.port = 0  # the plain one, once started
         self.tls_port = 0
 
@@ -94,6 +98,10 @@ class MqttListener:
         properties = Properties()
         client_id = connect.client_id
         reason = self._objection(connect)
+        if reason is ReasonCode.BAD_USER_OR_PASSWORD:
+            self._logins.count(
+                "login", monotonic(), f"user {(connect.username or '')[:40]!r} from {connection.address}"
+            )
         if reason is not None:
             return reason
         if not client_id:

@@ -23,6 +23,7 @@ from roamcast.applications import Applications
 from roamcast.broker.core import Delivery
 from roamcast.broker.judgement import is_right
 from roamcast.broker.store import EventStore, StoreFullError
+from roamcast.event import EventId
 from roamcast.host import Channel, Host
 from roamcast.node import Node, NodeConfig
 from roamcast.runtime.live.air.kernel_routes import (
@@ -41,7 +42,7 @@ from roamcast.runtime.live.parts import (
     name_in,
     trace_in,
 )
-from roamcast.runtime.live.port.clock import Clock
+from roamcast.runtime.live.port.clock import Clock, monotonic
 from roamcast.runtime.live.port.host import LiveHost
 from roamcast.runtime.live.port.inputs import Inputs
 from roamcast.runtime.live.port.timers import Timers
@@ -61,8 +62,8 @@ from roamcast.trace import Delivered
 from roamcast.underlay import UNDERLAYS
 from roamcast.underlay.addresses import Addresses
 from roamcast.underlay.base import OpenOptions, OpenUnderlay
-from roamcast.units import SECOND, Micros, NodeId, micros
-from roamcast.wire.status import NodeStatus
+from roamcast.units import SECOND, Micros, NodeId, micros, seconds
+from roamcast.wire.status import EventWay, NodeStatus
 
 logger = logging.getLogger("roamcast.node")
 
@@ -200,6 +201,11 @@ class LiveNode:
         self.clock.enter()
         return status_of(self)
 
+    def way_of(self, event: EventId) -> EventWay:
+        """Which way an event went, as far as this node knows."""
+        self.clock.enter()
+        return self.journal.ways.of(*event, is_stored=event in self.node.broker.store)
+
     # The gate of `Applications`.
 
     def enter(self) -> None:
@@ -210,13 +216,14 @@ class LiveNode:
     def now(self) -> Micros:
         return self.clock.now
 
-    # The application that the broker core knows, where the run is traced.
+    # The application that the broker core knows.
 
     def on_event(self, delivery: Delivery) -> None:
         # As in a simulation: no metric counts own events, and what several applications get in one turn is
         # one delivery to this node.
+        self.journal.ways.delivered(delivery.event, len(delivery.subscriptions))
         key = (delivery.event.publisher, delivery.event.sequence, self.clock.now)
-        if delivery.event.publisher != self.number and key != self._traced:
+        if self.journal.is_traced and delivery.event.publisher != self.number and key != self._traced:
             self._traced = key
             self._trace_delivery(delivery)
         self.applications.on_event(delivery)
@@ -257,7 +264,7 @@ class LiveNode:
         node = Node(
             config,
             host,
-            self if self.journal.is_traced else self.applications,
+            self,
             store=self._store(),
             addresses=addresses,
             routing_table=KernelRoutes(),
@@ -269,6 +276,7 @@ class LiveNode:
         for channel, layer in node.layers.items():
             host(channel)
             hosts[channel].attach(layer)
+        node.broker.on_arrival = self.journal.ways.arrived
         self.radio.on_acquainted = node.underlay.on_acquainted
         if self.open_air is not None and isinstance(node.underlay, OpenUnderlay):
             self.open_air.on_packet = node.underlay.on_packet
@@ -313,6 +321,17 @@ class LiveNode:
         gauge = self.counters.gauge
         gauge("peers", lambda: len(self.radio.peers))
         gauge("neighbours", lambda: len(self.node.underlay.neighbours()))
+        watch = self.journal.peers
+        gauge("peers_up", lambda: watch.up)
+        gauge("peers_came_total", lambda: watch.came)
+        gauge("peers_went_total", lambda: watch.went)
+        for name, read in watch.families().items():
+            self.counters.family(name, "peer", read)
+        gauge("events_published_total", lambda: self.applications.published)
+        gauge("events_delivered_total", lambda: self.applications.delivered)
+        gauge("uptime_seconds", lambda: round(seconds(monotonic() - self.started_at)))
+        parts = {"version": __version__, "strategy": self.config.strategy, "underlay": self.underlay_name}
+        gauge("build_info", lambda: 1, **parts)
         gauge("links", lambda: len(self.radio.links))
         gauge("frames_queued", lambda: self.radio.links.queued)
         gauge("datagrams_dropped_by_kernel", self.radio.air.dropped_by_kernel)

@@ -202,7 +202,10 @@ class Radio:
     def _deliver(self, sender: NodeId, channel: Channel, payload: bytes) -> None:
         receiver = self.receivers.get(channel)
         if receiver is not None and not self._journal.misfits.is_deaf(sender, channel):
+            ways = self._journal.ways
+            ways.sender = sender
             self._inputs.handle(receiver, sender, payload)
+            ways.sender = None
 
     def _open_piece(self, data: bytes, address: str) -> Opened:
         """A piece of a TCP link."""

@@ -15,6 +15,7 @@ from roamcast.runtime.live.report.tally import (
     REFUSAL_WORDS,
     ReasonTally,
 )
+from roamcast.runtime.live.report.ways import EventWays
 from roamcast.trace import Dropped, DropReason, OverlayChanged, Record, Transmitted
 from roamcast.underlay.base import UnderlayListener
 from roamcast.units import NodeId
@@ -58,6 +59,7 @@ class NodeJournal:
         self._node = node
         self.peers = PeerWatch(presence, lambda: clock.now)
         self.misfits = Misfits(counters)
+        self.ways = EventWays(clock)
         self.drops = ReasonTally(_logger, "dropped", DROP_WORDS, NORMAL_DROPS, clock.now)
         self.refusals = ReasonTally(_logger, "refused", REFUSAL_WORDS, NORMAL_REFUSALS, clock.now)
         self._clock = clock
@@ -80,6 +82,8 @@ class NodeJournal:
         if type(record) is Dropped:
             self._counters.count("drops_total", reason=record.reason.value)
             self.drops.count(record.reason.value, self._clock.now, record.detail or record.message)
+            if record.publisher is not None and record.sequence is not None:
+                self.ways.dropped(record.publisher, record.sequence, record.to, record.reason.value)
         if self._trace is not None:
             self._trace.add(record)
 
@@ -91,6 +95,8 @@ class NodeJournal:
         octets.value += size
         if to is not None:
             self.peers.sent(to, size)
+        if frame.event is not None:
+            self.ways.sent(frame.event, to, frame.message, size, attempt)
         if self._trace is None:
             return
         publisher, sequence = (None, None) if frame.event is None else frame.event

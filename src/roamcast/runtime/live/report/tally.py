@@ -63,6 +63,7 @@ class ReasonTally:
         self._this_minute: dict[str, int] = {}  # beyond the first of its kind
 
     def count(self, reason: str, now: Micros, detail: str = "") -> None:
+        self.look(now)
         total = self._totals[reason] = self._totals.get(reason, 0) + 1
         slots = self._slots.get(reason)
         if slots is None:
