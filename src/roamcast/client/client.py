@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, Unpack
 
 from roamcast.broker.seen import SeenEvents, event_key
 from roamcast.client.publication import PublicationKeywords, publication
-from roamcast.errors import InputError, RoamcastError
+from roamcast.errors import EventError, InputError, RoamcastError
 from roamcast.event import Event, EventId, Publication
 from roamcast.units import Micros, NodeId, micros
 from roamcast.wire.local import (
+    FILTER_BYTES_MAX,
     AdvertiseRequest,
     ClientHello,
     ClientMessage,
@@ -50,6 +51,10 @@ by us; it bounds the memory."""
 
 class ClientError(RoamcastError):
     """The node refused a request, or is gone."""
+
+
+class NoEventError(EventError, ClientError):
+    """What was to be published can be no event. Nothing was sent; the connection goes on."""
 
 
 class Message(NamedTuple):
@@ -191,14 +196,14 @@ class Client:
         """Publish what the keywords say (see `publication`), and wait until the node has accepted it.
 
         A memorized event, one with a `lifetime`, is on this node's disk when this returns. After an
-        `EventError`, for keywords that make no valid event, nothing was sent.
+        `NoEventError`, for keywords that make no valid event, nothing was sent.
         """
-        return await self.send(publication(**keywords))
+        return await self.send(_checked(keywords))
 
     async def publish_soon(self, **keywords: Unpack[PublicationKeywords]) -> None:
         """Publish without waiting for the node's answer; waits only for room in the send buffer."""
         link = self._standing()
-        link.send(PublishRequest(0, publication(**keywords)))
+        link.send(PublishRequest(0, _checked(keywords)))
         await link.drain()
 
     async def send(self, ready: Publication) -> EventId:
@@ -266,7 +271,7 @@ class Client:
         self._subscriptions[number] = subscription
         try:
             await self._ask(self._subscribe(subscription))
-        except ClientError:
+        except RoamcastError:
             self._subscriptions.pop(number, None)
             raise
         return subscription
@@ -296,6 +301,11 @@ class Client:
     def _subscribe(self, subscription: ClientSubscription) -> SubscribeRequest:
         assert subscription.wanted is not None, "what is sent to the node by name needs no subscription"
         wanted, modulator = subscription.wanted.encode(), subscription.modulator
+        if len(wanted) > FILTER_BYTES_MAX:
+            raise InputError(
+                "subscription",
+                f"has a filter of {len(wanted)} octets; at most {FILTER_BYTES_MAX} are allowed",
+            )
         if modulator is None:
             return SubscribeRequest(self._request(), subscription.number, wanted)
         name, parameters = modulator.name, modulator.parameters
@@ -372,6 +382,13 @@ class Client:
         if not self.keep:
             for subscription in [*self._subscriptions.values(), *filter(None, [self._addressed])]:
                 subscription._on_lost(self._lost)
+
+
+def _checked(keywords: PublicationKeywords) -> Publication:
+    try:
+        return publication(**keywords)
+    except EventError as error:
+        raise NoEventError(*error.args) from None
 
 
 def filter_from(

@@ -3,11 +3,10 @@
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 
-from roamcast.client.connect import connect
+from roamcast.client.place import NodePlace
 from roamcast.errors import InputError
 from roamcast.event import COUNT_MAX, EventId
 from roamcast.wire.status import EventWay, NodeStatus, PeerStatus
@@ -15,24 +14,24 @@ from roamcast.wire.status import EventWay, NodeStatus, PeerStatus
 WATCH_SECONDS = 1.0
 
 
-def of(socket: Path) -> NodeStatus:
+def of(place: NodePlace) -> NodeStatus:
     """The status of the node at this socket; `ClientError` if none answers."""
 
     async def ask() -> NodeStatus:
-        async with connect(socket, name="roamcast status") as client:
+        async with place.connect("roamcast status") as client:
             return await client.status()
 
     return asyncio.run(ask())
 
 
-def each_second(socket: Path) -> Iterator[NodeStatus]:
+def each_second(place: NodePlace) -> Iterator[NodeStatus]:
     """Again and again, until the caller stops or the node does."""
     while True:
-        yield of(socket)
+        yield of(place)
         time.sleep(WATCH_SECONDS)
 
 
-def way_of(socket: Path, event: str) -> EventWay:
+def way_of(place: NodePlace, event: str) -> EventWay:
     """The way of an event given as `node:sequence`."""
     parts = event.split(":")
     numbers = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 20]
@@ -40,7 +39,7 @@ def way_of(socket: Path, event: str) -> EventWay:
         raise InputError(event, "is no event; allowed: node:sequence, as `roamcast publish` prints it")
 
     async def ask() -> EventWay:
-        async with connect(socket, name="roamcast trace") as client:
+        async with place.connect("roamcast trace") as client:
             return await client.way_of(EventId(*numbers))
 
     return asyncio.run(ask())

@@ -26,6 +26,7 @@ from roamcast.wire.local import (
     MissedEvents,
     NodeMessage,
     Unframer,
+    UnreadableMessageError,
     framed,
 )
 
@@ -138,10 +139,7 @@ class ClientConnection(asyncio.Protocol):
         server.publisher = self
         try:
             for _ in range(SLICE):
-                if self._session is None or (message := self._unframer.pop()) is None:
-                    return
-                self._session.on_message(message)
-                if self._waits_for:
+                if self._session is None or not self._handle_next(self._session) or self._waits_for:
                     return
         except WireError:
             self._refuse()
@@ -151,11 +149,23 @@ class ClientConnection(asyncio.Protocol):
         self._has_more = True
         self._loop.call_soon(self._on_turn)
 
+    def _handle_next(self, session: LocalSession) -> bool:
+        """Handle one message, if one is whole. One that cannot be read is answered; the next may be good."""
+        try:
+            message = self._unframer.pop()
+        except UnreadableMessageError as error:
+            self._server.refused += 1
+            session.on_unreadable(error)
+            return True
+        if message is not None:
+            session.on_message(message)
+        return message is not None
+
     def _work_off(self) -> None:
         """The client is gone. The messages that it sent before are handled, without flow control."""
         try:
-            while self._session is not None and (message := self._unframer.pop()) is not None:
-                self._session.on_message(message)
+            while self._session is not None and self._handle_next(self._session):
+                pass
         except WireError:
             self._refuse()
 

@@ -11,6 +11,7 @@ from functools import partial
 
 from roamcast.applications import ApplicationSession
 from roamcast.broker.core import Delivery
+from roamcast.broker.retained import clears
 from roamcast.broker.store import StoreFullError
 from roamcast.errors import InputError, WireError
 from roamcast.event import EventId
@@ -29,6 +30,7 @@ from roamcast.wire.local import (
     StatusAnswer,
     StatusRequest,
     SubscribeRequest,
+    UnreadableMessageError,
     UnsubscribeRequest,
     WayAnswer,
     WayRequest,
@@ -83,6 +85,12 @@ class LocalSession:
             # Request 0 asks for no answer, but a refusal is always sent.
             self._send(Failed(message.request, str(error)[:1000]))
 
+    def on_unreadable(self, error: UnreadableMessageError) -> None:
+        """A message that is none, such as a publication that can be no event. The client is told why."""
+        if self._session is None:
+            raise WireError("client message", 0, "came before the hello")
+        self._send(Failed(error.request, error.problem.removeprefix("cannot be read: ")[:1000]))
+
     def close(self) -> None:
         for number in sorted(self._subscriptions):
             self._unsubscribe(number)
@@ -119,4 +127,6 @@ class LocalSession:
             session.close()
 
     def _on_delivery(self, numbers: tuple[int, ...], delivery: Delivery) -> None:
+        if clears(delivery.event):
+            return  # a word from MQTT gateway to MQTT gateway
         self._send(EventMessage(delivery.event, numbers, delivery.hops))

@@ -155,7 +155,7 @@ def test_a_document_of_a_crowd_fits_one_message() -> None:
 
 
 def test_without_a_node_there_is_one_line(tmp_path: Path) -> None:
-    ended = CliRunner().invoke(app, ["status", "--socket", str(tmp_path / "none.sock")])
+    ended = CliRunner().invoke(app, ["status", "--wait", "0", "--socket", str(tmp_path / "none.sock")])
     assert ended.exit_code == 1
     assert "no node answers here" in ended.stderr and len(ended.stderr.splitlines()) == 1
 
