@@ -32,7 +32,7 @@ identity = "{identity}"      # this node's own, never to be copied to another
 group = {group}
 {encrypt}
 {content}
-
+{invitation}
 [air]
 {interface}
 {port}
@@ -102,14 +102,16 @@ def secret_from(path: Path) -> str:
         raise FileError(str(path), "is no text") from None
 
 
-def write_fresh(path: Path, network: Network | None = None, *, interface: str | None = None) -> Path:
+def write_fresh(
+    path: Path, network: Network | None = None, *, interface: str | None = None, invitation: str = ""
+) -> Path:
     """Write a new file with an identity of its own: for a network, or for one with a fresh group key."""
     network = Network(group=(GroupKey.generate().to_text(),)) if network is None else network
-    write_private(path, fresh_text(path.stem, network, interface))
+    write_private(path, fresh_text(path.stem, network, interface, invitation))
     return path
 
 
-def fresh_text(name: str, network: Network, interface: str | None) -> str:
+def fresh_text(name: str, network: Network, interface: str | None, invitation: str) -> str:
     air = {**network.air, **({} if interface is None else {"interface": interface})}
     return TEMPLATE.format(
         name=key_text(name)[1:-1],
@@ -117,6 +119,9 @@ def fresh_text(name: str, network: Network, interface: str | None) -> str:
         group=value_text(network.group),
         encrypt=_line("encrypt", network.encrypt, True, ENCRYPT),
         content=_line("content", list(network.content), [], CONTENT),
+        invitation=f"invitation = {value_text(invitation)}   # that brought this device in\n"
+        if invitation
+        else "",
         modules=_line("modules", list(network.modules), [], MODULES),
         interface=_line("interface", air.get("interface"), None, INTERFACE),
         port=_line("port", air.get("port", 4747), 4747, PORT),
