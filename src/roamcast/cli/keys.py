@@ -3,11 +3,15 @@ the command line, which everyone on the device can read."""
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from roamcast.cli.options import PATH
+from roamcast.cli.options import PATH, node_socket
 from roamcast.errors import InputError
+
+if TYPE_CHECKING:
+    from roamcast.client.place import NodePlace
 
 config = click.argument("config", metavar="CONFIG.toml", type=PATH, help="A node's file.")
 
@@ -102,6 +106,18 @@ def invite(config: Path, hours: float, with_content: bool, qr: bool | None) -> N
     print(text)
     if qr or (qr is None and sys.stdout.isatty()):
         _show_code(text, is_wanted=qr is True)
+
+
+@key.command()
+@click.argument("number", metavar="NODE", type=click.IntRange(0, 2**31 - 1), help="The lost device's number.")
+@click.option("--undo", is_flag=True, help="It was found: accept it again.")
+@node_socket
+def revoke(number: int, undo: bool, socket: "NodePlace") -> None:
+    """Exclude a lost device, through the node on this device: every member that hears of it does the same."""
+    from roamcast.client import commands
+
+    commands.revoke(socket, number, undo=undo)
+    print(f"node {number} is {'accepted again' if undo else 'revoked'}")
 
 
 @click.command()

@@ -27,6 +27,7 @@ from roamcast.wire.local import (
     MissedEvents,
     NodeMessage,
     PublishRequest,
+    RevokeRequest,
     StatusAnswer,
     StatusRequest,
     SubscribeRequest,
@@ -224,6 +225,10 @@ class Client:
         assert isinstance(answer, WayAnswer)
         return answer.way
 
+    async def revoke(self, device: NodeId, *, undo: bool = False) -> None:
+        """Exclude a lost device from the network, on every member that hears of it; `undo`: it was found."""
+        await self._ask(RevokeRequest(self._request(), device, undo))
+
     async def advertise(self, type: str) -> None:
         """Say that events of this type will come, if the node's strategy takes advertisements: the way to
         their subscribers is there before them. It stands until `withdraw`, or until this client closes."""
@@ -329,7 +334,8 @@ class Client:
         | AdvertiseRequest
         | WithdrawRequest
         | StatusRequest
-        | WayRequest,
+        | WayRequest
+        | RevokeRequest,
         link: NodeLink | None = None,
     ) -> Answer:
         link = link or self._standing()

@@ -157,6 +157,16 @@ def subscribe(
     asyncio.run(listen())
 
 
+def revoke(place: NodePlace, device: int, *, undo: bool) -> None:
+    """Through the node at hand, to all members that it reaches now or later."""
+
+    async def once() -> None:
+        async with place.connect("roamcast key revoke") as client:
+            await client.revoke(device, undo=undo)
+
+    asyncio.run(once())
+
+
 def advertise(place: NodePlace, type: str, on_ready: Callable[[], None], seconds: float | None) -> None:
     """Advertise a type for so many seconds, or until the program or the node ends."""
 

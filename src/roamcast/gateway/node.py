@@ -50,3 +50,7 @@ class GatewayNode(Protocol):
     def way_of(self, event: EventId) -> EventWay:
         """Which way an event went, as far as this node knows."""
         ...
+
+    def revoke(self, device: NodeId, *, undo: bool = False) -> None:
+        """Exclude a lost device from the network, or accept it again."""
+        ...

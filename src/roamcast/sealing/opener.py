@@ -107,6 +107,7 @@ class FrameOpener:
         self._asked: BoundedDict[NodeId, None] = self._table("asked", WAITING_MAX)
         self._tries: BoundedDict[NodeId, int] = self._table("tries", WAITING_MAX)
         self.announcement_due = False
+        self._revoked: set[NodeId] = set()  # bounded by who says so (`air/statements.py`)
 
     # Inputs.
 
@@ -121,6 +122,8 @@ class FrameOpener:
         first, channel, key_id, sender, epoch, high, low = HEADER.unpack_from(data)
         if first >> 4 != VERSION or first & RESERVED:
             raise SealError(Refusal.VERSION, 0, f"is {first:#04x}, this node speaks version {VERSION}")
+        if sender in self._revoked:
+            raise SealError(Refusal.REVOKED, 4, f"begins node {sender}, which is revoked")
         session = self._sessions.get(sender)
         if session is None or session.epoch != epoch:
             return self._open_unproven(data, session)
@@ -172,6 +175,15 @@ class FrameOpener:
             del self._stored[f"{_KEPT_PIN}{node}"]
         if self._sessions.pop(node, None) is not None:
             self._renew_nonces()
+
+    def revoke(self, node: NodeId) -> None:
+        """From now on nothing of this sender is accepted."""
+        self._revoked.add(node)
+        if self._sessions.pop(node, None) is not None:
+            self._renew_nonces()
+
+    def pardon(self, node: NodeId) -> None:
+        self._revoked.discard(node)
 
     # What to send.
 

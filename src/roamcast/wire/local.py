@@ -94,6 +94,14 @@ class WayAnswer(LocalMessage, frozen=True, tag=15):
     way: EventWay
 
 
+class RevokeRequest(LocalMessage, frozen=True, tag=16):
+    """A device is lost: no member shall accept its frames. `undo`: it was found."""
+
+    request: Count
+    device: Count
+    undo: bool = False
+
+
 class Welcome(LocalMessage, frozen=True, tag=5):
     node: Count
     name: Name
@@ -134,6 +142,7 @@ ClientMessage = (
     | WithdrawRequest
     | StatusRequest
     | WayRequest
+    | RevokeRequest
 )
 NodeMessage = Welcome | Done | Failed | EventMessage | MissedEvents | StatusAnswer | WayAnswer
 

@@ -92,6 +92,7 @@ class NodeStatus(StatusPart, frozen=True, kw_only=True):
     storage: str  # the file; "" without one
     drops: tuple[ReasonCount, ...]  # frames and events that this node gave up
     refused: tuple[ReasonCount, ...]  # frames that came and were not accepted
+    revoked: tuple[int, ...] = ()  # devices that are excluded
 
 
 class WayStep(StatusPart, frozen=True, kw_only=True):

@@ -77,6 +77,9 @@ class StandingNode:
     def status(self) -> NodeStatus:
         raise AssertionError("nobody asks this node")
 
+    def revoke(self, device: int, *, undo: bool = False) -> None:
+        raise AssertionError("nobody asks this node")
+
     def way_of(self, event: EventId) -> EventWay:
         raise AssertionError("nobody asks this node")
 

@@ -104,6 +104,9 @@ class StandAloneNode:
     def status(self) -> NodeStatus:
         raise AssertionError("nobody asks this node")
 
+    def revoke(self, device: int, *, undo: bool = False) -> None:
+        raise AssertionError("nobody asks this node")
+
     def way_of(self, event: EventId) -> EventWay:
         raise AssertionError("nobody asks this node")
 

@@ -27,6 +27,7 @@ from roamcast.wire.local import (
     Failed,
     NodeMessage,
     PublishRequest,
+    RevokeRequest,
     StatusAnswer,
     StatusRequest,
     SubscribeRequest,
@@ -81,6 +82,9 @@ class LocalSession:
                 case WayRequest():
                     way = self._node.way_of(EventId(message.publisher, message.sequence))
                     self._send(WayAnswer(message.request, way))
+                case RevokeRequest():
+                    self._node.revoke(message.device, undo=message.undo)
+                    self._send(Done(message.request))
         except (InputError, StoreFullError, WireError) as error:
             # Request 0 asks for no answer, but a refusal is always sent.
             self._send(Failed(message.request, str(error)[:1000]))

@@ -137,6 +137,8 @@ class LiveNode:
             node._close_files()
             raise
         node.inputs.handle(node.node.start)
+        if settings.keys.invitation:
+            node.radio.state("joined", settings.keys.invitation)
         air = node.radio.air
         logger.info(
             "%s is node %d on %s (%s), air port %d, own port %d",
@@ -205,6 +207,10 @@ class LiveNode:
         """Which way an event went, as far as this node knows."""
         self.clock.enter()
         return self.journal.ways.of(*event, is_stored=event in self.node.broker.store)
+
+    def revoke(self, device: NodeId, *, undo: bool = False) -> None:
+        """Exclude a lost device, here and on every member that hears of it; or accept it again."""
+        self.radio.state("pardon" if undo else "revoke", str(device))
 
     # The gate of `Applications`.
 

@@ -18,13 +18,24 @@ from roamcast.runtime.live.air.interface import Interface
 from roamcast.runtime.live.air.links import TcpLinks
 from roamcast.runtime.live.air.peers import Peers
 from roamcast.runtime.live.air.sockets import Air, Endpoint
+from roamcast.runtime.live.air.statements import Statements
 from roamcast.runtime.live.port.inputs import Inputs
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NodeJournal
 from roamcast.runtime.live.report.misfits import NodeProfile
 from roamcast.runtime.live.settings import AirSettings
-from roamcast.sealing import HANDSHAKE, TURN_SECONDS, FrameOpener, KeyRing, Opened, Sealer, SealError
+from roamcast.sealing import (
+    HANDSHAKE,
+    OVERHEAD,
+    TURN_SECONDS,
+    FrameOpener,
+    KeyRing,
+    Opened,
+    Sealer,
+    SealError,
+)
 from roamcast.sealing.frame import claimed_sender
+from roamcast.sealing.statement import Kind as StatementKind
 from roamcast.trace import DropReason
 from roamcast.units import NodeId, micros
 
@@ -56,6 +67,11 @@ class Radio:
         self._opener.on_proven = self._on_proven
         self._opener.on_evicted = self._on_evicted
         self._opener.own_profile = self._own_profile
+        self.statements = Statements(sealer.identity, stable, counters)
+        self.statements.on_revoked = self._on_revoked
+        self.statements.on_pardoned = self._opener.pardon
+        for node in self.statements.revoked():
+            self._opener.revoke(node)
         self._inputs = inputs
         self._journal = journal
         self._counters = counters
@@ -122,6 +138,12 @@ class Radio:
         """Seal and accept by other group keys from now on; neighbours stay known."""
         self._sealer.replace_keys(ring)
         self._opener.replace_keys(ring)
+
+    def state(self, kind: StatementKind, subject: str) -> None:
+        """Make a statement about membership, and tell everyone who hears it."""
+        octets = self.statements.issue(kind, subject)
+        if octets is not None:
+            self._say([octets], None)
 
     @property
     def group_key_ids(self) -> list[int]:
@@ -190,6 +212,9 @@ class Radio:
                     if number in peer.numbers:
                         return  # a repeat: our acknowledgement was lost
                     peer.numbers.append(number)
+                case frames.Stated(statement=statement):
+                    if self.statements.on_octets(statement):
+                        self._say([statement], None)
                 case _:
                     pass
 
@@ -234,6 +259,42 @@ class Radio:
     def _on_proven(self, node: NodeId) -> None:
         """In a later turn: the frame that proved it is still being opened."""
         self._loop.call_soon(self._inputs.handle, self.on_acquainted, node)
+        if len(self.statements):
+            self._loop.call_soon(self._tell_all, node)
+
+    # Statements about membership.
+
+    def _tell_all(self, node: NodeId | None) -> None:
+        """All that stand, to a peer that was just met, or to everyone."""
+        peer = None if node is None else self.peers.find(node)
+        if node is None or peer is not None:
+            self._say(list(self.statements), None if peer is None else peer.endpoint)
+
+    def _say(self, statements: list[bytes], to: Endpoint | None) -> None:
+        room = self.air.datagram_bytes - OVERHEAD
+        records: list[bytes] = []
+        for statement in statements:
+            record = frames.stated(statement)
+            if records and sum(map(len, records)) + len(record) > room:
+                self._send_records(records, to)
+                records = []
+            records.append(record)
+        if records:
+            self._send_records(records, to)
+
+    def _send_records(self, records: list[bytes], to: Endpoint | None) -> None:
+        sealed = self._sealer.seal(frames.RECORDS, b"".join(records))
+        if to is None:
+            self.air.broadcast(sealed)
+        else:
+            self.air.send(sealed, to)
+
+    def _on_revoked(self, node: NodeId) -> None:
+        if node == self._sealer.identity.node:
+            return  # a thief would not stop; an owner reads it in the status
+        self._opener.revoke(node)
+        self.peers.forget(node)
+        self.links.cut(node)
 
     # Announcements.
 
@@ -264,6 +325,7 @@ class Radio:
         self._opener.turn()
         self._inputs.clock.enter()
         self.peers.forget_old(self._inputs.clock.now)
+        self._tell_all(None)
         self._journal.peers.forget_old(self._inputs.clock.now)
 
     def _on_look(self) -> None:

@@ -27,6 +27,7 @@ HELP = {
     "neighbours": "Neighbours with a link in both directions, by the underlay.",
     "misfits": "Devices heard now that do not fit, by kind.",
     "misfits_seen_total": "How often such a device appeared, by kind.",
+    "statements_refused_total": "Statements about membership that were not believed, by reason.",
     "links": "TCP links now.",
     "links_opened_total": "TCP links that this node opened.",
     "links_failed_total": "TCP links that could not be opened.",

@@ -65,6 +65,7 @@ def status_of(node: "LiveNode") -> NodeStatus:
         storage=settings.node.state or "",
         drops=_reasons(node.journal.drops, now),
         refused=_reasons(node.journal.refusals, now),
+        revoked=tuple(node.radio.statements.revoked()),
     )
 
 
@@ -87,6 +88,14 @@ def problems_of(node: "LiveNode") -> list[Problem]:
         (errors if is_error(misfit) else warnings).append(
             f"a neighbour does not fit: {misfit.address} {misfit.problem}"
         )
+    if node.number in node.radio.statements.revoked():
+        errors.append(
+            "this node was revoked: no member accepts its frames; `roamcast key revoke --undo` there"
+        )
+    errors += [
+        f"one invitation was used by several devices: nodes {', '.join(map(str, users))}"
+        for users in node.radio.statements.shared_invitations().values()
+    ]
     if node.counters.total("handler_errors_total"):
         errors.append("an input was dropped because of a fault in the program; the log has the traceback")
     if not journal.peers.up and now - node.started_at >= ALONE_AFTER:

@@ -41,6 +41,7 @@ REFUSAL_WORDS = {
     "bad_announcement": "an announcement that cannot be read: another version, or damaged",
     "bad_signature": "an announcement with a false signature",
     "identity": "a node number that is known with another key",
+    "revoked": "of a device that was revoked",
     "clash": "another device has our own node number",
     "records": "its content cannot be read: another version",
 }
