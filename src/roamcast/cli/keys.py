@@ -24,42 +24,35 @@ def key() -> None:
 @key.command()
 def group() -> None:
     """Print a fresh group key."""
-    from roamcast.sealing import GroupKey
+    from roamcast.daemon import keys
 
-    print(GroupKey.generate().to_text())
+    print(keys.fresh_group_key())
 
 
 @key.command()
 def content() -> None:
     """Print a fresh content key, for events that relays cannot read."""
-    from roamcast.sealing.content import ContentKey
+    from roamcast.daemon import keys
 
-    print(ContentKey.generate().to_text())
+    print(keys.fresh_content_key())
 
 
 @key.command()
 def identity() -> None:
     """Print a fresh identity, for one node."""
-    from roamcast.sealing import Identity
+    from roamcast.daemon import keys
 
-    print(Identity.generate().to_text())
+    print(keys.fresh_identity())
 
 
 @key.command()
 @config
 def show(config: Path) -> None:
     """Say which keys a node's file holds, without the keys."""
-    from roamcast.daemon.config import load_config
-    from roamcast.sealing import GroupKey, Identity
-    from roamcast.sealing.content import ContentKey
+    from roamcast.daemon import keys
 
-    found = load_config(config)
-    own = Identity.from_text(found.keys.identity, found.node.number)
-    print(f"node      {own.node}, public key {own.public_key.hex()}")
-    for number, text in enumerate(found.keys.group):
-        print(f"group     {GroupKey.from_text(text).id:04x} ({'accepted' if number else 'seals'})")
-    for number, text in enumerate(found.keys.content):
-        print(f"content   {ContentKey.from_text(text).id:04x} ({'opens' if number else 'seals'})")
+    for line in keys.described(config):
+        print(line)
 
 
 @key.command()
