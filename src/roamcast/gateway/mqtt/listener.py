@@ -27,6 +27,7 @@ from roamcast.gateway.mqtt.sessions.durable import Notes
 from roamcast.gateway.mqtt.sessions.table import Sessions, session_expiry
 from roamcast.gateway.mqtt.transport import Turn
 from roamcast.gateway.node import GatewayNode
+from roamcast.gateway.rights import rights_of
 from roamcast.runtime.live.report.tally import ReasonTally
 from roamcast.units import Micros, seconds
 
@@ -104,6 +105,9 @@ class MqttListener:
             )
         if reason is not None:
             return reason
+        rights = rights_of(self.options.rights, connect.username or "")
+        if connect.will is not None and rights is not None and not rights.may_publish(connect.will.topic):
+            return ReasonCode.NOT_AUTHORIZED
         if not client_id:
             client_id = f"roamcast-{secrets.token_hex(8)}"
             properties.assigned_client_id = client_id
