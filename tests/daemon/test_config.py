@@ -196,6 +196,16 @@ options = {{ hello_interval = 0.5 }}
     assert (bob.node.name, bob.node.number, bob.mqtt, bob.metrics) == ("bob", None, None, None)
 
 
+def test_a_file_of_an_earlier_version_works_and_one_of_a_later_version_names_its_key(tmp_path: Path) -> None:
+    old = (Path(__file__).parent / "node-0.2.0.toml").read_text()
+    config = load(tmp_path, old.replace("IDENTITY", IDENTITY).replace("GROUP", GROUP))
+    assert (config.node.name, config.air.interface, config.keys.invitation) == ("alice", "wlan0", "")
+    joined = load_config(init(tmp_path / "bob.toml", like=tmp_path / "node.toml"))
+    assert joined.keys.group == config.keys.group
+    with pytest.raises(ScenarioError, match=r"node\.toml: keys\.warp: is no known key"):
+        load(tmp_path, KEYS + "warp = 9\n")
+
+
 def every_key(kind: type[Any] = Config) -> list[str]:
     """Dotted, without the gateways' own tables, which have pages of their own."""
     keys = []

@@ -225,13 +225,14 @@ class LiveNode:
     # The application that the broker core knows.
 
     def on_event(self, delivery: Delivery) -> None:
-        # As in a simulation: no metric counts own events, and what several applications get in one turn is
-        # one delivery to this node.
         self.journal.ways.delivered(delivery.event, len(delivery.subscriptions))
-        key = (delivery.event.publisher, delivery.event.sequence, self.clock.now)
-        if self.journal.is_traced and delivery.event.publisher != self.number and key != self._traced:
-            self._traced = key
-            self._trace_delivery(delivery)
+        if self.journal.is_traced:
+            # As in a simulation: no metric counts own events, and what several applications get in one turn
+            # is one delivery to this node.
+            key = (delivery.event.publisher, delivery.event.sequence, self.clock.now)
+            if delivery.event.publisher != self.number and key != self._traced:
+                self._traced = key
+                self._trace_delivery(delivery)
         self.applications.on_event(delivery)
 
     # Private.

@@ -13,6 +13,7 @@ from roamcast.runtime.live.report.tally import (
     NORMAL_DROPS,
     NORMAL_REFUSALS,
     REFUSAL_WORDS,
+    TABLE_FULL,
     ReasonTally,
 )
 from roamcast.runtime.live.report.ways import EventWays
@@ -81,7 +82,9 @@ class NodeJournal:
         """A record of a layer."""
         if type(record) is Dropped:
             self._counters.count("drops_total", reason=record.reason.value)
-            self.drops.count(record.reason.value, self._clock.now, record.detail or record.message)
+            is_table = record.reason is DropReason.STORE_FULL and record.detail
+            reason = TABLE_FULL if is_table else record.reason.value
+            self.drops.count(reason, self._clock.now, record.detail or record.message)
             if record.publisher is not None and record.sequence is not None:
                 self.ways.dropped(record.publisher, record.sequence, record.to, record.reason.value)
         if self._trace is not None:

@@ -23,7 +23,7 @@ class _Step(NamedTuple):
     sequence: int
     what: str
     peer: NodeId | None
-    first: str | int  # what they are depends on `what`
+    first: str  # what these are depends on `what`
     second: int
     third: int
 
@@ -31,35 +31,38 @@ class _Step(NamedTuple):
 class EventWays:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._steps: deque[_Step] = deque(maxlen=STEPS_KEPT)
+        # Plain tuples in the form of `_Step`: they are made for every event, and read for one.
+        self._steps: deque[tuple[Micros, NodeId, int, str, NodeId | None, str, int, int]] = deque(
+            maxlen=STEPS_KEPT
+        )
         self.sender: NodeId | None = None  # whose frame is being handled
 
     def arrived(self, event: Event, hops: int, age: Micros) -> None:
         """The broker has it: published here, or handed over by a neighbour."""
         what = "arrived" if hops else "published"
         self._steps.append(
-            _Step(self._clock.now, event.publisher, event.sequence, what, self.sender, event.topic, hops, age)
+            (self._clock.now, event.publisher, event.sequence, what, self.sender, event.topic, hops, age)
         )
 
     def sent(self, event: EventId, to: NodeId | None, message: str, size: int, attempt: int) -> None:
-        self._steps.append(_Step(self._clock.now, event[0], event[1], "sent", to, message, size, attempt))
+        self._steps.append((self._clock.now, event[0], event[1], "sent", to, message, size, attempt))
 
     def dropped(self, publisher: NodeId, sequence: int, to: NodeId | None, reason: str) -> None:
-        self._steps.append(_Step(self._clock.now, publisher, sequence, "dropped", to, reason, 0, 0))
+        self._steps.append((self._clock.now, publisher, sequence, "dropped", to, reason, 0, 0))
 
     def delivered(self, event: Event, subscriptions: int) -> None:
         self._steps.append(
-            _Step(self._clock.now, event.publisher, event.sequence, "delivered", None, "", subscriptions, 0)
+            (self._clock.now, event.publisher, event.sequence, "delivered", None, "", subscriptions, 0)
         )
 
     def of(self, publisher: NodeId, sequence: int, is_stored: bool) -> EventWay:
         now = self._clock.now
-        found = [step for step in self._steps if step.publisher == publisher and step.sequence == sequence]
+        found = [_Step(*step) for step in self._steps if step[1] == publisher and step[2] == sequence]
         return EventWay(
             publisher=publisher,
             sequence=sequence,
             is_stored=is_stored,
-            remembered_for=seconds(now - self._steps[0].at) if self._steps else 0.0,
+            remembered_for=seconds(now - self._steps[0][0]) if self._steps else 0.0,
             steps=tuple(
                 WayStep(
                     ago=seconds(now - step.at), what=step.what, peer=step.peer, detail=_detail(step)[:100]
