@@ -14,6 +14,8 @@ Answers to its own requests are always sent; while a client does not read them, 
 """
 
 import asyncio
+import socket
+import struct
 from typing import Protocol
 
 from roamcast.errors import WireError
@@ -26,6 +28,7 @@ from roamcast.wire.local import (
     MissedEvents,
     NodeMessage,
     Unframer,
+    UnreadableMessageError,
     framed,
 )
 
@@ -37,6 +40,7 @@ READER_TIMEOUT = (
     0.5  # seconds to read three quarters of 256 KiB: a publisher is slowed to some 400 kB/s at most
 )
 WAITING_BYTES_MAX = 4 * 1024 * 1024
+_CREDENTIALS = struct.Struct("3i")  # process, user, group
 
 
 class LocalServerView(Protocol):
@@ -56,6 +60,7 @@ class ClientConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._session: LocalSession | None = None
         self._transport: asyncio.Transport | None = None
+        self.user: int | None = None  # of the device, whose program it is
         self._unframer: Unframer[ClientMessage] = Unframer(FROM_CLIENT)
         self._has_more = False  # whole messages may wait for our next turn
         self._waits_for: dict[ClientConnection, None] = {}  # clients that must catch up first
@@ -73,6 +78,7 @@ class ClientConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITTEN_BYTES_MAX)
+        self.user = _user_of(transport)
         self._session = self._server.session(self)
         if self._session is None:
             transport.abort()
@@ -138,10 +144,7 @@ class ClientConnection(asyncio.Protocol):
         server.publisher = self
         try:
             for _ in range(SLICE):
-                if self._session is None or (message := self._unframer.pop()) is None:
-                    return
-                self._session.on_message(message)
-                if self._waits_for:
+                if self._session is None or not self._handle_next(self._session) or self._waits_for:
                     return
         except WireError:
             self._refuse()
@@ -151,11 +154,23 @@ class ClientConnection(asyncio.Protocol):
         self._has_more = True
         self._loop.call_soon(self._on_turn)
 
+    def _handle_next(self, session: LocalSession) -> bool:
+        """Handle one message, if one is whole. One that cannot be read is answered; the next may be good."""
+        try:
+            message = self._unframer.pop()
+        except UnreadableMessageError as error:
+            self._server.refused += 1
+            session.on_unreadable(error)
+            return True
+        if message is not None:
+            session.on_message(message)
+        return message is not None
+
     def _work_off(self) -> None:
         """The client is gone. The messages that it sent before are handled, without flow control."""
         try:
-            while self._session is not None and (message := self._unframer.pop()) is not None:
-                self._session.on_message(message)
+            while self._session is not None and self._handle_next(self._session):
+                pass
         except WireError:
             self._refuse()
 
@@ -230,3 +245,16 @@ class ClientConnection(asyncio.Protocol):
         if self._missed and self._writable:
             missed, self._missed = self._missed, 0
             self._transport.write(framed(FROM_NODE.encode(MissedEvents(missed))))
+
+
+def _user_of(transport: asyncio.Transport) -> int | None:
+    """The other side's user as the kernel knows it (SO_PEERCRED, unix(7))."""
+    opened = transport.get_extra_info("socket")
+    if opened is None:
+        return None
+    try:
+        octets = opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    except OSError:
+        return None
+    user: int = _CREDENTIALS.unpack(octets)[1]
+    return user

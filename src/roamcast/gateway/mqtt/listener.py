@@ -27,12 +27,16 @@ from roamcast.gateway.mqtt.sessions.durable import Notes
 from roamcast.gateway.mqtt.sessions.table import Sessions, session_expiry
 from roamcast.gateway.mqtt.transport import Turn
 from roamcast.gateway.node import GatewayNode
+from roamcast.gateway.rights import rights_of
+from roamcast.runtime.live.report.tally import ReasonTally
 from roamcast.units import Micros, seconds
 
 CLIENT_ID_LENGTH_MAX = 1_024
 UNADMITTED = 64  # connections beyond `clients_max` whose CONNECT is answered with the reason; chosen by us
 
 logger = logging.getLogger("roamcast.mqtt")
+
+LOGIN_WORDS = {"login": "a login with a wrong user name or password"}
 
 
 class MqttListener:
@@ -47,6 +51,7 @@ class MqttListener:
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
         self._turn: Turn | None = None
+        self._logins = ReasonTally(logger, "refused", LOGIN_WORDS, frozenset(), monotonic())
         self.port = 0  # the plain one, once started
         self.tls_port = 0
 
@@ -94,8 +99,15 @@ class MqttListener:
         properties = Properties()
         client_id = connect.client_id
         reason = self._objection(connect)
+        if reason is ReasonCode.BAD_USER_OR_PASSWORD:
+            self._logins.count(
+                "login", monotonic(), f"user {(connect.username or '')[:40]!r} from {connection.address}"
+            )
         if reason is not None:
             return reason
+        rights = rights_of(self.options.rights, connect.username or "")
+        if connect.will is not None and rights is not None and not rights.may_publish(connect.will.topic):
+            return ReasonCode.NOT_AUTHORIZED
         if not client_id:
             client_id = f"roamcast-{secrets.token_hex(8)}"
             properties.assigned_client_id = client_id

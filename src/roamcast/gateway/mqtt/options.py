@@ -4,6 +4,8 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from roamcast.gateway.rights import Rights
+
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=10 * 365 * 86_400)]
 Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
@@ -20,6 +22,7 @@ class MqttOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     # Who may connect. Without users: everyone who can reach the port.
     users: dict[str, str] = {}  # name = "password"
+    rights: Rights = {}  # by user: topic filters to publish on and to subscribe to; "*": all others
     refused_filters: tuple[str, ...] = ("test/nosubscribe",)  # the conformance suite's refusable one
 
     # What the mesh does with messages.

@@ -27,6 +27,7 @@ from roamcast.gateway.mqtt.sessions.durable import Notes
 from roamcast.gateway.mqtt.sessions.interests import ClientInterests
 from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
 from roamcast.gateway.node import GatewayNode
+from roamcast.gateway.rights import rights_of
 from roamcast.units import SECOND, Micros, micros
 
 ALL_RETAINED = Filter(Compare(FLAGS, Operator.GREATER_OR_EQUAL, RETAINED))
@@ -43,6 +44,7 @@ ACCEPTED = PublishOutcome(ReasonCode.SUCCESS, False)
 ACCEPTED_WHEN_DURABLE = PublishOutcome(ReasonCode.SUCCESS, True)
 TOO_LARGE = PublishOutcome(ReasonCode.QUOTA_EXCEEDED, False)
 NOT_KEPT = PublishOutcome(ReasonCode.QUOTA_EXCEEDED, False)
+NOT_ALLOWED = PublishOutcome(ReasonCode.NOT_AUTHORIZED, False)
 
 
 class MeshExchange:
@@ -91,6 +93,8 @@ class MeshExchange:
         properties: Properties | None,
     ) -> PublishOutcome:
         """Publish a client's message, or its will (without a session), in the mesh."""
+        if session is not None and not self._may(session, topic):
+            return NOT_ALLOWED
         self.published += 1
         lifetime = 0
         attributes = _PLAIN[qos]
@@ -117,6 +121,10 @@ class MeshExchange:
             self._publisher = None
         return ACCEPTED_WHEN_DURABLE if notes.wrote or lifetime else ACCEPTED
 
+    def _may(self, session: MqttSession, topic: str) -> bool:
+        rights = rights_of(self._options.rights, session.username or "") if self._options.rights else None
+        return rights is None or rights.may_publish(topic)
+
     def subscribe(
         self, session: MqttSession, request: SubscriptionRequest, identifier: int
     ) -> TopicSubscription | ReasonCode:
@@ -127,6 +135,9 @@ class MeshExchange:
             return ReasonCode.TOPIC_FILTER_INVALID
         if request.filter in self._options.refused_filters:
             return ReasonCode.UNSPECIFIED
+        rights = rights_of(self._options.rights, session.username or "")
+        if rights is not None and not rights.may_subscribe(parsed.topic_filter):
+            return ReasonCode.NOT_AUTHORIZED
         is_new = request.filter not in session.subscriptions
         if is_new and len(session.subscriptions) >= self._options.subscriptions_max:
             return ReasonCode.QUOTA_EXCEEDED

@@ -55,6 +55,9 @@ class Peers:
     def find(self, number: NodeId) -> Peer | None:
         return self._peers.get(number)
 
+    def forget(self, number: NodeId) -> None:
+        self._peers.pop(number, None)
+
     def forget_old(self, now: Micros) -> None:
         self._peers.forget_oldest(lambda peer: now - peer.heard_at >= self._expiry)
 
