@@ -155,7 +155,7 @@ class LinkChanged(Record, frozen=True):
 
 
 class Moved(Record, frozen=True):
-    """A knot of a node's path: from here to the node's next knot it moves on a straight line at constant speed.
+    """A knot of a node's path: from one knot to the next it moves on a straight line at constant speed.
 
     Written by the runtimes that know where nodes are. Before its first and after its last knot a node is
     absent; the last knot may lie at or beyond the end of the run, so that the last piece is whole.

@@ -1,5 +1,6 @@
 """The table `motion` says exactly where every node was, in simulation and in what an ether would write."""
 
+from itertools import pairwise
 from typing import Any
 
 from roamcast.runtime.sim import Simulation
@@ -21,7 +22,7 @@ SECOND = 1_000_000
 
 
 def where(knots: list[Moved], t: int) -> tuple[float, float]:
-    for first, second in zip(knots, knots[1:], strict=False):
+    for first, second in pairwise(knots):
         if first.t <= t <= second.t:
             share = (t - first.t) / (second.t - first.t)
             return first.x + (second.x - first.x) * share, first.y + (second.y - first.y) * share

@@ -126,7 +126,7 @@ class Playback:
 
 
 def knots(motion: Motion, duration: Micros) -> list[Moved]:
-    """The motion of a run as records, by time: of each node the knots up to the first one at or after the end."""
+    """Motion as records, by time: of each node the knots up to the first one at or after the end."""
     found = []
     for node, path in enumerate(motion.trajectories):
         count = min(int(path.times.searchsorted(duration)) + 1, len(path.times))
