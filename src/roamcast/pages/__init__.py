@@ -47,7 +47,7 @@ def bundle(entry: str) -> str:
 
 
 def policy(scripts: Iterable[str]) -> str:
-    """A content security policy for a self-contained page: these inline scripts, and nothing from anywhere."""
+    """A content security policy for a self-contained page: these inline scripts, nothing from elsewhere."""
     digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts)
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
