@@ -48,8 +48,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gateway": VALUES | {"filter", "modulator", "wire", "broker", "applications", "client", "runtime"},
     "lab": VALUES
     | REGISTRIES
-    | {"filter", "modulator", "wire", "host", "world", "scenario", "runtime", "strategy"},
+    | {"filter", "modulator", "wire", "host", "world", "scenario", "runtime", "strategy", "pages"},
     "daemon": VALUES | REGISTRIES | {"strategy", "underlay", "sealing", "runtime", "gateway"},
+    "pages": set(),
     "parts": VALUES | {"registry"},
     "cli": VALUES | {"parts", "plugins"} | {"lab", "scenario", "strategy", "world", "client", "daemon"},
     "__main__": {"cli"},
