@@ -121,5 +121,6 @@ class ChaparOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             "prompt": True,
             "link_layer_notification": True,
             "lost_hold": in_force.link_hold,
+            "failure_silence": in_force.hello_interval,  # a neighbour that is there is heard within this
             "relay_jitter": RELAY_JITTER,
         }

@@ -293,9 +293,9 @@ class NotificationCourier:
         if self._backoff.is_over(pending.attempt):
             state.drop_event(event, DropReason.NOT_IN_RANGE, "event", problem)
             return
-        self._wait(
-            pending._replace(attempt=pending.attempt + 1), self._backoff.wait(pending.attempt), problem
-        )
+        # Where a broadcast takes long to be passed on, the medium is full, and haste would keep it full.
+        wait = max(self._backoff.wait(pending.attempt), self._echo.measured)
+        self._wait(pending._replace(attempt=pending.attempt + 1), wait, problem)
 
     def _wait(self, pending: Pending, time: Micros, problem: str = "") -> None:
         state = self._state
