@@ -5,13 +5,13 @@ that split, heal, leave, return and flap; crashes; loss; partitions. Every rando
 """
 
 from collections import Counter
-from itertools import pairwise
 from typing import Literal
 
 import pytest
 from msgspec import convert
 from msgspec.structs import replace
-from tests.strategy.chapar.network import INTERVAL, OPTIONS, Network, Pair, clique, line, roles, scattered
+from tests.strategy.chapar.network import INTERVAL, OPTIONS, Network, clique, line, roles, scattered
+from tests.strategy.chapar.schedules import play
 
 from roamcast.event import Event, EventClass, EventId, Publication
 from roamcast.strategy.chapar import ChaparOptions
@@ -21,7 +21,7 @@ from roamcast.strategy.chapar.roles import Role
 from roamcast.streams import stream
 from roamcast.trace import DropReason, OverlayChanged, Transmitted
 from roamcast.underlay.olsr import OlsrOptions
-from roamcast.units import SECOND, Micros, NodeId, micros
+from roamcast.units import SECOND, NodeId
 
 # Figure 3.
 
@@ -507,138 +507,24 @@ def test_a_dismissed_broker_that_subscribes_alone_gets_what_it_kept_in_the_publi
     assert [key for _, node, key in network.delivered if node == 2] == [first.id, second.id]
 
 
-# Table 1 under random schedules.
-
-EPOCH = 3.2 * INTERVAL
-
-
-class Schedule:
-    """Epochs of random topologies with publications, subscriptions, crashes; and what must come of them."""
-
-    def __init__(self, seed: int, *, crashes: bool = False, loss: float = 0.0) -> None:
-        self.seed = seed
-        self.random = stream(seed, "schedule", str(crashes), str(loss))
-        self.nodes = 4 + int(self.random.random() * 9)
-        self.network = Network(self.nodes, seed=seed, loss=loss)
-        self.crashes = crashes
-        # Per event: publisher's boot, until when it lives; and who must have it, checked after each epoch.
-        self.events: list[tuple[Event, int]] = []
-        self.boots: Counter[NodeId] = Counter()
-        self.owed: set[tuple[NodeId, EventId]] = set()
-        self.subscribed: list[tuple[Micros, NodeId]] = []
-
-    def play(self, epochs: int) -> None:
-        for epoch in range(epochs):
-            self._one_epoch(epoch, last=epoch == epochs - 1)
-        self._check_once()
-        self._check_order()
-
-    def _one_epoch(self, epoch: int, last: bool) -> None:
-        network, random = self.network, self.random
-        network.connect(self._topology(last))
-        began = network.engine.now
-        for _ in range(int(random.random() * 4)):
-            network.run(random.random())
-            if random.random() < 0.6:
-                self._publish()
-            else:
-                self._subscribe()
-        if self.crashes and random.random() < 0.5:
-            self._crash_or_restart()
-        flaps = int(random.random() * 3)
-        stands = set(network._pairs)
-        for _ in range(flaps):  # links that come and go make brokers flap
-            network.run(random.random())
-            network.connect([pair for pair in sorted(stands) if random.random() < 0.7])
-            network.run(random.random())
-            network.connect(sorted(stands))
-        network.run(EPOCH)
-        self._check_reached(epoch, network.engine.now - micros(EPOCH))
-        assert network.engine.now >= began
-
-    def _topology(self, last: bool) -> list[Pair]:
-        if last:
-            return [*line(self.nodes), *scattered(self.random, self.nodes, 0.3)]
-        pairs = scattered(self.random, self.nodes, 0.25 + 0.35 * self.random.random())
-        away = {n for n in range(self.nodes) if self.random.random() < 0.15}
-        return [(a, b) for a, b in pairs if a not in away and b not in away]
-
-    def _publish(self) -> None:
-        up = sorted(self.network.places)
-        publisher = self.random.choice(up)
-        lifetime = self.random.choice([EPOCH / 4, 3 * EPOCH, 1000.0])
-        event = self.network.publish(publisher, {"a": int(self.random.random() * 2)}, lifetime=lifetime)
-        self.events.append((event, self.boots[publisher]))
-        self._ends = getattr(self, "_ends", {})
-        self._ends[event.id] = self.network.engine.now + micros(lifetime)
-
-    def _subscribe(self) -> None:
-        node = int(self.random.random() * self.nodes)
-        self.subscribed.append((self.network.engine.now, node))
-        if (node, 0) in self.network.filters and self.random.random() < 0.3:
-            self.network.unsubscribe(node)
-        else:
-            self.network.subscribe(node, self.random.choice(["a = 0", "a = 1", "TRUE"]))
-
-    def _crash_or_restart(self) -> None:
-        down = sorted(set(range(self.nodes)) - set(self.network.places))
-        if down:
-            self.network.restart(down[0])
-        else:
-            victim = int(self.random.random() * self.nodes)
-            self.boots[victim] += 1
-            self.network.crash(victim)
-
-    def _check_reached(self, epoch: int, still_since: Micros) -> None:
-        """Whoever could be reached from the publisher in this still time, within the lifetime, has it."""
-        network = self.network
-        got = {(node, key) for _, node, key in network.delivered}
-        for event, boot in self.events:
-            publisher = event.publisher
-            lives_on = self._ends[event.id] >= network.engine.now
-            if not lives_on or publisher not in network.places or self.boots[publisher] != boot:
-                continue
-            for node in network.links.connected(publisher):
-                wanted = network.filters.get((node, 0))
-                if node != publisher and wanted is not None and wanted.matches(event):
-                    assert (node, event.id) in got, (
-                        f"seed {self.seed}, epoch {epoch}: node {node} lacks {event.id}, still since"
-                        f" {still_since}, brokers {network.brokers()}"
-                    )
-
-    def _check_order(self) -> None:
-        """Each subscription gets a publisher's events in their order, those from before it first."""
-        network = self.network
-        for node in range(self.nodes):
-            changes = [at for at, who in self.subscribed if who == node]
-            for since, until in pairwise([*changes, network.engine.now + 1]):
-                keys = [key for at, who, key in network.delivered if who == node and since <= at < until]
-                for publisher in range(self.nodes):
-                    sequences = [key.sequence for key in keys if key.publisher == publisher]
-                    assert sequences == sorted(sequences), (
-                        f"seed {self.seed}: node {node}, since {since}: {publisher} {sequences}"
-                    )
-
-    def _check_once(self) -> None:
-        twice = {
-            pair: count
-            for pair, count in Counter((node, key) for _, node, key in self.network.delivered).items()
-            if count > 1
-        }
-        assert not twice, f"seed {self.seed}: {twice}"
+# Table 1 under random schedules (`schedules.py`).
 
 
 @pytest.mark.parametrize("seed", [*range(30), 148, 297, 5084, 7201])  # the last four: found among thousands
 def test_memorized_events_reach_whoever_was_reachable_exactly_once_while_networks_split_and_heal(
     seed: int,
 ) -> None:
-    schedule = Schedule(seed)
-    schedule.play(epochs=5)
+    play(seed, "partitions")
 
 
 @pytest.mark.parametrize("seed", range(100, 120))
 def test_the_same_with_nodes_that_crash_and_come_back(seed: int) -> None:
-    Schedule(seed, crashes=True).play(epochs=6)
+    play(seed, "crashes")
+
+
+@pytest.mark.parametrize("seed", range(400, 406))
+def test_the_same_over_olsr_and_a_radio_that_loses_a_tenth_of_all_frames(seed: int) -> None:
+    play(seed, "olsr")
 
 
 @pytest.mark.parametrize("seed", range(200, 208))
