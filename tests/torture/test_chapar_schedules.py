@@ -1,5 +1,7 @@
-"""Ten thousand random schedules for Chapar's table 1, and more with crashes, loss and OLSR; a failure names its
-seed. About twenty minutes on one core."""
+"""Ten thousand random schedules for Chapar's table 1, and as many with crashes, loss and OLSR.
+
+A failure names its seed. About twenty minutes on one core.
+"""
 
 import pytest
 from tests.strategy.chapar.schedules import play

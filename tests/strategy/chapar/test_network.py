@@ -510,7 +510,7 @@ def test_a_dismissed_broker_that_subscribes_alone_gets_what_it_kept_in_the_publi
 # Table 1 under random schedules (`schedules.py`).
 
 
-@pytest.mark.parametrize("seed", [*range(30), 148, 297, 5084, 7201])  # the last four: found among thousands
+@pytest.mark.parametrize("seed", [*range(30), 148, 297, 5084, 7201, 11448])  # the last: found among thousands
 def test_memorized_events_reach_whoever_was_reachable_exactly_once_while_networks_split_and_heal(
     seed: int,
 ) -> None:
