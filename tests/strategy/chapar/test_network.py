@@ -14,8 +14,9 @@ from tests.strategy.chapar.network import INTERVAL, OPTIONS, Network, clique, li
 from tests.strategy.chapar.schedules import play
 
 from roamcast.event import Event, EventClass, EventId, Publication
+from roamcast.host import Channel
 from roamcast.strategy.chapar import ChaparOptions
-from roamcast.strategy.chapar.messages import Carry, Check, Lists, Request, Spread
+from roamcast.strategy.chapar.messages import Carry, Check, Lists, Memorized, Request, Spread
 from roamcast.strategy.chapar.options import PRESETS
 from roamcast.strategy.chapar.roles import Role
 from roamcast.streams import stream
@@ -628,3 +629,59 @@ def test_a_relay_that_was_killed_has_what_it_kept() -> None:
     network.connect([(1, 2)])
     network.run(6 * INTERVAL)
     assert network.got(event)[2] == 1
+
+
+# Equations (4) to (6) as written.
+
+
+@pytest.mark.parametrize("way", ["digest", "pass", "pass_and_purge"])
+def test_a_subscriber_that_was_away_gets_the_event_from_the_broker_it_returns_to(way: str) -> None:
+    network = Network(4, line(4), options=replace(OPTIONS, absent_subscribers=way))
+    network.subscribe(3, "a = 1")
+    network.run(2 * INTERVAL)
+    network.connect(line(3))
+    network.run(1)
+    event = network.publish(0, {"a": 1}, lifetime=600.0)
+    network.run(INTERVAL)
+    network.connect([*line(3), (1, 3)])
+    network.run(2 * INTERVAL)
+    assert network.got(event) == {3: 1}
+
+
+def test_without_purging_every_broker_that_a_returned_subscriber_meets_sends_the_event_again() -> None:
+    """What equation (6) is for: brokers 1 and 2 both hold the event for node 4, which visits one, then the
+    other."""
+    sent = {}
+    for way in ("digest", "pass", "pass_and_purge"):
+        network = Network(5, line(4), options=replace(OPTIONS, absent_subscribers=way))
+        network.subscribe(4, "a = 1")
+        network.connect([*line(4), (2, 4)])
+        network.run(2 * INTERVAL)
+        network.connect(line(4))
+        network.run(1)
+        event = network.publish(0, {"a": 1}, lifetime=600.0)
+        network.run(INTERVAL)
+        network.medium.sent.clear()
+        for broker in (2, 1):
+            network.connect([*line(4), (broker, 4)])
+            network.run(2.2 * INTERVAL)
+        sent[way] = len([to for _, to, _ in network.frames(Memorized) if to == 4])
+        assert network.got(event) == {4: 1}
+    assert sent == {"digest": 1, "pass": 2, "pass_and_purge": 1}
+
+
+def test_with_purging_an_event_that_was_lost_on_the_last_hop_stays_lost() -> None:
+    """Why the digest is the default: the node is available, so it counts as notified."""
+    got = {}
+    for way in ("digest", "pass_and_purge"):
+        network = Network(4, line(4), options=replace(OPTIONS, absent_subscribers=way))
+        network.subscribe(3, "a = 1")
+        network.run(2 * INTERVAL)
+        hear = network.medium.receivers[Channel.STRATEGY][3]
+        network.medium.receivers[Channel.STRATEGY][3] = lambda sender, payload: None
+        event = network.publish(0, {"a": 1}, lifetime=600.0)
+        network.run(0.2)
+        network.medium.receivers[Channel.STRATEGY][3] = hear
+        network.run(4 * INTERVAL)
+        got[way] = network.got(event)
+    assert got == {"digest": {3: 1}, "pass_and_purge": {}}

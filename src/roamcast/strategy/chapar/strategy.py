@@ -289,6 +289,7 @@ class Chapar(Strategy):
         self._reconsider()  # an underlay need not report changes far away
         state.inbox.forget_expired()
         if state.is_broker:
+            self._attachment.pass_over()
             self._consistency.check_all()
         else:
             self._attachment.check()
