@@ -18,6 +18,7 @@ from roamcast.explain import converted, unknown
 MODULES = {
     "channels": "roamcast.lab.studies.channels",
     "balancing": "roamcast.lab.studies.balancing",
+    "event_traffic": "roamcast.lab.studies.event_traffic",
     "home_crash": "roamcast.lab.studies.home_crash",
     "overload": "roamcast.lab.studies.overload",
     "relocation": "roamcast.lab.studies.relocation",

@@ -104,6 +104,7 @@ class Olsr(Underlay):
                 self._neighbour_hold,
                 options.links_max,
                 lost_hold,
+                failure_silence=micros(options.failure_silence),
                 hysteresis=options.hysteresis,
             )
             for interface in self._interfaces
@@ -249,7 +250,7 @@ class Olsr(Underlay):
         ]
         if failed:
             self._check_neighbour(main, now)
-            self._purge_by(min(link.until for link in failed))
+            self._purge_by(min(link.deadline(now) for link in failed))
             self._speak_up(now)
             self._report()
 
