@@ -135,17 +135,22 @@ class Source:
             self._end(leaving, "moved")
 
     def on_claimed(self, message: Detour, life: int) -> bool:
-        """A client of ours has chosen another home by itself: whether it was here, and moves there."""
+        """A client of ours has chosen another home by itself: whether it moves there from here.
+
+        One that is on its way to a third broker does, too, until that has confirmed it: modulators make the
+        same of the same events, so what both may make of an event is one product.
+        """
         node, generation = message.consumer, generation_of(message.version)
-        client = self._homes.clients.get(node)
+        before = self._leaving.get(node)
+        client = self._homes.clients.get(node) if before is None else before.client
         if client is None or client.generation >= generation:
             return False
         claimed = Leaving(client, message.home, message.version, self._host.now(), lambda moved: None)
         claimed.phase, claimed.claimed = Phase.SWITCHING, generation
-        before = self._leaving.get(node)
         if before is not None:
-            self._post.write(before.to, Cancelled(node, before.version))
-            claimed.behind = before.behind
+            if before.phase is not Phase.MOVED:
+                self._post.write(before.to, Cancelled(node, before.version))
+            claimed.behind, claimed.undelivered = before.behind, before.undelivered
             self._end(before, "superseded")
         self._consumers.switch(node, message.version, message.home, life)
         self._leaving[node] = claimed
@@ -266,6 +271,8 @@ class Source:
             return  # superseded while it waited for the processor
         leaving.phase = Phase.MOVED
         self._homes.remove(client)
+        # A second copy of the letters that brought it here is outdated from now on, and events follow it.
+        self._consumers.switch(node, leaving.version, to, self._overlay.life_of(to))
         until = now + max(2 * self._timeout, micros(self._options.home_timeout))
         self._homes.moved_away[node] = until
         self._send_luggage(leaving)
