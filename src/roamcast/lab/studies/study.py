@@ -18,6 +18,7 @@ from roamcast.explain import converted, unknown
 MODULES = {
     "channels": "roamcast.lab.studies.channels",
     "balancing": "roamcast.lab.studies.balancing",
+    "campus": "roamcast.lab.studies.campus",
     "home_crash": "roamcast.lab.studies.home_crash",
     "overload": "roamcast.lab.studies.overload",
     "relocation": "roamcast.lab.studies.relocation",

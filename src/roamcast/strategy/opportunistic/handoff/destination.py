@@ -50,6 +50,7 @@ class Coming:
     deliveries: list[Undelivered] = field(default_factory=list)
     attach: Attach | None = None  # it has chosen us by itself, then
     attached_at: Micros = 0
+    is_known_there: bool = False  # the home that was given up has confirmed our question
     claim: Detour | None = None  # it has chosen another broker by itself: it goes there when it has come
     states: dict[int, bytes] = field(default_factory=dict)
     stored: dict[int, dict[EventId, None]] = field(default_factory=dict)
@@ -78,7 +79,8 @@ class Destination:
         self._refuses = refuses
         # With parties that may be behind a partition: as long as a row lasts.
         self._patience = micros(options.registration_lifetime)
-        self._timeout = micros(options.handoff_timeout)
+        # For modulators that a home which was given up may have: routes and streams take their time to heal.
+        self._timeout = 2 * micros(options.handoff_timeout)
         self._coming: dict[NodeId, Coming] = {}
 
     # Inputs.
@@ -94,7 +96,7 @@ class Destination:
             coming = self._expect(node, attach.before, version, patience=self._timeout)
             coming.carries, coming.deliveries = known.carries, known.deliveries
             coming.states, coming.stored = known.states, known.stored
-            self._homes.moved_away[node] = now + 2 * self._timeout
+            self._homes.moved_away[node] = now + 3 * self._timeout
             own = self._host.node
             self._post.write(attach.before, Detour(node, version, own, own))
         coming.attach, coming.attached_at = attach, now - held
@@ -104,11 +106,17 @@ class Destination:
         coming = self._coming.get(message.consumer)
         if coming is None or coming.attach is None or coming.version != message.version:
             return []
+        coming.is_known_there = True
         return self.on_late(message.consumer)
 
     def on_late(self, node: NodeId) -> list[HeldCarry]:
         """A client's modulators do not come: if it has chosen us by itself, they begin anew."""
         coming = self._coming.get(node)
+        if coming is not None and coming.attach is not None and not coming.is_known_there:
+            coming.is_known_there = not self._post.waiting(coming.source)
+            if coming.is_known_there:  # it has our question, and will answer
+                self._host.set_timer(("coming", node), self._host.now() + self._timeout)
+                return []
         carries = self.forget(node)
         if coming is not None and coming.attach is not None:
             held = self._host.now() - coming.attached_at
@@ -160,6 +168,8 @@ class Destination:
             if isinstance(message, MovedDelivery):
                 self._homes.salvage(message.consumer, message.delivery, held)
             return
+        if coming.attach is not None:
+            self._host.set_timer(("coming", message.consumer), self._host.now() + self._timeout)
         match message:
             case MovedDelivery() if len(coming.deliveries) < HELD_BACK_MAX:
                 delivery = message.delivery

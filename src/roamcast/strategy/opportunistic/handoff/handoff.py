@@ -15,7 +15,7 @@ events that are on some way, and it does not matter who has switched when. The s
   broker still sends to the source is passed on.
 - A client that has not heard of its home for `home_timeout` chooses another by itself. That one asks the home
   that was given up for the modulators (`Detour`), which come as in step 7. If it has none, or does not
-  answer in `handoff_timeout`, they begin anew.
+  answer in twice `handoff_timeout`, they begin anew.
 - A party that crashes takes what it alone had with it: the modulators' states. Whoever remains goes on.
 
 `DETOUR` (steps 3, 4) goes to the home brokers of the producers whose events the client's modulators read, so
