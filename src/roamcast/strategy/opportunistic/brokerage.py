@@ -144,7 +144,7 @@ class Brokerage:
         """News of a client, ours or another's: `before`, and which of its interests are new."""
         if row.home != self._host.node:
             self.handoffs.on_superseded(node, version)
-            self.homes.on_row(node, version, row)
+        self.homes.on_row(node, version, row)
         if new:
             self.backlog.serve(node, row.home, new)
         if before is None:

@@ -145,6 +145,8 @@ class Destination:
             problem = "no room"
         elif node in self._homes.clients or self._consumers.version(node) > version:
             problem = "outdated"
+        elif not all(map(self._homes.places.knows, message.interests)):
+            problem = "unknown modulator"
         elif node not in self._coming or self._coming[node].version < version:
             self.forget(node)
             self._expect(node, source, version, message.work)

@@ -159,9 +159,13 @@ class Homes:
                 self._set_produces(client, True)
 
     def on_row(self, node: NodeId, version: int, row: ClientRow) -> None:
-        """Another broker's word: the client has chosen it, or was moved by somebody else."""
+        """Another broker's word: the client has chosen it, or was moved by somebody else. Or somebody's in
+        our name, which is outbid."""
         client = self.clients.get(node)
-        if client is not None and row.home != self._host.node and client.version < version:
+        if client is not None and row.home == self._host.node and client.version < version:
+            client.version = version + 1
+            self.tell(client)
+        elif client is not None and row.home != self._host.node and client.version < version:
             self.remove(client)
             for letter in self._post.take_back(node, TO_A_CLIENT):
                 if isinstance(letter, Deliver):

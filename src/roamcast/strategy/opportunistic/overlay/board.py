@@ -35,6 +35,9 @@ from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 BROKER, CLIENT = 0, 1
 VERSION_MAX = 1 << 60
+# Farther ahead of what is known no row can be (16 million boots). A forged one is that far at most, and its
+# owner outbids it.
+VERSIONS_AHEAD = 1 << 44
 ENTRIES_MAX = 20_000
 JITTER: Micros = 120 * MILLISECOND  # chosen: rows of the same moment share a frame
 HEARD_ENOUGH = 3
@@ -189,8 +192,9 @@ class Board:
     def _opened(self, row: Row) -> Entry | None:
         made_at = self._host.now() - row.age * SECOND
         problem = ""
-        if row.kind not in (BROKER, CLIENT) or row.version >= VERSION_MAX:
-            problem = f"row {row.kind} of {row.node} has version {row.version}; allowed: below {VERSION_MAX}"
+        limit = min(max(self._version((row.kind, row.node)), 0) + VERSIONS_AHEAD, VERSION_MAX)
+        if row.kind not in (BROKER, CLIENT) or row.version >= limit:
+            problem = f"row {row.kind} of {row.node} has version {row.version}; allowed: below {limit}"
         elif len(self._entries) >= ENTRIES_MAX:
             problem = "too many rows"
         elif row.kind == BROKER and made_at < self._host.now() - self._lifetime:
