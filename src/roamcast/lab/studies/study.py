@@ -19,6 +19,7 @@ MODULES = {
     "channels": "roamcast.lab.studies.channels",
     "balancing": "roamcast.lab.studies.balancing",
     "event_traffic": "roamcast.lab.studies.event_traffic",
+    "campus": "roamcast.lab.studies.campus",
     "home_crash": "roamcast.lab.studies.home_crash",
     "overload": "roamcast.lab.studies.overload",
     "relocation": "roamcast.lab.studies.relocation",

@@ -276,6 +276,12 @@ class Olsr(Underlay):
         known = self._topology.relays() if self._node_numbers is None else self._node_numbers.relays()
         return self._numbers(own | self.own_relays() | set(known))
 
+    def is_relay(self, node: NodeId) -> bool:
+        # Asked for each flooded frame; the selectors tell most of the answers for this node itself.
+        if node != self._host.node:
+            return super().is_relay(node)
+        return bool(self._selectors) or (not self.own_relays() and not self.relays())
+
     def routes(self) -> dict[Address, OlsrRoute]:
         """By main address and, where a node has several, by its other interface addresses."""
         if self._routes_are_stale:
