@@ -24,6 +24,7 @@ from roamcast.gateway.mqtt.packets.properties import Properties
 from roamcast.gateway.mqtt.packets.reasons import ReasonCode
 from roamcast.gateway.mqtt.packets.values import V5, Connect
 from roamcast.gateway.mqtt.sessions.durable import Notes
+from roamcast.gateway.mqtt.sessions.incoming import IncomingMessages
 from roamcast.gateway.mqtt.sessions.table import Sessions, session_expiry
 from roamcast.gateway.mqtt.transport import Turn
 from roamcast.gateway.node import GatewayNode
@@ -43,7 +44,8 @@ class MqttListener:
         self._node = node
         self._notes = Notes(node, monotonic, wall, options.queue_messages_max + options.inflight_max)
         self.exchange = MeshExchange(node, options, self._notes, monotonic, wall)
-        self.sessions = Sessions(self.exchange, self._notes, options, monotonic)
+        self.incoming = IncomingMessages(node, self.exchange, wall, options.receive_maximum)
+        self.sessions = Sessions(self.exchange, self._notes, self.incoming, options, monotonic)
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
         self._turn: Turn | None = None
@@ -79,6 +81,7 @@ class MqttListener:
             server.close()
         for connection in list(self._connections):
             connection.disconnect(ReasonCode.SERVER_SHUTTING_DOWN, at_once=True)
+        self.incoming.close()
         self.sessions.close()
         for server in self._servers:
             await server.wait_closed()

@@ -31,6 +31,11 @@ class Answers:
         """How many wait."""
         return len(self._waiting)
 
+    @property
+    def unreceived(self) -> int:
+        """How many answer a PUBLISH that is not noted as received: all but PUBREC."""
+        return sum(answer.type is not PacketType.PUBREC for answer in self._waiting)
+
     def __contains__(self, answer: PendingAnswer) -> bool:
         return answer in self._waiting
 

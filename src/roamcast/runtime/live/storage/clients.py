@@ -120,6 +120,12 @@ class Queue:
             "SELECT number, data FROM queued WHERE client = ? ORDER BY number LIMIT ?", (self._client, most)
         )
 
+    def replace(self, number: int, data: bytes) -> None:
+        """Another content for an entry, in its place."""
+        self._storage.write(
+            "UPDATE queued SET data = ? WHERE client = ? AND number = ?", (data, self._client, number)
+        )
+
     def acknowledge(self, number: int) -> None:
         self._storage.write("DELETE FROM queued WHERE client = ? AND number = ?", (self._client, number))
 
