@@ -56,6 +56,13 @@ class LocalServer:
         self.clients.add(connection)
         return LocalSession(self._node, connection.send)
 
+    @property
+    def full(self) -> str:
+        return (
+            f"the node has {self._clients_max} local clients already (clients.clients_max); "
+            "end one of them, or allow more in the node's file"
+        )
+
     def left(self, connection: ClientConnection) -> None:
         self.clients.discard(connection)
 

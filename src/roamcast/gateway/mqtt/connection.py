@@ -67,6 +67,10 @@ class MqttListenerView(Protocol):
 
     def admit(self, connection: "Connection", connect: Connect) -> ConnectGrant | ReasonCode: ...
 
+    def opened(self, connection: "Connection") -> None: ...
+
+    def closing(self, connection: "Connection") -> None: ...
+
     def left(self, connection: "Connection") -> None: ...
 
     def when_durable(self, callback: Callable[[], None], on_failure: Callable[[], None]) -> None: ...
@@ -85,15 +89,25 @@ class Connection(Outlet):
         self._opened_at = self._loop.time()
         self._within_since: float | None = None  # a packet has begun and is not whole
         self._silence_max: float | None = None  # seconds; the keep alive with its grace
-        self._timer: asyncio.TimerHandle | None = self._loop.call_later(
-            options.connect_timeout, self._check_deadlines
-        )
+        self._timer: asyncio.TimerHandle | None = None
         self._topics: dict[bytes, str] = {}  # checked ones
         self._aliases_in: dict[int, str] = {}
         self._says_why = True  # the client wants reason strings
         self._answers = Answers(self.send)
 
     # From the transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Only now: a connection whose TLS handshake fails is never made, and its end is never told.
+        super().connection_made(transport)
+        self._timer = self._loop.call_later(self._options.connect_timeout, self._check_deadlines)
+        self._server.opened(self)
+
+    def close(self, *, at_once: bool = False) -> None:
+        was_closing = self.is_closing
+        super().close(at_once=at_once)
+        if not was_closing:
+            self._server.closing(self)
 
     def on_packet(self, first: int, body: bytes) -> None:
         kind = first >> 4
@@ -116,7 +130,7 @@ class Connection(Outlet):
 
     def on_lost(self) -> None:
         self._cancel_timer()
-        self._answers.clear()
+        self._answers.close()
         self._leave(with_will=True)
         self._server.left(self)
 

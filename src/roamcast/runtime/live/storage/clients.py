@@ -15,7 +15,7 @@ from roamcast.units import Micros
 CLIENTS_MAX = 10_000
 SUBSCRIPTIONS_MAX = 10_000  # of one client
 QUEUE_MAX = 1_000  # entries waiting for one client
-DELIVERED_MAX = 10_000  # notes of one client
+DELIVERED_MAX = 50_000  # notes of one client; neighbours may offer more events than this node stores
 
 
 class KeptSubscription(NamedTuple):
