@@ -101,7 +101,7 @@ emulation: $(READY)  ## real nodes in namespaces against the bars of docs/study/
 	$(BIN)/python benchmarks/interoperation.py
 	$(BIN)/python benchmarks/emulation.py
 
-torture: $(READY)  ## the long suites: 10,000 random schedules of the tree and of the handoff, property tests at length; hours
+torture: $(READY)  ## the long suites: 10,000 random schedules of the tree and of the handoff, property tests at length, nodes killed at random; hours
 	$(BIN)/pytest -n 2 --timeout 3600 tests/torture
 
 reproduce: $(READY)  ## the papers' figures, ours beside theirs, quick profile

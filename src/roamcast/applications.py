@@ -109,15 +109,16 @@ class ApplicationSession:
         self._subscriptions: set[int] = set()
         self._advertised: set[str] = set()
 
-    def publish(self, publication: Publication) -> Event:
-        """Publish; matching applications of this node get it before this returns.
+    def publish(self, publication: Publication, sequence: int | None = None) -> Event:
+        """Publish; matching applications of this node get it before this returns. `sequence`: a number that
+        the caller has reserved (`Broker.reserve`), so that a repetition after a crash is no second event.
 
         `StoreFullError` for a memorized one that cannot be kept, `EventError` for a sealed one that this node
         cannot seal: then nothing has been published.
         """
         applications = self._applications
         applications._gate.enter()
-        event = applications.node.publish(publication)
+        event = applications.node.publish(publication, sequence)
         applications.published += 1
         applications.drain()
         return event

@@ -127,10 +127,14 @@ class Broker:
         if self._watcher is not None:
             self._watcher.on_unsubscribed(subscription)
 
-    def create(self, publication: Publication) -> Event:
-        """A new event of this node, with a sequence number that is never used again, not even after a crash.
-        Copies of it that come back are not new."""
-        event = publication.numbered(self._host.node, self._sequences.take())
+    def reserve(self) -> int:
+        """A sequence number that is never used again, not even after a crash."""
+        return self._sequences.take()
+
+    def create(self, publication: Publication, sequence: int | None = None) -> Event:
+        """A new event of this node, with a number of its own or one that was reserved for it. Copies of it
+        that come back are not new."""
+        event = publication.numbered(self._host.node, self.reserve() if sequence is None else sequence)
         self.observe((event.publisher, event.sequence), event.lifetime)
         return event
 

@@ -370,6 +370,8 @@ class Client:
                 answer = self._answers.get(request)
                 if answer is not None and not answer.done():
                     answer.set_exception(ClientError(problem))
+                elif not self._welcome.done():  # the node does not take this client
+                    self._welcome.set_exception(ClientError(problem))
             case MissedEvents(events):
                 self.missed += events
             case Welcome():

@@ -25,6 +25,7 @@ from roamcast.wire.local import (
     FROM_NODE,
     ClientMessage,
     EventMessage,
+    Failed,
     MissedEvents,
     NodeMessage,
     Unframer,
@@ -39,6 +40,7 @@ BEHIND_BYTES = 256 * 1024  # waiting in addition to that
 READER_TIMEOUT = (
     0.5  # seconds to read three quarters of 256 KiB: a publisher is slowed to some 400 kB/s at most
 )
+REFUSAL_SECONDS = 2.0  # for a client too many to say something and hear why
 WAITING_BYTES_MAX = 4 * 1024 * 1024
 _CREDENTIALS = struct.Struct("3i")  # process, user, group
 
@@ -48,6 +50,11 @@ class LocalServerView(Protocol):
 
     publisher: "ClientConnection | None"  # whose message is being handled
     refused: int
+
+    @property
+    def full(self) -> str:
+        """Why a client too many is refused."""
+        ...
 
     def session(self, connection: "ClientConnection") -> LocalSession | None: ...
 
@@ -71,6 +78,7 @@ class ClientConnection(asyncio.Protocol):
         self._holds_up: dict[ClientConnection, None] = {}  # publishers that wait for this client
         self._reader_timeout: asyncio.TimerHandle | None = None
         self._is_slow = False  # it took too long: nobody waits for it
+        self._refusal: asyncio.TimerHandle | None = None  # of a client too many, until it says something
 
     # Called by asyncio.
 
@@ -81,10 +89,13 @@ class ClientConnection(asyncio.Protocol):
         self.user = _user_of(transport)
         self._session = self._server.session(self)
         if self._session is None:
-            transport.abort()
+            # It gets the reason in answer to its hello: before that it may not read, and would see a reset.
+            self._refusal = self._loop.call_later(REFUSAL_SECONDS, transport.abort)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        if self._refusal is not None:
+            self._refusal.cancel()
         self._let_go()
         for other in self._waits_for:
             other._holds_up.pop(self, None)
@@ -94,6 +105,10 @@ class ClientConnection(asyncio.Protocol):
         self._end_session()
 
     def data_received(self, data: bytes) -> None:
+        if self._refusal is not None:
+            self._append(Failed(0, self._server.full))
+            self.close()
+            return
         self._unframer.push(data)
         if self._may_work:
             self._work()

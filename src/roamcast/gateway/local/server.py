@@ -74,6 +74,13 @@ class LocalServer:
             return None
         return rights_of(self._rights, name)
 
+    @property
+    def full(self) -> str:
+        return (
+            f"the node has {self._clients_max} local clients already (clients.clients_max); "
+            "end one of them, or allow more in the node's file"
+        )
+
     def left(self, connection: ClientConnection) -> None:
         self.clients.discard(connection)
 

@@ -24,7 +24,9 @@ from roamcast.gateway.mqtt.packets.properties import Properties
 from roamcast.gateway.mqtt.packets.reasons import ReasonCode
 from roamcast.gateway.mqtt.packets.values import V5, Connect
 from roamcast.gateway.mqtt.sessions.durable import Notes
+from roamcast.gateway.mqtt.sessions.incoming import IncomingMessages
 from roamcast.gateway.mqtt.sessions.table import Sessions, session_expiry
+from roamcast.gateway.mqtt.strangers import Strangers
 from roamcast.gateway.mqtt.transport import Turn
 from roamcast.gateway.node import GatewayNode
 from roamcast.gateway.rights import rights_of
@@ -32,7 +34,6 @@ from roamcast.runtime.live.report.tally import ReasonTally
 from roamcast.units import Micros, seconds
 
 CLIENT_ID_LENGTH_MAX = 1_024
-UNADMITTED = 64  # connections beyond `clients_max` whose CONNECT is answered with the reason; chosen by us
 
 logger = logging.getLogger("roamcast.mqtt")
 
@@ -47,9 +48,11 @@ class MqttListener:
         self._node = node
         self._notes = Notes(node, monotonic, wall, options.queue_messages_max + options.inflight_max)
         self.exchange = MeshExchange(node, options, self._notes, monotonic, wall)
-        self.sessions = Sessions(self.exchange, self._notes, options, monotonic)
+        self.incoming = IncomingMessages(node, self.exchange, wall, options.receive_maximum)
+        self.sessions = Sessions(self.exchange, self._notes, self.incoming, options, monotonic)
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
+        self._strangers = Strangers(lambda: self.count_reason("mqtt_refused_total", "too_many_connections"))
         self._turn: Turn | None = None
         self._logins = ReasonTally(logger, "refused", LOGIN_WORDS, frozenset(), monotonic())
         self.port = 0  # the plain one, once started
@@ -84,6 +87,7 @@ class MqttListener:
             server.close()
         for connection in list(self._connections):
             connection.disconnect(ReasonCode.SERVER_SHUTTING_DOWN, at_once=True)
+        self.incoming.close()
         self.sessions.close()
         for server in self._servers:
             await server.wait_closed()
@@ -128,11 +132,21 @@ class MqttListener:
         session.will = connect.will
         if is_v5:
             self._grant(properties, connect, expiry, session.expiry)
+        self._strangers.leave(connection)
         self._node.counters.count("mqtt_connected_total", 1, version="5" if is_v5 else "3.1.1")
         return ConnectGrant(session, stood_before, properties)
 
+    def opened(self, connection: Connection) -> None:
+        self._connections.add(connection)
+        self._strangers.enter(connection)
+
+    def closing(self, connection: Connection) -> None:
+        if connection in self._connections:
+            self._strangers.enter(connection)
+
     def left(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self._strangers.leave(connection)
 
     def when_durable(self, callback: Callable[[], None], on_failure: Callable[[], None]) -> None:
         self._node.when_durable(callback, lambda _: on_failure())
@@ -194,20 +208,7 @@ class MqttListener:
 
     def _connection(self) -> asyncio.Protocol:
         assert self._turn is not None
-        if len(self._connections) >= self.options.clients_max + UNADMITTED:
-            self.count_reason("mqtt_refused_total", "too_many_connections")
-            return _Refused()
-        connection = Connection(self, self._turn)
-        self._connections.add(connection)
-        return connection
-
-
-class _Refused(asyncio.Protocol):
-    """One connection too many: closed before it sends anything."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.abort()
+        return Connection(self, self._turn)
 
 
 def monotonic() -> Micros:

@@ -118,6 +118,11 @@ class PacketTransport(asyncio.Protocol):
             self._set_reading()
             transport.write_eof()
 
+    def abandon(self) -> None:
+        """Break the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
     # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -126,6 +131,8 @@ class PacketTransport(asyncio.Protocol):
         self.address = str((transport.get_extra_info("peername") or ("",))[0])
         peer: socket.socket | None = transport.get_extra_info("socket")
         if peer is not None:
+            peer_name = transport.get_extra_info("peername")
+            self.address = str(peer_name[0]) if peer_name else ""
             # TCP notices when the machine of a client without keep alive is gone.
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 

@@ -81,6 +81,14 @@ class MeshExchange:
     def now(self) -> Micros:
         return self._clock()
 
+    def reserve(self) -> int:
+        """The number of an event that is published later."""
+        return self._node.applications.node.broker.reserve()
+
+    def has_kept(self, sequence: int) -> bool:
+        """Whether the event of this number of ours is in the store."""
+        return EventId(self._number, sequence) in self._node.applications.node.broker.store
+
     # From clients.
 
     def publish(
@@ -91,8 +99,10 @@ class MeshExchange:
         qos: int,
         retain: bool,
         properties: Properties | None,
+        sequence: int | None = None,
     ) -> PublishOutcome:
-        """Publish a client's message, or its will (without a session), in the mesh."""
+        """Publish a client's message, or its will (without a session), in the mesh. `sequence`: the event's
+        number, if it was reserved."""
         if session is not None and not self._may(session, topic):
             return NOT_ALLOWED
         self.published += 1
@@ -112,7 +122,7 @@ class MeshExchange:
         self._publisher = session
         self._publishing = payload
         try:
-            self._session.publish(Publication(attributes, payload, topic, lifetime=lifetime))
+            self._session.publish(Publication(attributes, payload, topic, lifetime=lifetime), sequence)
         except StoreFullError:
             return NOT_KEPT
         except InputError:

@@ -70,6 +70,11 @@ class Stated(NamedTuple):
 LinkRecord: TypeAlias = Carried | AcknowledgementRequest | Heard | LinkHello | Stated
 
 
+def is_for(records: list[LinkRecord], node: NodeId) -> bool:
+    """Whether a datagram is for this node, or for all who hear it: no record of it names another one."""
+    return all(record.to == node for record in records if not isinstance(record, Carried))
+
+
 def carried(channel: Channel, payload: bytes) -> bytes:
     return _FRAME.pack(FRAME, channel, len(payload)) + payload
 

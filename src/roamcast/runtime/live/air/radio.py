@@ -82,7 +82,9 @@ class Radio:
         self.receivers: dict[Channel, Receiver] = {}
         self.profile: Callable[[], NodeProfile] | None = None  # what our announcements say
         self.on_acquainted: Callable[[NodeId], None] = lambda node: None
-        self.peers = Peers(lambda *_: self._on_evicted("peers"))
+        self.peers = Peers(
+            lambda *_: self._on_evicted("peers"), lambda: counters.count("addresses_doubted_total")
+        )
         self.air = Air(loop, settings, interface, counters, self._on_datagram)
         first_number = self._random.getrandbits(32)
         self._datagrams = Datagrams(
@@ -194,6 +196,10 @@ class Radio:
         except WireError as error:
             self._journal.refused(claimed_sender(data), "records", f"from {source[0]}: {error}")
             return
+        if not frames.is_for(records, self._sealer.identity.node):
+            # For the node that had this address before us, or picked up by an outsider and sent on.
+            self._counters.count("frames_refused_total", reason="for_another")
+            return
         self._inputs.clock.enter()
         self._journal.peers.heard(sender, source, len(data), self._inputs.clock.now)
         peer = self.peers.heard(sender, source, self._inputs.clock.now)
@@ -203,11 +209,9 @@ class Radio:
             match record:
                 case frames.Carried(channel=layer, payload=carried):
                     self._deliver(sender, layer, carried)
-                case frames.Heard(to=to, number=number) if to == self._sealer.identity.node:
+                case frames.Heard(number=number):
                     self._datagrams.on_heard(sender, number)
-                case frames.AcknowledgementRequest(to=to, number=number):
-                    if to != self._sealer.identity.node:
-                        return  # for the node that had this address before us
+                case frames.AcknowledgementRequest(number=number):
                     self._datagrams.acknowledge(sender, number)
                     if number in peer.numbers:
                         return  # a repeat: our acknowledgement was lost
@@ -257,7 +261,8 @@ class Radio:
         self._counters.count("table_evictions_total", table=table)
 
     def _on_proven(self, node: NodeId) -> None:
-        """In a later turn: the frame that proved it is still being opened."""
+        """To the layers in a later turn: the frame that proved it is still being opened."""
+        self.peers.on_proven(node)
         self._loop.call_soon(self._inputs.handle, self.on_acquainted, node)
         if len(self.statements):
             self._loop.call_soon(self._tell_all, node)
