@@ -22,6 +22,7 @@ from roamcast.node import Node, NodeConfig
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.strategy.odmrp.mesh.messages import CODEC, JoinRequest
 from roamcast.testing import FakeHost
+from roamcast.wire.status import NodeStatus
 
 
 class OneNode:
@@ -39,6 +40,9 @@ class OneNode:
 
     def now(self) -> int:
         return 0
+
+    def status(self) -> NodeStatus:
+        raise AssertionError("nobody asks this node")
 
     def when_durable(self, callback: Callable[[], None], on_failure: object = None) -> None:
         callback()

@@ -47,6 +47,8 @@ class Applications:
         self._next_subscription = 1
         self._waiting: deque[Delivery] = deque()
         self._draining = False
+        self.published = 0  # events, since the node started
+        self.delivered = 0  # hand-overs to applications
 
     def bind(self, node: Node) -> None:
         self._node = node
@@ -81,11 +83,13 @@ class Applications:
     def _hand_over(self, delivery: Delivery) -> None:
         if not delivery.subscriptions:
             for session in [session for session in self._sessions.values() if session.addressed]:
+                self.delivered += 1
                 session.receiver(delivery)
             return
         # All are of one application. It may have ended some of them, or closed its session, since the match.
         owners = self._owners
         standing = tuple([number for number in delivery.subscriptions if number in owners])
+        self.delivered += bool(standing)
         if len(standing) == len(delivery.subscriptions):
             owners[standing[0]].receiver(delivery)
         elif standing:
@@ -114,6 +118,7 @@ class ApplicationSession:
         applications = self._applications
         applications._gate.enter()
         event = applications.node.publish(publication)
+        applications.published += 1
         applications.drain()
         return event
 

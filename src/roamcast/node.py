@@ -75,6 +75,11 @@ class Node:
         self.underlay.listen(self.strategy)
 
     @property
+    def default_underlay(self) -> str:
+        """The strategy's own choice."""
+        return self._declared.default_underlay
+
+    @property
     def layers(self) -> dict[Channel, Layer]:
         """Who handles the frames and timers of each channel, lowest layer first."""
         return {Channel.UNDERLAY: self.underlay, Channel.STRATEGY: self.strategy}

@@ -31,6 +31,8 @@ COMMANDS = {
     "publish": "node",
     "subscribe": "node",
     "advertise": "node",
+    "status": "operate",
+    "peers": "operate",
 }
 """Each command and the module here that defines it under its name, in the order of `--help`."""
 

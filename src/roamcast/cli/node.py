@@ -4,16 +4,8 @@ from pathlib import Path
 
 import click
 
-from roamcast.cli.options import PATH
+from roamcast.cli.options import PATH, socket
 from roamcast.errors import InputError
-
-socket = click.option(
-    "--socket",
-    metavar="PATH",
-    type=PATH,
-    default=Path("roamcast.sock"),
-    help="The node's socket; [clients] in its file.",
-)
 
 
 @click.command()

@@ -22,6 +22,16 @@ as_json = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else."
 )
 
+socket = click.option(
+    "--socket",
+    metavar="PATH",
+    type=PATH,
+    default=Path("roamcast.sock"),
+    envvar="ROAMCAST_SOCKET",
+    show_envvar=True,
+    help="The node's socket; [clients] in its file.",
+)
+
 
 def spark(command: Callable[..., None]) -> Callable[..., None]:
     """What every command that uses Spark has. It gets the master; the rest is kept for the session."""

@@ -24,6 +24,7 @@ from roamcast.client.connect import DEFAULT_SOCKET, open_client
 from roamcast.client.publication import PublicationKeywords
 from roamcast.event import EventId
 from roamcast.units import NodeId
+from roamcast.wire.status import NodeStatus
 
 if TYPE_CHECKING:
     from roamcast.filter import Filter
@@ -57,6 +58,10 @@ class BlockingClient:
     def publish(self, **keywords: Unpack[PublicationKeywords]) -> EventId:
         """As `Client.publish`."""
         return self._loop.run(self._client.publish(**keywords))
+
+    def status(self) -> NodeStatus:
+        """As `Client.status`."""
+        return self._loop.run(self._client.status())
 
     def advertise(self, type: str) -> None:
         """As `Client.advertise`."""

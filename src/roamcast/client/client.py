@@ -26,11 +26,14 @@ from roamcast.wire.local import (
     MissedEvents,
     NodeMessage,
     PublishRequest,
+    StatusAnswer,
+    StatusRequest,
     SubscribeRequest,
     UnsubscribeRequest,
     Welcome,
     WithdrawRequest,
 )
+from roamcast.wire.status import NodeStatus
 
 if TYPE_CHECKING:  # not loaded at run time: a program that only publishes needs neither
     from roamcast.filter import Filter
@@ -139,7 +142,7 @@ class Client:
         self._link: NodeLink | None = None
         self._next_request = 1
         self._next_number = 1
-        self._answers: dict[int, asyncio.Future[Done]] = {}
+        self._answers: dict[int, asyncio.Future[Done | StatusAnswer]] = {}
         self._subscriptions: dict[int, ClientSubscription] = {}
         self._addressed: ClientSubscription | None = None
         self._advertised: set[str] = set()
@@ -197,7 +200,14 @@ class Client:
     async def send(self, ready: Publication) -> EventId:
         """As `publish`, with a publication that was made before."""
         done = await self._ask(PublishRequest(self._request(), ready))
+        assert isinstance(done, Done)
         return EventId(self.node, done.sequence)
+
+    async def status(self) -> NodeStatus:
+        """What the node is, its peers, and what is wrong."""
+        answer = await self._ask(StatusRequest(self._request()))
+        assert isinstance(answer, StatusAnswer)
+        return answer.status
 
     async def advertise(self, type: str) -> None:
         """Say that events of this type will come, if the node's strategy takes advertisements: the way to
@@ -293,11 +303,16 @@ class Client:
 
     async def _ask(
         self,
-        message: PublishRequest | SubscribeRequest | UnsubscribeRequest | AdvertiseRequest | WithdrawRequest,
+        message: PublishRequest
+        | SubscribeRequest
+        | UnsubscribeRequest
+        | AdvertiseRequest
+        | WithdrawRequest
+        | StatusRequest,
         link: NodeLink | None = None,
-    ) -> Done:
+    ) -> Done | StatusAnswer:
         link = link or self._standing()
-        answer: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Done | StatusAnswer] = asyncio.get_running_loop().create_future()
         self._answers[message.request] = answer
         try:
             link.send(message)
@@ -320,7 +335,7 @@ class Client:
                     subscription = self._subscriptions.get(number)
                     if subscription is not None:
                         subscription._on_message(arrived, now)
-            case Done(request):
+            case Done(request) | StatusAnswer(request):
                 answer = self._answers.get(request)
                 if answer is not None and not answer.done():
                     answer.set_result(message)

@@ -7,6 +7,7 @@ from roamcast.applications import Applications
 from roamcast.broker.store import StoreFullError
 from roamcast.runtime.live.storage.database import Storage
 from roamcast.units import Micros, NodeId
+from roamcast.wire.status import NodeStatus
 
 
 class GatewayCounters(Protocol):
@@ -39,4 +40,8 @@ class GatewayNode(Protocol):
         self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], None] | None = None
     ) -> None:
         """Call back once what was written so far survives a crash."""
+        ...
+
+    def status(self) -> NodeStatus:
+        """What this node is, and how it is."""
         ...

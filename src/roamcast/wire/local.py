@@ -13,6 +13,7 @@ import msgspec
 from roamcast.errors import WireError
 from roamcast.event import Count, Event, Name, Publication, Text
 from roamcast.wire.codec import FRAME_BYTES_MAX, Codec
+from roamcast.wire.status import NodeStatus
 
 VERSION = 3
 FILTER_BYTES_MAX = 8192
@@ -67,6 +68,17 @@ class WithdrawRequest(LocalMessage, frozen=True, tag=11):
     type: Name
 
 
+class StatusRequest(LocalMessage, frozen=True, tag=12):
+    """What is this node, and how is it? A `StatusAnswer` comes."""
+
+    request: Count
+
+
+class StatusAnswer(LocalMessage, frozen=True, tag=13):
+    request: Count
+    status: NodeStatus
+
+
 class Welcome(LocalMessage, frozen=True, tag=5):
     node: Count
     name: Name
@@ -99,9 +111,15 @@ class MissedEvents(LocalMessage, frozen=True, tag=9):
 
 
 ClientMessage = (
-    ClientHello | PublishRequest | SubscribeRequest | UnsubscribeRequest | AdvertiseRequest | WithdrawRequest
+    ClientHello
+    | PublishRequest
+    | SubscribeRequest
+    | UnsubscribeRequest
+    | AdvertiseRequest
+    | WithdrawRequest
+    | StatusRequest
 )
-NodeMessage = Welcome | Done | Failed | EventMessage | MissedEvents
+NodeMessage = Welcome | Done | Failed | EventMessage | MissedEvents | StatusAnswer
 
 FROM_CLIENT: Codec[ClientMessage] = Codec("client message", VERSION, ClientMessage)
 FROM_NODE: Codec[NodeMessage] = Codec("node message", VERSION, NodeMessage)

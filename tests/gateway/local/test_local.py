@@ -39,6 +39,7 @@ from roamcast.wire.local import (
     Unframer,
     framed,
 )
+from roamcast.wire.status import NodeStatus
 
 
 class StandingNode:
@@ -66,6 +67,9 @@ class StandingNode:
 
     def now(self) -> Micros:
         return self._host.now()
+
+    def status(self) -> NodeStatus:
+        raise AssertionError("nobody asks this node")
 
     def when_durable(
         self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], None] | None = None

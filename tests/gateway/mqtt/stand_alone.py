@@ -27,6 +27,7 @@ from roamcast.runtime.live.storage.events import DurableEventStore
 from roamcast.testing import FakeHost
 from roamcast.trace import Record
 from roamcast.units import Micros, NodeId
+from roamcast.wire.status import NodeStatus
 
 
 class SilentHost(FakeHost):
@@ -98,6 +99,9 @@ class StandAloneNode:
 
     def now(self) -> Micros:
         return self.hosts[Channel.STRATEGY].now()
+
+    def status(self) -> NodeStatus:
+        raise AssertionError("nobody asks this node")
 
     def when_durable(
         self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], None] | None = None

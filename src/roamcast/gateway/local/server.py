@@ -28,6 +28,7 @@ class LocalServer:
         self._server: asyncio.Server | None = None
         self.clients: set[ClientConnection] = set()
         self.publisher: ClientConnection | None = None  # whose message is being handled
+        node.counters.gauge("local_clients", lambda: len(self.clients))
         self.refused = 0  # messages that no client of ours would send, and clients beyond the bound
 
     async def start(self) -> None:

@@ -25,6 +25,8 @@ from roamcast.wire.local import (
     Failed,
     NodeMessage,
     PublishRequest,
+    StatusAnswer,
+    StatusRequest,
     SubscribeRequest,
     UnsubscribeRequest,
     Welcome,
@@ -69,6 +71,8 @@ class LocalSession:
                 case WithdrawRequest():
                     self._session.withdraw(message.type)
                     self._send(Done(message.request))
+                case StatusRequest():
+                    self._send(StatusAnswer(message.request, self._node.status()))
         except (InputError, StoreFullError, WireError) as error:
             # Request 0 asks for no answer, but a refusal is always sent.
             self._send(Failed(message.request, str(error)[:1000]))

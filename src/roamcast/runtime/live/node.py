@@ -47,6 +47,7 @@ from roamcast.runtime.live.port.timers import Timers
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NeighbourJournal, NodeJournal
 from roamcast.runtime.live.report.segments import TraceSegments
+from roamcast.runtime.live.report.status import status_of
 from roamcast.runtime.live.settings import KeySettings, LiveSettings, PartSettings
 from roamcast.runtime.live.storage.database import CLOCK_SET, Storage
 from roamcast.runtime.live.storage.events import DurableEventStore
@@ -59,6 +60,7 @@ from roamcast.underlay import UNDERLAYS
 from roamcast.underlay.addresses import Addresses
 from roamcast.underlay.base import OpenOptions, OpenUnderlay
 from roamcast.units import SECOND, Micros, NodeId, micros
+from roamcast.wire.status import NodeStatus
 
 logger = logging.getLogger("roamcast.node")
 
@@ -74,11 +76,14 @@ class LiveNode:
     def __init__(self, settings: LiveSettings, base: Path) -> None:
         loop = asyncio.get_running_loop()
         self._loop = loop
+        self.settings = settings
         self.counters = Counters()
         identity = identity_in(settings)
         self.number: NodeId = identity.node
         self.name: str = name_in(settings, identity)
+        self.public_key = identity.public_key
         self.clock = Clock()
+        self.started_at = self.clock.now
         self.inputs = Inputs(self.clock, self.counters)
         self._timers = Timers(self.inputs, loop)
         air = interface_in(settings.air)
@@ -92,14 +97,16 @@ class LiveNode:
             epoch = reserve_epoch(stable, time.time())
             self._trace = trace_in(settings, base, identity, epoch, self.clock.now, loop, self.counters)
             sealer = Sealer(identity, ring, epoch, settings.keys.encrypt)
-            self._journal = NodeJournal(self.number, self.clock, self.counters, self._trace)
+            self.journal = NodeJournal(
+                self.number, self.clock, self.counters, self._trace, settings.air.presence
+            )
             self.radio = Radio(
-                loop, settings.air, air, sealer, stable, self.inputs, self._journal, self.counters
+                loop, settings.air, air, sealer, stable, self.inputs, self.journal, self.counters
             )
             self.applications = Applications(self)
-            config = _config(settings)
-            self.open_air = self._open_air(config)
-            self.node = self._build(settings, config, stable)
+            self.config = _config(settings)
+            self.open_air = self._open_air(self.config)
+            self.node = self._build(settings, self.config, stable)
         except BaseException:
             self._close_files()
             raise
@@ -181,6 +188,11 @@ class LiveNode:
         self.storage.on_durable(durable)
         self._commit_soon()
 
+    def status(self) -> NodeStatus:
+        """What this node is, and how it is."""
+        self.clock.enter()
+        return status_of(self)
+
     # The gate of `Applications`.
 
     def enter(self) -> None:
@@ -210,7 +222,7 @@ class LiveNode:
         if not isinstance(options, OpenOptions) or not options.open:
             return None
         interface = self.radio.air.interface
-        return LiveOpenAir(self._loop, options, interface, self.inputs, self._journal, self.counters)
+        return LiveOpenAir(self._loop, options, interface, self.inputs, self.journal, self.counters)
 
     def _build(self, settings: LiveSettings, config: NodeConfig, stable: MutableMapping[str, bytes]) -> Node:
         hosts: dict[Channel, LiveHost] = {}
@@ -223,7 +235,7 @@ class LiveNode:
                     self.clock,
                     self._timers,
                     self.radio,
-                    self._journal,
+                    self.journal,
                     Random(secrets.randbits(256)),
                     stable,
                 )
@@ -238,13 +250,13 @@ class LiveNode:
         node = Node(
             config,
             host,
-            self if self._journal.is_traced else self.applications,
+            self if self.journal.is_traced else self.applications,
             store=self._store(),
             addresses=addresses,
             routing_table=KernelRoutes(),
             open_air=self.open_air,
             content=content_keys_in(settings),
-            is_traced=self._journal.is_traced,
+            is_traced=self.journal.is_traced,
             meter=_meter(config),
         )
         for channel, layer in node.layers.items():
@@ -253,7 +265,7 @@ class LiveNode:
         self.radio.on_acquainted = node.underlay.on_acquainted
         if self.open_air is not None and isinstance(node.underlay, OpenUnderlay):
             self.open_air.on_packet = node.underlay.on_packet
-        if self._journal.is_traced:
+        if self.journal.is_traced:
             node.underlay.listen(NeighbourJournal(node.strategy, host(Channel.UNDERLAY)))
         return node
 
@@ -286,7 +298,7 @@ class LiveNode:
         event = delivery.event
         standing = {one.number: one for one in self.node.broker.subscriptions()}
         matched = is_right(delivery, self.number, standing)
-        self._journal.add(
+        self.journal.add(
             Delivered(self.clock.now, self.number, event.publisher, event.sequence, delivery.hops, matched)
         )
 

@@ -7,7 +7,6 @@ that neighbours know each other before there is something to send.
 """
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable, MutableMapping
 
@@ -23,18 +22,16 @@ from roamcast.runtime.live.port.inputs import Inputs
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NodeJournal
 from roamcast.runtime.live.settings import AirSettings
-from roamcast.sealing import HANDSHAKE, TURN_SECONDS, FrameOpener, KeyRing, Opened, Refusal, Sealer, SealError
+from roamcast.sealing import HANDSHAKE, TURN_SECONDS, FrameOpener, KeyRing, Opened, Sealer, SealError
 from roamcast.sealing.frame import claimed_sender
 from roamcast.trace import DropReason
 from roamcast.units import NodeId, micros
-
-logger = logging.getLogger("roamcast.radio")
 
 # Chosen by us: acquaintance is made faster, or fewer announcements are sent and fewer of them collide.
 ANNOUNCE_SECONDS = 0.02  # an answer waits a random time up to this, so that neighbours do not collide
 ANNOUNCE_INTERVAL = 0.1  # seconds between two announcements, at least
 BOOT_ANNOUNCEMENTS = 3  # a neighbour that is just starting itself may miss the first
-LOGGED_EVERY = 10.0  # seconds between two lines about the same kind of refusal
+LOOK_SECONDS = 1.0  # between two looks at who is gone
 
 Receiver = Callable[[NodeId, bytes], None]
 
@@ -63,7 +60,6 @@ class Radio:
         self._random = random.SystemRandom()
         self._handles: dict[str, asyncio.TimerHandle] = {}
         self._announced_at = 0.0
-        self._logged_at: dict[Refusal, float] = {}
         self._listening: asyncio.Task[None] | None = None
         self.receivers: dict[Channel, Receiver] = {}
         self.on_acquainted: Callable[[NodeId], None] = lambda node: None
@@ -86,7 +82,7 @@ class Radio:
             loop,
             self.air,
             sealer,
-            self._open,
+            self._open_piece,
             self.peers,
             inputs,
             journal,
@@ -107,6 +103,7 @@ class Radio:
             self._later(f"boot {number}", number * self._presence / 4, self._announce)
         self._later("presence", self._presence, self._on_presence)
         self._later("turn", TURN_SECONDS, self._on_turn)
+        self._later("look", LOOK_SECONDS, self._on_look)
 
     async def close(self) -> None:
         self._datagrams.flush()  # the frames of the last turn are still sent
@@ -122,6 +119,11 @@ class Radio:
         """Seal and accept by other group keys from now on; neighbours stay known."""
         self._sealer.replace_keys(ring)
         self._opener.replace_keys(ring)
+
+    @property
+    def group_key_ids(self) -> list[int]:
+        """The first seals."""
+        return list(self._sealer.ring.by_id)
 
     @property
     def is_busy(self) -> bool:
@@ -160,15 +162,15 @@ class Radio:
 
     def _on_datagram(self, data: bytes, source: Endpoint) -> None:
         try:
-            sender, channel, payload = self._open(data)
+            sender, channel, payload = self._open(data, source[0])
             records = frames.decode(payload) if channel == frames.RECORDS else []
         except SealError:
             return  # counted where it was refused
         except WireError as error:
-            self._counters.count("frames_refused_total", reason="records")
-            logger.debug("from %s: %s", source[0], error)
+            self._journal.refused(claimed_sender(data), "records", f"from {source[0]}: {error}")
             return
         self._inputs.clock.enter()
+        self._journal.peers.heard(sender, source, len(data), self._inputs.clock.now)
         peer = self.peers.heard(sender, source, self._inputs.clock.now)
         for record in records:
             match record:
@@ -191,12 +193,19 @@ class Radio:
         if receiver is not None:
             self._inputs.handle(receiver, sender, payload)
 
-    def _open(self, data: bytes) -> Opened:
+    def _open_piece(self, data: bytes, address: str) -> Opened:
+        """A piece of a TCP link."""
+        opened = self._open(data, address)
+        self._journal.peers.received(opened.sender, len(data))
+        return opened
+
+    def _open(self, data: bytes, address: str) -> Opened:
         opener = self._opener
         try:
             opened = opener.open(data)
         except SealError as error:
-            self._on_refused(error, data)
+            self._inputs.clock.enter()
+            self._journal.refused(claimed_sender(data), error.reason.value, f"from {address}: {error}")
             if opener.announcement_due:
                 self._announce_soon()
             raise
@@ -210,20 +219,6 @@ class Radio:
     def _on_proven(self, node: NodeId) -> None:
         """In a later turn: the frame that proved it is still being opened."""
         self._loop.call_soon(self._inputs.handle, self.on_acquainted, node)
-
-    def _on_refused(self, error: SealError, data: bytes) -> None:
-        reason = error.reason
-        self._counters.count("frames_refused_total", reason=reason.value.replace(" ", "_"))
-        if self._journal.is_traced and reason is not Refusal.OWN:
-            self._inputs.clock.enter()
-            self._journal.refused(claimed_sender(data), reason.value)
-        if reason in (Refusal.UNPROVEN, Refusal.OWN):
-            return  # normal: the first frames of a new neighbour are refused so
-        now = self._loop.time()
-        if now - self._logged_at.get(reason, -LOGGED_EVERY) >= LOGGED_EVERY:
-            self._logged_at[reason] = now
-            level = logging.ERROR if reason in (Refusal.CLASH, Refusal.IDENTITY) else logging.INFO
-            logger.log(level, "refused: %s", error)
 
     # Announcements.
 
@@ -251,6 +246,11 @@ class Radio:
         self._opener.turn()
         self._inputs.clock.enter()
         self.peers.forget_old(self._inputs.clock.now)
+        self._journal.peers.forget_old(self._inputs.clock.now)
+
+    def _on_look(self) -> None:
+        self._later("look", LOOK_SECONDS, self._on_look)
+        self._journal.look()
 
     def _on_reopened(self) -> None:
         self._listening = self._loop.create_task(self.links.listen())

@@ -51,6 +51,11 @@ class Counters:
         found = self._counts.get((name, tuple(labels.items())))
         return 0 if found is None else found.value
 
+    def reading(self, name: str) -> float | None:
+        """What a gauge reads now, the sum over all labels; None: there is none of that name."""
+        found = [read() for (of, _), read in self._gauges.items() if of == name]
+        return sum(found) if found else None
+
     def total(self, name: str) -> float:
         """The sum over all labels."""
         return sum(found.value for (of, _), found in self._counts.items() if of == name)
