@@ -120,7 +120,10 @@ def _services(config: Config, node: LiveNode, base: Path) -> list[Service]:
         if config.web is not None:
             from roamcast.gateway.web.server import WebServer
 
-            services.append(WebServer(config.web, web_users(config), node.counters, {}, mqtt, base=base))
+            documents = {"/node.json": lambda: msgspec.json.encode(node.view())}
+            services.append(
+                WebServer(config.web, web_users(config), node.counters, documents, mqtt, base=base)
+            )
     if config.metrics is not None:
         services.append(MetricsEndpoint(node.counters, config.metrics))
     return services

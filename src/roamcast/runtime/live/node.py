@@ -48,6 +48,7 @@ from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NeighbourJournal, NodeJournal
 from roamcast.runtime.live.report.segments import TraceSegments
 from roamcast.runtime.live.report.status import status_of
+from roamcast.runtime.live.report.view import view_of
 from roamcast.runtime.live.settings import KeySettings, LiveSettings, PartSettings
 from roamcast.runtime.live.storage.database import CLOCK_SET, Storage
 from roamcast.runtime.live.storage.events import DurableEventStore
@@ -61,6 +62,7 @@ from roamcast.underlay.addresses import Addresses
 from roamcast.underlay.base import OpenOptions, OpenUnderlay
 from roamcast.units import SECOND, Micros, NodeId, micros
 from roamcast.wire.status import NodeStatus
+from roamcast.wire.view import NodeView
 
 logger = logging.getLogger("roamcast.node")
 
@@ -104,6 +106,7 @@ class LiveNode:
                 loop, settings.air, air, sealer, stable, self.inputs, self.journal, self.counters
             )
             self.applications = Applications(self)
+            self.applications.watcher = self.journal.passing
             self.config = _config(settings)
             self.open_air = self._open_air(self.config)
             self.node = self._build(settings, self.config, stable)
@@ -192,6 +195,11 @@ class LiveNode:
         """What this node is, and how it is."""
         self.clock.enter()
         return status_of(self)
+
+    def view(self) -> NodeView:
+        """What its page shows; to ask means that somebody looks."""
+        self.clock.enter()
+        return view_of(self)
 
     # The gate of `Applications`.
 
