@@ -42,11 +42,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"filter", "modulator", "wire", "sealing", "host", "broker", "underlay", "strategy", "node"}
     | {"applications", "scenario", "world", "client"},
     "client": VALUES | {"filter", "modulator", "wire", "broker"},
-    "gateway": VALUES | {"filter", "modulator", "wire", "broker", "applications", "client", "runtime"},
+    "gateway": VALUES
+    | {"filter", "modulator", "wire", "broker", "applications", "client", "runtime", "pages"},
     "lab": VALUES
     | REGISTRIES
-    | {"filter", "modulator", "wire", "host", "world", "scenario", "runtime", "strategy"},
+    | {"filter", "modulator", "wire", "host", "world", "scenario", "runtime", "strategy", "pages"},
     "daemon": VALUES | REGISTRIES | {"strategy", "underlay", "sealing", "runtime", "gateway"},
+    "pages": set(),
     "parts": VALUES | {"registry"},
     "cli": VALUES | {"parts", "plugins"} | {"lab", "scenario", "strategy", "world", "client", "daemon"},
     "__main__": {"cli"},

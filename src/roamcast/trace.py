@@ -12,6 +12,9 @@ import msgspec
 
 from roamcast.units import Micros, NodeId
 
+SCHEMA = 2
+"""Of the tables; it grows when a table or a column is added or changes. 1 (Roamcast 0.2) had no `motion`."""
+
 NodeSet: TypeAlias = Annotated[int, "a set of nodes, bit n for node n; in tables a list of numbers"]
 
 
@@ -151,6 +154,21 @@ class LinkChanged(Record, frozen=True):
     up: bool
 
 
+class Moved(Record, frozen=True):
+    """A knot of a node's path: from one knot to the next it moves on a straight line at constant speed.
+
+    Written by the runtimes that know where nodes are. Before its first and after its last knot a node is
+    absent; the last knot may lie at or beyond the end of the run, so that the last piece is whole.
+    """
+
+    TABLE: ClassVar[str] = "motion"
+    t: Micros
+    node: NodeId
+    x: float  # metres, to the micrometre: the same digits on every machine
+    y: float
+    present: bool  # false: absent from here to the next knot
+
+
 class FaultHappened(Record, frozen=True):
     """A crash or restart of a node, or a cut or heal of the link between `node` and `peer`."""
 
@@ -222,6 +240,7 @@ RECORDS: tuple[type[Record], ...] = (
     OnAir,
     Dropped,
     LinkChanged,
+    Moved,
     FaultHappened,
     OverlayChanged,
     HandedOff,

@@ -20,6 +20,7 @@ from roamcast.trace import (
     DropReason,
     FaultHappened,
     LinkChanged,
+    Moved,
     OverlayChanged,
     PathsSampled,
     Published,
@@ -53,6 +54,7 @@ def one_of_each() -> Trace:
     trace.add(Dropped(1, 2, DropReason.QUEUE_FULL, "flood", 2, 3, None, "why"))
     trace.add(Dropped(1, 2, DropReason.WIRE, "hello"))
     trace.add(LinkChanged(0, 1, 2, True, True))
+    trace.add(Moved(0, 2, 10.5, 0.000001, False))
     trace.add(FaultHappened(1, "cut", 2, 3))
     trace.add(FaultHappened(1, "crash", 2))
     trace.add(OverlayChanged(1, 2, "repaired", 3, "", 12.5))
@@ -218,3 +220,17 @@ def test_the_documentation_names_every_table_and_column() -> None:
         section = text.split(f"## `{kind.TABLE}`")[1].split("\n## ")[0]
         listed = [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")]
         assert listed == list(kind.__struct_fields__), kind.TABLE
+
+
+def test_a_folder_of_the_first_schema_is_read_without_motion(tmp_path: Path) -> None:
+    lab.write(lab.tables(one_of_each(), FOLLOWS), RUN, tmp_path / "out")
+    (tmp_path / "out" / "motion.parquet").unlink()
+    with pytest.raises(FileError, match=r"motion\.parquet: is missing"):
+        lab.read(tmp_path / "out")
+    path = tmp_path / "out" / "run.json"
+    path.write_text(path.read_text().replace('"schema": 2,', ""))
+    assert len(lab.read(tmp_path / "out")["motion"]) == 0
+    assert lab.read_run(tmp_path / "out").schema == 1
+    path.write_text(path.read_text().replace('"seed"', '"schema": 3, "seed"'))
+    with pytest.raises(FileError, match="has schema 3 of the trace; this version reads 1 to 2"):
+        lab.read(tmp_path / "out")

@@ -7,7 +7,8 @@ To read in this order:
 - `answers.py`: what a GET gets: files of the page, documents about the node.
 - `server.py`, `connection.py`: sockets; a request, then an answer or an upgrade.
 - `websocket.py`: a WebSocket as the transport of an MQTT connection; `gateway/mqtt` does the rest.
-- `static/`: the page itself, in HTML, CSS and JavaScript; served as it is, without a build step.
+
+The page itself is in `roamcast/pages/live/`: HTML, CSS and JavaScript, served as they are, without a build step.
 
 HTTP and RFC 6455 are parsed by `websockets` (its layer without I/O). Left out: compression
 (`permessage-deflate`), HTTP/2, requests with a body. `docs/use/web.md` is for users.

@@ -3,13 +3,13 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from importlib import resources
 from typing import TypeAlias
 
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
 from roamcast.gateway.web.policy import WebPolicy, security_headers
+from roamcast.pages import live_files
 
 Documents: TypeAlias = Mapping[str, Callable[[], bytes]]
 """By path: what makes the document (JSON) anew for each request. Only users get it."""
@@ -28,12 +28,10 @@ class Pages:
     def __init__(self, first: str) -> None:
         """`first`: the file that `/` shows."""
         self._files: dict[str, tuple[bytes, str, str]] = {}
-        for entry in resources.files("roamcast.gateway.web").joinpath("static").iterdir():
-            kind = _TYPES.get(entry.name.rpartition(".")[2])
-            if kind is not None:
-                data = entry.read_bytes()
-                tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
-                self._files[f"/{entry.name}"] = (data, kind, tag)
+        for name, data in live_files().items():
+            kind = _TYPES[name.rpartition(".")[2]]
+            tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
+            self._files[f"/{name}"] = (data, kind, tag)
         self._files["/"] = self._files[f"/{first}"]
 
     def answer(self, path: str, known: str | None) -> Response | None:

@@ -33,7 +33,7 @@ class WebServer:
         documents: Documents,
         mqtt: MqttListener | None,
         *,
-        page: str = "index.html",
+        page: str = "live/node.html",
         base: Path = Path(),
     ) -> None:
         """`page`: the file that `/` shows. `mqtt`: who serves WebSockets; None: nobody. File names in the

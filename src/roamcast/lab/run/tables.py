@@ -24,7 +24,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from roamcast.errors import FileError
 from roamcast.lab.run.derived import DERIVED, TABLES, Derived
 from roamcast.lab.run.graph import unpack
-from roamcast.trace import AnyRecord, NodeSet, Record, Trace
+from roamcast.trace import SCHEMA, AnyRecord, Moved, NodeSet, Record, Trace
 from roamcast.units import Micros, NodeId
 
 Tables = dict[str, pa.Table]
@@ -35,8 +35,11 @@ UNITS = {
     **dict.fromkeys(("t", "lifetime", "airtime", "started", "span", "since", "duration", "warmup"), "us"),
     **dict.fromkeys(("size", "octets"), "octets"),
     **dict.fromkeys(("seconds", "wall_s"), "s"),
+    **dict.fromkeys(("x", "y"), "m"),
 }
 """By column: in the tables' own metadata, so that a file says it without its page."""
+_LATER_THAN: dict[int, tuple[type[Record], ...]] = {1: (Moved,), SCHEMA: ()}
+"""By schema: the tables that folders of it do not have, and that are read as empty."""
 NODE_LIST = pa.list_(pa.field("element", pa.int32(), nullable=False))
 
 
@@ -56,6 +59,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     wall_s: float | None = None
     play_delay: Micros | None = None  # of an ether: how late it played, 99th percentile
     scenario: dict[str, Any] = {}  # the whole scenario, as its file has it
+    schema: int = SCHEMA  # of the tables beside it
 
 
 def tables(trace: Trace, derived: Iterable[Derived] = ()) -> Tables:
@@ -142,14 +146,22 @@ def read(folder: Path) -> Tables:
     """The tables of a folder that `write` made."""
     if not folder.is_dir():
         raise FileError(str(folder), "is no folder; expected the trace that `--out` wrote")
-    return {kind.TABLE: _read_table(folder / _file_name(kind), kind) for kind in TABLES}
+    later = _LATER_THAN[read_run(folder).schema]
+    return {
+        kind.TABLE: table(kind, []) if kind in later else _read_table(folder / _file_name(kind), kind)
+        for kind in TABLES
+    }
 
 
 def read_run(folder: Path) -> RunInfo:
     """What the run of a folder was."""
     path = folder / RUN_FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=RunInfo)
+        document = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        schema = document.setdefault("schema", 1)  # Roamcast 0.2 did not write it
+        if not isinstance(schema, int) or schema not in _LATER_THAN:
+            raise FileError(str(path), f"has schema {schema} of the trace; this version reads 1 to {SCHEMA}")
+        return msgspec.convert(document, RunInfo)
     except FileNotFoundError:
         raise FileError(str(path), "is missing; expected the trace that `--out` wrote") from None
     except OSError as error:

@@ -2,7 +2,7 @@
 
 | from | tables |
 |---|---|
-| the ether | `links`, `faults`, `air`, and `drops` of the radio |
+| the ether | `links`, `motion`, `faults`, `air`, and `drops` of the radio |
 | the nodes' own traces | `transmissions`, `overlay`, `drops` of the protocols |
 | the applications | `publications`, `subscriptions`, `deliveries` |
 
@@ -32,6 +32,7 @@ from roamcast.trace import (
     DropReason,
     FaultHappened,
     LinkChanged,
+    Moved,
     NodeSet,
     OnAir,
     OverlayChanged,
@@ -137,7 +138,7 @@ def collect(scenario: Scenario, stage: Stage) -> tuple[Trace, Circumstances]:
     epoch, zero = (int(value) for value in applications.one("zero"))
     records: list[Record] = []
     records += _typed((Subscribed, Delivered, Published), applications)
-    records += _typed((LinkChanged, FaultHappened), ether)
+    records += _typed((LinkChanged, Moved, FaultHappened), ether)
     acknowledged = {(r.publisher, r.sequence) for r in records if isinstance(r, Published)}
     attempts = [AirAttempt(*line) for line in ether.all("air")]
     given_up = [GivenUp(*line) for line in ether.all("given_up")]
@@ -276,7 +277,7 @@ def _typed(kinds: Iterable[type[Record]], lines: _Journal) -> list[Record]:
 def _in_order(records: Iterable[Record], duration: Micros) -> Trace:
     trace = Trace()
     for record in records:
-        if record.t < duration:  # type: ignore[attr-defined]
+        if isinstance(record, Moved) or record.t < duration:  # type: ignore[attr-defined]
             trace.add(record)
     for kind in RECORDS:
         trace.records[kind].sort(key=lambda record: record.t)  # type: ignore[attr-defined]

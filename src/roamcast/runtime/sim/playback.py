@@ -1,7 +1,7 @@
 """The contact plan and the faults, applied to links over time, in simulation and emulation alike."""
 
 from collections.abc import Callable, Iterator
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import NamedTuple, Protocol
 
@@ -9,8 +9,8 @@ from roamcast.runtime.sim.engine import FAULTS_NEXT, LINKS_FIRST, Engine
 from roamcast.runtime.sim.links import RadioLinks
 from roamcast.scenario.faults import FaultPlan, faults
 from roamcast.scenario.model import FaultKind, Scenario
-from roamcast.scenario.world import plan_of, sensing_plan_of
-from roamcast.trace import FaultHappened, LinkChanged, Record
+from roamcast.scenario.world import motion_of, plan_of, sensing_plan_of
+from roamcast.trace import FaultHappened, LinkChanged, Moved, Record
 from roamcast.units import Micros, NodeId
 from roamcast.world.contacts import ContactPlan
 from roamcast.world.trajectory import Motion
@@ -57,6 +57,9 @@ class Playback:
         self._trace = trace
         self._inhabitants = inhabitants
         self.links = self.sensed = RadioLinks(scenario.nodes)
+        motion = motion or motion_of(scenario)
+        for knot in [] if motion is None else knots(motion, scenario.duration):
+            trace(knot)
         rows = list(_rows(plan_of(scenario, motion), scenario.duration, is_sensing=False))
         farther = sensing_plan_of(scenario, motion)
         if farther is not None:
@@ -120,6 +123,18 @@ class Playback:
                     self.sensed.cut(fault.peer, fault.node, is_cut)
                 self._change(fault.node, fault.peer, self.links.cut, is_cut)
         self._schedule_fault()
+
+
+def knots(motion: Motion, duration: Micros) -> list[Moved]:
+    """Motion as records, by time: of each node the knots up to the first one at or after the end."""
+    found = []
+    for node, path in enumerate(motion.trajectories):
+        count = min(int(path.times.searchsorted(duration)) + 1, len(path.times))
+        gaps = [*path.gap.tolist(), False]
+        rows = zip(path.times.tolist(), path.x.tolist(), path.y.tolist(), gaps, strict=True)
+        for t, x, y, gap in islice(rows, count):
+            found.append(Moved(t, node, round(x, 6), round(y, 6), not gap))
+    return sorted(found, key=lambda knot: (knot.t, knot.node))
 
 
 def _rows(plan: ContactPlan, duration: Micros, *, is_sensing: bool) -> Iterator[PlanStep]:
