@@ -9,7 +9,7 @@ well give them out one by one.
 | `map.js` | any map: nodes, links, walls, pan and zoom; colours |
 | `unpack.js` `run.js` `timeline.js` `player.js` `player.css` | the player (`lab/play`) |
 | `chart.js` `report.js` `report.css` | reports (`lab/report`) |
-| `live/` | pages that a server gives out: a node's own (`gateway/web`), a whole mesh (`roamcast watch --web`) |
+| `live/` | pages from a server: a node's own (`gateway/web`), a whole mesh (`roamcast watch --web`) |
 """
 
 import base64
@@ -55,7 +55,7 @@ def bundle(entry: str) -> str:
 
 
 def policy(scripts: Iterable[str]) -> str:
-    """A content security policy for a self-contained page: these inline scripts, and nothing from anywhere."""
+    """A content security policy for a self-contained page: these inline scripts, nothing from elsewhere."""
     digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts)
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"

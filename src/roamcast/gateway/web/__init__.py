@@ -8,7 +8,7 @@ To read in this order:
 - `server.py`, `connection.py`: sockets; a request, then an answer or an upgrade.
 - `websocket.py`: a WebSocket as the transport of an MQTT connection; `gateway/mqtt` does the rest.
 
-The page itself is in `roamcast/pages/live/`: HTML, CSS and JavaScript, served as they are, without a build step.
+The page itself is in `roamcast/pages/live/`: HTML, CSS and JavaScript, served as they are.
 
 HTTP and RFC 6455 are parsed by `websockets` (its layer without I/O). Left out: compression
 (`permessage-deflate`), HTTP/2, requests with a body. `docs/use/web.md` is for users.

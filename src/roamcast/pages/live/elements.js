@@ -41,6 +41,7 @@ export function fillTable(id, rows, otherwise, kinds = []) {
   if (shown.length === 0) {
     shown.push(element("tr", {}, element("td", { colspan: String(columns), class: "empty" }, otherwise)));
   }
+  [...(table.tHead?.rows[0]?.cells ?? [])].forEach((cell, at) => (cell.className = kinds[at] ?? ""));
   body.replaceChildren(...shown);
 }
 

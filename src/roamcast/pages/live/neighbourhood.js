@@ -39,7 +39,7 @@ export class Neighbourhood {
       const quality = peers.get(one.number)?.quality ?? 1;
       if (links.has(one.number)) {
         const whole = at(places, own);
-        map.lines([whole.x, whole.y, place.x, place.y], 4, COLOURS.vermillion, 5, [], 0.8);
+        map.lines([whole.x, whole.y, place.x, place.y], 4, COLOURS.vermillion, 9, [], 0.75);
       }
       if (one.hops === 1) map.lines(ends, 4, COLOURS.blue, 1 + 2 * quality, [], 0.35 + 0.65 * quality);
       else map.lines(ends, 4, map.faint, 1, [4, 4]);
@@ -48,7 +48,7 @@ export class Neighbourhood {
       const place = at(places, one.number);
       const colour = one.hops === 1 ? COLOURS.blue : map.faint;
       map.node(place.x, place.y, 7, "circle", colour, map.paper);
-      map.label(place.x, place.y, String(one.number), map.ink, 17, 11);
+      map.label(place.x, place.y, String(one.number), map.ink, place.y < 0 ? 17 : -15, 11); // away from the lines
     }
     map.node(0, 0, 9, "star", COLOURS.vermillion, map.paper);
     map.label(0, 0, view.status.name, map.ink, 20, 12);
@@ -78,7 +78,7 @@ export function arranged(own, known) {
   /** @type {Map<number, number>} */
   const angles = new Map();
   near.forEach((one, at) => {
-    const angle = Math.PI / 2 + (2 * Math.PI * at) / Math.max(near.length, 1);
+    const angle = Math.PI / 5 + (2 * Math.PI * at) / Math.max(near.length, 1); // not upright: names need room
     angles.set(one.number, angle);
     places.set(one.number, { x: Math.cos(angle), y: Math.sin(angle) });
   });
@@ -86,7 +86,7 @@ export function arranged(own, known) {
   for (const one of far) {
     const siblings = far.filter((other) => other.hops === one.hops && other.next_hop === one.next_hop);
     const spread = (2 * Math.PI) / Math.max(near.length, 1) / (siblings.length + 1);
-    const from = angles.get(one.next_hop ?? -1) ?? Math.PI / 2;
+    const from = angles.get(one.next_hop ?? -1) ?? Math.PI / 5;
     const angle = from + spread * (siblings.indexOf(one) - (siblings.length - 1) / 2);
     places.set(one.number, { x: (one.hops ?? 2) * Math.cos(angle), y: (one.hops ?? 2) * Math.sin(angle) });
   }

@@ -306,13 +306,13 @@ function showPeers(view) {
   const { status, links, known } = view;
   const rows = status.peers.map((/** @type {any} */ peer) => [
     peer.number,
+    !peer.is_up ? "gone" : peer.is_neighbour ? "neighbour" : "heard",
     `${span(peer.age)} ago`,
     peer.quality === null ? "new" : `${Math.round(100 * peer.quality)}%`,
-    !peer.is_up ? "gone" : peer.is_neighbour ? "neighbour" : "heard",
     octets(peer.bytes_received),
     octets(peer.bytes_sent),
   ]);
-  fillTable("peers", rows, "No other node is heard.", ["tight", "tight", "number", "tight", "number", "number"]);
+  fillTable("peers", rows, "No other node is heard.", ["tight", "tight", "number", "number", "number", "number"]);
   const ends = links.map((/** @type {any} */ link) => (link.role ? `${link.peer} (${link.role})` : String(link.peer)));
   byId("overlay", HTMLElement).textContent = links.length > 0
     ? `The overlay of ${status.strategy} links this node with ${ends.join(", ")}.`
