@@ -70,24 +70,40 @@ def explain(
     publications = {EventId(p.publisher, p.sequence): p for p in records(tables, Published)}
     if event is not None and event not in publications:
         raise InputError(f"event {event_text(event)}", "was not published in this run")
-    done = served(tables)
     missing = [
         pair
-        for pair in records(tables, Expected)
-        if (pair.publisher, pair.sequence, pair.node) not in done
-        and (node is None or pair.node == node)
+        for pair in _missing(tables)
+        if (node is None or pair.node == node)
         and (
             event == (pair.publisher, pair.sequence)
             if event is not None
             else publications[EventId(pair.publisher, pair.sequence)].t >= run.warmup
         )
     ]
-    # The contact graph is replayed forwards, so the pairs are taken by the time they look at.
-    missing.sort(key=lambda pair: (pair.since, pair.publisher, pair.sequence, pair.node))
     wanted = {EventId(pair.publisher, pair.sequence) for pair in missing}
     inquest = _Inquest(tables, run, {key: publications[key] for key in sorted(wanted)})
-    explanations = [inquest.explain(pair) for pair in missing]
-    return sorted(explanations, key=lambda e: (publications[e.event].t, e.event, e.node))
+    return inquest.explained(missing)
+
+
+class Examined(NamedTuple):
+    """All that there is to know of all events of a run, those of the warm-up too."""
+
+    explanations: list[Explanation]  # by publication time, then by node
+    stories: dict[EventId, Story]
+
+
+def examine(tables: Mapping[str, pa.Table], run: RunInfo) -> Examined:
+    """Every missing pair explained, and what happened to every event."""
+    publications = {EventId(p.publisher, p.sequence): p for p in records(tables, Published)}
+    inquest = _Inquest(tables, run, publications)
+    return Examined(inquest.explained(_missing(tables)), inquest.stories)
+
+
+def _missing(tables: Mapping[str, pa.Table]) -> list[Expected]:
+    done = served(tables)
+    return [
+        pair for pair in records(tables, Expected) if (pair.publisher, pair.sequence, pair.node) not in done
+    ]
 
 
 def ways(tables: Mapping[str, pa.Table], event: EventId) -> list[DeliveryPath]:
@@ -135,7 +151,7 @@ class _OverlayLinks:
 
 
 class _Inquest:
-    """Explains missing pairs, in the order of their `since`."""
+    """Explains missing pairs."""
 
     def __init__(
         self, tables: Mapping[str, pa.Table], run: RunInfo, events: Mapping[EventId, Published]
@@ -150,11 +166,11 @@ class _Inquest:
         self._interests = RecordedInterests(records(tables, Subscribed))
         drops = records(tables, Dropped)
         frames = frames_of(tables, set(events), drops)
-        self._stories = {key: Story(event, frames.get(key, [])) for key, event in events.items()}
+        self.stories = {key: Story(event, frames.get(key, [])) for key, event in events.items()}
         self._settling_time = max(
             [
                 SETTLING_TIME_MIN,
-                *(story.held_longest() for story in self._stories.values() if not story.memorized),
+                *(story.held_longest() for story in self.stories.values() if not story.memorized),
             ]
         )
         self._drops: dict[EventId, list[Dropped]] = {}
@@ -167,9 +183,16 @@ class _Inquest:
         self._parents: dict[EventId, tuple[int, dict[NodeId, NodeId]]] = {}
         self._spreads: dict[tuple[EventId, Micros], dict[NodeId, tuple[NodeId, Micros]]] = {}
 
-    def explain(self, pair: Expected) -> Explanation:
+    def explained(self, missing: Iterable[Expected]) -> list[Explanation]:
+        """By publication time, then by node; to be called once."""
+        # The contact graph is replayed forwards, so the pairs are taken by the time they look at.
+        in_time = sorted(missing, key=lambda pair: (pair.since, pair.publisher, pair.sequence, pair.node))
+        found = [self._explain(pair) for pair in in_time]
+        return sorted(found, key=lambda e: (self.stories[e.event].publication.t, e.event, e.node))
+
+    def _explain(self, pair: Expected) -> Explanation:
         event = EventId(pair.publisher, pair.sequence)
-        story = self._stories[event]
+        story = self.stories[event]
         finding = (
             self._at_the_subscriber(story, pair)
             or self._lost(story, pair, pair.node, None)
@@ -230,7 +253,7 @@ class _Inquest:
         """The last event of the same producer before this one that never came to the node."""
         missing = (
             key.sequence
-            for key, story in self._stories.items()
+            for key, story in self.stories.items()
             if key.publisher == publication.publisher
             and key.sequence < publication.sequence
             and node not in story.held_since

@@ -35,13 +35,13 @@ class Story:
         self.publication = publication
         self.frames = sorted(frames, key=lambda frame: frame.t)
         self.held_since: dict[NodeId, Micros] = {publication.publisher: publication.t}
-        self._giver: dict[NodeId, NodeId] = {}
+        self.givers: dict[NodeId, NodeId] = {}  # whose frame brought it first
         # By arrival; the sort is stable, so frames that arrive together stay in the order of sending.
         for frame in sorted(self.frames, key=lambda frame: frame.end):
             for node in frame.received:
                 if node not in self.held_since:
                     self.held_since[node] = frame.end
-                    self._giver[node] = frame.sender
+                    self.givers[node] = frame.sender
         self.holders: NodeSet = sum(1 << node for node in self.held_since)
 
     @property
@@ -57,12 +57,12 @@ class Story:
 
     def path_to(self, node: NodeId) -> tuple[NodeId, ...]:
         path = [node]
-        while path[-1] in self._giver and self._giver[path[-1]] not in path:
-            path.append(self._giver[path[-1]])
+        while path[-1] in self.givers and self.givers[path[-1]] not in path:
+            path.append(self.givers[path[-1]])
         return tuple(reversed(path))
 
     def giver(self, node: NodeId) -> NodeId:
-        return self._giver.get(node, node)
+        return self.givers.get(node, node)
 
     def lost_at(self, node: NodeId, sender: NodeId | None = None) -> list[SentFrame]:
         """The frames that were in range of `node` but did not arrive, in the order of sending."""

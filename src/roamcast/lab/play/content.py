@@ -1,0 +1,102 @@
+"""From a run's tables to what the page is given: a head and columns, one text.
+
+The page's time is in ticks from the beginning of the part that is shown; a tick is a microsecond unless the part
+is longer than an hour. Nodes are numbered without gaps; `labels` has their own numbers or names.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from roamcast.errors import InputError, RoamcastError
+from roamcast.event import EventId
+from roamcast.lab.play.changes import pack_changes
+from roamcast.lab.play.events import pack_events, shown_events
+from roamcast.lab.play.frames import pack_frames
+from roamcast.lab.play.motion import pack_motion
+from roamcast.lab.play.packing import Columns, Numbers
+from roamcast.lab.play.series import over_time
+from roamcast.lab.play.source import PlayedRun
+from roamcast.lab.play.window import Window
+from roamcast.lab.report.markup import visible
+from roamcast.lab.run.tables import NODE_COLUMNS
+from roamcast.lab.why.inquest import examine
+from roamcast.scenario import Scenario, scenario_from
+from roamcast.units import micros, seconds
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which part of a run is shown. Times in seconds; None: from the beginning, to the end."""
+
+    since: float | None = None
+    until: float | None = None
+    event: EventId | None = None  # is not thinned out
+
+
+def content(run: PlayedRun, selection: Selection = Selection()) -> str:
+    """All that the page needs of a run."""
+    window = _window(run, selection)
+    columns, notes = Columns(), list(run.remarks)
+    scenario = _scenario(run)
+    if selection.since is not None or selection.until is not None:
+        begin, end, whole = (seconds(t) for t in (window.begin, window.end, run.info.duration))
+        notes.append(f"Shown are {begin:g} s to {end:g} s of {whole:g} s.")
+    head: dict[str, Any] = {
+        "format": FORMAT,
+        "name": visible(run.info.name),
+        "strategy": visible(run.info.strategy),
+        "seed": run.info.seed,
+        "runtime": run.info.runtime,
+        "begin": window.begin,
+        "end": window.end,
+        "tick": window.tick,
+        "warmup": run.info.warmup,
+        "labels": [visible(run.names.get(node, str(node))) for node in window.nodes.tolist()],
+    }
+    examined = examine(run.tables, run.info)
+    head |= pack_motion(columns, run.tables, window, scenario, notes)
+    head |= pack_changes(columns, run.tables, window, run.info.brokers)
+    events = shown_events(run.tables, window, selection.event, notes)
+    head |= pack_events(columns, run.tables, window, events, examined)
+    head |= pack_frames(columns, run.tables, window, events, notes)
+    head["series"] = over_time(run.tables, window)
+    return columns.packed(head | {"notes": [visible(note) for note in notes]})
+
+
+def _window(run: PlayedRun, selection: Selection) -> Window:
+    begin = 0 if selection.since is None else micros(selection.since)
+    end = run.info.duration if selection.until is None else min(micros(selection.until), run.info.duration)
+    if not 0 <= begin < max(end, 1):
+        shown = f"{seconds(begin):g} to {seconds(end):g}"
+        allowed = f"a part of 0 to {seconds(run.info.duration):g} s"
+        raise InputError("--from, --until", f"are {shown} s; allowed: {allowed}")
+    numbered = [] if run.info.runtime == "live" else range(run.info.nodes)
+    return Window(
+        begin, max(end, begin + 1), np.union1d(_named(run.tables), np.array(numbered, dtype=np.int64))
+    )
+
+
+def _named(tables: Mapping[str, pa.Table]) -> Numbers:
+    """The numbers of all nodes that any row names."""
+    found = [np.zeros(0, dtype=np.int64)]
+    for table in tables.values():
+        for name in NODE_COLUMNS.intersection(table.column_names):
+            found.append(table[name].drop_null().unique().to_numpy().astype(np.int64))
+    return np.unique(np.concatenate(found))
+
+
+def _scenario(run: PlayedRun) -> Scenario | None:
+    """The world of the run, as far as its description suffices: files that it names may be elsewhere now. No
+    module of its is loaded: a folder may come from a stranger."""
+    if not run.info.scenario:
+        return None
+    try:
+        return scenario_from(run.info.scenario, loads_modules=False)
+    except RoamcastError:
+        return None

@@ -1,0 +1,149 @@
+"""The events of a run: who published what, who got it from whom and when, who missed it and why."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from roamcast.event import EventId
+from roamcast.lab.play.packing import Columns, Numbers
+from roamcast.lab.play.window import Window
+from roamcast.lab.report.markup import visible
+from roamcast.lab.run.derived import Expected
+from roamcast.lab.run.tables import records
+from roamcast.lab.why.answer import Explanation
+from roamcast.lab.why.inquest import Examined
+from roamcast.trace import Delivered, Published
+
+PAIRS_MAX = 400_000  # of events and nodes that have them; chosen by us: 4 MB of the page's 10
+TEXT_LENGTH_MAX = 120
+
+
+class EventIndex:
+    """The events that are shown, in the order of publication, and their places."""
+
+    def __init__(self, publications: Sequence[Published]) -> None:
+        self.publications = publications
+        publisher = np.array([p.publisher for p in publications], dtype=np.int64)
+        sequence = np.array([p.sequence for p in publications], dtype=np.int64)
+        self._base = int(sequence.max(initial=0)) + 1
+        keys = publisher * self._base + sequence
+        self._order = np.argsort(keys, kind="stable")
+        self._keys = keys[self._order]
+
+    def __len__(self) -> int:
+        return len(self.publications)
+
+    def places(self, publisher: Numbers, sequence: Numbers) -> Numbers:
+        """Where events are in the list; -1 for one that is not shown."""
+        if not len(self):
+            return np.full(len(publisher), -1, dtype=np.int64)
+        keys = np.where(sequence < self._base, publisher * self._base + sequence, -1)
+        at = np.minimum(np.searchsorted(self._keys, keys), len(self) - 1)
+        return np.where(self._keys[at] == keys, self._order[at], -1)
+
+
+def shown_events(
+    tables: Mapping[str, pa.Table], window: Window, wanted: EventId | None, notes: list[str]
+) -> EventIndex:
+    """All events of the window, or every so many where there are too many."""
+    found = [p for p in records(tables, Published) if window.begin <= p.t <= window.end]
+    found.sort(key=lambda p: (p.t, p.publisher, p.sequence))
+    step = -(-len(tables[Expected.TABLE]) // PAIRS_MAX)
+    if step > 1 and len(found) > 1:
+        kept = [p for at, p in enumerate(found) if at % step == 0 or (p.publisher, p.sequence) == wanted]
+        notes.append(
+            f"Left out to keep this file small: of {len(found):,} events every {step}th is here, {len(kept):,}. "
+            "The curves count all of them; --from and --until show a shorter time in full."
+        )
+        return EventIndex(kept)
+    return EventIndex(found)
+
+
+def pack_events(
+    columns: Columns, tables: Mapping[str, pa.Table], window: Window, events: EventIndex, examined: Examined
+) -> dict[str, Any]:
+    """Columns `event.*`; `got.*`, `held.*` and `miss.*` by event, with `…first` where each event's begin."""
+    texts: dict[str, int] = {"": 0}
+
+    def text(value: str) -> int:
+        cut = value if len(value) <= TEXT_LENGTH_MAX else value[: TEXT_LENGTH_MAX - 1] + "…"
+        return texts.setdefault(visible(cut), len(texts))
+
+    shown = events.publications
+    columns.whole("event.t", window.ticks([p.t for p in shown]))
+    columns.whole("event.publisher", window.places([p.publisher for p in shown]))
+    columns.whole("event.sequence", np.array([p.sequence for p in shown], dtype=np.int64))
+    columns.whole("event.text", np.array([text(_described(p)) for p in shown], dtype=np.int64))
+    columns.whole("event.size", np.array([p.size for p in shown], dtype=np.int64))
+    columns.whole("event.memorized", np.array([p.event_class == "memorized" for p in shown]))
+    _pack_deliveries(columns, tables, window, events)
+    _pack_holders(columns, window, events, examined)
+    reasons = _pack_misses(columns, window, events, examined.explanations, text)
+    return {"texts": list(texts), "reasons": reasons}
+
+
+def _described(publication: Published) -> str:
+    attributes = publication.attributes if publication.attributes != "{}" else ""
+    return " ".join(part for part in (publication.topic, publication.type, attributes) if part)
+
+
+def _pack_deliveries(
+    columns: Columns, tables: Mapping[str, pa.Table], window: Window, events: EventIndex
+) -> None:
+    """The first delivery of each pair."""
+    table = tables[Delivered.TABLE].filter(pc.field("matched"))
+    publisher, sequence, node, t, hops = (
+        table[name].to_numpy().astype(np.int64) for name in ("publisher", "sequence", "node", "t", "hops")
+    )
+    event = events.places(publisher, sequence)
+    order = np.lexsort((t, node, event))
+    order = order[event[order] >= 0]
+    event, node, t, hops = event[order], node[order], t[order], hops[order]
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = (event[1:] != event[:-1]) | (node[1:] != node[:-1])
+    event, node, t, hops = event[first], node[first], t[first], hops[first]
+    order = np.lexsort((t, event))
+    columns.whole("got.first", np.searchsorted(event, np.arange(len(events) + 1)))
+    columns.whole("got.node", window.places(node[order]))
+    columns.whole("got.t", window.ticks(t[order]))
+    columns.whole("got.hops", hops[order])
+
+
+def _pack_holders(columns: Columns, window: Window, events: EventIndex, examined: Examined) -> None:
+    """Who had a copy since when, and from whom: the way of the event, as `why` tells it."""
+    first, node, t, giver = [0], [], [], []
+    for publication in events.publications:
+        story = examined.stories[EventId(publication.publisher, publication.sequence)]
+        for since, holder in sorted((since, holder) for holder, since in story.held_since.items()):
+            if holder in story.givers:
+                node.append(holder)
+                t.append(since)
+                giver.append(story.givers[holder])
+        first.append(len(node))
+    columns.whole("held.first", np.array(first, dtype=np.int64))
+    columns.whole("held.node", window.places(node))
+    columns.whole("held.t", window.ticks(t))
+    columns.whole("held.giver", window.places(giver))
+
+
+def _pack_misses(
+    columns: Columns, window: Window, events: EventIndex, explanations: Sequence[Explanation], text: Any
+) -> list[str]:
+    event = events.places(
+        np.array([e.event.publisher for e in explanations], dtype=np.int64),
+        np.array([e.event.sequence for e in explanations], dtype=np.int64),
+    )
+    order = np.argsort(event, kind="stable")
+    chosen = [explanations[at] for at in order.tolist() if event[at] >= 0]
+    reasons = sorted({e.reason.value for e in chosen})
+    columns.whole("miss.first", np.searchsorted(event[order][event[order] >= 0], np.arange(len(events) + 1)))
+    columns.whole("miss.node", window.places([e.node for e in chosen]))
+    columns.whole("miss.reason", np.array([reasons.index(e.reason.value) for e in chosen], dtype=np.int64))
+    columns.whole("miss.holder", window.places([e.holder for e in chosen]))
+    columns.whole("miss.missed", window.places([e.missed for e in chosen]))
+    columns.whole("miss.t", window.ticks([e.t for e in chosen]))
+    columns.whole("miss.detail", np.array([text(e.detail) for e in chosen], dtype=np.int64))
+    return reasons

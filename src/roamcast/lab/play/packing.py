@@ -1,0 +1,55 @@
+"""Columns of numbers and a head, packed for a page: `pages/unpack.js` is the other side.
+
+Four octets with the head's length, the head as JSON, then the columns, each at a multiple of eight octets, little
+endian; gzipped and in base64. Numbers take as few octets as they need; increasing ones are stored as
+differences, which compress better. The same content gives the same bytes.
+"""
+
+import base64
+import gzip
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[Any]
+_ALIGNMENT = 8
+
+
+class Columns:
+    """Collects columns; names are unique."""
+
+    def __init__(self) -> None:
+        self._entries: list[dict[str, Any]] = []
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def whole(self, name: str, values: Numbers) -> None:
+        """Non-negative whole numbers below 2³²."""
+        column = np.asarray(values, dtype=np.int64)
+        most = int(column.max(initial=0))
+        assert column.min(initial=0) >= 0 and most < 2**32, name
+        increasing = len(column) > 1 and bool(np.all(column[1:] >= column[:-1]))
+        stored = np.diff(column, prepend=0) if increasing else column
+        kind = "u1" if most < 2**8 else "u2" if most < 2**16 else "u4"
+        self._add(name, stored.astype(f"<{kind}"), kind, increasing)
+
+    def real(self, name: str, values: Numbers) -> None:
+        """Single precision: of places relative to a corner, and of shares."""
+        self._add(name, np.asarray(values, dtype="<f4"), "f4", False)
+
+    def packed(self, head: dict[str, Any]) -> str:
+        text = msgspec.json.encode(head | {"columns": self._entries}, order="sorted")
+        start = len(text).to_bytes(4, "little") + text
+        start += b"\0" * (-len(start) % _ALIGNMENT)
+        return base64.b64encode(gzip.compress(start + b"".join(self._parts), 6, mtime=0)).decode()
+
+    def _add(self, name: str, column: Numbers, kind: str, delta: bool) -> None:
+        assert name not in {entry["name"] for entry in self._entries}, name
+        data = column.tobytes()
+        data += b"\0" * (-len(data) % _ALIGNMENT)
+        entry = {"name": name, "type": kind, "offset": self._size, "length": len(column), "delta": delta}
+        self._entries.append(entry)
+        self._parts.append(data)
+        self._size += len(data)
