@@ -130,3 +130,40 @@ def test_a_command_without_its_laboratory_is_one_line_and_exit_code_1(scenario: 
         "roamcast: sweep needs more than a device has (pyspark is not installed); "
         "allowed: pip install 'roamcast[lab]'\n"
     )
+
+
+def test_compare_prints_strategies_side_by_side_within_eighty_columns(scenario: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = call(
+        "simulate", scenario, "--compare", "flooding,epidemic,opportunistic,tree", "--out", out, "--play"
+    )
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in out.iterdir()) == ["epidemic", "flooding", "opportunistic", "tree"]
+    *lines, page = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 80 and "…" not in result.stdout
+    heads = [line.split()[1:-1] for line in lines if line.startswith("metric")]
+    assert [name for names in heads for name in names] == ["flooding", "epidemic", "opportunistic", "tree"]
+    assert next(line for line in lines if line.startswith("delivered ")).split()[-1] == "pairs"
+    assert page == str(tmp_path / "out.play.html") and Path(page).read_text().count("x-roamcast-run") == 3
+
+
+@pytest.mark.parametrize("wanted", ["tree", "tree,tree", "", "tree,nonsense"])
+def test_comparing_less_than_two_strategies_or_unknown_ones_is_refused(scenario: Path, wanted: str) -> None:
+    result = call("simulate", scenario, "--compare", wanted)
+    assert result.exit_code == 2 and len(result.stderr.splitlines()) == 1
+
+
+def test_simulate_plays_beside_its_folder_and_play_does_it_again(scenario: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert call("simulate", scenario, "--out", out, "--play").exit_code == 0
+    page = tmp_path / "run.play.html"
+    first = page.read_bytes()
+    result = call("play", out)
+    assert result.exit_code == 0 and result.stdout.strip() == str(page)
+    assert page.read_bytes() == first
+    assert call("play", out, "--event", "0:0", "--node", "2", "--out", tmp_path / "x.html").exit_code == 0
+    assert 'data-start="event=0:0&amp;node=2"' in (tmp_path / "x.html").read_text()
+    refused = call("play", out, out, out)
+    assert refused.exit_code == 2 and "allowed: one, or two side by side" in refused.stderr
+    refused = call("play", out, "--event", "0:7")
+    assert refused.exit_code == 2 and "was not published" in refused.stderr

@@ -139,4 +139,4 @@ def words_of_the_source() -> set[str]:
 
 @cache
 def sources() -> list[str]:
-    return [path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")]
+    return [path.read_text(encoding="utf-8") for end in ("py", "js") for path in SOURCE.rglob(f"*.{end}")]

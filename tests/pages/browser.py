@@ -77,6 +77,7 @@ class Browser:
             if value or time.monotonic() > until:
                 assert value, f"never true: {condition}; the page said {self.log()}"
                 return value
+            time.sleep(0.02)
 
     def click(self, selector: str) -> None:
         found = self._command("POST", "/element", {"using": "css selector", "value": selector})

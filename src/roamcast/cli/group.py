@@ -15,6 +15,7 @@ COMMANDS = {
     "emulate": "run",
     "metrics": "run",
     "why": "run",
+    "play": "run",
     "sweep": "study",
     "report": "study",
     "reproduce": "study",

@@ -1,15 +1,19 @@
 """One run of a scenario: in virtual time, in real time, and what became of its events."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from roamcast.cli import options
 from roamcast.cli.group import fail
 from roamcast.cli.options import PATH
+from roamcast.errors import InputError
+
+if TYPE_CHECKING:
+    from roamcast.lab.run.runs import RunResult
 
 
 def of_scenario(command: Callable[..., None]) -> Callable[..., None]:
@@ -21,9 +25,16 @@ def of_scenario(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @of_scenario
-def simulate(**arguments: Any) -> None:
+@click.option(
+    "--compare", metavar="A,B,…", help="Run these strategies, side by side; with --play, the first two."
+)
+@click.option("--play", "plays", is_flag=True, help="Write a page that plays the run, and open it.")
+def simulate(compare: str | None, plays: bool, **arguments: Any) -> None:
     """Run one scenario in virtual time and print its metrics."""
-    run("simulate", **arguments)
+    if compare is None:
+        run("simulate", plays=plays, **arguments)
+    else:
+        run_strategies(compare, plays, **arguments)
 
 
 @click.command()
@@ -43,6 +54,7 @@ def run(
     settings: tuple[str, ...],
     out: Path | None,
     as_json: bool,
+    plays: bool = False,
     **more: Any,
 ) -> None:
     from roamcast.cli.screen import progress, show_metrics
@@ -58,9 +70,102 @@ def run(
         print(result.to_json())
     else:
         title = f"{result.info.name}: {result.info.strategy}, seed {result.info.seed}"
-        show_metrics(result.metrics, title if runtime == "simulate" else f"{title}, emulated")
+        show_metrics({"value": result.metrics}, title if runtime == "simulate" else f"{title}, emulated")
     if result.remark is not None:
         print(f"roamcast: {result.remark}", file=sys.stderr)
+    if plays:
+        show_played([result], page_of(out or Path(scenario.stem)), as_json)
+
+
+def run_strategies(
+    compare: str,
+    plays: bool,
+    scenario: Path,
+    seed: int | None,
+    settings: tuple[str, ...],
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """The scenario under several strategies, one after the other, each with its own default options."""
+    from roamcast.cli.screen import progress, show_metrics
+    from roamcast.lab.run import runs
+    from roamcast.scenario import load_scenario
+
+    names = list(dict.fromkeys(name.strip() for name in compare.split(",") if name.strip()))
+    if len(names) < 2:
+        raise InputError("--compare", f"is {compare!r}; allowed: two or more strategies, as in tree,epidemic")
+    chosen = [[*settings, f"strategy.name={name}"] for name in names]
+    loaded = [load_scenario(scenario, seed=seed, overrides=one) for one in chosen]  # all, before any runs
+    results = []
+    for name, one in zip(names, loaded, strict=True):
+        with progress(f"simulating {name}") as on_progress:
+            results.append(runs.simulate(one, on_progress))
+        if out is not None:
+            results[-1].write(out / name)
+    if as_json:
+        print("\n".join(result.to_json() for result in results))
+    else:
+        title = f"{results[0].info.name}, seed {results[0].info.seed}"
+        show_metrics({name: result.metrics for name, result in zip(names, results, strict=True)}, title)
+    if plays:
+        show_played(results[:2], page_of(out or Path(scenario.stem)), as_json)
+
+
+@click.command()
+@click.argument(
+    "folders", metavar="DIR [DIR]", nargs=-1, required=True,
+    help="What `simulate --out`, `emulate --out`, `collect` or `sweep` wrote; two: side by side, in step.",
+)  # fmt: skip
+@click.option(
+    "--run", "names", metavar="NAME", multiple=True,
+    help="Which run of a sweep or live trace; twice: side by side.",
+)  # fmt: skip
+@click.option("--event", metavar="PUBLISHER:SEQUENCE", help="Begin with this event.")
+@click.option("--node", type=int, help="Begin with this node chosen.")
+@click.option("--from", "since", metavar="S", type=float, help="Leave out what was before S seconds.")
+@click.option("--until", metavar="S", type=float, help="Leave out what was after S seconds.")
+@click.option("--out", metavar="FILE", help="Default: beside DIR, as DIR.play.html.")
+@click.option("--open/--no-open", "opens", default=None, help="Show it in a browser. Default: on a terminal.")
+def play(
+    folders: tuple[str, ...],
+    names: tuple[str, ...],
+    event: str | None,
+    node: int | None,
+    since: float | None,
+    until: float | None,
+    out: str | None,
+    opens: bool | None,
+) -> None:
+    """Make one self-contained HTML page of a run that plays: motion, links, overlay, events, reasons."""
+    from roamcast.cli.screen import open_page
+    from roamcast.lab.play import Selection, play, started_at
+    from roamcast.lab.play.source import open_run
+    from roamcast.lab.why.answer import parse_event
+
+    wanted = [(folder, name) for folder in folders for name in names or (None,)]
+    if len(wanted) > 2:
+        raise InputError("play", f"shows {len(wanted)} runs; allowed: one, or two side by side")
+    chosen = None if event is None else parse_event(event)
+    runs = [open_run(folder, name) for folder, name in wanted]
+    start = started_at(runs, chosen, node)
+    target = out or str(page_of(Path(folders[0])))
+    page = play(runs, target, Selection(since, until, chosen), start)
+    print(page)
+    open_page(page, opens)
+
+
+def page_of(folder: Path) -> Path:
+    """Where the page of a run goes: beside its folder, which holds the trace and nothing else."""
+    return folder.with_name(f"{folder.name}.play.html")
+
+
+def show_played(results: Sequence["RunResult"], page: Path, quiet: bool) -> None:
+    from roamcast.cli.screen import open_page
+    from roamcast.lab.play import PlayedRun, play
+
+    written = play([PlayedRun(result.info, result.tables) for result in results], page)
+    print(written, file=sys.stderr if quiet else sys.stdout)
+    open_page(written)
 
 
 @click.command()
@@ -83,7 +188,7 @@ def metrics(folder: str, wanted: str | None, since: float | None, until: float |
         if as_json:
             print(result.to_json())
         else:
-            show_metrics(result.metrics, f"{info.name}: {info.strategy}, seed {info.seed}")
+            show_metrics({"value": result.metrics}, f"{info.name}: {info.strategy}, seed {info.seed}")
         return
     damaged = False
     for run in read_network(folder, wanted, since, until):
@@ -92,7 +197,7 @@ def metrics(folder: str, wanted: str | None, since: float | None, until: float |
         if as_json:
             print(run.result.to_json())
         else:
-            show_metrics(run.result.metrics, f"{info.name}: {info.strategy}, live")
+            show_metrics({"value": run.result.metrics}, f"{info.name}: {info.strategy}, live")
             print(f"{info.nodes} nodes, {began_text(run)}")
             print(f"not known of a live network: {', '.join(UNKNOWN_LIVE)}")
         for remark in run.remarks:

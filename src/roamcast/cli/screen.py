@@ -1,12 +1,19 @@
 """Tables and progress bars of the laboratory's commands."""
 
+import os
+import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import webbrowser
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import Progress, TaskID
-from rich.table import Table
+
+if TYPE_CHECKING:
+    from roamcast.lab.run.metrics import Figure
 
 
 @contextmanager
@@ -37,17 +44,77 @@ def stage_progress() -> Iterator[Callable[[str, int, int], None] | None]:
         yield show
 
 
-def show_metrics(metrics: dict[str, float | int | None], title: str) -> None:
-    table = Table("metric", "value", title=title)
-    table.columns[1].justify = "right"
-    for name, value in metrics.items():
-        if value is not None:
-            table.add_row(name, str(value) if isinstance(value, int) else f"{value:.6g}")
-    Console().print(table)
+def show_metrics(columns: Mapping[str, Mapping[str, "Figure"]], title: str) -> None:
+    """A row per metric that has a value, a column per run; as many tables as the width asks for."""
+    from roamcast.lab.run.metrics import metric_of
+
+    first = next(iter(columns.values()))
+    names = [name for name in first if any(metrics[name] is not None for metrics in columns.values())]
+    units = [metric_of(name).unit for name in names]
+    texts = {run: [figure_text(metrics[name]) for name in names] for run, metrics in columns.items()}
+    fixed = sum(
+        max(map(len, column), default=0) + len(GAP) for column in (["metric", *names], ["unit", *units])
+    )
+    print(title)
+    shown: list[str] = []
+    used = fixed
+    for run in [*texts, None]:
+        width = 0 if run is None else max(map(len, [run, *texts[run]])) + len(GAP)
+        if shown and (run is None or used + width > columns_of_terminal()):
+            heads = ["metric", *shown, "unit"]
+            rows = zip(names, *(texts[name] for name in shown), units, strict=True)
+            print(aligned(heads, list(rows), words=(0, len(heads) - 1)))
+            shown, used = [], fixed
+        if run is not None:
+            shown.append(run)
+            used += width
+
+
+def figure_text(value: "Figure") -> str:
+    """Counts in full, other figures with three digits."""
+    from roamcast.lab.report.numbers import number
+
+    return f"{value:,}" if isinstance(value, int) else number(value, 3)
 
 
 def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = Table(*heads)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+    """Columns of words to the left, of figures to the right."""
+    words = [
+        place
+        for place in range(len(heads))
+        if place == 0 or not all(row[place][:1].isdigit() or row[place][:1] in "–−" for row in rows)
+    ]
+    print(aligned(heads, rows, words))
+
+
+GAP = "  "
+
+
+def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int]) -> str:
+    """A plain table: nothing is cut, whatever the width. Heads may have several lines; columns in `words`
+    begin at the left, the others end at the right."""
+    split = [head.split("\n") for head in heads]
+    high = max(map(len, split))
+    lines = [[head[at] if at < len(head) else "" for head in split] for at in range(high)]
+    widths = [max(len(line[place]) for line in [*lines, *rows]) for place in range(len(heads))]
+    lines = [*lines, ["─" * width for width in widths], *map(list, rows)]
+    return "\n".join(
+        GAP.join(
+            text.ljust(width) if place in words else text.rjust(width)
+            for place, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def columns_of_terminal() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def open_page(page: str, wanted: bool | None = None) -> None:
+    """Show a page in a browser: if asked, or on a terminal with a display."""
+    has_display = sys.platform in ("darwin", "win32") or any(
+        map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))
+    )
+    if wanted or (wanted is None and sys.stdout.isatty() and has_display and "://" not in page):
+        webbrowser.open(Path(page).absolute().as_uri() if "://" not in page else page)

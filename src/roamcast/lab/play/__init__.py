@@ -1,25 +1,29 @@
 """`roamcast play`: one or two runs as one self-contained page.
 
-Read in this order: `source` (which run), `content` (tables to columns: `motion`, `changes`, `frames`, `events`),
-`series` (curves over time), `layout` (places for nodes that have none), `packing` (columns to text), `page` (the
-file). The page itself is in `roamcast/pages`. `docs/study/play.md` is the users' page.
+Read in this order: `source` (which run), `content` (tables to columns: `motion`, `changes`, `frames`,
+`events`), `series` (curves over time), `layout` (places for nodes that have none), `packing` (columns to
+text), `page` (the file). The page itself is in `roamcast/pages`. `docs/study/play.md` is the users' page.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from roamcast.lab.play.content import Selection, content
+from roamcast.errors import InputError
+from roamcast.event import EventId
+from roamcast.lab.play.content import WHOLE, Selection, content, numbers
 from roamcast.lab.play.page import render
 from roamcast.lab.play.source import PlayedRun
 from roamcast.lab.storage import Storage
+from roamcast.lab.why.answer import event_text
+from roamcast.units import NodeId
 
-__all__ = ["PlayedRun", "Selection", "play"]
+__all__ = ["PlayedRun", "Selection", "play", "started_at"]
 
 
 def play(
     runs: Sequence[PlayedRun],
     out: Storage | Path | str,
-    selection: Selection = Selection(),  # noqa: B008 (a value that never changes)
+    selection: Selection = WHOLE,
     start: str = "",
 ) -> str:
     """Write the page of one run, or of two side by side. Gives the file's full name."""
@@ -28,3 +32,18 @@ def play(
     folder, name = Storage.of_file(out)
     folder.write(name, text.encode())
     return folder.name(name)
+
+
+def started_at(runs: Sequence[PlayedRun], event: EventId | None, node: NodeId | None) -> str:
+    """What a page begins with, as the part of its address after `#`; refused if no run has it."""
+    parts = []
+    if event is not None:
+        names = (run.tables["publications"].select(["publisher", "sequence"]).to_pylist() for run in runs)
+        if not any({"publisher": event.publisher, "sequence": event.sequence} in found for found in names):
+            raise InputError(f"event {event_text(event)}", "was not published in this run")
+        parts.append(f"event={event_text(event)}")
+    if node is not None:
+        if not any(node in numbers(run) for run in runs):
+            raise InputError(f"node {node}", "is not in this run")
+        parts.append(f"node={next(run.names.get(node, str(node)) for run in runs)}")
+    return "&".join(parts)

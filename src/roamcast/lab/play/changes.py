@@ -146,7 +146,7 @@ def _roles(overlay: Iterable[OverlayChanged], window: Window) -> list[Interval]:
 
 
 def _homes(handoffs: Iterable[HandedOff], window: Window) -> list[Interval]:
-    """Between two handoffs a client is at home where the last one brought it; before its first, where it left."""
+    """A client is at home where its last handoff brought it; before its first, at the broker that it left."""
     found: list[Interval] = []
     since: dict[NodeId, tuple[Micros, NodeId]] = {}
     for handoff in handoffs:

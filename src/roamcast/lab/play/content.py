@@ -1,7 +1,7 @@
 """From a run's tables to what the page is given: a head and columns, one text.
 
-The page's time is in ticks from the beginning of the part that is shown; a tick is a microsecond unless the part
-is longer than an hour. Nodes are numbered without gaps; `labels` has their own numbers or names.
+The page's time is in ticks from the beginning of the part that is shown; a tick is a microsecond unless the
+part is longer than an hour. Nodes are numbered without gaps; `labels` has their own numbers or names.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,10 @@ class Selection:
     event: EventId | None = None  # is not thinned out
 
 
-def content(run: PlayedRun, selection: Selection = Selection()) -> str:
+WHOLE = Selection()
+
+
+def content(run: PlayedRun, selection: Selection = WHOLE) -> str:
     """All that the page needs of a run."""
     window = _window(run, selection)
     columns, notes = Columns(), list(run.remarks)
@@ -76,19 +79,23 @@ def _window(run: PlayedRun, selection: Selection) -> Window:
         shown = f"{seconds(begin):g} to {seconds(end):g}"
         allowed = f"a part of 0 to {seconds(run.info.duration):g} s"
         raise InputError("--from, --until", f"are {shown} s; allowed: {allowed}")
+    return Window(begin, max(end, begin + 1), numbers(run))
+
+
+def numbers(run: PlayedRun) -> Numbers:
+    """The numbers of all nodes, increasing: those that the run has, and those that any row names."""
     numbered = [] if run.info.runtime == "live" else range(run.info.nodes)
-    return Window(
-        begin, max(end, begin + 1), np.union1d(_named(run.tables), np.array(numbered, dtype=np.int64))
-    )
+    return np.union1d(_named(run.tables), np.array(numbered, dtype=np.int64))
 
 
 def _named(tables: Mapping[str, pa.Table]) -> Numbers:
     """The numbers of all nodes that any row names."""
-    found = [np.zeros(0, dtype=np.int64)]
-    for table in tables.values():
-        for name in NODE_COLUMNS.intersection(table.column_names):
-            found.append(table[name].drop_null().unique().to_numpy().astype(np.int64))
-    return np.unique(np.concatenate(found))
+    found = [
+        table[name].drop_null().unique().to_numpy().astype(np.int64)
+        for table in tables.values()
+        for name in NODE_COLUMNS.intersection(table.column_names)
+    ]
+    return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *found]))
 
 
 def _scenario(run: PlayedRun) -> Scenario | None:

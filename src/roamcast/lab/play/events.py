@@ -55,8 +55,8 @@ def shown_events(
     if step > 1 and len(found) > 1:
         kept = [p for at, p in enumerate(found) if at % step == 0 or (p.publisher, p.sequence) == wanted]
         notes.append(
-            f"Left out to keep this file small: of {len(found):,} events every {step}th is here, {len(kept):,}. "
-            "The curves count all of them; --from and --until show a shorter time in full."
+            f"Left out to keep this file small: of {len(found):,} events every {step}th is here. The "
+            "curves count all of them; --from and --until show a shorter time in full."
         )
         return EventIndex(kept)
     return EventIndex(found)

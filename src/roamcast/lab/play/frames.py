@@ -21,8 +21,8 @@ NONE = -1
 def pack_frames(
     columns: Columns, tables: Mapping[str, pa.Table], window: Window, events: EventIndex, notes: list[str]
 ) -> dict[str, Any]:
-    """Columns `frame.*` by time, with those in range that lost it flat in `collided.*` and `faded.*`. A node or
-    event of 0 is none; others are one more than their place."""
+    """Columns `frame.*` by time; those in range that lost it are flat in `collided.*` and `faded.*`. An
+    addressee or event of 0 is none; others are one more than their place."""
     table = tables[Transmitted.TABLE]
     table = table.filter(pa.array(window.contains(table["t"].to_numpy())))
     if not _is_sorted(table["t"].to_numpy()):
@@ -32,8 +32,8 @@ def pack_frames(
         step = -(-found // FRAMES_MAX)
         table = table.take(pa.array(np.arange(0, found, step)))
         notes.append(
-            f"Left out to keep this file small: of {found:,} frames every {step}th is drawn. The curves count "
-            "all of them; --from and --until show a shorter time in full."
+            f"Left out to keep this file small: of {found:,} frames every {step}th is drawn. The curves "
+            "count all of them; --from and --until show a shorter time in full."
         )
     messages = pc.unique(pc.binary_join_element_wise(table["kind"], table["message"], " ")).to_pylist()
     names = sorted(messages)

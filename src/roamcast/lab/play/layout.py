@@ -50,4 +50,5 @@ def _weights(tables: Mapping[str, pa.Table], window: Window, count: int) -> Metr
     for a, b, begin, end in link_intervals(tables, window):
         np.add.at(weights, (a, b), (end - begin) / max(window.end - window.begin, 1))
         np.add.at(weights, (b, a), (end - begin) / max(window.end - window.begin, 1))
-    return np.minimum(np.sqrt(weights), 1.0)
+    near: Metres = np.minimum(np.sqrt(weights), 1.0)
+    return near

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from roamcast.lab.play.layout import laid_out
-from roamcast.lab.play.packing import Columns
+from roamcast.lab.play.packing import Columns, Numbers
 from roamcast.lab.play.window import Window
 from roamcast.scenario import Scenario
 from roamcast.scenario.world import ranges_of
@@ -16,8 +16,8 @@ from roamcast.world.mobility import Model
 
 KNOTS_MAX = 400_000  # chosen by us: 3 MB of the page's 10
 LAID_OUT = (
-    "This run has no positions. Nodes are drawn where a layout of their links puts them: near each other if they "
-    "were linked for long. Distances mean nothing, and nothing moves."
+    "This run has no positions. Nodes are drawn where a layout of their links puts them: near each other if "
+    "they were linked for long. Distances mean nothing, and nothing moves."
 )
 
 
@@ -30,6 +30,9 @@ def pack_motion(
 ) -> dict[str, Any]:
     """Columns `knot.*`, by node then by time; `knot.first` has where each node's begin."""
     table = tables[Moved.TABLE]
+    node: Numbers
+    x: Numbers
+    y: Numbers
     if len(table) == 0:
         notes.append(LAID_OUT)
         x, y = laid_out(tables, window)
@@ -67,7 +70,7 @@ def pack_motion(
 
 
 def _needed(node: Any, t: Any, window: Window) -> Any:
-    """The knots that matter for the window, thinned to the bound: of each node every so many, and its last."""
+    """The knots that matter for the window; beyond the bound, of each node every so many, and its last."""
     same_before = np.concatenate([[False], node[1:] == node[:-1]])
     same_after = np.concatenate([node[1:] == node[:-1], [False]])
     next_t = np.where(same_after, np.concatenate([t[1:], t[-1:]]), t)

@@ -1,7 +1,7 @@
 """Columns of numbers and a head, packed for a page: `pages/unpack.js` is the other side.
 
-Four octets with the head's length, the head as JSON, then the columns, each at a multiple of eight octets, little
-endian; gzipped and in base64. Numbers take as few octets as they need; increasing ones are stored as
+Four octets with the head's length, the head as JSON, then the columns, each at a multiple of eight octets,
+little endian; gzipped and in base64. Numbers take as few octets as they need; increasing ones are stored as
 differences, which compress better. The same content gives the same bytes.
 """
 

@@ -6,14 +6,14 @@ from roamcast.lab.report.markup import Markup, element, escaped
 from roamcast.pages import asset, bundle, policy
 
 TOO_OLD = (
-    "This page draws a run with JavaScript. If nothing else appears, the browser runs no scripts or is too old: "
-    "Firefox 113, Chrome 80, Safari 16.4 or any newer one will do."
+    "This page draws a run with JavaScript. If nothing else appears, the browser runs no scripts or is too "
+    "old: Firefox 113, Chrome 80, Safari 16.4 or any newer one will do."
 )
 
 
 def render(title: str, contents: Sequence[str], start: str = "") -> str:
-    """The document. `contents`: one text per run (`content.py`); `start`: what the address has after `#` if it has
-    nothing there itself."""
+    """The document. `contents`: one text per run (`content.py`); `start`: what stands for the part after `#`
+    of an address that has none."""
     script = bundle("player.js")
     runs = "\n".join(f'<script type="application/x-roamcast-run">{text}</script>' for text in contents)
     return (

@@ -23,8 +23,9 @@ Shares = npt.NDArray[np.float64]
 
 
 def over_time(tables: Mapping[str, pa.Table], window: Window) -> dict[str, Any]:
-    """For each span of the window: the share of expected deliveries that happened, by time of publication; seconds
-    on the air per second, of all nodes; octets per second of control and data; parts of the network."""
+    """For each span of the window: deliveries expected of the events published in it, and those that
+    happened; seconds on the air per second, of all nodes; octets per second of control and data; parts of the
+    network."""
     edges = np.linspace(window.begin, window.end, POINTS + 1)
     span = (window.end - window.begin) / POINTS / SECOND
     frames = tables[Transmitted.TABLE]
@@ -60,7 +61,8 @@ def _keys(table: pa.Table, events: EventIndex) -> Numbers:
     columns = (table[name].to_numpy().astype(np.int64) for name in ("publisher", "sequence", "node"))
     publisher, sequence, node = columns
     place = events.places(publisher, sequence)
-    return (place * _NODES + node)[place >= 0]
+    keys: Numbers = (place * _NODES + node)[place >= 0]
+    return keys
 
 
 def _parts(tables: Mapping[str, pa.Table], edges: Shares, window: Window) -> list[int]:

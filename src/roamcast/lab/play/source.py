@@ -49,7 +49,7 @@ def _of_live(folder: str, run: str | None) -> PlayedRun:
 
 
 def _of_sweep(folder: str, run: str | None) -> PlayedRun:
-    """One run of a sweep; by default the first that ended well. A name may be cut: `0003-1` is cell 3, seed 1."""
+    """One run of a sweep, by default the first that ended well. `0003-1` is enough of a name."""
     place = SweepFolder(folder)
     document = place.experiment()
     if document is None:

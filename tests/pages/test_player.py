@@ -1,0 +1,215 @@
+"""The player in a real browser: it plays, seeks, shows ways and reasons as `why` does, shares an instant.
+
+One browser for all of it. Where there is none the tests are skipped, and say how to get one.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from tests.pages.browser import Browser, missing
+
+from roamcast import pages
+from roamcast.cli import app
+
+FOLDER = Path(pages.__file__).parent
+SCENARIO = """
+[scenario]
+name = "<b onmouseover=alert(1)>crowd"
+duration = 12.0
+[world]
+nodes = 15
+area = [400.0, 300.0]
+range = 130.0
+[world.mobility]
+model = "random_waypoint"
+speed = [5.0, 9.0]
+pause = [0.0, 1.0]
+[world.radio]
+model = "csma"
+[roles]
+publishers = 6
+subscribers = "all"
+[workload]
+rate = 2.0
+[strategy]
+name = "flooding"
+[[fault]]
+at = 6.0
+kind = "crash"
+nodes = [3]
+"""
+STATE = "window.roamcastPlayer"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if lacking := missing():
+        pytest.skip(lacking)
+    made = Browser()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of one scenario, their page, and what `why` says of the first."""
+    made = tmp_path_factory.mktemp("runs")
+    (made / "crowd.toml").write_text(SCENARIO)
+    call("simulate", made / "crowd.toml", "--compare", "flooding,tree", "--out", made / "out")
+    call("play", made / "out" / "flooding", made / "out" / "tree", "--out", made / "two.html")
+    call("play", made / "out" / "flooding", "--out", made / "one.html")
+    return made
+
+
+def call(*arguments: str | Path) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def shown(browser: Browser, page: Path, address: str = "") -> None:
+    browser.open("about:blank")  # another address of the same page would not load it again
+    browser.open(page.as_uri() + (f"#{address}" if address else ""))
+    browser.wait("document.documentElement.dataset.ready")
+
+
+@pytest.mark.realtime
+def test_a_run_plays_seeks_and_stops(browser: Browser, folder: Path) -> None:
+    shown(browser, folder / "one.html", "t=2&speed=1")
+    drawn = browser.run(f"return {STATE}.drawn")
+    browser.click("#play")
+    browser.wait(f"{STATE}.drawn > {drawn + 5} && {STATE}.seconds > 2.05")
+    browser.click("#play")
+    stopped = browser.run(f"return {STATE}.seconds")
+    assert browser.run(f"return [{STATE}.playing, {STATE}.seconds]") == [False, stopped]
+    browser.run(f"{STATE}.seek(100)")
+    assert browser.run(f"return {STATE}.seconds") == 12.0, "not beyond its end"
+    browser.click("#previous")
+    assert browser.run(f"return {STATE}.seconds") < 12.0
+    assert browser.run(f"return {STATE}.event") == browser.run(
+        "return document.querySelector('#list [aria-selected=true]').dataset.event"
+    )
+    pixels = (
+        "const c = document.querySelector('#maps canvas'); const d = c.getContext('2d').getImageData(0, 0, "
+    )
+    pixels += (
+        "c.width, c.height).data; let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n"
+    )
+    assert browser.run(pixels) > 1000, "there is a picture"
+    assert not browser.log()
+
+
+@pytest.mark.realtime
+def test_an_event_has_the_way_and_the_reasons_of_why(browser: Browser, folder: Path) -> None:
+    answer = json.loads(call("why", folder / "out" / "flooding", "--json"))
+    lost = next(row for row in answer["missing"] if row["reason"] == "collision")
+    event = lost["event"]
+    told: dict[str, Any] = json.loads(call("why", folder / "out" / "flooding", "--event", event, "--json"))
+    assert told["missing"] and told["ways"]
+    page = Path(
+        call("play", folder / "out" / "flooding", "--event", event, "--out", folder / "e.html").strip()
+    )
+    shown(browser, page)
+    assert browser.run(f"return {STATE}.event") == event, "the page begins with it"
+    rows = (
+        "return [...document.querySelectorAll('#detail .%s tr')].map(r => [r.dataset.node, r.dataset.%s, %s])"
+    )
+    missed = browser.run(rows % ("missed", "reason", "r.innerText"))
+    assert {int(node): reason for node, reason, _ in missed} == {
+        m["node"]: m["reason"] for m in told["missing"]
+    }
+    by_node = {m["node"]: m for m in told["missing"]}
+    for node, _, text in missed:
+        assert by_node[int(node)]["detail"] in text and f"{by_node[int(node)]['t'] / 1e6:.6f} s" in text
+    got = browser.run(rows % ("got", "path", "''"))
+    assert {int(node): path for node, path, _ in got} == {
+        way["node"]: " → ".join(map(str, way["path"])) for way in told["ways"]
+    }
+    browser.click(f'#detail .missed tr[data-node="{lost["node"]}"]')
+    assert browser.run(f"return {STATE}.seconds") == pytest.approx(lost["t"] / 1e6), "the time of the loss"
+    assert browser.run(f"return {STATE}.runs[0].head.labels[{STATE}.node]") == str(lost["node"])
+
+
+@pytest.mark.realtime
+def test_an_address_brings_another_viewer_to_the_same_instant(browser: Browser, folder: Path) -> None:
+    shown(browser, folder / "two.html", "t=3")
+    browser.click("#loss")
+    browser.run("document.querySelector('#follow').click()")
+    shared = browser.wait("location.hash.includes('event=') && location.hash.slice(1)")
+    seen = browser.run(f"return [{STATE}.seconds, {STATE}.event, {STATE}.node, {STATE}.follow]")
+    shown(browser, folder / "two.html", shared)
+    assert browser.run(f"return [{STATE}.seconds, {STATE}.event, {STATE}.node, {STATE}.follow]") == seen
+    assert seen[0] > 3 and seen[3] is True
+    shown(browser, folder / "two.html", "t=NaN&event=<b>&node=77&speed=-1&x=%zz")
+    assert browser.run(f"return [{STATE}.seconds, {STATE}.node]") == [0, -1], "nonsense is no error"
+    assert not browser.log()
+
+
+@pytest.mark.realtime
+def test_two_runs_go_in_step_and_names_stay_text(browser: Browser, folder: Path) -> None:
+    shown(browser, folder / "two.html", "t=5")
+    captions = "return [...document.querySelectorAll('figcaption')].map(c => c.firstChild.textContent)"
+    assert browser.run(captions) == ["flooding", "tree"]
+    assert browser.run(f"return {STATE}.scenes.map(s => s.run.ticks({STATE}.seconds))") == [5e6, 5e6]
+    overlay = f"let n = 0; {STATE}.runs[1].overlay.at(5e6, () => n++); return n"
+    assert browser.run(overlay) > 3, "the tree has links"
+    assert "<b onmouseover" in browser.run("return document.querySelector('h1').textContent")
+    assert browser.run("return document.querySelectorAll('h1 b, #list b, img').length") == 0
+    assert browser.run("return document.querySelectorAll('#list .row').length") < 60, "only what is in sight"
+    assert not browser.log()
+
+
+@pytest.mark.realtime
+def test_a_browser_that_is_too_old_is_told(browser: Browser, folder: Path) -> None:
+    late = "delete window.DecompressionStream"
+    added = browser.developer("Page.addScriptToEvaluateOnNewDocument", source=late)
+    try:
+        browser.open(folder / "one.html")
+        browser.wait("document.querySelector('#old').textContent.includes('It said')")
+        assert "Firefox 113" in browser.run("return document.body.innerText")
+    finally:
+        browser.developer("Page.removeScriptToEvaluateOnNewDocument", identifier=added["identifier"])
+    browser.log()
+
+
+# The scripts themselves.
+
+
+def test_modules_are_joined_once_and_before_their_users() -> None:
+    script = pages.bundle("player.js")
+    assert script.count("class MapView") == 1 and "import {" not in script
+    assert script.index("class MapView") < script.index("class Scene") < script.index("class Player")
+    names = re.findall(r"^(?:export )?(?:class|function|const|async function) (\w+)", script, re.MULTILINE)
+    assert len(names) == len(set(names)), "in one script no two modules may use a name"
+
+
+def test_scripts_use_no_markup_and_nothing_from_elsewhere() -> None:
+    for path in FOLDER.glob("*.js"):
+        text = path.read_text()
+        assert text.startswith("// @ts-check\n"), f"{path.name} is not checked"
+        for word in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "fetch(",
+            "http:",
+        ):
+            assert word not in text, f"{path.name} has {word}"
+        assert all(imported.startswith("./") for imported in re.findall(r'from "([^"]*)"', text))
+
+
+def test_scripts_have_types_that_hold() -> None:
+    compiler = shutil.which("tsc")
+    if compiler is None:
+        pytest.skip("no TypeScript compiler (npm install --global typescript)")
+    ended = subprocess.run([compiler, "-p", str(FOLDER)], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout
