@@ -230,6 +230,7 @@ class NodePage {
     const topic = byId("publish-topic", HTMLInputElement).value.trim();
     const payload = byId("publish-payload", HTMLInputElement);
     await tried("form-problem", async () => {
+      if (/[+#]/.test(topic)) throw new Error("no valid topic: + and # are for filters"); // a node would disconnect
       const attributes = attributesIn(byId("publish-attributes", HTMLInputElement).value);
       const retain = byId("publish-retain", HTMLInputElement).checked;
       await this.mqtt.publish(topic, new TextEncoder().encode(payload.value), { retain, attributes });
