@@ -37,25 +37,26 @@ def users_of(options: WebOptions, mqtt_users: Mapping[str, str]) -> dict[str, st
     """Who may use the page and the WebSocket. ScenarioError where strangers could."""
     for name, password in options.users.items():
         if mqtt_users.get(name, password) != password:
-            raise ScenarioError(
-                f"web.users.{name}",
-                "has another password under mqtt.users; allowed: the same, or one of them",
+            problem = (
+                f"the user {name!r} has another password under mqtt.users; allowed: the same, or one of them"
             )
+            raise ScenarioError("web", problem)
     users = {**mqtt_users, **options.users}
-    if not is_loopback(options.host):
-        if not users:
+    if is_loopback(options.host):
+        return users
+    if not users:
+        raise ScenarioError(
+            "web.host",
+            f"is {options.host!r} and there are no users: everyone in reach could publish;"
+            ' allowed: web.users with passwords, or host = "127.0.0.1"',
+        )
+    for name, password in users.items():
+        if len(password) < PASSWORD_LENGTH_MIN:
             raise ScenarioError(
-                "web.users",
-                f"is empty, and web.host is {options.host!r}: everyone in reach could publish;"
-                ' allowed: users with passwords, or host = "127.0.0.1"',
+                "web.host",
+                f"is {options.host!r}, and the password of {name!r} is too short for it;"
+                f" allowed: {PASSWORD_LENGTH_MIN} characters and more",
             )
-        for name, password in users.items():
-            if len(password) < PASSWORD_LENGTH_MIN:
-                raise ScenarioError(
-                    f"web.users.{name}",
-                    f"has a password that is too short for web.host {options.host!r};"
-                    f" allowed: {PASSWORD_LENGTH_MIN} characters and more",
-                )
     return users
 
 
