@@ -45,7 +45,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"filter", "modulator", "wire", "sealing", "host", "broker", "underlay", "strategy", "node"}
     | {"applications", "scenario", "world", "client"},
     "client": VALUES | {"filter", "modulator", "wire", "broker"},
-    "gateway": VALUES | {"filter", "modulator", "wire", "broker", "applications", "client", "runtime"},
+    "gateway": VALUES
+    | {"filter", "modulator", "wire", "broker", "applications", "client", "runtime", "pages"},
     "lab": VALUES
     | REGISTRIES
     | {"filter", "modulator", "wire", "host", "world", "scenario", "runtime", "strategy", "pages"},

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from roamcast.daemon.fresh import write_fresh
+from roamcast.daemon.fresh import init
 
 STARTED_WITHIN = 120.0  # seconds; a busy machine is no failure
 
@@ -60,7 +60,7 @@ def network_on_loopback(folder: Path, *names: str, mqtt: str = "") -> list[NodeP
     made: list[NodeProgram] = []
     for name in names:
         like = made[0].config if made else None
-        config = write_fresh(folder / f"{name}.toml", like=like, interface="lo")
+        config = init(folder / f"{name}.toml", like=like, interface="lo")
         port = free_port(socket.SOCK_STREAM)
         text = config.read_text().replace("# port = 4747", f"port = {air}  #")
         config.write_text(f"{text}\n[mqtt]\nport = {port}\n{mqtt}\n")

@@ -11,6 +11,7 @@ from msgspec import inspect
 from roamcast.daemon.config import Config, load_config
 from roamcast.daemon.fresh import init, write_fresh
 from roamcast.errors import FileError, InputError, ScenarioError
+from roamcast.gateway.web.options import WebOptions
 from roamcast.runtime.live.settings import AirMode
 from roamcast.sealing import GroupKey, Identity
 from roamcast.sealing.content import ContentKey
@@ -210,7 +211,7 @@ def every_key(kind: type[Any] = Config) -> list[str]:
     """Dotted, without the gateways' own tables, which have pages of their own."""
     keys = []
     for field in msgspec.structs.fields(kind):
-        if field.name in ("clients", "mqtt"):
+        if field.name in ("clients", "mqtt", "web"):
             continue
         info = inspect.type_info(field.type)
         parts = info.types if isinstance(info, inspect.UnionType) else (info,)
@@ -227,3 +228,35 @@ def test_the_documentation_has_every_key_and_no_other() -> None:
     ]
     documented = [row.strip("`") for row in rows if "." in row and " " not in row]
     assert sorted(documented) == sorted(every_key())
+
+
+WEB = DOCUMENTATION.parent / "web.md"
+
+
+def test_the_documentation_of_the_page_has_every_option() -> None:
+    rows = [line.split("|")[1] for line in WEB.read_text().splitlines() if line.startswith("| `")]
+    documented = [word.strip("`") for row in rows for word in row.split()]
+    assert sorted(documented) == sorted(WebOptions.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ('host = "0.0.0.0"', "web.host: is '0.0.0.0' and there are no users"),
+        ('host = "10.0.0.1"\nusers = { ada = "short" }', "the password of 'ada' is too short"),
+        (
+            'users = { ada = "one" }\n[mqtt]\nusers = { ada = "other" }',
+            "has another password under mqtt.users",
+        ),
+        ("users = { ada = 12345678 }", "web.users"),
+        ("port = 70000", "web.port"),
+        ("password = 1", "web.password"),
+    ],
+)
+def test_a_page_that_strangers_could_use_is_refused(tmp_path: Path, table: str, problem: str) -> None:
+    path = write_fresh(tmp_path / "alice.toml")
+    path.write_text(f"{path.read_text()}\n[web]\n{table}\n")
+    with pytest.raises(ScenarioError) as refused:
+        load_config(path)
+    assert problem in str(refused.value) and "12345678" not in str(refused.value)
+    assert "\n" not in str(refused.value)

@@ -12,6 +12,7 @@ from roamcast.explain import converted, read_tables, shown
 from roamcast.gateway.local.server import LocalOptions
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.rights import EVERYONE, check_rights
+from roamcast.gateway.web.options import WebOptions, users_of
 from roamcast.plugins import load_modules
 from roamcast.registry import Registry
 from roamcast.runtime.live.settings import (
@@ -64,6 +65,7 @@ class Config(Table, frozen=True, kw_only=True):
     underlay: PartSettings = PartSettings()
     clients: LocalOptions | None = None
     mqtt: MqttOptions | None = None
+    web: WebOptions | None = None
     metrics: MetricsSettings | None = None
     log: LogSettings = LogSettings()
     trace: TraceSettings = TraceSettings()
@@ -99,6 +101,8 @@ def load_config(path: Path) -> Config:
         if config.metrics is not None:
             listening_address(config.metrics.listen)
         _check_rights(config)
+        if config.web is not None:
+            web_users(config)
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error.where}", _without_secret(error)) from None
     return config
@@ -112,10 +116,16 @@ def listening_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def web_users(config: Config) -> dict[str, str]:
+    """Who may use the page and the WebSocket; ScenarioError where strangers could."""
+    assert config.web is not None
+    return users_of(config.web, {} if config.mqtt is None else config.mqtt.users)
+
+
 def _without_secret(error: ScenarioError) -> str:
     """The problem, without the value if that may be a key."""
     if (
-        error.where.startswith(("keys.identity", "keys.group", "keys.content"))
+        error.where.startswith(("keys.identity", "keys.group", "keys.content", "mqtt.users", "web.users"))
         and "; allowed: " in error.problem
     ):
         return "cannot be used; allowed: " + error.problem.rpartition("; allowed: ")[2]

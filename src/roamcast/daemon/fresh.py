@@ -46,6 +46,11 @@ socket = "{name}.sock"       # for `roamcast publish`, `roamcast subscribe` and 
 # host = "127.0.0.1"
 # port = 1883
 
+# [web]                      # a page for the people at this device, and MQTT over WebSockets
+# host = "127.0.0.1"         # an address that phones reach needs users
+# port = 8747
+# users = {{ ada = "a long password" }}
+
 # [metrics]                  # for Prometheus
 # listen = "127.0.0.1:9747"
 

@@ -8,7 +8,7 @@ Every error ends the connection with a reason code and is counted; other connect
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -79,9 +79,11 @@ class MqttListenerView(Protocol):
 
 
 class Connection(Outlet):
-    def __init__(self, server: MqttListenerView, turn: Turn) -> None:
+    def __init__(self, server: MqttListenerView, turn: Turn, users: Mapping[str, str]) -> None:
+        """`users`: who may connect by this transport; empty: everyone who can reach it."""
         options = server.options
         super().__init__(turn, options, server.exchange.now, server.count_reason)
+        self.users = users
         self._server = server
         self._exchange = server.exchange
         self._options = options

@@ -131,8 +131,6 @@ class PacketTransport(asyncio.Protocol):
         self.address = str((transport.get_extra_info("peername") or ("",))[0])
         peer: socket.socket | None = transport.get_extra_info("socket")
         if peer is not None:
-            peer_name = transport.get_extra_info("peername")
-            self.address = str(peer_name[0]) if peer_name else ""
             # TCP notices when the machine of a client without keep alive is gone.
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 

@@ -51,6 +51,7 @@ from roamcast.runtime.live.report.journal import NeighbourJournal, NodeJournal
 from roamcast.runtime.live.report.misfits import NodeProfile, options_text
 from roamcast.runtime.live.report.segments import TraceSegments
 from roamcast.runtime.live.report.status import status_of
+from roamcast.runtime.live.report.view import view_of
 from roamcast.runtime.live.settings import KeySettings, LiveSettings, PartSettings
 from roamcast.runtime.live.storage.database import CLOCK_SET, Storage
 from roamcast.runtime.live.storage.events import DurableEventStore
@@ -64,6 +65,7 @@ from roamcast.underlay.addresses import Addresses
 from roamcast.underlay.base import OpenOptions, OpenUnderlay
 from roamcast.units import SECOND, Micros, NodeId, micros, seconds
 from roamcast.wire.status import EventWay, NodeStatus
+from roamcast.wire.view import NodeView
 
 logger = logging.getLogger("roamcast.node")
 
@@ -107,6 +109,7 @@ class LiveNode:
                 loop, settings.air, air, sealer, stable, self.inputs, self.journal, self.counters
             )
             self.applications = Applications(self)
+            self.applications.watcher = self.journal.passing
             self.config = _config(settings)
             self.open_air = self._open_air(self.config)
             self.node = self._build(settings, self.config, stable)
@@ -211,6 +214,11 @@ class LiveNode:
     def revoke(self, device: NodeId, *, undo: bool = False) -> None:
         """Exclude a lost device, here and on every member that hears of it; or accept it again."""
         self.radio.state("pardon" if undo else "revoke", str(device))
+
+    def view(self) -> NodeView:
+        """What its page shows; to ask means that somebody looks."""
+        self.clock.enter()
+        return view_of(self)
 
     # The gate of `Applications`.
 

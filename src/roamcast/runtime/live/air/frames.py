@@ -72,7 +72,7 @@ LinkRecord: TypeAlias = Carried | AcknowledgementRequest | Heard | LinkHello | S
 
 def is_for(records: list[LinkRecord], node: NodeId) -> bool:
     """Whether a datagram is for this node, or for all who hear it: no record of it names another one."""
-    return all(record.to == node for record in records if not isinstance(record, Carried))
+    return all(record.to == node for record in records if not isinstance(record, Carried | Stated))
 
 
 def carried(channel: Channel, payload: bytes) -> bytes:
