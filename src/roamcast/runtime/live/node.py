@@ -109,7 +109,6 @@ class LiveNode:
                 loop, settings.air, air, sealer, stable, self.inputs, self.journal, self.counters
             )
             self.applications = Applications(self)
-            self.applications.watcher = self.journal.passing
             self.config = _config(settings)
             self.open_air = self._open_air(self.config)
             self.node = self._build(settings, self.config, stable)
@@ -216,7 +215,7 @@ class LiveNode:
         self.radio.state("pardon" if undo else "revoke", str(device))
 
     def view(self) -> NodeView:
-        """What its page shows; to ask means that somebody looks."""
+        """What its page shows."""
         self.clock.enter()
         return view_of(self)
 

@@ -1,4 +1,4 @@
-"""Which way the last events went through this node: for `roamcast trace EVENT`.
+"""Which way the last events went through this node: for `roamcast trace EVENT` and the node's page.
 
 Always on, so it must cost next to nothing: each step is one entry in a ring, and words are made only for a
 question. Who handed an event to us is known while its frame is handled; that a strategy sent it on much later
@@ -12,6 +12,7 @@ from roamcast.event import Event, EventId
 from roamcast.runtime.live.port.clock import Clock
 from roamcast.units import Micros, NodeId, seconds
 from roamcast.wire.status import EventWay, WayStep
+from roamcast.wire.view import PassingEvent
 
 STEPS_KEPT = 10_000  # chosen by us; some 2 MB
 STEPS_SHOWN = 500  # so that an answer fits a message of the local socket
@@ -71,6 +72,30 @@ class EventWays:
             ),
             steps_total=len(found),
         )
+
+    def lately(self, most: int) -> list[PassingEvent]:
+        """What became of the events that were touched last, the last one first."""
+        now = self._clock.now
+        steps: dict[EventId, list[_Step]] = {}
+        for step in reversed(self._steps):
+            event = EventId(step[1], step[2])
+            if event in steps or len(steps) < most:
+                steps.setdefault(event, []).append(_Step(*step))
+        return [_passing(event, found, now) for event, found in steps.items()]
+
+
+def _passing(event: EventId, steps: list[_Step], now: Micros) -> PassingEvent:
+    """`steps`: the last one first."""
+    return PassingEvent(
+        publisher=event.publisher,
+        sequence=event.sequence,
+        topic=next((step.first for step in steps if step.what in ("published", "arrived")), None),
+        age=seconds(now - steps[0].at),
+        is_own=any(step.what == "published" for step in steps),
+        delivered=sum(step.what == "delivered" for step in steps),
+        frames=sum(step.what == "sent" for step in steps),
+        dropped=next((step.first for step in steps if step.what == "dropped"), ""),
+    )
 
 
 def _detail(step: _Step) -> str:
