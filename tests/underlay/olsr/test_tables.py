@@ -3,12 +3,12 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roamcast.underlay.olsr.associations import Associations
-from roamcast.underlay.olsr.duplicates import Duplicates
-from roamcast.underlay.olsr.links import LinkSet
-from roamcast.underlay.olsr.neighbours import Neighbours
 from roamcast.underlay.olsr.routing import OlsrRoute, shortest_routes
-from roamcast.underlay.olsr.topology import TopologySet
+from roamcast.underlay.olsr.tables.associations import Associations
+from roamcast.underlay.olsr.tables.duplicates import Duplicates
+from roamcast.underlay.olsr.tables.links import LinkSet
+from roamcast.underlay.olsr.tables.neighbours import Neighbours
+from roamcast.underlay.olsr.tables.topology import TopologySet
 from roamcast.units import SECOND
 from roamcast.wire.olsr import Hello, Hna, LinkType, Mid, NeighbourType, Tc, link_code
 

@@ -7,7 +7,7 @@ from being found over several hops; it cannot read or forge what is sent to it.
 """
 
 from roamcast.underlay.addresses import Addresses
-from roamcast.underlay.olsr.deadlines import Deadlines
+from roamcast.underlay.olsr.tables.deadlines import Deadlines
 from roamcast.units import Micros, NodeId
 from roamcast.wire.olsr import Address, Node
 

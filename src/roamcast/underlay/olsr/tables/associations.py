@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable
 from typing import NamedTuple
 
-from roamcast.underlay.olsr.deadlines import Deadlines
+from roamcast.underlay.olsr.tables.deadlines import Deadlines
 from roamcast.units import Micros
 from roamcast.wire.olsr import Address, Hna, Mid
 

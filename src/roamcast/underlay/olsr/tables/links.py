@@ -5,7 +5,7 @@ link symmetric. Each of this node's interfaces has a set of its own, in which a 
 neighbour's interface address.
 """
 
-from roamcast.underlay.olsr.hysteresis import LinkQuality
+from roamcast.underlay.olsr.tables.hysteresis import LinkQuality
 from roamcast.units import Micros
 from roamcast.wire.olsr import Address, Hello, LinkType
 

@@ -1,0 +1,285 @@
+"""The neighbourhood: links on all interfaces, neighbours, our relays, and who chose us (RFC 3626, 6 to 8).
+
+What a HELLO changes and what a HELLO says. `links`, `neighbours` and `mpr` are its parts.
+"""
+
+from collections.abc import Callable, Container, Iterator
+
+from roamcast.errors import WireError
+from roamcast.underlay.olsr.changes import PurgeTimer, TableChanges
+from roamcast.underlay.olsr.mpr import RelayCandidate, select_relays
+from roamcast.underlay.olsr.options import OlsrOptions, RelayTies
+from roamcast.underlay.olsr.tables.associations import Associations
+from roamcast.underlay.olsr.tables.deadlines import Deadlines
+from roamcast.underlay.olsr.tables.links import LinkSet, LinkTuple
+from roamcast.underlay.olsr.tables.neighbours import Neighbours
+from roamcast.units import Micros, micros
+from roamcast.wire.olsr import (
+    WILL_NEVER,
+    Address,
+    LinkType,
+    NeighbourType,
+    OlsrMessage,
+    decode_hello,
+    encode_hello,
+    link_code,
+)
+
+RELAY = int(NeighbourType.RELAY)  # compared with every HELLO
+
+
+class Neighbourhood:
+    def __init__(
+        self,
+        interfaces: tuple[Address, ...],
+        options: OlsrOptions,
+        willingness: int,
+        associations: Associations,
+        changes: TableChanges,
+        deadlines: PurgeTimer,
+        on_overflow: Callable[[str, str], None],
+        on_role: Callable[[str, Micros], None],
+    ) -> None:
+        self._interfaces = interfaces
+        self._own = interfaces[0]
+        self._has_several_interfaces = len(interfaces) > 1
+        self._options = options
+        self._willingness = willingness
+        self._associations = associations
+        self._changes = changes
+        self._deadlines = deadlines
+        self._on_overflow = on_overflow
+        self._on_role = on_role  # the selector set has become, or ceased to be, non-empty
+        self._hello_interval = micros(options.hello_interval)
+        self._validity_max = micros(options.validity_max)
+        self._two_hop_max = options.two_hop_max
+        lost_hold = None if options.lost_hold is None else micros(options.lost_hold)
+        self.links = {
+            interface: LinkSet(
+                interface,
+                micros(options.hello_interval * options.hold_intervals),
+                options.links_max,
+                lost_hold,
+                failure_silence=micros(options.failure_silence),
+                hysteresis=options.hysteresis,
+            )
+            for interface in interfaces
+        }
+        self.neighbours = Neighbours(options.two_hop_max, lambda: on_overflow("two_hop", "hello"))
+        self.selectors: Deadlines[Address] = Deadlines(options.links_max)
+        self.lost_relay = False  # since the last HELLO: a relay that should have forwarded our TCs
+        self._relays: frozenset[Address] = frozenset()
+
+    # Inputs.
+
+    def on_hello(
+        self, interface: Address, source: Address, message: OlsrMessage, now: Micros, packet_sequence: int
+    ) -> None:
+        if message.hops:
+            raise WireError("HELLO hop count", 9, f"is {message.hops}; a HELLO is never relayed")
+        links, changes = self.links[interface], self._changes
+        hello = decode_hello(message.body)
+        main = message.originator
+        until = now + (message.validity if message.validity < self._validity_max else self._validity_max)
+        known = links.table.get(source)
+        before, main_before = (None, main) if known is None else (known.status(now), known.main)
+        link = links.on_hello(source, main, hello, until, now, packet_sequence)
+        if link is None or len(hello.symmetric) > self._two_hop_max:
+            self._on_overflow("links" if link is None else "two_hop", "hello")
+            return
+        if link.status(now) is not before:
+            changes.to_say = True
+        if main_before != main:
+            self.check_neighbour(main_before, now)  # the interface has another owner
+        if until < self._deadlines.at:
+            self._deadlines.by(until)
+        if self._options.hysteresis:
+            self._deadlines.by(link.deadline(now))
+        if not link.lost_until <= now < link.symmetric_until:
+            self.check_neighbour(main, now)
+            return
+        neighbour = self.neighbours.table.get(main)
+        if neighbour is not None and neighbour.hello is hello and now < neighbour.until:
+            # Most HELLOs repeat the one before, and the decoder returns one object for equal bodies.
+            neighbour.until = until
+        else:
+            if neighbour is None:
+                changes.neighbours.append((True, main))
+                self._associations.disown(main)
+            if self.neighbours.on_hello(main, hello, until, now) or neighbour is None:
+                changes.mark_neighbourhood()
+        code = hello.links.get(self._own, 0)
+        if code >> 2 == RELAY or (
+            self._has_several_interfaces
+            and any(hello.links.get(interface, 0) >> 2 == RELAY for interface in self._interfaces)
+        ):
+            self._add_selector(main, until, now)
+
+    def weigh(self, interface: Address, source: Address, sequence: int, now: Micros) -> None:
+        """Hysteresis: this packet speaks for its link, and may make it count, or no longer count."""
+        links = self.links[interface]
+        known = links.table.get(source)
+        before = known is not None and known.is_symmetric(now)
+        link = links.on_packet(source, sequence, now)
+        if link is not None and link.is_symmetric(now) is not before:
+            self._changes.to_say = True
+            self.check_neighbour(link.main, now)
+
+    def on_failure(self, main: Address, now: Micros) -> bool:
+        """Section 13: the link layer could not deliver to a neighbour. Whether there were links to it."""
+        failed = [
+            link
+            for links in self.links.values()
+            for source, link in list(links.table.items())
+            if link.main == main and links.on_failure(source, now) is not None
+        ]
+        if failed:
+            self.check_neighbour(main, now)
+            self._deadlines.by(min(link.deadline(now) for link in failed))
+        return bool(failed)
+
+    def check_neighbour(self, main: Address, now: Micros) -> None:
+        """A link is not symmetric (any more): is the neighbour lost with it (section 8.5)?"""
+        if main in self.neighbours.table and not any(
+            links.is_symmetric_to(main, now) for links in self.links.values()
+        ):
+            self.lost_relay = self.lost_relay or main in self._relays
+            self.neighbours.lose(main)
+            self._changes.neighbours.append((False, main))
+            self._changes.mark_neighbourhood()
+            if main in self.selectors:
+                self.selectors.release(main)
+                self._selectors_shrank(now)
+
+    def purge(self, now: Micros) -> list[Micros | None]:
+        """Forget what has expired; the next deadlines."""
+        deadlines: list[Micros | None] = []
+        for links in self.links.values():
+            if self._options.hysteresis:
+                links.on_silence(now)
+            for link in list(links.table.values()):
+                if not link.lost_until <= now < link.symmetric_until:
+                    self.check_neighbour(link.main, now)
+            deadlines.append(links.purge(now))
+        lost_two_hops, deadline = self.neighbours.purge(now)
+        deadlines.append(deadline)
+        lost_selectors, deadline = self.selectors.purge(now)
+        deadlines.append(deadline)
+        if lost_two_hops:
+            self._changes.mark_neighbourhood()
+        if lost_selectors:
+            self._selectors_shrank(now)
+        return deadlines
+
+    # Questions.
+
+    def own_relays(self, now: Micros) -> frozenset[Address]:
+        """The MPR set."""
+        if self._changes.relays_are_stale:
+            self._changes.relays_are_stale = False
+            self._relays = self._select_relays(now)
+        return self._relays
+
+    def two_hop_neighbours(self, now: Micros) -> list[Address]:
+        """Strict: neither this node nor its neighbours."""
+        reached = {
+            address
+            for neighbour in self.neighbours.table.values()
+            for address in self._associations.mains(neighbour.reached(now))
+        }
+        return sorted(reached - set(self.neighbours.table) - {self._own})
+
+    def reached(self, now: Micros) -> dict[Address, frozenset[Address]]:
+        """By main addresses: whom each neighbour that relays reaches."""
+        mains = self._associations.mains
+        return {
+            address: mains(neighbour.reached(now))
+            for address, neighbour in self.neighbours.table.items()
+            if neighbour.willingness != WILL_NEVER
+        }
+
+    def statuses(self, now: Micros) -> dict[Address, LinkType]:
+        """By the neighbours' interface addresses."""
+        listed = [found for links in self.links.values() for found in links.table.items()]
+        return {address: link.status(now) for address, link in sorted(listed, key=lambda found: found[0])}
+
+    def ways(self, now: Micros) -> Iterator[tuple[Address, tuple[Address, Address]]]:
+        """For each neighbour, by main address: our interface and its own, of one symmetric link."""
+        for interface, links in self.links.items():
+            for source, link in links.table.items():
+                if link.is_symmetric(now):
+                    yield link.main, (interface, source)
+
+    def hellos(self, now: Micros) -> Iterator[tuple[Address, bytes]]:
+        """Section 6.2: the body of each interface's HELLO. Relays are computed now, from the tables as they
+        are."""
+        relays, symmetric = self.own_relays(now), self.neighbours.table
+        for interface, links in self.links.items():
+            by_code: dict[int, list[Address]] = {}
+            for address, link in sorted(links.table.items()):
+                if now < link.until and (link.quality is None or link.is_named(now)):
+                    code = _code(link, now, relays, symmetric)
+                    if code in by_code:
+                        by_code[code].append(address)
+                    else:
+                        by_code[code] = [address]
+            if self._has_several_interfaces:
+                self._name_others(links, relays, by_code)
+            yield interface, encode_hello(self._hello_interval, self._willingness, sorted(by_code.items()))
+
+    def standing(self, now: Micros) -> dict[tuple[Address, Address], int]:
+        """The link codes of a HELLO sent now, without lost links, which need no second HELLO."""
+        relays, symmetric = self.own_relays(now), self.neighbours.table
+        return {
+            (interface, address): _code(link, now, relays, symmetric)
+            for interface, links in self.links.items()
+            for address, link in links.table.items()
+            if link.status(now) is not LinkType.LOST
+        }
+
+    # Private.
+
+    def _add_selector(self, main: Address, until: Micros, now: Micros) -> None:
+        if main not in self.selectors:
+            if not self.selectors:
+                self._on_role("role_on", now)
+            self._changes.mark_selectors()
+        self.selectors.hold(main, until)  # always has room: its bound is that of the link set
+
+    def _selectors_shrank(self, now: Micros) -> None:
+        self._changes.mark_selectors()
+        if not self.selectors:
+            self._on_role("role_off", now)
+
+    def _name_others(
+        self, links: LinkSet, relays: frozenset[Address], by_code: dict[int, list[Address]]
+    ) -> None:
+        """Section 6.2, last step: neighbours over our other interfaces, by their main addresses."""
+        here = {link.main for link in links.table.values()}
+        for main in sorted(self.neighbours.table.keys() - here):
+            neighbour = NeighbourType.RELAY if main in relays else NeighbourType.SYMMETRIC
+            by_code.setdefault(link_code(LinkType.UNSPECIFIED, neighbour), []).append(main)
+
+    def _select_relays(self, now: Micros) -> frozenset[Address]:
+        mains = self._associations.mains
+        table = self.neighbours.table
+        first_heard = self._options.relay_ties is RelayTies.FIRST_HEARD
+        if first_heard:
+            heard = (link.main for links in self.links.values() for link in links.table.values())
+            preferred = [address for address in dict.fromkeys(heard) if address in table]
+        else:
+            preferred = sorted(table)
+        candidates = {
+            address: RelayCandidate(table[address].willingness, mains(table[address].reached(now)))
+            for address in preferred
+        }
+        return select_relays(self._own, candidates, by_degree=not first_heard)
+
+
+def _code(link: LinkTuple, now: Micros, relays: frozenset[Address], symmetric: Container[Address]) -> int:
+    """Section 6.2: what a HELLO says of a link and of the neighbour behind it."""
+    if link.main in relays:
+        neighbour = NeighbourType.RELAY
+    else:
+        neighbour = NeighbourType.SYMMETRIC if link.main in symmetric else NeighbourType.NOT
+    return link_code(link.status(now), neighbour)
