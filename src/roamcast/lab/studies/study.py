@@ -20,6 +20,7 @@ MODULES = {
     "balancing": "roamcast.lab.studies.balancing",
     "home_crash": "roamcast.lab.studies.home_crash",
     "overload": "roamcast.lab.studies.overload",
+    "reds": "roamcast.lab.studies.reds",
     "relocation": "roamcast.lab.studies.relocation",
     "testbed": "roamcast.lab.studies.testbed",
     "timeline": "roamcast.lab.studies.timeline",
