@@ -22,6 +22,7 @@ MODULES = {
     "campus": "roamcast.lab.studies.campus",
     "home_crash": "roamcast.lab.studies.home_crash",
     "overload": "roamcast.lab.studies.overload",
+    "reds": "roamcast.lab.studies.reds",
     "relocation": "roamcast.lab.studies.relocation",
     "testbed": "roamcast.lab.studies.testbed",
     "timeline": "roamcast.lab.studies.timeline",

@@ -9,7 +9,7 @@ from roamcast.host import Host
 from roamcast.strategy.tree.overlay.link_keeping import LinkKeeping
 from roamcast.strategy.tree.overlay.links import LinkState
 from roamcast.strategy.tree.overlay.messages import HOPS_MAX, ReplyStage, RouteReply, RouteRequest
-from roamcast.strategy.tree.overlay.parameters import TreeOptions
+from roamcast.strategy.tree.overlay.parameters import TreeOptions, TreePreset
 from roamcast.strategy.tree.overlay.protocol import OverlayListener
 from roamcast.strategy.tree.overlay.routes import AgingDict, ForwardRoute, RequestKey, Reverse
 from roamcast.strategy.tree.overlay.search import Reply, TreeSearch
@@ -127,8 +127,9 @@ class Searching(LinkKeeping):
                 self._courier.broadcast_soon(_relayed(message, limited=False), own=False)
 
     def _keep_early(self, sender: NodeId, message: RouteRequest | RouteReply) -> None:
-        """R14: of two nodes that meet one knows it first, and what it says comes before the other does."""
-        if self._options.additions:
+        """R14: of two nodes that meet one knows it first, and what it says comes before the other does. Only
+        with `prompt`, where the missing beacon comes at once: otherwise it is late, and an answer as well."""
+        if self._options.additions and self._options.preset is TreePreset.PROMPT:
             self._early.put(sender, (self._host.now(), message), self._host.now())
 
     def _is_of_our_leader(self, message: RouteRequest) -> bool:
