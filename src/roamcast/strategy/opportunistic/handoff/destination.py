@@ -203,7 +203,7 @@ class Destination:
         for d in coming.deliveries:
             letter = Deliver(message.generation, d.number, d.age, d.hops, d.subscription, d.event)
             self._post.write(node, letter)
-        self._homes.enter(client, cursors, coming.states)
+        self._homes.enter(client, cursors, coming.states if message.has_states else None)
         self._homes.tell(client)
         return coming.carries
 

@@ -21,7 +21,8 @@ events that are on some way, and it does not matter who has switched when. The s
 `DETOUR` (steps 3, 4) goes to the home brokers of the producers whose events the client's modulators read, so
 that these send to the destination at once; all others hear of the move by the client's row.
 
-`loose`: the client is moved at once; one letter to the destination, one back. Order is kept all the same.
+`loose`: the client is moved at once: its modulators' states and one letter to the destination, one back; no
+broker is asked. Order is kept all the same. `stateless`: the states stay, so it is one letter each way.
 """
 
 from collections.abc import Callable

@@ -101,7 +101,7 @@ class Source:
         client.tried = max(client.version, client.tried) + VERSIONS_PER_ATTEMPT
         leaving = Leaving(client, to, client.tried, self._host.now(), on_done)
         self._leaving[node] = leaving
-        if self._options.handoff == "loose":
+        if self._options.handoff != "strict":
             leaving.phase = Phase.SWITCHING
             self._close(leaving)
         else:
@@ -299,7 +299,8 @@ class Source:
                 self._post.write(node, letter)
         for letter in leaving.undelivered:
             self._post.write(to, MovedDelivery(node, version, undelivered(letter)))
-        for subscription, state in self._homes.places.states(client).items():
+        states = self._homes.places.states(client) if self._keeps_states(leaving) else {}
+        for subscription, state in states.items():
             stored = tuple(n for event in client.stored.get(subscription, ()) for n in event)
             self._post.write(to, MovedState(node, version, subscription, state, stored))
 
@@ -318,7 +319,11 @@ class Source:
             client.distance,
             round(client.work(now)),
             client.access,
+            self._keeps_states(leaving),
         )
+
+    def _keeps_states(self, leaving: Leaving) -> bool:
+        return self._options.handoff != "stateless" or leaving.claimed is not None
 
     # Going on here.
 

@@ -382,6 +382,7 @@ class Moved(Wire, frozen=True, tag=34):
     distance: Hops
     work: Count = 0  # as in `Handoff`
     access: Count | None = None  # the broker nearest to the client, where its modulators run elsewhere
+    has_states: bool = True  # False: modulators begin anew
 
 
 class MovedDelivery(Wire, frozen=True, tag=35):
