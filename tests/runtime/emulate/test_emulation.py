@@ -23,7 +23,7 @@ from roamcast.runtime.emulate.configuration import FILE, Configuration
 from roamcast.runtime.emulate.emulation import Emulation, EmulationResult
 from roamcast.scenario import Scenario, scenario_from
 from roamcast.scenario.workload import roles
-from roamcast.trace import Delivered, Published, Trace
+from roamcast.trace import Delivered, HandedOff, Published, Trace
 from roamcast.units import SECOND
 
 pytestmark = pytest.mark.realtime
@@ -112,6 +112,35 @@ def test_a_scenarios_modulator_makes_its_products_on_the_way() -> None:
     delivered = emulated.trace.of(Delivered)
     assert 0 < len(delivered) <= 4  # of eight events: one product for every two
     assert all(record.matched for record in delivered)  # although no product has a level
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_a_consumers_home_follows_it_along_a_line_and_its_modulator_keeps_its_state() -> None:
+    """A-B-C becomes B-A-C: the consumer on C is handed off from the broker on B to the one on A, between two
+    events of a window. Products have the identity of the event that completes their window."""
+    thirds = {"name": "aggregate", "attribute": "level", "every": 3}
+    publications = [{"t": 6.0 + 0.5 * n, "node": 0, "attributes": {"level": 5}} for n in range(30)]
+    tables: dict[str, Any] = {
+        "workload": {"subscriptions": [{"node": 2, "modulator": thirds}], "publications": publications},
+        "roles": {"brokers": [0, 1]},
+        "strategy": {
+            "name": "opportunistic",
+            "options": {"broker_update": 1.0, "broker_discovery": 1.0, "overload_control": False},
+        },
+        "underlay": {"name": "olsr", "options": {"hello_interval": 0.5, "tc_interval": 1.0}},
+        "world": {"nodes": 3, "area": [10.0, 10.0], "range": 40.0}
+        | {"mobility": {"model": "static"}, "radio": {"model": "disk"}},
+        "fault": [
+            {"at": 0.0, "kind": "cut", "links": [[0, 2]]},
+            {"at": 10.2, "kind": "heal", "links": [[0, 2]]},
+            {"at": 10.2, "kind": "cut", "links": [[1, 2]]},
+        ],
+    }
+    emulated = Emulation(line(3, 26.0, **tables)).run()
+    moved = [one for one in emulated.trace.of(HandedOff) if one.node == 2 and one.outcome == "moved"]
+    assert [(one.source, one.destination) for one in moved][:1] == [(1, 0)]
+    completed = [record.sequence for record in emulated.trace.of(Delivered)]
+    assert completed == list(range(2, 30, 3))  # none twice, none begun anew
 
 
 @pytest.mark.usefixtures("namespaces")

@@ -19,8 +19,14 @@ from roamcast.runtime.sim import Simulation
 from roamcast.scenario.load import scenario_from
 from roamcast.strategy.opportunistic import Opportunistic
 from roamcast.strategy.opportunistic.brokerage import Brokerage
-from roamcast.strategy.opportunistic.wire.messages import Carry, Letters, MovedDelivery, Publish, Salvaged
-from roamcast.strategy.opportunistic.wire.post import Post
+from roamcast.strategy.opportunistic.wire.messages import (
+    CarryLetter,
+    Letters,
+    MovedDelivery,
+    PublishLetter,
+    Salvaged,
+)
+from roamcast.strategy.opportunistic.wire.post import LetterPost
 from roamcast.trace import FaultHappened, HandedOff, Published
 from roamcast.units import SECOND, Micros, NodeId, micros
 
@@ -78,7 +84,7 @@ class Hands:
             ):
                 node.strategy.broker.clients.relocate(client, to)
 
-    def _post(self, number: NodeId) -> Post:
+    def _post(self, number: NodeId) -> LetterPost:
         node = self._simulation.nodes[number]
         assert node is not None and isinstance(node.strategy, Opportunistic)
         return node.strategy._post
@@ -122,7 +128,7 @@ def event_of(message: Letters) -> EventId | None:
     match message:
         case MovedDelivery() | Salvaged():
             return message.delivery.event.id
-        case Publish() | Carry():
+        case PublishLetter() | CarryLetter():
             return message.event.id
     event = getattr(message, "event", None)
     return None if event is None else event.id

@@ -11,18 +11,18 @@ from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
 from roamcast.strategy.opportunistic.brokerage import Brokerage, on_carry
 from roamcast.strategy.opportunistic.events.copies import Copies
-from roamcast.strategy.opportunistic.events.dispatch import Reading
+from roamcast.strategy.opportunistic.events.dispatch import NodeReading
 from roamcast.strategy.opportunistic.events.flood import Floods
 from roamcast.strategy.opportunistic.homes.consumers import Consumers
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.overlay.board import BROKER, Board, Entry
-from roamcast.strategy.opportunistic.overlay.overlay import Overlay
+from roamcast.strategy.opportunistic.overlay.board import BROKER, Board, BoardEntry
+from roamcast.strategy.opportunistic.overlay.overlay import BrokerOverlay
 from roamcast.strategy.opportunistic.wire.messages import (
     BROKER_ROWS,
     CLIENT_ROWS,
-    Attach,
+    AttachLetter,
     BrokerRow,
-    Carry,
+    CarryLetter,
     ClientRow,
     Interest,
     Letters,
@@ -99,10 +99,10 @@ class Station(Layer):
         chosen = OpportunisticOptions(**options)
         host, underlay, core = self.host, Near(), Broker(self.host, Nobody())
         self.board = Board(host, underlay, micros(chosen.registration_lifetime), self._on_row)
-        overlay = Overlay(host, underlay, chosen, SystemChannel(), self.board, 1)
+        overlay = BrokerOverlay(host, underlay, chosen, SystemChannel(), self.board, 1)
         self.consumers, self.copies = Consumers(), Copies(host, chosen)
         post: Any = self.post
-        reading = Reading(host, underlay, core, chosen, post, self.copies, self.consumers)
+        reading = NodeReading(host, underlay, core, chosen, post, self.copies, self.consumers)
         floods = Floods(host, underlay, self.copies, lambda *_: None)
         context = StrategyContext(host, core, underlay)
         self.overlay = overlay
@@ -118,7 +118,7 @@ class Station(Layer):
         elif name != "holes":
             self.broker.on_timer(name)
 
-    def _on_row(self, kind: int, node: NodeId, entry: Entry | None) -> None:
+    def _on_row(self, kind: int, node: NodeId, entry: BoardEntry | None) -> None:
         if entry is None:
             return
         if kind == BROKER:
@@ -143,11 +143,11 @@ class Station(Layer):
 
     def attach_client(self, client: NodeId, *interests: Interest, generation: int = 1, **more: Any) -> None:
         ages = (0,) * len(interests)
-        self.broker.on_letter(client, Attach(generation, interests, ages, False, 1, **more), 1, 0)
+        self.broker.on_letter(client, AttachLetter(generation, interests, ages, False, 1, **more), 1, 0)
 
     def level(self, client: NodeId, publisher: NodeId, sequence: int, level: int) -> None:
         """An event of a producer, for the modulators of a client of ours."""
-        carry = Carry(
+        carry = CarryLetter(
             client, True, sequence, False, sequence, 0, 0, 1, Event(publisher, sequence, {"level": level})
         )
         post: Any = self.post

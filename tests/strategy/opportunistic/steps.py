@@ -21,14 +21,14 @@ from roamcast.scenario.model import FaultKind
 from roamcast.strategy.opportunistic import Opportunistic
 from roamcast.strategy.opportunistic.wire.messages import (
     Accepted,
-    Carry,
+    CarryLetter,
     Detour,
     Handoff,
     Letters,
     Moved,
     MovedDelivery,
     NewHome,
-    Publish,
+    PublishLetter,
     Switched,
     Taken,
 )
@@ -220,7 +220,7 @@ class Handover:
         post._on_letter = tapped_letter
 
     def _note(self, message: Letters) -> None:
-        if isinstance(message, Publish | Carry):
+        if isinstance(message, PublishLetter | CarryLetter):
             self._at_victim.add(message.event.id)
         elif isinstance(message, MovedDelivery):
             self._at_victim.add(message.delivery.event.id)

@@ -105,7 +105,7 @@ class Dear(Modulator):
         return 3_600 * SECOND
 
 
-class Numbers(Modulator):
+class RowNumbers(Modulator):
     """Answers with numpy's own numbers."""
 
     def process(self, event: Event) -> Content | None:
@@ -119,7 +119,7 @@ class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 for _name, _type, _make in (
     ("test bad", BadParameters, lambda _, parameters: Bad(parameters)),
     ("test dear", NoParameters, lambda _, parameters: Dear()),
-    ("test numbers", NoParameters, lambda _, parameters: Numbers()),
+    ("test numbers", NoParameters, lambda _, parameters: RowNumbers()),
 ):
     if _name not in MODULATORS.names():
         MODULATORS.add(_name, _type, _make)

@@ -204,6 +204,12 @@ class OneClientChannel:
     def place(self, client: NodeId, to: NodeId, access: NodeId) -> None:
         self.migrate(client, to)
 
+    def upstream(self, client: NodeId) -> bool:
+        return False
+
+    def downstream(self, client: NodeId) -> bool:
+        return False
+
     # Directory: no adaptor here looks for less loaded brokers.
 
     def less_loaded(self, load: float, on_found: Callable[[NodeId | None], None]) -> None:

@@ -3,7 +3,7 @@
 | from | tables |
 |---|---|
 | the ether | `links`, `motion`, `faults`, `air`, and `drops` of the radio |
-| the nodes' own traces | `transmissions`, `overlay`, `drops` of the protocols |
+| the nodes' own traces | `transmissions`, `overlay`, `handoffs`, `drops` of the protocols |
 | the applications | `publications`, `subscriptions`, `deliveries` |
 
 A node's kernel does not report the outcome of a frame, and the ether cannot read a sealed datagram. The two
@@ -31,6 +31,7 @@ from roamcast.trace import (
     Dropped,
     DropReason,
     FaultHappened,
+    HandedOff,
     LinkChanged,
     Moved,
     NodeSet,
@@ -259,9 +260,11 @@ def _had(record: Transmitted, last: dict[tuple[NodeId, EventId], Micros]) -> boo
 def _of_node(stage: Stage, node: NodeId, zero: Micros) -> Iterator[Record]:
     """A node's own records on the common axis. Of the time before zero only the overlay's links count."""
     for record in read_trace(stage.traces, node):
-        if not isinstance(record, Transmitted | Dropped | OverlayChanged | Published):
+        if not isinstance(record, Transmitted | Dropped | OverlayChanged | Published | HandedOff):
             continue  # taken from the applications' journal
         t = record.t - zero
+        if isinstance(record, HandedOff):
+            record = msgspec.structs.replace(record, started=record.started - zero)
         if t >= 0 or isinstance(record, OverlayChanged):
             yield msgspec.structs.replace(record, t=max(t, 0))
 

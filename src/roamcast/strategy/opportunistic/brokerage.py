@@ -10,26 +10,31 @@ from typing import get_args
 
 from roamcast.host import Host, TimerName
 from roamcast.strategy.base import StrategyContext
-from roamcast.strategy.opportunistic.adaptation.managers import ClientManager
+from roamcast.strategy.opportunistic.adaptation.managers import BrokerClients
 from roamcast.strategy.opportunistic.events.backlog import Backlog
-from roamcast.strategy.opportunistic.events.copies import Copies, Copy
-from roamcast.strategy.opportunistic.events.dispatch import Dispatch, Reading
+from roamcast.strategy.opportunistic.events.copies import Copies, EventCopy
+from roamcast.strategy.opportunistic.events.dispatch import Dispatch, NodeReading
 from roamcast.strategy.opportunistic.events.flood import Floods
 from roamcast.strategy.opportunistic.events.places import ModelledMeter
 from roamcast.strategy.opportunistic.handoff.destination import Destination
 from roamcast.strategy.opportunistic.handoff.handoff import HandoffLetter, Handoffs
 from roamcast.strategy.opportunistic.handoff.source import Source
-from roamcast.strategy.opportunistic.homes.consumers import Consumers, Target, first_version, generation_of
+from roamcast.strategy.opportunistic.homes.consumers import (
+    Consumers,
+    EventTarget,
+    first_version,
+    generation_of,
+)
 from roamcast.strategy.opportunistic.homes.homes import Homes
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.overlay.board import Board
-from roamcast.strategy.opportunistic.overlay.overlay import Overlay, OwnWord
+from roamcast.strategy.opportunistic.overlay.overlay import BrokerOverlay, OwnWord
 from roamcast.strategy.opportunistic.wire.messages import (
     FULL,
     HOPS_MAX,
     Accepted,
-    Attach,
-    Carry,
+    AttachLetter,
+    CarryLetter,
     ClientRow,
     Detour,
     Handoff,
@@ -38,12 +43,12 @@ from roamcast.strategy.opportunistic.wire.messages import (
     Keep,
     Letters,
     NotHome,
-    Publish,
+    PublishLetter,
     Returned,
     Salvaged,
     Switched,
 )
-from roamcast.strategy.opportunistic.wire.post import Post
+from roamcast.strategy.opportunistic.wire.post import LetterPost
 from roamcast.trace import DropReason, OverlayChanged
 from roamcast.units import SECOND, Micros, NodeId, micros
 
@@ -55,13 +60,13 @@ class Brokerage:
         self,
         context: StrategyContext,
         options: OpportunisticOptions,
-        post: Post,
+        post: LetterPost,
         board: Board,
-        overlay: Overlay,
+        overlay: BrokerOverlay,
         consumers: Consumers,
         copies: Copies,
         floods: Floods,
-        reading: Reading,
+        reading: NodeReading,
         *,
         was_made: bool = False,
     ) -> None:
@@ -91,7 +96,7 @@ class Brokerage:
         self.handoffs = Handoffs(
             context.host, post, overlay, consumers, source, destination, self._on_released
         )
-        self.clients = ClientManager(context.host, overlay, consumers, self.homes, self.handoffs)
+        self.clients = BrokerClients(context.host, overlay, consumers, self.homes, self.handoffs)
         self.retirement = Retirement(context.host, options, self)
 
     # Inputs.
@@ -119,14 +124,14 @@ class Brokerage:
 
     def on_letter(self, sender: NodeId, message: Letters, hops: int, held: Micros) -> None:
         match message:
-            case Attach() if not self.takes_clients and sender not in self.homes.clients:
+            case AttachLetter() if not self.takes_clients and sender not in self.homes.clients:
                 self._post.write(sender, NotHome(message.generation, is_broker=False))
-            case Attach():
+            case AttachLetter():
                 self._on_attach(sender, message, held)
-            case Publish() if message.event.publisher == sender:  # nobody publishes in another's name
+            case PublishLetter() if message.event.publisher == sender:  # nobody publishes in another's name
                 self.homes.on_published(sender)
                 age, hops = message.age + held, message.hops + hops
-                copy = Copy(message.event, message.previous, message.gap, hops, self._host.now() - age)
+                copy = EventCopy(message.event, message.previous, message.gap, hops, self._host.now() - age)
                 self.backlog.on_published(copy)
                 self.dispatch.on_published(copy)
             case Keep():
@@ -149,9 +154,9 @@ class Brokerage:
             self.backlog.serve(node, row.home, new)
         if before is None:
             for is_modulated in {interest.modulator is not None for interest in row.interests}:
-                self.dispatch.on_consumer(Target(node, is_modulated))
+                self.dispatch.on_consumer(EventTarget(node, is_modulated))
         if before is not None and (before.home, before.life) != (row.home, row.life):
-            self.dispatch.send_heads(Target(node, True), row.home)
+            self.dispatch.send_heads(EventTarget(node, True), row.home)
 
     def on_reset(self, peer: NodeId, unconfirmed: list[Letters]) -> None:
         self.handoffs.on_reset(peer)
@@ -161,7 +166,7 @@ class Brokerage:
             elif letter_survives(letter, self.homes, peer):
                 self._post.write(peer, letter)
 
-    def _on_attach(self, node: NodeId, attach: Attach, held: Micros) -> None:
+    def _on_attach(self, node: NodeId, attach: AttachLetter, held: Micros) -> None:
         known = self.homes.clients.get(node)
         if self.handoffs.destination.is_attaching(node, attach.generation):
             self.handoffs.destination.on_attach(node, attach, held)
@@ -180,7 +185,7 @@ class Brokerage:
         else:
             self.homes.on_attach(node, attach, held, returned)
 
-    def _may_have_modulators(self, attach: Attach) -> bool:
+    def _may_have_modulators(self, attach: AttachLetter) -> bool:
         """Whether the home that a client gave up can still have what its modulators remember."""
         before = attach.before
         is_there = (
@@ -188,7 +193,7 @@ class Brokerage:
         )
         return is_there and any(map(self.homes.places.keeps_state, attach.interests))
 
-    def _on_released(self, carry: Carry) -> None:
+    def _on_released(self, carry: CarryLetter) -> None:
         on_carry(self._host, self._post, self._reading, self.consumers, self, carry, 0, 0)
 
     # Questions.
@@ -266,7 +271,7 @@ class Retirement:
 
 def letter_survives(letter: Letters, homes: Homes, peer: NodeId) -> bool:
     """What a client or a reader that has restarted still needs of us."""
-    if isinstance(letter, Carry):
+    if isinstance(letter, CarryLetter):
         return True
     client = homes.clients.get(peer)
     generation = getattr(letter, "generation", None)
@@ -275,23 +280,23 @@ def letter_survives(letter: Letters, homes: Homes, peer: NodeId) -> bool:
 
 def on_carry(
     host: Host,
-    post: Post,
-    reading: Reading,
+    post: LetterPost,
+    reading: NodeReading,
     consumers: Consumers,
     broker: Brokerage | None,
-    carry: Carry,
+    carry: CarryLetter,
     hops: int,
     held: Micros,
 ) -> None:
     """An event for a consumer that this node reads for, or that is on the move."""
     now, own = host.now(), host.node
     hops, age = carry.hops + hops, carry.age + held
-    copy = Copy(carry.event, carry.previous, carry.gap, hops, now - age)
+    copy = EventCopy(carry.event, carry.previous, carry.gap, hops, now - age)
     if not carry.is_modulated:
         if carry.consumer == own:
             reading.on_carried(copy, carry)
         return
-    carry = Carry(
+    carry = CarryLetter(
         carry.consumer,
         True,
         carry.base,
@@ -319,14 +324,14 @@ def on_carry(
         post.drop(DropReason.STALE, "carry", carry.event.id, carry.consumer)
 
 
-def answer_for_no_broker(post: Post, sender: NodeId, message: Letters, held: Micros) -> None:
+def answer_for_no_broker(post: LetterPost, sender: NodeId, message: Letters, held: Micros) -> None:
     """What a node that is a broker no more says to those who have not heard of it. Events go back to their
     clients; whoever waits for a word gets it."""
     match message:
-        case Attach() | Here():
+        case AttachLetter() | Here():
             post.write(sender, NotHome(message.generation, is_broker=False))
-        case Publish():
-            aged = Publish(message.event, message.previous, message.gap, message.age + held, 0)
+        case PublishLetter():
+            aged = PublishLetter(message.event, message.previous, message.gap, message.age + held, 0)
             post.write(sender, Returned(aged))
         case Handoff():
             post.write(sender, Accepted(message.consumer, message.version, "no broker", FULL))

@@ -28,7 +28,9 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     ring_max: Annotated[int, msgspec.Meta(ge=1, le=16)] = 5  # hops, how far a broker looks for neighbours
     # A ring that found so many brokers is wide enough; those found are the broker's neighbours.
     neighbours_wanted: Annotated[int, msgspec.Meta(ge=1, le=64)] = 3
-    handoff: Literal["strict", "loose"] = "strict"  # loose: without the promises of section 2.4
+    # Section 2.4, step 3. `loose`: nobody is asked before the client moves. `stateless`: likewise, and its
+    # modulators begin anew.
+    handoff: Literal["strict", "loose", "stateless"] = "strict"
     handoff_timeout: Annotated[float, msgspec.Meta(ge=0.1, le=600)] = 10.0
     home_timeout: Period = 10.0  # a client whose home broker is silent for so long chooses another by itself
     registration_lifetime: Period = 120.0  # a consumer whose home broker is silent for so long is forgotten

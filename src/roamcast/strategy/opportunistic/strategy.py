@@ -11,33 +11,33 @@ from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
 from roamcast.strategy.opportunistic.adaptation.wiring import ADAPTATION_LETTERS, Adaptation
 from roamcast.strategy.opportunistic.brokerage import Brokerage, answer_for_no_broker, on_carry
-from roamcast.strategy.opportunistic.events.copies import Copies, Copy, Flood
-from roamcast.strategy.opportunistic.events.dispatch import Reading
+from roamcast.strategy.opportunistic.events.copies import Copies, EventCopy, FloodBase
+from roamcast.strategy.opportunistic.events.dispatch import NodeReading
 from roamcast.strategy.opportunistic.events.flood import Floods
 from roamcast.strategy.opportunistic.events.undeliverable import Undeliverable
 from roamcast.strategy.opportunistic.homes.client import ClientLetter, ClientSide
 from roamcast.strategy.opportunistic.homes.consumers import Consumers
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.overlay.board import BROKER, Board, Entry
+from roamcast.strategy.opportunistic.overlay.board import BROKER, Board, BoardEntry
 from roamcast.strategy.opportunistic.overlay.gossip import Gossip
-from roamcast.strategy.opportunistic.overlay.overlay import Overlay
+from roamcast.strategy.opportunistic.overlay.overlay import BrokerOverlay
 from roamcast.strategy.opportunistic.paths import event_paths
 from roamcast.strategy.opportunistic.wire.messages import (
     FRAMES,
     BrokerRow,
-    Carry,
+    CarryLetter,
     ClientRow,
-    Digest,
     Fetch,
     Flooded,
     Head,
     Here,
     Letters,
-    Numbers,
+    NodeDigest,
+    RowNumbers,
     Rows,
-    WantEvents,
+    WantFlooded,
 )
-from roamcast.strategy.opportunistic.wire.post import Post
+from roamcast.strategy.opportunistic.wire.post import LetterPost
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import Micros, NodeId, micros
 
@@ -50,7 +50,7 @@ class Opportunistic(Strategy):
         self._host = host
         self._options = options
         self._context = context
-        self._post = Post(
+        self._post = LetterPost(
             host,
             underlay,
             on_letter=self._on_letter,
@@ -62,10 +62,10 @@ class Opportunistic(Strategy):
         channel = SystemChannel()
         self._undeliverable = Undeliverable(host, options, self._post)
         self._board = Board(host, underlay, micros(options.registration_lifetime), self._on_row)
-        self._overlay = Overlay(host, underlay, options, channel, self._board, self._post.boot)
+        self._overlay = BrokerOverlay(host, underlay, options, channel, self._board, self._post.boot)
         self._consumers = Consumers()
         self._copies = Copies(host, options)
-        self._reading = Reading(
+        self._reading = NodeReading(
             host, underlay, context.broker, options, self._post, self._copies, self._consumers
         )
         self._floods = Floods(host, underlay, self._copies, self._on_flooded)
@@ -130,16 +130,16 @@ class Opportunistic(Strategy):
             return
         self._post.transport.on_heard(sender)
         match frame:  # the most frequent first
-            case Digest():
+            case NodeDigest():
                 self._gossip.on_digest(sender, frame)
             case Rows():
                 self._board.on_rows(frame)
             case Flooded():
                 is_asked = self._gossip.on_copy(sender, frame.event.id)
                 self._floods.on_flooded(sender, frame, is_asked=is_asked)
-            case Numbers():
+            case RowNumbers():
                 self._board.on_numbers(sender, frame)
-            case WantEvents():
+            case WantFlooded():
                 self._gossip.on_want(sender, frame)
             case _:
                 self._post.transport.on_frame(sender, frame)
@@ -187,7 +187,7 @@ class Opportunistic(Strategy):
     def _way(self, to: NodeId) -> tuple[NodeId, ...]:
         return () if self.broker is None else self.broker.way(to)
 
-    def _on_row(self, kind: int, node: NodeId, entry: Entry | None) -> None:
+    def _on_row(self, kind: int, node: NodeId, entry: BoardEntry | None) -> None:
         """News on the board."""
         if kind == BROKER:
             self._overlay.on_row(node, entry)
@@ -204,14 +204,14 @@ class Opportunistic(Strategy):
                 self.client.on_own_row(entry.version)
         self._gossip.on_row()
 
-    def _on_flooded(self, sender: NodeId, copy: Copy, flood: Flood) -> None:
+    def _on_flooded(self, sender: NodeId, copy: EventCopy, flood: FloodBase) -> None:
         self._gossip.on_event()
         self._reading.on_flooded(copy, flood)
 
     def _on_letter(self, sender: NodeId, message: Letters, hops: int, held: Micros) -> None:
         if isinstance(message, CLIENT_LETTERS):
             self.client.on_letter(sender, message, hops, held)
-        elif isinstance(message, Carry):
+        elif isinstance(message, CarryLetter):
             on_carry(self._host, self._post, self._reading, self._consumers, self.broker, message, hops, held)
         elif isinstance(message, Fetch):
             self._reading.pulls.on_fetch(sender, message)

@@ -97,6 +97,12 @@ class World:
     def place(self, client: NodeId, to: NodeId, access: NodeId) -> None:
         self.done.append(("place", client, to, access))
 
+    def upstream(self, client: NodeId) -> bool:
+        return False
+
+    def downstream(self, client: NodeId) -> bool:
+        return False
+
     def less_loaded(self, load: float, on_found: Callable[[NodeId | None], None]) -> None:
         self.below.append(load)
         on_found(self.lighter if load > self.lighter_load else None)

@@ -2,12 +2,12 @@
 
 from roamcast.event import Event
 from roamcast.filter import Filter
-from roamcast.strategy.opportunistic.events.copies import Copies, Copy, Flood
+from roamcast.strategy.opportunistic.events.copies import Copies, EventCopy, FloodBase
 from roamcast.strategy.opportunistic.events.dispatch import LEARNING, Dispatch
 from roamcast.strategy.opportunistic.events.flood import Floods
-from roamcast.strategy.opportunistic.homes.consumers import Consumers, Target
+from roamcast.strategy.opportunistic.homes.consumers import Consumers, EventTarget
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.wire.messages import Carry, ClientRow, Head, Interest
+from roamcast.strategy.opportunistic.wire.messages import CarryLetter, ClientRow, Head, Interest
 from roamcast.testing import FakeHost
 from roamcast.underlay.base import Underlay
 from roamcast.units import NodeId
@@ -25,9 +25,9 @@ class Twenty(Underlay):
 
 class Letters:
     def __init__(self) -> None:
-        self.written: list[tuple[NodeId, Carry | Head]] = []
+        self.written: list[tuple[NodeId, CarryLetter | Head]] = []
 
-    def write(self, to: NodeId, letter: Carry | Head) -> bool:
+    def write(self, to: NodeId, letter: CarryLetter | Head) -> bool:
         self.written.append((to, letter))
         return True
 
@@ -35,7 +35,7 @@ class Letters:
 class Setting:
     def __init__(self) -> None:
         self.host, self.post, self.consumers = FakeHost(1), Letters(), Consumers()
-        self.flooded: list[tuple[int, Flood]] = []
+        self.flooded: list[tuple[int, FloodBase]] = []
         copies = Copies(self.host, OpportunisticOptions())
         floods = Floods(
             self.host,
@@ -61,10 +61,10 @@ class Setting:
 
     def publish(self, sequence: int, previous: int | None = None) -> None:
         before = sequence if previous is None else previous
-        self.dispatch.on_published(Copy(Event(PRODUCER, sequence), before, 0, 0, self.host.now()))
+        self.dispatch.on_published(EventCopy(Event(PRODUCER, sequence), before, 0, 0, self.host.now()))
 
     def bases(self) -> list[tuple[NodeId, int]]:
-        found = [(to, letter.base) for to, letter in self.post.written if isinstance(letter, Carry)]
+        found = [(to, letter.base) for to, letter in self.post.written if isinstance(letter, CarryLetter)]
         self.post.written.clear()
         return found
 
@@ -87,7 +87,7 @@ def test_an_event_for_a_quarter_of_the_network_is_flooded_and_names_who_was_sent
     setting.publish(1)
     setting.wants(6)
     setting.publish(2)
-    assert setting.flooded == [(0, Flood(0, ())), (2, Flood(1, (4, 6, 8, 10)))]
+    assert setting.flooded == [(0, FloodBase(0, ())), (2, FloodBase(1, (4, 6, 8, 10)))]
     assert setting.bases() == [(2, 1), (3, 1), (4, 1), (5, 1)]
 
 
@@ -104,10 +104,10 @@ def test_a_consumer_that_was_not_known_hears_what_was_sent_and_all_are_flooded_t
     setting.wants(2)
     setting.publish(0)
     setting.wants(3)
-    setting.dispatch.on_consumer(Target(3, False))
+    setting.dispatch.on_consumer(EventTarget(3, False))
     assert (3, Head(3, False, PRODUCER, 0, False)) in setting.post.written
     setting.publish(1)
-    assert setting.flooded == [(1, Flood(1, (4, 6)))]
+    assert setting.flooded == [(1, FloodBase(1, (4, 6)))]
     setting.host.advance(LEARNING)
     setting.publish(2)
     assert [sequence for sequence, _ in setting.flooded] == [1]

@@ -4,8 +4,8 @@ import pytest
 from tests.strategy.opportunistic.station import PLAIN, Station
 
 from roamcast.event import Event
-from roamcast.strategy.opportunistic.events.copies import Copy
-from roamcast.strategy.opportunistic.wire.messages import Carry, Fetch, Head
+from roamcast.strategy.opportunistic.events.copies import EventCopy
+from roamcast.strategy.opportunistic.wire.messages import CarryLetter, Fetch, Head
 from roamcast.units import NodeId
 
 HOME, CONSUMER, PRODUCER = 1, 7, 50
@@ -15,11 +15,11 @@ def answer(producer: NodeId, had: list[int]) -> tuple[list[int], list[int]]:
     """To a question for 0 to 5: which events are sent, and until which one that is said to be all."""
     station = Station(HOME)
     for sequence in had:
-        station.copies.add(Copy(Event(producer, sequence), sequence, 0, 1, 0), None)
+        station.copies.add(EventCopy(Event(producer, sequence), sequence, 0, 1, 0), None)
     fetch = Fetch(CONSUMER, False, producer, 0, 5, 10**9, (PLAIN.filter,))
     station.broker._reading.pulls.on_fetch(CONSUMER, fetch)
     letters = station.post.to(CONSUMER)
-    sent = [letter.event.sequence for letter in letters if isinstance(letter, Carry)]
+    sent = [letter.event.sequence for letter in letters if isinstance(letter, CarryLetter)]
     return sent, [letter.until for letter in letters if isinstance(letter, Head) and letter.is_all]
 
 

@@ -4,15 +4,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roamcast.event import Event
-from roamcast.strategy.opportunistic.events.copies import Copy
-from roamcast.strategy.opportunistic.events.readers import Hole, Reader
+from roamcast.strategy.opportunistic.events.copies import EventCopy
+from roamcast.strategy.opportunistic.events.readers import EventReader, Hole
 from roamcast.units import SECOND
 
 P = 7
 
 
-def copy(sequence: int, previous: int | None = None, *, at: int = 0, gap: int = SECOND) -> Copy:
-    return Copy(
+def copy(sequence: int, previous: int | None = None, *, at: int = 0, gap: int = SECOND) -> EventCopy:
+    return EventCopy(
         Event(P, sequence), sequence if previous is None else previous, gap, 1, at or sequence * SECOND
     )
 
@@ -20,7 +20,7 @@ def copy(sequence: int, previous: int | None = None, *, at: int = 0, gap: int = 
 class Reads:
     def __init__(self, since: int = 0, **cursors: int) -> None:
         self.got: list[int] = []
-        self.reader = Reader(
+        self.reader = EventReader(
             1,
             is_modulated=False,
             since=since,
@@ -28,7 +28,7 @@ class Reads:
             cursors={int(p[1:]): n for p, n in cursors.items()}.items(),
         )
 
-    def take(self, one: Copy, base: int | None = None) -> None:
+    def take(self, one: EventCopy, base: int | None = None) -> None:
         self.reader.take(one, one.previous if base is None else base, 99 * SECOND)
 
 

@@ -91,6 +91,20 @@ def test_loose_the_client_is_given_away_at_once_and_nobody_is_asked() -> None:
     assert kinds(station.post.written) == [(DESTINATION, "MovedState"), (DESTINATION, "Moved")]
 
 
+def test_stateless_one_letter_takes_the_client_and_its_modulators_begin_anew() -> None:
+    station, destination = serving(handoff="stateless"), Station(DESTINATION)  # type: ignore[arg-type]
+    station.post.confirmed()
+    assert station.broker.handoffs.relocate(CLIENT_A, DESTINATION)
+    station.host.advance(WORK)
+    ((to, moved),) = station.post.written
+    assert to == DESTINATION and isinstance(moved, Moved)
+    assert kinds(destination.hear(SOURCE, moved)) == [(SOURCE, "Taken"), (CLIENT_A, "NewHome")]
+    for sequence in (3, 4):
+        destination.level(CLIENT_A, PRODUCER, sequence, 20)
+    (product,) = (one for one in destination.post.to(CLIENT_A) if isinstance(one, Deliver))
+    assert product.event.attributes["sum"] == 40.0  # nothing of the 10 that the source had read
+
+
 def test_a_refusal_and_a_destination_that_does_not_answer_change_nothing() -> None:
     station = serving()
     handoff = asked(station)

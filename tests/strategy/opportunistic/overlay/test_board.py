@@ -11,15 +11,15 @@ from roamcast.strategy.opportunistic.overlay.board import (
     VERSION_MAX,
     VERSIONS_AHEAD,
     Board,
-    Entry,
+    BoardEntry,
 )
 from roamcast.strategy.opportunistic.wire.messages import (
     BROKER_ROWS,
     FRAMES,
     BrokerRow,
     ClientRow,
-    Numbers,
     Row,
+    RowNumbers,
     Rows,
 )
 from roamcast.testing import FakeHost
@@ -35,11 +35,11 @@ class Told:
 
     def __init__(self, node: NodeId) -> None:
         self.host = FakeHost(node)
-        self.news: list[tuple[int, NodeId, Entry | None]] = []
+        self.news: list[tuple[int, NodeId, BoardEntry | None]] = []
         self.board = Board(self.host, Underlay(), LIFETIME, lambda *news: self.news.append(news))
         self.host.attach(self.board)  # type: ignore[arg-type]
 
-    def frames(self) -> list[tuple[NodeId | None, Rows | Numbers]]:
+    def frames(self) -> list[tuple[NodeId | None, Rows | RowNumbers]]:
         sent = [(one.to, FRAMES.decode(one.frame.payload)) for one in self.host.sent]
         self.host.sent.clear()
         return sent  # type: ignore[return-value]
@@ -120,9 +120,9 @@ def test_one_comparison_is_enough_for_both_sides() -> None:
     told.board.post(BROKER, 1, 1, row())
     told.host.advance(3 * SECOND)
     told.frames()
-    told.board.on_numbers(2, Numbers((BROKER, 2, 7)))
+    told.board.on_numbers(2, RowNumbers((BROKER, 2, 7)))
     told.host.advance(3 * SECOND)
-    assert [(to, type(frame)) for to, frame in told.frames()] == [(None, Rows), (2, Numbers)]
+    assert [(to, type(frame)) for to, frame in told.frames()] == [(None, Rows), (2, RowNumbers)]
 
 
 def test_a_broker_that_is_silent_for_long_is_forgotten_with_its_clients() -> None:
@@ -150,4 +150,4 @@ def test_a_neighbour_that_differs_is_asked_when_that_is_no_news_any_more() -> No
     told.board.on_sum(2, 77)
     told.host.advance(SECOND)
     ((to, numbers),) = told.frames()
-    assert to == 2 and numbers == Numbers((BROKER, 1, 1))
+    assert to == 2 and numbers == RowNumbers((BROKER, 1, 1))

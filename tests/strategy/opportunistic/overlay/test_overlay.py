@@ -3,8 +3,8 @@
 from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
 from roamcast.strategy.opportunistic.adaptation.events import TimeCame
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.overlay.board import BROKER, Board, Entry
-from roamcast.strategy.opportunistic.overlay.overlay import Overlay, OwnWord
+from roamcast.strategy.opportunistic.overlay.board import BROKER, Board, BoardEntry
+from roamcast.strategy.opportunistic.overlay.overlay import BrokerOverlay, OwnWord
 from roamcast.strategy.opportunistic.wire.messages import BrokerRow
 from roamcast.testing import FakeHost
 from roamcast.trace import OverlayChanged
@@ -32,7 +32,7 @@ class Setting:
         channel = SystemChannel()
         options = OpportunisticOptions(mode=mode, broker_update=20.0)  # type: ignore[arg-type]
         self.board = Board(self.host, self.underlay, 120 * SECOND, self._on_row)
-        self.overlay = Overlay(self.host, self.underlay, options, channel, self.board, 1)
+        self.overlay = BrokerOverlay(self.host, self.underlay, options, channel, self.board, 1)
         channel.subscribe(TimeCame, lambda event: self._look())
         self.host.attach(self)  # type: ignore[arg-type]
         self.overlay.start(OwnWord(lambda: self.load, lambda: 0))
@@ -53,7 +53,7 @@ class Setting:
         assert row is not None
         return row
 
-    def _on_row(self, kind: int, node: NodeId, entry: Entry | None) -> None:
+    def _on_row(self, kind: int, node: NodeId, entry: BoardEntry | None) -> None:
         self.overlay.on_row(node, entry)
 
     def _look(self) -> None:

@@ -16,7 +16,12 @@ from roamcast.strategy.opportunistic.wire.messages import (
     Datagram,
 )
 from roamcast.strategy.opportunistic.wire.outbox import BUNDLE_OCTETS
-from roamcast.strategy.opportunistic.wire.reliable import STREAMS_PER_BOOT, Acknowledgement, Letter, Segment
+from roamcast.strategy.opportunistic.wire.reliable import (
+    STREAMS_PER_BOOT,
+    Letter,
+    StreamAcknowledgement,
+    StreamSegment,
+)
 from roamcast.strategy.opportunistic.wire.transport import HEARD_LATELY, Transport
 from roamcast.testing import FakeHost
 from roamcast.underlay.base import Underlay
@@ -60,7 +65,7 @@ class Setting:
 
     def forward(self, to: NodeId, number: int = 0) -> None:
         stream = STREAMS_PER_BOOT + to
-        self.transport.send(to, Segment(stream, number, 0, 0, b"head" + bytes([to]) + ENDING), CARRY)
+        self.transport.send(to, StreamSegment(stream, number, 0, 0, b"head" + bytes([to]) + ENDING), CARRY)
 
     def sent(self) -> list[tuple[NodeId | None, object]]:
         return [(one.to, FRAMES.decode(one.frame.payload)) for one in self.host.sent]
@@ -79,7 +84,7 @@ def test_what_has_the_next_hop_in_common_goes_in_one_frame_and_arrives_whole() -
     there.transport.on_frame(OWN, bundle)
     ((origin, segment, hops),) = there.got
     assert (origin, hops) == (OWN, 1)
-    assert isinstance(segment, Segment) and segment.body == b"head" + bytes([6]) + ENDING
+    assert isinstance(segment, StreamSegment) and segment.body == b"head" + bytes([6]) + ENDING
 
 
 def test_copies_for_several_neighbours_are_one_broadcast_of_which_each_takes_its_own() -> None:
@@ -104,7 +109,7 @@ def test_copies_for_several_neighbours_are_one_broadcast_of_which_each_takes_its
 def test_control_is_sent_at_once_to_a_quiet_neighbour_and_then_together() -> None:
     setting = Setting()
     for number in range(5):
-        setting.transport.send(4, Segment(9, number, 0, 0, b"x"), CONTROL)
+        setting.transport.send(4, StreamSegment(9, number, 0, 0, b"x"), CONTROL)
         setting.host.advance(MILLISECOND)
     assert len(setting.sent()) == 1
     setting.host.advance(SECOND)
@@ -115,7 +120,7 @@ def test_a_later_acknowledgement_takes_the_place_of_an_earlier_one() -> None:
     setting = Setting()
     label = Letter(b"", Kind.CONTROL, "acknowledgement")
     for expected in (1, 2, 3):
-        setting.transport.send(4, Acknowledgement(9, expected, 1, expected - 1, 0), label)
+        setting.transport.send(4, StreamAcknowledgement(9, expected, 1, expected - 1, 0), label)
     setting.host.advance(SECOND)
     ((_, datagram),) = setting.sent()
     there = Setting(own=4)
@@ -127,7 +132,7 @@ def test_a_later_acknowledgement_takes_the_place_of_an_earlier_one() -> None:
 def test_no_frame_is_made_longer_than_gets_through() -> None:
     setting = Setting()
     for to in range(4, 200, 2):
-        setting.transport.send(to, Segment(9, to, 0, 0, b"x"), CONTROL)
+        setting.transport.send(to, StreamSegment(9, to, 0, 0, b"x"), CONTROL)
     setting.host.advance(SECOND)
     assert len(setting.host.sent) > 1
     assert all(len(one.frame.payload) <= BUNDLE_OCTETS for one in setting.host.sent)
@@ -145,7 +150,7 @@ def test_a_neighbour_that_was_heard_lately_is_there_and_its_frame_has_collided()
     setting = Setting()
     setting.transport.on_heard(LEFT)
     for expected in ([], [LEFT]):
-        setting.transport.send(4, Segment(9, 1, 0, 0, b"x"), CONTROL)
+        setting.transport.send(4, StreamSegment(9, 1, 0, 0, b"x"), CONTROL)
         setting.host.advance(0)
         failed = setting.host.sent[-1].on_failure
         assert failed is not None

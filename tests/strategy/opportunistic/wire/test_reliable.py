@@ -10,10 +10,10 @@ from roamcast.strategy.opportunistic.wire.reliable import (
     BODY_BYTES_MAX,
     WINDOW,
     WINDOW_OCTETS,
-    Acknowledgement,
     Letter,
     Reliable,
-    Segment,
+    StreamAcknowledgement,
+    StreamSegment,
 )
 from roamcast.strategy.opportunistic.wire.round_trips import LONGEST_WAIT, RoundTrips
 from roamcast.testing import FakeHost
@@ -32,7 +32,7 @@ class End:
         self.resets: list[tuple[NodeId, list[bytes]]] = []
         self.unreachable: list[NodeId] = []
 
-    def send(self, to: NodeId, message: Segment | Acknowledgement, letter: Letter) -> None:
+    def send(self, to: NodeId, message: StreamSegment | StreamAcknowledgement, letter: Letter) -> None:
         self.network.carry(self.number, to, message)
 
     def on_letter(self, sender: NodeId, body: bytes, hops: int, held: Micros) -> None:
@@ -58,10 +58,10 @@ class Network:
         self.is_cut = False
         self.stable: dict[NodeId, dict[str, bytes]] = {1: {}, 2: {}}
         self.ends = {number: End(self, number, self.stable[number]) for number in (1, 2)}
-        self._flying: list[tuple[Micros, int, NodeId, NodeId, Segment | Acknowledgement]] = []
+        self._flying: list[tuple[Micros, int, NodeId, NodeId, StreamSegment | StreamAcknowledgement]] = []
         self._count = 0
 
-    def carry(self, sender: NodeId, to: NodeId, message: Segment | Acknowledgement) -> None:
+    def carry(self, sender: NodeId, to: NodeId, message: StreamSegment | StreamAcknowledgement) -> None:
         if self.is_cut:
             return
         for _ in range(2 if self.random.random() < self.repeat else 1):
@@ -79,7 +79,9 @@ class Network:
             for end in self.ends.values():
                 end.host.advance(step)
 
-    def later(self, arrival: Micros, sender: NodeId, to: NodeId, message: Segment | Acknowledgement) -> None:
+    def later(
+        self, arrival: Micros, sender: NodeId, to: NodeId, message: StreamSegment | StreamAcknowledgement
+    ) -> None:
         self._count += 1
         self._flying.append((arrival, self._count, sender, to, message))
 
@@ -98,9 +100,9 @@ class Radio(Network):
         self.segments: list[tuple[NodeId, int]] = []  # each copy that was sent
         self.lost = 0
 
-    def carry(self, sender: NodeId, to: NodeId, message: Segment | Acknowledgement) -> None:
+    def carry(self, sender: NodeId, to: NodeId, message: StreamSegment | StreamAcknowledgement) -> None:
         octets = 40
-        if isinstance(message, Segment):
+        if isinstance(message, StreamSegment):
             self.segments.append((sender, message.number))
             octets += len(message.body)
         at = self.now
@@ -119,19 +121,19 @@ class Sender:
     def __init__(self) -> None:
         self.host = FakeHost(node=1)
         self.host.attach(self)  # type: ignore[arg-type]
-        self.sent: list[Segment] = []
+        self.sent: list[StreamSegment] = []
         self.streams = Reliable(self.host, self, self)
 
-    def send(self, to: NodeId, message: Segment | Acknowledgement, letter: Letter) -> None:
-        assert isinstance(message, Segment)
+    def send(self, to: NodeId, message: StreamSegment | StreamAcknowledgement, letter: Letter) -> None:
+        assert isinstance(message, StreamSegment)
         self.sent.append(message)
 
     def write(self, *sizes: int) -> None:
         for size in sizes:
             self.streams.send(2, Letter(bytes(size), Kind.DATA, "test"))
 
-    def answer(self, copy: Segment, expected: int) -> None:
-        answer = Acknowledgement(copy.stream, expected, 1, copy.number, copy.held)
+    def answer(self, copy: StreamSegment, expected: int) -> None:
+        answer = StreamAcknowledgement(copy.stream, expected, 1, copy.number, copy.held)
         self.streams.on_datagram(2, answer, 1)
 
     def numbers(self) -> list[int]:
@@ -266,9 +268,11 @@ def test_forged_datagrams_do_not_stop_a_stream(seed: int) -> None:
     one, other = network.ends[1], network.ends[2]
     for number in range(20):
         one.streams.send(2, letter(number))
-        forged: list[Segment | Acknowledgement] = [
-            Segment(random.randrange(1 << 32), random.randrange(1 << 33), random.randrange(100), 0, b"x"),
-            Acknowledgement(
+        forged: list[StreamSegment | StreamAcknowledgement] = [
+            StreamSegment(
+                random.randrange(1 << 32), random.randrange(1 << 33), random.randrange(100), 0, b"x"
+            ),
+            StreamAcknowledgement(
                 random.randrange(1 << 34),
                 random.randrange(1 << 33),
                 0,
@@ -474,7 +478,7 @@ class Silence:
         self.copies: list[tuple[NodeId, int]] = []
         self.streams = Reliable(self.host, self, self)  # type: ignore[arg-type]
 
-    def send(self, to: NodeId, message: Segment | Acknowledgement, letter: Letter) -> None:
+    def send(self, to: NodeId, message: StreamSegment | StreamAcknowledgement, letter: Letter) -> None:
         self.copies.append((to, message.number))
 
     def on_unreachable(self, peer: NodeId) -> None:

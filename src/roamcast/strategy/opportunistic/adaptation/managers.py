@@ -6,17 +6,17 @@ from roamcast.host import Host
 from roamcast.strategy.opportunistic.handoff.handoff import Handoffs
 from roamcast.strategy.opportunistic.homes.consumers import Consumers
 from roamcast.strategy.opportunistic.homes.homes import Homes
-from roamcast.strategy.opportunistic.homes.table import Client
-from roamcast.strategy.opportunistic.overlay.overlay import Overlay
+from roamcast.strategy.opportunistic.homes.table import HomeClient
+from roamcast.strategy.opportunistic.overlay.overlay import BrokerOverlay
 from roamcast.strategy.opportunistic.wire.messages import Here
 from roamcast.units import SECOND, NodeId
 
 
-class ClientManager:
+class BrokerClients:
     """The clients of this broker (CIT), and how to move them."""
 
     def __init__(
-        self, host: Host, overlay: Overlay, consumers: Consumers, homes: Homes, handoffs: Handoffs
+        self, host: Host, overlay: BrokerOverlay, consumers: Consumers, homes: Homes, handoffs: Handoffs
     ) -> None:
         self._host = host
         self._overlay = overlay
@@ -132,7 +132,7 @@ class ClientManager:
 
     # Questions.
 
-    def rows(self) -> list[Client]:
+    def rows(self) -> list[HomeClient]:
         """CIT."""
         return [self._homes.clients[node] for node in sorted(self._homes.clients)]
 
@@ -157,7 +157,7 @@ class OverlayView:
     def __init__(
         self,
         host: Host,
-        overlay: Overlay,
+        overlay: BrokerOverlay,
         create: Callable[[NodeId], None],
         retire: Callable[[], None],
     ) -> None:

@@ -85,6 +85,14 @@ class Relocation(Protocol):
         """The client's modulators shall run at `to`, although `access` is the broker nearest to it."""
         ...
 
+    def upstream(self, client: NodeId) -> bool:
+        """Its modulators go one broker nearer to the producers; False: there is none nearer (3.4)."""
+        ...
+
+    def downstream(self, client: NodeId) -> bool:
+        """Its modulators go one broker nearer to the client; False: they are there."""
+        ...
+
 
 class BrokerRecord(NamedTuple):
     """A broker as a directory knows it."""

@@ -37,7 +37,7 @@ from roamcast.strategy.opportunistic.homes.demand import WINDOW
 from roamcast.strategy.opportunistic.homes.table import Traffic
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.wire.messages import Here
-from roamcast.strategy.opportunistic.wire.post import Post
+from roamcast.strategy.opportunistic.wire.post import LetterPost
 from roamcast.trace import LoadSampled
 from roamcast.underlay.base import Underlay
 from roamcast.units import SECOND, Micros, NodeId, micros
@@ -59,7 +59,7 @@ class Adaptation:
         host: Host,
         options: OpportunisticOptions,
         underlay: Underlay,
-        post: Post,
+        post: LetterPost,
         channel: SystemChannel,
         client: ClientSide,
     ) -> None:

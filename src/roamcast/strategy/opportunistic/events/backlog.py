@@ -6,15 +6,15 @@ from roamcast.errors import WireError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
 from roamcast.host import Host
-from roamcast.strategy.opportunistic.events.copies import Copy
-from roamcast.strategy.opportunistic.wire.messages import Carry, Interest, Keep
-from roamcast.strategy.opportunistic.wire.post import Post
+from roamcast.strategy.opportunistic.events.copies import EventCopy
+from roamcast.strategy.opportunistic.wire.messages import CarryLetter, Interest, Keep
+from roamcast.strategy.opportunistic.wire.post import LetterPost
 from roamcast.trace import DropReason
 from roamcast.units import Micros, NodeId
 
 
 class Backlog:
-    def __init__(self, host: Host, core: Broker, post: Post) -> None:
+    def __init__(self, host: Host, core: Broker, post: LetterPost) -> None:
         self._host = host
         self._core = core
         self._post = post
@@ -23,7 +23,7 @@ class Backlog:
 
     # Inputs.
 
-    def on_published(self, copy: Copy) -> None:
+    def on_published(self, copy: EventCopy) -> None:
         """A client of ours has published."""
         event = copy.event
         if event.event_class is EventClass.MEMORIZED:
@@ -59,7 +59,7 @@ class Backlog:
             for is_modulated in {interest.modulator is not None for interest in matching}:
                 if is_modulated or event.publisher != consumer:
                     hops = min(one.hops, 255)
-                    letter = Carry(consumer, is_modulated, 0, True, 0, 0, age, hops, event)
+                    letter = CarryLetter(consumer, is_modulated, 0, True, 0, 0, age, hops, event)
                     self._post.write(home if is_modulated else consumer, letter)
 
     # Private.

@@ -16,7 +16,7 @@ COPIES_MAX = 20_000
 LOOK_THROUGH_EVERY: Micros = 5 * SECOND
 
 
-class Copy(NamedTuple):
+class EventCopy(NamedTuple):
     """An event, and what this node knows of its way. `previous` and `gap`: `wire/messages.py: Flooded`."""
 
     event: Event
@@ -29,7 +29,7 @@ class Copy(NamedTuple):
         return max(now - self.published_at, 0)
 
 
-class Flood(NamedTuple):
+class FloodBase(NamedTuple):
     """What a flooded copy says beside: see `Flooded`."""
 
     base: int
@@ -40,8 +40,8 @@ class Copies:
     def __init__(self, host: Host, options: OpportunisticOptions) -> None:
         self._host = host
         self._options = options
-        self._copies: dict[NodeId, dict[int, Copy]] = {}
-        self._floods: dict[NodeId, dict[int, Flood]] = {}
+        self._copies: dict[NodeId, dict[int, EventCopy]] = {}
+        self._floods: dict[NodeId, dict[int, FloodBase]] = {}
         self._runs: tuple[int, ...] | None = None  # None: since then something has changed
         self._floor: dict[NodeId, int] = {}  # of those given up, the last
         self._count = 0
@@ -50,7 +50,7 @@ class Copies:
 
     # Inputs.
 
-    def add(self, copy: Copy, flood: Flood | None) -> bool:
+    def add(self, copy: EventCopy, flood: FloodBase | None) -> bool:
         """Whether it is news: as an event, or as one that was flooded."""
         key = copy.event.id
         theirs = self._copies.setdefault(key.publisher, {})
@@ -73,11 +73,11 @@ class Copies:
 
     # Questions.
 
-    def find(self, event: EventId) -> Copy | None:
+    def find(self, event: EventId) -> EventCopy | None:
         theirs = self._copies.get(event.publisher)
         return None if theirs is None else theirs.get(event.sequence)
 
-    def flood(self, event: EventId) -> Flood | None:
+    def flood(self, event: EventId) -> FloodBase | None:
         theirs = self._floods.get(event.publisher)
         return None if theirs is None else theirs.get(event.sequence)
 
@@ -92,7 +92,7 @@ class Copies:
         first = max(first, self._floor.get(publisher, -1) + 1)
         return [EventId(publisher, n) for n in range(first, last + 1) if n not in theirs]
 
-    def of(self, producer: NodeId, after: int, until: int) -> list[Copy]:
+    def of(self, producer: NodeId, after: int, until: int) -> list[EventCopy]:
         """In their order, both ends included."""
         theirs = self._copies.get(producer, {})
         return [theirs[n] for n in sorted(n for n in theirs if after <= n <= until)]

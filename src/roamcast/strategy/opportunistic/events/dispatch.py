@@ -1,8 +1,8 @@
 """From producers to consumers (section 2.1), at the producer's home broker, and in every node that reads.
 
-An event goes to each consumer by a letter (`Carry`) along the overlay's route to the consumer's home broker,
-or, where it is for a good part of the network, to all nodes by one flood. The broker remembers for each
-consumer which event it was sent last, and says so with the next: so a reader knows whether it lacks one.
+An event goes to each consumer by a letter (`CarryLetter`) along the overlay's route to the consumer's home
+broker, or, where it is for a good part of the network, to all nodes by one flood. The broker remembers for
+each consumer which event it was sent last, and says so with the next: so a reader knows whether it lacks one.
 
 A broker that has just started, or hears of a consumer that it did not know, floods for a while: there may be
 more that it does not know, and whoever hears a flood knows what it wants.
@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from roamcast.broker.core import Broker
 from roamcast.event import Event, EventClass
 from roamcast.host import Host
-from roamcast.strategy.opportunistic.events.copies import Copies, Copy, Flood
+from roamcast.strategy.opportunistic.events.copies import Copies, EventCopy, FloodBase
 from roamcast.strategy.opportunistic.events.flood import Floods
 from roamcast.strategy.opportunistic.events.pulls import Pulls, carried
-from roamcast.strategy.opportunistic.events.readers import Reader, mark
-from roamcast.strategy.opportunistic.homes.consumers import Consumers, Target
+from roamcast.strategy.opportunistic.events.readers import EventReader, mark
+from roamcast.strategy.opportunistic.homes.consumers import Consumers, EventTarget
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.wire.messages import Carry, Fetch, Head
-from roamcast.strategy.opportunistic.wire.post import Post
+from roamcast.strategy.opportunistic.wire.messages import CarryLetter, Fetch, Head
+from roamcast.strategy.opportunistic.wire.post import LetterPost
 from roamcast.underlay.base import Underlay
 from roamcast.units import SECOND, Micros, NodeId
 
@@ -32,10 +32,10 @@ SHORT_OCTETS = 1_500  # of a longer one the octets count, not the frames
 DIRECT_NAMED_MAX = 32
 PRODUCERS_MAX = 4_096
 
-EventLetter = Carry | Fetch | Head
+EventLetter = CarryLetter | Fetch | Head
 
 
-class Reading:
+class NodeReading:
     """What this node reads: for its own applications, and for the modulators of clients at home here."""
 
     def __init__(
@@ -44,15 +44,15 @@ class Reading:
         underlay: Underlay,
         core: Broker,
         options: OpportunisticOptions,
-        post: Post,
+        post: LetterPost,
         copies: Copies,
         consumers: Consumers,
     ) -> None:
         self._host = host
         self._core = core
         self._copies = copies
-        self.own = Reader(host.node, is_modulated=False, since=host.now(), on_next=self._on_own)
-        self.modulated: dict[NodeId, Reader] = {}
+        self.own = EventReader(host.node, is_modulated=False, since=host.now(), on_next=self._on_own)
+        self.modulated: dict[NodeId, EventReader] = {}
         self.pulls = Pulls(
             host,
             underlay,
@@ -72,12 +72,12 @@ class Reading:
         if sum(one.modulator is None for one in self._core.subscriptions()) == 1:
             self.own.since = self._host.now()
 
-    def on_flooded(self, copy: Copy, flood: Flood) -> None:
+    def on_flooded(self, copy: EventCopy, flood: FloodBase) -> None:
         for reader in self._all():
             base = copy.previous if reader.mark in flood.direct else flood.base
             self._take(reader, copy, base)
 
-    def on_carried(self, copy: Copy, carry: Carry) -> None:
+    def on_carried(self, copy: EventCopy, carry: CarryLetter) -> None:
         """An event for one reader of this node."""
         reader = self.find(carry.consumer, carry.is_modulated)
         if reader is self.own and carry.is_stored:
@@ -92,7 +92,7 @@ class Reading:
             if not head.is_all:
                 self.pulls.on_hole()
 
-    def begin(self, reader: Reader) -> None:
+    def begin(self, reader: EventReader) -> None:
         """A client with modulators is at home here now; what this node has of its events is read first."""
         self.modulated[reader.consumer] = reader
         for producer in self._copies.producers():
@@ -106,18 +106,18 @@ class Reading:
     def end(self, consumer: NodeId) -> None:
         self.modulated.pop(consumer, None)
 
-    def find(self, consumer: NodeId, is_modulated: bool) -> Reader | None:
+    def find(self, consumer: NodeId, is_modulated: bool) -> EventReader | None:
         if is_modulated:
             return self.modulated.get(consumer)
         return self.own if consumer == self._host.node else None
 
     # Private.
 
-    def _all(self) -> Iterator[Reader]:
+    def _all(self) -> Iterator[EventReader]:
         yield self.own
         yield from list(self.modulated.values())
 
-    def _take(self, reader: Reader, copy: Copy, base: int) -> None:
+    def _take(self, reader: EventReader, copy: EventCopy, base: int) -> None:
         if reader is self.own and not self._reads_own(copy.event):
             return
         reader.take(copy, base, self._host.now())
@@ -137,7 +137,7 @@ class Reading:
             self._on_own(copy)  # for its own later subscriptions
         return False
 
-    def _on_own(self, copy: Copy) -> None:
+    def _on_own(self, copy: EventCopy) -> None:
         """A real-time event from before the first subscription is not for it: after a restart it would come a
         second time."""
         event = copy.event
@@ -146,7 +146,7 @@ class Reading:
             return
         self._core.deliver(event, copy.hops, copy.age(self._host.now()))
 
-    def _filters(self, reader: Reader) -> tuple[bytes, ...]:
+    def _filters(self, reader: EventReader) -> tuple[bytes, ...]:
         if reader is self.own:
             return tuple(one.filter.encode() for one in self._core.subscriptions() if one.modulator is None)
         row = self._consumers.find(reader.consumer)
@@ -160,7 +160,7 @@ class Dispatch:
         self,
         host: Host,
         underlay: Underlay,
-        post: Post,
+        post: LetterPost,
         copies: Copies,
         floods: Floods,
         consumers: Consumers,
@@ -178,11 +178,11 @@ class Dispatch:
         self._learned_at = host.now() + LEARNING
         self._last: dict[NodeId, int] = {}  # of each producer: the event that came last
         self._flooded: dict[NodeId, int] = {}  # … that was flooded last
-        self._sent: dict[NodeId, dict[Target, int]] = {}  # … that was sent last, to each since then
+        self._sent: dict[NodeId, dict[EventTarget, int]] = {}  # … that was sent last, to each since then
 
     # Inputs.
 
-    def on_published(self, copy: Copy) -> None:
+    def on_published(self, copy: EventCopy) -> None:
         """An event of a producer that is at home here."""
         event = copy.event
         producer, sequence = event.id
@@ -203,7 +203,7 @@ class Dispatch:
         else:
             self._send(copy, targets)
 
-    def on_consumer(self, target: Target) -> None:
+    def on_consumer(self, target: EventTarget) -> None:
         """One that was not known: it may lack what others were sent."""
         self._learned_at = max(self._learned_at, self._host.now() + LEARNING)
         for producer, sent in self._sent.items():
@@ -214,7 +214,7 @@ class Dispatch:
                     last = self._last[producer]
                     self._post.write(to, Head(target.consumer, target.is_modulated, producer, last, False))
 
-    def send_heads(self, target: Target, to: NodeId) -> None:
+    def send_heads(self, target: EventTarget, to: NodeId) -> None:
         """A consumer has another home, and nobody knows what the one before had: it shall ask."""
         for producer, sent in self._sent.items():
             if sent.get(target, -1) >= 0:
@@ -223,7 +223,7 @@ class Dispatch:
 
     # Private.
 
-    def _is_wide(self, targets: list[Target]) -> bool:
+    def _is_wide(self, targets: list[EventTarget]) -> bool:
         """Whether an event is for a good part of the network. So it is for one who is alone: whoever comes
         shall have it."""
         nodes = len(self._underlay.known_nodes()) + 1
@@ -231,7 +231,7 @@ class Dispatch:
         near = [t for t in targets if t.consumer == self._host.node or self._is_near(t.consumer)]
         return nodes == 1 or len(near) >= max(least, -(-nodes // FLOOD_SHARE))
 
-    def _costs_more(self, targets: list[Target]) -> bool:
+    def _costs_more(self, targets: list[EventTarget]) -> bool:
         """Whether letters would take more transmissions than a flood, which every node may pass on."""
         hops = (
             self._underlay.distance(node) for node in {self.reader_of(target) for target in targets} if node
@@ -241,7 +241,7 @@ class Dispatch:
     def _is_near(self, node: NodeId) -> bool:
         return self._underlay.distance(node) is not None
 
-    def _flood(self, copy: Copy) -> None:
+    def _flood(self, copy: EventCopy) -> None:
         producer, sequence = copy.event.id
         sent = self._sent.pop(producer, {})
         base = self._flooded.get(producer, copy.previous - 1) + 1
@@ -249,9 +249,9 @@ class Dispatch:
         if len(direct) > DIRECT_NAMED_MAX:
             base, direct = copy.previous, ()
         self._flooded[producer] = sequence
-        self._floods.send(copy, Flood(base, direct))
+        self._floods.send(copy, FloodBase(base, direct))
 
-    def _send(self, copy: Copy, targets: list[Target]) -> None:
+    def _send(self, copy: EventCopy, targets: list[EventTarget]) -> None:
         producer, sequence = copy.event.id
         now = self._host.now()
         self._copies.add(copy, None)
@@ -263,7 +263,7 @@ class Dispatch:
             if to is not None:
                 self._post.write(to, carried(copy, target.consumer, target.is_modulated, base, now))
 
-    def reader_of(self, target: Target) -> NodeId | None:
+    def reader_of(self, target: EventTarget) -> NodeId | None:
         """Which node reads for a consumer; None: nobody knows just now."""
         if not target.is_modulated:
             return target.consumer

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from roamcast.event import EventId
 from roamcast.host import Frame, Host, Kind
-from roamcast.strategy.opportunistic.events.copies import Copies, Copy, Flood
+from roamcast.strategy.opportunistic.events.copies import Copies, EventCopy, FloodBase
 from roamcast.strategy.opportunistic.wire.messages import FRAMES, HOPS_MAX, Flooded
 from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, Micros, NodeId
@@ -27,7 +27,7 @@ PENDING_MAX = 1_024
 
 
 @dataclass
-class Pending:
+class PendingFlood:
     enough: int
     heard: int = 1
 
@@ -36,18 +36,22 @@ class Floods:
     """Timers are `("flood", publisher, sequence)`."""
 
     def __init__(
-        self, host: Host, underlay: Underlay, copies: Copies, on_copy: Callable[[NodeId, Copy, Flood], None]
+        self,
+        host: Host,
+        underlay: Underlay,
+        copies: Copies,
+        on_copy: Callable[[NodeId, EventCopy, FloodBase], None],
     ) -> None:
         """`on_copy` gets every flooded event that is new to this node, its own too, and who sent it."""
         self._host = host
         self._underlay = underlay
         self._copies = copies
         self._on_copy = on_copy
-        self._pending: dict[EventId, Pending] = {}  # to be passed on
+        self._pending: dict[EventId, PendingFlood] = {}  # to be passed on
 
     # Inputs.
 
-    def send(self, copy: Copy, flood: Flood) -> None:
+    def send(self, copy: EventCopy, flood: FloodBase) -> None:
         if self._copies.add(copy, flood):
             self._broadcast(copy.event.id)
             self._on_copy(self._host.node, copy, flood)
@@ -64,12 +68,12 @@ class Floods:
             if key in self._pending:
                 self._pending[key].heard += 1
             return
-        flood = Flood(frame.base, frame.direct)
-        copy = Copy(frame.event, frame.previous, frame.gap, frame.hops + 1, self._host.now() - frame.age)
+        flood = FloodBase(frame.base, frame.direct)
+        copy = EventCopy(frame.event, frame.previous, frame.gap, frame.hops + 1, self._host.now() - frame.age)
         self._copies.add(copy, flood)
         if frame.hops + 1 < HOPS_MAX and len(self._pending) < PENDING_MAX and not is_asked:
             is_relay = self._underlay.is_relay(self._host.node)
-            self._pending[key] = Pending(HEARD_ENOUGH if is_relay else HEARD_ALONE)
+            self._pending[key] = PendingFlood(HEARD_ENOUGH if is_relay else HEARD_ALONE)
             delay = int(self._host.random.random() * JITTER) + (0 if is_relay else OTHERS_LATER)
             self._host.set_timer(("flood", *key), self._host.now() + delay)
         self._on_copy(sender, copy, flood)

@@ -18,7 +18,7 @@ from roamcast.modulator import MODULATORS, Guard, Meter, Modulator, ModulatorErr
 from roamcast.modulator.base import modulated
 from roamcast.modulator.guard import OverTimeError
 from roamcast.strategy.opportunistic.homes.demand import WINDOW, Demand
-from roamcast.strategy.opportunistic.homes.table import Client
+from roamcast.strategy.opportunistic.homes.table import HomeClient
 from roamcast.strategy.opportunistic.wire.messages import Interest
 from roamcast.units import Micros
 
@@ -91,14 +91,14 @@ class Places:
     """The modulators of a broker's clients."""
 
     def __init__(
-        self, processor: Processor, meter: Meter, on_failure: Callable[[Client, int, str], None]
+        self, processor: Processor, meter: Meter, on_failure: Callable[[HomeClient, int, str], None]
     ) -> None:
         """`on_failure` gets the client, the subscription and what is wrong; the modulator runs no more."""
         self._processor = processor
         self._guard = Guard(meter)
         self._on_failure = on_failure
 
-    def install(self, client: Client, states: dict[int, bytes] | None = None) -> None:
+    def install(self, client: HomeClient, states: dict[int, bytes] | None = None) -> None:
         """Make the instances that the client's interests ask for; those that stand go on."""
         standing, client.modulators = client.modulators, {}
         for interest in client.interests:
@@ -133,7 +133,7 @@ class Places:
             return False  # its owner is told when it is installed
         return type(made).state is not Modulator.state
 
-    def cost(self, client: Client, event: Event, matched: list[Interest]) -> Micros:
+    def cost(self, client: HomeClient, event: Event, matched: list[Interest]) -> Micros:
         """What an event will cost for one client; a function that cannot even tell is cut off."""
         total = 0
         for interest in matched:
@@ -145,7 +145,7 @@ class Places:
                     self._cut_off(client, interest.number, error)
         return total
 
-    def run(self, client: Client, number: int, event: Event) -> Event | None:
+    def run(self, client: HomeClient, number: int, event: Event) -> Event | None:
         """What the modulator of a subscription makes of an event."""
         modulator = client.modulators.get(number)
         if modulator is None:
@@ -159,7 +159,7 @@ class Places:
         client.traffic.took += took
         return None if content is None else modulated(event, content)
 
-    def states(self, client: Client) -> dict[int, bytes]:
+    def states(self, client: HomeClient) -> dict[int, bytes]:
         """For a handoff. A modulator that cannot give its state does not move, and its owner is told."""
         states: dict[int, bytes] = {}
         for number, modulator in client.modulators.items():
@@ -171,7 +171,7 @@ class Places:
                 self._cut_off(client, number, error)
         return states
 
-    def _cut_off(self, client: Client, number: int, error: ModulatorError) -> None:
+    def _cut_off(self, client: HomeClient, number: int, error: ModulatorError) -> None:
         client.modulators[number] = None
         self._on_failure(client, number, str(error))
 

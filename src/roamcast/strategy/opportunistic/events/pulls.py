@@ -12,11 +12,11 @@ import msgspec
 from roamcast.errors import WireError
 from roamcast.filter import Filter
 from roamcast.host import Host
-from roamcast.strategy.opportunistic.events.copies import Copies, Copy
-from roamcast.strategy.opportunistic.events.readers import Hole, Reader
+from roamcast.strategy.opportunistic.events.copies import Copies, EventCopy
+from roamcast.strategy.opportunistic.events.readers import EventReader, Hole
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.wire.messages import Carry, Fetch, Head
-from roamcast.strategy.opportunistic.wire.post import Post
+from roamcast.strategy.opportunistic.wire.messages import CarryLetter, Fetch, Head
+from roamcast.strategy.opportunistic.wire.post import LetterPost
 from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
@@ -25,7 +25,7 @@ NEIGHBOURS_FIRST: Micros = 2_500 * MILLISECOND
 AGAIN: Micros = 3 * SECOND
 SENT_AT_ONCE = 100  # events in answer to one question
 
-Filters = Callable[[Reader], tuple[bytes, ...]]
+Filters = Callable[[EventReader], tuple[bytes, ...]]
 
 
 class Pulls:
@@ -36,10 +36,10 @@ class Pulls:
         host: Host,
         underlay: Underlay,
         options: OpportunisticOptions,
-        post: Post,
+        post: LetterPost,
         copies: Copies,
         *,
-        readers: Callable[[], Iterable[Reader]],
+        readers: Callable[[], Iterable[EventReader]],
         filters: Filters,
         home_of: Callable[[NodeId], NodeId | None],
     ) -> None:
@@ -99,7 +99,7 @@ class Pulls:
 
     # Private.
 
-    def _consider(self, reader: Reader, hole: Hole, now: Micros) -> None:
+    def _consider(self, reader: EventReader, hole: Hole, now: Micros) -> None:
         key = (reader.consumer, reader.is_modulated, hole.producer)
         after, at = self._asked.get(key, (-1, 0))
         has_neighbours_copy = any(
@@ -137,9 +137,9 @@ class Pulls:
         return None
 
 
-def carried(copy: Copy, consumer: NodeId, is_modulated: bool, base: int, now: Micros) -> Carry:
+def carried(copy: EventCopy, consumer: NodeId, is_modulated: bool, base: int, now: Micros) -> CarryLetter:
     hops = min(copy.hops, 255)
-    return Carry(
+    return CarryLetter(
         consumer, is_modulated, base, False, copy.previous, copy.gap, copy.age(now), hops, copy.event
     )
 
@@ -147,14 +147,14 @@ def carried(copy: Copy, consumer: NodeId, is_modulated: bool, base: int, now: Mi
 class HeldCarry(NamedTuple):
     """A letter that waits here, since then."""
 
-    carry: Carry
+    carry: CarryLetter
     since: Micros
 
-    def aged(self, now: Micros) -> Carry:
+    def aged(self, now: Micros) -> CarryLetter:
         return msgspec.structs.replace(self.carry, age=self.carry.age + now - self.since)
 
 
-def _is_for(fetch: Fetch, wanted: list[Filter], copy: Copy) -> bool:
+def _is_for(fetch: Fetch, wanted: list[Filter], copy: EventCopy) -> bool:
     event = copy.event
     if not fetch.is_modulated and fetch.consumer in event.destinations:
         return True

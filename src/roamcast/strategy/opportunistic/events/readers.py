@@ -12,7 +12,7 @@ in it.
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from roamcast.strategy.opportunistic.events.copies import Copy
+from roamcast.strategy.opportunistic.events.copies import EventCopy
 from roamcast.strategy.opportunistic.wire.messages import CURSORS_MAX
 from roamcast.units import Micros, NodeId
 
@@ -34,18 +34,18 @@ class Hole(NamedTuple):
 
 
 class Early(NamedTuple):
-    copy: Copy
+    copy: EventCopy
     base: int
 
 
-class Reader:
+class EventReader:
     def __init__(
         self,
         consumer: NodeId,
         *,
         is_modulated: bool,
         since: Micros,
-        on_next: Callable[[Copy], None],
+        on_next: Callable[[EventCopy], None],
         cursors: Iterable[tuple[NodeId, int]] = (),
     ) -> None:
         """Wants nothing that was published before `since`; `on_next` gets each event in its turn."""
@@ -61,7 +61,7 @@ class Reader:
 
     # Inputs.
 
-    def take(self, copy: Copy, base: int, now: Micros) -> None:
+    def take(self, copy: EventCopy, base: int, now: Micros) -> None:
         producer, sequence = copy.event.id
         if sequence <= self.cursors.get(producer, -1):
             return

@@ -7,8 +7,15 @@ The discard function (`discard.py`) decides about the events among them; everyth
 from roamcast.host import Host
 from roamcast.strategy.opportunistic.events.discard import is_over
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.wire.messages import Carry, Deliver, Letters, Publish, Skip
-from roamcast.strategy.opportunistic.wire.post import Post
+from roamcast.strategy.opportunistic.wire.messages import (
+    CarryLetter,
+    Deliver,
+    Letters,
+    PublishLetter,
+    Skip,
+    name_of,
+)
+from roamcast.strategy.opportunistic.wire.post import LetterPost
 from roamcast.strategy.opportunistic.wire.reliable import UNREACHABLE_AFTER
 from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId
@@ -19,7 +26,7 @@ LOOK_THROUGH_EVERY: Micros = 5 * SECOND
 class Undeliverable:
     """Timers are `("look through", peer)`."""
 
-    def __init__(self, host: Host, options: OpportunisticOptions, post: Post) -> None:
+    def __init__(self, host: Host, options: OpportunisticOptions, post: LetterPost) -> None:
         self._host = host
         self._options = options
         self._post = post
@@ -38,14 +45,14 @@ class Undeliverable:
         if not any(self._is_over(letter) for letter in self._post.unconfirmed(peer)):
             return
         for letter in self._post.abandon(peer):
-            if isinstance(letter, Carry | Deliver | Publish) and self._is_over(letter):
-                self._post.drop(DropReason.EXPIRED, type(letter).__name__.lower(), letter.event.id, peer)
+            if isinstance(letter, CarryLetter | Deliver | PublishLetter) and self._is_over(letter):
+                self._post.drop(DropReason.EXPIRED, name_of(type(letter)), letter.event.id, peer)
                 if isinstance(letter, Deliver):
                     self._post.write(peer, Skip(letter.generation, letter.number, letter.number + 1))
             else:
                 self._post.write(peer, letter)
 
     def _is_over(self, letter: Letters) -> bool:
-        return isinstance(letter, Carry | Deliver | Publish) and is_over(
+        return isinstance(letter, CarryLetter | Deliver | PublishLetter) and is_over(
             letter.event, letter.age, self._options
         )

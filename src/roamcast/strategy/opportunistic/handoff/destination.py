@@ -13,14 +13,14 @@ from roamcast.host import Host
 from roamcast.strategy.opportunistic.events.pulls import HeldCarry
 from roamcast.strategy.opportunistic.homes.consumers import Consumers, first_version
 from roamcast.strategy.opportunistic.homes.homes import Homes
-from roamcast.strategy.opportunistic.homes.table import CLIENTS_MAX, Client
+from roamcast.strategy.opportunistic.homes.table import CLIENTS_MAX, HomeClient
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.wire.messages import (
     SUBSCRIPTIONS_MAX,
     Accepted,
-    Attach,
+    AttachLetter,
     Cancelled,
-    Carry,
+    CarryLetter,
     Deliver,
     Detour,
     Handoff,
@@ -32,7 +32,7 @@ from roamcast.strategy.opportunistic.wire.messages import (
     Taken,
     Undelivered,
 )
-from roamcast.strategy.opportunistic.wire.post import Post
+from roamcast.strategy.opportunistic.wire.post import LetterPost
 from roamcast.trace import DropReason
 from roamcast.units import Micros, NodeId, micros
 
@@ -48,7 +48,7 @@ class Coming:
     work: int = 0  # of its modulators, as the source said
     carries: list[HeldCarry] = field(default_factory=list)
     deliveries: list[Undelivered] = field(default_factory=list)
-    attach: Attach | None = None  # it has chosen us by itself, then
+    attach: AttachLetter | None = None  # it has chosen us by itself, then
     attached_at: Micros = 0
     is_known_there: bool = False  # the home that was given up has confirmed our question
     claim: Detour | None = None  # it has chosen another broker by itself: it goes there when it has come
@@ -63,7 +63,7 @@ class Destination:
         self,
         host: Host,
         options: OpportunisticOptions,
-        post: Post,
+        post: LetterPost,
         consumers: Consumers,
         homes: Homes,
         *,
@@ -85,7 +85,7 @@ class Destination:
 
     # Inputs.
 
-    def on_attach(self, node: NodeId, attach: Attach, held: Micros) -> None:
+    def on_attach(self, node: NodeId, attach: AttachLetter, held: Micros) -> None:
         """A client has chosen us by itself, and the home that it gave up may still have its modulators: ask
         for them, and wait for a while. What they made and the client has not got comes with them."""
         assert attach.before is not None
@@ -152,7 +152,7 @@ class Destination:
             self._expect(node, source, version, message.work)
         self._post.write(source, Accepted(node, version, problem, self._load()))
 
-    def on_carry(self, carry: Carry) -> bool:
+    def on_carry(self, carry: CarryLetter) -> bool:
         """Step 6: whether an event is for a client on its way here, and waits for it."""
         coming = self._coming.get(carry.consumer)
         if coming is None:
@@ -203,7 +203,7 @@ class Destination:
         for d in coming.deliveries:
             letter = Deliver(message.generation, d.number, d.age, d.hops, d.subscription, d.event)
             self._post.write(node, letter)
-        self._homes.enter(client, cursors, coming.states)
+        self._homes.enter(client, cursors, coming.states if message.has_states else None)
         self._homes.tell(client)
         return coming.carries
 
@@ -282,10 +282,10 @@ class Destination:
             standing is not None and standing.version >= version
         )
 
-    def _client(self, message: Moved, coming: Coming, held: Micros) -> Client:
+    def _client(self, message: Moved, coming: Coming, held: Micros) -> HomeClient:
         """As it was at the source."""
         own, now = self._host.node, self._host.now()
-        client = Client(
+        client = HomeClient(
             message.consumer, message.generation, message.version, message.produces, message.distance, now
         )
         client.next_number = message.next_number

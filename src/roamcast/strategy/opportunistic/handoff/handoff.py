@@ -21,7 +21,8 @@ events that are on some way, and it does not matter who has switched when. The s
 `DETOUR` (steps 3, 4) goes to the home brokers of the producers whose events the client's modulators read, so
 that these send to the destination at once; all others hear of the move by the client's row.
 
-`loose`: the client is moved at once; one letter to the destination, one back. Order is kept all the same.
+`loose`: the client is moved at once: its modulators' states and one letter to the destination, one back; no
+broker is asked. Order is kept all the same. `stateless`: the states stay, so it is one letter each way.
 """
 
 from collections.abc import Callable
@@ -31,12 +32,12 @@ from roamcast.strategy.opportunistic.events.pulls import HeldCarry
 from roamcast.strategy.opportunistic.handoff.destination import Destination
 from roamcast.strategy.opportunistic.handoff.source import Source
 from roamcast.strategy.opportunistic.homes.consumers import Consumers
-from roamcast.strategy.opportunistic.homes.table import Client
-from roamcast.strategy.opportunistic.overlay.overlay import Overlay
+from roamcast.strategy.opportunistic.homes.table import HomeClient
+from roamcast.strategy.opportunistic.overlay.overlay import BrokerOverlay
 from roamcast.strategy.opportunistic.wire.messages import (
     Accepted,
     Cancelled,
-    Carry,
+    CarryLetter,
     Detour,
     Handoff,
     Moved,
@@ -45,7 +46,7 @@ from roamcast.strategy.opportunistic.wire.messages import (
     Switched,
     Taken,
 )
-from roamcast.strategy.opportunistic.wire.post import Post
+from roamcast.strategy.opportunistic.wire.post import LetterPost
 from roamcast.units import Micros, NodeId
 
 HandoffLetter = (
@@ -59,12 +60,12 @@ class Handoffs:
     def __init__(
         self,
         host: Host,
-        post: Post,
-        overlay: Overlay,
+        post: LetterPost,
+        overlay: BrokerOverlay,
         consumers: Consumers,
         source: Source,
         destination: Destination,
-        on_carry: Callable[[Carry], None],
+        on_carry: Callable[[CarryLetter], None],
     ) -> None:
         """`on_carry` gets the events that waited here for a client, when it has come or does not come."""
         self._host = host
@@ -127,11 +128,11 @@ class Handoffs:
         self.source.on_superseded(node, version)
         self._release(self.destination.on_superseded(node, version))
 
-    def on_carry(self, carry: Carry) -> bool:
+    def on_carry(self, carry: CarryLetter) -> bool:
         """Whether an event is for a client on the move, and is seen to."""
         return self.source.on_carry(carry) or self.destination.on_carry(carry)
 
-    def on_return(self, node: NodeId) -> Client | None:
+    def on_return(self, node: NodeId) -> HomeClient | None:
         return self.source.on_return(node)
 
     # Questions.

@@ -10,17 +10,17 @@ from enum import Enum
 
 from roamcast.host import Host
 from roamcast.strategy.opportunistic.events.copies import Copies
-from roamcast.strategy.opportunistic.events.dispatch import Reading
+from roamcast.strategy.opportunistic.events.dispatch import NodeReading
 from roamcast.strategy.opportunistic.events.pulls import HeldCarry, carried
 from roamcast.strategy.opportunistic.homes.consumers import Consumers, generation_of
 from roamcast.strategy.opportunistic.homes.homes import Homes, undelivered
-from roamcast.strategy.opportunistic.homes.table import Client
+from roamcast.strategy.opportunistic.homes.table import HomeClient
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.overlay.overlay import Overlay
+from roamcast.strategy.opportunistic.overlay.overlay import BrokerOverlay
 from roamcast.strategy.opportunistic.wire.messages import (
     Accepted,
     Cancelled,
-    Carry,
+    CarryLetter,
     Deliver,
     Detour,
     Handoff,
@@ -32,7 +32,7 @@ from roamcast.strategy.opportunistic.wire.messages import (
     Switched,
     Taken,
 )
-from roamcast.strategy.opportunistic.wire.post import Post
+from roamcast.strategy.opportunistic.wire.post import LetterPost
 from roamcast.trace import HandedOff
 from roamcast.units import Micros, NodeId, micros
 
@@ -50,7 +50,7 @@ class Phase(Enum):
 class Leaving:
     """A client on its way from here."""
 
-    client: Client
+    client: HomeClient
     to: NodeId
     version: int  # of the row at the destination
     started: Micros
@@ -71,11 +71,11 @@ class Source:
         self,
         host: Host,
         options: OpportunisticOptions,
-        post: Post,
-        overlay: Overlay,
+        post: LetterPost,
+        overlay: BrokerOverlay,
         consumers: Consumers,
         copies: Copies,
-        reading: Reading,
+        reading: NodeReading,
         homes: Homes,
     ) -> None:
         self._host = host
@@ -101,7 +101,7 @@ class Source:
         client.tried = max(client.version, client.tried) + VERSIONS_PER_ATTEMPT
         leaving = Leaving(client, to, client.tried, self._host.now(), on_done)
         self._leaving[node] = leaving
-        if self._options.handoff == "loose":
+        if self._options.handoff != "strict":
             leaving.phase = Phase.SWITCHING
             self._close(leaving)
         else:
@@ -172,7 +172,7 @@ class Source:
             case Phase.MOVED:
                 self._resume(leaving)
 
-    def on_carry(self, carry: Carry) -> bool:
+    def on_carry(self, carry: CarryLetter) -> bool:
         """Whether an event for a client's modulators goes with the client."""
         leaving = self._leaving.get(carry.consumer)
         if leaving is None:
@@ -185,7 +185,7 @@ class Source:
             return False
         return True
 
-    def on_return(self, node: NodeId) -> Client | None:
+    def on_return(self, node: NodeId) -> HomeClient | None:
         """A client that was moved away has chosen us again. If the destination never confirmed that it came,
         we have all that it had here; what it has not got is written to it as before."""
         leaving = self._leaving.get(node)
@@ -244,7 +244,7 @@ class Source:
         if not leaving.waiting:
             self._close(leaving)
 
-    def _suppliers(self, client: Client) -> set[NodeId]:
+    def _suppliers(self, client: HomeClient) -> set[NodeId]:
         """The home brokers of the producers whose events the client's modulators read."""
         producers = () if client.reader is None else client.reader.cursors
         rows = (self._consumers.find(producer) for producer in producers)
@@ -299,7 +299,8 @@ class Source:
                 self._post.write(node, letter)
         for letter in leaving.undelivered:
             self._post.write(to, MovedDelivery(node, version, undelivered(letter)))
-        for subscription, state in self._homes.places.states(client).items():
+        states = self._homes.places.states(client) if self._keeps_states(leaving) else {}
+        for subscription, state in states.items():
             stored = tuple(n for event in client.stored.get(subscription, ()) for n in event)
             self._post.write(to, MovedState(node, version, subscription, state, stored))
 
@@ -318,7 +319,11 @@ class Source:
             client.distance,
             round(client.work(now)),
             client.access,
+            self._keeps_states(leaving),
         )
+
+    def _keeps_states(self, leaving: Leaving) -> bool:
+        return self._options.handoff != "stateless" or leaving.claimed is not None
 
     # Going on here.
 

@@ -13,17 +13,17 @@ from collections import deque
 from roamcast.broker.core import Broker
 from roamcast.event import Event
 from roamcast.host import Host, TimerName
-from roamcast.strategy.opportunistic.events.copies import Copies, Copy
+from roamcast.strategy.opportunistic.events.copies import Copies, EventCopy
 from roamcast.strategy.opportunistic.events.discard import is_over
 from roamcast.strategy.opportunistic.homes.consumers import GENERATIONS_MAX, generation_of
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.overlay.overlay import Near, Overlay
+from roamcast.strategy.opportunistic.overlay.overlay import BrokerOverlay, Near
 from roamcast.strategy.opportunistic.wire.messages import (
     CURSORS_MAX,
     FULL,
     INTERESTS_BYTES_MAX,
     SUBSCRIPTIONS_MAX,
-    Attach,
+    AttachLetter,
     BrokerRow,
     Deliver,
     Here,
@@ -32,11 +32,11 @@ from roamcast.strategy.opportunistic.wire.messages import (
     ModulatorFailed,
     NewHome,
     NotHome,
-    Publish,
+    PublishLetter,
     Returned,
     Skip,
 )
-from roamcast.strategy.opportunistic.wire.post import Post
+from roamcast.strategy.opportunistic.wire.post import LetterPost
 from roamcast.strategy.opportunistic.wire.reliable import UNREACHABLE_AFTER
 from roamcast.trace import DropReason
 from roamcast.underlay.base import Underlay
@@ -49,7 +49,7 @@ RETRY: Micros = SECOND
 BEST_PERIOD: Micros = SECOND
 FAR = 255
 
-TO_A_HOME = (Attach, Here, Publish)
+TO_A_HOME = (AttachLetter, Here, PublishLetter)
 
 ClientLetter = Deliver | NewHome | NotHome | Skip | Returned | ModulatorFailed
 
@@ -63,8 +63,8 @@ class ClientSide:
         core: Broker,
         underlay: Underlay,
         options: OpportunisticOptions,
-        post: Post,
-        overlay: Overlay,
+        post: LetterPost,
+        overlay: BrokerOverlay,
         copies: Copies,
     ) -> None:
         self._host = host
@@ -92,16 +92,18 @@ class ClientSide:
         self._got: dict[NodeId, int] = {}  # of each producer, the last event that a product came of
         self._last = -1  # the last event that was published, and when
         self._last_at: Micros = 0
-        self._held: deque[tuple[Publish, Micros]] = deque()  # without a home; with the time of the event
+        self._held: deque[tuple[PublishLetter, Micros]] = (
+            deque()
+        )  # without a home; with the time of the event
 
     # Inputs from the application.
 
     def publish(self, event: Event) -> None:
         now = self._host.now()
         gap = now - self._last_at if self._last >= 0 else 0
-        copy = Copy(event, self._last + 1, gap, 0, now)
+        copy = EventCopy(event, self._last + 1, gap, 0, now)
         self._copies.add(copy, None)
-        letter = Publish(event, copy.previous, copy.gap, 0, 0)
+        letter = PublishLetter(event, copy.previous, copy.gap, 0, 0)
         self._last, self._last_at = event.sequence, now
         if not self._produces:
             self._produces = True
@@ -285,7 +287,7 @@ class ClientSide:
         self._say_interests()
         self._publish_held()
 
-    def _on_returned(self, publication: Publish, held: Micros) -> None:
+    def _on_returned(self, publication: PublishLetter, held: Micros) -> None:
         """In the place that it had among those that wait."""
         later = []
         while self._held and self._held[-1][0].event.sequence > publication.event.sequence:
@@ -305,12 +307,12 @@ class ClientSide:
             if age and is_over(letter.event, age, self._options):
                 self._post.drop(DropReason.EXPIRED, "publish", letter.event.id)
             else:
-                self._post.write(self.home, Publish(letter.event, letter.previous, letter.gap, age, 0))
+                self._post.write(self.home, PublishLetter(letter.event, letter.previous, letter.gap, age, 0))
 
     def _take_back(self, letters: list[Letters]) -> None:
         """Publications that nobody confirmed wait for another home, before younger ones."""
         for letter in reversed(letters):
-            if isinstance(letter, Publish):
+            if isinstance(letter, PublishLetter):
                 self._held.appendleft((letter, self._host.now() - letter.age))
 
     def _say_interests(self, distance: int | None = None) -> None:
@@ -320,7 +322,7 @@ class ClientSide:
         got = tuple(number for pair in self._got.items() for number in pair)[-2 * CURSORS_MAX :]
         far = min(self._home_distance() if distance is None else distance, FAR)
         self._post.write(
-            self.home, Attach(self._generation, interests, ages, self._produces, far, got, self._before)
+            self.home, AttachLetter(self._generation, interests, ages, self._produces, far, got, self._before)
         )
 
     def _say_here(self, other: Near | None = None) -> None:

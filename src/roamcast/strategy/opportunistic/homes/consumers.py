@@ -22,7 +22,7 @@ def generation_of(version: int) -> int:
     return version // HANDOFFS_PER_GENERATION
 
 
-class Target(NamedTuple):
+class EventTarget(NamedTuple):
     """A consumer that an event is for: as it is (plain), or for its modulators at its home."""
 
     consumer: NodeId
@@ -80,15 +80,15 @@ class Consumers:
     def producers_at(self, home: NodeId) -> int:
         return sum(row.produces and row.home == home for _, row in self._rows.values())
 
-    def matching(self, event: Event) -> list[Target]:
+    def matching(self, event: Event) -> list[EventTarget]:
         """Whom an event is for, in increasing order."""
         own = event.publisher  # its plain subscriptions are served already; its modulators are not
-        found: set[Target] = set()
+        found: set[EventTarget] = set()
         for key in self._index.match(event) if event.wants_subscribers else ():
             is_modulated = key in self._modulated
             if is_modulated or key[0] != own:
-                found.add(Target(key[0], is_modulated))
-        found.update(Target(node, False) for node in event.destinations if node != own)
+                found.add(EventTarget(key[0], is_modulated))
+        found.update(EventTarget(node, False) for node in event.destinations if node != own)
         return sorted(found)
 
     # Private.

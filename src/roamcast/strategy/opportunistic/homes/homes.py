@@ -12,16 +12,16 @@ import msgspec
 from roamcast.event import Event, EventClass
 from roamcast.host import Host
 from roamcast.modulator import Meter
-from roamcast.strategy.opportunistic.events.copies import Copy
-from roamcast.strategy.opportunistic.events.dispatch import Reading
+from roamcast.strategy.opportunistic.events.copies import EventCopy
+from roamcast.strategy.opportunistic.events.dispatch import NodeReading
 from roamcast.strategy.opportunistic.events.places import Places, Processor, octets
 from roamcast.strategy.opportunistic.homes.consumers import Consumers, first_version
-from roamcast.strategy.opportunistic.homes.table import CLIENTS_MAX, Client
+from roamcast.strategy.opportunistic.homes.table import CLIENTS_MAX, HomeClient
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.overlay.board import CLIENT, Board
-from roamcast.strategy.opportunistic.overlay.overlay import Overlay
+from roamcast.strategy.opportunistic.overlay.overlay import BrokerOverlay
 from roamcast.strategy.opportunistic.wire.messages import (
-    Attach,
+    AttachLetter,
     ClientRow,
     Deliver,
     Here,
@@ -33,7 +33,7 @@ from roamcast.strategy.opportunistic.wire.messages import (
     Skip,
     Undelivered,
 )
-from roamcast.strategy.opportunistic.wire.post import Post
+from roamcast.strategy.opportunistic.wire.post import LetterPost
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import Micros, NodeId, micros
 
@@ -48,11 +48,11 @@ class Homes:
         self,
         host: Host,
         options: OpportunisticOptions,
-        post: Post,
+        post: LetterPost,
         board: Board,
-        overlay: Overlay,
+        overlay: BrokerOverlay,
         consumers: Consumers,
-        reading: Reading,
+        reading: NodeReading,
         meter: Meter,
     ) -> None:
         self._host = host
@@ -64,7 +64,7 @@ class Homes:
         self._reading = reading
         self.processor = Processor(host, options.capacities.get(str(host.node), options.capacity))
         self.places = Places(self.processor, meter, self._on_modulator_failure)
-        self.clients: dict[NodeId, Client] = {}  # CIT
+        self.clients: dict[NodeId, HomeClient] = {}  # CIT
         self.moved_away: dict[NodeId, Micros] = {}  # handed off, and until when they may say so
 
     # Inputs.
@@ -93,9 +93,9 @@ class Homes:
     def on_attach(
         self,
         node: NodeId,
-        attach: Attach,
+        attach: AttachLetter,
         held: Micros,
-        returned: Client | None,
+        returned: HomeClient | None,
         deliveries: Iterable[Undelivered] = (),
     ) -> None:
         """`returned`: as it was when it left, if what it had is still here, or has come here; `deliveries`:
@@ -113,7 +113,7 @@ class Homes:
             return
         before = known or returned
         waiting = self._post.take_back(node, TO_A_CLIENT)  # numbered for the generation before
-        client = Client(node, attach.generation, first_version(attach.generation) + 1)
+        client = HomeClient(node, attach.generation, first_version(attach.generation) + 1)
         client.produces, client.distance, client.heard_at = attach.produces, attach.distance, now
         got = list(zip(attach.got[::2], attach.got[1::2], strict=False))
         cursors = [(producer, sequence - 1) for producer, sequence in got]  # its products may have parted
@@ -136,7 +136,7 @@ class Homes:
         self.enter(client, cursors)
         self.tell(client)
 
-    def on_here(self, node: NodeId, message: Here) -> Client | None:
+    def on_here(self, node: NodeId, message: Here) -> HomeClient | None:
         """The client's row, if it is at home here."""
         client = self.clients.get(node)
         if client is None or client.generation != message.generation:
@@ -171,7 +171,7 @@ class Homes:
                 if isinstance(letter, Deliver):
                     self._post.write(row.home, Salvaged(node, undelivered(letter)))
 
-    def on_stored(self, client: Client, copy: Copy) -> None:
+    def on_stored(self, client: HomeClient, copy: EventCopy) -> None:
         """A memorized event from before a subscription."""
         self._process(client, copy)
 
@@ -179,7 +179,7 @@ class Homes:
 
     def enter(
         self,
-        client: Client,
+        client: HomeClient,
         cursors: list[tuple[NodeId, int]],
         states: dict[int, bytes] | None = None,
     ) -> None:
@@ -187,11 +187,11 @@ class Homes:
         self.places.install(client, states)
         self._read(client, cursors)
 
-    def remove(self, client: Client) -> None:
+    def remove(self, client: HomeClient) -> None:
         self.clients.pop(client.node, None)
         self._reading.end(client.node)
 
-    def tell(self, client: Client) -> None:
+    def tell(self, client: HomeClient) -> None:
         """Everyone where this client is at home and what it wants."""
         row = ClientRow(self._host.node, self._overlay.life, client.produces, client.interests)
         self._board.post(CLIENT, client.node, client.version, row)
@@ -204,7 +204,7 @@ class Homes:
         """How many of our clients publish (BIT)."""
         return sum(client.produces for client in self.clients.values())
 
-    def _on_wants(self, client: Client, attach: Attach, ages: tuple[int, ...]) -> None:
+    def _on_wants(self, client: HomeClient, attach: AttachLetter, ages: tuple[int, ...]) -> None:
         client.heard_at = self._host.now()
         if (client.interests, client.produces) != (attach.interests, attach.produces):
             client.produces = attach.produces
@@ -214,19 +214,19 @@ class Homes:
             client.version += 1
             self.tell(client)
 
-    def _read(self, client: Client, cursors: list[tuple[NodeId, int]]) -> None:
+    def _read(self, client: HomeClient, cursors: list[tuple[NodeId, int]]) -> None:
         client.read(lambda copy: self._process(client, copy), cursors)
         if client.reader is None:
             self._reading.end(client.node)
         elif self._reading.find(client.node, True) is not client.reader:
             self._reading.begin(client.reader)
 
-    def _set_produces(self, client: Client, produces: bool) -> None:
+    def _set_produces(self, client: HomeClient, produces: bool) -> None:
         client.produces = produces
         client.version += 1
         self.tell(client)
 
-    def _is_gone(self, client: Client) -> bool:
+    def _is_gone(self, client: HomeClient) -> bool:
         """Clients that may move say every period that they are there."""
         if client.node == self._host.node or self._options.mode == "static":
             return False
@@ -238,7 +238,7 @@ class Homes:
 
     # Modulators at work.
 
-    def _process(self, client: Client, copy: Copy) -> None:
+    def _process(self, client: HomeClient, copy: EventCopy) -> None:
         event = copy.event
         matched = [one for one in client.modulated(event) if self._is_wanted(client, one, copy)]
         if not matched:
@@ -252,13 +252,13 @@ class Homes:
         if not self.processor.submit(cost, partial(self._finish, client, copy, matched, cost)):
             self._post.drop(DropReason.QUEUE_FULL, "processor", event.id)
 
-    def _is_wanted(self, client: Client, interest: Interest, copy: Copy) -> bool:
+    def _is_wanted(self, client: HomeClient, interest: Interest, copy: EventCopy) -> bool:
         is_late = copy.published_at < client.since.get(interest.number, 0)
         if is_late and copy.event.event_class is not EventClass.MEMORIZED:
             return False
         return client.observe(interest, copy.event)
 
-    def _finish(self, client: Client, copy: Copy, matched: list[Interest], cost: Micros) -> None:
+    def _finish(self, client: HomeClient, copy: EventCopy, matched: list[Interest], cost: Micros) -> None:
         """`cost`: what the modulators had said that it would be."""
         took_before, age = client.traffic.took, copy.age(self._host.now())
         for interest in matched:
@@ -270,13 +270,13 @@ class Homes:
             client.demand.add(self._host.now(), more)
             self.processor.on_spent(more)
 
-    def _deliver(self, client: Client, event: Event, age: Micros, hops: int, subscription: int) -> None:
+    def _deliver(self, client: HomeClient, event: Event, age: Micros, hops: int, subscription: int) -> None:
         letter = Deliver(client.generation, client.next_number, age, min(hops, 255), subscription, event)
         if self._post.write(client.node, letter):
             client.next_number += 1
             client.traffic.octets_out += octets(event)
 
-    def redeliver(self, client: Client, delivery: Undelivered) -> None:
+    def redeliver(self, client: HomeClient, delivery: Undelivered) -> None:
         """Modulators have run on it; it gets the next number."""
         self._deliver(client, delivery.event, delivery.age, delivery.hops, delivery.subscription)
 
@@ -291,7 +291,7 @@ class Homes:
         else:
             self._post.drop(DropReason.STALE, "salvaged", delivery.event.id, consumer)
 
-    def _on_modulator_failure(self, client: Client, subscription: int, problem: str) -> None:
+    def _on_modulator_failure(self, client: HomeClient, subscription: int, problem: str) -> None:
         now, own = self._host.now(), self._host.node
         self._host.trace(Dropped(now, own, DropReason.MODULATOR, "modulator", to=client.node, detail=problem))
         self._post.write(client.node, ModulatorFailed(client.generation, subscription, problem[:400]))

@@ -7,8 +7,8 @@ from roamcast.errors import WireError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
 from roamcast.modulator import Modulator
-from roamcast.strategy.opportunistic.events.copies import Copy
-from roamcast.strategy.opportunistic.events.readers import Reader
+from roamcast.strategy.opportunistic.events.copies import EventCopy
+from roamcast.strategy.opportunistic.events.readers import EventReader
 from roamcast.strategy.opportunistic.homes.demand import WINDOW, Demand
 from roamcast.strategy.opportunistic.wire.messages import STORED_MAX, Interest
 from roamcast.units import SECOND, Micros, NodeId
@@ -27,7 +27,7 @@ class Traffic:
 
 
 @dataclass
-class Client:
+class HomeClient:
     """One row."""
 
     node: NodeId
@@ -50,7 +50,7 @@ class Client:
     came_at: Micros = 0
     nearest: NodeId | None = None  # the broker that it found last
     traffic: Traffic = field(default_factory=lambda: Traffic(0))
-    reader: Reader | None = None  # of its modulators; None: it has none
+    reader: EventReader | None = None  # of its modulators; None: it has none
     # Memorized events that each modulator has had: several brokers may serve old ones.
     stored: dict[int, dict[EventId, None]] = field(default_factory=dict)
 
@@ -72,14 +72,16 @@ class Client:
             except WireError:
                 continue  # what cannot be read matches nothing
 
-    def read(self, on_next: Callable[[Copy], None], cursors: Iterable[tuple[NodeId, int]]) -> None:
+    def read(self, on_next: Callable[[EventCopy], None], cursors: Iterable[tuple[NodeId, int]]) -> None:
         """Begin to read for its modulators, if it has any, or go on."""
         if not self.has_modulators:
             self.reader = None
             return
         since = min(self.since[i.number] for i in self.interests if i.modulator is not None)
         if self.reader is None:
-            self.reader = Reader(self.node, is_modulated=True, since=since, on_next=on_next, cursors=cursors)
+            self.reader = EventReader(
+                self.node, is_modulated=True, since=since, on_next=on_next, cursors=cursors
+            )
 
     def ages(self, now: Micros) -> tuple[int, ...]:
         return tuple(max(now - self.since.get(interest.number, now), 0) for interest in self.interests)

@@ -25,8 +25,8 @@ from roamcast.strategy.opportunistic.wire.messages import (
     ROWS_MAX,
     BrokerRow,
     ClientRow,
-    Numbers,
     Row,
+    RowNumbers,
     Rows,
 )
 from roamcast.trace import Dropped, DropReason
@@ -50,7 +50,7 @@ ROW_OCTETS = 14  # beside its body, about
 Key = tuple[int, NodeId]
 
 
-class Entry(NamedTuple):
+class BoardEntry(NamedTuple):
     version: int
     made_at: Micros
     body: bytes
@@ -65,7 +65,7 @@ class Board:
         host: Host,
         underlay: Underlay,
         lifetime: Micros,
-        on_row: Callable[[int, NodeId, Entry | None], None],
+        on_row: Callable[[int, NodeId, BoardEntry | None], None],
     ) -> None:
         """`lifetime`: of a broker's row that is not renewed. `on_row` hears of every row that is new to this
         node, its own too, and with None of one that is forgotten."""
@@ -73,7 +73,7 @@ class Board:
         self._underlay = underlay
         self._lifetime = lifetime
         self._on_row = on_row
-        self._entries: dict[Key, Entry] = {}
+        self._entries: dict[Key, BoardEntry] = {}
         self._pending: dict[Key, int] = {}  # to be passed on, and how often they were heard meanwhile
         self._different: NodeId | None = None  # a neighbour to whom we shall name our rows
         self._named_at: Micros = -NAME_EVERY
@@ -86,7 +86,7 @@ class Board:
     def post(self, kind: int, node: NodeId, version: int, content: BrokerRow | ClientRow) -> None:
         """A row of our own, newer than the one before."""
         body = _encode(content)
-        self._enter((kind, node), Entry(version, self._host.now(), body, content))
+        self._enter((kind, node), BoardEntry(version, self._host.now(), body, content))
         self._pass_on((kind, node))
 
     def on_rows(self, rows: Rows) -> None:
@@ -125,7 +125,7 @@ class Board:
     def on_lost(self, neighbour: NodeId) -> None:
         self._differs.pop(neighbour, None)
 
-    def on_numbers(self, sender: NodeId, numbers: Numbers) -> None:
+    def on_numbers(self, sender: NodeId, numbers: RowNumbers) -> None:
         """What is newer here is told, to all who hear it: others may lack it, too. What is newer there is
         asked for."""
         named = numbers.numbers
@@ -146,7 +146,9 @@ class Board:
             if to is not None and since is not None and self._is_overdue(since):
                 self._named_at = self._host.now()
                 flat = [n for key, entry in self._entries.items() for n in (*key, entry.version)]
-                frame = Frame(FRAMES.encode(Numbers(tuple(flat[: 3 * NUMBERS_MAX]))), Kind.CONTROL, "numbers")
+                frame = Frame(
+                    FRAMES.encode(RowNumbers(tuple(flat[: 3 * NUMBERS_MAX]))), Kind.CONTROL, "numbers"
+                )
                 self._host.unicast(to, frame)
         else:
             pending, self._pending = self._pending, {}
@@ -169,7 +171,7 @@ class Board:
 
     # Questions.
 
-    def find(self, kind: int, node: NodeId) -> Entry | None:
+    def find(self, kind: int, node: NodeId) -> BoardEntry | None:
         return self._entries.get((kind, node))
 
     # Private.
@@ -189,7 +191,7 @@ class Board:
         known = self._entries.get(key)
         return -1 if known is None else known.version
 
-    def _opened(self, row: Row) -> Entry | None:
+    def _opened(self, row: Row) -> BoardEntry | None:
         made_at = self._host.now() - row.age * SECOND
         problem = ""
         limit = min(max(self._version((row.kind, row.node)), 0) + VERSIONS_AHEAD, VERSION_MAX)
@@ -202,14 +204,14 @@ class Board:
         else:
             try:
                 content = (BROKER_ROWS if row.kind == BROKER else CLIENT_ROWS).decode(row.body)
-                return Entry(row.version, made_at, row.body, content)
+                return BoardEntry(row.version, made_at, row.body, content)
             except WireError as error:
                 problem = str(error)
         now, own = self._host.now(), self._host.node
         self._host.trace(Dropped(now, own, DropReason.WIRE, "rows", detail=problem))
         return None
 
-    def _enter(self, key: Key, entry: Entry) -> None:
+    def _enter(self, key: Key, entry: BoardEntry) -> None:
         known = self._entries.get(key)
         if known is not None:
             self.sum ^= _mix(key, known.version)

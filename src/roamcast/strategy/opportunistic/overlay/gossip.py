@@ -16,8 +16,8 @@ from roamcast.strategy.opportunistic.wire.messages import (
     FRAMES,
     RUNS_MAX,
     WANTED_MAX,
-    Digest,
-    WantEvents,
+    NodeDigest,
+    WantFlooded,
 )
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
@@ -46,7 +46,7 @@ class Gossip:
         self._requests = EventRequests(copies.is_known, request_max=64, timeout=ASKED_FOR)
         self._answers: deque[tuple[NodeId, EventId]] = deque()
         self._asked: dict[EventId, bool] = {}
-        self._said: Digest | None = None
+        self._said: NodeDigest | None = None
         self._wait = PERIOD
         self._due: Micros = 0
         self._forgot_at: Micros = 0
@@ -65,7 +65,7 @@ class Gossip:
         if self._host.now() - self._forgot_at >= LONGEST:
             self._forgot_at = self._host.now()
             self._board.forget_silent()
-        digest = Digest(self._board.sum, self._copies.runs()[: 2 * RUNS_MAX])
+        digest = NodeDigest(self._board.sum, self._copies.runs()[: 2 * RUNS_MAX])
         if self._said is None or digest.runs != self._said.runs:
             self._wait = PERIOD
         elif digest.rows != self._said.rows:
@@ -93,7 +93,7 @@ class Gossip:
         self._board.on_lost(neighbour)
         self._requests.on_neighbour_down(neighbour)
 
-    def on_digest(self, sender: NodeId, digest: Digest) -> None:
+    def on_digest(self, sender: NodeId, digest: NodeDigest) -> None:
         self._board.on_sum(sender, digest.rows)
         if digest.rows != self._board.sum:
             self._hasten(self._rows_period())
@@ -102,7 +102,7 @@ class Gossip:
         self._requests.on_offer(sender, self._unknown(digest.runs))
         self._ask(sender)
 
-    def on_want(self, sender: NodeId, want: WantEvents) -> None:
+    def on_want(self, sender: NodeId, want: WantFlooded) -> None:
         idle = not self._answers
         for publisher, sequence in zip(want.events[::2], want.events[1::2], strict=False):
             if len(self._answers) < ANSWERS_MAX:
@@ -129,7 +129,7 @@ class Gossip:
         self._due = self._host.now() + delay
         self._host.set_timer("digest", self._due)
 
-    def _say(self, digest: Digest) -> None:
+    def _say(self, digest: NodeDigest) -> None:
         self._said = digest
         self._host.broadcast(Frame(FRAMES.encode(digest), Kind.CONTROL, "digest"))
 
@@ -139,7 +139,7 @@ class Gossip:
             if len(self._asked) > SCANNED_MAX:
                 self._asked.clear()
             self._asked.update(dict.fromkeys(wanted, True))
-            payload = FRAMES.encode(WantEvents(tuple(n for event in wanted for n in event)))
+            payload = FRAMES.encode(WantFlooded(tuple(n for event in wanted for n in event)))
             self._host.unicast(neighbour, Frame(payload, Kind.CONTROL, "want"))
 
     def _answer(self) -> None:

@@ -21,7 +21,7 @@ from roamcast.host import Host
 from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
 from roamcast.strategy.opportunistic.adaptation.events import NeighboursFound, TimeCame, TopologyReceived
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.overlay.board import BROKER, Board, Entry
+from roamcast.strategy.opportunistic.overlay.board import BROKER, Board, BoardEntry
 from roamcast.strategy.opportunistic.overlay.topology import Topology
 from roamcast.strategy.opportunistic.wire.messages import BrokerRow
 from roamcast.trace import OverlayChanged
@@ -51,7 +51,7 @@ class OwnWord(NamedTuple):
     producers: Callable[[], int]
 
 
-class Overlay:
+class BrokerOverlay:
     """The timer is `"broker update"`, of brokers."""
 
     def __init__(
@@ -123,7 +123,7 @@ class Overlay:
             self._channel.publish(TimeCame("broker_update", now))
             self._post_if_due()
 
-    def on_row(self, broker: NodeId, entry: Entry | None) -> None:
+    def on_row(self, broker: NodeId, entry: BoardEntry | None) -> None:
         """Step 3; None: the broker has been silent for long."""
         if entry is None:
             self.topology.forget(broker)

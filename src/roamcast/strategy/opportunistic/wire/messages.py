@@ -15,7 +15,7 @@ from roamcast.event import Count, Event, Name
 from roamcast.filter.filter import FILTER_BYTES_MAX
 from roamcast.modulator.base import STATE_BYTES_MAX, ModulatorSpec
 from roamcast.strategy.opportunistic.adaptation.messages import AdaptationLetter
-from roamcast.strategy.opportunistic.wire.reliable import Acknowledgement, Segment
+from roamcast.strategy.opportunistic.wire.reliable import StreamAcknowledgement, StreamSegment
 from roamcast.wire import Codec
 
 HOPS_MAX = 64
@@ -105,7 +105,7 @@ class Flooded(Wire, frozen=True, tag=3):
     direct: Annotated[tuple[Count, ...], msgspec.Meta(max_length=DIRECT_MAX)] = ()
 
 
-class Digest(Wire, frozen=True, tag=4):
+class NodeDigest(Wire, frozen=True, tag=4):
     """What the sender knows: a sum of its rows, and of flooded events, for one producer after the other, the
     first and last sequence of each run (publisher, how many runs, first, last, …)."""
 
@@ -113,13 +113,13 @@ class Digest(Wire, frozen=True, tag=4):
     runs: Annotated[tuple[Count, ...], msgspec.Meta(max_length=2 * RUNS_MAX)] = ()
 
 
-class Numbers(Wire, frozen=True, tag=7):
+class RowNumbers(Wire, frozen=True, tag=7):
     """To a neighbour whose sum is another: kind, node and version of each row that the sender has."""
 
     numbers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=3 * NUMBERS_MAX)]
 
 
-class WantEvents(Wire, frozen=True, tag=9):
+class WantFlooded(Wire, frozen=True, tag=9):
     """To a neighbour: publisher and sequence of each event wanted."""
 
     events: Annotated[tuple[Count, ...], msgspec.Meta(min_length=2, max_length=2 * WANTED_MAX)]
@@ -178,7 +178,7 @@ Cursors = Annotated[tuple[Count, ...], msgspec.Meta(max_length=2 * CURSORS_MAX)]
 """One after the other: a producer, and the sequence of its last event that was handled."""
 
 
-class Attach(Wire, frozen=True, tag=10):
+class AttachLetter(Wire, frozen=True, tag=10):
     """A client chooses its home broker by itself, at first or when the one it had is gone; or, in the same
     `generation`, its subscriptions have changed.
 
@@ -196,7 +196,7 @@ class Attach(Wire, frozen=True, tag=10):
     before: Count | None = None
 
 
-class Publish(Wire, frozen=True, tag=12):
+class PublishLetter(Wire, frozen=True, tag=12):
     """A client's event, for its home broker; `previous` and `gap` as in `Flooded`."""
 
     event: Event
@@ -247,7 +247,7 @@ class Skip(Wire, frozen=True, tag=23):
 class Returned(Wire, frozen=True, tag=27):
     """An event that was given to a node that is a broker no more: its client publishes it elsewhere."""
 
-    publication: Publish
+    publication: PublishLetter
 
 
 class ModulatorFailed(Wire, frozen=True, tag=26):
@@ -268,7 +268,7 @@ class NewHome(Wire, frozen=True, tag=37):
 # Letters about events.
 
 
-class Carry(Wire, frozen=True, tag=16):
+class CarryLetter(Wire, frozen=True, tag=16):
     """An event for one consumer, to the node that reads for it: itself, or its home where modulators run.
     `base`: one more than the sequence of the event before which the consumer lacks nothing of this producer.
     `is_stored`: a memorized one from before the subscription, in no order with others."""
@@ -382,6 +382,7 @@ class Moved(Wire, frozen=True, tag=34):
     distance: Hops
     work: Count = 0  # as in `Handoff`
     access: Count | None = None  # the broker nearest to the client, where its modulators run elsewhere
+    has_states: bool = True  # False: modulators begin anew
 
 
 class MovedDelivery(Wire, frozen=True, tag=35):
@@ -423,18 +424,18 @@ class Salvaged(Wire, frozen=True, tag=41):
     delivery: Undelivered
 
 
-FrameMessage = Rows | Datagram | Bundle | Flooded | Digest | Numbers | WantEvents
+FrameMessage = Rows | Datagram | Bundle | Flooded | NodeDigest | RowNumbers | WantFlooded
 FRAMES: Codec[FrameMessage] = Codec("opportunistic frame", 3, FrameMessage)
 
-Content = Segment | Acknowledgement
+Content = StreamSegment | StreamAcknowledgement
 CONTENTS: Codec[Content] = Codec("opportunistic content", 3, Content)
 
 BROKER_ROWS: Codec[BrokerRow] = Codec("opportunistic broker row", 3, BrokerRow)
 CLIENT_ROWS: Codec[ClientRow] = Codec("opportunistic client row", 3, ClientRow)
 
 Letters = (
-    Attach
-    | Publish
+    AttachLetter
+    | PublishLetter
     | Here
     | Deliver
     | NotHome
@@ -442,7 +443,7 @@ Letters = (
     | Returned
     | ModulatorFailed
     | NewHome
-    | Carry
+    | CarryLetter
     | Fetch
     | Head
     | Keep
@@ -461,6 +462,11 @@ Letters = (
 LETTERS: Codec[Letters] = Codec("opportunistic letter", 3, Letters)
 
 
+def name_of(kind: type) -> str:
+    """A message's name in queues and traces."""
+    return kind.__name__.lower().removeprefix("stream").removesuffix("letter")
+
+
 def _number(kind: type) -> int:
     tag = msgspec.inspect.type_info(kind).tag  # type: ignore[attr-defined]
     assert isinstance(tag, int)
@@ -468,6 +474,6 @@ def _number(kind: type) -> int:
 
 
 # Of datagrams, in queues and traces: the tag of what they carry, which is the same in every node.
-NUMBERS = {kind.__name__.lower(): _number(kind) for kind in (*get_args(Content), *get_args(Letters))}
+NUMBERS = {name_of(kind): _number(kind) for kind in (*get_args(Content), *get_args(Letters))}
 HASTY = 2  # an acknowledgement that a repair waits for
 NAMES = {HASTY: "acknowledgement"} | {number: name for name, number in NUMBERS.items()}

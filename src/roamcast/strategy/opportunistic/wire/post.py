@@ -14,29 +14,30 @@ from roamcast.event import EventId
 from roamcast.host import Host, Kind, TimerName
 from roamcast.strategy.opportunistic.wire.messages import (
     LETTERS,
-    Carry,
+    CarryLetter,
     Content,
     Deliver,
     Letters,
-    Publish,
+    PublishLetter,
+    name_of,
 )
 from roamcast.strategy.opportunistic.wire.reliable import (
     BODY_BYTES_MAX,
-    Acknowledgement,
     Letter,
     Reliable,
-    Segment,
+    StreamAcknowledgement,
+    StreamSegment,
 )
 from roamcast.strategy.opportunistic.wire.transport import Transport
 from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import Underlay
 from roamcast.units import Micros, NodeId
 
-EVENT_LETTERS = (Publish, Deliver, Carry)
+EVENT_LETTERS = (PublishLetter, Deliver, CarryLetter)
 EVENTS = msgspec.msgpack.Encoder()
 
 
-class Post:
+class LetterPost:
     def __init__(
         self,
         host: Host,
@@ -69,7 +70,7 @@ class Post:
             return True
         event = message.event.id if isinstance(message, EVENT_LETTERS) else None
         kind = Kind.CONTROL if event is None else Kind.DATA
-        name, body = type(message).__name__.lower(), LETTERS.encode(message)
+        name, body = name_of(type(message)), LETTERS.encode(message)
         if len(body) > BODY_BYTES_MAX:
             # Whoever writes bounds what it writes; this is for a sum of bounds that nobody thought of.
             self.drop(DropReason.WIRE, name, event, to)
@@ -163,7 +164,7 @@ class Post:
 
     def _ending(self, message: Letters) -> bytes:
         """What copies to others will end in, too."""
-        return EVENTS.encode(message.event) if isinstance(message, Carry) else b""
+        return EVENTS.encode(message.event) if isinstance(message, CarryLetter) else b""
 
     def _opened(self, letters: list[Letter]) -> list[Letters]:
         """As written, with events aged by the time they have waited."""
@@ -179,13 +180,13 @@ class Post:
     class _Ways:
         """Datagrams for `Reliable`, on the source route of the moment."""
 
-        def __init__(self, post: "Post") -> None:
+        def __init__(self, post: "LetterPost") -> None:
             self._post = post
 
-        def send(self, to: NodeId, message: Segment | Acknowledgement, letter: Letter) -> bool:
+        def send(self, to: NodeId, message: StreamSegment | StreamAcknowledgement, letter: Letter) -> bool:
             has_gone = self._post.transport.send(to, message, letter, self._post._way(to))
             if has_gone:
                 self._post._cut_off.pop(to, None)
-            elif isinstance(message, Segment):
+            elif isinstance(message, StreamSegment):
                 self._post._cut_off[to] = None
             return has_gone

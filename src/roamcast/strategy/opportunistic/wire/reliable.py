@@ -42,7 +42,7 @@ WAITED: Micros = 50 * MILLISECOND  # a copy that left so late is a repeat, or st
 UNREACHABLE_AFTER: Micros = 5 * SECOND
 
 
-class Segment(
+class StreamSegment(
     msgspec.Struct, frozen=True, array_like=True, tag_field="message", tag=5, forbid_unknown_fields=True
 ):
     """Message `number` of `stream`; all before `confirmed` are known to have arrived. It was `held` back for
@@ -55,7 +55,7 @@ class Segment(
     body: Annotated[bytes, msgspec.Meta(max_length=BODY_BYTES_MAX)]
 
 
-class Acknowledgement(
+class StreamAcknowledgement(
     msgspec.Struct, frozen=True, array_like=True, tag_field="message", tag=6, forbid_unknown_fields=True
 ):
     """All before `expected` has arrived at this `boot` of the receiver. It answers the copy of `number` that
@@ -82,10 +82,10 @@ class Letter(NamedTuple):
     written_at: Micros = 0  # set by `Reliable.send`
 
 
-class Datagrams(Protocol):
+class StreamDatagrams(Protocol):
     """What carries segments: it may lose, repeat and reorder them."""
 
-    def send(self, to: NodeId, message: Segment | Acknowledgement, letter: Letter) -> bool | None:
+    def send(self, to: NodeId, message: StreamSegment | StreamAcknowledgement, letter: Letter) -> bool | None:
         """False if there is no way to the peer now."""
         ...
 
@@ -104,7 +104,7 @@ class ReliableOwner(Protocol):
         ...
 
 
-class Copy(NamedTuple):
+class LastSending(NamedTuple):
     """The last copy of a letter that is on its way."""
 
     sent_at: Micros
@@ -116,7 +116,7 @@ class Outgoing:
         self.stream = stream
         self.confirmed = 0  # number of the first letter that is not
         self.letters: deque[Letter] = deque()  # from `confirmed` on
-        self.copies: deque[Copy] = deque()  # of those that have been sent: the first ones
+        self.copies: deque[LastSending] = deque()  # of those that have been sent: the first ones
         self.octets = 0  # of their bodies
         self.round_trips = RoundTrips(first_wait)
         self.progress_at: Micros = 0
@@ -167,7 +167,7 @@ class Reliable:
     """Timers are named `("reliable", peer)`; the owner's layer passes them to `on_timer`."""
 
     def __init__(
-        self, host: Host, datagrams: Datagrams, owner: ReliableOwner, queue_max: int = 10_000
+        self, host: Host, datagrams: StreamDatagrams, owner: ReliableOwner, queue_max: int = 10_000
     ) -> None:
         self._host = host
         self._datagrams = datagrams
@@ -245,8 +245,8 @@ class Reliable:
 
     # Inputs from the radio and the clock.
 
-    def on_datagram(self, sender: NodeId, message: Segment | Acknowledgement, hops: int) -> None:
-        boot = message.stream // STREAMS_PER_BOOT if isinstance(message, Segment) else message.boot
+    def on_datagram(self, sender: NodeId, message: StreamSegment | StreamAcknowledgement, hops: int) -> None:
+        boot = message.stream // STREAMS_PER_BOOT if isinstance(message, StreamSegment) else message.boot
         known = self._boots.setdefault(sender, boot)
         if boot < known:
             return  # from before a restart
@@ -254,7 +254,7 @@ class Reliable:
             self._boots[sender] = boot
             self._incoming.pop(sender, None)
             self._reset(sender)
-        if isinstance(message, Segment):
+        if isinstance(message, StreamSegment):
             self._on_segment(sender, message, hops)
         else:
             self._on_acknowledgement(sender, message)
@@ -310,7 +310,7 @@ class Reliable:
         while outgoing.may_send():
             place = len(outgoing.copies)
             outgoing.octets += len(outgoing.letters[place].body)
-            outgoing.copies.append(Copy(self._host.now(), is_alone=not place))
+            outgoing.copies.append(LastSending(self._host.now(), is_alone=not place))
             self._transmit(to, outgoing, place)
         if was_idle and outgoing.copies:
             self._host.set_timer(("reliable", to), self._host.now() + outgoing.wait())
@@ -329,12 +329,12 @@ class Reliable:
         letter = outgoing.letters[place]
         number = outgoing.confirmed + place
         held = self._host.now() - letter.written_at
-        segment = Segment(outgoing.stream, number, outgoing.confirmed, held, letter.body)
+        segment = StreamSegment(outgoing.stream, number, outgoing.confirmed, held, letter.body)
         has_gone = self._datagrams.send(to, segment, letter._replace(is_repeat=True) if is_repeat else letter)
         if has_gone is False:
             self._rests(outgoing)  # its repeats cost nothing
 
-    def _on_acknowledgement(self, sender: NodeId, message: Acknowledgement) -> None:
+    def _on_acknowledgement(self, sender: NodeId, message: StreamAcknowledgement) -> None:
         outgoing = self._outgoing.get(sender)
         if outgoing is None or message.stream != outgoing.stream:
             return
@@ -380,13 +380,14 @@ class Reliable:
 
     # Receiving.
 
-    def _on_segment(self, sender: NodeId, segment: Segment, hops: int) -> None:
+    def _on_segment(self, sender: NodeId, segment: StreamSegment, hops: int) -> None:
         incoming = self._incoming.get(sender)
         if incoming is None or segment.stream > incoming.stream:
             if segment.confirmed > 0:
                 # Its beginning was confirmed by an earlier boot of ours, or we have forgotten the stream.
                 self._acknowledge(
-                    sender, Acknowledgement(segment.stream, 0, self.boot, segment.number, segment.held, True)
+                    sender,
+                    StreamAcknowledgement(segment.stream, 0, self.boot, segment.number, segment.held, True),
                 )
                 return
             if incoming is None and len(self._incoming) >= PEERS_MAX:
@@ -400,11 +401,15 @@ class Reliable:
         while incoming.expected in incoming.early:
             arrived.append(incoming.early.pop(incoming.expected))
             incoming.expected += 1
-        answer = Acknowledgement(incoming.stream, incoming.expected, self.boot, segment.number, segment.held)
+        answer = StreamAcknowledgement(
+            incoming.stream, incoming.expected, self.boot, segment.number, segment.held
+        )
         self._acknowledge(sender, answer, is_hasty=segment.held >= WAITED)
         for body, taken, held in arrived:
             self._owner.on_letter(sender, body, taken, held)
 
-    def _acknowledge(self, to: NodeId, acknowledgement: Acknowledgement, *, is_hasty: bool = False) -> None:
+    def _acknowledge(
+        self, to: NodeId, acknowledgement: StreamAcknowledgement, *, is_hasty: bool = False
+    ) -> None:
         label = Letter(b"", Kind.CONTROL, "acknowledgement", is_hasty=is_hasty)
         self._datagrams.send(to, acknowledgement, label)

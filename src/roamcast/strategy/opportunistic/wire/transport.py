@@ -20,7 +20,7 @@ from roamcast.strategy.opportunistic.wire.messages import (
     Datagram,
 )
 from roamcast.strategy.opportunistic.wire.outbox import NEIGHBOURS_MAX, Outbox, Parcel
-from roamcast.strategy.opportunistic.wire.reliable import Acknowledgement, Letter
+from roamcast.strategy.opportunistic.wire.reliable import Letter, StreamAcknowledgement
 from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import Underlay
 from roamcast.units import SECOND, Micros, NodeId
@@ -57,7 +57,7 @@ class Transport:
         body, ending = CONTENTS.encode(content), label.ending
         assert body.endswith(ending)
         head = body[: len(body) - len(ending)]
-        stream = (to, content.stream) if isinstance(content, Acknowledgement) else None
+        stream = (to, content.stream) if isinstance(content, StreamAcknowledgement) else None
         number = HASTY if label.is_hasty else NUMBERS.get(label.name, 0)
         datagram = Datagram(self._host.node, to, 0, via, head, number, event)
         may_spread = bool(ending) and not label.is_repeat
