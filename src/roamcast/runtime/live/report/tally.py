@@ -26,9 +26,7 @@ DROP_WORDS = {
     "modulator": "a consumer's function failed",
     "false_positive": "a summary matched by mistake; nobody here wanted it",
 }
-NORMAL_DROPS = frozenset(
-    {"not_in_range", "expired", "superseded", "stale", "false_positive", "crashed", TABLE_FULL}
-)
+NORMAL_DROPS = frozenset({"not_in_range", "expired", "superseded", "stale", "false_positive", "crashed"})
 
 REFUSAL_WORDS = {
     "too_short": "too short to be a frame of ours: another program uses this port",
