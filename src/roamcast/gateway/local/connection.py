@@ -159,8 +159,13 @@ class ClientConnection(asyncio.Protocol):
         server.publisher = self
         try:
             for _ in range(SLICE):
-                if self._session is None or not self._handle_next(self._session) or self._waits_for:
+                if self._session is None or (message := self._unframer.pop()) is None:
                     return
+                self._session.on_message(message)
+                if self._waits_for:
+                    return
+        except UnreadableMessageError as error:
+            self._answer(error)
         except WireError:
             self._refuse()
             return
@@ -169,25 +174,27 @@ class ClientConnection(asyncio.Protocol):
         self._has_more = True
         self._loop.call_soon(self._on_turn)
 
-    def _handle_next(self, session: LocalSession) -> bool:
-        """Handle one message, if one is whole. One that cannot be read is answered; the next may be good."""
+    def _answer(self, error: UnreadableMessageError) -> None:
+        """A message that cannot be read; the next may be good, and has its turn later."""
+        self._server.refused += 1
         try:
-            message = self._unframer.pop()
-        except UnreadableMessageError as error:
-            self._server.refused += 1
-            session.on_unreadable(error)
-            return True
-        if message is not None:
-            session.on_message(message)
-        return message is not None
+            if self._session is not None:
+                self._session.on_unreadable(error)
+        except WireError:  # before the hello: this is no client of ours
+            self._end_session()
+            self.close()
 
     def _work_off(self) -> None:
         """The client is gone. The messages that it sent before are handled, without flow control."""
-        try:
-            while self._session is not None and self._handle_next(self._session):
-                pass
-        except WireError:
-            self._refuse()
+        while self._session is not None:
+            try:
+                if (message := self._unframer.pop()) is None:
+                    return
+                self._session.on_message(message)
+            except UnreadableMessageError as error:
+                self._answer(error)
+            except WireError:
+                self._refuse()
 
     def _refuse(self) -> None:
         """A message that breaks the protocol: end the session and read nothing more."""

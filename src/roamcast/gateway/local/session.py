@@ -142,6 +142,6 @@ class LocalSession:
             session.close()
 
     def _on_delivery(self, numbers: tuple[int, ...], delivery: Delivery) -> None:
-        if clears(delivery.event):
+        if not delivery.event.payload and clears(delivery.event):
             return  # a word from MQTT gateway to MQTT gateway
         self._send(EventMessage(delivery.event, numbers, delivery.hops))

@@ -14,7 +14,6 @@ from roamcast.runtime.live.report.tally import (
     NORMAL_DROPS,
     NORMAL_REFUSALS,
     REFUSAL_WORDS,
-    TABLE_FULL,
     ReasonTally,
 )
 from roamcast.runtime.live.report.ways import EventWays
@@ -84,15 +83,18 @@ class NodeJournal:
         """A record of a layer."""
         if type(record) is Dropped:
             self._counters.count("drops_total", reason=record.reason.value)
-            is_table = record.reason is DropReason.STORE_FULL and record.detail
-            reason = TABLE_FULL if is_table else record.reason.value
-            self.drops.count(reason, self._clock.now, record.detail or record.message)
-            if record.publisher is not None and record.sequence is not None:
-                self.ways.dropped(record.publisher, record.sequence, record.to, record.reason.value)
+            # A table of a strategy that lets its oldest entry go does its work: counted, no news for anyone.
+            if record.reason is not DropReason.STORE_FULL or not record.detail:
+                self._dropped(record)
         elif type(record) is OverlayChanged:
             self.overlay.add(record)
         if self._trace is not None:
             self._trace.add(record)
+
+    def _dropped(self, record: Dropped) -> None:
+        self.drops.count(record.reason.value, self._clock.now, record.detail or record.message)
+        if record.publisher is not None and record.sequence is not None:
+            self.ways.dropped(record.publisher, record.sequence, record.to, record.reason.value)
 
     def transmitted(self, channel: Channel, frame: Frame, to: NodeId | None, size: int, attempt: int) -> None:
         """A frame was handed to the kernel. `size` includes the overhead of datagram and seal, so that sizes

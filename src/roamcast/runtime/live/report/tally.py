@@ -11,8 +11,6 @@ SLOT: Micros = 10 * SECOND
 SLOTS = 6  # a minute
 MINUTE: Micros = SLOT * SLOTS
 
-TABLE_FULL = "table_full"  # a `store_full` whose record names the bound of a table, not of the store
-
 DROP_WORDS = {
     "queue_full": "the queue for a neighbour or for the radio was full: more is published than gets through",
     "retries": "a neighbour did not acknowledge it: it moved away, or the link is bad",
@@ -23,15 +21,12 @@ DROP_WORDS = {
     "wire": "it could not be decoded: damaged, or of another version",
     "seal": "its seal was not accepted",
     "store_full": "the store of events was full, or the disk",
-    TABLE_FULL: "a bounded table of the strategy let it go early; most have it by then",
     "superseded": "a newer retained event of its topic took its place",
     "stale": "it came by a route that is not used any more",
     "modulator": "a consumer's function failed",
     "false_positive": "a summary matched by mistake; nobody here wanted it",
 }
-NORMAL_DROPS = frozenset(
-    {"not_in_range", "expired", "superseded", "stale", "false_positive", "crashed", TABLE_FULL}
-)
+NORMAL_DROPS = frozenset({"not_in_range", "expired", "superseded", "stale", "false_positive", "crashed"})
 
 REFUSAL_WORDS = {
     "too_short": "too short to be a frame of ours: another program uses this port",

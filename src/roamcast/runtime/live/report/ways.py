@@ -6,19 +6,26 @@ is known too, because each frame of ours says which event it carries.
 """
 
 from collections import deque
-from typing import NamedTuple
+
+import msgspec
 
 from roamcast.event import Event, EventId
 from roamcast.runtime.live.port.clock import Clock
-from roamcast.units import Micros, NodeId, seconds
+from roamcast.units import MILLISECOND, Micros, NodeId, seconds
 from roamcast.wire.status import EventWay, WayStep
 from roamcast.wire.view import PassingEvent
 
 STEPS_KEPT = 10_000  # chosen by us; some 2 MB
+STEPS_PER_TURN = (
+    200  # in a `TURN`; more are not noted, so that the memory reaches back for five seconds or more
+)
+TURN: Micros = 100 * MILLISECOND
 STEPS_SHOWN = 500  # so that an answer fits a message of the local socket
 
 
-class _Step(NamedTuple):
+class _Step(msgspec.Struct, gc=False):
+    """Unknown to the garbage collector, which would otherwise look at thousands of them again and again."""
+
     at: Micros
     publisher: NodeId
     sequence: int
@@ -32,38 +39,64 @@ class _Step(NamedTuple):
 class EventWays:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # Plain tuples in the form of `_Step`: they are made for every event, and read for one.
-        self._steps: deque[tuple[Micros, NodeId, int, str, NodeId | None, str, int, int]] = deque(
-            maxlen=STEPS_KEPT
-        )
+        self._steps: deque[_Step] = deque(maxlen=STEPS_KEPT)
+        self._left = STEPS_PER_TURN
+        self._turn_ends: Micros = 0
         self.sender: NodeId | None = None  # whose frame is being handled
 
     def arrived(self, event: Event, hops: int, age: Micros) -> None:
         """The broker has it: published here, or handed over by a neighbour."""
         what = "arrived" if hops else "published"
-        self._steps.append(
-            (self._clock.now, event.publisher, event.sequence, what, self.sender, event.topic, hops, age)
-        )
+        if self._left > 0 or self._turned():
+            self._add(
+                _Step(
+                    self._clock.now,
+                    event.publisher,
+                    event.sequence,
+                    what,
+                    self.sender,
+                    event.topic,
+                    hops,
+                    age,
+                )
+            )
 
     def sent(self, event: EventId, to: NodeId | None, message: str, size: int, attempt: int) -> None:
-        self._steps.append((self._clock.now, event[0], event[1], "sent", to, message, size, attempt))
+        if self._left > 0 or self._turned():
+            self._add(_Step(self._clock.now, event[0], event[1], "sent", to, message, size, attempt))
 
     def dropped(self, publisher: NodeId, sequence: int, to: NodeId | None, reason: str) -> None:
-        self._steps.append((self._clock.now, publisher, sequence, "dropped", to, reason, 0, 0))
+        if self._left > 0 or self._turned():
+            self._add(_Step(self._clock.now, publisher, sequence, "dropped", to, reason, 0, 0))
 
     def delivered(self, event: Event, subscriptions: int) -> None:
-        self._steps.append(
-            (self._clock.now, event.publisher, event.sequence, "delivered", None, "", subscriptions, 0)
-        )
+        if self._left > 0 or self._turned():
+            self._add(
+                _Step(
+                    self._clock.now, event.publisher, event.sequence, "delivered", None, "", subscriptions, 0
+                )
+            )
+
+    def _add(self, step: _Step) -> None:
+        self._left -= 1
+        self._steps.append(step)
+
+    def _turned(self) -> bool:
+        """Whether the next turn has begun, after this one's steps are used up."""
+        if self._clock.now < self._turn_ends:
+            return False
+        self._turn_ends = self._clock.now + TURN
+        self._left = STEPS_PER_TURN
+        return True
 
     def of(self, publisher: NodeId, sequence: int, is_stored: bool) -> EventWay:
         now = self._clock.now
-        found = [_Step(*step) for step in self._steps if step[1] == publisher and step[2] == sequence]
+        found = [step for step in self._steps if step.publisher == publisher and step.sequence == sequence]
         return EventWay(
             publisher=publisher,
             sequence=sequence,
             is_stored=is_stored,
-            remembered_for=seconds(now - self._steps[0][0]) if self._steps else 0.0,
+            remembered_for=seconds(now - self._steps[0].at) if self._steps else 0.0,
             steps=tuple(
                 WayStep(
                     ago=seconds(now - step.at), what=step.what, peer=step.peer, detail=_detail(step)[:100]
