@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -31,7 +32,7 @@ def results(cells: dict[tuple[str, int], tuple[list[float], float]]) -> Results:
     """By strategy and area: delivery per seed, and octets per delivery, of 100 pairs."""
     names = list(dict.fromkeys(name for name, _ in cells))
     areas = sorted({area for _, area in cells})
-    axes = {"strategy.name": names, "world.area": [AREAS[area] for area in areas]}
+    axes: dict[str, list[Any]] = {"strategy.name": names, "world.area": [AREAS[area] for area in areas]}
     description = Description(experiment="e", roamcast="0", scenario={}, axes=axes, seeds=SEEDS)
     figures: dict[str, dict[int, dict[int, float]]] = {}
     for (name, area), (ratios, cost) in cells.items():
