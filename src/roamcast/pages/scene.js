@@ -51,7 +51,7 @@ export class Scene {
     if (choice.event >= 0) this.#drawWay(t, choice);
     this.#drawNodes(t, choice);
     if (choice.event >= 0) this.#drawMisses(t, choice);
-    view.scaleBar();
+    if (!run.head.laidOut) view.scaleBar();
   }
 
   #drawWorld() {
