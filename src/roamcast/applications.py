@@ -47,6 +47,8 @@ class Applications:
         self._next_subscription = 1
         self._waiting: deque[Delivery] = deque()
         self._draining = False
+        self.published = 0  # events, since the node started
+        self.delivered = 0  # hand-overs to applications
 
     def bind(self, node: Node) -> None:
         self._node = node
@@ -81,11 +83,14 @@ class Applications:
     def _hand_over(self, delivery: Delivery) -> None:
         if not delivery.subscriptions:
             for session in [session for session in self._sessions.values() if session.addressed]:
+                self.delivered += 1
                 session.receiver(delivery)
             return
         # All are of one application. It may have ended some of them, or closed its session, since the match.
         owners = self._owners
         standing = tuple([number for number in delivery.subscriptions if number in owners])
+        if standing:
+            self.delivered += 1
         if len(standing) == len(delivery.subscriptions):
             owners[standing[0]].receiver(delivery)
         elif standing:
@@ -105,15 +110,17 @@ class ApplicationSession:
         self._subscriptions: set[int] = set()
         self._advertised: set[str] = set()
 
-    def publish(self, publication: Publication) -> Event:
-        """Publish; matching applications of this node get it before this returns.
+    def publish(self, publication: Publication, sequence: int | None = None) -> Event:
+        """Publish; matching applications of this node get it before this returns. `sequence`: a number that
+        the caller has reserved (`Broker.reserve`), so that a repetition after a crash is no second event.
 
         `StoreFullError` for a memorized one that cannot be kept, `EventError` for a sealed one that this node
         cannot seal: then nothing has been published.
         """
         applications = self._applications
         applications._gate.enter()
-        event = applications.node.publish(publication)
+        event = applications.node.publish(publication, sequence)
+        applications.published += 1
         applications.drain()
         return event
 

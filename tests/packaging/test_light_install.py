@@ -68,6 +68,25 @@ def test_the_league_is_in_the_wheel(device: Path) -> None:
     assert [file for file in files if not (league / file).is_file()] == []
 
 
+def test_the_pages_are_in_the_wheel(device: Path) -> None:
+    (pages,) = (device / "lib").glob("python3*/site-packages/roamcast/pages")
+    source = ROOT / "src" / "roamcast" / "pages"
+    files = [
+        file.relative_to(source)
+        for file in source.rglob("*")
+        if file.suffix in (".js", ".css", ".html", ".svg")
+    ]
+    assert Path("live/node.html") in files and Path("map.js") in files
+    assert [file for file in files if not (pages / file).is_file()] == []
+
+
+def test_a_node_without_a_page_loads_nothing_for_it(device: Path) -> None:
+    script = (
+        "import sys, roamcast.daemon, roamcast.gateway.mqtt.listener; sys.exit('websockets' in sys.modules)"
+    )
+    done(device / "bin" / "python", "-c", script)
+
+
 def test_a_command_of_the_laboratory_says_what_to_install(device: Path) -> None:
     for command, extra in (("simulate", "sim"), ("why", "sim"), ("report", "lab")):
         said = done(device / "bin" / "roamcast", command, "nothing", code=1).stderr

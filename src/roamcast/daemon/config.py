@@ -11,6 +11,8 @@ from roamcast.errors import InputError, ScenarioError
 from roamcast.explain import converted, read_tables, shown
 from roamcast.gateway.local.server import LocalOptions
 from roamcast.gateway.mqtt.options import MqttOptions
+from roamcast.gateway.rights import EVERYONE, check_rights
+from roamcast.gateway.web.options import WebOptions, users_of
 from roamcast.plugins import load_modules
 from roamcast.registry import Registry
 from roamcast.runtime.live.settings import (
@@ -63,6 +65,7 @@ class Config(Table, frozen=True, kw_only=True):
     underlay: PartSettings = PartSettings()
     clients: LocalOptions | None = None
     mqtt: MqttOptions | None = None
+    web: WebOptions | None = None
     metrics: MetricsSettings | None = None
     log: LogSettings = LogSettings()
     trace: TraceSettings = TraceSettings()
@@ -97,6 +100,9 @@ def load_config(path: Path) -> Config:
             check_underlay(name, options, config.underlay.name)
         if config.metrics is not None:
             listening_address(config.metrics.listen)
+        _check_rights(config)
+        if config.web is not None:
+            web_users(config)
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error.where}", _without_secret(error)) from None
     return config
@@ -110,10 +116,16 @@ def listening_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def web_users(config: Config) -> dict[str, str]:
+    """Who may use the page and the WebSocket; ScenarioError where strangers could."""
+    assert config.web is not None
+    return users_of(config.web, {} if config.mqtt is None else config.mqtt.users)
+
+
 def _without_secret(error: ScenarioError) -> str:
     """The problem, without the value if that may be a key."""
     if (
-        error.where.startswith(("keys.identity", "keys.group", "keys.content"))
+        error.where.startswith(("keys.identity", "keys.group", "keys.content", "mqtt.users", "web.users"))
         and "; allowed: " in error.problem
     ):
         return "cannot be used; allowed: " + error.problem.rpartition("; allowed: ")[2]
@@ -135,6 +147,18 @@ def _check_keys(config: Config) -> None:
             ContentKey.from_text(text)
     except InputError as error:
         raise ScenarioError("keys.content", error.problem) from None
+
+
+def _check_rights(config: Config) -> None:
+    if config.clients is not None:
+        check_rights(config.clients.rights, "clients.rights")
+    if config.mqtt is None:
+        return
+    check_rights(config.mqtt.rights, "mqtt.rights")
+    for user in config.mqtt.rights:
+        if user != EVERYONE and user not in config.mqtt.users:
+            known = ", ".join([*config.mqtt.users, EVERYONE])
+            raise ScenarioError(f"mqtt.rights.{user}", f"is about no user; allowed: {known}")
 
 
 def _check_air(air: AirSettings) -> None:

@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from roamcast.daemon import collector, logs
-from roamcast.daemon.config import Config, load_config
+from roamcast.daemon.config import Config, load_config, web_users
 from roamcast.daemon.metrics import MetricsEndpoint
 from roamcast.errors import InputError
 from roamcast.extras import numpy_is_installed
@@ -106,17 +106,26 @@ async def _run(config: Config, path: Path, on_ready: Callable[[Daemon], None] | 
 
 def _services(config: Config, node: LiveNode, base: Path) -> list[Service]:
     services: list[Service] = []
-    if config.clients is not None:
+    if config.mqtt is not None or config.web is not None:
+        from roamcast.gateway.mqtt.listener import MqttListener
+        from roamcast.gateway.mqtt.options import MqttOptions
+
+        mqtt = MqttListener(node, config.mqtt or MqttOptions(), base, listens=config.mqtt is not None)
+        services.append(mqtt)
+        if config.web is not None:
+            from roamcast.gateway.web.server import WebServer
+
+            documents = {"/node.json": lambda: msgspec.json.encode(node.view())}
+            services.append(
+                WebServer(config.web, web_users(config), node.counters, documents, mqtt, base=base)
+            )
+    if config.metrics is not None:
+        services.append(MetricsEndpoint(node.counters, config.metrics))
+    if config.clients is not None:  # last: whoever waits for the socket finds the others open
         from roamcast.gateway.local import LocalServer
 
         options = msgspec.structs.replace(config.clients, socket=str(base / config.clients.socket))
         services.append(LocalServer(node, options))
-    if config.mqtt is not None:
-        from roamcast.gateway.mqtt.listener import MqttListener
-
-        services.append(MqttListener(node, config.mqtt, base))
-    if config.metrics is not None:
-        services.append(MetricsEndpoint(node.counters, config.metrics))
     return services
 
 

@@ -5,8 +5,10 @@ from typing import Protocol
 
 from roamcast.applications import Applications
 from roamcast.broker.store import StoreFullError
+from roamcast.event import EventId
 from roamcast.runtime.live.storage.database import Storage
 from roamcast.units import Micros, NodeId
+from roamcast.wire.status import EventWay, NodeStatus
 
 
 class GatewayCounters(Protocol):
@@ -39,4 +41,16 @@ class GatewayNode(Protocol):
         self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], None] | None = None
     ) -> None:
         """Call back once what was written so far survives a crash."""
+        ...
+
+    def status(self) -> NodeStatus:
+        """What this node is, and how it is."""
+        ...
+
+    def way_of(self, event: EventId) -> EventWay:
+        """Which way an event went, as far as this node knows."""
+        ...
+
+    def revoke(self, device: NodeId, *, undo: bool = False) -> None:
+        """Exclude a lost device from the network, or accept it again."""
         ...

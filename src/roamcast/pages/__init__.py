@@ -9,6 +9,7 @@ well give them out one by one.
 | `map.js` | any map: nodes, links, walls, pan and zoom; colours |
 | `unpack.js` `run.js` `timeline.js` `player.js` `player.css` | the player (`lab/play`) |
 | `chart.js` `report.js` `report.css` | reports (`lab/report`) |
+| `live/` | pages from a server: a node's own (`gateway/web`), a whole mesh (`roamcast watch --web`) |
 """
 
 import base64
@@ -24,6 +25,13 @@ _EXPORT = re.compile(r"^export ", re.MULTILINE)
 def asset(name: str) -> str:
     """The text of a file of this folder."""
     return files(__name__).joinpath(name).read_text(encoding="utf-8")
+
+
+def live_files() -> dict[str, bytes]:
+    """The files of the pages that a server gives out, by their path there."""
+    root = files(__name__)
+    found = {f"live/{entry.name}": entry.read_bytes() for entry in root.joinpath("live").iterdir()}
+    return found | {"map.js": root.joinpath("map.js").read_bytes()}
 
 
 def bundle(entry: str) -> str:

@@ -8,6 +8,7 @@ To read in this order:
 - `listener.py`, `connection.py`, `transport.py`: sockets; what each packet means; octets and turns.
 - `packets/`: encoding and decoding.
 
-Left out: enhanced authentication (AUTH), MQTT 3.1 (`MQIsdp`), WebSockets, `$SYS`.
+WebSockets are in `gateway/web`, as another transport of the same connections.
+Left out: enhanced authentication (AUTH), MQTT 3.1 (`MQIsdp`), `$SYS`.
 `docs/use/mqtt.md` is for users.
 """

@@ -7,15 +7,15 @@ await listener.stop()
 """
 
 import asyncio
-import hmac
 import logging
 import secrets
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from roamcast.errors import InputError
+from roamcast.gateway.certificates import server_context
 from roamcast.gateway.mqtt.connection import ConnectGrant, Connection, check_published_topic
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
 from roamcast.gateway.mqtt.options import MqttOptions
@@ -24,29 +24,42 @@ from roamcast.gateway.mqtt.packets.properties import Properties
 from roamcast.gateway.mqtt.packets.reasons import ReasonCode
 from roamcast.gateway.mqtt.packets.values import V5, Connect
 from roamcast.gateway.mqtt.sessions.durable import Notes
+from roamcast.gateway.mqtt.sessions.incoming import IncomingMessages
 from roamcast.gateway.mqtt.sessions.table import Sessions, session_expiry
+from roamcast.gateway.mqtt.strangers import Strangers
 from roamcast.gateway.mqtt.transport import Turn
 from roamcast.gateway.node import GatewayNode
+from roamcast.gateway.rights import rights_of
+from roamcast.gateway.users import is_user
+from roamcast.runtime.live.report.tally import ReasonTally
 from roamcast.units import Micros, seconds
 
 CLIENT_ID_LENGTH_MAX = 1_024
-UNADMITTED = 64  # connections beyond `clients_max` whose CONNECT is answered with the reason; chosen by us
 
 logger = logging.getLogger("roamcast.mqtt")
 
+LOGIN_WORDS = {"login": "a login with a wrong user name or password"}
+
 
 class MqttListener:
-    def __init__(self, node: GatewayNode, options: MqttOptions, base: Path = Path()) -> None:
-        """File names in the options are relative to `base`."""
+    def __init__(
+        self, node: GatewayNode, options: MqttOptions, base: Path = Path(), *, listens: bool = True
+    ) -> None:
+        """File names in the options are relative to `base`. `listens`: false opens no port of its own;
+        connections come from another transport (`accept`)."""
         self.options = options
+        self._listens = listens
         self._base = base
         self._node = node
         self._notes = Notes(node, monotonic, wall, options.queue_messages_max + options.inflight_max)
         self.exchange = MeshExchange(node, options, self._notes, monotonic, wall)
-        self.sessions = Sessions(self.exchange, self._notes, options, monotonic)
+        self.incoming = IncomingMessages(node, self.exchange, wall, options.receive_maximum)
+        self.sessions = Sessions(self.exchange, self._notes, self.incoming, options, monotonic)
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
+        self._strangers = Strangers(lambda: self.count_reason("mqtt_refused_total", "too_many_connections"))
         self._turn: Turn | None = None
+        self._logins = ReasonTally(logger, "refused", LOGIN_WORDS, frozenset(), monotonic())
         self.port = 0  # the plain one, once started
         self.tls_port = 0
 
@@ -54,10 +67,10 @@ class MqttListener:
         """Listen. InputError if a port, a certificate or an address cannot be used."""
         loop = asyncio.get_running_loop()
         self._turn = Turn(loop)
-        context = _tls_context(self.options, self._base)
+        context = _tls_context(self.options, self._base) if self._listens else None
         self.sessions.restore(wall())
         try:
-            if self.options.plain:
+            if self._listens and self.options.plain:
                 self.port = await self._listen("mqtt.port", self.options.port, None)
             if context is not None:
                 self.tls_port = await self._listen("mqtt.tls_port", self.options.tls_port, context)
@@ -71,7 +84,8 @@ class MqttListener:
         counters.gauge("mqtt_mesh_subscriptions", lambda: len(self.exchange.interests))
         counters.gauge("mqtt_received", lambda: self.exchange.published)
         counters.gauge("mqtt_delivered", lambda: self.exchange.delivered)
-        logger.info("MQTT on %s, port %s", self.options.host, self.port or self.tls_port)
+        if self._listens:
+            logger.info("MQTT on %s, port %s", self.options.host, self.port or self.tls_port)
 
     async def stop(self) -> None:
         """Disconnect the clients and publish their wills; durable sessions are kept."""
@@ -79,11 +93,17 @@ class MqttListener:
             server.close()
         for connection in list(self._connections):
             connection.disconnect(ReasonCode.SERVER_SHUTTING_DOWN, at_once=True)
+        self.incoming.close()
         self.sessions.close()
         for server in self._servers:
             await server.wait_closed()
         self._servers.clear()
         self.exchange.close()
+
+    def accept(self, users: Mapping[str, str]) -> Connection:
+        """A connection for a transport that the caller has, open to these users."""
+        assert self._turn is not None
+        return Connection(self, self._turn, users)
 
     # The `MqttListenerView` of connections.
 
@@ -93,9 +113,16 @@ class MqttListener:
         asked = connect.properties or Properties()
         properties = Properties()
         client_id = connect.client_id
-        reason = self._objection(connect)
+        reason = self._objection(connect, connection.users)
+        if reason is ReasonCode.BAD_USER_OR_PASSWORD:
+            self._logins.count(
+                "login", monotonic(), f"user {(connect.username or '')[:40]!r} from {connection.address}"
+            )
         if reason is not None:
             return reason
+        rights = rights_of(self.options.rights, connect.username or "")
+        if connect.will is not None and rights is not None and not rights.may_publish(connect.will.topic):
+            return ReasonCode.NOT_AUTHORIZED
         if not client_id:
             client_id = f"roamcast-{secrets.token_hex(8)}"
             properties.assigned_client_id = client_id
@@ -116,11 +143,21 @@ class MqttListener:
         session.will = connect.will
         if is_v5:
             self._grant(properties, connect, expiry, session.expiry)
+        self._strangers.leave(connection)
         self._node.counters.count("mqtt_connected_total", 1, version="5" if is_v5 else "3.1.1")
         return ConnectGrant(session, stood_before, properties)
 
+    def opened(self, connection: Connection) -> None:
+        self._connections.add(connection)
+        self._strangers.enter(connection)
+
+    def closing(self, connection: Connection) -> None:
+        if connection in self._connections:
+            self._strangers.enter(connection)
+
     def left(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self._strangers.leave(connection)
 
     def when_durable(self, callback: Callable[[], None], on_failure: Callable[[], None]) -> None:
         self._node.when_durable(callback, lambda _: on_failure())
@@ -133,14 +170,14 @@ class MqttListener:
     def _connected(self) -> int:
         return sum(one.session is not None and not one.is_closing for one in self._connections)
 
-    def _objection(self, connect: Connect) -> ReasonCode | None:
+    def _objection(self, connect: Connect, users: Mapping[str, str]) -> ReasonCode | None:
         if connect.properties is not None and connect.properties.authentication_method is not None:
             return ReasonCode.BAD_AUTHENTICATION_METHOD  # none is offered
         if not connect.client_id and not connect.clean_start and connect.version != V5:
             return ReasonCode.CLIENT_ID_NOT_VALID
         if len(connect.client_id) > CLIENT_ID_LENGTH_MAX:
             return ReasonCode.CLIENT_ID_NOT_VALID
-        if self.options.users and not self._is_user(connect.username, connect.password):
+        if users and not is_user(users, connect.username or "", connect.password):
             return ReasonCode.BAD_USER_OR_PASSWORD
         if connect.will is not None:
             try:
@@ -148,12 +185,6 @@ class MqttListener:
             except MalformedPacket as error:
                 return error.reason
         return None
-
-    def _is_user(self, name: str | None, password: bytes | None) -> bool:
-        expected = self.options.users.get(name or "")
-        # Compared even for an unknown name, so that the time taken does not reveal which names exist.
-        same = hmac.compare_digest((expected or "").encode(), password or b"")
-        return expected is not None and password is not None and same
 
     def _grant(self, properties: Properties, connect: Connect, asked: Micros, granted: Micros) -> None:
         """What CONNACK says of our bounds, where they are not the specification's own defaults."""
@@ -181,21 +212,7 @@ class MqttListener:
         return int(server.sockets[0].getsockname()[1])
 
     def _connection(self) -> asyncio.Protocol:
-        assert self._turn is not None
-        if len(self._connections) >= self.options.clients_max + UNADMITTED:
-            self.count_reason("mqtt_refused_total", "too_many_connections")
-            return _Refused()
-        connection = Connection(self, self._turn)
-        self._connections.add(connection)
-        return connection
-
-
-class _Refused(asyncio.Protocol):
-    """One connection too many: closed before it sends anything."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.abort()
+        return self.accept(self.options.users)
 
 
 def monotonic() -> Micros:
@@ -211,20 +228,6 @@ def _tls_context(options: MqttOptions, base: Path) -> ssl.SSLContext | None:
         if not options.plain:
             raise InputError("mqtt.plain", "is false, and without mqtt.tls_certificate nothing would listen")
         return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    certificate = base / options.tls_certificate
-    key = base / (options.tls_key or options.tls_certificate)
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise InputError("mqtt.tls_certificate", f"{certificate}, {key}: {error}") from None
-    if options.tls_client_authority:
-        context.verify_mode = ssl.CERT_REQUIRED
-        try:
-            context.load_verify_locations(options.tls_client_authority)
-        except (OSError, ssl.SSLError) as error:
-            raise InputError(
-                "mqtt.tls_client_authority", f"{options.tls_client_authority}: {error}"
-            ) from None
-    return context
+    return server_context(
+        "mqtt", base, options.tls_certificate, options.tls_key, options.tls_client_authority
+    )

@@ -47,7 +47,7 @@ REPEAT_AFTER_US = 80_000
 class LinkOwner(Protocol):
     """The table of links."""
 
-    def open_piece(self, data: bytes) -> Opened: ...
+    def open_piece(self, link: "TcpLink", data: bytes) -> Opened: ...
 
     def on_hello(self, link: "TcpLink", sender: NodeId) -> bool:
         """The other side has said who it is; the answer False refuses the link."""
@@ -105,6 +105,7 @@ class TcpLink(asyncio.Protocol):
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
         self._number = -1  # of its socket
+        self.address = ""  # of the other side
         self._closed_at: float | None = None  # when we closed our direction
         self._is_closed_by_peer = False  # theirs
         self._look: asyncio.TimerHandle | None = None
@@ -170,6 +171,7 @@ class TcpLink(asyncio.Protocol):
         transport.set_write_buffer_limits(high=BUFFER_BYTES)
         opened: socket.socket = transport.get_extra_info("socket")
         self._number = opened.fileno()
+        self.address = str((transport.get_extra_info("peername") or ("",))[0])
         tune(opened, self._timeout)
         self._progress_at = self._loop.time()
         if self.peer is not None:
@@ -228,7 +230,7 @@ class TcpLink(asyncio.Protocol):
 
     def _on_piece(self, data: bytes) -> None:
         try:
-            opened = self._owner.open_piece(data)
+            opened = self._owner.open_piece(self, data)
             if self.is_confirmed and opened.sender != self.peer:
                 raise WireError("link", 0, f"of node {self.peer} has a piece of node {opened.sender}")
             records = frames.decode(opened.payload)

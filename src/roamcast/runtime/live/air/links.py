@@ -43,7 +43,7 @@ class TcpLinks:
         loop: asyncio.AbstractEventLoop,
         air: Air,
         sealer: Sealer,
-        open_sealed: Callable[[bytes], Opened],
+        open_sealed: Callable[[bytes, str], Opened],
         peers: Peers,
         inputs: Inputs,
         journal: NodeJournal,
@@ -53,7 +53,8 @@ class TcpLinks:
         ask: Callable[[NodeId, Callable[[], object]], None],
         settings: AirSettings,
     ) -> None:
-        """`ask` sends a neighbour an acknowledged datagram and calls back if it does not answer."""
+        """`open_sealed` gets a piece and the address it came from. `ask` sends a neighbour an acknowledged
+        datagram and calls back if it does not answer."""
         self._loop = loop
         self._air = air
         self._sealer = sealer
@@ -104,6 +105,10 @@ class TcpLinks:
     def __len__(self) -> int:
         return sum(map(len, self._links.values()))
 
+    def count(self, peer: NodeId) -> int:
+        """Links with one neighbour."""
+        return len(self._links.get(peer, ()))
+
     @property
     def queued(self) -> int:
         """Frames in all links that are not acknowledged."""
@@ -141,10 +146,15 @@ class TcpLinks:
             asking = self._loop.call_later(STALL_SECONDS, lambda: self._ask(to, task.cancel))
             task.add_done_callback(lambda _: asking.cancel())
 
+    def cut(self, peer: NodeId) -> None:
+        """End all links with a node; what is in them has failed."""
+        for link in list(self._links.get(peer, ())):
+            link.abort()
+
     # Inputs from the links.
 
-    def open_piece(self, data: bytes) -> Opened:
-        return self._open_sealed(data)
+    def open_piece(self, link: TcpLink, data: bytes) -> Opened:
+        return self._open_sealed(data, link.address)
 
     def on_hello(self, link: TcpLink, sender: NodeId) -> bool:
         if not link.is_ours:

@@ -7,7 +7,6 @@ that neighbours know each other before there is something to send.
 """
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable, MutableMapping
 
@@ -19,22 +18,32 @@ from roamcast.runtime.live.air.interface import Interface
 from roamcast.runtime.live.air.links import TcpLinks
 from roamcast.runtime.live.air.peers import Peers
 from roamcast.runtime.live.air.sockets import Air, Endpoint
+from roamcast.runtime.live.air.statements import Statements
 from roamcast.runtime.live.port.inputs import Inputs
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NodeJournal
+from roamcast.runtime.live.report.misfits import NodeProfile
 from roamcast.runtime.live.settings import AirSettings
-from roamcast.sealing import HANDSHAKE, TURN_SECONDS, FrameOpener, KeyRing, Opened, Refusal, Sealer, SealError
+from roamcast.sealing import (
+    HANDSHAKE,
+    OVERHEAD,
+    TURN_SECONDS,
+    FrameOpener,
+    KeyRing,
+    Opened,
+    Sealer,
+    SealError,
+)
 from roamcast.sealing.frame import claimed_sender
+from roamcast.sealing.statement import Kind as StatementKind
 from roamcast.trace import DropReason
 from roamcast.units import NodeId, micros
-
-logger = logging.getLogger("roamcast.radio")
 
 # Chosen by us: acquaintance is made faster, or fewer announcements are sent and fewer of them collide.
 ANNOUNCE_SECONDS = 0.02  # an answer waits a random time up to this, so that neighbours do not collide
 ANNOUNCE_INTERVAL = 0.1  # seconds between two announcements, at least
 BOOT_ANNOUNCEMENTS = 3  # a neighbour that is just starting itself may miss the first
-LOGGED_EVERY = 10.0  # seconds between two lines about the same kind of refusal
+LOOK_SECONDS = 1.0  # between two looks at who is gone
 
 Receiver = Callable[[NodeId, bytes], None]
 
@@ -57,17 +66,25 @@ class Radio:
         self._opener = FrameOpener(sealer, stable)
         self._opener.on_proven = self._on_proven
         self._opener.on_evicted = self._on_evicted
+        self._opener.own_profile = self._own_profile
+        self.statements = Statements(sealer.identity, stable, counters)
+        self.statements.on_revoked = self._on_revoked
+        self.statements.on_pardoned = self._opener.pardon
+        for node in self.statements.revoked():
+            self._opener.revoke(node)
         self._inputs = inputs
         self._journal = journal
         self._counters = counters
         self._random = random.SystemRandom()
         self._handles: dict[str, asyncio.TimerHandle] = {}
         self._announced_at = 0.0
-        self._logged_at: dict[Refusal, float] = {}
         self._listening: asyncio.Task[None] | None = None
         self.receivers: dict[Channel, Receiver] = {}
+        self.profile: Callable[[], NodeProfile] | None = None  # what our announcements say
         self.on_acquainted: Callable[[NodeId], None] = lambda node: None
-        self.peers = Peers(lambda *_: self._on_evicted("peers"))
+        self.peers = Peers(
+            lambda *_: self._on_evicted("peers"), lambda: counters.count("addresses_doubted_total")
+        )
         self.air = Air(loop, settings, interface, counters, self._on_datagram)
         first_number = self._random.getrandbits(32)
         self._datagrams = Datagrams(
@@ -86,7 +103,7 @@ class Radio:
             loop,
             self.air,
             sealer,
-            self._open,
+            self._open_piece,
             self.peers,
             inputs,
             journal,
@@ -107,6 +124,7 @@ class Radio:
             self._later(f"boot {number}", number * self._presence / 4, self._announce)
         self._later("presence", self._presence, self._on_presence)
         self._later("turn", TURN_SECONDS, self._on_turn)
+        self._later("look", LOOK_SECONDS, self._on_look)
 
     async def close(self) -> None:
         self._datagrams.flush()  # the frames of the last turn are still sent
@@ -122,6 +140,17 @@ class Radio:
         """Seal and accept by other group keys from now on; neighbours stay known."""
         self._sealer.replace_keys(ring)
         self._opener.replace_keys(ring)
+
+    def state(self, kind: StatementKind, subject: str) -> None:
+        """Make a statement about membership, and tell everyone who hears it."""
+        octets = self.statements.issue(kind, subject)
+        if octets is not None:
+            self._say([octets], None)
+
+    @property
+    def group_key_ids(self) -> list[int]:
+        """The first seals."""
+        return list(self._sealer.ring.by_id)
 
     @property
     def is_busy(self) -> bool:
@@ -160,43 +189,67 @@ class Radio:
 
     def _on_datagram(self, data: bytes, source: Endpoint) -> None:
         try:
-            sender, channel, payload = self._open(data)
+            sender, channel, payload = self._open(data, source[0])
             records = frames.decode(payload) if channel == frames.RECORDS else []
         except SealError:
             return  # counted where it was refused
         except WireError as error:
-            self._counters.count("frames_refused_total", reason="records")
-            logger.debug("from %s: %s", source[0], error)
+            self._journal.refused(claimed_sender(data), "records", f"from {source[0]}: {error}")
+            return
+        if not frames.is_for(records, self._sealer.identity.node):
+            # For the node that had this address before us, or picked up by an outsider and sent on.
+            self._counters.count("frames_refused_total", reason="for_another")
             return
         self._inputs.clock.enter()
+        self._journal.peers.heard(sender, source, len(data), self._inputs.clock.now)
         peer = self.peers.heard(sender, source, self._inputs.clock.now)
+        if channel == HANDSHAKE:
+            self._compare(sender, source[0])
         for record in records:
             match record:
                 case frames.Carried(channel=layer, payload=carried):
                     self._deliver(sender, layer, carried)
-                case frames.Heard(to=to, number=number) if to == self._sealer.identity.node:
+                case frames.Heard(number=number):
                     self._datagrams.on_heard(sender, number)
-                case frames.AcknowledgementRequest(to=to, number=number):
-                    if to != self._sealer.identity.node:
-                        return  # for the node that had this address before us
+                case frames.AcknowledgementRequest(number=number):
                     self._datagrams.acknowledge(sender, number)
                     if number in peer.numbers:
                         return  # a repeat: our acknowledgement was lost
                     peer.numbers.append(number)
+                case frames.Stated(statement=statement):
+                    if self.statements.on_octets(statement):
+                        self._say([statement], None)
                 case _:
                     pass
 
+    def _compare(self, sender: NodeId, address: str) -> None:
+        """A peer has announced itself; whether it fits is said to the operator."""
+        own, theirs = self.profile, self._opener.profile(sender)
+        if own is not None and theirs is not None:
+            self._journal.misfits.introduced(own(), sender, address, theirs, self._inputs.clock.now)
+
     def _deliver(self, sender: NodeId, channel: Channel, payload: bytes) -> None:
         receiver = self.receivers.get(channel)
-        if receiver is not None:
+        if receiver is not None and not self._journal.misfits.is_deaf(sender, channel):
+            ways = self._journal.ways
+            ways.sender = sender
             self._inputs.handle(receiver, sender, payload)
+            ways.sender = None
 
-    def _open(self, data: bytes) -> Opened:
+    def _open_piece(self, data: bytes, address: str) -> Opened:
+        """A piece of a TCP link."""
+        opened = self._open(data, address)
+        self._journal.peers.received(opened.sender, len(data))
+        return opened
+
+    def _open(self, data: bytes, address: str) -> Opened:
         opener = self._opener
         try:
             opened = opener.open(data)
         except SealError as error:
-            self._on_refused(error, data)
+            self._inputs.clock.enter()
+            self._journal.refused(claimed_sender(data), error.reason.value, f"from {address}: {error}")
+            self._journal.misfits.refused(error.reason, address, error.problem, self._inputs.clock.now)
             if opener.announcement_due:
                 self._announce_soon()
             raise
@@ -208,22 +261,45 @@ class Radio:
         self._counters.count("table_evictions_total", table=table)
 
     def _on_proven(self, node: NodeId) -> None:
-        """In a later turn: the frame that proved it is still being opened."""
+        """To the layers in a later turn: the frame that proved it is still being opened."""
+        self.peers.on_proven(node)
         self._loop.call_soon(self._inputs.handle, self.on_acquainted, node)
+        if len(self.statements):
+            self._loop.call_soon(self._tell_all, node)
 
-    def _on_refused(self, error: SealError, data: bytes) -> None:
-        reason = error.reason
-        self._counters.count("frames_refused_total", reason=reason.value.replace(" ", "_"))
-        if self._journal.is_traced and reason is not Refusal.OWN:
-            self._inputs.clock.enter()
-            self._journal.refused(claimed_sender(data), reason.value)
-        if reason in (Refusal.UNPROVEN, Refusal.OWN):
-            return  # normal: the first frames of a new neighbour are refused so
-        now = self._loop.time()
-        if now - self._logged_at.get(reason, -LOGGED_EVERY) >= LOGGED_EVERY:
-            self._logged_at[reason] = now
-            level = logging.ERROR if reason in (Refusal.CLASH, Refusal.IDENTITY) else logging.INFO
-            logger.log(level, "refused: %s", error)
+    # Statements about membership.
+
+    def _tell_all(self, node: NodeId | None) -> None:
+        """All that stand, to a peer that was just met, or to everyone."""
+        peer = None if node is None else self.peers.find(node)
+        if node is None or peer is not None:
+            self._say(list(self.statements), None if peer is None else peer.endpoint)
+
+    def _say(self, statements: list[bytes], to: Endpoint | None) -> None:
+        room = self.air.datagram_bytes - OVERHEAD
+        records: list[bytes] = []
+        for statement in statements:
+            record = frames.stated(statement)
+            if records and sum(map(len, records)) + len(record) > room:
+                self._send_records(records, to)
+                records = []
+            records.append(record)
+        if records:
+            self._send_records(records, to)
+
+    def _send_records(self, records: list[bytes], to: Endpoint | None) -> None:
+        sealed = self._sealer.seal(frames.RECORDS, b"".join(records))
+        if to is None:
+            self.air.broadcast(sealed)
+        else:
+            self.air.send(sealed, to)
+
+    def _on_revoked(self, node: NodeId) -> None:
+        if node == self._sealer.identity.node:
+            return  # a thief would not stop; an owner reads it in the status
+        self._opener.revoke(node)
+        self.peers.forget(node)
+        self.links.cut(node)
 
     # Announcements.
 
@@ -233,6 +309,9 @@ class Radio:
         pause = self._announced_at + ANNOUNCE_INTERVAL - self._loop.time()
         wait = max(pause, self._random.random() * ANNOUNCE_SECONDS)
         self._later("announce", wait, self._announce)
+
+    def _own_profile(self) -> bytes:
+        return b"" if self.profile is None else self.profile().encode()
 
     def _announce(self) -> None:
         self._announced_at = self._loop.time()
@@ -251,6 +330,12 @@ class Radio:
         self._opener.turn()
         self._inputs.clock.enter()
         self.peers.forget_old(self._inputs.clock.now)
+        self._tell_all(None)
+        self._journal.peers.forget_old(self._inputs.clock.now)
+
+    def _on_look(self) -> None:
+        self._later("look", LOOK_SECONDS, self._on_look)
+        self._journal.look()
 
     def _on_reopened(self) -> None:
         self._listening = self._loop.create_task(self.links.listen())

@@ -78,7 +78,7 @@ class Air:
         self._own: socket.socket | None = None
         self._waiting: deque[tuple[bytes, Endpoint]] = deque()
         self._watch: asyncio.TimerHandle | None = None
-        self._is_away = False
+        self.is_away = False
         self._source: Endpoint = ("", 0)  # of our own datagrams
         self._everyone: Endpoint = (_everyone(settings, interface), settings.port)
 
@@ -165,8 +165,8 @@ class Air:
     def _on_send_error(self, error: OSError) -> None:
         self._counters.count("datagrams_unsent_total", reason=_code(error))
         if error.errno in _AWAY:
-            if not self._is_away:
-                self._is_away = True
+            if not self.is_away:
+                self.is_away = True
                 logger.warning("interface %s: %s; waiting for it", self.interface.name, error.strerror)
         elif error.errno != errno.EPERM:  # refused by a firewall: counted, not logged each time
             logger.warning("interface %s: cannot send: %s", self.interface.name, error.strerror)
@@ -177,8 +177,8 @@ class Air:
         self._watch = self._loop.call_later(WATCH_SECONDS, self._on_watch)
         before, now = self.interface, look(self.interface.name)
         if now is None or not now.up or now.address is None:
-            if not self._is_away:
-                self._is_away = True
+            if not self.is_away:
+                self.is_away = True
                 logger.warning("interface %s is away or without an address; waiting for it", before.name)
             self._counters.count("interface_away_seconds_total", WATCH_SECONDS)
             return
@@ -192,14 +192,14 @@ class Air:
             self._take_note(now)
             if self._settings.mode is AirMode.MULTICAST:
                 self._reopen(now)
-        elif self._is_away:
+        elif self.is_away:
             logger.warning("interface %s is back", now.name)
             self._counters.count("interface_changes_total")
             self._take_note(now)
             # The kernel leaves a multicast group when the interface goes down; joining needs a new socket.
             if self._settings.mode is AirMode.MULTICAST:
                 self._reopen(now)
-        self._is_away = False
+        self.is_away = False
 
     def _reopen(self, interface: Interface) -> None:
         self._close_sockets()

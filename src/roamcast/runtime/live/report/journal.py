@@ -1,13 +1,28 @@
 """What a node records of its own run: counters always, trace records where it has a folder for them."""
 
+import logging
+
 from roamcast.host import Channel, Frame, Host, Kind
 from roamcast.runtime.live.port.clock import Clock
 from roamcast.runtime.live.report.counters import Count, Counters
+from roamcast.runtime.live.report.misfits import Misfits
+from roamcast.runtime.live.report.overlay import OverlayWatch
+from roamcast.runtime.live.report.peer_watch import PeerWatch
 from roamcast.runtime.live.report.segments import TraceSegments
+from roamcast.runtime.live.report.tally import (
+    DROP_WORDS,
+    NORMAL_DROPS,
+    NORMAL_REFUSALS,
+    REFUSAL_WORDS,
+    TABLE_FULL,
+    ReasonTally,
+)
+from roamcast.runtime.live.report.ways import EventWays
 from roamcast.trace import Dropped, DropReason, OverlayChanged, Record, Transmitted
 from roamcast.underlay.base import UnderlayListener
 from roamcast.units import NodeId
 
+_logger = logging.getLogger("roamcast.radio")
 _KINDS = {kind: kind.name.lower() for kind in Kind}
 _LAYERS = {channel: channel.name.lower() for channel in Channel}
 
@@ -35,8 +50,21 @@ class NeighbourJournal:
 
 
 class NodeJournal:
-    def __init__(self, node: NodeId, clock: Clock, counters: Counters, trace: TraceSegments | None) -> None:
+    def __init__(
+        self,
+        node: NodeId,
+        clock: Clock,
+        counters: Counters,
+        trace: TraceSegments | None,
+        presence: float = 1.0,
+    ) -> None:
         self._node = node
+        self.peers = PeerWatch(presence, lambda: clock.now)
+        self.misfits = Misfits(counters)
+        self.ways = EventWays(clock)
+        self.overlay = OverlayWatch()
+        self.drops = ReasonTally(_logger, "dropped", DROP_WORDS, NORMAL_DROPS, clock.now)
+        self.refusals = ReasonTally(_logger, "refused", REFUSAL_WORDS, NORMAL_REFUSALS, clock.now)
         self._clock = clock
         self._counters = counters
         self._trace = trace
@@ -56,6 +84,13 @@ class NodeJournal:
         """A record of a layer."""
         if type(record) is Dropped:
             self._counters.count("drops_total", reason=record.reason.value)
+            is_table = record.reason is DropReason.STORE_FULL and record.detail
+            reason = TABLE_FULL if is_table else record.reason.value
+            self.drops.count(reason, self._clock.now, record.detail or record.message)
+            if record.publisher is not None and record.sequence is not None:
+                self.ways.dropped(record.publisher, record.sequence, record.to, record.reason.value)
+        elif type(record) is OverlayChanged:
+            self.overlay.add(record)
         if self._trace is not None:
             self._trace.add(record)
 
@@ -65,6 +100,10 @@ class NodeJournal:
         count, octets = self._sent[channel, frame.kind]
         count.value += 1
         octets.value += size
+        if to is not None:
+            self.peers.sent(to, size)
+        if frame.event is not None:
+            self.ways.sent(frame.event, to, frame.message, size, attempt)
         if self._trace is None:
             return
         publisher, sequence = (None, None) if frame.event is None else frame.event
@@ -88,14 +127,25 @@ class NodeJournal:
             )
         )
 
-    def refused(self, sender: NodeId | None, why: str) -> None:
-        """A sealed frame was not opened; `sender` is what it claims. Only for the trace: it is counted."""
+    def refused(self, sender: NodeId | None, why: str, detail: str) -> None:
+        """A frame was not accepted; `sender` is what it claims."""
+        reason = why.replace(" ", "_")
+        self._counters.count("frames_refused_total", reason=reason)
+        self.refusals.count(reason, self._clock.now, detail)
+        if reason == "own_frame":
+            return
         if sender is not None and sender >= 2**31:
             sender = None  # does not fit the tables of a trace, and no real node has such a number
         if self._trace is not None:
             self._trace.add(
                 Dropped(self._clock.now, self._node, DropReason.SEAL, "sealed", to=sender, detail=why)
             )
+
+    def look(self) -> None:
+        """Once a second: notice who is gone, and log what was counted in a minute."""
+        self._clock.enter()
+        for one in (self.peers, self.drops, self.refusals):
+            one.look(self._clock.now)
 
     def dropped(self, frame: Frame, to: NodeId | None, reason: DropReason, detail: str = "") -> None:
         """The radio gave a frame up."""

@@ -14,6 +14,7 @@ A full disk, or the file at its `bytes_max`, refuses what is new (`StoreFullErro
 Values in `stable` have a reserve beyond `bytes_max`, so that events cannot take all the room.
 """
 
+import logging
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, MutableMapping
@@ -27,6 +28,8 @@ from roamcast.broker.store import StoreFullError
 from roamcast.errors import FileError
 from roamcast.event import Event, EventId
 from roamcast.units import MILLISECOND, SECOND, Micros
+
+logger = logging.getLogger("roamcast.storage")
 
 # The bounds in octets and the two of `LAZY` are chosen by us.
 BYTES_MAX = 256 * 1024 * 1024
@@ -91,6 +94,7 @@ class Storage:
         self._failure: StoreFullError | None = None  # of the turn
         self._lazy_until: Micros | None = None
         self._cautious = False  # after a failed commit: events are committed one by one
+        self.trouble = ""  # why the last event could not be kept
         self.damaged = 0  # kept events that could not be read
         self._limit(self._pages_max)
         self.stable: MutableMapping[str, bytes] = _Stable(self)
@@ -168,6 +172,9 @@ class Storage:
         self._write(((_KEEP, kept), *removed))
         if self._cautious and self._flush():
             raise self._refused()
+        if self.trouble:
+            self.trouble = ""
+            logger.info("%s has room again: events are kept", self._path)
 
     def remove(self, event: EventId) -> None:
         self.write(_REMOVE, tuple(event))
@@ -287,14 +294,22 @@ class Storage:
         return failure
 
     def _failure_of(self, error: sqlite3.Error) -> StoreFullError:
-        return StoreFullError(f"{self._path}: {_why_not(error)}")
+        return self._troubled(_why_not(error))
+
+    def _troubled(self, problem: str) -> StoreFullError:
+        """Said once, until an event can be kept again."""
+        failure = StoreFullError(f"{self._path}: {problem}")
+        if not self.trouble:
+            logger.error("%s; new memorized events are refused until there is room", failure)
+        self.trouble = str(failure)
+        return failure
 
     def _check_disk(self) -> None:
         if self._disk_reserve:
             disk = os.statvfs(self._path)
             free = disk.f_bavail * disk.f_frsize
             if free < self._disk_reserve:
-                raise StoreFullError(f"{self._path}: the disk is full: {free} octets are left")
+                raise self._troubled(f"the disk is full: {free} octets are left")
 
     def _limit(self, pages: int) -> None:
         self._connection.execute(f"PRAGMA max_page_count = {pages}")

@@ -1,0 +1,15 @@
+"""The browser's way in: MQTT over WebSockets, and the node's page.
+
+To read in this order:
+
+- `options.py`: the `[web]` table, with every bound.
+- `policy.py`: who may ask, under which name, from which page.
+- `answers.py`: what a GET gets: files of the page, documents about the node.
+- `server.py`, `connection.py`: sockets; a request, then an answer or an upgrade.
+- `websocket.py`: a WebSocket as the transport of an MQTT connection; `gateway/mqtt` does the rest.
+
+The page itself is in `roamcast/pages/live/`: HTML, CSS and JavaScript, served as they are.
+
+HTTP and RFC 6455 are parsed by `websockets` (its layer without I/O). Left out: compression
+(`permessage-deflate`), HTTP/2, requests with a body. `docs/use/web.md` is for users.
+"""

@@ -1,0 +1,116 @@
+"""The server: one port for the page, the documents about the node and the WebSocket.
+
+server = WebServer(options, users, counters, Answers(…), mqtt_listener)
+await server.start()
+…
+await server.stop()
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from roamcast.errors import InputError
+from roamcast.gateway.certificates import server_context
+from roamcast.gateway.mqtt.connection import Connection
+from roamcast.gateway.mqtt.listener import MqttListener
+from roamcast.gateway.node import GatewayCounters
+from roamcast.gateway.web.answers import Answers, Documents, Pages
+from roamcast.gateway.web.connection import WebConnection
+from roamcast.gateway.web.options import WebOptions
+from roamcast.gateway.web.policy import WebPolicy
+
+logger = logging.getLogger("roamcast.web")
+
+
+class WebServer:
+    def __init__(
+        self,
+        options: WebOptions,
+        users: Mapping[str, str],
+        counters: GatewayCounters,
+        documents: Documents,
+        mqtt: MqttListener | None,
+        *,
+        page: str = "live/node.html",
+        base: Path = Path(),
+    ) -> None:
+        """`page`: the file that `/` shows. `mqtt`: who serves WebSockets; None: nobody. File names in the
+        options are relative to `base`."""
+        self.options = options
+        self.policy = WebPolicy(options, users)
+        self.answers = Answers(self.policy, Pages(page) if options.page else None, documents)
+        self.port = 0  # once started
+        self._counters = counters
+        self._mqtt = mqtt
+        self._base = base
+        self._server: asyncio.Server | None = None
+        self._connections: set[WebConnection] = set()
+
+    @property
+    def address(self) -> str:
+        """For a browser on this device."""
+        scheme = "https" if self.options.tls_certificate else "http"
+        host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
+        return f"{scheme}://{host}:{self.port}/"
+
+    async def start(self) -> None:
+        """Listen. InputError if the port, the certificate or the address cannot be used."""
+        options = self.options
+        context = None
+        if options.tls_certificate:
+            context = server_context("web", self._base, options.tls_certificate, options.tls_key)
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                self._connection,
+                options.host,
+                options.port,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else options.request_timeout,
+            )
+        except OSError as error:
+            problem = f"cannot listen on {options.host}, port {options.port}: {error.strerror or error}"
+            raise InputError("web.port", problem) from None
+        self.port = int(self._server.sockets[0].getsockname()[1])
+        self._counters.gauge("web_connections", lambda: len(self._connections))
+        logger.info("the page is at %s", self.address)
+
+    async def stop(self) -> None:
+        if self._server is None:
+            return
+        self._server.close()
+        for connection in list(self._connections):
+            connection.shut()
+        await self._server.wait_closed()
+        self._server = None
+
+    # The `WebServerView` of connections.
+
+    def accept(self) -> Connection | None:
+        return None if self._mqtt is None else self._mqtt.accept(self.policy.users)
+
+    def left(self, connection: WebConnection) -> None:
+        self._connections.discard(connection)
+
+    def count(self, name: str, reason: str) -> None:
+        self._counters.count(name, 1, reason=reason)
+
+    # Private.
+
+    def _connection(self) -> asyncio.Protocol:
+        asking = sum(not one.is_socket for one in self._connections)
+        if asking >= self.options.connections_max:
+            self.count("web_refused_total", "too_many_connections")
+            return RefusedConnection()
+        connection = WebConnection(self)
+        self._connections.add(connection)
+        return connection
+
+
+class RefusedConnection(asyncio.Protocol):
+    """One connection too many: closed before it sends anything."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()

@@ -1,0 +1,136 @@
+// @ts-check
+// Positions that nodes and people publish, on a map. A position is a message on `position/NAME` with attributes
+// `lat` and `lon` (degrees) or `x` and `y` (metres), or the same names in a JSON payload.
+
+import { COLOURS, MapView } from "../map.js";
+import { span } from "./elements.js";
+
+/** @typedef {import("./mqtt.js").Message} Message */
+/** @typedef {{name: string, kind: "degrees" | "metres", x: number, y: number, at: number}} Position */
+
+export const FILTER = "position/#";
+const NAMES_MAX = 500;
+const EARTH = 6_371_008.8; // metres, mean radius
+const OLD_SECONDS = 120;
+const GONE_SECONDS = 86_400;
+
+/** The position that a message says, or null.
+ * @param {Message} message
+ * @param {number} now seconds
+ * @returns {Position | null} */
+export function positionIn(message, now) {
+  const name = message.topic.replace(/^position\//, "");
+  if (name === message.topic || name === "") return null;
+  /** @type {Record<string, unknown>} */
+  let fields = Object.fromEntries(message.attributes);
+  if (!("lat" in fields) && !("x" in fields)) {
+    try {
+      const said = JSON.parse(new TextDecoder().decode(message.payload));
+      if (typeof said === "object" && said !== null) fields = said;
+    } catch {
+      return null;
+    }
+  }
+  const lat = finite(fields["lat"]);
+  const lon = finite(fields["lon"]);
+  if (lat !== null && lon !== null && Math.abs(lat) <= 90 && Math.abs(lon) <= 180) {
+    return { name, kind: "degrees", x: lon, y: lat, at: now };
+  }
+  const x = finite(fields["x"]);
+  const y = finite(fields["y"]);
+  return x !== null && y !== null ? { name, kind: "metres", x, y, at: now } : null;
+}
+
+/** @param {unknown} value
+ * @returns {number | null} */
+function finite(value) {
+  const number = typeof value === "number" ? value : typeof value === "string" && value.trim() ? Number(value) : NaN;
+  return Number.isFinite(number) && Math.abs(number) < 1e9 ? number : null;
+}
+
+export class PositionMap {
+  /** @param {HTMLCanvasElement} canvas
+   * @param {string} own the name of this node */
+  constructor(canvas, own = "") {
+    this.own = own;
+    /** @type {Map<string, Position>} */
+    this.positions = new Map();
+    this.map = new MapView(canvas);
+    this.map.onChange = () => this.draw();
+    this._fitted = "";
+  }
+
+  /** Take a message; true if it was a position.
+   * @param {Message} message
+   * @param {number} now seconds */
+  take(message, now) {
+    if (message.topic.startsWith("position/") && message.payload.length === 0 && message.attributes.length === 0) {
+      return this.positions.delete(message.topic.slice("position/".length)); // retained and empty: it is cleared
+    }
+    const position = positionIn(message, now);
+    if (position === null) return false;
+    this.positions.delete(position.name);
+    this.positions.set(position.name, position);
+    if (this.positions.size > NAMES_MAX) {
+      const [oldest] = this.positions.keys();
+      this.positions.delete(oldest);
+    }
+    return true;
+  }
+
+  draw() {
+    const map = this.map;
+    const now = Date.now() / 1000;
+    for (const [name, { at }] of this.positions) if (now - at > GONE_SECONDS) this.positions.delete(name);
+    const places = this._places();
+    if (places.length === 0) {
+      map.begin();
+      return;
+    }
+    this._fit(places);
+    map.begin();
+    for (const { name, x, y, at } of places) {
+      const isOld = now - at > OLD_SECONDS;
+      const colour = name === this.own ? COLOURS.vermillion : isOld ? map.faint : COLOURS.blue;
+      map.node(x, y, 6, name === this.own ? "star" : "circle", colour, map.paper);
+      map.label(x, y, isOld ? `${name} (${span(now - at)} ago)` : name, isOld ? map.faint : map.ink, -14, 12);
+    }
+    map.scaleBar();
+  }
+
+  /** All in metres around their middle. Degrees and metres of some frame do not mix: the more frequent wins. */
+  _places() {
+    const all = [...this.positions.values()];
+    const degrees = all.filter((one) => one.kind === "degrees");
+    if (degrees.length * 2 < all.length) return all.filter((one) => one.kind === "metres");
+    if (degrees.length === 0) return [];
+    const lat0 = degrees.reduce((sum, one) => sum + one.y, 0) / degrees.length;
+    const lon0 = degrees[0].x;
+    return degrees.map((one) => {
+      const east = ((one.x - lon0 + 540) % 360) - 180; // the short way round
+      const x = (east * Math.PI / 180) * EARTH * Math.cos((lat0 * Math.PI) / 180);
+      return { ...one, x, y: ((one.y - lat0) * Math.PI / 180) * EARTH };
+    });
+  }
+
+  /** Fit when somebody new is there, or somebody has left the picture.
+   * @param {Position[]} places */
+  _fit(places) {
+    const bounds = {
+      left: Math.min(...places.map((one) => one.x)),
+      right: Math.max(...places.map((one) => one.x)),
+      bottom: Math.min(...places.map((one) => one.y)),
+      top: Math.max(...places.map((one) => one.y)),
+    };
+    const room = Math.max(20, 0.1 * (bounds.right - bounds.left), 0.1 * (bounds.top - bounds.bottom));
+    const names = places.map((one) => one.name).sort().join("\n");
+    const old = this.map.bounds;
+    const isOutside =
+      bounds.left < old.left || bounds.right > old.right || bounds.bottom < old.bottom || bounds.top > old.top;
+    if (names !== this._fitted || isOutside) {
+      this._fitted = names;
+      const { left, right, bottom, top } = bounds;
+      this.map.fit({ left: left - room, right: right + room, bottom: bottom - room, top: top + room });
+    }
+  }
+}

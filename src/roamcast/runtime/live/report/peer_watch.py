@@ -1,0 +1,152 @@
+"""How the nodes around are heard: since when, how regularly, how much; and who comes and goes.
+
+Every node broadcasts at least once in two `presence` intervals (`air/radio.py`). So the share of such slots
+in which a peer was heard says how good the way from it is, whatever the strategy.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from roamcast.bounded import BoundedDict, unreported
+from roamcast.runtime.live.air.peers import EXPIRY, PEERS_MAX
+from roamcast.runtime.live.air.sockets import Endpoint
+from roamcast.units import Micros, NodeId, micros
+
+logger = logging.getLogger("roamcast.peers")
+
+# Chosen by us.
+SLOTS = 10  # that a quality is computed from
+SLOTS_MIN = 3  # fewer say nothing
+SILENT_SLOTS = 3  # without a word: the peer is gone
+PEERS_METERED = 64  # with metrics of their own: those heard last
+LINES_PER_MINUTE = 60  # about peers; a crowd in motion shall not fill the log
+_ALL_SLOTS = (1 << SLOTS) - 1
+
+
+class PeerRecord:
+    """One peer. `slots` has a bit for each slot in which it was heard, the latest lowest."""
+
+    __slots__ = (
+        "bytes_received", "bytes_sent", "endpoint", "first_at", "frames_received", "frames_sent", "heard_at",
+        "is_up", "number", "slot", "slots",
+    )  # fmt: skip
+
+    def __init__(self, number: NodeId, endpoint: Endpoint, now: Micros, slot: int) -> None:
+        self.number = number
+        self.endpoint = endpoint
+        self.first_at = self.heard_at = now
+        self.is_up = True
+        self.slot = slot
+        self.slots = 1
+        self.frames_received = self.bytes_received = self.frames_sent = self.bytes_sent = 0
+
+
+class PeerWatch:
+    def __init__(self, presence: float, now: Callable[[], Micros]) -> None:
+        self._now = now
+        self._slot_length: Micros = 2 * micros(presence)
+        self._records: BoundedDict[NodeId, PeerRecord] = BoundedDict(PEERS_MAX, unreported)
+        self._lines = 0
+        self._minute = 0
+        self.came = 0
+        self.went = 0
+
+    def heard(self, number: NodeId, endpoint: Endpoint, octets: int, now: Micros) -> None:
+        slot = now // self._slot_length
+        record = self._records.get(number)
+        if record is None:
+            record = self._records[number] = PeerRecord(number, endpoint, now, slot)
+            self._on_up(record)
+        elif not record.is_up:
+            record.is_up, record.first_at, record.slot, record.slots = True, now, slot, 1
+            self._on_up(record)
+        elif slot != record.slot:
+            record.slots = (record.slots << min(slot - record.slot, SLOTS) | 1) & _ALL_SLOTS
+            record.slot = slot
+            self._records.move_to_end(number)
+        if endpoint != record.endpoint:
+            self._say("peer %d moved from %s to %s", number, _shown(record.endpoint), _shown(endpoint))
+            record.endpoint = endpoint
+        record.heard_at = now
+        record.frames_received += 1
+        record.bytes_received += octets
+
+    def received(self, number: NodeId, octets: int) -> None:
+        """Over a TCP link; it says nothing about where the peer is."""
+        record = self._records.get(number)
+        if record is not None:
+            record.frames_received += 1
+            record.bytes_received += octets
+
+    def sent(self, number: NodeId, octets: int) -> None:
+        record = self._records.get(number)
+        if record is not None:
+            record.frames_sent += 1
+            record.bytes_sent += octets
+
+    def look(self, now: Micros) -> None:
+        """Notice who has fallen silent. Call it every second or so."""
+        for record in self._records.values():
+            if record.is_up and now - record.heard_at > SILENT_SLOTS * self._slot_length:
+                record.is_up = False
+                self.went += 1
+                self._say(
+                    "peer %d at %s is gone: not heard for %.1f s",
+                    record.number, _shown(record.endpoint), (now - record.heard_at) / 1e6,
+                )  # fmt: skip
+
+    def quality(self, record: PeerRecord, now: Micros) -> float | None:
+        """The slot that is not over yet counts only if the peer was heard in it."""
+        slot = now // self._slot_length
+        slots = (record.slots << min(slot - record.slot, SLOTS)) & _ALL_SLOTS
+        lasting = min(slot - record.first_at // self._slot_length + 1, SLOTS)
+        if not slots & 1 and lasting > 1:
+            slots, lasting = slots >> 1, lasting - 1
+        return None if lasting < SLOTS_MIN else slots.bit_count() / lasting
+
+    def forget_old(self, now: Micros) -> None:
+        self._records.forget(lambda record: now - record.heard_at >= EXPIRY)
+
+    def latest_first(self) -> Iterator[PeerRecord]:
+        return iter(sorted(self._records.values(), key=lambda record: (-record.heard_at, record.number)))
+
+    def families(self) -> dict[str, Callable[[], list[tuple[str, float]]]]:
+        """Metrics by peer, of those that were heard last."""
+
+        def each(value: Callable[[PeerRecord], float]) -> Callable[[], list[tuple[str, float]]]:
+            return lambda: [
+                (str(record.number), value(record)) for record in islice(self.latest_first(), PEERS_METERED)
+            ]
+
+        return {
+            "peer_up": each(lambda record: record.is_up),
+            "peer_quality": each(lambda record: round(self.quality(record, self._now()) or 0, 2)),
+            "peer_received_bytes_total": each(lambda record: record.bytes_received),
+            "peer_sent_bytes_total": each(lambda record: record.bytes_sent),
+        }
+
+    @property
+    def up(self) -> int:
+        return sum(record.is_up for record in self._records.values())
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def _on_up(self, record: PeerRecord) -> None:
+        self.came += 1
+        self._say("peer %d is here, at %s", record.number, _shown(record.endpoint))
+
+    def _say(self, line: str, *values: object) -> None:
+        minute = self._now() // micros(60)
+        if minute != self._minute:
+            if self._lines > LINES_PER_MINUTE:
+                logger.info("%d more lines about peers in that minute", self._lines - LINES_PER_MINUTE)
+            self._minute, self._lines = minute, 0
+        self._lines += 1
+        if self._lines <= LINES_PER_MINUTE:
+            logger.info(line, *values)
+
+
+def _shown(endpoint: Endpoint) -> str:
+    return f"{endpoint[0]}:{endpoint[1]}"

@@ -1,0 +1,113 @@
+"""The status document of a node: plain data, the same for the command line, JSON and any page that shows it.
+
+`runtime/live/report/status.py` fills it in; it travels over the local socket (`wire/local.py`). Durations are
+in seconds. Lists are bounded: what stands beside a list as `…_total` counts all of it.
+"""
+
+import msgspec
+
+PEERS_SHOWN = 256  # of those last heard; chosen by us, so that a document fits a message of the local socket
+FILTERS_SHOWN = 50
+
+
+class StatusPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields go by name, so that a client and a node of neighbouring versions understand each other."""
+
+
+class Problem(StatusPart, frozen=True, kw_only=True):
+    """Something that an operator should look at."""
+
+    level: str  # "error": something does not work; "warning": something may not
+    text: str
+
+
+class InterfaceStatus(StatusPart, frozen=True, kw_only=True):
+    name: str
+    address: str  # "" without one
+    is_up: bool
+    port: int  # of the air, shared
+    own_port: int
+    mode: str
+
+
+class PeerStatus(StatusPart, frozen=True, kw_only=True):
+    """A node that was heard directly, and lately."""
+
+    number: int
+    address: str
+    port: int
+    is_up: bool  # heard within the last seconds
+    is_neighbour: bool  # by the underlay: a link in both directions
+    age: float  # since it was last heard
+    known_for: float  # since it was first heard, or heard again after it was gone
+    quality: float | None  # share of the last intervals in which it was heard; None: too new to say
+    links: int  # TCP links with it
+    frames_received: int
+    bytes_received: int
+    frames_sent: int  # to it alone; broadcasts are not counted for anyone
+    bytes_sent: int
+
+
+class ReasonCount(StatusPart, frozen=True, kw_only=True):
+    reason: str  # the label in metrics and traces
+    words: str
+    count: int
+    last_minute: int
+
+
+class Misfit(StatusPart, frozen=True, kw_only=True):
+    """A device that is heard and cannot take part with us as it is."""
+
+    address: str
+    node: int | None  # None: it could not say, or was not believed
+    kind: str  # "group", "version", "strategy", "underlay", "settings", "program", "clock", "identity"
+    problem: str
+    age: float  # since it was last noticed
+    frames: int
+
+
+class NodeStatus(StatusPart, frozen=True, kw_only=True):
+    problems: tuple[Problem, ...]  # errors first
+    version: str  # of the program
+    number: int
+    name: str
+    public_key: str  # hexadecimal
+    uptime: float
+    strategy: str
+    underlay: str
+    is_broker: bool
+    group: tuple[str, ...]  # ids of the group keys; the first seals
+    is_encrypted: bool
+    content_keys: int
+    interfaces: tuple[InterfaceStatus, ...]
+    peers: tuple[PeerStatus, ...]  # those last heard first
+    peers_total: int
+    misfits: tuple[Misfit, ...]
+    clients: dict[str, int]  # by gateway
+    subscriptions: tuple[str, ...]  # filters
+    subscriptions_total: int
+    events_published: int
+    events_delivered: int
+    events_stored: int
+    storage: str  # the file; "" without one
+    drops: tuple[ReasonCount, ...]  # frames and events that this node gave up
+    refused: tuple[ReasonCount, ...]  # frames that came and were not accepted
+    revoked: tuple[int, ...] = ()  # devices that are excluded
+
+
+class WayStep(StatusPart, frozen=True, kw_only=True):
+    ago: float
+    what: str  # "published", "arrived", "sent", "dropped", "delivered"
+    peer: int | None  # from whom it arrived, to whom it was sent; None: broadcast, or nobody
+    detail: str
+
+
+class EventWay(StatusPart, frozen=True, kw_only=True):
+    """What this node knows of one event's way, the oldest step first."""
+
+    publisher: int
+    sequence: int
+    is_stored: bool
+    remembered_for: float  # how far back this node's memory reaches
+    steps: tuple[WayStep, ...]
+    steps_total: int

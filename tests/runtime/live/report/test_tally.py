@@ -1,0 +1,104 @@
+"""Counts by reason, and who comes and goes: what is logged, and when."""
+
+import logging
+
+import pytest
+
+from roamcast.runtime.live.report.peer_watch import LINES_PER_MINUTE, PeerWatch
+from roamcast.runtime.live.report.tally import DROP_WORDS, MINUTE, NORMAL_DROPS, TABLE_FULL, ReasonTally
+from roamcast.trace import DropReason
+from roamcast.units import SECOND
+
+LOGGER = logging.getLogger("roamcast.test")
+THERE = ("10.0.0.2", 4748)
+
+
+@pytest.fixture(autouse=True)
+def log_lines(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+
+def tally() -> ReasonTally:
+    return ReasonTally(LOGGER, "dropped", DROP_WORDS, NORMAL_DROPS, 0)
+
+
+def test_the_first_of_a_kind_is_logged_and_then_a_count_per_minute(caplog: pytest.LogCaptureFixture) -> None:
+    drops = tally()
+    for number in range(500):
+        drops.count("queue_full", number * SECOND // 100, "flood")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"dropped (flood): {DROP_WORDS['queue_full']}"
+    ]
+    drops.look(59 * SECOND)
+    assert len(caplog.records) == 1
+    drops.look(MINUTE)
+    assert caplog.records[-1].getMessage() == f"dropped in a minute: 499: {DROP_WORDS['queue_full']}"
+    drops.look(2 * MINUTE)
+    assert len(caplog.records) == 2
+
+
+def test_what_is_normal_is_counted_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    drops = tally()
+    drops.count("expired", 0)
+    drops.count("expired", 1)
+    drops.look(MINUTE)
+    assert not caplog.records
+    assert drops.totals() == {"expired": 2}
+
+
+def test_the_last_minute_forgets_in_steps_of_ten_seconds() -> None:
+    drops = tally()
+    drops.count("retries", 5 * SECOND)
+    drops.count("retries", 25 * SECOND)
+    assert drops.last_minute("retries", 26 * SECOND) == 2
+    assert drops.last_minute("retries", 59 * SECOND) == 2
+    assert drops.last_minute("retries", 60 * SECOND) == 1
+    assert drops.last_minute("retries", 500 * SECOND) == 0
+    assert drops.last_minute("wire", 0) == 0
+
+
+def test_every_reason_of_a_drop_has_words() -> None:
+    assert set(DROP_WORDS) == {reason.value for reason in DropReason} | {TABLE_FULL}
+
+
+def test_a_peer_is_logged_when_it_comes_moves_goes_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0
+    watch = PeerWatch(1.0, lambda: now)
+    watch.heard(7, THERE, 100, now)
+    now = 2 * SECOND
+    watch.heard(7, ("10.0.0.3", 4748), 100, now)
+    watch.look(4 * SECOND)
+    assert watch.up == 1
+    watch.look(9 * SECOND)
+    assert watch.up == 0
+    watch.heard(7, ("10.0.0.3", 4748), 100, 10 * SECOND)
+    assert watch.up == 1
+    assert [record.getMessage() for record in caplog.records] == [
+        "peer 7 is here, at 10.0.0.2:4748",
+        "peer 7 moved from 10.0.0.2:4748 to 10.0.0.3:4748",
+        "peer 7 at 10.0.0.3:4748 is gone: not heard for 7.0 s",
+        "peer 7 is here, at 10.0.0.3:4748",
+    ]
+
+
+def test_quality_is_the_share_of_intervals_in_which_a_peer_was_heard() -> None:
+    watch = PeerWatch(1.0, lambda: 0)
+    watch.heard(7, THERE, 1, 0)
+    (record,) = watch.latest_first()
+    assert watch.quality(record, 1 * SECOND) is None, "too new to say"
+    for second in (4, 8, 12):  # every second slot of two seconds
+        watch.heard(7, THERE, 1, second * SECOND)
+    assert watch.quality(record, 12 * SECOND) == 4 / 7
+    for second in range(13, 60):
+        watch.heard(7, THERE, 1, second * SECOND)
+    assert watch.quality(record, 59 * SECOND) == 1.0
+    assert watch.quality(record, 60 * SECOND) == 1.0, "a slot that has just begun is no loss"
+    assert watch.quality(record, 70 * SECOND) == 4 / 9, "of the nine slots that are over"
+
+
+def test_a_crowd_in_motion_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    watch = PeerWatch(1.0, lambda: 0)
+    for number in range(10_000):
+        watch.heard(number, THERE, 1, 0)
+    assert len(caplog.records) == LINES_PER_MINUTE
+    assert len(watch) == 4_096
