@@ -10,7 +10,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint r
 QUICK := not spark and not realtime and not long
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint types quick unit coverage docs hooks lock bench compiled emulation torture reproduce league clean
+.PHONY: help setup demo check test lint types quick unit coverage pictures docs hooks lock bench compiled emulation torture reproduce league clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -50,6 +50,9 @@ unit: $(READY)
 coverage: $(READY)  ## which lines and branches the tests of `make check` reach; the report is out/coverage/index.html
 	$(BIN)/pytest -n 2 -m "$(QUICK)" --cov --cov-report=term --cov-report=html:out/coverage
 
+pictures: $(READY)  ## the documentation's pictures, from real runs in a headless Chromium; writes docs/images
+	$(BIN)/python -m tools.pictures
+
 docs: $(SITE)  ## the documentation site, in build/site; broken links and references fail
 	$(BIN)/zensical build --strict --clean
 
@@ -86,6 +89,7 @@ bench: $(READY)  ## the speed and memory goals, as ratios measured in one run
 	$(BIN)/python benchmarks/spark_overhead.py
 	$(BIN)/python benchmarks/sweep.py
 	$(BIN)/python benchmarks/spark_contacts.py
+	$(BIN)/python -m benchmarks.player
 
 # In a folder of its own: extensions beside the sources would hide later changes of them.
 compiled: $(READY)  ## a wheel with the simulator's hot modules compiled (mypyc, a C compiler): same traces, its tests, its speed

@@ -215,5 +215,8 @@ def demo(out: str, master: str | None) -> None:
         print("\n".join(textwrap.wrap(sentence, columns_of_terminal(), break_on_hyphens=False)))
     print(f"The whole report, with runs that play: {shown.report}")
     open_page(shown.report)
+    if shown.player is not None:
+        print(f"A run of the one that serves best, as it plays: {shown.player}")
+        open_page(shown.player)
     if shown.failed:
         fail(f"{shown.failed} runs failed; {out}/runs says why")

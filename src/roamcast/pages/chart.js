@@ -72,10 +72,13 @@ export class Chart {
       return make("button", { "data-series": series.name, "aria-pressed": "true", onclick: () => onToggle(series.name) }, /** @type {any} */ (sign), series.name || data.y_title);
     });
     const tools = make("div", { class: "tools" }, ...(data.series.length > 1 ? this.keys : []));
-    tools.append(
-      make("button", { class: "export", "data-export": "svg", title: "Save this figure", onclick: () => save(`${data.id}.svg`, "image/svg+xml", this.asSvg()) }, "SVG"),
+    const exports = make(
+      "span",
+      { class: "export" },
+      make("button", { "data-export": "svg", title: "Save this figure", onclick: () => save(`${data.id}.svg`, "image/svg+xml", this.asSvg()) }, "SVG"),
       make("button", { "data-export": "csv", title: "Save its data", onclick: () => save(`${data.id}.csv`, "text/csv", this.asCsv()) }, "CSV"),
     );
+    tools.append(exports);
     home.append(this.svg, this.tip, tools);
     this.#listen();
     this.draw();
@@ -97,6 +100,7 @@ export class Chart {
     if (this.data.front.length > 1) body.append(drawn("path", { d: this.#path(this.data.front), fill: "none", stroke: "currentColor", "stroke-opacity": 0.35, "stroke-width": 6, "stroke-linejoin": "round", "stroke-linecap": "round" }));
     if (this.data.kind === "bars") this.#bars(body, shown);
     else shown.forEach((series, place) => this.#series(body, series, place - (shown.length - 1) / 2));
+    if (this.data.front.length && this.data.labels === null) this.#names(body, shown);
   }
 
   /** As a document of its own, with its colours and its key inside.
@@ -155,16 +159,24 @@ export class Chart {
       const sums = (labels ?? []).map((_, at) => shown.reduce((sum, series) => sum + (series.points[at]?.y ?? 0), 0));
       return [xs, [0, Math.max(1e-9, ...sums) * 1.05]];
     }
-    // Intervals are seen whole, but one that reaches far beyond the points does not squeeze them.
     const means = points.map((p) => p.y);
-    const span = Math.max(...means) - Math.min(...means) || Math.abs(means[0]) || 1;
-    let low = Math.min(...points.map((p) => Math.max(p.low ?? p.y, p.y - 2 * span)));
-    let high = Math.max(...points.map((p) => Math.min(p.high ?? p.y, p.y + 2 * span)));
+    const spans = points.map((p) => this.#interval(p));
+    let low = Math.min(...spans.map(([from]) => from));
+    let high = Math.max(...spans.map(([, to]) => to));
     if (Math.min(...means) >= 0 && Math.min(...means) < 0.5 * Math.max(...means)) low = Math.min(low, 0);
     if (most !== null && high - low < 0.1 * most) low = Math.max(0, high - 0.1 * most); // no cliffs out of nothing
     const room = 0.05 * (high - low || 1);
     high = most === null ? high + room : Math.max(high, Math.min(most, high + room)) + 0.2 * room;
     return [xs, [low === 0 ? 0 : low - room, high]];
+  }
+
+  /** The interval of a point, as far as values are possible: none is below 0 if none was, no share is above 1.
+   * @param {ChartPoint} p
+   * @returns {Span} */
+  #interval(p) {
+    const low = p.low ?? p.y;
+    const high = p.high ?? p.y;
+    return [p.y >= 0 ? Math.max(low, 0) : low, this.data.most === null ? high : Math.min(high, Math.max(this.data.most, p.y))];
   }
 
   /** @param {number} x */
@@ -236,7 +248,7 @@ export class Chart {
     for (const p of series.points) {
       const [x, y] = at(p);
       if (p.low !== null && p.high !== null) {
-        const [top, low] = [this.#py(p.high).toFixed(1), this.#py(p.low).toFixed(1)];
+        const [low, top] = this.#interval(p).map((y) => this.#py(y).toFixed(1));
         body.append(drawn("path", { d: `M${x - 3} ${top}h6M${x} ${top}V${low}M${x - 3} ${low}h6`, stroke: colour, "stroke-width": 1.3, fill: "none" }));
       }
       if (p.left !== null && p.right !== null) {
@@ -244,8 +256,25 @@ export class Chart {
         body.append(drawn("path", { d: `M${left} ${y - 3}v6M${left} ${y}H${right}M${right} ${y - 3}v6`, stroke: colour, "stroke-width": 1.3, fill: "none" }));
       }
       body.append(drawn("path", { d: marker(series.index, x, y, 4.5), fill: colour }));
-      if (this.data.front.length && labels === null) body.append(drawn("text", { x: x + 8, y: y - 7, fill: "currentColor", "font-size": 11 }, series.name));
     }
+  }
+
+  /** Names beside the points of a trade-off, where they hide neither a point nor each other.
+   * @param {SVGElement} body
+   * @param {ChartSeries[]} shown */
+  #names(body, shown) {
+    /** @type {[number, number, number, number][]} */
+    const taken = shown.flatMap((series) => series.points.map((p) => /** @type {[number, number, number, number]} */ ([this.#px(p.x) - 6, this.#py(p.y) - 6, 12, 12])));
+    for (const series of shown)
+      for (const p of series.points) {
+        const width = 6.4 * series.name.length;
+        const [x, y] = [this.#px(p.x), this.#py(p.y)];
+        const places = [[8, -8], [8, 16], [-8 - width, -8], [-8 - width, 16], [8, -22], [8, 30], [-8 - width, -22], [-8 - width, 30], [8, 44], [8, -36]];
+        const free = places.find(([dx, dy]) => !taken.some((box) => x + dx < box[0] + box[2] && x + dx + width > box[0] && y + dy - 10 < box[1] + box[3] && y + dy > box[1]));
+        const [dx, dy] = free ?? places[0];
+        taken.push([x + dx, y + dy - 10, width, 12]);
+        body.append(drawn("text", { x: x + dx, y: y + dy, fill: "currentColor", "font-size": 11 }, series.name));
+      }
   }
 
   /** @param {SVGElement} body

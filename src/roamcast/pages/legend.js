@@ -68,7 +68,7 @@ export function legend(runs, scenes, onChange) {
       make("summary", {}, "Signs"),
       make("ul", {}, ...switched, ...signs.map(([text, drawing]) => make("li", {}, make("label", {}, sample(drawing), text)))),
     ),
-    make("details", {}, make("summary", {}, `Frames: data orange, control blue; ${kinds.length} kinds`), make("ul", {}, ...kinds)),
+    make("details", {}, make("summary", {}, `Frames by message (${kinds.length}): data orange, control blue`), make("ul", {}, ...kinds)),
   );
 }
 

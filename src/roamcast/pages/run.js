@@ -67,6 +67,8 @@ export class Run {
     this.roles = this.#intervals("role");
     this.down = this.#intervals("down");
     this.hints = new Uint32Array(this.nodes);
+    /** @type {{event: number, of: Map<number, number>}} */
+    this.givers = { event: -1, of: new Map() }; // of the event that was asked for last
     this.order = lossOrder(columns["miss.t"]);
     /** @type {Map<string, number>} */
     this.byName = new Map();
@@ -168,12 +170,13 @@ export class Run {
    * @param {number} node
    * @returns {number[]} */
   path(e, node) {
-    const { "held.first": first, "held.node": held, "held.giver": giver } = this.columns;
-    /** @type {Map<number, number>} */
-    const from = new Map();
-    for (let k = first[e]; k < first[e + 1]; k++) from.set(held[k], giver[k]);
+    if (this.givers.event !== e) {
+      const { "held.first": first, "held.node": held, "held.giver": giver } = this.columns;
+      this.givers = { event: e, of: new Map() };
+      for (let k = first[e]; k < first[e + 1]; k++) this.givers.of.set(held[k], giver[k]);
+    }
     const path = [node];
-    for (let at = from.get(node); at !== undefined && !path.includes(at); at = from.get(at)) path.push(at);
+    for (let at = this.givers.of.get(node); at !== undefined && !path.includes(at); at = this.givers.of.get(at)) path.push(at);
     return path.reverse();
   }
 

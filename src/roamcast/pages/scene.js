@@ -7,6 +7,7 @@ import { COLOURS, MapView } from "./map.js";
 /** @typedef {{event: number, node: number, follow: boolean, miss: number}} Choice places; -1: none */
 
 const FRAMES_DRAWN_MAX = 500;
+const FILLED_MAX = 40; // frames at once; filling more large rings costs more than drawing all the rest
 const LABELLED_MAX = 120; // nodes; more labels than that hide the picture
 const GLOW = 0.16; // seconds of the viewer's time that a frame stays visible after its end
 
@@ -50,7 +51,7 @@ export class Scene {
     if (choice.event >= 0) this.#drawWay(t, choice);
     this.#drawNodes(t, choice);
     if (choice.event >= 0) this.#drawMisses(t, choice);
-    view.scaleBar();
+    if (!run.head.laidOut) view.scaleBar();
   }
 
   #drawWorld() {
@@ -117,6 +118,7 @@ export class Scene {
     const last = run.frameFrom(t + 1);
     const from = Math.max(run.frameFrom(t - glow - run.airMost), last - FRAMES_DRAWN_MAX);
     const crosses = !this.hidden.has("collisions");
+    const filled = last - from < FILLED_MAX;
     for (let f = from; f < last; f++) {
       const age = t - began[f];
       const life = air[f] + glow;
@@ -130,7 +132,7 @@ export class Scene {
         const m = to[f] - 1;
         view.lines([this.xs[n], this.ys[n], this.xs[m], this.ys[m]], 4, colour, 1 + 3 * left, [], 0.25 + 0.6 * left);
       } else {
-        view.ring(this.xs[n], this.ys[n], this.#reach(n) * Math.min(1, age / life + 0.15), colour, left * 0.8, 2, true);
+        view.ring(this.xs[n], this.ys[n], this.#reach(n) * Math.min(1, age / life + 0.15), colour, left * 0.8, 2, filled);
       }
       if (!crosses || age < air[f]) continue;
       for (let k = first[f]; k < first[f + 1]; k++)

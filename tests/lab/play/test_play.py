@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.lab.live.segments import write_node
 
 from roamcast.errors import FileError, InputError
 from roamcast.event import EventId
@@ -22,7 +23,7 @@ from roamcast.lab.sweep.folder import SweepFolder
 from roamcast.lab.sweep.segments import RunRecord
 from roamcast.lab.why import inquest
 from roamcast.scenario import scenario_from
-from roamcast.trace import Published
+from roamcast.trace import Delivered, OverlayChanged, Published, Subscribed, Transmitted
 
 TYPES = {"u1": "<u1", "u2": "<u2", "u4": "<u4", "f4": "<f4"}
 HOSTILE = '</script><img src=x onerror=alert(1)>"&'
@@ -245,3 +246,21 @@ def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path, crowd: RunResult)
     first = next(iter(crowd.tables[Published.TABLE].to_pylist()))
     named = EventId(first["publisher"], first["sequence"])
     assert started_at([run], named, 3) == f"event={named.publisher}:{named.sequence}&node=3"
+
+
+def test_a_live_trace_that_was_cut_off_plays_with_what_there_is(tmp_path: Path) -> None:
+    """Two nodes of a line of three; one is cut off, of the third there is no trace; a name is markup."""
+    second = 1_000_000
+    heard = [OverlayChanged(0, 1, "neighbour_up", 2), OverlayChanged(0, 2, "neighbour_up", 1)]
+    published = Published(2 * second, 1, 0, "realtime", 0, 5, HOSTILE, "", "{}", (), False)
+    sent = Transmitted(2 * second, 1, None, "data", "flood", 40, 1, 0, 1, 0, True, 0, 0, 0)
+    wants = Subscribed(second, 2, 0, "TRUE", True)
+    got = Delivered(2 * second + 5_000, 2, 1, 0, 1, True)
+    write_node(tmp_path, 1, [heard[0], published, sent], stop=9 * second)
+    write_node(tmp_path, 2, [heard[1], wants, got])
+    run = open_run(str(tmp_path))
+    head, columns = unpacked(content(run))
+    assert head["labels"] == ["1", "2"] and head["runtime"] == "live" and head["laidOut"]
+    assert columns["got.node"].tolist() == [1] and head["texts"][columns["event.text"][0]] == HOSTILE
+    assert any("links are what the nodes' underlays said" in note for note in head["notes"])
+    assert HOSTILE not in Path(play([run], tmp_path / "page.html")).read_text()

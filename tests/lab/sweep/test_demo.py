@@ -66,3 +66,4 @@ def test_the_demo_ends_with_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "demo: forty walkers" in Path(found.report).read_text()
     assert "serves this scenario best" in found.verdict[0]
     assert len(list((tmp_path / "out" / "play").iterdir())) == len(found.rows), "a run of each cell plays"
+    assert found.player is not None and Path(found.player).is_file()

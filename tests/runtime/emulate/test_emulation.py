@@ -23,7 +23,7 @@ from roamcast.runtime.emulate.configuration import FILE, Configuration
 from roamcast.runtime.emulate.emulation import Emulation, EmulationResult
 from roamcast.scenario import Scenario, scenario_from
 from roamcast.scenario.workload import roles
-from roamcast.trace import Delivered, HandedOff, Published, Trace
+from roamcast.trace import Delivered, HandedOff, Moved, Published, Trace
 from roamcast.units import SECOND
 
 pytestmark = pytest.mark.realtime
@@ -79,6 +79,9 @@ def test_a_line_of_three_delivers_everything_and_a_cut_is_a_cut(tmp_path: Path) 
     metrics = result.metrics
     same_as_live(result, tmp_path / "traces")
     assert result.info.runtime == "emulate"
+    places = {(knot.node, knot.x, knot.y) for knot in records(result.tables, Moved)}
+    assert places == {(0, 0.0, 0.0), (1, 30.0, 0.0), (2, 60.0, 0.0)}, "the ether says where nodes are"
+    assert max(knot.t for knot in records(result.tables, Moved)) >= result.info.duration
     assert shares == sorted(shares) and shares[0] >= 0 and shares[-1] <= 1
     assert metrics["duplicates"] == metrics["misdelivered"] == 0
     # From 1.8 s to 7 s, every half second from 0.098 s (node 0), 0.464 s (node 1) and 0.181 s (node 2).

@@ -55,7 +55,7 @@ def shown_events(
     if step > 1 and len(found) > 1:
         kept = [p for at, p in enumerate(found) if at % step == 0 or (p.publisher, p.sequence) == wanted]
         notes.append(
-            f"Left out to keep this file small: of {len(found):,} events every {step}th is here. The "
+            f"Left out to keep this file small: of {len(found):,} events one in {step} is here. The "
             "curves count all of them; --from and --until show a shorter time in full."
         )
         return EventIndex(kept)

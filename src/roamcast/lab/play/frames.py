@@ -32,7 +32,7 @@ def pack_frames(
         step = -(-found // FRAMES_MAX)
         table = table.take(pa.array(np.arange(0, found, step)))
         notes.append(
-            f"Left out to keep this file small: of {found:,} frames every {step}th is drawn. The curves "
+            f"Left out to keep this file small: of {found:,} frames one in {step} is drawn. The curves "
             "count all of them; --from and --until show a shorter time in full."
         )
     messages = pc.unique(pc.binary_join_element_wise(table["kind"], table["message"], " ")).to_pylist()

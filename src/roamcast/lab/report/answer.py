@@ -4,11 +4,13 @@ from collections.abc import Mapping
 
 from roamcast.lab.report.cells import play_link
 from roamcast.lab.report.figures import ReportFigure, placeholder, trade_off
+from roamcast.lab.report.layout import layout
 from roamcast.lab.report.markup import Markup, element, folded, section, table
 from roamcast.lab.report.numbers import number, with_interval
 from roamcast.lab.report.subject import ReportedSweep
 from roamcast.lab.report.verdict import PlaceVerdict, judge, judge_places, sentences
 from roamcast.lab.sweep.results import Results
+from roamcast.lab.sweep.segments import OK
 
 CAPTION = (
     "Up and to the left is better. The grey line is the Pareto front: whoever is on it is beaten by no other "
@@ -86,7 +88,15 @@ def _by_place(places: list[PlaceVerdict]) -> Markup:
 
 def in_words(results: Results) -> list[str]:
     """The verdict on a sweep, for a terminal."""
-    from roamcast.lab.report.layout import layout
-
     found = verdict_of(ReportedSweep(results, layout(results.description.axes), []))
     return [] if found is None else found[2]
+
+
+def run_of_the_winner(results: Results) -> str | None:
+    """The name of a run of the strategy that serves best: the first, whose page is beside the report."""
+    shown = layout(results.description.axes)
+    whole = judge(results, shown, {})
+    if whole is None:
+        return None
+    cells = shown.matching(shown.series()[whole.winner.series])
+    return next((run.run for run in results.runs if run.status == OK and run.cell in cells), None)

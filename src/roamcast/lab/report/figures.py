@@ -107,7 +107,10 @@ def trade_off(verdict: PlaceVerdict, identifier: str) -> ReportFigure:
 
 def _panels_note(shown: CellLayout, key: str) -> str:
     others = shown.others(key)
-    bars = "Points are means over the seeds, bars their 95% confidence intervals."
+    bars = (
+        "Points are means over the seeds, bars their 95% confidence intervals, as far as values are possible "
+        "(a share ends at 0 and 1). Drag over a part to see it larger, double-click to see all."
+    )
     if not others:
         return bars
     names = " and ".join(others)

@@ -139,7 +139,7 @@ summary { cursor: pointer; color: var(--accent); font-weight: 550; }
 figure { margin: 0; min-width: 0; }
 figure svg { width: 100%; height: auto; display: block; }
 figcaption { margin-top: .2rem; }
-.chart { position: relative; }
+.chart { position: relative; max-width: 44rem; }
 .chart svg { touch-action: pan-y; cursor: crosshair; font: 11px system-ui, sans-serif; color: var(--ink); }
 .chart .tip { position: absolute; pointer-events: none; background: var(--paper); border: 1px solid
 var(--line);

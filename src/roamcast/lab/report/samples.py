@@ -19,7 +19,8 @@ from roamcast.lab.sweep.segments import OK
 from roamcast.lab.why.inquest import Examined, examine
 
 CELLS_MAX = 30  # of which a run is explained and can be played; chosen by us: 0.3 s each in the demo
-ROWS_MAX = 3_000_000  # of deliveries that are read; chosen by us, as is the next
+ROWS_MAX = 3_000_000  # of deliveries that are read; chosen by us, as are the next two
+FRAMES_MAX = 1_000_000  # of the explained runs together: half a minute
 POINTS = 60  # of a distribution
 
 Seconds = npt.NDArray[np.float64]
@@ -43,9 +44,8 @@ def take_samples(folder: Storage, results: Results, layout: CellLayout) -> RunSa
     made = RunSamples()
     runs = SweepRuns(folder)
     series_of = _series_of(layout)
-    rows = runs.rows("deliveries")
     ended = [run for run in results.runs if run.status == OK and runs.has(run.run) and run.cell in series_of]
-    if 0 < rows <= ROWS_MAX:
+    if 0 < runs.rows("deliveries", [run.run for run in ended]) <= ROWS_MAX:
         for run in ended:
             tables = runs.tables(run.run, ("publications", "deliveries", "expected"))
             series = series_of[run.cell]
@@ -53,10 +53,12 @@ def take_samples(folder: Storage, results: Results, layout: CellLayout) -> RunSa
             known = made.latencies.get(series, np.zeros(0))
             made.latencies[series] = np.concatenate([known, taken])
             made.expected[series] = made.expected.get(series, 0) + expected
-    if len(layout.cells) <= CELLS_MAX:
-        for run in ended:
-            if run.cell in made.played:
-                continue
+    first = {run.cell: run for run in reversed(ended)}
+    if (
+        len(first) <= CELLS_MAX
+        and runs.rows("transmissions", [run.run for run in first.values()]) <= FRAMES_MAX
+    ):
+        for _, run in sorted(first.items()):
             played = runs.open(run.run)
             examined = examine(played.tables, played.info)
             made.played[run.cell], made.names[run.cell] = (played, examined), run.run

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roamcast.lab.report import report
-from roamcast.lab.report.answer import in_words
+from roamcast.lab.report.answer import in_words, run_of_the_winner
 from roamcast.lab.report.layout import layout
 from roamcast.lab.report.numbers import number
 from roamcast.lab.report.verdict import octets_per_delivery
@@ -31,6 +31,7 @@ class Demonstration:
     verdict: list[str]  # sentences
     failed: int  # runs
     report: str  # its file
+    player: str | None  # the page of a run of the winner
 
 
 def demo(
@@ -43,7 +44,9 @@ def demo(
     written = report(out, plays=True)
     results = read_results(out)
     heads, rows = short_table(results)
-    return Demonstration(heads, rows, in_words(results), ended.failed, written)
+    run = run_of_the_winner(results)
+    player = None if run is None else Storage.open(out).name(f"play/{run}.html")
+    return Demonstration(heads, rows, in_words(results), ended.failed, written, player)
 
 
 def demo_experiment() -> Experiment:
