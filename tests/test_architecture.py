@@ -9,7 +9,18 @@ from roamcast.extras import NOT_ON_A_DEVICE
 
 SOURCE = Path(__file__).parent.parent / "src" / "roamcast"
 
-VALUES = {"units", "errors", "streams", "event", "trace", "explain", "extras", "bounded", "stable"}
+VALUES = {
+    "units",
+    "errors",
+    "streams",
+    "event",
+    "trace",
+    "explain",
+    "extras",
+    "bounded",
+    "stable",
+    "pressure",
+}
 REGISTRIES = {"registry", "plugins"}
 MAY_IMPORT: dict[str, set[str]] = {
     "units": set(),
@@ -21,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "trace": {"units"},
     "bounded": {"units"},
     "stable": set(),
+    "pressure": {"event"},
     "filter": VALUES,
     "xml": VALUES | {"filter"},
     "modulator": VALUES | REGISTRIES | {"filter"},

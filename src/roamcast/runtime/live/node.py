@@ -96,7 +96,7 @@ class LiveNode:
             self.radio = Radio(
                 loop, settings.air, air, sealer, stable, self.inputs, self._journal, self.counters
             )
-            self.applications = Applications(self)
+            self.applications = Applications(self, self.radio.pressure)
             config = _config(settings)
             self.open_air = self._open_air(config)
             self.node = self._build(settings, config, stable)

@@ -27,6 +27,7 @@ from roamcast.gateway.mqtt.sessions.durable import Notes
 from roamcast.gateway.mqtt.sessions.interests import ClientInterests
 from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
 from roamcast.gateway.node import GatewayNode
+from roamcast.pressure import PublishPressure
 from roamcast.units import SECOND, Micros, micros
 
 ALL_RETAINED = Filter(Compare(FLAGS, Operator.GREATER_OR_EQUAL, RETAINED))
@@ -43,6 +44,7 @@ ACCEPTED = PublishOutcome(ReasonCode.SUCCESS, False)
 ACCEPTED_WHEN_DURABLE = PublishOutcome(ReasonCode.SUCCESS, True)
 TOO_LARGE = PublishOutcome(ReasonCode.QUOTA_EXCEEDED, False)
 NOT_KEPT = PublishOutcome(ReasonCode.QUOTA_EXCEEDED, False)
+SHED = PublishOutcome(ReasonCode.SERVER_BUSY, False)  # a real-time message for which the mesh has no room
 
 
 class MeshExchange:
@@ -79,6 +81,10 @@ class MeshExchange:
     def now(self) -> Micros:
         return self._clock()
 
+    @property
+    def pressure(self) -> PublishPressure:
+        return self._node.applications.pressure
+
     def reserve(self) -> int:
         """The number of an event that is published later."""
         return self._node.applications.node.broker.reserve()
@@ -113,12 +119,16 @@ class MeshExchange:
                 lifetime = self._lifetime(retain and not payload, retain, properties)
             if retain:
                 attributes[AT] = self._stamps.next(topic, self._wall())
+        publication = Publication(attributes, payload, topic, lifetime=lifetime)
+        pressure = self._node.applications.pressure
+        if not qos and not lifetime and pressure.sheds(publication):
+            return SHED
         notes = self._notes
         notes.wrote = False
         self._publisher = session
         self._publishing = payload
         try:
-            self._session.publish(Publication(attributes, payload, topic, lifetime=lifetime), sequence)
+            self._session.publish(publication, sequence)
         except StoreFullError:
             return NOT_KEPT
         except InputError:

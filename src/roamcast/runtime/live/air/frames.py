@@ -4,6 +4,7 @@
     | ASKED | to 32 | number 32                          "acknowledge this datagram"; its frames follow
     | HEARD | to 32 | number 32                          the acknowledgement
     | HELLO | to 32                                      first record on a TCP link, in both directions
+    | CONGESTED | node 32 | number 32 | hops 8           frames come too fast for `node`; alone in a datagram
 
 The tag is one octet. The sender is named by the seal, not by the record. `to` prevents that a node which has
 got the address of another accepts its records. Several frames share one datagram, and so one seal and one
@@ -19,11 +20,12 @@ from roamcast.units import NodeId
 
 RECORDS = 0  # the sealed channel of what this module writes
 
-FRAME, ASKED, HEARD, HELLO = 1, 2, 3, 4
+FRAME, ASKED, HEARD, HELLO, CONGESTED = 1, 2, 3, 4, 5
 
 _FRAME = struct.Struct("!BBH")
 _NUMBERED = struct.Struct("!BII")
 _HELLO = struct.Struct("!BI")
+_CONGESTED = struct.Struct("!BIIB")
 
 FRAME_OVERHEAD = _FRAME.size
 ASKED_OVERHEAD = _NUMBERED.size
@@ -59,12 +61,20 @@ class LinkHello(NamedTuple):
     to: NodeId
 
 
-LinkRecord: TypeAlias = Carried | AcknowledgementRequest | Heard | LinkHello
+class Congestion(NamedTuple):
+    """A node loses frames because they come too fast. `number`: of this report, to know it again."""
+
+    node: NodeId
+    number: int
+    hops: int  # before this one
+
+
+LinkRecord: TypeAlias = Carried | AcknowledgementRequest | Heard | LinkHello | Congestion
 
 
 def is_for(records: list[LinkRecord], node: NodeId) -> bool:
     """Whether a datagram is for this node, or for all who hear it: no record of it names another one."""
-    return all(record.to == node for record in records if not isinstance(record, Carried))
+    return all(record.to == node for record in records if not isinstance(record, Carried | Congestion))
 
 
 def carried(channel: Channel, payload: bytes) -> bytes:
@@ -81,6 +91,10 @@ def heard(to: NodeId, number: int) -> bytes:
 
 def hello(to: NodeId) -> bytes:
     return _HELLO.pack(HELLO, to)
+
+
+def congestion(report: Congestion) -> bytes:
+    return _CONGESTED.pack(CONGESTED, *report)
 
 
 def decode(data: bytes) -> list[LinkRecord]:
@@ -111,6 +125,9 @@ def decode(data: bytes) -> list[LinkRecord]:
             elif tag == HELLO:
                 records.append(LinkHello(*_HELLO.unpack_from(data, at)[1:]))
                 at += _HELLO.size
+            elif tag == CONGESTED:
+                records.append(Congestion(*_CONGESTED.unpack_from(data, at)[1:]))
+                at += _CONGESTED.size
             else:
                 raise WireError("record", at, f"has the unknown tag {tag}")
     except struct.error:

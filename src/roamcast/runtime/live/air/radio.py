@@ -14,6 +14,7 @@ from collections.abc import Callable, MutableMapping
 from roamcast.errors import WireError
 from roamcast.host import Channel, Frame, Kind, SendFailure
 from roamcast.runtime.live.air import frames
+from roamcast.runtime.live.air.congestion import CongestionWatch
 from roamcast.runtime.live.air.datagrams import Datagrams, OutgoingFrame
 from roamcast.runtime.live.air.interface import Interface
 from roamcast.runtime.live.air.links import TcpLinks
@@ -98,6 +99,7 @@ class Radio:
             self._datagrams.ask,
             settings,
         )
+        self.pressure = CongestionWatch(loop, sealer.identity.node, counters, self.air.unread, self._report)
         self.air.on_closing = self.links.stop_listening
         self.air.on_reopened = self._on_reopened
 
@@ -109,6 +111,7 @@ class Radio:
             self._later(f"boot {number}", number * self._presence / 4, self._announce)
         self._later("presence", self._presence, self._on_presence)
         self._later("turn", TURN_SECONDS, self._on_turn)
+        self.pressure.start()
 
     async def close(self) -> None:
         self._datagrams.flush()  # the frames of the last turn are still sent
@@ -116,6 +119,7 @@ class Radio:
             handle.cancel()
         if self._listening is not None:
             self._listening.cancel()
+        self.pressure.close()
         self._datagrams.close()
         await self.links.close()
         self.air.close()
@@ -187,6 +191,8 @@ class Radio:
                     if number in peer.numbers:
                         return  # a repeat: our acknowledgement was lost
                     peer.numbers.append(number)
+                case frames.Congestion():
+                    self.pressure.on_report(record)
                 case _:
                     pass
 
@@ -229,6 +235,9 @@ class Radio:
             self._logged_at[reason] = now
             level = logging.ERROR if reason in (Refusal.CLASH, Refusal.IDENTITY) else logging.INFO
             logger.log(level, "refused: %s", error)
+
+    def _report(self, report: frames.Congestion) -> None:
+        self.air.broadcast(self._sealer.seal(frames.RECORDS, frames.congestion(report)))
 
     # Announcements.
 
