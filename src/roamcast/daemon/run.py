@@ -115,6 +115,10 @@ def _services(config: Config, node: LiveNode, base: Path) -> list[Service]:
         from roamcast.gateway.mqtt.listener import MqttListener
 
         services.append(MqttListener(node, config.mqtt, base))
+    if config.bridge is not None:
+        from roamcast.gateway.bridge.bridge import Bridge
+
+        services.append(Bridge(node, config.bridge, base))
     if config.metrics is not None:
         services.append(MetricsEndpoint(node.counters, config.metrics))
     return services
