@@ -9,8 +9,18 @@ from roamcast.extras import NOT_ON_A_DEVICE
 
 SOURCE = Path(__file__).parent.parent / "src" / "roamcast"
 
-VALUES = {"units", "errors", "streams", "event", "trace", "explain", "extras", "bounded", "stable"} | {
-    "toml_text"
+VALUES = {
+    "units",
+    "errors",
+    "streams",
+    "event",
+    "trace",
+    "explain",
+    "extras",
+    "bounded",
+    "stable",
+    "pressure",
+    "toml_text",
 }
 REGISTRIES = {"registry", "plugins"}
 MAY_IMPORT: dict[str, set[str]] = {
@@ -24,6 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "trace": {"units"},
     "bounded": {"units"},
     "stable": set(),
+    "pressure": {"event"},
     "filter": VALUES,
     "xml": VALUES | {"filter"},
     "modulator": VALUES | REGISTRIES | {"filter"},

@@ -18,6 +18,7 @@ from roamcast.event import Event, Publication
 from roamcast.filter import Filter
 from roamcast.modulator import ModulatorSpec
 from roamcast.node import Node
+from roamcast.pressure import NoPressure, PublishPressure
 from roamcast.units import Micros
 
 Receiver: TypeAlias = Callable[[Delivery], None]
@@ -38,8 +39,9 @@ class RuntimeGate(Protocol):
 class Applications:
     """Bound to its node once both exist; a node is built with its application."""
 
-    def __init__(self, gate: RuntimeGate) -> None:
+    def __init__(self, gate: RuntimeGate, pressure: PublishPressure | None = None) -> None:
         self._gate = gate
+        self.pressure: PublishPressure = NoPressure() if pressure is None else pressure
         self._node: Node | None = None
         self._sessions: dict[int, ApplicationSession] = {}  # by application number
         self._owners: dict[int, ApplicationSession] = {}  # by subscription number

@@ -149,6 +149,8 @@ class Client:
         self.node: NodeId = -1
         self.node_name = ""
         self.missed = 0  # events that the node left out because this program read too slowly
+        self.refused = 0  # publications of `publish_soon` that the node refused or shed, and why the last one
+        self.refused_because = ""
         self._link: NodeLink | None = None
         self._next_request = 1
         self._next_number = 1
@@ -372,6 +374,9 @@ class Client:
                     answer.set_exception(ClientError(problem))
                 elif not self._welcome.done():  # the node does not take this client
                     self._welcome.set_exception(ClientError(problem))
+                elif not request:
+                    self.refused += 1
+                    self.refused_because = problem
             case MissedEvents(events):
                 self.missed += events
             case Welcome():

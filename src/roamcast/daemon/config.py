@@ -9,6 +9,7 @@ import msgspec
 
 from roamcast.errors import InputError, ScenarioError
 from roamcast.explain import converted, read_tables, shown
+from roamcast.gateway.bridge.options import BridgeOptions
 from roamcast.gateway.local.server import LocalOptions
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.rights import EVERYONE, check_rights
@@ -66,6 +67,7 @@ class Config(Table, frozen=True, kw_only=True):
     clients: LocalOptions | None = None
     mqtt: MqttOptions | None = None
     web: WebOptions | None = None
+    bridge: BridgeOptions | None = None
     metrics: MetricsSettings | None = None
     log: LogSettings = LogSettings()
     trace: TraceSettings = TraceSettings()

@@ -119,6 +119,10 @@ def _services(config: Config, node: LiveNode, base: Path) -> list[Service]:
             services.append(
                 WebServer(config.web, web_users(config), node.counters, documents, mqtt, base=base)
             )
+    if config.bridge is not None:
+        from roamcast.gateway.bridge.bridge import Bridge
+
+        services.append(Bridge(node, config.bridge, base))
     if config.metrics is not None:
         services.append(MetricsEndpoint(node.counters, config.metrics))
     if config.clients is not None:  # last: whoever waits for the socket finds the others open

@@ -43,6 +43,8 @@ def test_any_octets_are_records_or_a_wire_error(data: bytes) -> None:
                 again += frames.heard(to, number)
             case frames.LinkHello(to=to):
                 again += frames.hello(to)
+            case frames.Congestion():
+                again += frames.congestion(record)
     assert again == data
 
 
@@ -183,5 +185,30 @@ def test_many_strangers_at_once_are_bounded_and_do_not_keep_a_neighbour_out() ->
             await until(lambda: session.publish(Publication({"n": 1})) and got)
             for writer in strangers:
                 writer.close()
+
+    asyncio.run(play())
+
+
+def test_a_report_of_congestion_reaches_the_mesh_once_and_slows_its_publishers() -> None:
+    async def play() -> None:
+        port = free_port()
+        wanted = [settings(number, port=port) for number in (1, 2, 3)]
+        async with running(*wanted) as (alice, bob, carol):
+            await until(acquainted(alice, bob))
+            await until(acquainted(bob, carol))
+            await until(acquainted(alice, carol))
+            bob.counters.count("drops_total", 5, reason="queue_full")
+
+            def told(node: LiveNode) -> float:
+                return node.counters.value("congestion_reports_total", origin="mesh")
+
+            await until(lambda: told(alice) and told(carol))
+            assert bob.counters.value("congestion_reports_total", origin="own") == 1
+            assert bob.counters.value("congestion_reports_total", origin="mesh") == 0
+            for node in (alice, bob, carol):
+                assert node.applications.pressure is node.radio.pressure
+                assert node.radio.pressure.allowance.rate is not None
+            for node in (alice, carol):  # they passed it on to each other, and knew it already
+                assert node.counters.value("congestion_reports_total", origin="mesh") == 1
 
     asyncio.run(play())

@@ -78,6 +78,7 @@ class ClientConnection(asyncio.Protocol):
         self._holds_up: dict[ClientConnection, None] = {}  # publishers that wait for this client
         self._reader_timeout: asyncio.TimerHandle | None = None
         self._is_slow = False  # it took too long: nobody waits for it
+        self._slowed: asyncio.TimerHandle | None = None
         self._refusal: asyncio.TimerHandle | None = None  # of a client too many, until it says something
 
     # Called by asyncio.
@@ -94,8 +95,10 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        if self._refusal is not None:
-            self._refusal.cancel()
+        for timer in (self._refusal, self._slowed):
+            if timer is not None:
+                timer.cancel()
+        self._slowed = None
         self._let_go()
         for other in self._waits_for:
             other._holds_up.pop(self, None)
@@ -151,7 +154,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def _may_work(self) -> bool:
-        return self._writable and not self._waits_for and not self._has_more
+        return self._writable and not self._waits_for and not self._has_more and self._slowed is None
 
     def _work(self) -> None:
         """Handle up to a slice of the messages that are whole."""
@@ -162,6 +165,9 @@ class ClientConnection(asyncio.Protocol):
                 if self._session is None or (message := self._unframer.pop()) is None:
                     return
                 self._session.on_message(message)
+                if self._session.wait:
+                    self._slow()
+                    return
                 if self._waits_for:
                     return
         except UnreadableMessageError as error:
@@ -206,6 +212,16 @@ class ClientConnection(asyncio.Protocol):
         if self._session is not None:
             self._session.close()
             self._session = None
+
+    def _slow(self) -> None:
+        """The mesh is slower than this publisher: its next message is read when the time has come."""
+        assert self._session is not None
+        wait, self._session.wait = self._session.wait, 0.0
+        self._slowed = self._loop.call_later(wait, self._on_slowed)
+
+    def _on_slowed(self) -> None:
+        self._slowed = None
+        self._go_on()
 
     def _on_turn(self) -> None:
         self._has_more = False

@@ -54,6 +54,7 @@ class LocalSession:
         # For publications, and for what is addressed to the node.
         self._session: ApplicationSession | None = None
         self._subscriptions: dict[int, ApplicationSession] = {}  # by the client's number
+        self.wait = 0.0  # seconds until the client's next message, where it publishes too fast
 
     def on_message(self, message: ClientMessage) -> None:
         """WireError if the client breaks the protocol; the caller then ends the connection."""
@@ -112,6 +113,14 @@ class LocalSession:
     def _publish(self, session: ApplicationSession, message: PublishRequest) -> None:
         if self._rights is not None:
             self._rights.check_publication(message.publication)
+        pressure = self._node.applications.pressure
+        if not message.publication.lifetime:
+            if pressure.sheds(message.publication):
+                raise InputError("publication", f"was shed: {pressure.why}")
+        elif pressure.refuses:
+            raise InputError("publication", f"was refused: {pressure.why}")
+        else:
+            self.wait = pressure.charge()
         event = session.publish(message.publication)
         if not message.request:
             return

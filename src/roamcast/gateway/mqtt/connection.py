@@ -246,6 +246,13 @@ class Connection(Outlet):
         if qos == 2 and packet_id in session.received:
             self._answers.give(answer_type, packet_id, ReasonCode.SUCCESS, self.version)  # we have it already
             return
+        pressure = self._exchange.pressure
+        if self.version == V5 and pressure.refuses:
+            self._count("mqtt_dropped_total", "mesh_busy")
+            self._answers.give(answer_type, packet_id, ReasonCode.QUOTA_EXCEEDED, self.version)
+            return
+        if wait := pressure.charge():
+            self.slow(wait)
         if len(session.received) + self._answers.unreceived >= self._options.receive_maximum:
             if self.version == V5:
                 raise MalformedPacket(

@@ -15,6 +15,7 @@ from roamcast.gateway.mqtt.packets.reasons import ReasonCode
 
 # Both chosen by us.
 SLICE = 64  # packets of one client before the next one's turn
+SLOW_MAX = 1.0  # seconds for which a publisher that is too fast is not read; its pings wait behind
 LINGER = 2.0  # seconds that a client has to read our last octets and to close
 
 
@@ -50,6 +51,7 @@ class PacketTransport(asyncio.Protocol):
         self._out_bytes = 0
         self._is_paused = False  # the client does not read
         self._is_held = False  # we do not read: `hold`
+        self._slowed: asyncio.TimerHandle | None = None  # neither: `slow`
         self._has_more = False  # whole packets wait for our next turn
         self._linger: asyncio.TimerHandle | None = None
         self.is_closing = False
@@ -78,7 +80,7 @@ class PacketTransport(asyncio.Protocol):
     @property
     def is_within_packet(self) -> bool:
         """Whether a packet has begun and is not whole."""
-        return bool(self._buffer) and not self._has_more and not self._is_held
+        return bool(self._buffer) and not self._has_more and not self._is_stopped
 
     def send(self, data: bytes) -> None:
         """Written together with everything else of this turn."""
@@ -96,6 +98,12 @@ class PacketTransport(asyncio.Protocol):
                 self._loop.call_soon(self._go_on)
             self._set_reading()
 
+    def slow(self, seconds: float) -> None:
+        """Read nothing from this client for so long, or for `SLOW_MAX`: TCP makes it wait."""
+        if self._slowed is None and not self.is_closing:
+            self._slowed = self._loop.call_later(min(seconds, SLOW_MAX), self._on_slowed)
+            self._set_reading()
+
     def close(self, *, at_once: bool = False) -> None:
         """Send what is to be sent, then close; nothing more is handled.
 
@@ -108,6 +116,7 @@ class PacketTransport(asyncio.Protocol):
         self.is_closing = True
         self._buffer = b""
         self._is_held = self._has_more = False
+        self._end_slow()
         transport = self._transport
         if transport is None:
             return
@@ -138,13 +147,14 @@ class PacketTransport(asyncio.Protocol):
         if self.is_closing:
             return
         self._buffer = self._buffer + data if self._buffer else data
-        if not self._has_more and not self._is_held:
+        if not self._has_more and not self._is_stopped:
             self._work()
 
     def connection_lost(self, exception: Exception | None) -> None:
         self.is_closing = True
         self._buffer = b""
         self._transport = None
+        self._end_slow()
         if self._linger is not None:
             self._linger.cancel()
         self.on_lost()
@@ -158,6 +168,21 @@ class PacketTransport(asyncio.Protocol):
             self.on_writable()
 
     # Private.
+
+    @property
+    def _is_stopped(self) -> bool:
+        return self._is_held or self._slowed is not None
+
+    def _on_slowed(self) -> None:
+        self._slowed = None
+        if not self.is_closing and not self._has_more:
+            self._has_more = True
+            self._loop.call_soon(self._go_on)
+
+    def _end_slow(self) -> None:
+        if self._slowed is not None:
+            self._slowed.cancel()
+            self._slowed = None
 
     def flush(self) -> None:
         """Called by `Turn`."""
@@ -187,7 +212,7 @@ class PacketTransport(asyncio.Protocol):
 
     def _go_on(self) -> None:
         self._has_more = False
-        if not self.is_closing and not self._is_held:
+        if not self.is_closing and not self._is_stopped:
             self._work()
         self._set_reading()
 
@@ -218,7 +243,7 @@ class PacketTransport(asyncio.Protocol):
                 at = stop
                 left -= 1
                 self.on_packet(first, data[start:stop])
-                if self.is_closing or self._is_held:
+                if self.is_closing or self._is_stopped:
                     break
         finally:
             if left != SLICE:
@@ -230,7 +255,7 @@ class PacketTransport(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self._has_more or self._is_held:
+        if self._has_more or self._is_stopped:
             if transport.is_reading():
                 transport.pause_reading()
         elif not transport.is_reading():

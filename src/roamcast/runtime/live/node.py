@@ -108,7 +108,7 @@ class LiveNode:
             self.radio = Radio(
                 loop, settings.air, air, sealer, stable, self.inputs, self.journal, self.counters
             )
-            self.applications = Applications(self)
+            self.applications = Applications(self, self.radio.pressure)
             self.config = _config(settings)
             self.open_air = self._open_air(self.config)
             self.node = self._build(settings, self.config, stable)

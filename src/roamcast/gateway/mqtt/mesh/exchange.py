@@ -28,6 +28,7 @@ from roamcast.gateway.mqtt.sessions.interests import ClientInterests
 from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
 from roamcast.gateway.node import GatewayNode
 from roamcast.gateway.rights import rights_of
+from roamcast.pressure import PublishPressure
 from roamcast.units import SECOND, Micros, micros
 
 ALL_RETAINED = Filter(Compare(FLAGS, Operator.GREATER_OR_EQUAL, RETAINED))
@@ -45,6 +46,7 @@ ACCEPTED_WHEN_DURABLE = PublishOutcome(ReasonCode.SUCCESS, True)
 TOO_LARGE = PublishOutcome(ReasonCode.QUOTA_EXCEEDED, False)
 NOT_KEPT = PublishOutcome(ReasonCode.QUOTA_EXCEEDED, False)
 NOT_ALLOWED = PublishOutcome(ReasonCode.NOT_AUTHORIZED, False)
+SHED = PublishOutcome(ReasonCode.SERVER_BUSY, False)  # a real-time message for which the mesh has no room
 
 
 class MeshExchange:
@@ -80,6 +82,10 @@ class MeshExchange:
 
     def now(self) -> Micros:
         return self._clock()
+
+    @property
+    def pressure(self) -> PublishPressure:
+        return self._node.applications.pressure
 
     def reserve(self) -> int:
         """The number of an event that is published later."""
@@ -117,12 +123,16 @@ class MeshExchange:
                 lifetime = self._lifetime(retain and not payload, retain, properties)
             if retain:
                 attributes[AT] = self._stamps.next(topic, self._wall())
+        publication = Publication(attributes, payload, topic, lifetime=lifetime)
+        pressure = self._node.applications.pressure
+        if not qos and not lifetime and pressure.sheds(publication):
+            return SHED
         notes = self._notes
         notes.wrote = False
         self._publisher = session
         self._publishing = payload
         try:
-            self._session.publish(Publication(attributes, payload, topic, lifetime=lifetime), sequence)
+            self._session.publish(publication, sequence)
         except StoreFullError:
             return NOT_KEPT
         except InputError:

@@ -5,6 +5,7 @@
     | HEARD | to 32 | number 32                          the acknowledgement
     | HELLO | to 32                                      first record on a TCP link, in both directions
     | STATED | length 16 | statement …                   a signed statement about membership
+    | CONGESTED | node 32 | number 32 | hops 8           frames come too fast for `node`; alone in a datagram
 
 The tag is one octet. The sender is named by the seal, not by the record. `to` prevents that a node which has
 got the address of another accepts its records. Several frames share one datagram, and so one seal and one
@@ -20,12 +21,13 @@ from roamcast.units import NodeId
 
 RECORDS = 0  # the sealed channel of what this module writes
 
-FRAME, ASKED, HEARD, HELLO, STATED = 1, 2, 3, 4, 5
+FRAME, ASKED, HEARD, HELLO, STATED, CONGESTED = 1, 2, 3, 4, 5, 6
 
 _FRAME = struct.Struct("!BBH")
 _NUMBERED = struct.Struct("!BII")
 _HELLO = struct.Struct("!BI")
 _STATED = struct.Struct("!BH")
+_CONGESTED = struct.Struct("!BIIB")
 
 FRAME_OVERHEAD = _FRAME.size
 ASKED_OVERHEAD = _NUMBERED.size
@@ -67,12 +69,21 @@ class Stated(NamedTuple):
     statement: bytes
 
 
-LinkRecord: TypeAlias = Carried | AcknowledgementRequest | Heard | LinkHello | Stated
+class Congestion(NamedTuple):
+    """A node loses frames because they come too fast. `number`: of this report, to know it again."""
+
+    node: NodeId
+    number: int
+    hops: int  # before this one
+
+
+LinkRecord: TypeAlias = Carried | AcknowledgementRequest | Heard | LinkHello | Stated | Congestion
 
 
 def is_for(records: list[LinkRecord], node: NodeId) -> bool:
     """Whether a datagram is for this node, or for all who hear it: no record of it names another one."""
-    return all(record.to == node for record in records if not isinstance(record, Carried | Stated))
+    for_all = (Carried, Stated, Congestion)
+    return all(record.to == node for record in records if not isinstance(record, for_all))
 
 
 def carried(channel: Channel, payload: bytes) -> bytes:
@@ -93,6 +104,10 @@ def hello(to: NodeId) -> bytes:
 
 def stated(statement: bytes) -> bytes:
     return _STATED.pack(STATED, len(statement)) + statement
+
+
+def congestion(report: Congestion) -> bytes:
+    return _CONGESTED.pack(CONGESTED, *report)
 
 
 def decode(data: bytes) -> list[LinkRecord]:
@@ -129,6 +144,9 @@ def decode(data: bytes) -> list[LinkRecord]:
                 if at > end:
                     raise WireError("statement", begin, f"is cut off, {end - begin} octets left")
                 records.append(Stated(data[begin:at]))
+            elif tag == CONGESTED:
+                records.append(Congestion(*_CONGESTED.unpack_from(data, at)[1:]))
+                at += _CONGESTED.size
             else:
                 raise WireError("record", at, f"has the unknown tag {tag}")
     except struct.error:

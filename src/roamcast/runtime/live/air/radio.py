@@ -13,6 +13,7 @@ from collections.abc import Callable, MutableMapping
 from roamcast.errors import WireError
 from roamcast.host import Channel, Frame, Kind, SendFailure
 from roamcast.runtime.live.air import frames
+from roamcast.runtime.live.air.congestion import CongestionWatch
 from roamcast.runtime.live.air.datagrams import Datagrams, OutgoingFrame
 from roamcast.runtime.live.air.interface import Interface
 from roamcast.runtime.live.air.links import TcpLinks
@@ -113,6 +114,7 @@ class Radio:
             self._datagrams.ask,
             settings,
         )
+        self.pressure = CongestionWatch(loop, sealer.identity.node, counters, self.air.unread, self._report)
         self.air.on_closing = self.links.stop_listening
         self.air.on_reopened = self._on_reopened
 
@@ -125,6 +127,7 @@ class Radio:
         self._later("presence", self._presence, self._on_presence)
         self._later("turn", TURN_SECONDS, self._on_turn)
         self._later("look", LOOK_SECONDS, self._on_look)
+        self.pressure.start()
 
     async def close(self) -> None:
         self._datagrams.flush()  # the frames of the last turn are still sent
@@ -132,6 +135,7 @@ class Radio:
             handle.cancel()
         if self._listening is not None:
             self._listening.cancel()
+        self.pressure.close()
         self._datagrams.close()
         await self.links.close()
         self.air.close()
@@ -219,6 +223,8 @@ class Radio:
                 case frames.Stated(statement=statement):
                     if self.statements.on_octets(statement):
                         self._say([statement], None)
+                case frames.Congestion():
+                    self.pressure.on_report(record)
                 case _:
                     pass
 
@@ -300,6 +306,9 @@ class Radio:
         self._opener.revoke(node)
         self.peers.forget(node)
         self.links.cut(node)
+
+    def _report(self, report: frames.Congestion) -> None:
+        self.air.broadcast(self._sealer.seal(frames.RECORDS, frames.congestion(report)))
 
     # Announcements.
 

@@ -19,7 +19,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from roamcast.errors import InputError
 from roamcast.runtime.live.air.interface import Interface, look
@@ -52,6 +52,11 @@ _AWAY = {
     errno.EADDRNOTAVAIL,
     errno.EINVAL,
 }
+
+
+class UnreadDatagrams(NamedTuple):
+    dropped: int  # since the sockets were opened
+    waiting_bytes: int  # now
 
 
 class Air:
@@ -117,13 +122,20 @@ class Air:
             self._on_send_error(error)
 
     def dropped_by_kernel(self) -> int:
-        """Datagrams that came faster than we read them, since the sockets were opened (proc(5))."""
+        """Datagrams that came faster than we read them, since the sockets were opened."""
+        return self.unread().dropped
+
+    def unread(self) -> UnreadDatagrams:
+        """What the kernel says of our sockets (proc(5))."""
         ours = {str(os.fstat(opened.fileno()).st_ino) for opened in (self._shared, self._own) if opened}
         try:
             rows = [line.split() for line in Path("/proc/net/udp").read_text().splitlines()[1:]]
         except OSError:
-            return 0
-        return sum(int(row[12]) for row in rows if len(row) > 12 and row[9] in ours)
+            return UnreadDatagrams(0, 0)
+        of_ours = [row for row in rows if len(row) > 12 and row[9] in ours]
+        return UnreadDatagrams(
+            sum(int(row[12]) for row in of_ours), sum(int(row[4].partition(":")[2], 16) for row in of_ours)
+        )
 
     # Receiving.
 

@@ -16,9 +16,7 @@ from roamcast.wire.status import EventWay, WayStep
 from roamcast.wire.view import PassingEvent
 
 STEPS_KEPT = 10_000  # chosen by us; some 2 MB
-STEPS_PER_TURN = (
-    200  # in a `TURN`; more are not noted, so that the memory reaches back for five seconds or more
-)
+STEPS_PER_TURN = 200  # in a `TURN`; no more are noted, so that the memory reaches back five seconds or more
 TURN: Micros = 100 * MILLISECOND
 STEPS_SHOWN = 500  # so that an answer fits a message of the local socket
 
@@ -111,9 +109,9 @@ class EventWays:
         now = self._clock.now
         steps: dict[EventId, list[_Step]] = {}
         for step in reversed(self._steps):
-            event = EventId(step[1], step[2])
+            event = EventId(step.publisher, step.sequence)
             if event in steps or len(steps) < most:
-                steps.setdefault(event, []).append(_Step(*step))
+                steps.setdefault(event, []).append(step)
         return [_passing(event, found, now) for event, found in steps.items()]
 
 
