@@ -45,7 +45,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roamcast.errors import InputError
-from roamcast.runtime.emulate.configuration import toml
 from roamcast.runtime.emulate.namespaces import (
     INTERFACE,
     Namespace,
@@ -56,6 +55,7 @@ from roamcast.runtime.emulate.namespaces import (
     make_namespaces,
 )
 from roamcast.sealing import GroupKey, Identity
+from roamcast.toml_text import tables_text
 from roamcast.underlay.addresses import dotted, netmask_of, parse_dotted, parse_network
 from roamcast.underlay.routing_table import HostRoute, parse_proc_route
 from roamcast.units import SECOND
@@ -247,7 +247,7 @@ def our_node(shape: Shape, node: int, group: str, base: Path) -> list[str]:
         "clients": {"socket": str(base / f"{node}.sock")},
     }
     file = base / f"{node}.toml"
-    file.write_text(toml(tables))
+    file.write_text(tables_text(tables))
     file.chmod(0o600)
     return [sys.executable, "-m", "roamcast", "node", str(file)]
 

@@ -4,6 +4,7 @@
 check` leaves them out. A test that starts Spark or waits without the mark fails here, whatever it asserts.
 """
 
+import ast
 import os
 import socket
 import subprocess
@@ -36,11 +37,12 @@ LONG = ("tests/scenarios/", "tests/lab/studies/")  # whole networks
 
 
 class OneWorkerHasSpark(LoadFileScheduling):  # type: ignore[misc]
-    """Files go to whichever worker is free, except that one worker gets all that use Spark."""
+    """Files go to whichever worker is free, except that one worker gets all tests that use Spark."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return "spark" if _uses_spark(self.config.rootpath / file) else file
+        test = nodeid.partition("[")[0].rpartition("::")[2]
+        return "spark" if test in _tests_with_spark(self.config.rootpath / file) else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
@@ -53,12 +55,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(LONG):
             item.add_marker(pytest.mark.long)
-    items.sort(key=lambda item: not _uses_spark(item.path))
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
 @cache
-def _uses_spark(file: Path) -> bool:
-    return "pytest.mark.spark" in file.read_text(encoding="utf-8")
+def _tests_with_spark(file: Path) -> frozenset[str]:
+    """The tests of a file that have the mark, alone or with their file. By the text: who deals tests out to
+    workers knows their names only."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    tests = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    marks = [node for node in tree.body if isinstance(node, ast.Assign) and _has_mark(node)]
+    return frozenset(test.name for test in tests if marks or any(map(_has_mark, test.decorator_list)))
+
+
+def _has_mark(node: ast.AST) -> bool:
+    return "pytest.mark.spark" in ast.unparse(node)
 
 
 # Marks that are true.

@@ -9,7 +9,9 @@ from roamcast.extras import NOT_ON_A_DEVICE
 
 SOURCE = Path(__file__).parent.parent / "src" / "roamcast"
 
-VALUES = {"units", "errors", "streams", "event", "trace", "explain", "extras", "bounded", "stable"}
+VALUES = {"units", "errors", "streams", "event", "trace", "explain", "extras", "bounded", "stable"} | {
+    "toml_text"
+}
 REGISTRIES = {"registry", "plugins"}
 MAY_IMPORT: dict[str, set[str]] = {
     "units": set(),
@@ -17,6 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "streams": set(),
     "explain": {"errors"},
     "extras": set(),
+    "toml_text": set(),
     "event": {"units", "errors"},
     "trace": {"units"},
     "bounded": {"units"},

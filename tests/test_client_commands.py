@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from roamcast.applications import Applications
 from roamcast.cli import app
 from roamcast.client import ClientError, blocking
 from roamcast.client.commands import parse_attributes
 from roamcast.errors import InputError
+from roamcast.event import EventId
 from roamcast.gateway.local import LocalServer
 from roamcast.gateway.local.server import LocalOptions
 from roamcast.host import Channel
@@ -22,7 +23,7 @@ from roamcast.node import Node, NodeConfig
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.strategy.odmrp.mesh.messages import CODEC, JoinRequest
 from roamcast.testing import FakeHost
-from roamcast.wire.status import NodeStatus
+from roamcast.wire.status import EventWay, NodeStatus
 
 
 class OneNode:
@@ -42,6 +43,12 @@ class OneNode:
         return 0
 
     def status(self) -> NodeStatus:
+        raise AssertionError("nobody asks this node")
+
+    def revoke(self, device: int, *, undo: bool = False) -> None:
+        raise AssertionError("nobody asks this node")
+
+    def way_of(self, event: EventId) -> EventWay:
         raise AssertionError("nobody asks this node")
 
     def when_durable(self, callback: Callable[[], None], on_failure: object = None) -> None:
@@ -148,7 +155,9 @@ def test_advertise_with_a_strategy_that_takes_none_is_one_line(socket: Path) -> 
 
 
 def test_no_node_is_one_line(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["publish", "--topic", "a", "--socket", str(tmp_path / "none")])
+    result = CliRunner().invoke(
+        app, ["publish", "--topic", "a", "--wait", "0", "--socket", str(tmp_path / "none")]
+    )
     assert result.exit_code == 1
     assert "no node answers here" in result.stderr and result.stderr.count("\n") == 1
 
@@ -160,3 +169,54 @@ def test_attributes_are_json_where_they_can_be() -> None:
     }  # fmt: skip
     with pytest.raises(InputError, match="NAME=VALUE"):
         parse_attributes(["=5"])
+
+
+def test_lines_and_json_from_standard_input_become_events_and_json_comes_out(socket: Path) -> None:
+    def call(*words: str, typed: str | bytes | None = None) -> Result:
+        return CliRunner().invoke(app, [*words, "--socket", str(socket)], input=typed)
+
+    lines = call("publish", "-l", "-t", "log", "-a", "level=2", "--lifetime", "60", typed="one\ntwo\n")
+    assert (lines.exit_code, lines.stdout) == (0, "3:0\n3:1\n")
+    written = call("subscribe", "-t", "log", "-C", "2", "--json").stdout
+    assert [json.loads(line)["text"] for line in written.splitlines()] == ["one", "two"]
+    objects = written.replace('"log"', '"copy"') + '\n{"topic": "copy", "payload": "AP8="}\n'
+    copied = call("publish", "--json", "--lifetime", "60", typed=objects)
+    assert copied.stdout.splitlines()[-1] == '{"publisher":3,"sequence":4}'
+    back = [
+        json.loads(line) for line in call("subscribe", "-t", "copy", "-C", "3", "--json").stdout.splitlines()
+    ]
+    assert [(one.get("text"), one["attributes"]) for one in back[:2]] == [
+        ("one", {"level": 2}),
+        ("two", {"level": 2}),
+    ]
+    assert back[2]["payload"] == "AP8="
+    for typed, problem in (
+        ('{"topic": "a"}\n{"topic": 5}\n', "line 2: JSON: cannot be read"),
+        ('{"topic": "a/#"}', "line 1: topic: "),
+        ('{"payload": "%"}', "line 1: payload: is no Base64"),
+        ("nonsense", "line 1: JSON: cannot be read"),
+    ):
+        refused = call("publish", "--json", typed=typed)
+        assert refused.exit_code == 2 and problem in refused.stderr, refused.output
+    both = call("publish", "-l", "-m", "x")
+    assert both.exit_code == 2 and "--lines and --payload: give one of them" in both.stderr
+
+
+def test_a_command_waits_for_its_node_and_finds_it_by_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "late.sock"
+    monkeypatch.setenv("ROAMCAST_SOCKET", str(path))
+    ended: list[Result] = []
+    waiting = threading.Thread(
+        target=lambda: ended.append(CliRunner().invoke(app, ["publish", "-t", "a", "--wait", "60"]))
+    )
+    waiting.start()
+    with serving(OneNode("flooding"), path):
+        waiting.join(60)
+    assert ended and ended[0].stdout == "3:0\n"
+
+
+def test_a_subscription_ends_after_its_seconds(socket: Path) -> None:
+    ended = CliRunner().invoke(app, ["subscribe", "-t", "#", "-W", "0.1", "--socket", str(socket)])
+    assert (ended.exit_code, ended.output) == (0, "")

@@ -1,11 +1,12 @@
 """Do two versions of the code give the same traces, byte for byte?
 
-    python tools/same_traces.py REVISION [--jobs 2] [--scenario FILE]… [--strategy NAME]…
+    python tools/same_traces.py REVISION|FOLDER [--jobs 2] [--scenario FILE]… [--strategy NAME]…
 
 Every scenario below `examples/` is run by the command line under every strategy, once with the sources of
-this working tree and once with those of a git revision (checked out beside it, removed afterwards). All
-files of the two traces are compared, `run.json` too; a run that is refused must be refused with the same
-words. Both versions use this Python environment. Exit code 1 if anything differs.
+this working tree and once with those of a git revision (checked out beside it, removed afterwards) or of a
+folder that holds the package, such as an unpacked wheel. All files of the two traces are compared, `run.json`
+too; a run that is refused must be refused with the same words. Both versions use this Python environment.
+Exit code 1 if anything differs.
 """
 
 import argparse
@@ -26,6 +27,11 @@ STRATEGIES = ("chapar", "epidemic", "flooding", "odmrp", "opportunistic", "tree"
 SECONDS_MAX = 900.0
 
 
+class Version(NamedTuple):
+    tree: Path  # its scenario files: a changed example counts as a difference
+    sources: Path  # the folder that holds the package
+
+
 class Case(NamedTuple):
     scenario: Path  # relative to the tree
     strategy: str
@@ -36,10 +42,11 @@ class Case(NamedTuple):
 
 def main() -> int:
     arguments = parsed()
-    with checked_out(arguments.revision) as before, ThreadPoolExecutor(arguments.jobs) as pool:
-        chosen = arguments.scenario or [file for file in scenarios() if (before / file).exists()]
+    with other_version(arguments.revision) as before, ThreadPoolExecutor(arguments.jobs) as pool:
+        chosen = arguments.scenario or [file for file in scenarios() if (before.tree / file).exists()]
         cases = [Case(*case) for case in itertools.product(chosen, arguments.strategy)]
-        outcomes = pool.map(lambda case: (case, digest(before, case), digest(ROOT, case)), cases)
+        here = Version(ROOT, ROOT / "src")
+        outcomes = pool.map(lambda case: (case, digest(before, case), digest(here, case)), cases)
         differing = 0
         for case, old, new in outcomes:
             differing += old != new
@@ -52,7 +59,7 @@ def main() -> int:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("revision", help="what to compare with, e.g. HEAD~1")
+    parser.add_argument("revision", help="what to compare with, e.g. HEAD~1; or a folder with the package")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--scenario", type=Path, action="append", help="default: all below examples/")
     parser.add_argument("--strategy", nargs="+", default=STRATEGIES)
@@ -66,27 +73,29 @@ def scenarios() -> list[Path]:
 
 
 @contextmanager
-def checked_out(revision: str) -> Iterator[Path]:
+def other_version(revision: str) -> Iterator[Version]:
+    if (Path(revision) / "roamcast").is_dir():
+        yield Version(ROOT, Path(revision).resolve())
+        return
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "before"
         git = ["git", "-C", str(ROOT), "worktree"]
         subprocess.run([*git, "add", "--quiet", "--detach", str(tree), revision], check=True)
         try:
-            yield tree
+            yield Version(tree, tree / "src")
         finally:
             subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
-def digest(tree: Path, case: Case) -> str:
+def digest(version: Version, case: Case) -> str:
     """The digest of all files of the run's trace; the error message if there is no trace."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "trace"
-        # Each revision runs its own scenario file: a changed example counts as a difference.
         command = [sys.executable, "-m", "roamcast", "simulate", str(case.scenario), "--out", str(out)]
         ended = subprocess.run(
             [*command, "--set", f"strategy.name={case.strategy}"],
-            cwd=tree,
-            env={**os.environ, "PYTHONPATH": str(tree / "src")},
+            cwd=version.tree,
+            env={**os.environ, "PYTHONPATH": str(version.sources)},
             capture_output=True,
             text=True,
             timeout=SECONDS_MAX,

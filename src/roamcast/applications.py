@@ -35,14 +35,6 @@ class RuntimeGate(Protocol):
         ...
 
 
-class ApplicationWatcher(Protocol):
-    """Hears of what applications publish and get."""
-
-    def published(self, event: Event) -> None: ...
-
-    def delivered(self, delivery: Delivery) -> None: ...
-
-
 class Applications:
     """Bound to its node once both exist; a node is built with its application."""
 
@@ -55,7 +47,6 @@ class Applications:
         self._next_subscription = 1
         self._waiting: deque[Delivery] = deque()
         self._draining = False
-        self.watcher: ApplicationWatcher | None = None
         self.published = 0  # events, since the node started
         self.delivered = 0  # hand-overs to applications
 
@@ -92,23 +83,18 @@ class Applications:
     def _hand_over(self, delivery: Delivery) -> None:
         if not delivery.subscriptions:
             for session in [session for session in self._sessions.values() if session.addressed]:
-                self._count_delivered(delivery)
+                self.delivered += 1
                 session.receiver(delivery)
             return
         # All are of one application. It may have ended some of them, or closed its session, since the match.
         owners = self._owners
         standing = tuple([number for number in delivery.subscriptions if number in owners])
         if standing:
-            self._count_delivered(delivery)
+            self.delivered += 1
         if len(standing) == len(delivery.subscriptions):
             owners[standing[0]].receiver(delivery)
         elif standing:
             owners[standing[0]].receiver(delivery._replace(subscriptions=standing))
-
-    def _count_delivered(self, delivery: Delivery) -> None:
-        self.delivered += 1
-        if self.watcher is not None:
-            self.watcher.delivered(delivery)
 
 
 class ApplicationSession:
@@ -124,18 +110,17 @@ class ApplicationSession:
         self._subscriptions: set[int] = set()
         self._advertised: set[str] = set()
 
-    def publish(self, publication: Publication) -> Event:
-        """Publish; matching applications of this node get it before this returns.
+    def publish(self, publication: Publication, sequence: int | None = None) -> Event:
+        """Publish; matching applications of this node get it before this returns. `sequence`: a number that
+        the caller has reserved (`Broker.reserve`), so that a repetition after a crash is no second event.
 
         `StoreFullError` for a memorized one that cannot be kept, `EventError` for a sealed one that this node
         cannot seal: then nothing has been published.
         """
         applications = self._applications
         applications._gate.enter()
-        event = applications.node.publish(publication)
+        event = applications.node.publish(publication, sequence)
         applications.published += 1
-        if applications.watcher is not None:
-            applications.watcher.published(event)
         applications.drain()
         return event
 

@@ -17,6 +17,10 @@ class WireError(RoamcastError):
         # All three go to `args`, so that the error can be pickled to a worker and back.
         super().__init__(field, octet, problem)
 
+    @property
+    def problem(self) -> str:
+        return str(self.args[2])
+
     def __str__(self) -> str:
         return "{} at octet {} {}".format(*self.args)
 

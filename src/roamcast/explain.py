@@ -53,7 +53,7 @@ def converted(value: Mapping[str, Any], kind: type[Any], at: str = "") -> Any:
     for key, number in _numbers(value, at):
         if not math.isfinite(number):
             raise ScenarioError(key, f"is {number}; allowed: a finite number")
-    _refuse_unknown_keys(value, inspect.type_info(kind), at)
+    _refuse_unknown_keys(value, _type_info(kind), at)
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -62,7 +62,17 @@ def converted(value: Mapping[str, Any], kind: type[Any], at: str = "") -> Any:
 
 def keys_of(kind: type[Any], tag: str | None = None) -> list[str]:
     """The keys that a table may have; with `tag`, those of the struct in a union that has this tag."""
-    return _keys(_struct(inspect.type_info(kind), tag))
+    return _keys(_struct(_type_info(kind), tag))
+
+
+def _type_info(kind: type[Any]) -> inspect.Type:
+    """Kept, because every run converts its scenario, and a large type takes 8 ms."""
+    if kind not in _type_infos:
+        _type_infos[kind] = inspect.type_info(kind)
+    return _type_infos[kind]
+
+
+_type_infos: dict[Any, inspect.Type] = {}  # of the types that this program has
 
 
 def unknown(value: str, known: Sequence[str], what: str) -> str:
@@ -81,7 +91,7 @@ def shown(value: object) -> str:
 def _explained(error: msgspec.ValidationError, value: object, kind: type[Any], at: str) -> ScenarioError:
     message, _, path = str(error).partition(" - at ")
     steps = _steps(path)
-    info, here, key = _follow(inspect.type_info(kind), value, steps, at)
+    info, here, key = _follow(_type_info(kind), value, steps, at)
     if found := re.fullmatch(r"Object contains unknown field `(.*)`", message):
         return ScenarioError(
             _joined(key, found[1]),

@@ -75,11 +75,6 @@ class Node:
         self.underlay.listen(self.strategy)
 
     @property
-    def default_underlay(self) -> str:
-        """The strategy's own choice."""
-        return self._declared.default_underlay
-
-    @property
     def layers(self) -> dict[Channel, Layer]:
         """Who handles the frames and timers of each channel, lowest layer first."""
         return {Channel.UNDERLAY: self.underlay, Channel.STRATEGY: self.strategy}
@@ -97,12 +92,12 @@ class Node:
     def is_leaving(self) -> bool:
         return any(layer.is_leaving for layer in self.layers.values())
 
-    def publish(self, publication: Publication) -> Event:
-        """Publish an event; subscribers on this node get it first.
+    def publish(self, publication: Publication, sequence: int | None = None) -> Event:
+        """Publish an event; subscribers on this node get it first. `sequence`: reserved for it earlier.
 
         `StoreFullError` if it is memorized and this node can keep no more: then nothing has been published.
         """
-        event = self.broker.create(publication)
+        event = self.broker.create(publication, sequence)
         carried = self._sealed(event) if publication.sealed else event
         if publication.lifetime:
             self.broker.keep(carried, 0)

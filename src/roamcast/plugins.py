@@ -208,8 +208,8 @@ _folders: dict[Sequence[tuple[str, bytes]], Path] = {}
 
 
 def _unpacked(shipped: Shipment, plugin: Plugin) -> Path:
-    """A folder with the files of one plug-in, made once and removed with this process."""
-    if plugin.files not in _folders:
+    """A folder with the files of one plug-in, made once and removed with this process, if not before."""
+    if plugin.files not in _folders or not _folders[plugin.files].is_dir():
         folder = Path(tempfile.mkdtemp(prefix="roamcast-modules-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         shipped._replace(plugins=(plugin,)).write(folder)

@@ -10,11 +10,13 @@ A plug-in adds itself with one call, when its module is imported:
     STRATEGIES.add("gossip", GossipOptions, Gossip, default_underlay="none")
 """
 
+import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -184,7 +186,7 @@ class Registry(Generic[Context, Part, Declared]):
 
     def _points(self) -> dict[str, list[EntryPoint]]:
         found: dict[str, list[EntryPoint]] = {}
-        for point in entry_points(group=self.group):
+        for point in _installed_points(self.group, _import_path()):
             same = found.setdefault(point.name, [])
             # A folder that is on the import path twice lists its distributions twice.
             if _origin_of_points([point]) not in map(_origin_of_points, ([other] for other in same)):
@@ -208,6 +210,23 @@ class Registry(Generic[Context, Part, Declared]):
             raise PluginError(
                 where, f"is not in {module}; allowed: a module that adds the {self.kind} it names"
             )
+
+
+def _import_path() -> tuple[tuple[str, int], ...]:
+    """Where installed packages are looked for, and when something was last installed there."""
+    found = []
+    for folder in sys.path:
+        try:
+            found.append((folder, os.stat(folder or ".").st_mtime_ns))
+        except OSError:
+            found.append((folder, 0))
+    return tuple(found)
+
+
+@lru_cache(maxsize=16)  # a few groups
+def _installed_points(group: str, _: tuple[tuple[str, int], ...]) -> EntryPoints:
+    """Kept, because every run asks for them, and reading those of all packages takes 10 ms."""
+    return entry_points(group=group)
 
 
 class ModelRegistry(Registry[Context, Part, Declared]):

@@ -9,10 +9,12 @@ import pytest
 from msgspec import inspect
 
 from roamcast.daemon.config import Config, load_config
-from roamcast.daemon.fresh import write_fresh
+from roamcast.daemon.fresh import init, write_fresh
 from roamcast.errors import FileError, InputError, ScenarioError
 from roamcast.gateway.web.options import WebOptions
+from roamcast.runtime.live.settings import AirMode
 from roamcast.sealing import GroupKey, Identity
+from roamcast.sealing.content import ContentKey
 from roamcast.strategy.opportunistic.adaptation import ADAPTORS
 
 IDENTITY = Identity.generate().to_text()
@@ -139,16 +141,70 @@ def test_a_fresh_file_is_secret_and_works_and_is_never_overwritten(tmp_path: Pat
 
 
 def test_the_next_node_has_the_same_group_and_another_identity(tmp_path: Path) -> None:
-    alice = load_config(write_fresh(tmp_path / "alice.toml", interface="lo"))
-    bob = load_config(write_fresh(tmp_path / "bob.toml", like=tmp_path / "alice.toml"))
-    carol = load_config(write_fresh(tmp_path / "carol.toml", group_key=alice.keys.group[0]))
+    alice = load_config(init(tmp_path / "alice.toml", interface="lo"))
+    bob = load_config(init(tmp_path / "bob.toml", like=tmp_path / "alice.toml"))
+    key = tmp_path / "key"
+    key.write_text(alice.keys.group[0] + "\n")
+    carol = load_config(init(tmp_path / "carol.toml", group_key_file=key))
     assert alice.keys.group == bob.keys.group == carol.keys.group
     assert len({alice.keys.identity, bob.keys.identity, carol.keys.identity}) == 3
     assert bob.air.interface == "lo" and carol.air.interface is None
-    with pytest.raises(InputError, match="--group-key: must begin with 'group:'"):
-        write_fresh(tmp_path / "dave.toml", group_key="secret")
-    with pytest.raises(InputError, match="--group-key: stands beside --like"):
-        write_fresh(tmp_path / "dave.toml", group_key=GROUP, like=tmp_path / "alice.toml")
+    key.write_text("secret")
+    with pytest.raises(InputError, match=r"--group-key-file .*key: must begin with 'group:'"):
+        init(tmp_path / "dave.toml", group_key_file=key)
+    with pytest.raises(InputError, match="--group-key-file: stands beside --like"):
+        init(tmp_path / "dave.toml", group_key_file=key, like=tmp_path / "alice.toml")
+
+
+def test_a_node_like_another_has_all_that_must_agree_and_nothing_of_its_own(tmp_path: Path) -> None:
+    theirs = tmp_path / "alice.toml"
+    theirs.write_text(
+        f'''[node]
+name = "alice"
+number = 7
+state = "a.db"
+[keys]
+identity = "{IDENTITY}"
+group = ["{GROUP}", "{GroupKey.generate().to_text()}"]
+content = ["{ContentKey.generate().to_text()}"]
+encrypt = false
+[air]
+address = "127.0.0.1"
+port = 4999
+own_port = 5001
+mode = "multicast"
+group = "239.1.2.3"
+presence = 0.5
+queue_frames = 17
+[strategy]
+name = "chapar"
+options = {{ preset = "paper", hash_bits = 12, node_vectors = "bloom" }}
+[underlay]
+name = "olsr"
+options = {{ hello_interval = 0.5 }}
+[mqtt]
+[metrics]
+'''
+    )
+    alice = load_config(theirs)
+    bob = load_config(init(tmp_path / "bob.toml", like=theirs))
+    assert (bob.keys.group, bob.keys.encrypt) == (alice.keys.group, False)
+    assert (bob.strategy, bob.underlay) == (alice.strategy, alice.underlay)
+    air = bob.air
+    assert (air.port, air.mode, air.group, air.presence) == (4999, AirMode.MULTICAST, "239.1.2.3", 0.5)
+    assert (air.own_port, air.address, air.queue_frames) == (None, None, 1_024)
+    assert bob.keys.identity != alice.keys.identity and bob.keys.content == ()
+    assert (bob.node.name, bob.node.number, bob.mqtt, bob.metrics) == ("bob", None, None, None)
+
+
+def test_a_file_of_an_earlier_version_works_and_one_of_a_later_version_names_its_key(tmp_path: Path) -> None:
+    old = (Path(__file__).parent / "node-0.2.0.toml").read_text()
+    config = load(tmp_path, old.replace("IDENTITY", IDENTITY).replace("GROUP", GROUP))
+    assert (config.node.name, config.air.interface, config.keys.invitation) == ("alice", "wlan0", "")
+    joined = load_config(init(tmp_path / "bob.toml", like=tmp_path / "node.toml"))
+    assert joined.keys.group == config.keys.group
+    with pytest.raises(ScenarioError, match=r"node\.toml: keys\.warp: is no known key"):
+        load(tmp_path, KEYS + "warp = 9\n")
 
 
 def every_key(kind: type[Any] = Config) -> list[str]:

@@ -178,8 +178,10 @@ def test_the_metrics_endpoint_answers_prometheus_and_refuses_the_rest() -> None:
             head, _, body = answer.partition(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 200 OK") and b"text/plain; version=0.0.4" in head
             assert body.decode() == (
+                "# HELP roamcast_frames_sent_total Frames handed to the kernel, by kind and layer.\n"
                 "# TYPE roamcast_frames_sent_total counter\n"
                 'roamcast_frames_sent_total{kind="data"} 3\n'
+                "# HELP roamcast_peers Nodes in the address book: heard within ten minutes.\n"
                 "# TYPE roamcast_peers gauge\n"
                 "roamcast_peers 2\n"
             )

@@ -15,7 +15,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from tests.pages.browser import Browser, missing
 
-from roamcast.daemon.fresh import write_fresh
+from roamcast.daemon.fresh import init
 
 pytestmark = pytest.mark.realtime
 
@@ -55,8 +55,8 @@ class RunningNode:
 class Pair:
     def __init__(self, folder: Path) -> None:
         air = free_port(socket.SOCK_DGRAM)
-        files = [write_fresh(folder / "alice.toml", interface="lo")]
-        files.append(write_fresh(folder / "bob.toml", like=files[0]))
+        files = [init(folder / "alice.toml", interface="lo")]
+        files.append(init(folder / "bob.toml", like=files[0]))
         ports = [free_port(), free_port()]
         for file, port in zip(files, ports, strict=True):
             text = file.read_text().replace("# port = 4747", f"port = {air}")

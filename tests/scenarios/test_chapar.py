@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from roamcast.cli import app
+from roamcast.lab.league.contest import FOLDER, SCENARIOS
 from roamcast.lab.run.runs import RunResult, simulate
 from roamcast.lab.sweep.demo import SCENARIO as DEMONSTRATION
 from roamcast.scenario import scenario_from
@@ -181,9 +182,9 @@ def test_a_relay_that_wants_an_event_gets_it_although_the_lookup_did_not_know() 
     assert result.metrics["misdelivered"] == result.metrics["duplicates"] == 0
 
 
-def command(*settings: str) -> Result:
+def command(*settings: str, scenario: Path = DEMONSTRATION) -> Result:
     sets = [part for setting in settings for part in ("--set", setting)]
-    return CliRunner().invoke(app, ["simulate", str(DEMONSTRATION), "--json", *sets])
+    return CliRunner().invoke(app, ["simulate", str(scenario), "--json", *sets])
 
 
 def test_in_a_dense_place_one_broadcast_replaces_many_unicasts() -> None:
@@ -197,6 +198,15 @@ def test_in_a_dense_place_one_broadcast_replaces_many_unicasts() -> None:
     broadcast, unicast = figures
     assert broadcast["delivery_ratio_reachable"] >= 0.98 and broadcast["duplicates"] == 0
     assert broadcast["data_messages"] < unicast["data_messages"] / 3
+
+
+def test_on_a_slow_channel_frames_that_fail_do_not_make_the_network_fall_silent() -> None:
+    """Seed 103 of the league's `narrowband`. Every frame that failed on the full channel was a lost link,
+    which meant HELLOs, TCs and checks, and the channel stayed full: 0.77 of the reachable pairs."""
+    settings = ["strategy.name=chapar", "scenario.seed=103", "scenario.duration=25.0"]
+    result = command(*settings, scenario=FOLDER / SCENARIOS / "narrowband.toml")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["metrics"]["delivery_ratio_reachable"] >= 0.95
 
 
 def test_an_underlay_that_names_no_relays_is_refused_in_one_line() -> None:

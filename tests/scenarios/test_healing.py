@@ -15,6 +15,7 @@ from roamcast.units import SECOND, NodeId, micros, seconds
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "emulate"
 STRATEGIES = ("chapar", "tree")
+CONTACT = ((3.0, "cut"), (13.0, "heal"), (16.2, "cut"))
 
 
 def run(example: str, strategy: str, *settings: tuple[str, Any]) -> RunResult:
@@ -55,6 +56,32 @@ def test_new_events_cross_a_healed_link_within_a_second(strategy: str) -> None:
     result = run("line", strategy, ("fault", faults), ("scenario.duration", 36.0), ("workload", workload))
     assert median(first_arrival(result, at + 3.0, 0, 4) for at in cuts) < 1.0
     assert median(first_arrival(result, at + 3.0, 4, 0) for at in cuts) < 1.0
+
+
+@pytest.mark.parametrize("strategy", ["epidemic", "tree"])
+def test_a_contact_of_three_seconds_hands_over_hundreds_of_events_the_newest_first(strategy: str) -> None:
+    """0 and 2 each memorize 50 events a second while 2 and 3 are apart for ten."""
+    faults = [{"at": at, "kind": kind, "links": [[2, 3]]} for at, kind in CONTACT]
+    workload = {"size": 200, "rate": 50.0, "class": "memorized", "lifetime": 60.0, "stop": 13.0}
+    settings = [("fault", faults), ("scenario.duration", 17.0), ("workload", workload)]
+    options = {"preset": "prompt"} if strategy == "tree" else {}
+    chosen = [("strategy", {"name": strategy, "options": options}), ("roles.publishers", [0, 2]), *settings]
+    path = EXAMPLES / "line.toml"
+    result = simulate(scenario_from(read_tables(path), path.parent, chosen))
+    handed = [
+        delivery
+        for delivery in records(result.tables, Delivered)
+        if delivery.node == 3 and 13 * SECOND <= delivery.t < 16.2 * SECOND
+    ]
+    assert len(handed) > 600
+    assert handed[0].t < 13.5 * SECOND
+    for publisher in (0, 2):
+        newest = max(
+            each.sequence for each in records(result.tables, Published) if each.publisher == publisher
+        )
+        first = [each.sequence for each in handed if each.publisher == publisher][:50]
+        assert min(first) > newest - 60
+    assert result.metrics["duplicates"] == 0
 
 
 @pytest.mark.parametrize(("mobility", "least"), [("walking", 0.97), ("driving", 0.94)])

@@ -242,6 +242,25 @@ def test_a_number_that_is_known_by_one_key_is_not_given_to_another() -> None:
     assert b.opener.public_key(1) == thief.identity.public_key
 
 
+def test_a_claim_of_a_present_number_in_the_same_epoch_is_noticed_by_the_announcement() -> None:
+    """Two boards without storage that start in the same eighth of a second have the same epoch."""
+    a, b, thief = Peer(1), Peer(2), Peer(1)
+    meet(a, b)
+    assert thief.epoch == a.epoch, "else the case is another one"
+    for _ in range(10):  # past the counters that the window has seen
+        thief.seal(b"x")
+    assert b.refusal(thief.opener.announcement()) is Refusal.IDENTITY
+    assert b.opener.public_key(1) == a.identity.public_key
+
+
+def test_an_announcement_carries_what_its_sender_says_of_itself() -> None:
+    a, b = Peer(1), Peer(2)
+    a.opener.own_profile = lambda: b"what I am"
+    meet(a, b)
+    assert b.opener.profile(1) == b"what I am" and a.opener.profile(2) == b""
+    assert b.opener.profile(3) is None
+
+
 def test_a_derived_number_belongs_to_its_key_even_at_first_sight() -> None:
     a, b = Peer(None), Peer(2)
     forger = Peer(3)

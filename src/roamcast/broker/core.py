@@ -6,7 +6,7 @@ claim, nothing is handed to an application unless the exact filter matches or th
 destination, and no application sees an event twice.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import NamedTuple, Protocol
 
 from roamcast.broker.seen import EventKey, SeenEvents, event_key
@@ -91,6 +91,8 @@ class Broker:
         for stored in self.store.standing(host.now()):  # from before a restart: copies of it are not new
             self._seen.observe(event_key(*stored.event.id), host.now(), stored.expires_at)
         self._watcher: SubscriptionWatcher | None = None
+        # For whoever wants to know which way events come: the event, its hops, its age.
+        self.on_arrival: Callable[[Event, int, Micros], None] | None = None
         self._sequences = StableCounter(host.stable, "sequence", SEQUENCE_BLOCK, SEQUENCE_BLOCK_MAX)
 
     def watch(self, watcher: SubscriptionWatcher) -> None:
@@ -125,10 +127,14 @@ class Broker:
         if self._watcher is not None:
             self._watcher.on_unsubscribed(subscription)
 
-    def create(self, publication: Publication) -> Event:
-        """A new event of this node, with a sequence number that is never used again, not even after a crash.
-        Copies of it that come back are not new."""
-        event = publication.numbered(self._host.node, self._sequences.take())
+    def reserve(self) -> int:
+        """A sequence number that is never used again, not even after a crash."""
+        return self._sequences.take()
+
+    def create(self, publication: Publication, sequence: int | None = None) -> Event:
+        """A new event of this node, with a number of its own or one that was reserved for it. Copies of it
+        that come back are not new."""
+        event = publication.numbered(self._host.node, self.reserve() if sequence is None else sequence)
         self.observe((event.publisher, event.sequence), event.lifetime)
         return event
 
@@ -153,6 +159,8 @@ class Broker:
         A real-time event from before this node's boot is refused: subscriptions of then are gone, and
         after a restart nobody remembers whether it was handed over before the crash.
         """
+        if self.on_arrival is not None:
+            self.on_arrival(event, hops, age)
         if event.event_class is EventClass.REALTIME:
             if not self.lived_through(age):
                 self.drop(event.id, DropReason.EXPIRED, "event")

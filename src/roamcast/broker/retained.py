@@ -37,6 +37,11 @@ def supersedes(event: Event) -> bool:
     return is_retained(event)
 
 
+def clears(event: Event) -> bool:
+    """Whether it only says that its topic has no retained message any more."""
+    return not event.payload and supersedes(event)
+
+
 def stamp_of(event: Event) -> Micros:
     """0, the oldest, for an invalid stamp: the event may come from anywhere."""
     stamp = event.attributes.get(AT)

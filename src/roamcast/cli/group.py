@@ -34,6 +34,9 @@ COMMANDS = {
     "advertise": "node",
     "status": "operate",
     "peers": "operate",
+    "trace": "operate",
+    "key": "keys",
+    "join": "keys",
 }
 """Each command and the module here that defines it under its name, in the order of `--help`."""
 

@@ -1,11 +1,16 @@
 """What a device needs: its node, and the three clients of it."""
 
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from roamcast.cli.options import PATH, socket
+from roamcast.cli.options import PATH, node_socket
 from roamcast.errors import InputError
+
+if TYPE_CHECKING:
+    from roamcast.client.place import NodePlace
 
 
 @click.command()
@@ -20,58 +25,86 @@ from roamcast.errors import InputError
 @click.option(
     "--like", metavar="OTHER.toml", type=PATH, help="With --init: for the same network as this node."
 )
-@click.option("--group-key", metavar="KEY", help="With --init: for the network that has this group key.")
+@click.option(
+    "--group-key-file",
+    metavar="FILE",
+    type=PATH,
+    help="With --init: for the network with the group key in this file; - for standard input.",
+)
 @click.option("--interface", metavar="NAME", help="With --init: e.g. wlan0.")
-def node(config: Path, init: bool, like: Path | None, group_key: str | None, interface: str | None) -> None:
+def node(
+    config: Path, init: bool, like: Path | None, group_key_file: Path | None, interface: str | None
+) -> None:
     """Run a live node until it is told to stop (Ctrl-C, SIGTERM)."""
     from roamcast import daemon
 
     if init:
-        print(daemon.write_fresh(config, group_key=group_key, like=like, interface=interface))
+        print(daemon.init(config, like=like, group_key_file=group_key_file, interface=interface))
         return
-    for name, given in (("--like", like), ("--group-key", group_key), ("--interface", interface)):
+    for name, given in (("--like", like), ("--group-key-file", group_key_file), ("--interface", interface)):
         if given is not None:
             raise InputError(name, "is given without --init; allowed: only beside it")
     daemon.run(config)
 
 
 @click.command()
-@click.option("--topic", default="", show_default=False, help="E.g. alarm/fire.")
-@click.option("--payload", metavar="TEXT")
-@click.option("--file", metavar="FILE", type=PATH, help="The payload; - for standard input.")
-@click.option("--attribute", metavar="NAME=VALUE", multiple=True, help="E.g. level=5; may be repeated.")
+@click.option("-t", "--topic", default="", show_default=False, help="E.g. alarm/fire.")
+@click.option("-m", "--payload", metavar="TEXT")
+@click.option("-f", "--file", metavar="FILE", type=PATH, help="The payload; - for standard input.")
+@click.option("-l", "--lines", is_flag=True, help="One event for each line of standard input, its payload.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="One event for each line of standard input: a JSON object, as `subscribe --json` writes it.",
+)
+@click.option("-a", "--attribute", metavar="NAME=VALUE", multiple=True, help="E.g. level=5; may be repeated.")
 @click.option("--type", default="", show_default=False, help="A dotted event type.")
 @click.option(
     "--lifetime", metavar="S", type=float, help="Seconds to keep it for absent and later subscribers."
 )
 @click.option("--to", metavar="NODE", type=int, multiple=True, help="Only to this node; may be repeated.")
 @click.option("--sealed/--no-sealed", help="For holders of the content key only.")
-@socket
+@node_socket
 def publish(
     topic: str,
     payload: str | None,
     file: Path | None,
+    lines: bool,
+    as_json: bool,
     attribute: tuple[str, ...],
     type: str,
     lifetime: float | None,
     to: tuple[int, ...],
     sealed: bool,
-    socket: Path,
+    socket: "NodePlace",
 ) -> None:
-    """Publish one event through the node on this device."""
+    """Publish one event, or one for each line of standard input, through the node on this device."""
     from roamcast.client import commands
+    from roamcast.client.publication import PublicationKeywords
+    from roamcast.event import EventId
 
-    event = commands.publish(
-        socket,
+    def show(event: EventId) -> None:
+        line = f'{{"publisher":{event.publisher},"sequence":{event.sequence}}}'
+        print(line if as_json else f"{event.publisher}:{event.sequence}", flush=True)
+
+    keywords = PublicationKeywords(
         topic=topic,
         attributes=commands.parse_attributes(attribute),
-        payload=commands.payload_from(payload, file),
         type=type,
         lifetime=lifetime,
         to=to,
         sealed=sealed,
     )
-    print(f"{event.publisher}:{event.sequence}")
+    if lines or as_json:
+        sources = [name for name, given in (("--lines", lines), ("--json", as_json)) if given]
+        sources += [name for name, given in (("--payload", payload), ("--file", file)) if given is not None]
+        if len(sources) > 1:
+            raise InputError(" and ".join(sources), "give one of them")
+        commands.publish_each(socket, sys.stdin.buffer, show, as_json=as_json, **keywords)
+        return
+    keywords["payload"] = commands.payload_from(payload, file)
+    show(commands.publish(socket, **keywords))
 
 
 @click.command()
@@ -79,8 +112,8 @@ def publish(
 @click.option(
     "--seconds", metavar="S", type=click.FloatRange(0, 1e6), help="How long; without it until Ctrl-C."
 )
-@socket
-def advertise(type: str, seconds: float | None, socket: Path) -> None:
+@node_socket
+def advertise(type: str, seconds: float | None, socket: "NodePlace") -> None:
     """Announce events of a type through the node on this device, before there are any (strategy odmrp)."""
     from roamcast.client import commands
 
@@ -88,14 +121,15 @@ def advertise(type: str, seconds: float | None, socket: Path) -> None:
 
 
 @click.command()
-@click.option("--topic", help="An MQTT topic filter, e.g. alarm/#.")
+@click.option("-t", "--topic", help="An MQTT topic filter, e.g. alarm/#.")
 @click.option("--sql", help="An SQL condition on the attributes.")
 @click.option("--type", help="An event type and those below it.")
 @click.option("--xpath", help="An XPath on XML events.")
 @click.option("--modulator", metavar="NAME", help="What a broker shall make of the events.")
 @click.option("--parameters", metavar="JSON", default="{}", help="Of the modulator.")
-@click.option("--count", metavar="N", type=int, help="End after so many.")
-@socket
+@click.option("-C", "--count", metavar="N", type=int, help="End after so many.")
+@click.option("-W", "--seconds", metavar="S", type=click.FloatRange(0, 1e6), help="End after so long.")
+@node_socket
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def subscribe(
     topic: str | None,
@@ -105,7 +139,8 @@ def subscribe(
     modulator: str | None,
     parameters: str,
     count: int | None,
-    socket: Path,
+    seconds: float | None,
+    socket: "NodePlace",
     as_json: bool,
 ) -> None:
     """Show matching events as they reach the node on this device."""
@@ -122,6 +157,7 @@ def subscribe(
         type=type,
         xpath=xpath,
         count=count,
+        seconds=seconds,
         modulator=modulator,
         parameters=parameters,
     )

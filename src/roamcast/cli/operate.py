@@ -1,17 +1,20 @@
 """What an operator asks the node on this device."""
 
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from roamcast.cli.options import as_json, socket
+from roamcast.cli.options import as_json, node_socket
+
+if TYPE_CHECKING:
+    from roamcast.client.place import NodePlace
 
 
 @click.command()
-@socket
+@node_socket
 @as_json
-def status(socket: Path, as_json: bool) -> None:
+def status(socket: "NodePlace", as_json: bool) -> None:
     """Say what the node on this device is and how it is, problems first."""
     from roamcast.client import status as asked
 
@@ -20,10 +23,10 @@ def status(socket: Path, as_json: bool) -> None:
 
 
 @click.command()
-@socket
+@node_socket
 @click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
 @as_json
-def peers(socket: Path, watch: bool, as_json: bool) -> None:
+def peers(socket: "NodePlace", watch: bool, as_json: bool) -> None:
     """List the nodes that this one hears: where, how well, how long ago."""
     from roamcast.client import status as asked
 
@@ -31,3 +34,15 @@ def peers(socket: Path, watch: bool, as_json: bool) -> None:
         if watch and not as_json and sys.stdout.isatty():
             click.clear()
         print(asked.peers_to_json(found) if as_json else asked.peers_to_text(found), flush=True)
+
+
+@click.command()
+@click.argument("event", metavar="EVENT", help="As `roamcast publish` prints it: node:sequence.")
+@node_socket
+@as_json
+def trace(event: str, socket: "NodePlace", as_json: bool) -> None:
+    """Tell which way an event went, as far as the node on this device knows."""
+    from roamcast.client import status as asked
+
+    found = asked.way_of(socket, event)
+    print(asked.to_json(found) if as_json else asked.way_to_text(found))

@@ -22,15 +22,19 @@ as_json = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object on standard output, nothing else."
 )
 
-socket = click.option(
-    "--socket",
-    metavar="PATH",
-    type=PATH,
-    default=Path("roamcast.sock"),
-    envvar="ROAMCAST_SOCKET",
-    show_envvar=True,
-    help="The node's socket; [clients] in its file.",
-)
+
+def node_socket(command: Callable[..., None]) -> Callable[..., None]:
+    """Where the node on this device is, and how long to wait for it: one value for the command."""
+
+    @wraps(command)
+    def with_place(socket: Path, wait: float, **named: Any) -> None:
+        from roamcast.client.place import NodePlace
+
+        command(socket=NodePlace(socket, wait), **named)
+
+    for option in reversed(SOCKET):
+        with_place = option(with_place)
+    return with_place
 
 
 def spark(command: Callable[..., None]) -> Callable[..., None]:
@@ -60,4 +64,23 @@ SPARK = (
     ),
     click.option("--ui", is_flag=True, help="Serve Spark's own pages while the command runs."),
     click.option("--event-log", metavar="DIR", help="Keep Spark's event log here."),
+)
+
+SOCKET = (
+    click.option(
+        "--socket",
+        metavar="PATH",
+        type=PATH,
+        default=Path("roamcast.sock"),
+        envvar="ROAMCAST_SOCKET",
+        show_envvar=True,
+        help="The node's socket; [clients] in its file.",
+    ),
+    click.option(
+        "--wait",
+        metavar="S",
+        type=click.FloatRange(0, 86_400),
+        default=5.0,
+        help="Seconds to wait for a node that is not there yet.",
+    ),
 )

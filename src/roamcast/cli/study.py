@@ -1,6 +1,7 @@
 """Many runs and recordings: what goes through Spark, and what shows it."""
 
 import sys
+import textwrap
 from pathlib import Path
 
 import click
@@ -61,11 +62,21 @@ def sweep(
 @click.command()
 @click.argument("folder", metavar="DIR", help="A sweep's folder; the sweep may still be running.")
 @click.option("--out", metavar="FILE", help="Default: DIR/report.html.")
-def report(folder: str, out: str | None) -> None:
-    """Tables and plots of a sweep as one HTML file."""
+@click.option(
+    "--play/--no-play", "plays", default=True, help="Also a page that plays for one run of each cell."
+)
+@click.option(
+    "--figures", metavar="DIR", type=PATH, help="Also write each figure as SVG and its data as CSV here."
+)
+def report(folder: str, out: str | None, plays: bool, figures: Path | None) -> None:
+    """The verdict on a sweep, its figures and tables, as one HTML file."""
+    from roamcast.cli.screen import open_page, stage_progress
     from roamcast.lab.report import report as write
 
-    print(write(folder, out))
+    with stage_progress() as on_progress:
+        written = write(folder, out, plays=plays, figures=figures, progress=on_progress)
+    print(written)
+    open_page(written)
 
 
 @click.command()
@@ -193,13 +204,16 @@ def groups(
 @options.spark
 def demo(out: str, master: str | None) -> None:
     """The main job in small: one scenario, every strategy, through Spark, to an HTML report."""
-    from roamcast.cli.screen import show_table
+    from roamcast.cli.screen import columns_of_terminal, open_page, show_table
     from roamcast.lab.sweep.demo import demo as run
     from roamcast.lab.sweep.progress import progress_bar
 
     with progress_bar() as on_progress:
         shown = run(out, master, on_progress)
     show_table(shown.heads, shown.rows)
-    print(f"The whole report: {shown.report}")
+    for sentence in shown.verdict:
+        print("\n".join(textwrap.wrap(sentence, columns_of_terminal(), break_on_hyphens=False)))
+    print(f"The whole report, with runs that play: {shown.report}")
+    open_page(shown.report)
     if shown.failed:
         fail(f"{shown.failed} runs failed; {out}/runs says why")

@@ -18,7 +18,7 @@ asyncio.run(main())
 same client for a node in the same process.
 """
 
-from roamcast.client.client import Client, ClientError, ClientSubscription, Message, NodeLink
+from roamcast.client.client import Client, ClientError, ClientSubscription, Message, NodeLink, NoEventError
 from roamcast.client.connect import connect
 from roamcast.client.publication import PublicationKeywords
 from roamcast.event import Publication
@@ -28,6 +28,7 @@ __all__ = [
     "ClientError",
     "ClientSubscription",
     "Message",
+    "NoEventError",
     "NodeLink",
     "Publication",
     "PublicationKeywords",

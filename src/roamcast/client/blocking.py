@@ -35,11 +35,11 @@ Result = TypeVar("Result")
 
 @contextmanager
 def connect(
-    path: str | Path = DEFAULT_SOCKET, *, name: str = "", addressed: bool = False
+    path: str | Path = DEFAULT_SOCKET, *, name: str = "", addressed: bool = False, wait: float = 0.0
 ) -> Iterator["BlockingClient"]:
-    """A client of the node that listens at `path`; ClientError if none does."""
+    """A client of the node that listens at `path`; ClientError if none does within `wait` seconds."""
     with _loop_in_a_thread() as loop:
-        client = BlockingClient(loop, path, name, addressed)
+        client = BlockingClient(loop, path, name, addressed, wait)
         try:
             yield client
         finally:
@@ -47,9 +47,11 @@ def connect(
 
 
 class BlockingClient:
-    def __init__(self, loop: "_Loop", path: str | Path, name: str, addressed: bool) -> None:
+    def __init__(
+        self, loop: "_Loop", path: str | Path, name: str, addressed: bool, wait: float = 0.0
+    ) -> None:
         self._loop = loop
-        self._client = loop.run(open_client(path, name=name, addressed=addressed))
+        self._client = loop.run(open_client(path, name=name, addressed=addressed, wait=wait))
 
     @property
     def node(self) -> NodeId:

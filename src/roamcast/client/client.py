@@ -9,14 +9,15 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, Unpack
 
 from roamcast.broker.seen import SeenEvents, event_key
 from roamcast.client.publication import PublicationKeywords, publication
-from roamcast.errors import InputError, RoamcastError
+from roamcast.errors import EventError, InputError, RoamcastError
 from roamcast.event import Event, EventId, Publication
 from roamcast.units import Micros, NodeId, micros
 from roamcast.wire.local import (
+    FILTER_BYTES_MAX,
     AdvertiseRequest,
     ClientHello,
     ClientMessage,
@@ -26,18 +27,23 @@ from roamcast.wire.local import (
     MissedEvents,
     NodeMessage,
     PublishRequest,
+    RevokeRequest,
     StatusAnswer,
     StatusRequest,
     SubscribeRequest,
     UnsubscribeRequest,
+    WayAnswer,
+    WayRequest,
     Welcome,
     WithdrawRequest,
 )
-from roamcast.wire.status import NodeStatus
+from roamcast.wire.status import EventWay, NodeStatus
 
 if TYPE_CHECKING:  # not loaded at run time: a program that only publishes needs neither
     from roamcast.filter import Filter
     from roamcast.modulator import ModulatorSpec
+
+Answer: TypeAlias = Done | StatusAnswer | WayAnswer
 
 WAITING_MAX = 100_000
 """Messages that may wait in one subscription for the program to take them; then the oldest is dropped. Chosen
@@ -46,6 +52,10 @@ by us; it bounds the memory."""
 
 class ClientError(RoamcastError):
     """The node refused a request, or is gone."""
+
+
+class NoEventError(EventError, ClientError):
+    """What was to be published can be no event. Nothing was sent; the connection goes on."""
 
 
 class Message(NamedTuple):
@@ -142,7 +152,7 @@ class Client:
         self._link: NodeLink | None = None
         self._next_request = 1
         self._next_number = 1
-        self._answers: dict[int, asyncio.Future[Done | StatusAnswer]] = {}
+        self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._subscriptions: dict[int, ClientSubscription] = {}
         self._addressed: ClientSubscription | None = None
         self._advertised: set[str] = set()
@@ -187,14 +197,14 @@ class Client:
         """Publish what the keywords say (see `publication`), and wait until the node has accepted it.
 
         A memorized event, one with a `lifetime`, is on this node's disk when this returns. After an
-        `EventError`, for keywords that make no valid event, nothing was sent.
+        `NoEventError`, for keywords that make no valid event, nothing was sent.
         """
-        return await self.send(publication(**keywords))
+        return await self.send(_checked(keywords))
 
     async def publish_soon(self, **keywords: Unpack[PublicationKeywords]) -> None:
         """Publish without waiting for the node's answer; waits only for room in the send buffer."""
         link = self._standing()
-        link.send(PublishRequest(0, publication(**keywords)))
+        link.send(PublishRequest(0, _checked(keywords)))
         await link.drain()
 
     async def send(self, ready: Publication) -> EventId:
@@ -208,6 +218,16 @@ class Client:
         answer = await self._ask(StatusRequest(self._request()))
         assert isinstance(answer, StatusAnswer)
         return answer.status
+
+    async def way_of(self, event: EventId) -> EventWay:
+        """Which way an event went, as far as the node knows."""
+        answer = await self._ask(WayRequest(self._request(), event.publisher, event.sequence))
+        assert isinstance(answer, WayAnswer)
+        return answer.way
+
+    async def revoke(self, device: NodeId, *, undo: bool = False) -> None:
+        """Exclude a lost device from the network, on every member that hears of it; `undo`: it was found."""
+        await self._ask(RevokeRequest(self._request(), device, undo))
 
     async def advertise(self, type: str) -> None:
         """Say that events of this type will come, if the node's strategy takes advertisements: the way to
@@ -256,7 +276,7 @@ class Client:
         self._subscriptions[number] = subscription
         try:
             await self._ask(self._subscribe(subscription))
-        except ClientError:
+        except RoamcastError:
             self._subscriptions.pop(number, None)
             raise
         return subscription
@@ -286,6 +306,11 @@ class Client:
     def _subscribe(self, subscription: ClientSubscription) -> SubscribeRequest:
         assert subscription.wanted is not None, "what is sent to the node by name needs no subscription"
         wanted, modulator = subscription.wanted.encode(), subscription.modulator
+        if len(wanted) > FILTER_BYTES_MAX:
+            raise InputError(
+                "subscription",
+                f"has a filter of {len(wanted)} octets; at most {FILTER_BYTES_MAX} are allowed",
+            )
         if modulator is None:
             return SubscribeRequest(self._request(), subscription.number, wanted)
         name, parameters = modulator.name, modulator.parameters
@@ -308,11 +333,13 @@ class Client:
         | UnsubscribeRequest
         | AdvertiseRequest
         | WithdrawRequest
-        | StatusRequest,
+        | StatusRequest
+        | WayRequest
+        | RevokeRequest,
         link: NodeLink | None = None,
-    ) -> Done | StatusAnswer:
+    ) -> Answer:
         link = link or self._standing()
-        answer: asyncio.Future[Done | StatusAnswer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._answers[message.request] = answer
         try:
             link.send(message)
@@ -335,7 +362,7 @@ class Client:
                     subscription = self._subscriptions.get(number)
                     if subscription is not None:
                         subscription._on_message(arrived, now)
-            case Done(request) | StatusAnswer(request):
+            case Done(request) | StatusAnswer(request) | WayAnswer(request):
                 answer = self._answers.get(request)
                 if answer is not None and not answer.done():
                     answer.set_result(message)
@@ -343,6 +370,8 @@ class Client:
                 answer = self._answers.get(request)
                 if answer is not None and not answer.done():
                     answer.set_exception(ClientError(problem))
+                elif not self._welcome.done():  # the node does not take this client
+                    self._welcome.set_exception(ClientError(problem))
             case MissedEvents(events):
                 self.missed += events
             case Welcome():
@@ -361,6 +390,13 @@ class Client:
         if not self.keep:
             for subscription in [*self._subscriptions.values(), *filter(None, [self._addressed])]:
                 subscription._on_lost(self._lost)
+
+
+def _checked(keywords: PublicationKeywords) -> Publication:
+    try:
+        return publication(**keywords)
+    except EventError as error:
+        raise NoEventError(*error.args) from None
 
 
 def filter_from(

@@ -3,15 +3,15 @@
 import asyncio
 import base64
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import msgspec
 
 from roamcast.client.client import ClientError, Message, filter_from
-from roamcast.client.connect import connect
+from roamcast.client.place import NodePlace
 from roamcast.client.publication import PublicationKeywords, publication
 from roamcast.errors import InputError
 from roamcast.event import PAYLOAD_BYTES_MAX, EventId, Value
@@ -51,19 +51,82 @@ def payload_from(text: str | None, file: Path | None) -> bytes:
     return octets
 
 
-def publish(socket: Path, **keywords: Unpack[PublicationKeywords]) -> EventId:
+def publish(place: NodePlace, **keywords: Unpack[PublicationKeywords]) -> EventId:
     """`EventError` for what is no valid event, before anything is sent."""
     ready = publication(**keywords)
 
     async def once() -> EventId:
-        async with connect(socket, name="roamcast publish") as client:
+        async with place.connect("roamcast publish") as client:
             return await client.send(ready)
 
     return asyncio.run(once())
 
 
+def publish_each(
+    place: NodePlace,
+    lines: Iterable[bytes],
+    show: Callable[[EventId], None],
+    *,
+    as_json: bool,
+    **keywords: Unpack[PublicationKeywords],
+) -> None:
+    """One event for each line: the line is its payload, or a JSON object in the form of `to_json`, whose
+    fields go before the keywords. A line that is none ends it; those before it have been published."""
+
+    async def each() -> None:
+        async with place.connect("roamcast publish") as client:
+            for number, line in enumerate(lines, 1):
+                text = line.rstrip(b"\r\n")
+                if as_json and not text.strip():
+                    continue
+                try:
+                    read = _from_json(text) if as_json else PublicationKeywords(payload=text)
+                    ready = publication(**cast(PublicationKeywords, {**keywords, **read}))
+                except InputError as error:
+                    raise InputError(f"line {number}: {error.where}", error.problem) from None
+                show(await client.send(ready))
+
+    asyncio.run(each())
+
+
+class JsonEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of `subscribe --json`, as far as a publication has it. Other fields are ignored."""
+
+    topic: str | None = None
+    type: str | None = None
+    attributes: dict[str, Value] | None = None
+    text: str | None = None
+    payload: str | None = None  # in Base64
+    lifetime: float | None = None
+    to: list[int] | None = None
+    multimode: bool | None = None
+    sealed: bool | None = None
+
+
+def _from_json(line: bytes) -> PublicationKeywords:
+    try:
+        read = msgspec.json.decode(line, type=JsonEvent)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        allowed = ", ".join(JsonEvent.__struct_fields__)
+        raise InputError(
+            "JSON", f"cannot be read: {error}; allowed: one object a line, with {allowed}"
+        ) from None
+    given = {name: value for name, value in msgspec.structs.asdict(read).items() if value is not None}
+    text, encoded = given.pop("text", None), given.pop("payload", None)
+    if text is not None and encoded is not None:
+        raise InputError("text and payload", "are both there; allowed: one of them")
+    if encoded is not None:
+        try:
+            given["payload"] = base64.b64decode(encoded, validate=True)
+        except ValueError:
+            raise InputError("payload", "is no Base64; allowed: Base64, or `text` instead") from None
+    elif text is not None:
+        given["payload"] = text
+    return cast(PublicationKeywords, given)
+
+
 def subscribe(
-    socket: Path,
+    place: NodePlace,
     show: Callable[[Message], None],
     *,
     topic: str | None,
@@ -71,31 +134,44 @@ def subscribe(
     type: str | None,
     xpath: str | None,
     count: int | None,
+    seconds: float | None = None,
     modulator: str | None = None,
     parameters: str = "{}",
 ) -> None:
-    """Show each message as it comes; ends after `count` messages, or when the node stops."""
+    """Show each message as it comes; ends after `count` messages or `seconds`, or when the node stops."""
     wanted = filter_from(topic=topic, sql=sql, type=type, xpath=xpath)
     function = None if modulator is None else _modulator(modulator, parameters)
 
     async def listen() -> None:
         async with (
-            connect(socket, name="roamcast subscribe") as client,
+            place.connect("roamcast subscribe") as client,
             client.subscribe(wanted, modulator=function) as messages,
         ):
             shown = 0
-            while count is None or shown < count:
-                show(await messages.next())
-                shown += 1
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    while count is None or shown < count:
+                        show(await messages.next())
+                        shown += 1
 
     asyncio.run(listen())
 
 
-def advertise(socket: Path, type: str, on_ready: Callable[[], None], seconds: float | None) -> None:
+def revoke(place: NodePlace, device: int, *, undo: bool) -> None:
+    """Through the node at hand, to all members that it reaches now or later."""
+
+    async def once() -> None:
+        async with place.connect("roamcast key revoke") as client:
+            await client.revoke(device, undo=undo)
+
+    asyncio.run(once())
+
+
+def advertise(place: NodePlace, type: str, on_ready: Callable[[], None], seconds: float | None) -> None:
     """Advertise a type for so many seconds, or until the program or the node ends."""
 
     async def stand() -> None:
-        async with connect(socket, name="roamcast advertise") as client:
+        async with place.connect("roamcast advertise") as client:
             await client.advertise(type)
             on_ready()
             try:

@@ -15,14 +15,19 @@ RETRY_INTERVAL = 0.2  # seconds; chosen by us: a local attempt to connect costs 
 
 @asynccontextmanager
 async def connect(
-    path: str | Path = DEFAULT_SOCKET, *, name: str = "", addressed: bool = False, reconnect: bool = False
+    path: str | Path = DEFAULT_SOCKET,
+    *,
+    name: str = "",
+    addressed: bool = False,
+    reconnect: bool = False,
+    wait: float = 0.0,
 ) -> AsyncIterator[Client]:
-    """A client of the node that listens at `path`; ClientError if none does.
+    """A client of the node that listens at `path`; ClientError if none does within `wait` seconds.
 
     With `reconnect` the client waits for a node that does not run yet, or that has stopped, to start; its
     subscriptions go on and get each event once. Publications fail meanwhile.
     """
-    client = await open_client(path, name=name, addressed=addressed, reconnect=reconnect)
+    client = await open_client(path, name=name, addressed=addressed, reconnect=reconnect, wait=wait)
     watch = asyncio.ensure_future(_stay_connected(client, path)) if reconnect else None
     try:
         yield client
@@ -33,14 +38,21 @@ async def connect(
 
 
 async def open_client(
-    path: str | Path, *, name: str = "", addressed: bool = False, reconnect: bool = False
+    path: str | Path,
+    *,
+    name: str = "",
+    addressed: bool = False,
+    reconnect: bool = False,
+    wait: float = 0.0,
 ) -> Client:
     """As `connect`, but not a context manager: the caller closes the client."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wait
     while True:
         try:
             return await Client.open(await _link_to(path), name=name, addressed=addressed)
         except ClientError:
-            if not reconnect:
+            if not reconnect and loop.time() >= until:
                 raise
             await asyncio.sleep(RETRY_INTERVAL)
 

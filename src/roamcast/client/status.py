@@ -3,34 +3,79 @@
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 
-from roamcast.client.connect import connect
-from roamcast.wire.status import NodeStatus, PeerStatus
+from roamcast.client.place import NodePlace
+from roamcast.errors import InputError
+from roamcast.event import COUNT_MAX, EventId
+from roamcast.wire.status import EventWay, NodeStatus, PeerStatus
 
 WATCH_SECONDS = 1.0
 
 
-def of(socket: Path) -> NodeStatus:
+def of(place: NodePlace) -> NodeStatus:
     """The status of the node at this socket; `ClientError` if none answers."""
 
     async def ask() -> NodeStatus:
-        async with connect(socket, name="roamcast status") as client:
+        async with place.connect("roamcast status") as client:
             return await client.status()
 
     return asyncio.run(ask())
 
 
-def each_second(socket: Path) -> Iterator[NodeStatus]:
+def each_second(place: NodePlace) -> Iterator[NodeStatus]:
     """Again and again, until the caller stops or the node does."""
     while True:
-        yield of(socket)
+        yield of(place)
         time.sleep(WATCH_SECONDS)
 
 
-def to_json(status: NodeStatus) -> str:
+def way_of(place: NodePlace, event: str) -> EventWay:
+    """The way of an event given as `node:sequence`."""
+    parts = event.split(":")
+    numbers = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 20]
+    if len(parts) != 2 or len(numbers) != 2 or max(numbers) > COUNT_MAX:
+        raise InputError(event, "is no event; allowed: node:sequence, as `roamcast publish` prints it")
+
+    async def ask() -> EventWay:
+        async with place.connect("roamcast trace") as client:
+            return await client.way_of(EventId(*numbers))
+
+    return asyncio.run(ask())
+
+
+def way_to_text(way: EventWay) -> str:
+    """One line per step, the oldest first."""
+    name = f"{way.publisher}:{way.sequence}"
+    if not way.steps:
+        held = "it is stored here" if way.is_stored else "it is not stored here"
+        return (
+            f"{name}: this node remembers no step of it, and {held} "
+            f"(it remembers the last {duration(way.remembered_for)})"
+        )
+    lines = []
+    for step in way.steps:
+        match step.what:
+            case "arrived":
+                where = f"from node {step.peer}" if step.peer is not None else "from a neighbour"
+            case "sent":
+                where = f"to node {step.peer}" if step.peer is not None else "to everyone"
+            case "dropped" if step.peer is not None:
+                where = f"for node {step.peer}"
+            case "delivered":
+                where = "to an application here"
+            case _:
+                where = ""
+        text = " ".join(part for part in (step.what, where) if part)
+        lines.append(f"{duration(step.ago):>8} ago  {text}{f' ({step.detail})' if step.detail else ''}")
+    if way.steps_total > len(way.steps):
+        lines.append(f"… and {way.steps_total - len(way.steps)} more steps")
+    lines.append(f"{name} is {'stored here' if way.is_stored else 'not stored here'}")
+    return "\n".join(lines)
+
+
+def to_json(status: NodeStatus | EventWay) -> str:
     return msgspec.json.encode(status).decode()
 
 
@@ -64,6 +109,8 @@ def to_text(status: NodeStatus) -> str:
         ("events", f"{status.events_published} published here, {status.events_delivered} delivered here, "
          f"{status.events_stored} stored{f' in {status.storage}' if status.storage else ' in memory'}"),
     ]  # fmt: skip
+    if status.revoked:
+        facts.append(("revoked", ", ".join(map(str, status.revoked))))
     lines += [f"{name:14}{value}" for name, value in facts]
     if status.peers:
         lines += ["", *_peer_table(status.peers)]

@@ -11,6 +11,7 @@ from roamcast.errors import InputError, ScenarioError
 from roamcast.explain import converted, read_tables, shown
 from roamcast.gateway.local.server import LocalOptions
 from roamcast.gateway.mqtt.options import MqttOptions
+from roamcast.gateway.rights import EVERYONE, check_rights
 from roamcast.gateway.web.options import WebOptions, users_of
 from roamcast.plugins import load_modules
 from roamcast.registry import Registry
@@ -99,6 +100,7 @@ def load_config(path: Path) -> Config:
             check_underlay(name, options, config.underlay.name)
         if config.metrics is not None:
             listening_address(config.metrics.listen)
+        _check_rights(config)
         if config.web is not None:
             web_users(config)
     except ScenarioError as error:
@@ -145,6 +147,18 @@ def _check_keys(config: Config) -> None:
             ContentKey.from_text(text)
     except InputError as error:
         raise ScenarioError("keys.content", error.problem) from None
+
+
+def _check_rights(config: Config) -> None:
+    if config.clients is not None:
+        check_rights(config.clients.rights, "clients.rights")
+    if config.mqtt is None:
+        return
+    check_rights(config.mqtt.rights, "mqtt.rights")
+    for user in config.mqtt.rights:
+        if user != EVERYONE and user not in config.mqtt.users:
+            known = ", ".join([*config.mqtt.users, EVERYONE])
+            raise ScenarioError(f"mqtt.rights.{user}", f"is about no user; allowed: {known}")
 
 
 def _check_air(air: AirSettings) -> None:

@@ -1,13 +1,19 @@
 """A new configuration file: fresh keys, every table with a comment."""
 
 import os
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 from roamcast.daemon.config import load_config
+from roamcast.daemon.network import Network, network_of
 from roamcast.errors import FileError, InputError
+from roamcast.runtime.live.settings import PartSettings
 from roamcast.sealing import GroupKey, Identity
 from roamcast.strategy import LIVE_DEFAULT
+from roamcast.toml_text import key_text, value_text
 
+SECRET_LENGTH_MAX = 10_000  # characters; chosen by us, far above any of ours
 TEMPLATE = """\
 # A Roamcast node. Run it with:  roamcast node {name}.toml
 # This file holds secret keys: keep it readable for its owner only. All keys: docs/use/live.md
@@ -16,28 +22,24 @@ TEMPLATE = """\
 name = "{name}"
 state = "{name}.db"          # what survives a restart; without it everything is in memory
 # number = 7                 # 0 to 65535; without it the number follows from the identity
-# modules = ["my_parts"]     # Python modules beside this file: strategies, modulators, adaptors of your own
+{modules}
 # broker = true              # false: never serves others as a broker, where the strategy has such a role
 
 [keys]
 identity = "{identity}"      # this node's own, never to be copied to another
-# Shared by all nodes of the network: `roamcast node --init other.toml --like {name}.toml` makes the next
-# node's file. The first is for sending; others are accepted too, while a group changes its key.
-group = ["{group}"]
-# encrypt = true             # false: authenticated only
-
+# Shared by all nodes of the network: `roamcast key invite {name}.toml` brings another device in. The first is
+# for sending; others are accepted too, while a group changes its key.
+group = {group}
+{encrypt}
+{content}
+{invitation}
 [air]
 {interface}
-# port = 4747                # UDP; the same for all nodes that are to hear each other
+{port}
 # own_port = 4748            # UDP and TCP of this node; without it 4748, or any free one if that is taken
-# mode = "broadcast"         # or "multicast"
+{mode}
 
-# [strategy]
-# name = "{strategy}"        # where subscriptions and events travel; any that `roamcast simulate` knows
-# [strategy.options]
-# preset = "prompt"          # of chapar and tree: links that come and go are noticed in a second
-
-[clients]
+{parts}[clients]
 socket = "{name}.sock"       # for `roamcast publish`, `roamcast subscribe` and Python programs
 
 # [mqtt]                     # any MQTT client on this device may use the mesh
@@ -57,29 +59,89 @@ socket = "{name}.sock"       # for `roamcast publish`, `roamcast subscribe` and 
 # format = "text"            # or "json"
 """
 
+MODULES = '# modules = ["my_parts"]     # Python modules beside this file: strategies, adaptors of your own'
+ENCRYPT = "# encrypt = true             # false: authenticated only"
+CONTENT = '# content = ["content:…"]    # for sealed events; `roamcast key content` makes one'
+INTERFACE = '# interface = "wlan0"      # without it: a wireless one that is up, else any, else the loopback'
+PORT = "# port = 4747                # UDP; the same for all nodes that are to hear each other"
+MODE = '# mode = "broadcast"         # or "multicast"'
+STRATEGY = """\
+# [strategy]
+# name = "{strategy}"        # where subscriptions and events travel; any that `roamcast simulate` knows
+# [strategy.options]
+# preset = "prompt"          # of chapar and tree: links that come and go are noticed in a second
+
+"""
+
+
+def init(
+    path: Path,
+    *,
+    like: Path | None = None,
+    group_key_file: Path | None = None,
+    interface: str | None = None,
+) -> Path:
+    """`roamcast node --init`: for a new network, for that of another node's file, or of a group key."""
+    if group_key_file is not None and like is not None:
+        raise InputError("--group-key-file", "stands beside --like; allowed: one of them")
+    if like is not None:
+        theirs = load_config(like)
+        return write_fresh(path, network_of(theirs), interface=interface or theirs.air.interface)
+    if group_key_file is None:
+        return write_fresh(path, interface=interface)
+    try:
+        key = GroupKey.from_text(secret_from(group_key_file))
+    except InputError as error:
+        raise InputError(f"--group-key-file {group_key_file}", error.problem) from None
+    return write_fresh(path, Network(group=(key.to_text(),)), interface=interface)
+
+
+def secret_from(path: Path) -> str:
+    """A secret in a file, or `-` for standard input: command lines are visible to everyone on the device."""
+    try:
+        with nullcontext(sys.stdin) if str(path) == "-" else path.open() as file:
+            return file.read(SECRET_LENGTH_MAX).strip()
+    except OSError as error:
+        raise FileError(str(path), f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise FileError(str(path), "is no text") from None
+
 
 def write_fresh(
-    path: Path, *, group_key: str | None = None, like: Path | None = None, interface: str | None = None
+    path: Path, network: Network | None = None, *, interface: str | None = None, invitation: str = ""
 ) -> Path:
-    """Write a new file; with a group key or `like` another node's file, for the same network."""
-    if group_key is not None and like is not None:
-        raise InputError("--group-key", "stands beside --like; allowed: one of them")
-    group = _group(group_key, like)
-    if interface is not None:
-        air = f'interface = "{interface}"'
-    elif like is not None and (their := load_config(like).air.interface) is not None:
-        air = f'interface = "{their}"'
-    else:
-        air = (
-            '# interface = "wlan0"      # without it: a wireless one that is up, else any, else the loopback'
-        )
-    text = TEMPLATE.format(
-        name=path.stem,
+    """Write a new file with an identity of its own: for a network, or for one with a fresh group key."""
+    network = Network(group=(GroupKey.generate().to_text(),)) if network is None else network
+    write_private(path, fresh_text(path.stem, network, interface, invitation))
+    return path
+
+
+def fresh_text(name: str, network: Network, interface: str | None, invitation: str) -> str:
+    air = {**network.air, **({} if interface is None else {"interface": interface})}
+    return TEMPLATE.format(
+        name=key_text(name)[1:-1],
         identity=Identity.generate().to_text(),
-        group='", "'.join(group),
-        interface=air,
-        strategy=LIVE_DEFAULT,
+        group=value_text(network.group),
+        encrypt=_line("encrypt", network.encrypt, True, ENCRYPT),
+        content=_line("content", list(network.content), [], CONTENT),
+        invitation=f"invitation = {value_text(invitation)}   # that brought this device in\n"
+        if invitation
+        else "",
+        modules=_line("modules", list(network.modules), [], MODULES),
+        interface=_line("interface", air.get("interface"), None, INTERFACE),
+        port=_line("port", air.get("port", 4747), 4747, PORT),
+        mode="\n".join(
+            _line(key, air.get(key), None, comment)
+            for key, comment in (("mode", MODE), ("group", ""), ("presence", ""))
+            if comment or key in air
+        ),
+        parts=_part("strategy", network.strategy, STRATEGY.format(strategy=LIVE_DEFAULT))
+        + _part("underlay", network.underlay, ""),
     )
+
+
+def write_private(path: Path, text: str) -> None:
+    """A new file that only its owner may read; one that exists is never overwritten."""
     try:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
@@ -88,15 +150,18 @@ def write_fresh(
         raise FileError(str(path), f"cannot be written: {error.strerror}") from None
     with open(number, "w") as file:
         file.write(text)
-    return path
 
 
-def _group(group_key: str | None, like: Path | None) -> list[str]:
-    if like is not None:
-        return list(load_config(like).keys.group)
-    if group_key is None:
-        return [GroupKey.generate().to_text()]
-    try:
-        return [GroupKey.from_text(group_key).to_text()]
-    except InputError as error:
-        raise InputError("--group-key", error.problem) from None
+def _line(key: str, value: object, usual: object, comment: str) -> str:
+    """The key where it differs from what is usual, else the comment that stands for it."""
+    return comment if value == usual else f"{key} = {value_text(value)}"
+
+
+def _part(name: str, part: PartSettings, comment: str) -> str:
+    if part.name is None and not part.options:
+        return comment
+    lines = [f"[{name}]", *([] if part.name is None else [f"name = {value_text(part.name)}"])]
+    if part.options:
+        lines.append(f"[{name}.options]")
+        lines += [f"{key_text(key)} = {value_text(value)}" for key, value in part.options.items()]
+    return "\n".join(lines) + "\n\n"

@@ -106,11 +106,6 @@ async def _run(config: Config, path: Path, on_ready: Callable[[Daemon], None] | 
 
 def _services(config: Config, node: LiveNode, base: Path) -> list[Service]:
     services: list[Service] = []
-    if config.clients is not None:
-        from roamcast.gateway.local import LocalServer
-
-        options = msgspec.structs.replace(config.clients, socket=str(base / config.clients.socket))
-        services.append(LocalServer(node, options))
     if config.mqtt is not None or config.web is not None:
         from roamcast.gateway.mqtt.listener import MqttListener
         from roamcast.gateway.mqtt.options import MqttOptions
@@ -126,6 +121,11 @@ def _services(config: Config, node: LiveNode, base: Path) -> list[Service]:
             )
     if config.metrics is not None:
         services.append(MetricsEndpoint(node.counters, config.metrics))
+    if config.clients is not None:  # last: whoever waits for the socket finds the others open
+        from roamcast.gateway.local import LocalServer
+
+        options = msgspec.structs.replace(config.clients, socket=str(base / config.clients.socket))
+        services.append(LocalServer(node, options))
     return services
 
 

@@ -5,9 +5,10 @@ from typing import Protocol
 
 from roamcast.applications import Applications
 from roamcast.broker.store import StoreFullError
+from roamcast.event import EventId
 from roamcast.runtime.live.storage.database import Storage
 from roamcast.units import Micros, NodeId
-from roamcast.wire.status import NodeStatus
+from roamcast.wire.status import EventWay, NodeStatus
 
 
 class GatewayCounters(Protocol):
@@ -44,4 +45,12 @@ class GatewayNode(Protocol):
 
     def status(self) -> NodeStatus:
         """What this node is, and how it is."""
+        ...
+
+    def way_of(self, event: EventId) -> EventWay:
+        """Which way an event went, as far as this node knows."""
+        ...
+
+    def revoke(self, device: NodeId, *, undo: bool = False) -> None:
+        """Exclude a lost device from the network, or accept it again."""
         ...

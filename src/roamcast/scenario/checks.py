@@ -22,10 +22,10 @@ from roamcast.scenario.model import (
     Tables,
     World,
 )
-from roamcast.scenario.workload import count_of, filter_of, modulator_of, publication_of, schema_of
+from roamcast.scenario.workload import count_of, filter_of, modulator_of, publication_of, roles, schema_of
 from roamcast.scenario.world import nodes_in_world
 from roamcast.strategy import STRATEGIES, check_underlay
-from roamcast.strategy.base import NamesNodes
+from roamcast.strategy.base import ChecksBrokers, NamesNodes
 from roamcast.underlay import UNDERLAYS
 from roamcast.units import seconds
 
@@ -255,6 +255,8 @@ def _check_strategy(scenario: Scenario) -> None:
                 f"strategy.options.{option}",
                 f"names node {node}; allowed: 0 to {scenario.nodes - 1}, as there are",
             )
+    if isinstance(options, ChecksBrokers):
+        options.check_brokers(roles(scenario).brokers)
 
 
 def _check_faults(scenario: Scenario) -> None:

@@ -3,6 +3,7 @@
     | public key 256 | nonce 64
     | count 8 | count × (node 32 | nonce 64)     echoes: answers to the challenges of others
     | count 8 | count × node 32                  asked: whose answer the sender lacks
+    | length 8 | length octets                   profile: what the runtime says of the sender; not read here
     | signature 512 |
 
 `nonce` is the sender's challenge to those it asks. A node that finds its own current nonce among the echoes
@@ -25,7 +26,8 @@ _COUNT = struct.Struct("!B")
 _ECHO = struct.Struct("!I8s")
 _NODE = struct.Struct("!I")
 _FIXED = KEY_BYTES + NONCE_BYTES
-BYTES_MIN = _FIXED + 2 * _COUNT.size + SIGNATURE_BYTES
+PROFILE_BYTES_MAX = 255
+BYTES_MIN = _FIXED + 3 * _COUNT.size + SIGNATURE_BYTES
 
 
 class Announcement(NamedTuple):
@@ -33,6 +35,7 @@ class Announcement(NamedTuple):
     nonce: bytes
     echoes: tuple[tuple[NodeId, bytes], ...]
     asked: tuple[NodeId, ...]
+    profile: bytes
     signature: bytes
     signed: bytes  # the octets that the signature covers
 
@@ -46,9 +49,10 @@ def encode(
     nonce: bytes,
     echoes: Sequence[tuple[NodeId, bytes]],
     asked: Sequence[NodeId],
+    profile: bytes = b"",
 ) -> bytes:
     """`position`: sender, epoch and counter as in the header of the frame that will carry it."""
-    assert len(echoes) <= LIST_MAX and len(asked) <= LIST_MAX
+    assert len(echoes) <= LIST_MAX and len(asked) <= LIST_MAX and len(profile) <= PROFILE_BYTES_MAX
     body = b"".join(
         [
             identity.public_key,
@@ -57,6 +61,8 @@ def encode(
             *(_ECHO.pack(*echo) for echo in echoes),
             _COUNT.pack(len(asked)),
             *(_NODE.pack(node) for node in asked),
+            _COUNT.pack(len(profile)),
+            profile,
         ]
     )
     return body + identity.sign(_PURPOSE + position + body)
@@ -68,13 +74,17 @@ def decode(position: bytes, payload: bytes) -> Announcement:
         raise _misfit(payload)
     echoes_at = _FIXED + 1
     asked_at = echoes_at + payload[_FIXED] * _ECHO.size + 1
-    if len(body) < asked_at or len(body) != asked_at + body[asked_at - 1] * _NODE.size:
+    if len(body) < asked_at:
+        raise _misfit(payload)
+    profile_at = asked_at + body[asked_at - 1] * _NODE.size + 1
+    if len(body) < profile_at or len(body) != profile_at + body[profile_at - 1]:
         raise _misfit(payload)
     return Announcement(
         payload[:KEY_BYTES],
         payload[KEY_BYTES:_FIXED],
         tuple(_ECHO.iter_unpack(body[echoes_at : asked_at - 1])),
-        tuple(node for (node,) in _NODE.iter_unpack(body[asked_at:])),
+        tuple(node for (node,) in _NODE.iter_unpack(body[asked_at : profile_at - 1])),
+        body[profile_at:],
         payload[-SIGNATURE_BYTES:],
         _PURPOSE + position + body,
     )

@@ -57,6 +57,7 @@ class Refusal(Enum):
     BAD_ANNOUNCEMENT = "bad announcement"
     BAD_SIGNATURE = "bad signature"
     IDENTITY = "identity"  # a node number used with another key than before
+    REVOKED = "revoked"  # of a device that a member has declared lost
     CLASH = "clash"  # another device announces our own node number
 
 

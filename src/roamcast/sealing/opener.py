@@ -63,11 +63,12 @@ _KEPT_PIN = "sealing pin "  # + node number: its public key, in durable storage
 class PeerSession:
     """A sender that has proven itself, in one of its boots."""
 
-    __slots__ = ("ciphers", "epoch", "heard", "public_key", "windows")
+    __slots__ = ("ciphers", "epoch", "heard", "profile", "public_key", "windows")
 
-    def __init__(self, epoch: int, public_key: bytes, floor: int, heard: int) -> None:
+    def __init__(self, epoch: int, public_key: bytes, profile: bytes, floor: int, heard: int) -> None:
         self.epoch = epoch
         self.public_key = public_key
+        self.profile = profile  # what it says of itself
         self.windows = [ReplayWindow(floor) for _ in range(STREAMS)]
         self.ciphers: dict[int, ChaCha20Poly1305] = {}
         self.heard = heard  # the turn of its last frame
@@ -91,6 +92,7 @@ class FrameOpener:
         self._keys = sealer.ring.by_id
         self._stored = stored
         self._random_bytes = random_bytes
+        self.own_profile: Callable[[], bytes] = bytes  # what our announcements say of us
         self.on_proven: Callable[[NodeId], None] = lambda node: None  # its frames are accepted from now on
         self.on_evicted: Callable[[str], None] = lambda table: None  # a full table has made room
         self._sessions: BoundedDict[NodeId, PeerSession] = BoundedDict(SESSIONS_MAX, self._on_session_evicted)
@@ -105,6 +107,7 @@ class FrameOpener:
         self._asked: BoundedDict[NodeId, None] = self._table("asked", WAITING_MAX)
         self._tries: BoundedDict[NodeId, int] = self._table("tries", WAITING_MAX)
         self.announcement_due = False
+        self._revoked: set[NodeId] = set()  # bounded by who says so (`air/statements.py`)
 
     # Inputs.
 
@@ -119,6 +122,8 @@ class FrameOpener:
         first, channel, key_id, sender, epoch, high, low = HEADER.unpack_from(data)
         if first >> 4 != VERSION or first & RESERVED:
             raise SealError(Refusal.VERSION, 0, f"is {first:#04x}, this node speaks version {VERSION}")
+        if sender in self._revoked:
+            raise SealError(Refusal.REVOKED, 4, f"begins node {sender}, which is revoked")
         session = self._sessions.get(sender)
         if session is None or session.epoch != epoch:
             return self._open_unproven(data, session)
@@ -136,7 +141,10 @@ class FrameOpener:
         window.mark(counter)
         session.heard = self._turn
         if channel == HANDSHAKE:
-            self._answer(sender, decode(data[POSITION], payload))
+            announcement = decode(data[POSITION], payload)
+            if announcement.public_key != session.public_key:
+                raise SealError(Refusal.IDENTITY, 4, f"begins node {sender}, known by another key")
+            self._answer(sender, announcement)
             payload = b""
         return Opened(sender, channel, payload)
 
@@ -168,6 +176,15 @@ class FrameOpener:
         if self._sessions.pop(node, None) is not None:
             self._renew_nonces()
 
+    def revoke(self, node: NodeId) -> None:
+        """From now on nothing of this sender is accepted."""
+        self._revoked.add(node)
+        if self._sessions.pop(node, None) is not None:
+            self._renew_nonces()
+
+    def pardon(self, node: NodeId) -> None:
+        self._revoked.discard(node)
+
     # What to send.
 
     def announcement(self) -> bytes:
@@ -177,9 +194,9 @@ class FrameOpener:
         asked = list(self._asked)[:LIST_MAX]
         for node in asked:
             del self._asked[node]
-        identity, nonce = self._sealer.identity, self._nonces[0]
+        identity, nonce, profile = self._sealer.identity, self._nonces[0], self.own_profile()
         return self._sealer.seal_announcement(
-            HANDSHAKE, lambda position: encode(identity, position, nonce, echoes, asked)
+            HANDSHAKE, lambda position: encode(identity, position, nonce, echoes, asked, profile)
         )
 
     # Questions.
@@ -192,6 +209,11 @@ class FrameOpener:
         """The key that holds a number, if this node knows it."""
         session = self._sessions.get(node)
         return session.public_key if session is not None else self._pins.get(node)
+
+    def profile(self, node: NodeId) -> bytes | None:
+        """What a proven sender says of itself."""
+        session = self._sessions.get(node)
+        return None if session is None else session.profile
 
     # Private.
 
@@ -237,7 +259,8 @@ class FrameOpener:
             raise SealError(Refusal.BAD_SIGNATURE, 17, f"begins an announcement not signed by node {sender}")
         with suppress(RoamcastError):  # a full disk: then the pin lasts until the next boot
             self._pin(sender, announcement.public_key)
-        self._sessions.renew(sender, PeerSession(epoch, announcement.public_key, counter, self._turn))
+        session = PeerSession(epoch, announcement.public_key, announcement.profile, counter, self._turn)
+        self._sessions.renew(sender, session)
         self._tries.pop(sender, None)
         self._asked.pop(sender, None)
         self.on_proven(sender)

@@ -64,6 +64,15 @@ class NamesNodes(Protocol):
         ...
 
 
+@runtime_checkable
+class ChecksBrokers(Protocol):
+    """Options that may contradict the role `brokers`."""
+
+    def check_brokers(self, brokers: Collection[NodeId]) -> None:
+        """`ScenarioError` that names the key, what is wrong and what is allowed."""
+        ...
+
+
 class Strategy(Layer):
     """A strategy overrides what it needs."""
 

@@ -131,6 +131,11 @@ class Underlay(Layer):
         """
         return []
 
+    def is_relay(self, node: NodeId) -> bool:
+        """Whether a node shall pass on what is for all: it is a relay, or nobody is known to be one."""
+        relays = self.relays()
+        return not relays or node in relays
+
     def _report_up(self, neighbour: NodeId) -> None:
         if self._listener is not None:
             self._listener.on_neighbour_up(neighbour)

@@ -15,10 +15,11 @@ from roamcast.event import Count
 from roamcast.host import Frame, Kind, TimerName
 from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import Underlay, UnderlayContext
-from roamcast.units import MILLISECOND, Micros, NodeId, micros
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 from roamcast.wire import Codec
 
 PROMPT_DELAY: Micros = 10 * MILLISECOND  # a prompt beacon waits once to twice this; chosen by us
+ROOM = 20  # beacons in a second at one place; chosen by us, as in `pace.py`: 3% of a radio of 250 kbit/s
 NEIGHBOURS_MAX = 1_000  # named in one beacon; chosen by us: a node hears more than it can use by then
 
 
@@ -29,7 +30,8 @@ class BeaconOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     # Send a beacon at once for a node heard for the first time: both know each other in milliseconds
     # instead of up to two intervals. Off: the acyclic-overlay work beacons by the clock alone.
     prompt: bool = False
-    # Interval while nobody is heard: without neighbours there is no link to watch. None: `interval`.
+    # The longest interval: while nobody is heard, for there is no link to watch, and in a crowd, where all
+    # beacons heard at one place together should not exceed `ROOM` in a second. None: `interval`.
     lone_interval: Annotated[float, msgspec.Meta(ge=0.01, le=3600)] | None = None  # seconds
 
 
@@ -50,7 +52,7 @@ class Beacons(Underlay):
         self._lone_interval: Micros = micros(options.lone_interval or options.interval)
         self._jitter = options.jitter
         # Half an interval of grace, so that a beacon that is merely late is not counted as lost.
-        self._hold: Micros = micros(options.interval * (options.allowed_loss + 1.5))
+        self._intervals_held = options.allowed_loss + 1.5
         self._prompt = options.prompt
         self._heard_until: dict[NodeId, Micros] = {}
         self._sent_at: Micros = -self._interval
@@ -84,9 +86,10 @@ class Beacons(Underlay):
             self._host.set_timer("prompt", self._prompt_at(now + delay))
         if not self._heard_until and self._lone_interval > self._interval:
             self._host.set_timer("beacon", now + self._next_in(self._interval))
-        self._heard_until[sender] = now + self._hold
+        silent_at = now + int(self._interval_among(len(beacon.heard)) * self._intervals_held)
+        self._heard_until[sender] = silent_at
         self._heard_by[sender] = beacon.heard
-        self._host.set_timer(("silent", sender), now + self._hold)
+        self._host.set_timer(("silent", sender), silent_at)
         if hears_us and sender not in self._symmetric:
             self._symmetric.add(sender)
             self._report_up(sender)
@@ -116,8 +119,13 @@ class Beacons(Underlay):
         self._host.broadcast(Frame(CODEC.encode(Beacon(heard)), Kind.CONTROL, "beacon"))
         self._sent_at = self._host.now()
         self._host.cancel_timer("prompt")
-        interval = self._interval if self._heard_until else self._lone_interval
-        self._host.set_timer("beacon", self._host.now() + self._next_in(interval))
+        self._host.set_timer("beacon", self._host.now() + self._next_in(self._interval_among(len(heard))))
+
+    def _interval_among(self, heard: int) -> Micros:
+        """Of a node that hears so many others, this one or a neighbour: its beacon names them."""
+        if not heard:
+            return self._lone_interval
+        return max(self._interval, min(self._lone_interval, (heard + 1) * SECOND // ROOM))
 
     def _next_in(self, interval: Micros) -> Micros:
         """Jitter keeps neighbours that started together from colliding for ever."""
@@ -125,7 +133,7 @@ class Beacons(Underlay):
 
     def _prompt_at(self, wanted: Micros) -> Micros:
         """A quarter of an interval after the last beacon or later: no stranger can make us send at will."""
-        return max(wanted, self._sent_at + self._interval // 4)
+        return max(wanted, self._sent_at + self._interval_among(len(self._heard_until)) // 4)
 
     def _lose(self, neighbour: NodeId) -> None:
         del self._heard_until[neighbour]

@@ -40,6 +40,9 @@ class Codec(Generic[Message]):
         assert len(data) <= self._bytes_max, f"{self._name}: a message of {len(data)} octets"
         return data
 
+    def is_of_this_version(self, data: bytes) -> bool:
+        return data[:1] == self._prefix
+
     def decode(self, data: bytes) -> Message:
         """The message, or `WireError`; no other error, whatever the octets."""
         # One broadcast reaches many nodes of a simulation as the same object: decode it once. The

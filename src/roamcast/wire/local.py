@@ -11,14 +11,16 @@ from typing import Annotated, Generic, TypeVar
 import msgspec
 
 from roamcast.errors import WireError
-from roamcast.event import Count, Event, Name, Publication, Text
+from roamcast.event import COUNT_MAX, NUMBER_BYTES, Count, Event, Name, Publication, Text
 from roamcast.wire.codec import FRAME_BYTES_MAX, Codec
-from roamcast.wire.status import NodeStatus
+from roamcast.wire.status import EventWay, NodeStatus
 
 VERSION = 3
 FILTER_BYTES_MAX = 8192
 PARAMETER_BYTES_MAX = 8192
 LENGTH = struct.Struct("!I")
+SKIPPED_BYTES_MAX = 64 * 1024 * 1024  # a longer message is no mistake of an honest client; chosen by us
+BEGINNING_BYTES = 16  # of a message: version, tag and request are in there
 
 
 class LocalMessage(
@@ -79,6 +81,27 @@ class StatusAnswer(LocalMessage, frozen=True, tag=13):
     status: NodeStatus
 
 
+class WayRequest(LocalMessage, frozen=True, tag=14):
+    """Which way did this event go, as far as the node knows? A `WayAnswer` comes."""
+
+    request: Count
+    publisher: Count
+    sequence: Count
+
+
+class WayAnswer(LocalMessage, frozen=True, tag=15):
+    request: Count
+    way: EventWay
+
+
+class RevokeRequest(LocalMessage, frozen=True, tag=16):
+    """A device is lost: no member shall accept its frames. `undo`: it was found."""
+
+    request: Count
+    device: Count
+    undo: bool = False
+
+
 class Welcome(LocalMessage, frozen=True, tag=5):
     node: Count
     name: Name
@@ -118,8 +141,10 @@ ClientMessage = (
     | AdvertiseRequest
     | WithdrawRequest
     | StatusRequest
+    | WayRequest
+    | RevokeRequest
 )
-NodeMessage = Welcome | Done | Failed | EventMessage | MissedEvents | StatusAnswer
+NodeMessage = Welcome | Done | Failed | EventMessage | MissedEvents | StatusAnswer | WayAnswer
 
 FROM_CLIENT: Codec[ClientMessage] = Codec("client message", VERSION, ClientMessage)
 FROM_NODE: Codec[NodeMessage] = Codec("node message", VERSION, NodeMessage)
@@ -131,13 +156,26 @@ def framed(data: bytes) -> bytes:
     return LENGTH.pack(len(data)) + data
 
 
+class UnreadableMessageError(WireError):
+    """One message that cannot be read; the stream goes on behind it. `request` is the number that it seems to
+    have, 0 if there is none."""
+
+    def __init__(self, field: str, octet: int, problem: str, request: int = 0) -> None:
+        super().__init__(field, octet, problem)
+        self.request = request
+
+
 class Unframer(Generic[Message]):
-    """Splits a stream into messages. After all are taken, less than one message is buffered."""
+    """Splits a stream into messages. After all are taken, less than one message is buffered.
+
+    A message that is longer than allowed, up to `SKIPPED_BYTES_MAX`, is passed over without being kept.
+    """
 
     def __init__(self, codec: Codec[Message]) -> None:
         self._codec = codec
         self._data = b""
         self._at = 0  # octets before this have been consumed
+        self._skipped = 0  # octets still to come of a message that is too long
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """The messages that are complete now; WireError where the stream cannot be read any further."""
@@ -146,18 +184,61 @@ class Unframer(Generic[Message]):
             yield message
 
     def push(self, data: bytes) -> None:
+        if self._skipped:
+            passed = min(self._skipped, len(data))
+            self._skipped -= passed
+            data = data[passed:]
         self._data = self._data[self._at :] + data
         self._at = 0
 
     def pop(self) -> Message | None:
-        """The next message, None until it is complete."""
+        """The next message, None until it is complete; `UnreadableMessageError` for one that cannot be read,
+        another `WireError` where the stream cannot be read any further."""
         data, at = self._data, self._at + LENGTH.size
         if at > len(data):
             return None
         (length,) = LENGTH.unpack_from(data, self._at)
-        if length > FRAME_BYTES_MAX:
+        if length > SKIPPED_BYTES_MAX:
             raise WireError("message length", 0, f"is {length}, at most {FRAME_BYTES_MAX} are allowed")
+        if length > FRAME_BYTES_MAX:
+            self._pass_over(at, length)
+            return None
         if at + length > len(data):
             return None
         self._at = at + length
-        return self._codec.decode(data[at : at + length])
+        octets = data[at : at + length]
+        try:
+            return self._codec.decode(octets)
+        except WireError as error:
+            if not self._codec.is_of_this_version(octets):
+                raise
+            raise UnreadableMessageError("client message", 0, error.problem, _request_in(octets)) from None
+
+    def _pass_over(self, at: int, length: int) -> None:
+        """Once the beginning is here, which has the request's number."""
+        data = self._data
+        if len(data) - at < BEGINNING_BYTES:
+            return
+        request = _request_in(data[at : at + BEGINNING_BYTES])
+        passed = min(length, len(data) - at)
+        self._at, self._skipped = at + passed, length - passed
+        problem = f"has {length} octets, at most {FRAME_BYTES_MAX} are allowed"
+        raise UnreadableMessageError("client message", 0, problem, request)
+
+
+def _request_in(octets: bytes) -> int:
+    """The second item of the array: a message's request, if it has one. Octets behind it do not matter."""
+    try:
+        if octets[1] >> 4 != 0x9:  # an array of up to 15 items, as all messages are
+            return 0
+        value = msgspec.msgpack.decode(
+            b"\x92" + octets[2 : 2 + 1 + NUMBER_BYTES][: 1 + _number_octets(octets[3])]
+        )
+        return value[1] if 0 <= value[1] <= COUNT_MAX else 0
+    except (IndexError, TypeError, msgspec.DecodeError, ValueError):
+        return 0
+
+
+def _number_octets(first: int) -> int:
+    """Of an unsigned number in MessagePack, by its first octet."""
+    return {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}.get(first, 1)

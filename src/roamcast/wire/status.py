@@ -60,7 +60,7 @@ class Misfit(StatusPart, frozen=True, kw_only=True):
 
     address: str
     node: int | None  # None: it could not say, or was not believed
-    kind: str  # "group", "version", "strategy", "settings", "clock", "identity"
+    kind: str  # "group", "version", "strategy", "underlay", "settings", "program", "clock", "identity"
     problem: str
     age: float  # since it was last noticed
     frames: int
@@ -92,3 +92,22 @@ class NodeStatus(StatusPart, frozen=True, kw_only=True):
     storage: str  # the file; "" without one
     drops: tuple[ReasonCount, ...]  # frames and events that this node gave up
     refused: tuple[ReasonCount, ...]  # frames that came and were not accepted
+    revoked: tuple[int, ...] = ()  # devices that are excluded
+
+
+class WayStep(StatusPart, frozen=True, kw_only=True):
+    ago: float
+    what: str  # "published", "arrived", "sent", "dropped", "delivered"
+    peer: int | None  # from whom it arrived, to whom it was sent; None: broadcast, or nobody
+    detail: str
+
+
+class EventWay(StatusPart, frozen=True, kw_only=True):
+    """What this node knows of one event's way, the oldest step first."""
+
+    publisher: int
+    sequence: int
+    is_stored: bool
+    remembered_for: float  # how far back this node's memory reaches
+    steps: tuple[WayStep, ...]
+    steps_total: int

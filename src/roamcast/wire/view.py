@@ -42,7 +42,6 @@ class PassingEvent(StatusPart, frozen=True, kw_only=True):
     publisher: int
     sequence: int
     topic: str | None  # None: not known here
-    size: int | None
     age: float  # since it was last touched
     is_own: bool  # published here
     delivered: int  # to applications of this node
@@ -69,5 +68,5 @@ class NodeView(StatusPart, frozen=True, kw_only=True):
     known: tuple[KnownNode, ...]
     known_total: int
     stored: tuple[StoredStatus, ...]  # the newest first
-    passing: tuple[PassingEvent, ...]  # those last touched first, since somebody began to look
+    passing: tuple[PassingEvent, ...]  # those last touched first
     load: NodeLoad

@@ -18,6 +18,7 @@ import msgspec
 
 from roamcast.applications import Applications
 from roamcast.broker.store import EventStore, StoreFullError
+from roamcast.event import EventId
 from roamcast.gateway.mqtt.listener import MqttListener
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.host import Channel, Frame, Host
@@ -27,7 +28,7 @@ from roamcast.runtime.live.storage.events import DurableEventStore
 from roamcast.testing import FakeHost
 from roamcast.trace import Record
 from roamcast.units import Micros, NodeId
-from roamcast.wire.status import NodeStatus
+from roamcast.wire.status import EventWay, NodeStatus
 
 
 class SilentHost(FakeHost):
@@ -101,6 +102,12 @@ class StandAloneNode:
         return self.hosts[Channel.STRATEGY].now()
 
     def status(self) -> NodeStatus:
+        raise AssertionError("nobody asks this node")
+
+    def revoke(self, device: int, *, undo: bool = False) -> None:
+        raise AssertionError("nobody asks this node")
+
+    def way_of(self, event: EventId) -> EventWay:
         raise AssertionError("nobody asks this node")
 
     def when_durable(

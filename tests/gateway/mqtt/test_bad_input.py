@@ -1,6 +1,7 @@
 """What hostile, broken and greedy clients can do: be sent away, be counted, and nothing else."""
 
 import asyncio
+import gc
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +11,7 @@ from tests.gateway.mqtt.packets.test_codec import packets
 from tests.gateway.mqtt.stand_alone import StandAloneNode
 
 from roamcast.errors import InputError
+from roamcast.gateway.mqtt.connection import Connection
 from roamcast.gateway.mqtt.listener import MqttListener
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.encode import encode
@@ -26,6 +28,7 @@ from roamcast.gateway.mqtt.packets.values import (
     Subscribe,
     SubscriptionRequest,
 )
+from roamcast.gateway.mqtt.strangers import STRANGERS_MAX, Strangers
 
 
 @pytest.mark.parametrize(
@@ -116,10 +119,62 @@ async def test_there_are_only_so_many_clients() -> None:
         again = await server.client("one")  # takes its own place
         assert await one.is_closed()
         await again.hears_nothing()
-        idle = [await server.opened() for _ in range(80)]
-        closed = await asyncio.gather(*(client.is_closed() for client in idle[-10:]))
-        assert all(closed)
-        assert server.counted("mqtt_refused_total:too_many_connections") >= 10
+
+
+@in_loop
+async def test_half_open_connections_do_not_shut_honest_clients_out() -> None:
+    """The oldest that has not said CONNECT makes room."""
+    async with serving(connect_timeout=3_600) as server:
+        half_open = [await server.opened() for _ in range(2 * STRANGERS_MAX)]
+        for client in half_open[STRANGERS_MAX:]:
+            client.say_raw(b"\x10\x7f\x00")  # begins a CONNECT
+        for number in range(20):
+            honest = await server.client(f"honest {number}")
+            await honest.hears_nothing()
+            half_open.append(await server.opened())
+        assert all(await asyncio.gather(*(client.is_closed() for client in half_open[:STRANGERS_MAX])))
+        assert server.counted("mqtt_refused_total:too_many_connections") >= STRANGERS_MAX
+        assert len(server.listener._strangers) <= STRANGERS_MAX
+
+
+def test_the_address_with_the_most_half_open_connections_loses_the_oldest() -> None:
+    class Half:
+        def __init__(self, address: str) -> None:
+            self.address = address
+
+        def abandon(self) -> None:
+            dropped.append(self)
+
+    dropped: list[Half] = []
+    counted: list[None] = []
+    strangers = Strangers(lambda: counted.append(None), most=4)
+    honest, *crowd = [Half("10.0.0.1"), *(Half("10.0.0.2") for _ in range(9))]
+    for one in (honest, *crowd):
+        strangers.enter(one)
+    assert dropped == crowd[:6] and len(counted) == 6 and len(strangers) == 4
+    strangers.leave(honest)
+    strangers.leave(honest)
+    assert len(strangers) == 3
+
+
+@in_loop
+async def test_a_connection_that_has_ended_leaves_nothing_in_memory() -> None:
+    """Without a pass of the garbage collector, which a node makes over everything only every ten minutes."""
+    async with serving() as server:
+        gc.collect()
+        gc.disable()
+        try:
+            for number in range(20):
+                client = await server.client(f"client {number}")
+                client.say_raw(b"\x82\x03\x00")
+                client.drop()
+                broken = await server.opened()
+                broken.say_raw(b"\xff" * 20)
+                assert await broken.is_closed()
+            await until(lambda: not server.listener._connections)
+            assert not [one for one in gc.get_objects() if isinstance(one, Connection)]
+        finally:
+            gc.enable()
 
 
 @in_loop

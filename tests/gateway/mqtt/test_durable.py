@@ -248,3 +248,86 @@ def test_what_is_left_is_all_where_a_clock_was_not_set() -> None:
     assert remaining(now + 9 * hour, now, 2 * hour) == 2 * hour  # the clock was set back
     assert remaining(now + hour, 5, 2 * hour) == 2 * hour
     assert remaining(hour, now, 2 * hour) == 2 * hour
+
+
+@in_loop
+@pytest.mark.parametrize("qos1", ["realtime", "memorized"])
+async def test_a_message_of_qos_2_goes_on_where_it_was_when_the_node_dies(qos1: str, tmp_path: Path) -> None:
+    """The client has both messages; whether the node heard of it or not, they are no new ones."""
+    state = tmp_path / "state.db"
+    async with killed(state, qos1=qos1) as server:
+        client = await server.client("id", V5, clean_start=False, properties=LASTING)
+        await client.subscribe("a/#", qos=2)
+        writer = await server.client("writer", V5)
+        await writer.publish("a/1", b"heard", qos=2)
+        await writer.publish("a/2", b"not heard", qos=2)
+        first, second = await client.expect(Publish), await client.expect(Publish)
+        client.say(Acknowledge(PacketType.PUBREC, first.packet_id))
+        released = await client.expect(Acknowledge)  # the node will send this again, and nothing else
+        assert (released.type, released.packet_id) == (PacketType.PUBREL, first.packet_id)
+    async with killed(state, qos1=qos1) as server:
+        client = await back(server, V5)
+        again = [await client.hear(), await client.hear()]
+        assert again[0] == released or again[1] == released
+        (publish,) = [packet for packet in again if isinstance(packet, Publish)]
+        assert (publish.packet_id, publish.payload, publish.duplicate) == (
+            second.packet_id,
+            b"not heard",
+            True,
+        )
+        client.say(Acknowledge(PacketType.PUBCOMP, first.packet_id))
+        await client.acknowledge(publish)
+        await client.hears_nothing()
+
+
+@in_loop
+@pytest.mark.parametrize("qos1", ["realtime", "memorized"])
+async def test_a_publication_of_qos_2_is_one_event_though_the_node_dies(qos1: str, tmp_path: Path) -> None:
+    state = tmp_path / "state.db"
+    message = Publish(topic="a/1", payload=b"once", qos=2, packet_id=7)
+    async with killed(state, qos1=qos1) as server:
+        reader = await server.client("id", V5, clean_start=False, properties=LASTING)
+        await reader.subscribe("a/#", qos=2)
+        writer = await server.client("writer", V5, clean_start=False, properties=LASTING)
+        writer.say(message)
+        assert (await writer.expect(Acknowledge)).type is PacketType.PUBREC
+        assert (await reader.receive()).payload == b"once"
+        await reader.hears_nothing()  # what it said was handled
+    async with killed(state, qos1=qos1) as server:
+        reader = await back(server, V5)
+        writer = await back(server, V5, "writer")
+        writer.say(Publish(topic="a/1", payload=b"once", qos=2, packet_id=7, duplicate=True))
+        assert (await writer.answer()).type is PacketType.PUBREC
+        writer.say(Acknowledge(PacketType.PUBREL, 7))
+        assert (await writer.answer()).type is PacketType.PUBCOMP
+        await reader.hears_nothing()
+        writer.say(message)  # the identifier is free: this is another message
+        assert (await writer.answer()).type is PacketType.PUBREC
+        assert (await reader.receive()).payload == b"once"
+
+
+@in_loop
+async def test_a_publication_of_qos_2_that_died_before_it_was_published_is_published_later(
+    tmp_path: Path,
+) -> None:
+    """As if the node had died right after the disk had it."""
+    state = tmp_path / "state.db"
+    async with serving(state) as server:
+        reader = await server.client5("id", expiry=3_600, clean_start=False)
+        await reader.subscribe("a/#", qos=2)
+        writer = await server.client5("writer", expiry=3_600, clean_start=False)
+        server.listener.incoming.close()  # from here on it does no more than write
+        writer.say(Publish(topic="a/1", payload=b"late", qos=2, packet_id=7))
+        await until(lambda: bool(server.listener.sessions.find("writer").received))  # type: ignore[union-attr]
+        await reader.hears_nothing()
+    async with serving(state) as server:
+        assert (await (await back(server, V5)).receive()).payload == b"late"
+
+
+@in_loop
+async def test_a_client_may_have_as_many_messages_of_qos_2_under_way_as_it_was_told(tmp_path: Path) -> None:
+    async with serving(tmp_path / "state.db", qos1="memorized", receive_maximum=10) as server:
+        writer = await server.client5("writer", expiry=3_600, clean_start=False)
+        for number in range(10):
+            writer.say(Publish(topic="a/1", payload=b"x", qos=2, packet_id=number + 1))
+        assert [(await writer.answer()).packet_id for _ in range(10)] == list(range(1, 11))

@@ -65,6 +65,22 @@ async def test_users_and_passwords(version: int) -> None:
         assert server.counted("mqtt_refused_total:bad_user_or_password") == 5
 
 
+def test_a_failed_login_is_logged_with_user_and_address_and_its_password_never_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @in_loop
+    async def play() -> None:
+        async with serving(users={"ada": "secret"}) as server:
+            for _ in range(20):
+                client = await server.opened()
+                await client.connect(username="ada", password=b"guess")
+
+    play()
+    lines = [record.getMessage() for record in caplog.records if "login" in record.getMessage()]
+    assert lines == ["refused (user 'ada' from 127.0.0.1): a login with a wrong user name or password"]
+    assert "guess" not in caplog.text and "secret" not in caplog.text
+
+
 @in_loop
 async def test_another_user_does_not_get_at_a_session() -> None:
     async with serving(users={"ada": "a", "eve": "e"}) as server:

@@ -11,7 +11,7 @@ from rich.console import Console
 from tests.lab.live.segments import write_node, write_trace
 from tests.lab.live.test_windows import by_hand, published, random_trace, transmitted
 
-from roamcast.errors import InputError
+from roamcast.errors import FileError, InputError
 from roamcast.lab.live.screen import WindowScreen
 from roamcast.lab.live.source import Numbers
 from roamcast.lab.live.streaming import read_unread, read_windows, watch
@@ -92,8 +92,14 @@ def test_damaged_deleted_and_foreign_files_stop_nothing_and_are_named(tmp_path: 
     }
 
 
-def test_an_output_belongs_to_one_watch(tmp_path: Path) -> None:
+def test_an_output_belongs_to_one_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, out = tmp_path / "traces", tmp_path / "out"
+    with monkeypatch.context() as patch:
+        for name, value in (("ENDPOINT_URL", "http://127.0.0.1:9"), ("EC2_METADATA_DISABLED", "true")):
+            patch.setenv(f"AWS_{name}", value)
+        with pytest.raises(FileError, match=r"^s3://traces/watch\.json: cannot be read"):
+            watch("s3://traces", str(out), once=True)
+    assert not out.exists(), "a store that does not answer claims nothing"
     with pytest.raises(InputError, match="is no folder"):
         watch(str(folder), str(out), once=True)
     folder.mkdir()

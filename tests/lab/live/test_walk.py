@@ -5,7 +5,8 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -58,6 +59,11 @@ def nodes_in(folder: Path) -> tuple[Path, Path]:
     return alice, bob
 
 
+def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.02)
+
+
 def is_traced(folder: Path, event: str) -> bool:
     wanted = f'"sequence":{event.split(":")[1]}'.encode()
     for path in folder.iterdir():
@@ -80,8 +86,8 @@ def test_from_two_nodes_to_figures_reasons_windows_and_archived_events(tmp_path:
     with program(alice) as first, program(bob) as second:
         for started in (first, second):
             line_of(started, "is node")
-        while not all((path.parent / "roamcast.sock").exists() for path in (alice, bob)):
-            pass  # a node is there a moment before its socket is
+        # A node is there a moment before its socket is.
+        until(lambda: all((path.parent / "roamcast.sock").exists() for path in (alice, bob)))
         with subscriber(bob.parent / "roamcast.sock", "level > 3") as screen:
             assert screen.stdout is not None
             # Until the subscription stands and the nodes know each other, nothing may arrive.
@@ -96,8 +102,8 @@ def test_from_two_nodes_to_figures_reasons_windows_and_archived_events(tmp_path:
             publish(500)
             while json.loads(screen.stdout.readline())["attributes"]["level"] != 500:
                 pass
-            while not is_traced(bob.parent / "trace", published[-1]):  # a kill may lose a tenth of a second
-                pass
+            # A kill may lose a tenth of a second.
+            until(lambda: is_traced(bob.parent / "trace", published[-1]))
             second.send_signal(signal.SIGKILL)  # bob is gone, and his subscription stands
             second.wait()
             publish(600)

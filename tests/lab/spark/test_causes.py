@@ -12,13 +12,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from roamcast.errors import FileError, RoamcastError
+from roamcast.lab.spark import session as session_module
 from roamcast.lab.spark.causes import cause_of_trace
 from roamcast.lab.spark.session import with_session
 
 
 def failure(work: Callable[[SparkSession], Any]) -> str:
-    with pytest.raises(RoamcastError) as raised:
-        with_session(None, work, "so much for that")
+    with pytest.MonkeyPatch.context() as patch:
+        # An error that Java sent is told at once: nobody waits for the end of a Java that lives.
+        patch.setattr(session_module, "JAVA_ENDS_SECONDS", 3_600.0)
+        with pytest.raises(RoamcastError) as raised:
+            with_session(None, work, "so much for that")
     line = str(raised.value)
     assert "\n" not in line and line.endswith("; so much for that")
     return line.removeprefix("Spark gave up: ").removesuffix("; so much for that")
@@ -29,7 +33,7 @@ def in_a_worker(error: Exception) -> Callable[[SparkSession], Any]:
         raise error
         yield
 
-    return lambda spark: spark.range(2).mapInArrow(fail, "id long").collect()
+    return lambda spark: spark.range(0, 1, 1, 1).mapInArrow(fail, "id long").collect()
 
 
 @pytest.mark.spark

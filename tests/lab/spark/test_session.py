@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
+from pyspark import SparkFiles
 
 from roamcast.errors import InputError
 from roamcast.lab.spark import session as session_module
@@ -15,6 +17,7 @@ from roamcast.lab.spark import settings
 from roamcast.lab.spark.masters import resolved_master, usable_cores
 from roamcast.lab.spark.session import _name_interpreters, session
 from roamcast.lab.spark.settings import SparkSettings
+from roamcast.lab.spark.tasks import mapped
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -64,26 +67,10 @@ def test_a_cluster_that_does_not_answer_is_said_at_once() -> None:
 
 
 @pytest.mark.spark
-def test_a_job_prints_nothing_but_its_own_output() -> None:
-    script = """
-        import sys
-        from roamcast.lab.spark.session import session
-        spark = session()
-        assert session() is spark
-        def noisy(number):
-            print("from a worker", file=sys.stderr)
-            return number * number
-        print(spark.sparkContext.parallelize(range(4), 2).map(noisy).sum())
-        print(spark.sql("SELECT current_timezone() AS zone, sum(id) AS total FROM range(5)").collect())
-    """
-    done = run(script)
-    assert (done.stdout, done.stderr) == ("14\n[Row(zone='UTC', total=10)]\n", "")
-
-
-@pytest.mark.spark
-def test_the_options_of_a_command_reach_spark(tmp_path: Path) -> None:
+def test_the_options_of_a_command_reach_spark_and_it_prints_nothing_but_its_own(tmp_path: Path) -> None:
     interpreter = tmp_path / "python"
-    interpreter.write_text(f'#!/bin/sh\ntouch {tmp_path}/was-used\nexec {sys.executable} "$@"\n')
+    noisy = f"#!/bin/sh\ntouch {tmp_path}/was-used\necho noise >&2\n"
+    interpreter.write_text(f'{noisy}exec {sys.executable} "$@"\n')
     interpreter.chmod(0o755)
     command = [sys.executable, "-m", "roamcast", "contacts", str(DATA / "sample.csv"), "--range", "250"]
     command += ["--out", "plan.csv", "--ui", "--event-log", "log", "--conf", "spark.app.name=of the user"]
@@ -91,8 +78,9 @@ def test_the_options_of_a_command_reach_spark(tmp_path: Path) -> None:
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=True
     )
-    assert "contacts of" in done.stdout
+    assert "contacts of" in done.stdout and done.stdout.count("\n") == 1
     assert done.stderr.startswith("roamcast: Spark's pages are at http://127.0.0.1:")
+    assert done.stderr.count("\n") == 1, "neither Java nor a worker says anything here"
     assert (tmp_path / "was-used").exists(), "workers run what PYSPARK_PYTHON names"
     logs = [file for file in (tmp_path / "log").rglob("*") if file.is_file() and file.stat().st_size]
     assert logs and any(b"of the user" in _unzipped(file) for file in logs)
@@ -161,11 +149,14 @@ def test_what_java_cannot_start_with_is_one_line() -> None:
 
 
 @pytest.mark.spark
-def test_workers_run_this_interpreter() -> None:
-    def interpreter(_: int) -> str:
-        return sys.executable
+def test_workers_run_this_interpreter_and_leave_nothing_behind() -> None:
+    def place(_: int) -> tuple[str, str]:
+        return sys.executable, tempfile.gettempdir()
 
-    assert session().sparkContext.parallelize([0], 1).map(interpreter).collect() == [sys.executable]
+    spark = session()
+    assert session() is spark and spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    # What workers unpack is in the folder that Spark removes when it ends.
+    assert mapped(spark, place, [0]) == [(sys.executable, SparkFiles.getRootDirectory())]
 
 
 def run(script: str) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,10 @@ import pytest
 from roamcast.errors import InputError
 from roamcast.lab.published import load_figure
 from roamcast.lab.published.agreement import r_squared
-from roamcast.lab.studies.balancing import BalancingParameters, Farm, run
+from roamcast.lab.studies.balancing import BalancingParameters
+from roamcast.lab.studies.balancing import run as balance
+from roamcast.lab.studies.campus import CampusParameters
+from roamcast.lab.studies.campus import run as campus
 from roamcast.lab.studies.overload import OverloadParameters
 from roamcast.lab.studies.overload import run as overload
 from roamcast.lab.studies.relocation import RelocationParameters
@@ -76,20 +79,29 @@ def test_r_squared_by_hand() -> None:
     assert r_squared([1, 2, 3], [5, 5, 5]) == 0
 
 
-def test_brokers_are_added_as_consumers_join_and_none_is_left_overloaded() -> None:
-    farm = Farm(BalancingParameters())
-    brokers = []
-    for consumer in range(16):
-        farm.join(consumer)
-        brokers.append(len(farm.consumers))
-        assert max(len(consumers) for consumers in farm.consumers.values()) <= 6
-        assert sorted(c for own in farm.consumers.values() for c in own) == list(range(consumer + 1))
-    assert brokers == [1] * 6 + [2] * 6 + [3] * 4
+def test_brokers_are_made_as_consumers_join_and_share_their_modulators() -> None:
+    alone = balance(BalancingParameters(consumers=8, adaptive=False), 1)
+    shared = balance(BalancingParameters(consumers=8), 1)
+    assert (alone["brokers"], shared["brokers"]) == (1, 2)
+    assert alone["arrived"] == shared["arrived"] == 1  # modulators have moved meanwhile
+    assert alone["handoffs"] == 0 and shared["handoffs"] is not None and shared["handoffs"] > 0
+    assert alone["event_ms"] == pytest.approx(160, abs=5)  # eight after the other
+    assert shared["event_ms"] is not None and 80 <= shared["event_ms"] <= 125  # four to six
 
 
 def test_without_free_machines_the_load_stays_where_it_is() -> None:
-    alone = run(BalancingParameters(machines=1), 1)
-    assert alone == run(BalancingParameters(adaptive=False), 1) and alone["brokers"] == 1
+    alone = balance(BalancingParameters(consumers=8, machines=1), 1)
+    assert alone["brokers"] == 1 and alone["event_ms"] == pytest.approx(160, abs=5)
+
+
+def test_a_client_that_changed_its_subnet_has_the_delay_of_before_with_a_home_that_follows() -> None:
+    follows, stays = (campus(CampusParameters(mode=mode), 1) for mode in ("opportunistic", "static"))
+    for found in (follows, stays):
+        assert found["arrived_before"] == found["arrived_after"] == 1
+    assert follows["delay_ms_before"] == pytest.approx(44, abs=1)  # four hops of 10 ms and one more each
+    assert follows["delay_ms_after"] is not None and follows["delay_ms_after"] < 48
+    assert stays["delay_ms_after"] is not None and stays["delay_ms_after"] > 54
+    assert stays["wireless_ms_after"] == pytest.approx(follows["wireless_ms_after"], rel=0.02)
 
 
 def test_a_real_relocation_takes_longer_with_more_suppliers_and_loses_nothing() -> None:

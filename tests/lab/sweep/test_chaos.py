@@ -2,21 +2,17 @@
 healed by resuming or refused. A wrong figure never comes out. `tests/torture/` does it at
 length, with full disks and object stores."""
 
-import os
 import resource
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from click.testing import CliRunner, Result
-from pyspark import SparkContext
 from tests.lab.sweep.chaos import TABLES, damaged_in_every_way, experiment_in, same_rows, steady
 
 from roamcast.cli import app
@@ -114,38 +110,53 @@ def test_a_sample_is_drawn_from_large_sweeps_only(copy: tuple[Experiment, Path])
     assert len(many) == 4 and sources is not None and "pairs" in sources
 
 
+# A sweep whose first tasks kill, one after the other, their worker, Java and the driver. Each leaves a note.
+DEADLY = """
+import os, signal, sys, time
+from pathlib import Path
+from tests.lab.sweep.chaos import experiment_in
+from roamcast.lab.sweep import sweep as module
+
+BASE, DRIVER = Path(sys.argv[1]), os.getpid()
+
+def kill(victim, process):
+    (BASE / victim).touch()
+    os.kill(process, signal.SIGKILL)
+    time.sleep(600)  # its death takes this process along
+
+class Deadly(module.SweepJob):
+    def work(self, items, deaths):
+        if not (BASE / "worker").exists():
+            kill("worker", os.getpid())
+        committed = super().work(items[:4], deaths)
+        if not (BASE / "java").exists():
+            java = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]
+            kill("java", int(java))
+        if not (BASE / "driver").exists():
+            kill("driver", DRIVER)
+        return committed
+
+module.SweepJob = Deadly
+module.sweep(experiment_in(BASE, 18), BASE / "out", "local[1]")
+"""
+
+
+@pytest.mark.timeout(600)  # two Java processes, one after the other
 @pytest.mark.spark
-def test_killed_workers_and_a_killed_java_lose_nothing(tmp_path: Path, whole: Path) -> None:
-    """At moments that the machine chooses: the first worker that is seen, and Java with the first segment."""
-    experiment = experiment_in(tmp_path, 18)
-    session()
-    ended = threading.Event()
-    killed: list[str] = []
-
-    def kill() -> None:
-        while not ended.wait(0.02) and len(killed) < 2:
-            gateway: Any = SparkContext._gateway
-            if not (tmp_path / "out" / "experiment.json").exists():
-                continue
-            if not killed:
-                children = psutil.Process(gateway.proc.pid).children(recursive=True)
-                if workers := [process for process in children if not process.children()]:
-                    os.kill(workers[-1].pid, signal.SIGKILL)
-                    killed.append("worker")
-            elif list(tmp_path.glob("out/manifest/*.json")):
-                os.kill(gateway.proc.pid, signal.SIGKILL)
-                killed.append("java")
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    try:
-        result = sweep(experiment, tmp_path / "out")
-    finally:
-        ended.set()
-        thread.join()
-    assert killed == ["worker", "java"]
-    assert (result.done, result.failed, result.mended) == (18, 0, [])
+def test_a_killed_worker_a_killed_java_and_a_killed_driver_lose_nothing(tmp_path: Path, whole: Path) -> None:
+    """Each in the middle of the same sweep; `tests/torture/` kills at random moments."""
+    driver = subprocess.run(
+        [sys.executable, "-c", DEADLY, tmp_path], capture_output=True, timeout=560, check=False
+    )
+    assert driver.returncode == -signal.SIGKILL, driver.stderr[-2000:]
+    assert {"worker", "java", "driver"} <= {path.name for path in tmp_path.iterdir()}
+    done = SweepFolder(tmp_path / "out").records()
+    assert len(done) == 8, "four before Java died, four before the driver died"
+    result = sweep(experiment_in(tmp_path, 18), tmp_path / "out", resume=True)
+    assert (result.done, result.failed, result.ran, result.mended) == (18, 0, 10, [])
     assert same_rows(tmp_path / "out", whole / "out")
+    assert steady(read_results(tmp_path / "out")) == steady(read_results(whole / "out"))
+    assert list((tmp_path / "out").rglob(".*")) == []
 
 
 def test_a_disk_that_takes_no_more_is_named_by_the_worker(tmp_path: Path) -> None:

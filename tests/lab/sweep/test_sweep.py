@@ -1,9 +1,5 @@
 """Sweeps on an embedded session: complete, restartable, and honest about what failed."""
 
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -173,35 +169,6 @@ def test_a_folder_belongs_to_one_experiment(undisturbed: Path, tmp_path: Path) -
 @pytest.mark.spark
 def test_three_of_forty_fail_and_are_run_again_when_their_cause_is_mended(tmp_path: Path) -> None:
     some_fail_and_are_mended(tmp_path, 40)  # `make torture` plays two hundred
-
-
-@pytest.mark.spark
-def test_a_driver_killed_in_the_middle_and_resumed_gives_the_same_tables(
-    undisturbed: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    script = f"""
-from pathlib import Path
-from roamcast.lab.sweep.experiment import experiment_from
-from roamcast.lab.sweep.sweep import sweep
-experiment = experiment_from("areas", {WALKERS!r}, {AXES!r}, replications=3)
-sweep(experiment, Path({str(out)!r}), "local[1]")
-"""
-    driver = subprocess.Popen([sys.executable, "-c", script])
-    try:
-        began = time.monotonic()
-        while not list(out.glob("manifest/*.json")):
-            assert driver.poll() is None and time.monotonic() - began < 240
-            time.sleep(0.005)
-    finally:
-        driver.send_signal(signal.SIGKILL)
-        driver.wait()
-    done = len(SweepFolder(out).records())
-    assert 0 < done < 12, "killed too late to prove anything"
-    result = sweep(walkers(), out, resume=True)
-    assert result.total == result.done == 12 and 0 < result.ran <= 12 - done
-    assert sorted_tables(out) == sorted_tables(undisturbed)
-    assert list(out.rglob(".*")) == []
 
 
 def claimed(tmp_path: Path, experiment: Experiment) -> SweepFolder:

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roamcast.daemon.config import load_config
-from roamcast.runtime.emulate.configuration import Configuration, toml
+from roamcast.runtime.emulate.configuration import Configuration
 from roamcast.scenario import scenario_from
+from roamcast.toml_text import tables_text
 
 values: st.SearchStrategy[Any] = st.recursive(
     st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -18,7 +19,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=4), values, max_size=4))
 def test_what_is_written_is_read_back(table: dict[str, Any]) -> None:
-    assert tomllib.loads(toml({"t": table})) == {"t": table}
+    assert tomllib.loads(tables_text({"t": table})) == {"t": table}
 
 
 def test_a_node_takes_the_file_and_only_its_owner_may_read_it(tmp_path: Path) -> None:

@@ -124,6 +124,29 @@ def test_garbage_replays_and_foreign_frames_cost_neither_service_nor_memory() ->
     asyncio.run(play())
 
 
+def test_frames_that_an_outsider_sends_on_do_not_move_the_address_of_their_sender() -> None:
+    """He picks up what a member sends to another one, or to all, and sends it on from his own address."""
+
+    async def play() -> None:
+        port = free_port()
+        async with running(settings(1, port=port), settings(2, port=port)) as (alice, bob):
+            await until(acquainted(alice, bob))
+            known = bob.radio.peers.find(1)
+            assert known is not None
+            before = known.endpoint
+            sealer = alice.radio._sealer
+            target = ("127.0.0.1", bob.radio.air.port)
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as outsider:
+                outsider.sendto(sealer.seal(frames.RECORDS, frames.asked(3, 7)), target)
+                outsider.sendto(sealer.seal(frames.RECORDS, frames.heard(3, 7)), target)
+                outsider.sendto(sealer.seal(frames.RECORDS, b""), target)  # to all
+                await until(lambda: bob.counters.total("addresses_doubted_total") == 1)
+            assert bob.counters.value("frames_refused_total", reason="for_another") == 2
+            assert known.endpoint == before == ("127.0.0.1", alice.radio.air.port)
+
+    asyncio.run(play())
+
+
 @pytest.mark.parametrize(
     "opening",
     [b"GET / HTTP/1.1\r\n\r\n", LENGTH.pack(40) + bytes(40)],

@@ -1,4 +1,4 @@
-"""Whole Chapar networks over an ideal radio and an underlay that knows the multipoint relays at once."""
+"""Whole Chapar networks over an ideal radio, and an underlay that knows the relays at once, or OLSR."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -21,7 +21,8 @@ from roamcast.strategy.chapar.messages import CODEC, AnyMessage
 from roamcast.strategy.chapar.roles import Role
 from roamcast.streams import stream
 from roamcast.trace import Dropped, DropReason, Trace
-from roamcast.underlay.base import Underlay
+from roamcast.underlay.base import Underlay, UnderlayContext
+from roamcast.underlay.olsr import Olsr, OlsrOptions
 from roamcast.units import Micros, NodeId, micros
 
 Pair = tuple[NodeId, NodeId]
@@ -29,6 +30,8 @@ INTERVAL = 5.0
 OPTIONS = ChaparOptions(
     consistency_interval=INTERVAL, dismissal_transient_time=8.0, role_interval=0.1, jitter=0.01
 )
+
+OLSR = OlsrOptions(**ChaparOptions().underlay_options())
 
 
 class Relays(Underlay):
@@ -85,7 +88,8 @@ class Medium(IdealMedium):
         self.sent: list[tuple[NodeId, NodeId | None, AnyMessage]] = []
 
     def send(self, job: Job) -> None:
-        self.sent.append((job.sender, job.to, CODEC.decode(job.frame.payload)))
+        if job.channel is Channel.STRATEGY:
+            self.sent.append((job.sender, job.to, CODEC.decode(job.frame.payload)))
         super().send(job)
 
 
@@ -93,24 +97,36 @@ class Place:
     """One node of the network, as long as it does not crash."""
 
     def __init__(self, network: "Network", number: NodeId, boots: int) -> None:
-        self.host = SimHost(
-            number,
-            Channel.STRATEGY,
-            network.engine,
-            network.medium,
-            network.trace,
-            stream(network.seed, "node", number, boots),
-            network.stable[number],
-            None,
-        )
+        self.host = self._host(network, number, Channel.STRATEGY, stream(network.seed, "node", number, boots))
         store = network.stores[number] if network.stores else None  # a disk that outlives the node
         self.broker = Broker(self.host, network.application(number), store=store)
-        self.underlay = Relays(number, network.links)
+        self._olsr_host: SimHost | None = None
+        self.underlay: Underlay = Relays(number, network.links)
+        if network.has_olsr:
+            host = self._host(network, number, Channel.UNDERLAY, stream(network.seed, "olsr", number, boots))
+            self.underlay = Olsr(UnderlayContext(host), OLSR)
+            host.attach(self.underlay)
+            network.medium.receivers[Channel.UNDERLAY][number] = self.underlay.on_receive
+            self._olsr_host = host
         self.chapar = Chapar(StrategyContext(self.host, self.broker, self.underlay, True), network.options)
         self.broker.watch(self.chapar)
         self.underlay.listen(self.chapar)
         self.host.attach(self.chapar)
         network.medium.receivers[Channel.STRATEGY][number] = self.chapar.on_receive
+
+    def _host(self, network: "Network", number: NodeId, channel: Channel, random: Random) -> SimHost:
+        stable = network.stable[number]
+        engine, medium, trace = network.engine, network.medium, network.trace
+        return SimHost(number, channel, engine, medium, trace, random, stable, None)
+
+    def start(self) -> None:
+        self.underlay.on_start()
+        self.chapar.on_start()
+
+    def die(self) -> None:
+        self.host.die()
+        if self._olsr_host is not None:
+            self._olsr_host.die()
 
 
 class Network:
@@ -123,8 +139,10 @@ class Network:
         options: ChaparOptions = OPTIONS,
         loss: float = 0.0,
         durable: bool = False,
+        has_olsr: bool = False,
     ) -> None:
         self.seed = seed
+        self.has_olsr = has_olsr
         self.stores = [EventStore() for _ in range(nodes)] if durable else []
         self.options = options
         self.engine = Engine()
@@ -138,7 +156,7 @@ class Network:
         self._boots = 0
         self.places: dict[NodeId, Place] = {n: Place(self, n, 0) for n in range(nodes)}
         for place in self.places.values():
-            place.chapar.on_start()
+            place.start()
         self.connect(links)
 
     def application(self, number: NodeId) -> Any:
@@ -164,8 +182,9 @@ class Network:
 
     def crash(self, number: NodeId) -> None:
         before = {n: self.links.neighbours(n) for n in self.places}
-        self.places.pop(number).host.die()
-        self.medium.receivers[Channel.STRATEGY][number] = None
+        self.places.pop(number).die()
+        for channel in (Channel.STRATEGY, Channel.UNDERLAY):
+            self.medium.receivers[channel][number] = None
         self.links.crash(number)
         self._report(before)
 
@@ -174,7 +193,7 @@ class Network:
         self.links.restart(number)
         self._boots += 1
         self.places[number] = Place(self, number, self._boots)
-        self.places[number].chapar.on_start()
+        self.places[number].start()
         for (node, subscription), wanted in sorted(self.filters.items()):
             if node == number:
                 self.places[number].broker.subscribe(Subscription(subscription, wanted))
@@ -182,7 +201,8 @@ class Network:
 
     def _report(self, before: dict[NodeId, list[NodeId]]) -> None:
         for number, place in self.places.items():
-            place.underlay.report(before.get(number, []))
+            if isinstance(place.underlay, Relays):
+                place.underlay.report(before.get(number, []))
 
     def run(self, seconds: float) -> None:
         self.engine.run(self.engine.now + micros(seconds))

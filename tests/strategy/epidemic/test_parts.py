@@ -9,7 +9,7 @@ from roamcast.event import Event, EventClass, EventId
 from roamcast.strategy.epidemic.exchange import EventRequests
 from roamcast.strategy.epidemic.holdings import SCANNED_MAX, Holdings, events_of, missing
 from roamcast.strategy.epidemic.messages import CODEC, PUBLISHERS_MAX, HeldRuns, HoldingsDigest
-from roamcast.strategy.epidemic.relay import RelayQueue
+from roamcast.strategy.epidemic.relay import NEWCOMER_TIME, ONE_WAY_TIME, RelayQueue
 from roamcast.underlay.base import Underlay
 from roamcast.units import SECOND, NodeId
 
@@ -107,11 +107,11 @@ def test_a_copy_is_passed_on_only_while_a_neighbour_may_lack_it() -> None:
     at_two = RelayQueue(KnownNeighbours(LINKS, 2), suppress=True, pending_max=10)
     at_two.add(event, 1, 0, 0)
     at_two.cover(event.id, 1, to_all=True)  # 1 and its neighbours 2 and 4 have it, 3 has not
-    assert at_two.take(event.id) is not None
+    assert at_two.take(event.id, 0) is not None
     at_four = RelayQueue(KnownNeighbours(LINKS, 4), suppress=True, pending_max=10)
     at_four.add(event, 1, 0, 0)
     at_four.cover(event.id, 1, to_all=True)  # 1 and 2: all that 4 has
-    assert at_four.take(event.id) is None
+    assert at_four.take(event.id, 0) is None
 
 
 def test_a_copy_for_one_node_alone_covers_only_its_sender() -> None:
@@ -119,7 +119,7 @@ def test_a_copy_for_one_node_alone_covers_only_its_sender() -> None:
     relay = RelayQueue(KnownNeighbours(LINKS, 4), suppress=True, pending_max=10)
     relay.add(event, 1, 0, 0)
     relay.cover(event.id, 1, to_all=False)
-    assert relay.take(event.id) is not None
+    assert relay.take(event.id, 0) is not None
 
 
 def test_without_known_neighbours_and_without_suppression_every_copy_goes_out() -> None:
@@ -128,7 +128,7 @@ def test_without_known_neighbours_and_without_suppression_every_copy_goes_out() 
         relay = RelayQueue(KnownNeighbours({1: neighbours}, 1), suppress=suppress, pending_max=10)
         relay.add(event, 1, 0, 0)
         relay.cover(event.id, 2, to_all=True)
-        assert relay.take(event.id) is not None
+        assert relay.take(event.id, 0) is not None
 
 
 def test_each_event_is_asked_from_one_neighbour_and_from_another_when_that_fails() -> None:
@@ -137,6 +137,7 @@ def test_each_event_is_asked_from_one_neighbour_and_from_another_when_that_fails
     events = [EventId(1, sequence) for sequence in range(4)]
     exchange.on_offer(5, events)
     exchange.on_offer(6, events)
+    events.reverse()  # the newest first
     assert exchange.request(5, 0) == events[:2]
     assert exchange.request(6, 0) == events[2:]
     assert exchange.request(5, 0) == []  # it owes two, as many as a request may hold
@@ -149,6 +150,32 @@ def test_each_event_is_asked_from_one_neighbour_and_from_another_when_that_fails
     assert exchange.request(6, 0) == [events[1]]
     assert exchange.request(6, SECOND - 1) == []
     assert exchange.request(6, SECOND) == [events[1]]  # lost on the way, so again
+
+
+def test_the_newest_events_of_all_publishers_are_asked_for_first() -> None:
+    exchange = EventRequests(lambda _: False, request_max=4, timeout=SECOND)
+    exchange.on_offer(5, [EventId(publisher, sequence) for publisher in (1, 2) for sequence in range(100)])
+    assert exchange.request(5, 0) == [EventId(1, 99), EventId(2, 99), EventId(1, 98), EventId(2, 98)]
+
+
+def test_a_newcomer_counts_as_a_neighbour_until_its_beacon_has_come_or_should_have() -> None:
+    """3 hears 5, and has no other neighbour than 2, from which the copies come."""
+    relay = RelayQueue(KnownNeighbours(LINKS, 3), suppress=True, pending_max=10)
+
+    def passes_on(sequence: int, now: int) -> bool:
+        event = Event(9, sequence)
+        relay.add(event, 1, 0, now)
+        relay.cover(event.id, 2, to_all=True)
+        return relay.take(event.id, now) is not None
+
+    assert not passes_on(0, 0)
+    assert relay.meet(5, 0)
+    assert passes_on(1, SECOND // 2)
+    assert not relay.meet(5, SECOND // 2)
+    assert not passes_on(2, NEWCOMER_TIME), "it does not hear us"
+    assert not relay.meet(5, ONE_WAY_TIME - 1) and relay.meet(5, ONE_WAY_TIME)
+    relay.on_neighbour_up(5)
+    assert not passes_on(3, ONE_WAY_TIME), "beacons tell by now"
 
 
 def test_what_is_seen_meanwhile_is_not_asked_for() -> None:

@@ -289,11 +289,17 @@ def _adapt(random: Random, tables: dict[str, Any], nodes: int) -> None:
         "monitor_period": random.choice([0.5, 1.0]),
         "adaptation_rest": random.choice([0.0, 2.0]),
         "placement_gain": random.choice([0.0, 0.1]),
-        "willing": random.choice(["all", sorted(random.sample(range(nodes), 3))]),
+        "willing": _willing(random, tables, nodes),
         "idle_load": random.choice([0.02, 1.0]),
         "idle_time": random.choice([1.0, 4.0]),
         "directory": random.choice(["own", "own", random.randrange(nodes)]),
     }
+
+
+def _willing(random: Random, tables: dict[str, Any], nodes: int) -> str | list[NodeId]:
+    chosen = random.choice(["all", sorted(random.sample(range(nodes), 3))])
+    brokers = tables["roles"]["brokers"]
+    return chosen if chosen == "all" else [node for node in chosen if node not in brokers]  # type: ignore
 
 
 def _brokerages(simulation: Simulation) -> Iterator[Brokerage]:

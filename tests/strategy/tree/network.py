@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from roamcast.host import Frame, Position, SendFailure, TimerName
 from roamcast.strategy.tree.overlay.evolved import Evolved
 from roamcast.strategy.tree.overlay.layer import Overlay
+from roamcast.strategy.tree.overlay.manager import ObjectTree
 from roamcast.strategy.tree.overlay.messages import CODEC, Message
 from roamcast.strategy.tree.overlay.parameters import TreeOptions
 from roamcast.trace import Dropped, DropReason, OverlayChanged, Record
@@ -65,6 +66,8 @@ class Network:
         self.lose: Callable[[NodeId, NodeId, Message], bool] = lambda sender, to, message: False
         self.steps = 0
         self.refused = 0  # frames that were no message
+        self.objects_sent = 0
+        self.objects_received = 0
         self.rest_s = 0.0  # how long it took to come to rest, if somebody measured
         self._seed = seed
         self._allow_cycles = allow_cycles
@@ -294,10 +297,14 @@ class NetworkNode:
         self.last_state: Any = None
         self.up: list[NodeId] = []
         host = NetworkHost(network, self, number, random, stable)
+        aside = NetworkHost(network, self, number, Random(0), stable)  # draws nothing from the node's own
+        self.objects = ObjectTree(aside, Underlay(), network.options, self.on_object)
         self.overlay = Overlay(host, Underlay(), network.options, self)
+        self.objects.overlay = self.overlay  # with this node between the two, which checks what passes
         self.protocol = self.overlay.protocol
         self._network = network
         self._number = number
+        self._got: set[bytes] = set()
 
     def held(self) -> set[tuple[NodeId, int]]:
         protocol = self.protocol
@@ -321,6 +328,14 @@ class NetworkNode:
     def on_receive(self, neighbour: NodeId, payload: bytes) -> None:
         assert neighbour in self.up
         self._network.received.append((self._number, neighbour, payload))
+        if self._network.objects_sent:
+            self.objects.on_receive(neighbour, payload)
+
+    def on_object(self, data: bytes, hops: int) -> None:
+        """An object comes once, however often its frames do."""
+        assert data not in self._got, f"{data!r} comes again to {self._number}"
+        self._got.add(data)
+        self._network.objects_received += 1
 
     def on_spread(self, sender: NodeId, payload: bytes, named: list[NodeId]) -> None:
         if self._number in named:
@@ -328,6 +343,10 @@ class NetworkNode:
 
     def event_in(self, payload: bytes) -> None:
         """These tests send octets, no events."""
+
+    def send_object(self) -> None:
+        self._network.objects_sent += 1
+        self.objects.send(b"object %d" % self._network.objects_sent)
 
 
 class NetworkHost:

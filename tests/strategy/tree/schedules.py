@@ -1,22 +1,27 @@
 """Random schedules: links that come and go, crashes, restarts, loss and delay, then rest.
 
-`play(seed)` is one schedule, the same for ever: a failure says its seed, and
-`python -m tests.strategy.tree.schedules SEED` plays it again.
+`play(seed)` is one schedule, the same for ever: a failure says its seed. Objects are sent meanwhile, and no
+node may get one twice. Many at once, in one process, with a line for each setting:
+
+    python -m tests.strategy.tree.schedules FIRST [LAST] [--settings walking,driving,prompt,adaptive]
 """
 
+import argparse
 import sys
+import time
 from random import Random
 
 from tests.strategy.tree.network import Network, Pair, Weather, pair
 
-from roamcast.host import Kind
 from roamcast.strategy.tree.overlay.parameters import TreeOptions, TreePreset
 from roamcast.units import MILLISECOND, SECOND
 
 REST_S = 90  # within which one tree per partition must stand, once links rest
+SETTINGS = ("walking", "driving", "prompt", "adaptive")
 
 
-def play(seed: int, preset: TreePreset = TreePreset.DRIVING) -> Network:
+def play(seed: int, setting: str = "driving") -> Network:
+    """`setting`: a preset, one schedule of five adaptive, or `adaptive`."""
     random = Random(seed)
     size = random.randint(3, 12)
     density = random.choice([0.2, 0.35, 0.6])
@@ -27,9 +32,10 @@ def play(seed: int, preset: TreePreset = TreePreset.DRIVING) -> Network:
         detection=(0, random.choice([0, 300, 2_000]) * MILLISECOND),
         replay=random.choice([0.0, 0.1]),
     )
+    is_adaptive = random.random() < 0.2 or setting == "adaptive"
     options = TreeOptions(
-        preset=preset,
-        adaptive=random.random() < 0.2,
+        preset=TreePreset.WALKING if setting == "adaptive" else TreePreset(setting),
+        adaptive=is_adaptive,
         reply_wait=random.choice([0.05, None]),
         discover_timeout=random.choice([0.3, 1.0]),
     )
@@ -81,20 +87,40 @@ def change(network: Network, random: Random, size: int, possible: list[Pair]) ->
 
 
 def send(network: Network, random: Random) -> None:
-    """Some data over a link that its sender believes in."""
-    if not network.nodes:
-        return
-    overlay = network.nodes[random.choice(sorted(network.nodes))].overlay
-    believed = overlay.neighbours()
-    for _ in range(4 if believed else 0):
-        to = random.choice(believed)
-        overlay.send(to, b"data", kind=Kind.DATA, message="data", event=None, own=True)
+    """An object to all whom the sender's tree reaches."""
+    if network.nodes:
+        network.nodes[random.choice(sorted(network.nodes))].send_object()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Play schedules of the acyclic overlay.")
+    parser.add_argument("first", type=int)
+    parser.add_argument("last", type=int, nargs="?")
+    parser.add_argument("--settings", default="driving")
+    given = parser.parse_args()
+    failures = 0
+    for setting in given.settings.split(","):
+        began, rests, objects = time.process_time(), [], 0
+        for seed in range(given.first, (given.first if given.last is None else given.last) + 1):
+            try:
+                played = play(seed, setting)
+                rests.append(played.rest_s)
+                objects += played.objects_received
+            except AssertionError as error:
+                failures += 1
+                sys.stdout.write(f"{setting}, seed {seed}: {error}\n")
+        rests.sort()
+        shares = ", ".join(
+            f"{share:.1%} {rests[int(share * (len(rests) - 1))]:g}" for share in (0.5, 0.99, 1)
+        )
+        spent = time.process_time() - began
+        sys.stdout.write(
+            f"{setting}: {len(rests)} schedules without a fault, {objects} objects received once, "
+            f"at rest within (s): {shares}; {spent:.0f} processor seconds\n"
+        )
+        sys.stdout.flush()
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":
-    first = int(sys.argv[1])
-    for each in range(first, int(sys.argv[2]) if len(sys.argv) > 2 else first + 1):
-        try:
-            played = play(each)
-        except AssertionError as error:
-            sys.stdout.write(f"{error}\n")
+    sys.exit(main())

@@ -81,6 +81,19 @@ def test_a_failure_with_a_time_of_its_own_ends_with_the_next_hello_after_it_and_
     assert link.status(3 * SECOND) is LinkType.SYMMETRIC
 
 
+def test_a_failure_that_hellos_contradict_is_not_believed_before_one_is_missing() -> None:
+    links = LinkSet(OWN, HOLD, 10, lost_hold=SECOND, failure_silence=2 * SECOND)
+    links.on_hello(B, B, hello({OWN: SYMMETRIC}), HOLD, 0)
+    link = links.on_failure(B, SECOND)
+    assert link is not None
+    assert link.status(SECOND) is LinkType.SYMMETRIC and link.deadline(SECOND) == 2 * SECOND
+    assert link.status(2 * SECOND) is LinkType.LOST  # instead of after the hold time
+    links.on_hello(B, B, hello({OWN: SYMMETRIC}), HOLD + SECOND, SECOND)  # it came: the link is as before
+    assert link.status(HOLD) is LinkType.SYMMETRIC
+    links.on_failure(B, 4 * SECOND)  # none for three seconds
+    assert link.status(4 * SECOND) is LinkType.LOST
+
+
 def test_a_full_link_set_takes_no_stranger_but_renews_acquaintances() -> None:
     links = LinkSet(OWN, HOLD, 1)
     assert links.on_hello(B, B, hello({}), HOLD, 0) is not None

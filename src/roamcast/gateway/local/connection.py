@@ -14,6 +14,8 @@ Answers to its own requests are always sent; while a client does not read them, 
 """
 
 import asyncio
+import socket
+import struct
 from typing import Protocol
 
 from roamcast.errors import WireError
@@ -23,9 +25,11 @@ from roamcast.wire.local import (
     FROM_NODE,
     ClientMessage,
     EventMessage,
+    Failed,
     MissedEvents,
     NodeMessage,
     Unframer,
+    UnreadableMessageError,
     framed,
 )
 
@@ -36,7 +40,9 @@ BEHIND_BYTES = 256 * 1024  # waiting in addition to that
 READER_TIMEOUT = (
     0.5  # seconds to read three quarters of 256 KiB: a publisher is slowed to some 400 kB/s at most
 )
+REFUSAL_SECONDS = 2.0  # for a client too many to say something and hear why
 WAITING_BYTES_MAX = 4 * 1024 * 1024
+_CREDENTIALS = struct.Struct("3i")  # process, user, group
 
 
 class LocalServerView(Protocol):
@@ -44,6 +50,11 @@ class LocalServerView(Protocol):
 
     publisher: "ClientConnection | None"  # whose message is being handled
     refused: int
+
+    @property
+    def full(self) -> str:
+        """Why a client too many is refused."""
+        ...
 
     def session(self, connection: "ClientConnection") -> LocalSession | None: ...
 
@@ -56,6 +67,7 @@ class ClientConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._session: LocalSession | None = None
         self._transport: asyncio.Transport | None = None
+        self.user: int | None = None  # of the device, whose program it is
         self._unframer: Unframer[ClientMessage] = Unframer(FROM_CLIENT)
         self._has_more = False  # whole messages may wait for our next turn
         self._waits_for: dict[ClientConnection, None] = {}  # clients that must catch up first
@@ -66,6 +78,7 @@ class ClientConnection(asyncio.Protocol):
         self._holds_up: dict[ClientConnection, None] = {}  # publishers that wait for this client
         self._reader_timeout: asyncio.TimerHandle | None = None
         self._is_slow = False  # it took too long: nobody waits for it
+        self._refusal: asyncio.TimerHandle | None = None  # of a client too many, until it says something
 
     # Called by asyncio.
 
@@ -73,12 +86,16 @@ class ClientConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITTEN_BYTES_MAX)
+        self.user = _user_of(transport)
         self._session = self._server.session(self)
         if self._session is None:
-            transport.abort()
+            # It gets the reason in answer to its hello: before that it may not read, and would see a reset.
+            self._refusal = self._loop.call_later(REFUSAL_SECONDS, transport.abort)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        if self._refusal is not None:
+            self._refusal.cancel()
         self._let_go()
         for other in self._waits_for:
             other._holds_up.pop(self, None)
@@ -88,6 +105,10 @@ class ClientConnection(asyncio.Protocol):
         self._end_session()
 
     def data_received(self, data: bytes) -> None:
+        if self._refusal is not None:
+            self._append(Failed(0, self._server.full))
+            self.close()
+            return
         self._unframer.push(data)
         if self._may_work:
             self._work()
@@ -138,10 +159,7 @@ class ClientConnection(asyncio.Protocol):
         server.publisher = self
         try:
             for _ in range(SLICE):
-                if self._session is None or (message := self._unframer.pop()) is None:
-                    return
-                self._session.on_message(message)
-                if self._waits_for:
+                if self._session is None or not self._handle_next(self._session) or self._waits_for:
                     return
         except WireError:
             self._refuse()
@@ -151,11 +169,23 @@ class ClientConnection(asyncio.Protocol):
         self._has_more = True
         self._loop.call_soon(self._on_turn)
 
+    def _handle_next(self, session: LocalSession) -> bool:
+        """Handle one message, if one is whole. One that cannot be read is answered; the next may be good."""
+        try:
+            message = self._unframer.pop()
+        except UnreadableMessageError as error:
+            self._server.refused += 1
+            session.on_unreadable(error)
+            return True
+        if message is not None:
+            session.on_message(message)
+        return message is not None
+
     def _work_off(self) -> None:
         """The client is gone. The messages that it sent before are handled, without flow control."""
         try:
-            while self._session is not None and (message := self._unframer.pop()) is not None:
-                self._session.on_message(message)
+            while self._session is not None and self._handle_next(self._session):
+                pass
         except WireError:
             self._refuse()
 
@@ -230,3 +260,16 @@ class ClientConnection(asyncio.Protocol):
         if self._missed and self._writable:
             missed, self._missed = self._missed, 0
             self._transport.write(framed(FROM_NODE.encode(MissedEvents(missed))))
+
+
+def _user_of(transport: asyncio.Transport) -> int | None:
+    """The other side's user as the kernel knows it (SO_PEERCRED, unix(7))."""
+    opened = transport.get_extra_info("socket")
+    if opened is None:
+        return None
+    try:
+        octets = opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    except OSError:
+        return None
+    user: int = _CREDENTIALS.unpack(octets)[1]
+    return user

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import pwd
 import socket
 import stat
 from pathlib import Path
@@ -13,11 +14,13 @@ from roamcast.errors import InputError
 from roamcast.gateway.local.connection import ClientConnection
 from roamcast.gateway.local.session import LocalSession
 from roamcast.gateway.node import GatewayNode
+from roamcast.gateway.rights import Rights, TopicRights, rights_of
 
 
 class LocalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     socket: str = "roamcast.sock"
     clients_max: int = 100
+    rights: Rights = {}  # by user of this device: topic filters; "*": all others
 
 
 class LocalServer:
@@ -25,6 +28,7 @@ class LocalServer:
         self._node = node
         self._path = Path(options.socket)
         self._clients_max = options.clients_max
+        self._rights = options.rights
         self._server: asyncio.Server | None = None
         self.clients: set[ClientConnection] = set()
         self.publisher: ClientConnection | None = None  # whose message is being handled
@@ -55,7 +59,27 @@ class LocalServer:
             self.refused += 1
             return None
         self.clients.add(connection)
-        return LocalSession(self._node, connection.send)
+        return LocalSession(self._node, connection.send, self._rights_of(connection))
+
+    def _rights_of(self, connection: ClientConnection) -> TopicRights | None:
+        """By the user whose program it is. The node's own user has no limits, unless he is named."""
+        if not self._rights:
+            return None
+        number = connection.user
+        try:
+            name = str(number) if number is None else pwd.getpwuid(number).pw_name
+        except KeyError:
+            name = str(number)
+        if number == os.getuid() and name not in self._rights:
+            return None
+        return rights_of(self._rights, name)
+
+    @property
+    def full(self) -> str:
+        return (
+            f"the node has {self._clients_max} local clients already (clients.clients_max); "
+            "end one of them, or allow more in the node's file"
+        )
 
     def left(self, connection: ClientConnection) -> None:
         self.clients.discard(connection)

@@ -11,10 +11,13 @@ from functools import partial
 
 from roamcast.applications import ApplicationSession
 from roamcast.broker.core import Delivery
+from roamcast.broker.retained import clears
 from roamcast.broker.store import StoreFullError
 from roamcast.errors import InputError, WireError
+from roamcast.event import EventId
 from roamcast.filter import Filter
 from roamcast.gateway.node import GatewayNode
+from roamcast.gateway.rights import TopicRights
 from roamcast.modulator import ModulatorSpec
 from roamcast.wire.local import (
     AdvertiseRequest,
@@ -25,10 +28,14 @@ from roamcast.wire.local import (
     Failed,
     NodeMessage,
     PublishRequest,
+    RevokeRequest,
     StatusAnswer,
     StatusRequest,
     SubscribeRequest,
+    UnreadableMessageError,
     UnsubscribeRequest,
+    WayAnswer,
+    WayRequest,
     Welcome,
     WithdrawRequest,
 )
@@ -37,8 +44,12 @@ SUBSCRIPTIONS_MAX = 10_000  # of one client
 
 
 class LocalSession:
-    def __init__(self, node: GatewayNode, send: Callable[[NodeMessage], None]) -> None:
+    def __init__(
+        self, node: GatewayNode, send: Callable[[NodeMessage], None], rights: TopicRights | None = None
+    ) -> None:
+        """`rights`: what this client may do; None: everything."""
         self._node = node
+        self._rights = rights
         self._send = send
         # For publications, and for what is addressed to the node.
         self._session: ApplicationSession | None = None
@@ -50,7 +61,7 @@ class LocalSession:
             if self._session is not None:
                 raise WireError("hello", 0, "came twice")
             self._session = self._node.applications.open(
-                partial(self._on_delivery, ()), addressed=message.addressed
+                partial(self._on_delivery, ()), addressed=message.addressed and self._rights is None
             )
             self._send(Welcome(self._node.number, self._node.name))
             return
@@ -73,9 +84,23 @@ class LocalSession:
                     self._send(Done(message.request))
                 case StatusRequest():
                     self._send(StatusAnswer(message.request, self._node.status()))
+                case WayRequest():
+                    way = self._node.way_of(EventId(message.publisher, message.sequence))
+                    self._send(WayAnswer(message.request, way))
+                case RevokeRequest():
+                    if self._rights is not None:
+                        raise InputError("revoke", "is refused: this user has rights by topic only")
+                    self._node.revoke(message.device, undo=message.undo)
+                    self._send(Done(message.request))
         except (InputError, StoreFullError, WireError) as error:
             # Request 0 asks for no answer, but a refusal is always sent.
             self._send(Failed(message.request, str(error)[:1000]))
+
+    def on_unreadable(self, error: UnreadableMessageError) -> None:
+        """A message that is none, such as a publication that can be no event. The client is told why."""
+        if self._session is None:
+            raise WireError("client message", 0, "came before the hello")
+        self._send(Failed(error.request, error.problem.removeprefix("cannot be read: ")[:1000]))
 
     def close(self) -> None:
         for number in sorted(self._subscriptions):
@@ -85,6 +110,8 @@ class LocalSession:
             self._session = None
 
     def _publish(self, session: ApplicationSession, message: PublishRequest) -> None:
+        if self._rights is not None:
+            self._rights.check_publication(message.publication)
         event = session.publish(message.publication)
         if not message.request:
             return
@@ -96,6 +123,8 @@ class LocalSession:
 
     def _subscribe(self, message: SubscribeRequest) -> None:
         wanted = Filter.decode(message.filter)
+        if self._rights is not None:
+            wanted = self._rights.narrowed(wanted)
         modulator = ModulatorSpec(message.modulator, message.parameters) if message.modulator else None
         if modulator is not None:
             self._node.applications.node.check_modulator(modulator)  # before the answer
@@ -113,4 +142,6 @@ class LocalSession:
             session.close()
 
     def _on_delivery(self, numbers: tuple[int, ...], delivery: Delivery) -> None:
+        if clears(delivery.event):
+            return  # a word from MQTT gateway to MQTT gateway
         self._send(EventMessage(delivery.event, numbers, delivery.hops))

@@ -9,6 +9,7 @@ Every error ends the connection with a reason code and is counted; other connect
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 from roamcast.event import topic_problem
@@ -33,6 +34,7 @@ from roamcast.gateway.mqtt.packets.values import (
     Unsubscribe,
 )
 from roamcast.gateway.mqtt.sessions.answers import Answers, PendingAnswer
+from roamcast.gateway.mqtt.sessions.incoming import IncomingMessages
 from roamcast.gateway.mqtt.sessions.outlet import Outlet
 from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
 from roamcast.gateway.mqtt.sessions.table import Sessions
@@ -61,8 +63,13 @@ class MqttListenerView(Protocol):
     options: MqttOptions
     exchange: MeshExchange
     sessions: Sessions
+    incoming: IncomingMessages
 
     def admit(self, connection: "Connection", connect: Connect) -> ConnectGrant | ReasonCode: ...
+
+    def opened(self, connection: "Connection") -> None: ...
+
+    def closing(self, connection: "Connection") -> None: ...
 
     def left(self, connection: "Connection") -> None: ...
 
@@ -84,15 +91,25 @@ class Connection(Outlet):
         self._opened_at = self._loop.time()
         self._within_since: float | None = None  # a packet has begun and is not whole
         self._silence_max: float | None = None  # seconds; the keep alive with its grace
-        self._timer: asyncio.TimerHandle | None = self._loop.call_later(
-            options.connect_timeout, self._check_deadlines
-        )
+        self._timer: asyncio.TimerHandle | None = None
         self._topics: dict[bytes, str] = {}  # checked ones
         self._aliases_in: dict[int, str] = {}
         self._says_why = True  # the client wants reason strings
         self._answers = Answers(self.send)
 
     # From the transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Only now: a connection whose TLS handshake fails is never made, and its end is never told.
+        super().connection_made(transport)
+        self._timer = self._loop.call_later(self._options.connect_timeout, self._check_deadlines)
+        self._server.opened(self)
+
+    def close(self, *, at_once: bool = False) -> None:
+        was_closing = self.is_closing
+        super().close(at_once=at_once)
+        if not was_closing:
+            self._server.closing(self)
 
     def on_packet(self, first: int, body: bytes) -> None:
         kind = first >> 4
@@ -115,7 +132,7 @@ class Connection(Outlet):
 
     def on_lost(self) -> None:
         self._cancel_timer()
-        self._answers.clear()
+        self._answers.close()
         self._leave(with_will=True)
         self._server.left(self)
 
@@ -229,12 +246,18 @@ class Connection(Outlet):
         if qos == 2 and packet_id in session.received:
             self._answers.give(answer_type, packet_id, ReasonCode.SUCCESS, self.version)  # we have it already
             return
-        if len(session.received) + len(self._answers) >= self._options.receive_maximum:
+        if len(session.received) + self._answers.unreceived >= self._options.receive_maximum:
             if self.version == V5:
                 raise MalformedPacket(
                     "PUBLISH", 0, "exceeds the receive maximum", ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
                 )
             self.hold(bool(len(self._answers)))  # 3.1.1 has no such bound: reading resumes after the answers
+        if qos == 2 and self._server.incoming.keeps(session):
+            taken = self._answers.hold_back(answer_type, packet_id)
+            self._server.incoming.take(
+                session, packet_id, topic, payload, retain, properties, partial(self._on_taken, taken)
+            )
+            return
         outcome = self._exchange.publish(session, topic, payload, qos, retain, properties)
         if self.is_closing:
             return
@@ -245,7 +268,7 @@ class Connection(Outlet):
                 self.disconnect(outcome.reason)
                 return
         elif qos == 2:
-            session.received.add(packet_id)
+            session.received[packet_id] = 0
         if outcome.must_wait:
             self._answer_when_durable(answer_type, packet_id)
         else:
@@ -297,11 +320,24 @@ class Connection(Outlet):
         if answer not in self._answers:
             return
         if self.session is not None and answer.type is PacketType.PUBREC:
-            self.session.received.discard(answer.packet_id)
-        if self.version == V5:
-            self._answers.refuse(answer, ReasonCode.QUOTA_EXCEEDED)
+            self.session.received.pop(answer.packet_id, None)
+        self._refuse(answer, ReasonCode.QUOTA_EXCEEDED)
+
+    def _on_taken(self, answer: PendingAnswer, reason: ReasonCode) -> None:
+        """A QoS 2 message of a lasting session is published, or refused."""
+        if reason >= 0x80:
+            self._count("mqtt_dropped_total", label(reason))
+            if answer in self._answers:
+                self._refuse(answer, reason)
         else:
-            self.disconnect(ReasonCode.QUOTA_EXCEEDED)
+            self._on_durable(answer)
+
+    def _refuse(self, answer: PendingAnswer, reason: ReasonCode) -> None:
+        # In 3.1.1 a PUBLISH cannot be refused, and an acknowledgement would promise delivery.
+        if self.version == V5:
+            self._answers.refuse(answer, reason)
+        else:
+            self.disconnect(reason)
 
     # Everything else.
 
@@ -328,17 +364,20 @@ class Connection(Outlet):
                 session.on_acknowledged(packet_id, 1)
             case PacketType.PUBREC:
                 found = session.on_received(packet_id, packet.reason)
-                if packet.reason < 0x80:
-                    reason = ReasonCode.SUCCESS if found else ReasonCode.PACKET_ID_NOT_FOUND
+                if packet.reason < 0x80 and not found:
+                    reason = ReasonCode.PACKET_ID_NOT_FOUND
                     self._answers.give(PacketType.PUBREL, packet_id, reason, self.version)
             case PacketType.PUBREL:
                 reason = (
                     ReasonCode.SUCCESS if packet_id in session.received else ReasonCode.PACKET_ID_NOT_FOUND
                 )  # in 3.1.1 PUBCOMP has no reason: the exchange is over either way
-                session.received.discard(packet_id)
-                self._answers.give(PacketType.PUBCOMP, packet_id, reason, self.version)
+                self._server.incoming.release(session, packet_id, partial(self._complete, packet_id, reason))
             case _:
                 session.on_acknowledged(packet_id, 2)
+
+    def _complete(self, packet_id: int, reason: ReasonCode) -> None:
+        if not self.is_closing:
+            self._answers.give(PacketType.PUBCOMP, packet_id, reason, self.version)
 
     def _on_subscribe(self, session: MqttSession, packet: Subscribe) -> None:
         identifiers = [] if packet.properties is None else packet.properties.subscription_identifiers

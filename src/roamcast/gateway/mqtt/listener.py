@@ -24,16 +24,21 @@ from roamcast.gateway.mqtt.packets.properties import Properties
 from roamcast.gateway.mqtt.packets.reasons import ReasonCode
 from roamcast.gateway.mqtt.packets.values import V5, Connect
 from roamcast.gateway.mqtt.sessions.durable import Notes
+from roamcast.gateway.mqtt.sessions.incoming import IncomingMessages
 from roamcast.gateway.mqtt.sessions.table import Sessions, session_expiry
+from roamcast.gateway.mqtt.strangers import Strangers
 from roamcast.gateway.mqtt.transport import Turn
 from roamcast.gateway.node import GatewayNode
+from roamcast.gateway.rights import rights_of
 from roamcast.gateway.users import is_user
+from roamcast.runtime.live.report.tally import ReasonTally
 from roamcast.units import Micros, seconds
 
 CLIENT_ID_LENGTH_MAX = 1_024
-UNADMITTED = 64  # connections beyond `clients_max` whose CONNECT is answered with the reason; chosen by us
 
 logger = logging.getLogger("roamcast.mqtt")
+
+LOGIN_WORDS = {"login": "a login with a wrong user name or password"}
 
 
 class MqttListener:
@@ -48,10 +53,13 @@ class MqttListener:
         self._node = node
         self._notes = Notes(node, monotonic, wall, options.queue_messages_max + options.inflight_max)
         self.exchange = MeshExchange(node, options, self._notes, monotonic, wall)
-        self.sessions = Sessions(self.exchange, self._notes, options, monotonic)
+        self.incoming = IncomingMessages(node, self.exchange, wall, options.receive_maximum)
+        self.sessions = Sessions(self.exchange, self._notes, self.incoming, options, monotonic)
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
+        self._strangers = Strangers(lambda: self.count_reason("mqtt_refused_total", "too_many_connections"))
         self._turn: Turn | None = None
+        self._logins = ReasonTally(logger, "refused", LOGIN_WORDS, frozenset(), monotonic())
         self.port = 0  # the plain one, once started
         self.tls_port = 0
 
@@ -85,21 +93,17 @@ class MqttListener:
             server.close()
         for connection in list(self._connections):
             connection.disconnect(ReasonCode.SERVER_SHUTTING_DOWN, at_once=True)
+        self.incoming.close()
         self.sessions.close()
         for server in self._servers:
             await server.wait_closed()
         self._servers.clear()
         self.exchange.close()
 
-    def accept(self, users: Mapping[str, str]) -> Connection | None:
-        """A connection for a transport that the caller has, open to these users; None: there are too many."""
+    def accept(self, users: Mapping[str, str]) -> Connection:
+        """A connection for a transport that the caller has, open to these users."""
         assert self._turn is not None
-        if len(self._connections) >= self.options.clients_max + UNADMITTED:
-            self.count_reason("mqtt_refused_total", "too_many_connections")
-            return None
-        connection = Connection(self, self._turn, users)
-        self._connections.add(connection)
-        return connection
+        return Connection(self, self._turn, users)
 
     # The `MqttListenerView` of connections.
 
@@ -110,8 +114,15 @@ class MqttListener:
         properties = Properties()
         client_id = connect.client_id
         reason = self._objection(connect, connection.users)
+        if reason is ReasonCode.BAD_USER_OR_PASSWORD:
+            self._logins.count(
+                "login", monotonic(), f"user {(connect.username or '')[:40]!r} from {connection.address}"
+            )
         if reason is not None:
             return reason
+        rights = rights_of(self.options.rights, connect.username or "")
+        if connect.will is not None and rights is not None and not rights.may_publish(connect.will.topic):
+            return ReasonCode.NOT_AUTHORIZED
         if not client_id:
             client_id = f"roamcast-{secrets.token_hex(8)}"
             properties.assigned_client_id = client_id
@@ -132,11 +143,21 @@ class MqttListener:
         session.will = connect.will
         if is_v5:
             self._grant(properties, connect, expiry, session.expiry)
+        self._strangers.leave(connection)
         self._node.counters.count("mqtt_connected_total", 1, version="5" if is_v5 else "3.1.1")
         return ConnectGrant(session, stood_before, properties)
 
+    def opened(self, connection: Connection) -> None:
+        self._connections.add(connection)
+        self._strangers.enter(connection)
+
+    def closing(self, connection: Connection) -> None:
+        if connection in self._connections:
+            self._strangers.enter(connection)
+
     def left(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self._strangers.leave(connection)
 
     def when_durable(self, callback: Callable[[], None], on_failure: Callable[[], None]) -> None:
         self._node.when_durable(callback, lambda _: on_failure())
@@ -191,15 +212,7 @@ class MqttListener:
         return int(server.sockets[0].getsockname()[1])
 
     def _connection(self) -> asyncio.Protocol:
-        return self.accept(self.options.users) or RefusedConnection()
-
-
-class RefusedConnection(asyncio.Protocol):
-    """One connection too many: closed before it sends anything."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.abort()
+        return self.accept(self.options.users)
 
 
 def monotonic() -> Micros:

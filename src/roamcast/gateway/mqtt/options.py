@@ -4,6 +4,8 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from roamcast.gateway.rights import Rights
+
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=10 * 365 * 86_400)]
 Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
@@ -20,6 +22,7 @@ class MqttOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     # Who may connect. Without users: everyone who can reach the port.
     users: dict[str, str] = {}  # name = "password"
+    rights: Rights = {}  # by user: topic filters to publish on and to subscribe to; "*": all others
     refused_filters: tuple[str, ...] = ("test/nosubscribe",)  # the conformance suite's refusable one
 
     # What the mesh does with messages.
@@ -33,7 +36,7 @@ class MqttOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     sessions_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 2_000  # connected or not
     session_expiry_max: Seconds = 7 * 86_400.0
     subscriptions_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1_000  # of one client
-    connect_timeout: Seconds = 10.0  # until CONNECT is whole, TLS included
+    connect_timeout: Seconds = 5.0  # until CONNECT is whole, TLS included
     packet_timeout: Seconds = 30.0  # until a packet that has begun is whole
     keep_alive_max: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 60  # seconds; more is cut for MQTT 5
 

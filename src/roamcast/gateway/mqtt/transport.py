@@ -53,6 +53,7 @@ class PacketTransport(asyncio.Protocol):
         self._has_more = False  # whole packets wait for our next turn
         self._linger: asyncio.TimerHandle | None = None
         self.is_closing = False
+        self.address = ""  # of the client
         self.heard_at = self._loop.time()  # when the last whole packet came
 
     # For subclasses.
@@ -117,11 +118,17 @@ class PacketTransport(asyncio.Protocol):
             self._set_reading()
             transport.write_eof()
 
+    def abandon(self) -> None:
+        """Break the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
     # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._write_bytes_max)
+        self.address = str((transport.get_extra_info("peername") or ("",))[0])
         peer: socket.socket | None = transport.get_extra_info("socket")
         if peer is not None:
             # TCP notices when the machine of a client without keep alive is gone.

@@ -14,7 +14,7 @@ from pathlib import Path
 from roamcast.errors import InputError
 from roamcast.gateway.certificates import server_context
 from roamcast.gateway.mqtt.connection import Connection
-from roamcast.gateway.mqtt.listener import MqttListener, RefusedConnection
+from roamcast.gateway.mqtt.listener import MqttListener
 from roamcast.gateway.node import GatewayCounters
 from roamcast.gateway.web.answers import Answers, Documents, Pages
 from roamcast.gateway.web.connection import WebConnection
@@ -106,3 +106,11 @@ class WebServer:
         connection = WebConnection(self)
         self._connections.add(connection)
         return connection
+
+
+class RefusedConnection(asyncio.Protocol):
+    """One connection too many: closed before it sends anything."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from roamcast.lab.report.statistics import SIGNIFICANT, Difference, difference, holm
+from roamcast.lab.report.verdict import octets_per_delivery
 from roamcast.lab.sweep.results import Results, means
 from roamcast.lab.sweep.summary import SampleMean, spread
 from roamcast.scenario.model import Workload
@@ -34,14 +35,7 @@ def _metric(name: str) -> Callable[[Results, int, int], Sample]:
 
 
 def _cost(results: Results, cell: int, size: int) -> Sample:
-    control, data, delivered = (
-        results.values(name, cell) for name in ("control_bytes", "data_bytes", "delivered")
-    )
-    return {
-        seed: (control[seed] + data[seed]) / (delivered[seed] * size)
-        for seed in delivered
-        if delivered[seed] and seed in control and seed in data
-    }
+    return {seed: octets / size for seed, octets in octets_per_delivery(results, cell).items()}
 
 
 DELIVERY = Quantity(

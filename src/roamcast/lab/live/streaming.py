@@ -193,6 +193,7 @@ class WatchTables:
         folder = Storage.open(settings.folder)
         if folder.path is not None and not folder.path.is_dir():
             raise FileError(settings.folder, "is no folder; expected the one that segments are collected in")
+        folder.exists("watch.json")  # a store that cannot be reached says so before anything is claimed
         if f"{self._out}/".startswith(f"{folder}/"):
             raise InputError(str(self._out), "lies inside the watched folder; allowed: a folder outside it")
         known = self._out.read_if_there("watch.json")

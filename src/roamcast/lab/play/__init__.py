@@ -15,9 +15,10 @@ from roamcast.lab.play.page import render
 from roamcast.lab.play.source import PlayedRun
 from roamcast.lab.storage import Storage
 from roamcast.lab.why.answer import event_text
+from roamcast.lab.why.inquest import Examined
 from roamcast.units import NodeId
 
-__all__ = ["PlayedRun", "Selection", "play", "started_at"]
+__all__ = ["PlayedRun", "Selection", "page_of_run", "play", "started_at"]
 
 
 def play(
@@ -32,6 +33,11 @@ def play(
     folder, name = Storage.of_file(out)
     folder.write(name, text.encode())
     return folder.name(name)
+
+
+def page_of_run(run: PlayedRun, examined: Examined) -> str:
+    """The page of a run that was examined already."""
+    return render(f"{run.info.name}: {run.info.strategy} · Roamcast", [content(run, examined=examined)])
 
 
 def started_at(runs: Sequence[PlayedRun], event: EventId | None, node: NodeId | None) -> str:

@@ -23,7 +23,7 @@ from roamcast.lab.play.source import PlayedRun
 from roamcast.lab.play.window import Window
 from roamcast.lab.report.markup import visible
 from roamcast.lab.run.tables import NODE_COLUMNS
-from roamcast.lab.why.inquest import examine
+from roamcast.lab.why.inquest import Examined, examine
 from roamcast.scenario import Scenario, scenario_from
 from roamcast.units import micros, seconds
 
@@ -42,8 +42,8 @@ class Selection:
 WHOLE = Selection()
 
 
-def content(run: PlayedRun, selection: Selection = WHOLE) -> str:
-    """All that the page needs of a run."""
+def content(run: PlayedRun, selection: Selection = WHOLE, examined: Examined | None = None) -> str:
+    """All that the page needs of a run. `examined` saves asking `why` again."""
     window = _window(run, selection)
     columns, notes = Columns(), list(run.remarks)
     scenario = _scenario(run)
@@ -62,7 +62,7 @@ def content(run: PlayedRun, selection: Selection = WHOLE) -> str:
         "warmup": run.info.warmup,
         "labels": [visible(run.names.get(node, str(node))) for node in window.nodes.tolist()],
     }
-    examined = examine(run.tables, run.info)
+    examined = examined or examine(run.tables, run.info)
     head |= pack_motion(columns, run.tables, window, scenario, notes)
     head |= pack_changes(columns, run.tables, window, run.info.brokers)
     events = shown_events(run.tables, window, selection.event, notes)

@@ -1,16 +1,18 @@
 """The run that is to be played: of `simulate --out`, of `collect`, or of a sweep."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from roamcast.errors import FileError, InputError
 from roamcast.lab.run.derived import TABLES
 from roamcast.lab.run.tables import RUN_FILE, RunInfo, Tables, read, read_run, table
+from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.experiment import cells, settings_of
 from roamcast.lab.sweep.folder import EXPERIMENT_FILE, SweepFolder
 from roamcast.lab.sweep.segments import OK, read_table
@@ -50,27 +52,67 @@ def _of_live(folder: str, run: str | None) -> PlayedRun:
 
 def _of_sweep(folder: str, run: str | None) -> PlayedRun:
     """One run of a sweep, by default the first that ended well. `0003-1` is enough of a name."""
-    place = SweepFolder(folder)
-    document = place.experiment()
-    if document is None:
-        raise FileError(folder, "is no sweep's folder; allowed: what `roamcast sweep` wrote")
-    ended = {
-        record.run: (segment, record)
-        for segment in place.segments()
-        for record in segment.runs
-        if record.status == OK and record.info is not None
-    }
-    chosen = next((name for name in sorted(ended) if name.startswith(run or "")), None)
+    runs = SweepRuns(Storage.open(folder))
+    chosen = next((name for name in runs.names if name.startswith(run or "")), None)
     if chosen is None:
         problem = "did not end well, or is not there" if run else "are not there: none ended well"
         raise InputError(f"{folder}: run {run}" if run else f"{folder}: runs", problem)
-    segment, record = ended[chosen]
-    tables = {}
-    for kind in TABLES:
-        rows = read_table(place.storage, segment, kind.TABLE)
-        of_run = None if rows is None else rows.filter(pc.field("run") == chosen).drop_columns(["run"])
-        tables[kind.TABLE] = table(kind, []) if of_run is None else of_run
-    assert record.info is not None
-    axes = next(islice(cells(document["axes"]), int(chosen.split("-")[0]), None))
-    scenario = with_settings(document["scenario"], settings_of(axes, document.get("variants", {})))
-    return PlayedRun(msgspec.structs.replace(record.info, scenario=scenario), tables)
+    return runs.open(chosen)
+
+
+class SweepRuns:
+    """The runs of a sweep that ended well and left rows; each file is read and proved once."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._folder = SweepFolder(storage)
+        document = self._folder.experiment()
+        if document is None:
+            raise FileError(str(storage), "is no sweep's folder; allowed: what `roamcast sweep` wrote")
+        self._document = document
+        self._segments = self._folder.segments()
+        self._ended = {
+            record.run: (segment, record)
+            for segment in self._segments
+            for record in segment.runs
+            if record.status == OK and record.info is not None
+        }
+        self._read: dict[tuple[str, str], pa.Table | None] = {}
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._ended)
+
+    def has(self, run: str) -> bool:
+        return run in self._ended
+
+    def rows(self, table: str) -> int:
+        """How many there are of all runs."""
+        return sum(segment.files[table].rows for segment in self._segments if table in segment.files)
+
+    def info(self, run: str) -> RunInfo:
+        info = self._ended[run][1].info
+        assert info is not None
+        return info
+
+    def tables(self, run: str, names: Iterable[str]) -> Tables:
+        segment, _ = self._ended[run]
+        found = {}
+        for kind in TABLES:
+            if kind.TABLE in names:
+                key = (segment.name, kind.TABLE)
+                if key not in self._read:
+                    self._read[key] = read_table(self._folder.storage, segment, kind.TABLE)
+                rows = self._read[key]
+                found[kind.TABLE] = (
+                    table(kind, [])
+                    if rows is None
+                    else rows.filter(pc.field("run") == run).drop_columns(["run"]).replace_schema_metadata()
+                )
+        return found
+
+    def open(self, run: str) -> PlayedRun:
+        axes = next(islice(cells(self._document["axes"]), int(run.split("-")[0]), None))
+        settings = settings_of(axes, self._document.get("variants", {}))
+        scenario = with_settings(self._document["scenario"], settings)
+        info = msgspec.structs.replace(self.info(run), scenario=scenario)
+        return PlayedRun(info, self.tables(run, [kind.TABLE for kind in TABLES]))

@@ -118,10 +118,17 @@ def _single(quantity: Quantity, results: Results) -> tuple[SampleMean, bool, str
             return found, away <= rule.within_relative * abs(quantity.published), ""
         case "at_most":
             assert rule.at_most is not None
-            return found, found.mean <= rule.at_most, ""
-        case _:
+            limits = -math.inf, rule.at_most
+        case "at_least":
             assert rule.at_least is not None
-            return found, found.mean >= rule.at_least, ""
+            limits = rule.at_least, math.inf
+        case _:
+            assert rule.between is not None
+            limits = rule.between
+    judged = [found.mean]
+    if rule.sure and found.ci_low is not None and found.ci_high is not None:
+        judged = [found.ci_low, found.ci_high]
+    return found, all(limits[0] <= value <= limits[1] for value in judged), ""
 
 
 def _ordered(quantity: Quantity, results: Results) -> tuple[SampleMean, bool, str]:
@@ -141,6 +148,7 @@ def _ordered(quantity: Quantity, results: Results) -> tuple[SampleMean, bool, st
     agrees = smallest.mean is not None and smallest.mean > 0
     if agrees and (smallest.ci_low is None or smallest.ci_low <= 0):
         detail += "; the smallest step could be chance"
+        agrees = not quantity.rule.sure
     return smallest, agrees, detail
 
 

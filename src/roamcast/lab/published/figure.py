@@ -36,17 +36,26 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     within_relative: Annotated[float, msgspec.Meta(ge=0)] | None = None  # as a share of the published value
     at_most: float | None = None
     at_least: float | None = None
+    between: tuple[float, float] | None = None  # both ends included
     order: Annotated[tuple[Cell, ...], msgspec.Meta(min_length=2)] | None = None  # smallest first
     trend: Literal["increasing", "decreasing"] | None = None
     linear: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None  # the least R² of a straight line
     along: str | None = None  # an axis
+    # The rule must hold at both ends of the 95% interval: of `order`, `at_most`, `at_least`, `between`.
+    sure: bool = False
 
     @property
     def kind(self) -> str:
         return next(name for name in RULES if getattr(self, name) is not None)
 
     def __str__(self) -> str:
+        return self._text() + (", beyond chance" if self.sure else "")
+
+    def _text(self) -> str:
         match self.kind:
+            case "between":
+                assert self.between is not None
+                return f"{self.between[0]:g} to {self.between[1]:g}"
             case "within":
                 return f"within ± {self.within:g}"
             case "within_relative":
@@ -66,7 +75,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 return f"{self.trend} along {self.along}"
 
 
-RULES = ("within", "within_relative", "at_most", "at_least", "order", "trend", "linear")
+RULES = ("within", "within_relative", "at_most", "at_least", "between", "order", "trend", "linear")
 
 
 class Quantity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,11 +1,14 @@
 """The report of a sweep: one HTML file that needs nothing else.
 
 Read in this order: `layout` (what is compared, what is plotted), `statistics` and `comparison` (significance
-tests), `plots` (SVG), `markup` (escaping and style), `page` (the document) with its sections `cells`,
-`figures` and `findings`, all about one `subject`. A page depends on the sweep's tables alone: the same tables
-give the same bytes. `docs/study/report.md` is the users' page.
+tests), `verdict` (who serves best), `samples` (what comes from the runs themselves), `figures` (figures as
+data; `pages/chart.js` draws them), `markup` (escaping and style), `page` (the document) with its sections
+`answer`, `cells` and `findings`, all about one `subject`; `plots` writes figures for a paper. A page
+depends on the sweep's tables alone: the same tables give the same bytes. `docs/study/report.md` is the
+users' page.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from roamcast.lab.storage import Storage
@@ -14,15 +17,38 @@ from roamcast.lab.sweep.results import read_results
 NAME = "report.html"
 
 
-def report(folder: Storage | Path | str, out: Storage | Path | str | None = None) -> str:
-    """Write the report of a sweep's folder; by default inside it. Gives the file's name."""
+def report(
+    folder: Storage | Path | str,
+    out: Storage | Path | str | None = None,
+    *,
+    plays: bool = False,
+    figures: Path | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> str:
+    """Write the report of a sweep's folder; by default inside it. Gives the file's name. `plays`: also a
+    page that plays for one run of each cell, in a folder `play` beside it. `figures`: also each figure as
+    SVG and CSV here."""
     results = read_results(folder)
-    from roamcast.lab.report.page import render  # here: a bad folder is refused before matplotlib loads
+    from roamcast.lab.report.layout import layout  # here: a bad folder is refused before all this loads
+    from roamcast.lab.report.page import with_figures
+    from roamcast.lab.report.samples import take_samples
 
-    text = render(results)
-    if out is None:
-        return place(text, Storage.open(folder), NAME)
-    return place(text, *Storage.of_file(out))
+    place_of, name = (Storage.open(folder), NAME) if out is None else Storage.of_file(out)
+    samples = take_samples(Storage.open(folder), results, layout(results.description.axes))
+    text, drawn = with_figures(results, samples, plays)
+    written = place(text, place_of, name)
+    if plays:
+        from roamcast.lab.play import page_of_run
+
+        for at, (cell, run) in enumerate(samples.names.items()):
+            place_of.write(f"play/{run}.html", page_of_run(*samples.played[cell]).encode())
+            if progress is not None:
+                progress("pages that play", at + 1, len(samples.names))
+    if figures is not None:
+        from roamcast.lab.report.plots import write_figures
+
+        write_figures(drawn, figures)
+    return written
 
 
 def place(text: str, folder: Storage, name: str) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from roamcast.lab.report.layout import Axis
 from roamcast.lab.report.markup import Markup, element, folded, section, table
@@ -40,8 +40,8 @@ def _over_cells(several: bool) -> str:
     return "; each seed’s figure is first averaged over all cells of the row." if several else "."
 
 
-def by_cell(sweep: ReportedSweep) -> Markup:
-    """Every cell, the main metrics first."""
+def by_cell(sweep: ReportedSweep, played: Mapping[int, str]) -> Markup:
+    """Every cell, the main metrics first, with a link to one of its runs that plays."""
     missing = [name for name in METRICS if name not in sweep.measured]
     parts: list[object] = [
         element(
@@ -49,37 +49,50 @@ def by_cell(sweep: ReportedSweep) -> Markup:
             "Mean over the seeds ± half of its 95% confidence interval; n: runs measured.",
             class_="note",
         ),
-        *_cell_tables(sweep, sweep.main),
+        *_cell_tables(sweep, sweep.main, played),
     ]
     if sweep.rest and len(sweep.layout.cells) > CELLS_MAX:
         left_out = f"The other {len(sweep.rest)} metrics of so many cells are in the table `summary` only."
         parts.append(element("p", left_out, class_="note"))
     elif sweep.rest:
-        parts.append(folded(f"The other {len(sweep.rest)} metrics", *_cell_tables(sweep, sweep.rest)))
+        parts.append(folded(f"The other {len(sweep.rest)} metrics", *_cell_tables(sweep, sweep.rest, {})))
     if missing:
         names = ", ".join(missing)
         parts.append(element("p", f"Without meaning for these runs, so not shown: {names}.", class_="note"))
     return section("Cell by cell", *parts, anchor="cells")
 
 
-def _cell_tables(sweep: ReportedSweep, metrics: Sequence[str]) -> list[Markup]:
+def _cell_tables(sweep: ReportedSweep, metrics: Sequence[str], played: Mapping[int, str]) -> list[Markup]:
     """As many tables as it takes, of about the same width. Axes with a single value are left out."""
     axes = [axis for axis in sweep.layout.axes.values() if len(axis.labels) > 1]
     axes = axes or list(sweep.layout.axes.values())
     count = math.ceil(len(metrics) / max(3, COLUMNS_MAX - len(axes)))
     width = math.ceil(len(metrics) / count) if count else 1
-    return [_cell_table(sweep, axes, metrics[at : at + width]) for at in range(0, len(metrics), width)]
+    return [
+        _cell_table(sweep, axes, metrics[at : at + width], played) for at in range(0, len(metrics), width)
+    ]
 
 
-def _cell_table(sweep: ReportedSweep, axes: Sequence[Axis], metrics: Sequence[str]) -> Markup:
+def play_link(run: str | None) -> Markup:
+    """To the page of a run, beside the report."""
+    return Markup("") if run is None else element("a", "▶ play", href=f"play/{run}.html")
+
+
+def _cell_table(
+    sweep: ReportedSweep, axes: Sequence[Axis], metrics: Sequence[str], played: Mapping[int, str]
+) -> Markup:
     measured = Counter(run.cell for run in sweep.results.runs if run.status == OK)
     rows = []
     for cell, indices in enumerate(sweep.layout.cells):
         figures = [spread(list(sweep.results.values(metric, cell).values())) for metric in metrics]
         labels = [element("span", axis.labels[indices[axis.key]], class_="whole") for axis in axes]
-        rows.append([*labels, measured[cell], *(with_interval(found) for found in figures)])
+        link = [play_link(played.get(cell))] if played else []
+        rows.append([*labels, *link, measured[cell], *(with_interval(found) for found in figures)])
     heads = [_axis_head(axis.key, axis.unit) for axis in axes]
-    return table([*heads, "n", *map(_metric_head, metrics)], rows, texts=len(axes))
+    link_head = ["a run"] if played else []
+    return table(
+        [*heads, *link_head, "n", *map(_metric_head, metrics)], rows, texts=len(axes) + len(link_head)
+    )
 
 
 def _axis_head(key: str, unit: str) -> Markup:

@@ -1,100 +1,176 @@
-"""The section of plots: every metric along every axis that has several values."""
+"""The figures of a page as data: the page draws them, and `export.py` writes them as SVG and CSV."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
-from roamcast.lab.report import plots
+import msgspec
+
 from roamcast.lab.report.layout import CellLayout
 from roamcast.lab.report.markup import Markup, element, folded, section
 from roamcast.lab.report.subject import CELLS_MAX, ReportedSweep
+from roamcast.lab.report.verdict import PlaceVerdict
 from roamcast.lab.run.metrics import metric_of
-from roamcast.lab.sweep.summary import spread
+from roamcast.lab.sweep.summary import SampleMean, spread
 
 SHARES = ("delivery_ratio", "delivery_ratio_reachable", "reachable_ratio", "own_control_ratio")
 """Ratios that cannot exceed 1."""
-PANELS_MAX = 4  # combinations of other axes side by side in one plot
-LABEL_LENGTH_MAX = 30
+PANELS_MAX = 4  # combinations of other axes that get figures of their own
+DIGITS = 6  # of a number on the page
 
 
-def plot_section(sweep: ReportedSweep) -> Markup:
-    """All plots; a metric that is the same in every run is only named."""
+class FigurePoint(msgspec.Struct, frozen=True):
+    """`low` and `high`: the 95% confidence interval of y; `left` and `right`: of x."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+    left: float | None = None
+    right: float | None = None
+
+
+class FigureSeries(msgspec.Struct, frozen=True):
+    name: str
+    index: int  # decides colour and marker, the same in all figures
+    points: list[FigurePoint]
+
+
+class ReportFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """`kind`: `lines` (points joined), `dots` (points apart), `steps` (a distribution), `bars` (stacked)."""
+
+    id: str
+    kind: str
+    title: str
+    x_title: str
+    y_title: str
+    labels: list[str] | None = None  # of the places 0, 1, … on the x-axis, where they are words
+    x_log: bool = False
+    most: float | None = None  # what no y can exceed
+    series: list[FigureSeries]
+    front: list[tuple[float, float]] = []
+
+
+def along_axes(sweep: ReportedSweep, figures: list[ReportFigure]) -> Markup:
+    """Every metric along every axis that has several values; one that is the same in every run is only
+    named."""
     if not sweep.layout.plot_axes:
         return section("Plots", element("p", "There is one cell only: nothing to plot."), anchor="plots")
     varying = [name for name in sweep.measured if sweep.varies(name)]
     still = [name for name in sweep.main if name not in varying]
     parts: list[object] = []
-    if sweep.compares and not set(sweep.layout.plot_axes) & set(sweep.layout.series_axes):
-        parts.append(_key(sweep.layout))
     for place, key in enumerate(sweep.layout.plot_axes):
         axis = sweep.layout.axes[key]
         shown = [name for name in sweep.main if name in varying]
         others = [name for name in sweep.rest if name in varying]
         parts.append(element("h3", f"Along {axis.title}"))
         parts.append(element("p", _panels_note(sweep.layout, key), class_="note"))
-        parts.append(_figures(sweep, key, shown, f"p{place}"))
+        parts.append(_drawn(sweep, key, shown, f"p{place}", figures))
         if others and len(sweep.layout.cells) <= CELLS_MAX:
             title = f"The other {len(others)} metrics along {key}"
-            parts.append(folded(title, _figures(sweep, key, others, f"q{place}")))
+            parts.append(folded(title, _drawn(sweep, key, others, f"q{place}", figures)))
     if still:
         text = f"The same in every run, so not plotted: {', '.join(still)}."
         parts.append(element("p", text, class_="note"))
     return section("Plots", *parts, anchor="plots")
 
 
-def _key(shown: CellLayout) -> Markup:
-    samples = [
-        element("li", plots.key_sample(index), shown.label(series))
-        for index, series in enumerate(shown.series())
+def placeholder(figure: ReportFigure, caption: object = "", wide: bool = False) -> Markup:
+    """Where the page's script draws a figure."""
+    body = element("div", class_="chart", data_figure=figure.id)
+    return element("figure", body, element("figcaption", caption), class_="panels" if wide else "panel")
+
+
+def trade_off(verdict: PlaceVerdict, identifier: str) -> ReportFigure:
+    """Delivery against cost, one point per strategy, with the Pareto front."""
+    series = [
+        FigureSeries(one.name, one.series, [_crossing(one.cost, one.delivery)])
+        for one in verdict.served
+        if one.cost.mean is not None
     ]
-    return element("ul", *samples, class_="key")
+    front = sorted(
+        (one.cost.mean, one.delivery.mean)
+        for one in verdict.served
+        if one.name in verdict.front and one.cost.mean is not None and one.delivery.mean is not None
+    )
+    return ReportFigure(
+        id=identifier,
+        kind="dots",
+        title=verdict.place or "What delivery costs",
+        x_title="octets sent per delivery",
+        y_title="delivery_ratio",
+        x_log=True,
+        most=1.0,
+        series=series,
+        front=[(_short(x), _short(y)) for x, y in front],
+    )
 
 
 def _panels_note(shown: CellLayout, key: str) -> str:
     others = shown.others(key)
-    bars = "Points are means over the seeds, bars their 95% confidence intervals, set apart sideways."
+    bars = "Points are means over the seeds, bars their 95% confidence intervals."
     if not others:
         return bars
     names = " and ".join(others)
     if len(shown.combinations(others)) <= PANELS_MAX:
-        return f"{bars} One panel for each value of {names}."
+        return f"{bars} One figure for each value of {names}."
     return f"{bars} Each seed’s figure is first averaged over the values of {names}."
 
 
-def _figures(sweep: ReportedSweep, key: str, metrics: Sequence[str], prefix: str) -> Markup:
-    made = [_figure(sweep, key, metric, f"{prefix}-{index}") for index, metric in enumerate(metrics)]
+def _drawn(
+    sweep: ReportedSweep, key: str, metrics: Sequence[str], prefix: str, figures: list[ReportFigure]
+) -> Markup:
+    made: list[Markup] = []
+    for index, metric in enumerate(metrics):
+        places = sweep.layout.combinations(sweep.layout.others(key))
+        if len(places) > PANELS_MAX:
+            places = [{}]
+        for panel, place in enumerate(places):
+            figure = _figure(sweep, key, metric, place, f"{prefix}-{index}-{panel}")
+            figures.append(figure)
+            meaning = element("span", element("b", metric), f": {metric_of(metric).meaning}")
+            made.append(placeholder(figure, meaning))
     return element("div", *made, class_="plots")
 
 
-def _figure(sweep: ReportedSweep, key: str, metric: str, identifier: str) -> Markup:
+def _figure(
+    sweep: ReportedSweep, key: str, metric: str, place: Mapping[str, int], identifier: str
+) -> ReportFigure:
     shown, axis = sweep.layout, sweep.layout.axes[key]
-    places = shown.combinations(shown.others(key))
-    if len(places) > PANELS_MAX:
-        places = [{}]
     # Where the compared values lie along the x-axis, there is only one series.
-    lines = [{}] if key in shown.series_axes else shown.series()
-    panels = []
-    for place in places:
-        curves = []
-        for index, series in enumerate(lines):
-            points = []
-            for value in range(len(axis.labels)):
-                cells = shown.matching(series | place | {key: value})
-                points.append(spread(list(sweep.results.means(metric, cells).values())))
-            curves.append(plots.Curve(index, points))
-        panels.append(plots.Panel(_cut(shown.full_label(place)), curves))
+    lines: list[dict[str, int]] = [{}] if key in shown.series_axes else shown.series()
+    series = []
+    for index, chosen in enumerate(lines):
+        points = []
+        for value in range(len(axis.labels)):
+            cells = shown.matching(chosen | dict(place) | {key: value})
+            found = spread(list(sweep.results.means(metric, cells).values()))
+            x = float(value) if axis.positions is None else axis.positions[value]
+            if found.mean is not None:
+                points.append(FigurePoint(x, _short(found.mean), *_interval(found)))
+        series.append(FigureSeries(shown.label(chosen), index, sorted(points, key=lambda point: point.x)))
     unit = metric_of(metric).unit
-    title = f"{metric} ({unit})" if unit else metric
-    drawn = plots.plot(
-        panels,
-        axis.positions,
-        [_cut(label) for label in axis.labels],
-        _cut(axis.plot_title),
-        title,
+    return ReportFigure(
+        id=identifier,
+        kind="dots" if axis.positions is None else "lines",
+        title=shown.full_label(place),
+        x_title=axis.plot_title,
+        y_title=f"{metric} ({unit})" if unit else metric,
+        labels=axis.labels if axis.positions is None else None,
         most=1.0 if metric in SHARES else None,
+        series=series,
     )
-    caption = element("figcaption", element("b", metric), f": {metric_of(metric).meaning}")
-    body = plots.inline(drawn, identifier, f"{metric} along {key}")
-    return element("figure", body, caption, class_="panels" if len(panels) > 1 else "panel")
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= LABEL_LENGTH_MAX else text[: LABEL_LENGTH_MAX - 1] + "…"
+def _crossing(x: SampleMean, y: SampleMean) -> FigurePoint:
+    assert x.mean is not None and y.mean is not None
+    return FigurePoint(_short(x.mean), _short(y.mean), *_interval(y), *_interval(x))
+
+
+def _interval(found: SampleMean) -> tuple[float | None, float | None]:
+    if found.ci_low is None or found.ci_high is None:
+        return None, None
+    return _short(found.ci_low), _short(found.ci_high)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else 0.0

@@ -25,7 +25,7 @@ def differences(sweep: ReportedSweep) -> Markup:
             "pairs; Hedges’ g where runs could not be paired).",
             class_="note",
         ),
-        _comparison_table(overall, with_place=False),
+        *_found(overall),
     ]
     places = len(sweep.layout.cells) // len(sweep.layout.series())
     if places > PLACES_MAX:
@@ -40,6 +40,20 @@ def differences(sweep: ReportedSweep) -> Markup:
             )
         )
     return section(f"Differences between values of {sweep.compared}", *parts, anchor="differences")
+
+
+def _found(rows: Sequence[Comparison]) -> list[Markup]:
+    """What was found in front, the whole list behind a fold."""
+    found = [row for row in rows if row.corrected is not None and row.corrected < SIGNIFICANT]
+    front = [
+        _comparison_table(found, with_place=False)
+        if found
+        else element("p", f"None of {len(rows)} comparisons shows a difference beyond chance.")
+    ]
+    if len(found) < len(rows):
+        title = f"All {len(rows)} comparisons: {len(rows) - len(found)} show no difference beyond chance"
+        front.append(folded(title, _comparison_table(rows, with_place=False)))
+    return front
 
 
 def _comparison_table(rows: Sequence[Comparison], with_place: bool) -> Markup:

@@ -7,6 +7,8 @@ import html
 import unicodedata
 from collections.abc import Iterable, Sequence
 
+from roamcast.pages import policy
+
 
 class Markup(str):
     """Text that is HTML already."""
@@ -28,8 +30,11 @@ def visible(text: str) -> str:
 
 
 def element(name: str, *content: object, **attributes: object) -> Markup:
-    """`element("p", "text", class_="note")`; an attribute's trailing underscore is dropped."""
-    opened = "".join(f' {key.rstrip("_")}="{escaped(value)}"' for key, value in attributes.items())
+    """`element("p", "text", class_="note")`; an attribute's trailing underscore is dropped, others are
+    hyphens."""
+    opened = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"' for key, value in attributes.items()
+    )
     return Markup(f"<{name}{opened}>{''.join(escaped(part) for part in content)}</{name}>")
 
 
@@ -64,14 +69,19 @@ def section(title: str, *content: object, anchor: str = "") -> Markup:
     return Markup(f"<section>\n{head}\n{joined(content)}\n</section>")
 
 
-def page(title: str, *content: object) -> str:
-    """A whole document that needs nothing from outside."""
+def page(title: str, *content: object, script: str = "", data: str = "") -> str:
+    """A whole document that needs nothing from outside. `data`: JSON for the script, in an element of its
+    own."""
+    safe = data.replace("<", "\\u003c")  # no text in it can end the element
+    after = f'<script type="application/json" id="data">{safe}</script>\n'
+    after += f'<script type="module">{script}</script>\n'
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escaped(policy([script]))}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{escaped(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"{joined(content)}\n</main>\n</body>\n</html>\n"
+        f"{joined(content)}\n</main>\n{after if script else ''}</body>\n</html>\n"
     )
 
 
@@ -124,11 +134,29 @@ tbody tr:nth-child(even) { background: var(--band); }
 .bad { color: var(--bad); font-weight: 600; }
 details { margin: .8rem 0; border: 1px solid var(--line); border-radius: 6px; padding: .4rem .9rem; }
 summary { cursor: pointer; color: var(--accent); font-weight: 550; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(24rem, 100%), 1fr)); gap: 1.2rem; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr)); gap: 1.2rem; }
 .plots .panels { grid-column: 1 / -1; }
 figure { margin: 0; min-width: 0; }
 figure svg { width: 100%; height: auto; display: block; }
 figcaption { margin-top: .2rem; }
+.chart { position: relative; }
+.chart svg { touch-action: pan-y; cursor: crosshair; font: 11px system-ui, sans-serif; color: var(--ink); }
+.chart .tip { position: absolute; pointer-events: none; background: var(--paper); border: 1px solid
+var(--line);
+  border-radius: 5px; padding: .15rem .5rem; font-size: .8rem; white-space: nowrap; box-shadow: 0 1px 4px
+  #0003; z-index: 2; }
+.chart .tools { display: flex; flex-wrap: wrap; gap: .2rem .5rem; align-items: center; font-size: .8rem; }
+.chart button { font: inherit; color: inherit; background: none; border: 1px solid transparent;
+border-radius: 4px;
+  padding: 0 .3rem; cursor: pointer; }
+.chart button:hover { border-color: var(--line); }
+.chart button[aria-pressed=false] { opacity: .35; text-decoration: line-through; }
+.chart .export { margin-left: auto; color: var(--accent); }
+.chart svg.mark { width: 1.7rem; height: .8rem; display: inline-block; vertical-align: -.05rem;
+margin-right: .2rem; }
+.verdict { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(26rem, 100%), 1fr)); gap:
+1.5rem; align-items: start; }
+.verdict p:first-of-type { font-size: 1.15rem; }
 .key { display: flex; flex-wrap: wrap; gap: .2rem 1.4rem; margin: .4rem 0 .8rem; padding: 0;
   list-style: none; }
 .key svg { width: 2.6rem; height: .9rem; vertical-align: -.1rem; margin-right: .4rem; }

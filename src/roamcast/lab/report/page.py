@@ -1,42 +1,93 @@
 """The page of a sweep, from its results to one HTML text."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from roamcast.lab.published import rows_of_sweep
+from roamcast.lab.report.answer import verdict_section
 from roamcast.lab.report.cells import by_cell, overview
-from roamcast.lab.report.figures import plot_section
+from roamcast.lab.report.figures import ReportFigure, along_axes, placeholder
 from roamcast.lab.report.findings import differences, published_table
 from roamcast.lab.report.layout import layout
 from roamcast.lab.report.markup import Markup, element, folded, joined, page, section, table
 from roamcast.lab.report.numbers import numbered
+from roamcast.lab.report.samples import RunSamples, latency_figure, reasons_figure
 from roamcast.lab.report.subject import ReportedSweep
 from roamcast.lab.run.metrics import metric_of
 from roamcast.lab.sweep.results import Results
+from roamcast.pages import bundle
 
 
-def render(results: Results) -> str:
-    """The whole document."""
+def render(results: Results, samples: RunSamples | None = None, plays: bool = False) -> str:
+    """The whole document. `plays`: beside it there is a page that plays for each cell that has a sample."""
+    text, _ = with_figures(results, samples, plays)
+    return text
+
+
+def with_figures(
+    results: Results, samples: RunSamples | None = None, plays: bool = False
+) -> tuple[str, list[ReportFigure]]:
+    """The document, and the figures on it as data."""
     sweep = ReportedSweep(results, layout(results.description.axes), rows_of_sweep(results))
-    return page(
+    figures: list[ReportFigure] = []
+    played = samples.names if plays and samples is not None else {}
+    text = page(
         f"{results.description.experiment} · Roamcast",
         _head(sweep),
+        *(
+            [_nothing(sweep)]
+            if not sweep.measured
+            else _findings(sweep, samples or RunSamples(), played, figures)
+        ),
         _what_was_run(sweep),
-        *([_nothing(sweep)] if not sweep.measured else _findings(sweep)),
         _failed(sweep),
         _reading(sweep),
+        script=bundle("report.js"),
+        data=msgspec.json.encode(figures).decode(),
     )
+    return text, figures
 
 
-def _findings(sweep: ReportedSweep) -> list[Markup]:
+def _findings(
+    sweep: ReportedSweep, samples: RunSamples, played: Mapping[int, str], figures: list[ReportFigure]
+) -> list[Markup]:
     return [
+        *([verdict_section(sweep, played, figures)] if sweep.compares else []),
         *([_published(sweep)] if sweep.published else []),
-        *([overview(sweep)] if sweep.compares else []),
-        plot_section(sweep),
+        along_axes(sweep, figures),
+        *_from_runs(sweep, samples, figures),
         *([differences(sweep)] if sweep.compares else []),
-        by_cell(sweep),
+        *([overview(sweep)] if sweep.compares else []),
+        by_cell(sweep, played),
     ]
 
+
+def _from_runs(sweep: ReportedSweep, samples: RunSamples, figures: list[ReportFigure]) -> list[Markup]:
+    """How long deliveries took, and why others did not happen."""
+    made: list[Markup] = []
+    latency = latency_figure(samples, sweep.layout)
+    if latency is not None:
+        caption = (
+            "All runs, all cells: how high a line ends is what was delivered, how early it rises, how fast."
+        )
+        figures.append(latency)
+        made.append(placeholder(latency, caption))
+    reasons = reasons_figure(samples, sweep.layout)
+    if reasons is not None:
+        caption = f"As `roamcast why` explains them; one run of each cell ({len(samples.names)} runs)."
+        figures.append(reasons)
+        made.append(placeholder(reasons, caption))
+    if not made:
+        return []
+    return [
+        section("How long it took, and what was lost", element("div", *made, class_="plots"), anchor="runs")
+    ]
+
+
+UNSCRIPTED = "The figures on this page are drawn by a script; without it, the tables have all their numbers."
 
 # Head and description.
 
@@ -51,13 +102,15 @@ def _head(sweep: ReportedSweep) -> Markup:
         (len(sweep.layout.cells), "cells"),
         (len(description.seeds), "seeds per cell"),
     ]
-    links = [("run", "What was run")]
+    links = []
     if sweep.measured:
+        links += [("verdict", "Verdict")] if sweep.compares else []
         links += [("published", "Published figures")] if sweep.published else []
-        links += [("overview", "Overview")] if sweep.compares else []
         links += [("plots", "Plots")]
         links += [("differences", "Differences")] if sweep.compares else []
+        links += [("overview", "Overview")] if sweep.compares else []
         links += [("cells", "Cell by cell")]
+    links += [("run", "What was run")]
     links += [("failed", "Failed runs"), ("reading", "How to read this")]
     scenario = description.scenario.get("scenario", {}).get("name", "")
     return joined(
@@ -73,6 +126,7 @@ def _head(sweep: ReportedSweep) -> Markup:
                 *(element("li", element("b", f"{count:,}"), element("span", what)) for count, what in tiles),
                 class_="tiles",
             ),
+            element("p", UNSCRIPTED, class_="note unscripted"),
             element("nav", *(element("a", text, href=f"#{anchor}") for anchor, text in links)),
         ]
     )

@@ -32,9 +32,13 @@ def find_java() -> Path:
     """The `JAVA_HOME` to run Spark with, or an `InputError` that says what was found and what to do."""
     found = []
     for candidate in _candidates():
+        # With the module first: nearly every Java has it, and each question is a Java process.
+        version = java_version(candidate.java, VECTOR_ARGUMENT)
+        if version is not None and version >= VERSION_MIN:
+            return candidate.home
         version = java_version(candidate.java)
         if version is not None and version >= VERSION_MIN:
-            return candidate.home if _has_vector_module(candidate.java) else _without_vector_module(candidate)
+            return _without_vector_module(candidate)
         found.append(f"{candidate.origin} has {_shown(version)}")
     raise InputError(
         "Java",
@@ -43,9 +47,10 @@ def find_java() -> Path:
     )
 
 
-def java_version(java: Path) -> int | None:
-    """The major version that an executable says it has; None if it does not run or says something else."""
-    output = _output(java, "-version")
+def java_version(java: Path, *arguments: str) -> int | None:
+    """The major version that an executable says it has; None if it does not run with these arguments, or
+    says something else."""
+    output = _output(java, *arguments, "-version")
     return None if output is None else parsed_version(output)
 
 
@@ -103,10 +108,6 @@ def _output(java: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.decode(errors="replace")
-
-
-def _has_vector_module(java: Path) -> bool:
-    return _output(java, VECTOR_ARGUMENT, "-version") is not None
 
 
 def _without_vector_module(candidate: JavaCandidate) -> Path:

@@ -21,9 +21,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, TypeVar
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
@@ -52,6 +53,7 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 LAUNCH = ("spark.master", "spark.driver.", "spark.log.", "spark.archives")  # what Java must know at its start
 
 _COMPLAINT = re.compile(r"error|exception|invalid|could not|cannot", re.IGNORECASE)
+_LAST_WORDS = re.compile(r"shut ?down|stopped SparkContext|OutOfMemoryError", re.IGNORECASE)  # of Java
 _CONNECT_MODE = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE")  # set by PySpark; they outlive a session
 
 
@@ -83,8 +85,8 @@ def with_session(master: str | None, work: Callable[[SparkSession], Made], advic
     with spark_errors_in_a_line(advice):
         try:
             return work(session(master))
-        except (Py4JError, PySparkException, ConnectionError):
-            if not _java_is_gone(JAVA_ENDS_SECONDS):
+        except (Py4JError, PySparkException, ConnectionError) as error:
+            if not _java_ended_with(error):
                 raise
         return work(session(master))
 
@@ -285,6 +287,14 @@ def _java_is_gone(within: float = 0.0) -> bool:
     return True
 
 
+def _java_ended_with(error: BaseException) -> bool:
+    """Whether the error is that of a Java that is gone, or will be in a moment. One that Java sent shows that
+    it lived then; it goes on living unless it speaks of its own end."""
+    was_sent = isinstance(error, CapturedException | Py4JJavaError)
+    lives = was_sent and not _LAST_WORDS.search(f"{error} {getattr(error, '_stackTrace', '')}")
+    return _java_is_gone(0.0 if lives else JAVA_ENDS_SECONDS)
+
+
 def _forget_java() -> None:
     """Clear what PySpark keeps per process; otherwise it would go on using the dead Java process."""
     gateway: Any = SparkContext._gateway
@@ -298,6 +308,5 @@ def spark_errors_in_a_line(advice: str) -> Iterator[None]:
     try:
         yield
     except (Py4JError, PySparkException, ConnectionError) as error:
-        gone = _java_is_gone(JAVA_ENDS_SECONDS)
-        reason = "Java ended (killed?)" if gone else cause_in_a_line(error)
+        reason = "Java ended (killed?)" if _java_ended_with(error) else cause_in_a_line(error)
         raise RoamcastError(f"Spark gave up: {reason}{advice and '; '}{advice}") from error

@@ -3,11 +3,12 @@
 So it works on every session, Spark Connect included. Values and results travel pickled.
 """
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark import cloudpickle
+from pyspark import SparkFiles, cloudpickle
 from pyspark.sql import SparkSession
 
 Given = TypeVar("Given")
@@ -22,6 +23,8 @@ def mapped(spark: SparkSession, work: Callable[[Given], Made], values: Sequence[
     pickled = [pickle(value) for value in values]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Spark ends its workers without a word. What they leave in its own folder goes with that.
+        tempfile.tempdir = SparkFiles.getRootDirectory()
         for batch in batches:
             numbers = batch.column(0).to_pylist()
             made = [pickle(work(cloudpickle.loads(pickled[number]))) for number in numbers]

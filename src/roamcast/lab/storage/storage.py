@@ -34,6 +34,7 @@ from roamcast.errors import FileError, InputError
 ALLOWED = "allowed: a path, file:///…, s3://bucket/…, gs://bucket/… or hdfs://host:port/…"
 SCHEMES = {"file": "file", "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "hdfs": "hdfs"}
 CONNECT_SECONDS = 5.0  # chosen by us: a store that does not answer is reported, not waited for
+CAUSE_LENGTH_MAX = 400  # Arrow lists every place where Hadoop could be; chosen by us
 RETRY_SECONDS = 20.0  # for Google Cloud Storage; the library's own limit is 15 minutes
 _UNFINISHED = "unfinished"
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")
@@ -212,7 +213,9 @@ class Storage:
         try:
             return _connected(self)
         except (OSError, ValueError) as error:
-            raise FileError(self.name(), f"cannot be reached: {_cause(error)}") from error
+            raise FileError(
+                self.name(), f"cannot be reached: {_cause(error)}{self._advice(error)}"
+            ) from error
 
     def __getstate__(self) -> tuple[str, str, str]:
         return self.scheme, self.authority, self.root
@@ -237,6 +240,8 @@ class Storage:
         """What is probably wrong, where the store's own words do not say it."""
         if self.scheme == "s3" and "ACCESS_DENIED" in str(error) and not os.environ.get("AWS_ACCESS_KEY_ID"):
             return "; AWS_ACCESS_KEY_ID is not set"
+        if self.scheme == "hdfs" and re.search("libjvm|libhdfs", str(error)):
+            return "; Hadoop's client is needed here: JAVA_HOME, HADOOP_HOME and CLASSPATH name it"
         return ""
 
 
@@ -296,6 +301,5 @@ def _sync_folder(folder: Path) -> None:
 def _cause(error: BaseException) -> str:
     """One line. Arrow appends what C's `errno` says to its own words; Python's own errors have it apart."""
     text = str(getattr(error, "strerror", None) or error)
-    return (
-        " ".join(text.partition(" error_info=")[0].split()) or type(error).__name__
-    )  # Google's says it twice
+    line = " ".join(text.partition(" error_info=")[0].split())  # Google's says it twice
+    return line[:CAUSE_LENGTH_MAX] or type(error).__name__

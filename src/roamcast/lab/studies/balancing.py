@@ -1,165 +1,129 @@
 """What load balancing gains as consumers join (opportunistic channels, section 4.2, figures 13 and 14).
 
-Brokers have a capacity and modulators a cost, both modelled; the decisions are those of the strategy's
-adaptors `load_balancing` and `broker_creation`, asked by each broker whenever a consumer has joined. An
-event goes to every broker, which runs its consumers' modulators one after the other. The adaptive channel
-may make brokers on machines that stand by; the normal one keeps its single broker.
+The strategy itself runs in the simulator: a source with the first broker, machines that are willing to be
+brokers, and consumers that join one after the other, each with a modulator of a modelled cost. The adaptive
+channel has the adaptors `load_balancing` and `broker_creation`, and moves modulators by handoffs while events
+go on; the normal one keeps its single broker. All nodes hear each other and the network is fast, as the
+switched one of the work: what is measured is the brokers' processors.
 
-Figure 13's modulators are a loop and its events small; figure 14's transcode a video whose frames come at a
-fixed rate, and what a player shows is at most that.
+Figure 13's modulators are a loop and its events arrays of 100 floats; figure 14's transcode a video whose
+frames come at a fixed rate.
 """
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
 
+from roamcast.lab.studies.overload import register_work
 from roamcast.lab.studies.study import STUDIES, Study
-from roamcast.strategy.opportunistic.adaptation.adaptor import start
-from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
-from roamcast.strategy.opportunistic.adaptation.events import Measured
-from roamcast.strategy.opportunistic.adaptation.services import BrokerRecord, Limits, Services
-from roamcast.strategy.opportunistic.directory import nearest_below
-from roamcast.units import NodeId
+from roamcast.runtime.sim.simulation import Simulation
+from roamcast.scenario import scenario_from
+from roamcast.trace import Delivered, HandedOff, OverlayChanged, Published, Trace
+from roamcast.units import SECOND, NodeId, micros
+
+SOURCE: NodeId = 0
+STANDS_AT = 15.0  # seconds; the overlay and the first rows are there
+SETTLING = 25.0  # seconds after the last consumer has joined: readings go ten seconds back
+MEASURED = 20.0
 
 
 class BalancingParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     adaptive: bool = True
-    consumers: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 16
-    machines: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 8  # that can run a broker
-    # A broker with more modulators than this is overloaded (the paper: "after 6 consumers have joined").
-    modulators_max: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 6
-    modulator_ms: Annotated[float, msgspec.Meta(gt=0, le=10_000)] = 10.0  # on a broker of capacity 1
-    send_ms: Annotated[float, msgspec.Meta(ge=0, le=10_000)] = 0.5  # to one consumer or broker
-    source_rate: Annotated[float, msgspec.Meta(gt=0, le=1_000)] = 30.0  # frames per second
+    consumers: Annotated[int, msgspec.Meta(ge=1, le=100)] = 16
+    machines: Annotated[int, msgspec.Meta(ge=1, le=100)] = 8  # that can run a broker, the source's included
+    # A broker with more modulators than this is overloaded (the work: "after 6 consumers have joined").
+    modulators_max: Annotated[int, msgspec.Meta(ge=1, le=100)] = 6
+    modulator_ms: Annotated[float, msgspec.Meta(gt=0, le=1_000)] = 20.0  # for one event
+    rate: Annotated[float, msgspec.Meta(gt=0, le=1_000)] = 2.0  # events per second
+    size: Annotated[int, msgspec.Meta(ge=0, le=50_000)] = 400  # octets: 100 floats
+    join_every: Annotated[float, msgspec.Meta(ge=1, le=1_000)] = 14.0  # seconds
 
 
-def run(parameters: BalancingParameters, seed: int) -> dict[str, float]:
-    """Deterministic: every seed gives the same result."""
-    farm = Farm(parameters)
-    for consumer in range(parameters.consumers):
-        farm.join(consumer)
-    busiest = max(len(consumers) for consumers in farm.consumers.values())
-    work = busiest * (parameters.modulator_ms + parameters.send_ms)
+def run(parameters: BalancingParameters, seed: int) -> dict[str, float | None]:
+    register_work()
+    tables, since = _tables(parameters, seed)
+    trace = Simulation(scenario_from(tables)).run().trace
+    return {**_measured(trace, parameters, since), "brokers": float(_brokers(trace))}
+
+
+def _measured(trace: Trace, parameters: BalancingParameters, since: float) -> dict[str, float | None]:
+    begin, end = micros(since), micros(since + MEASURED)
+    published = {(p.publisher, p.sequence): p.t for p in trace.of(Published) if begin <= p.t < end}
+    arrivals: dict[tuple[NodeId, int], list[int]] = {}
+    shown = 0
+    for delivered in trace.of(Delivered):
+        if begin <= delivered.t < end:
+            shown += 1
+        if (delivered.publisher, delivered.sequence) in published:
+            arrivals.setdefault((delivered.publisher, delivered.sequence), []).append(delivered.t)
+    took = [max(times) - published[key] for key, times in arrivals.items()]
+    expected = len(published) * parameters.consumers
+    came = sum(map(len, arrivals.values()))
+    moved = [one for one in trace.of(HandedOff) if one.outcome == "moved"]
     return {
-        "brokers": float(len(farm.consumers)),
-        "event_ms": work + parameters.send_ms * len(farm.consumers),
-        "frame_rate": min(parameters.source_rate, 1_000 / work),
+        "event_ms": sum(took) / len(took) / 1_000 if took else None,  # until the last consumer has it
+        "frame_rate": shown / parameters.consumers / MEASURED,
+        "arrived": came / expected if expected else None,
+        "handoffs": float(len(moved)),
     }
 
 
-class Farm:
-    """All brokers. Broker 0 exists from the beginning, and consumers join it. The distance between two
-    brokers is given by their node numbers."""
-
-    def __init__(self, parameters: BalancingParameters) -> None:
-        self._parameters = parameters
-        # A broker is over its limit with one modulator more than it may have.
-        self.unit = 1.0 / (parameters.modulators_max + 1)
-        self.limits = Limits(overload=(parameters.modulators_max + 0.5) * self.unit, rest=0)
-        self.consumers: dict[NodeId, list[NodeId]] = {}
-        self._channels: dict[NodeId, SystemChannel] = {}
-        self._joined = 0
-        self.make(0)
-
-    def make(self, broker: NodeId) -> None:
-        self.consumers[broker] = []
-        site = Site(self, broker)
-        self._channels[broker] = site.channel
-        start(("load_balancing", "broker_creation"), site.services())
-
-    def join(self, consumer: NodeId) -> None:
-        """A consumer joins broker 0; then all brokers read their monitors until none changes anything."""
-        self.consumers[0].append(consumer)
-        if not self._parameters.adaptive:
-            return
-        for _ in range(2 * self._parameters.machines):
-            before = {broker: list(consumers) for broker, consumers in self.consumers.items()}
-            for broker in list(self.consumers):
-                self._joined += 1
-                values = {"now": self._joined, "load": self.load(broker), "was_made": int(broker != 0)}
-                self._channels[broker].publish(Measured("load", broker, values))
-            if before == self.consumers:
-                return
-
-    def load(self, broker: NodeId) -> float:
-        return len(self.consumers[broker]) * self.unit
-
-    def free_machine(self) -> NodeId | None:
-        free = (node for node in range(self._parameters.machines) if node not in self.consumers)
-        return next(free, None)
+def _brokers(trace: Trace) -> int:
+    changes = [one.change for one in trace.of(OverlayChanged) if one.role == "broker"]
+    return changes.count("role_on") - changes.count("role_off")
 
 
-class Site:
-    """The managers that the adaptors of one broker query."""
-
-    def __init__(self, farm: Farm, own: NodeId) -> None:
-        self._farm = farm
-        self._own = own
-        self.channel = SystemChannel()
-
-    def services(self) -> Services:
-        return Services(self, self, self, self, self.channel, self._farm.limits)
-
-    @property
-    def own(self) -> NodeId:
-        return self._own
-
-    def load(self, broker: NodeId) -> float:
-        return self._farm.load(broker)
-
-    def path(self, start: NodeId, end: NodeId) -> float | None:
-        return float(abs(start - end))
-
-    def discover_neighbours(self) -> None:
-        pass
-
-    def propagate(self) -> None:
-        pass
-
-    def rebuild_routes(self) -> None:
-        pass
-
-    def create(self, node: NodeId) -> None:
-        self._farm.make(node)
-
-    def retire(self) -> None:
-        pass
-
-    def clients(self) -> Sequence[NodeId]:
-        return self._farm.consumers[self._own]
-
-    def modulated(self) -> Sequence[NodeId]:
-        return self._farm.consumers[self._own]
-
-    def source_brokers(self, client: NodeId) -> Sequence[NodeId]:
-        return (0,)
-
-    def distance(self, client: NodeId) -> float:
-        return 1.0
-
-    def octets_from(self, client: NodeId) -> Mapping[NodeId, float]:
-        return {}
-
-    def work(self, client: NodeId) -> float:
-        return self._farm.unit
-
-    def migrate(self, client: NodeId, to: NodeId, below: float | None = None) -> None:
-        self._farm.consumers[self._own].remove(client)
-        self._farm.consumers[to].append(client)
-
-    def place(self, client: NodeId, to: NodeId, access: NodeId) -> None:
-        self.migrate(client, to)
-
-    def less_loaded(self, load: float, on_found: Callable[[NodeId | None], None]) -> None:
-        others = [BrokerRecord(b, self._farm.load(b)) for b in self._farm.consumers if b != self._own]
-        on_found(nearest_below(others, load, lambda broker: self.path(self._own, broker)))
-
-    def willing(self, on_found: Callable[[NodeId | None], None]) -> None:
-        on_found(self._farm.free_machine())
-
-    def report(self, load: float) -> None:
-        pass
+def _tables(parameters: BalancingParameters, seed: int) -> tuple[dict[str, object], float]:
+    """The scenario, and when to begin to measure."""
+    machines = list(range(1, parameters.machines))
+    consumers = range(parameters.machines, parameters.machines + parameters.consumers)
+    cost = round(parameters.modulator_ms * 1_000)
+    share = cost * parameters.rate / SECOND  # of a broker, for one consumer
+    since = STANDS_AT + parameters.join_every * parameters.consumers + SETTLING
+    options: dict[str, object] = {
+        "broker_update": 5.0,
+        "broker_discovery": 3.0,
+        "overload_threshold": min((parameters.modulators_max + 0.5) * share, 1.0),
+        "adaptors": ["topology"],
+    }
+    if parameters.adaptive:
+        options["adaptors"] = ["topology", "complex", "load_balancing", "broker_creation"]
+        options["willing"] = machines
+    tables: dict[str, object] = {
+        "scenario": {"name": "balancing", "duration": since + MEASURED + 30.0, "seed": seed},
+        "world": {
+            "nodes": parameters.machines + parameters.consumers,
+            "area": [100.0, 100.0],
+            "range": 200.0,
+            "mobility": {"model": "static"},
+            "radio": {"model": "disk", "bitrate": 100_000_000},
+        },
+        "roles": {"brokers": [SOURCE], "publishers": [SOURCE], "subscribers": []},
+        "workload": {
+            "rate": parameters.rate,
+            "size": parameters.size,
+            "start": STANDS_AT,
+            "stop": since + MEASURED,
+            "subscriptions": [
+                {
+                    "node": consumer,
+                    "from": STANDS_AT + parameters.join_every * number,
+                    "modulator": {"name": "work", "cost": cost},
+                }
+                for number, consumer in enumerate(consumers)
+            ],
+        },
+        "strategy": {"name": "opportunistic", "options": options},
+        "underlay": {"name": "ideal"},
+    }
+    return tables, since
 
 
-STUDIES.add(Study("balancing", BalancingParameters, run, ("brokers", "event_ms", "frame_rate")))
+STUDIES.add(
+    Study(
+        "balancing",
+        BalancingParameters,
+        run,
+        ("brokers", "event_ms", "frame_rate", "arrived", "handoffs"),
+    )
+)

@@ -62,9 +62,14 @@ class WorkModulator(Modulator):
         return self._cost
 
 
-def run(parameters: OverloadParameters, seed: int) -> dict[str, float | None]:
+def register_work() -> None:
+    """The modulator `work`: the event as it is, for a processor time that its parameters say."""
     if "work" not in MODULATORS.names():
         MODULATORS.add("work", WorkParameters, lambda _, own: WorkModulator(own))
+
+
+def run(parameters: OverloadParameters, seed: int) -> dict[str, float | None]:
+    register_work()
     simulation = Simulation(scenario_from(_tables(parameters, seed)))
     watch = BrokerWatch(simulation, parameters)
     for at in range(round(WARMUP * SECOND), round(parameters.duration * SECOND), SAMPLE_EVERY):

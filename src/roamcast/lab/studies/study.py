@@ -18,6 +18,8 @@ from roamcast.explain import converted, unknown
 MODULES = {
     "channels": "roamcast.lab.studies.channels",
     "balancing": "roamcast.lab.studies.balancing",
+    "event_traffic": "roamcast.lab.studies.event_traffic",
+    "campus": "roamcast.lab.studies.campus",
     "home_crash": "roamcast.lab.studies.home_crash",
     "overload": "roamcast.lab.studies.overload",
     "relocation": "roamcast.lab.studies.relocation",

@@ -34,9 +34,17 @@ def carried(experiment: Experiment) -> Carried:
         return ()
 
 
-@cache
 def unpacked(files: Carried) -> Path:
-    """On a worker: a folder with the files, made once and removed with this process."""
+    """On a worker: a folder with the files, made once and removed with this process, or with Spark's own."""
+    folder = _unpacked(files)
+    if not folder.is_dir():  # the session that it was made for has ended, and this process serves another
+        _unpacked.cache_clear()
+        folder = _unpacked(files)
+    return folder
+
+
+@cache
+def _unpacked(files: Carried) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="roamcast-files-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name, content in files:

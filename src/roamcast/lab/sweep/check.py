@@ -29,7 +29,8 @@ SAMPLE_SHARE = 25  # one run of so many is measured again; chosen by us, as are 
 SAMPLE_MAX = 8
 SAMPLE_SOURCES = 1  # relations whose metrics are checked, beside that of the deliveries
 DELIVERIES = "pairs"
-# A query over a few runs takes less time than compiling it would.
+# A query over few rows takes less time than compiling it would.
+INTERPRETED_ROWS_MAX = 100_000
 _INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -69,7 +70,8 @@ def check_figures(
 ) -> None:
     """Measure these runs again, in Spark; raises if a figure differs."""
     metrics = {name: m for name, m in METRICS.items() if sources is None or m.source in sources}
-    with _conf(spark, {} if sources is None else _INTERPRETED):
+    few = sum(sum(record.rows.values()) for record in records) <= INTERPRETED_ROWS_MAX
+    with _conf(spark, _INTERPRETED if few else {}):
         found = measured(spark, storage, segments, records, metrics)
     by_run = {row.pop("run"): row for row in found.to_pylist()}
     for record in records:

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roamcast.lab.report import report
+from roamcast.lab.report.answer import in_words
 from roamcast.lab.report.layout import layout
-from roamcast.lab.report.numbers import with_interval
+from roamcast.lab.report.numbers import number
+from roamcast.lab.report.verdict import octets_per_delivery
 from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.experiment import Experiment, experiment_from
 from roamcast.lab.sweep.results import Results, read_results
-from roamcast.lab.sweep.summary import spread
+from roamcast.lab.sweep.summary import SampleMean, spread
 from roamcast.lab.sweep.sweep import Progress, sweep
 from roamcast.scenario import read_tables
 from roamcast.strategy import STRATEGIES
@@ -18,15 +20,15 @@ from roamcast.strategy import STRATEGIES
 SCENARIO = Path(__file__).with_name("demo.toml")
 AREAS = [[400.0, 400.0], [600.0, 600.0], [800.0, 800.0]]  # from dense to partitioned
 REPLICATIONS = 3
-METRICS = ("delivery_ratio", "delivery_ratio_reachable", "latency_p50", "hops_mean", "data_messages")
 
 
 @dataclass(frozen=True)
 class Demonstration:
-    """What the demo found, for the terminal: a short table and the path of the report."""
+    """What the demo found, for the terminal: a short table, the verdict and the path of the report."""
 
     heads: list[str]
     rows: list[list[str]]
+    verdict: list[str]  # sentences
     failed: int  # runs
     report: str  # its file
 
@@ -38,9 +40,10 @@ def demo(
 ) -> Demonstration:
     """Sweep into `out` and write its report there. What an earlier call finished is not run again."""
     ended = sweep(demo_experiment(), out, master=master, resume=True, progress=progress)
-    written = report(out)
-    heads, rows = short_table(read_results(out))
-    return Demonstration(heads, rows, ended.failed, written)
+    written = report(out, plays=True)
+    results = read_results(out)
+    heads, rows = short_table(results)
+    return Demonstration(heads, rows, in_words(results), ended.failed, written)
 
 
 def demo_experiment() -> Experiment:
@@ -54,11 +57,39 @@ def demo_experiment() -> Experiment:
 
 
 def short_table(results: Results) -> tuple[list[str], list[list[str]]]:
-    """A row per cell: its axis values, then the metrics most asked for."""
+    """A row per cell: its axis values, then what is most asked for, in 80 columns."""
     shown = layout(results.description.axes)
     rows = []
     for cell, indices in enumerate(shown.cells):
-        figures = [spread(list(results.values(metric, cell).values())) for metric in METRICS]
-        labels = [axis.labels[indices[axis.key]] for axis in shown.axes.values()]
-        rows.append([*labels, *(with_interval(found) for found in figures)])
-    return [*(axis.title for axis in shown.axes.values()), *METRICS], rows
+        labels = [axis.labels[indices[axis.key]].replace(" × ", "×") for axis in shown.axes.values()]
+        delivery, reachable, latency, hops = (
+            spread(list(results.values(name, cell).values()))
+            for name in ("delivery_ratio", "delivery_ratio_reachable", "latency_p50", "hops_mean")
+        )
+        cost = spread(list(octets_per_delivery(results, cell).values()))
+        figures = [
+            _share(delivery),
+            _share(reachable),
+            number(None if latency.mean is None else 1000 * latency.mean, 3),
+            number(hops.mean, 3),
+            number(cost.mean, 3),
+        ]
+        rows.append([*labels, *figures])
+    axes = [f"{axis.key.rpartition('.')[2]}\n{axis.unit}" for axis in shown.axes.values()]
+    heads = [head.replace("name\n", "strategy\n") for head in axes]
+    return [
+        *heads,
+        "delivered\nof all",
+        "delivered\nof reachable",
+        "latency\nms (p50)",
+        "hops\nmean",
+        "octets/\ndelivery",
+    ], rows
+
+
+def _share(found: SampleMean) -> str:
+    """`0.912 ±0.013`"""
+    if found.mean is None:
+        return "–"
+    half = "" if found.ci_high is None else f" ±{found.ci_high - found.mean:.3f}"
+    return f"{found.mean:.3f}{half}"

@@ -336,7 +336,7 @@ function showEvents(view) {
     ].filter((words) => words !== "").join(", "),
     span(one.age),
   ]);
-  fillTable("passing", passing, "None since this page was opened.", ["text", "tight", "text", "number"]);
+  fillTable("passing", passing, "None lately.", ["text", "tight", "text", "number"]);
   const stored = view.stored.map((/** @type {any} */ one) => [
     one.topic || "no topic",
     `${one.publisher}:${one.sequence}`,

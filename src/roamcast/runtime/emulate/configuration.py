@@ -1,6 +1,5 @@
 """The file that each emulated node is started with: the scenario's strategy, keys made for this run alone."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from roamcast.runtime.emulate.stage import SOCKET
 from roamcast.scenario.model import Scenario
 from roamcast.scenario.workload import roles
 from roamcast.sealing import GroupKey, Identity
+from roamcast.toml_text import tables_text
 from roamcast.units import Micros, NodeId
 
 FILE = "node.toml"
@@ -36,7 +36,7 @@ class Configuration:
         self._modules.write(folder)
         path = folder / FILE
         path.touch(PRIVATE)
-        path.write_text(toml(self.tables(node, folder)))
+        path.write_text(tables_text(self.tables(node, folder)))
 
     def tables(self, node: NodeId, folder: Path) -> dict[str, dict[str, Any]]:
         strategy, underlay = self._scenario.strategy, self._scenario.underlay
@@ -57,29 +57,3 @@ class Configuration:
         if underlay.name is not None:
             tables["underlay"] = {"name": underlay.name, "options": underlay.options}
         return tables
-
-
-def toml(tables: dict[str, dict[str, Any]]) -> str:
-    """Tables of plain values as TOML text."""
-    lines = []
-    for name, table in tables.items():
-        lines.append(f"[{name}]")
-        lines += [f"{_key(key)} = {_value(value)}" for key, value in table.items()]
-    return "\n".join(lines) + "\n"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    if isinstance(value, int | float):
-        return repr(value)
-    return _key(value)
-
-
-def _key(text: str) -> str:
-    """A JSON text is a TOML text, but for one character that only TOML wants escaped."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

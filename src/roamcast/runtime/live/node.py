@@ -18,10 +18,12 @@ from random import Random
 
 import msgspec
 
+from roamcast import __version__
 from roamcast.applications import Applications
 from roamcast.broker.core import Delivery
 from roamcast.broker.judgement import is_right
 from roamcast.broker.store import EventStore, StoreFullError
+from roamcast.event import EventId
 from roamcast.host import Channel, Host
 from roamcast.node import Node, NodeConfig
 from roamcast.runtime.live.air.kernel_routes import (
@@ -40,12 +42,13 @@ from roamcast.runtime.live.parts import (
     name_in,
     trace_in,
 )
-from roamcast.runtime.live.port.clock import Clock
+from roamcast.runtime.live.port.clock import Clock, monotonic
 from roamcast.runtime.live.port.host import LiveHost
 from roamcast.runtime.live.port.inputs import Inputs
 from roamcast.runtime.live.port.timers import Timers
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NeighbourJournal, NodeJournal
+from roamcast.runtime.live.report.misfits import NodeProfile, options_text
 from roamcast.runtime.live.report.segments import TraceSegments
 from roamcast.runtime.live.report.status import status_of
 from roamcast.runtime.live.report.view import view_of
@@ -60,8 +63,8 @@ from roamcast.trace import Delivered
 from roamcast.underlay import UNDERLAYS
 from roamcast.underlay.addresses import Addresses
 from roamcast.underlay.base import OpenOptions, OpenUnderlay
-from roamcast.units import SECOND, Micros, NodeId, micros
-from roamcast.wire.status import NodeStatus
+from roamcast.units import SECOND, Micros, NodeId, micros, seconds
+from roamcast.wire.status import EventWay, NodeStatus
 from roamcast.wire.view import NodeView
 
 logger = logging.getLogger("roamcast.node")
@@ -106,10 +109,14 @@ class LiveNode:
                 loop, settings.air, air, sealer, stable, self.inputs, self.journal, self.counters
             )
             self.applications = Applications(self)
-            self.applications.watcher = self.journal.passing
             self.config = _config(settings)
             self.open_air = self._open_air(self.config)
             self.node = self._build(settings, self.config, stable)
+            self.underlay_name = self.config.underlay or default_underlay(self.config.strategy)
+            options = options_text(self.config.strategy_options, self.config.underlay_options)
+            self.radio.profile = lambda: NodeProfile(
+                __version__[:32], self.config.strategy[:32], self.underlay_name[:32], options, wall_clock()
+            )
         except BaseException:
             self._close_files()
             raise
@@ -132,6 +139,8 @@ class LiveNode:
             node._close_files()
             raise
         node.inputs.handle(node.node.start)
+        if settings.keys.invitation:
+            node.radio.state("joined", settings.keys.invitation)
         air = node.radio.air
         logger.info(
             "%s is node %d on %s (%s), air port %d, own port %d",
@@ -196,8 +205,17 @@ class LiveNode:
         self.clock.enter()
         return status_of(self)
 
+    def way_of(self, event: EventId) -> EventWay:
+        """Which way an event went, as far as this node knows."""
+        self.clock.enter()
+        return self.journal.ways.of(*event, is_stored=event in self.node.broker.store)
+
+    def revoke(self, device: NodeId, *, undo: bool = False) -> None:
+        """Exclude a lost device, here and on every member that hears of it; or accept it again."""
+        self.radio.state("pardon" if undo else "revoke", str(device))
+
     def view(self) -> NodeView:
-        """What its page shows; to ask means that somebody looks."""
+        """What its page shows."""
         self.clock.enter()
         return view_of(self)
 
@@ -211,15 +229,17 @@ class LiveNode:
     def now(self) -> Micros:
         return self.clock.now
 
-    # The application that the broker core knows, where the run is traced.
+    # The application that the broker core knows.
 
     def on_event(self, delivery: Delivery) -> None:
-        # As in a simulation: no metric counts own events, and what several applications get in one turn is
-        # one delivery to this node.
-        key = (delivery.event.publisher, delivery.event.sequence, self.clock.now)
-        if delivery.event.publisher != self.number and key != self._traced:
-            self._traced = key
-            self._trace_delivery(delivery)
+        self.journal.ways.delivered(delivery.event, len(delivery.subscriptions))
+        if self.journal.is_traced:
+            # As in a simulation: no metric counts own events, and what several applications get in one turn
+            # is one delivery to this node.
+            key = (delivery.event.publisher, delivery.event.sequence, self.clock.now)
+            if delivery.event.publisher != self.number and key != self._traced:
+                self._traced = key
+                self._trace_delivery(delivery)
         self.applications.on_event(delivery)
 
     # Private.
@@ -258,7 +278,7 @@ class LiveNode:
         node = Node(
             config,
             host,
-            self if self.journal.is_traced else self.applications,
+            self,
             store=self._store(),
             addresses=addresses,
             routing_table=KernelRoutes(),
@@ -270,6 +290,7 @@ class LiveNode:
         for channel, layer in node.layers.items():
             host(channel)
             hosts[channel].attach(layer)
+        node.broker.on_arrival = self.journal.ways.arrived
         self.radio.on_acquainted = node.underlay.on_acquainted
         if self.open_air is not None and isinstance(node.underlay, OpenUnderlay):
             self.open_air.on_packet = node.underlay.on_packet
@@ -314,12 +335,29 @@ class LiveNode:
         gauge = self.counters.gauge
         gauge("peers", lambda: len(self.radio.peers))
         gauge("neighbours", lambda: len(self.node.underlay.neighbours()))
+        watch = self.journal.peers
+        gauge("peers_up", lambda: watch.up)
+        gauge("peers_came_total", lambda: watch.came)
+        gauge("peers_went_total", lambda: watch.went)
+        for name, read in watch.families().items():
+            self.counters.family(name, "peer", read)
+        gauge("events_published_total", lambda: self.applications.published)
+        gauge("events_delivered_total", lambda: self.applications.delivered)
+        gauge("uptime_seconds", lambda: round(seconds(monotonic() - self.started_at)))
+        parts = {"version": __version__, "strategy": self.config.strategy, "underlay": self.underlay_name}
+        gauge("build_info", lambda: 1, **parts)
         gauge("links", lambda: len(self.radio.links))
         gauge("frames_queued", lambda: self.radio.links.queued)
         gauge("datagrams_dropped_by_kernel", self.radio.air.dropped_by_kernel)
         gauge("timers", lambda: len(self._timers))
         gauge("subscriptions", lambda: len(self.node.broker.subscriptions()))
         gauge("events_stored", lambda: len(self.node.broker.store))
+
+
+def wall_clock() -> int:
+    """Unix time in seconds; 0 where the clock is not set."""
+    now = int(time.time())
+    return now if now * SECOND >= CLOCK_SET else 0
 
 
 def _without_storage() -> MutableMapping[str, bytes]:

@@ -37,6 +37,7 @@ class KeySettings(Table, frozen=True, kw_only=True):
     group: Annotated[tuple[KeyText, ...], msgspec.Meta(min_length=1, max_length=8)]
     content: Annotated[tuple[KeyText, ...], msgspec.Meta(max_length=64)] = ()  # seal events end to end
     encrypt: bool = True
+    invitation: Annotated[str, msgspec.Meta(max_length=32)] = ""  # that brought this device in
 
 
 class AirMode(Enum):

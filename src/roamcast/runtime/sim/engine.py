@@ -8,6 +8,8 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
+from mypy_extensions import mypyc_attr
+
 from roamcast.units import Micros
 
 Action = Callable[[Any], None]
@@ -16,6 +18,7 @@ LINKS_FIRST = -2  # rank of the contact plan's next change; there is one in the 
 FAULTS_NEXT = -1  # rank of the next fault, likewise
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # the emulator's engine waits for the clock
 class Engine:
     def __init__(self) -> None:
         self.now: Micros = 0

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple, Self
 
+from mypy_extensions import mypyc_attr
+
 from roamcast.host import Channel, Frame, Kind, SendFailure
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.links import RadioLinks
@@ -53,6 +55,7 @@ class Air(NamedTuple):
     seed: int
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # in the compiled build radio models may still be plug-ins
 class Medium:
     """The base of the radio models. A model implements `send` and `forget`, and `of` if it needs more."""
 

@@ -19,6 +19,7 @@ Entries = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 Retries = Annotated[int, msgspec.Meta(ge=0, le=16)]
 PresetName = Literal["paper", "prompt"]
 Notification = Literal["broadcast", "unicast"]
+AbsentSubscribers = Literal["digest", "pass", "pass_and_purge"]
 
 RELAY_JITTER = 0.02  # seconds that a relayed TC waits with `prompt`, at most; chosen by us
 
@@ -58,7 +59,7 @@ PRESETS: dict[PresetName, ChaparPreset] = {
         consistency_interval=10.0,
         meeting_check=True,
         role_interval=0.1,
-        met_entries_max=4096,
+        met_entries_max=8192,
         retries=6,  # likewise: 3.2 s
         retry_delay=0.05,
         link_hold=1.0,
@@ -77,6 +78,9 @@ class ChaparOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     hello_interval: Seconds | None = None  # seconds, of OLSR; used if the scenario names no underlay
     tc_interval: Seconds | None = None  # seconds, of OLSR; used if the scenario names no underlay
     consistency_interval: Seconds | None = None  # seconds between table consistency checks
+    # How a broker finds subscribers that were away when a memorized event came: by the digest of what each
+    # node has (`Attach`), or by the paper's periodic pass (equation 4), with its purging (6) or without.
+    absent_subscribers: AbsentSubscribers = "digest"
     # Two brokers that become neighbours compare their tables at once, not at the next interval.
     meeting_check: bool | None = None
     # Seconds that a dismissed broker keeps its tables. Ours; measured, see docs/protocols/chapar.md.
@@ -121,5 +125,6 @@ class ChaparOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             "prompt": True,
             "link_layer_notification": True,
             "lost_hold": in_force.link_hold,
+            "failure_silence": in_force.hello_interval,  # a neighbour that is there is heard within this
             "relay_jitter": RELAY_JITTER,
         }

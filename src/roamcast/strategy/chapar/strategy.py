@@ -85,7 +85,10 @@ class Chapar(Strategy):
         for stored in state.broker.store.standing(state.host.now()):
             if stored.event.wants_subscribers and subscription.filter.matches(stored.event):
                 state.inbox.mark_handed(stored.event.id)  # the core hands it over right after this
-        self._spread(state.interests.add(subscription))
+        move = state.interests.add(subscription)
+        if move is not None:
+            state.inbox.want_more(move.filter_id)
+        self._spread(move)
 
     def on_unsubscribed(self, subscription: Subscription) -> None:
         self._spread(self.state.interests.remove(subscription))
@@ -286,6 +289,7 @@ class Chapar(Strategy):
         self._reconsider()  # an underlay need not report changes far away
         state.inbox.forget_expired()
         if state.is_broker:
+            self._attachment.pass_over()
             self._consistency.check_all()
         else:
             self._attachment.check()

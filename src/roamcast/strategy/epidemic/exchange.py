@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from itertools import filterfalse, islice
 
 from roamcast.event import EventId
+from roamcast.strategy.newest import newest_first
 from roamcast.units import Micros, NodeId
 
 OFFERED_MAX = 10_000  # identifiers remembered per neighbour; this and the next: chosen by us
@@ -25,12 +26,10 @@ class EventRequests:
         all of it; it will be offered again."""
         if neighbour not in self._offered and len(self._offered) >= NEIGHBOURS_MAX:
             return False
-        missing: deque[EventId] = deque(islice(filterfalse(self._has_seen, events), OFFERED_MAX + 1))
-        has_room = len(missing) <= OFFERED_MAX
-        if not has_room:
-            missing.pop()
-        self._offered[neighbour] = missing
-        return has_room
+        # The newest first: a contact may be too short for all of them.
+        missing = newest_first(islice(filterfalse(self._has_seen, events), 2 * OFFERED_MAX))
+        self._offered[neighbour] = deque(islice(missing, OFFERED_MAX))
+        return len(missing) <= OFFERED_MAX
 
     def request(self, neighbour: NodeId, now: Micros) -> list[EventId]:
         """What to ask this neighbour for now; nothing while it owes us as much as one request holds."""

@@ -52,6 +52,7 @@ class Epidemic(Strategy):
             request_max=options.request_max,
             timeout=self._request_timeout,
         )
+        self._neighbours: set[NodeId] = set()
         self._answers: deque[tuple[NodeId, EventId]] = deque()
         self._last_digest: tuple[HeldRuns, ...] = ()
         self._digest_at: Micros = -self._digest_interval  # when it was sent
@@ -60,6 +61,7 @@ class Epidemic(Strategy):
     # Inputs.
 
     def on_start(self) -> None:
+        self._neighbours.update(self._underlay.neighbours())
         # At a random time: nodes that boot together would otherwise always send together.
         first = int(self._host.random.random() * self._digest_interval)
         self._host.set_timer("digest", self._host.now() + first)
@@ -78,6 +80,8 @@ class Epidemic(Strategy):
             now = self._host.now()
             self._host.trace(Dropped(now, self._host.node, DropReason.WIRE, "epidemic", detail=str(error)))
             return
+        if sender not in self._neighbours and self._relay.meet(sender, self._host.now()):
+            self._underlay.on_acquainted(sender)  # it may be waiting for our beacon, too
         match message:
             case FloodedEvent() | Handed():
                 self._on_copy(sender, message)
@@ -101,10 +105,13 @@ class Epidemic(Strategy):
                 self._pass_on(name)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
+        self._neighbours.add(neighbour)
+        self._relay.on_neighbour_up(neighbour)
         delay = int(self._host.random.random() * MEETING_DELAY)
         self._host.set_timer("meeting", self._host.now() + delay)
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
+        self._neighbours.discard(neighbour)
         self._exchange.on_neighbour_down(neighbour)
         self._host.cancel_timer(("ask", neighbour))
 
@@ -138,7 +145,7 @@ class Epidemic(Strategy):
             self._host.set_timer(event.id, now + int(self._host.random.random() * self._jitter))
 
     def _pass_on(self, key: EventId) -> None:
-        waiting = self._relay.take(key)
+        waiting = self._relay.take(key, self._host.now())
         if waiting is not None:
             waited = self._host.now() - waiting.arrived
             self._send(FloodedEvent(waiting.event, waiting.hops, waiting.age + waited))

@@ -144,7 +144,7 @@ class Brokerage:
         """News of a client, ours or another's: `before`, and which of its interests are new."""
         if row.home != self._host.node:
             self.handoffs.on_superseded(node, version)
-            self.homes.on_row(node, version, row)
+        self.homes.on_row(node, version, row)
         if new:
             self.backlog.serve(node, row.home, new)
         if before is None:
@@ -163,6 +163,9 @@ class Brokerage:
 
     def _on_attach(self, node: NodeId, attach: Attach, held: Micros) -> None:
         known = self.homes.clients.get(node)
+        if self.handoffs.destination.is_attaching(node, attach.generation):
+            self.handoffs.destination.on_attach(node, attach, held)
+            return
         if known is None and generation_of(self.consumers.version(node)) >= attach.generation:
             # Said before it heard that it has been moved; or a word from long ago.
             if not self.homes.was_moved(node):
@@ -172,7 +175,18 @@ class Brokerage:
         if known is None or known.generation < attach.generation:
             returned = self.handoffs.on_return(node)
             self.handoffs.on_superseded(node, first_version(attach.generation))
-        self.homes.on_attach(node, attach, held, returned)
+        if known is None and returned is None and self._may_have_modulators(attach):
+            self.handoffs.destination.on_attach(node, attach, held)
+        else:
+            self.homes.on_attach(node, attach, held, returned)
+
+    def _may_have_modulators(self, attach: Attach) -> bool:
+        """Whether the home that a client gave up can still have what its modulators remember."""
+        before = attach.before
+        is_there = (
+            before is not None and before != self._host.node and self.overlay.topology.is_broker(before)
+        )
+        return is_there and any(map(self.homes.places.keeps_state, attach.interests))
 
     def _on_released(self, carry: Carry) -> None:
         on_carry(self._host, self._post, self._reading, self.consumers, self, carry, 0, 0)

@@ -1,6 +1,6 @@
 """The parameters of `opportunistic`, in seconds where times."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -76,6 +76,18 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
         if not isinstance(self.willing, str):
             yield from (("willing", node) for node in self.willing)
         yield from (("capacities", int(key)) for key in self.capacities)
+
+    def check_brokers(self, brokers: Collection[NodeId]) -> None:
+        if not brokers:
+            raise ScenarioError("roles.brokers", "names nobody; allowed: one node at least is a broker")
+        both = [] if isinstance(self.willing, str) else [node for node in self.willing if node in brokers]
+        if both:
+            problem = f"names node {both[0]}, which is a broker; allowed: nodes without that role"
+            raise ScenarioError("strategy.options.willing", problem)
+        without = [int(key) for key in self.capacities if int(key) not in brokers]
+        if without and self.willing == "none":
+            problem = f"names node {without[0]}, which is no broker; allowed: brokers and willing nodes"
+            raise ScenarioError("strategy.options.capacities", problem)
 
     def limits(self) -> Limits:
         return Limits(

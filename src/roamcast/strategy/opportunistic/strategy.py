@@ -129,14 +129,14 @@ class Opportunistic(Strategy):
             self._host.trace(Dropped(now, self._host.node, DropReason.WIRE, "frame", detail=str(error)))
             return
         self._post.transport.on_heard(sender)
-        match frame:
+        match frame:  # the most frequent first
+            case Digest():
+                self._gossip.on_digest(sender, frame)
+            case Rows():
+                self._board.on_rows(frame)
             case Flooded():
                 is_asked = self._gossip.on_copy(sender, frame.event.id)
                 self._floods.on_flooded(sender, frame, is_asked=is_asked)
-            case Rows():
-                self._board.on_rows(frame)
-            case Digest():
-                self._gossip.on_digest(sender, frame)
             case Numbers():
                 self._board.on_numbers(sender, frame)
             case WantEvents():
@@ -202,10 +202,10 @@ class Opportunistic(Strategy):
                 self.broker.on_client_row(node, entry.version, entry.content, before, new)
             if node == self._host.node:
                 self.client.on_own_row(entry.version)
-        self._gossip.on_news()
+        self._gossip.on_row()
 
     def _on_flooded(self, sender: NodeId, copy: Copy, flood: Flood) -> None:
-        self._gossip.on_news()
+        self._gossip.on_event()
         self._reading.on_flooded(copy, flood)
 
     def _on_letter(self, sender: NodeId, message: Letters, hops: int, held: Micros) -> None:

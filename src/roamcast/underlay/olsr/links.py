@@ -18,6 +18,7 @@ class LinkTuple:
     """A link tuple (section 4.2.1). `main` is the neighbour's main address."""
 
     __slots__ = (
+        "heard_at",
         "heard_until",
         "lost_until",
         "main",
@@ -31,6 +32,7 @@ class LinkTuple:
         self.main = main
         self.symmetric_until: Micros = 0  # L_SYM_time
         self.heard_until: Micros = 0  # L_ASYM_time
+        self.heard_at: Micros = 0  # when the last HELLO came
         self.until = until  # L_time: then the tuple is removed
         self.lost_until: Micros = 0  # L_LOST_LINK_time (section 13): the link layer said so
         self.quality: LinkQuality | None = None  # with hysteresis (section 14)
@@ -73,9 +75,11 @@ class LinkSet:
         links_max: int,
         lost_hold: Micros | None = None,
         *,
+        failure_silence: Micros = 0,
         hysteresis: bool = False,
     ) -> None:
         self._own = own  # the address of the interface
+        self._failure_silence = failure_silence
         self._has_hysteresis = hysteresis
         self._hold = hold  # NEIGHB_HOLD_TIME
         self._lost_hold = hold if lost_hold is None else lost_hold
@@ -105,6 +109,7 @@ class LinkSet:
         if link.quality is not None:
             link.quality.on_hello(hello.interval, now)
         link.main = main
+        link.heard_at = now
         link.heard_until = until
         code = hello.links.get(self._own)
         if code is not None:
@@ -120,9 +125,18 @@ class LinkSet:
 
     def on_failure(self, source: Address, now: Micros) -> LinkTuple | None:
         """Section 13: the link layer could not deliver. The link counts as lost for the hold time. What was
-        heard before is void; otherwise, with a hold time shorter than the RFC's, the link would come back."""
+        heard before is void; otherwise, with a hold time shorter than the RFC's, the link would come back.
+
+        With `failure_silence`, a link over which a HELLO came just now has that long for the next one: on a
+        full medium frames fail over links that are good, and all that follows from a lost link fills it more.
+        """
         link = self.table.get(source)
         if link is not None:
+            believed_at = link.heard_at + self._failure_silence
+            if now < believed_at:
+                link.heard_until = min(link.heard_until, believed_at)
+                link.symmetric_until = min(link.symmetric_until, believed_at)
+                return link
             if link.lost_until < PENDING:
                 link.lost_until = now + self._lost_hold
             link.heard_until = link.symmetric_until = min(link.symmetric_until, now)

@@ -104,6 +104,7 @@ class Olsr(Underlay):
                 self._neighbour_hold,
                 options.links_max,
                 lost_hold,
+                failure_silence=micros(options.failure_silence),
                 hysteresis=options.hysteresis,
             )
             for interface in self._interfaces
@@ -249,7 +250,7 @@ class Olsr(Underlay):
         ]
         if failed:
             self._check_neighbour(main, now)
-            self._purge_by(min(link.until for link in failed))
+            self._purge_by(min(link.deadline(now) for link in failed))
             self._speak_up(now)
             self._report()
 
@@ -274,6 +275,12 @@ class Olsr(Underlay):
         # Open, others advertise more than their selectors; nodes of ours say themselves whether they relay.
         known = self._topology.relays() if self._node_numbers is None else self._node_numbers.relays()
         return self._numbers(own | self.own_relays() | set(known))
+
+    def is_relay(self, node: NodeId) -> bool:
+        # Asked for each flooded frame; the selectors tell most of the answers for this node itself.
+        if node != self._host.node:
+            return super().is_relay(node)
+        return bool(self._selectors) or (not self.own_relays() and not self.relays())
 
     def routes(self) -> dict[Address, OlsrRoute]:
         """By main address and, where a node has several, by its other interface addresses."""

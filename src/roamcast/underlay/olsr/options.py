@@ -39,6 +39,8 @@ class OlsrOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     # How long a link that the link layer reported stays lost; HELLOs do not count meanwhile.
     # None: for NEIGHB_HOLD_TIME, as section 13 has it.
     lost_hold: Annotated[float, msgspec.Meta(ge=0, le=3_000)] | None = None  # seconds
+    # Seconds without a HELLO after which such a report counts. 0: at once, as section 13 has it.
+    failure_silence: Annotated[float, msgspec.Meta(ge=0, le=3_000)] = 0.0
     hysteresis: bool = False  # section 14: a link counts once enough packets came over it
     # Speak plain RFC 3626 on UDP port 698, beside foreign daemons; in a running node only.
     open: bool = False

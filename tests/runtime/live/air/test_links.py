@@ -282,6 +282,28 @@ def test_a_letter_to_a_node_that_has_gone_fails_when_all_attempts_are_used() -> 
     asyncio.run(play())
 
 
+def test_an_address_moves_when_the_old_one_is_silent_or_fails_or_its_node_proves_itself() -> None:
+    here, there = ("10.0.0.1", 4748), ("10.0.0.2", 4748)
+    doubted: list[None] = []
+    peers = Peers(lambda *_: None, lambda: doubted.append(None))
+
+    def where(at: float, endpoint: Endpoint) -> Endpoint:
+        return peers.heard(7, endpoint, round(at * SECOND)).endpoint
+
+    assert where(1.0, here) == here
+    assert where(2.5, there) == here and len(doubted) == 1  # `here` spoke just now
+    assert where(3.0, there) == there  # it has been silent for two seconds
+    assert where(3.5, here) == there
+    peer = peers.find(7)
+    assert peer is not None
+    peer.failed_at = round(3.6 * SECOND)
+    assert where(3.7, here) == here  # frames to `there` failed
+    assert where(3.8, there) == here
+    peers.on_proven(7)
+    assert where(3.8, there) == there  # a restart: another port at once
+    assert where(3.9, here) == there
+
+
 def test_thousands_of_past_peers_are_forgotten() -> None:
     evicted: list[NodeId] = []
     peers = Peers(lambda number, _: evicted.append(number), peers_max=100, expiry=60 * SECOND)

@@ -14,6 +14,8 @@ from roamcast.event import Publication
 from roamcast.filter import Filter
 from roamcast.gateway.local import LocalServer
 from roamcast.gateway.local.server import LocalOptions
+from roamcast.runtime.live.report.metric_help import HELP
+from roamcast.runtime.live.report.peer_watch import PEERS_METERED
 from roamcast.wire.local import FROM_NODE, StatusAnswer
 from roamcast.wire.status import PEERS_SHOWN
 
@@ -70,6 +72,71 @@ def test_a_node_says_what_it_is_whom_it_hears_and_what_is_wrong(tmp_path: Path) 
     asyncio.run(play())
 
 
+def test_trace_tells_which_way_an_event_went_on_each_node(tmp_path: Path) -> None:
+    async def play() -> None:
+        port = free_port()
+        async with running(settings(1, port=port), settings(2, port=port), base=tmp_path) as (one, other):
+            servers = [
+                LocalServer(node, LocalOptions(socket=str(tmp_path / f"{node.number}.sock")))
+                for node in (one, other)
+            ]
+            for server in servers:
+                await server.start()
+            try:
+                await until(acquainted(one, other))
+                got: list[int] = []
+                other.applications.open(lambda delivery: got.append(1)).subscribe(Filter.topic("alarm/#"))
+                session = one.applications.open(lambda delivery: None)
+                event = session.publish(Publication(topic="alarm/fire"))
+                name = f"{event.publisher}:{event.sequence}"
+                await until(lambda: got)
+
+                async def told(number: int, *more: str) -> str:
+                    socket = str(tmp_path / f"{number}.sock")
+                    return await asyncio.to_thread(said, "trace", *more, "--socket", socket)
+
+                at_publisher = await told(1, name)
+                assert "published (topic alarm/fire)" in at_publisher.splitlines()[0]
+                assert "sent to everyone (flood, " in at_publisher.splitlines()[1]
+                at_subscriber = json.loads(await told(2, name, "--json"))
+                steps = [(step["what"], step["peer"]) for step in at_subscriber["steps"]]
+                assert steps[:2] == [("arrived", 1), ("delivered", None)]
+                assert "remembers no step of it" in await told(2, "1:999999")
+                ended = await asyncio.to_thread(CliRunner().invoke, app, ["trace", "nonsense"])
+                assert (
+                    ended.exit_code == 2 and "nonsense: is no event; allowed: node:sequence" in ended.stderr
+                )
+            finally:
+                for server in servers:
+                    await server.stop()
+
+    asyncio.run(play())
+
+
+def test_every_metric_of_a_node_has_its_help_and_type(tmp_path: Path) -> None:
+    async def play() -> None:
+        port = free_port()
+        base = settings(1, port=port, strategy="epidemic", state="a.db")
+        async with running(base, settings(2, port=port, strategy="epidemic"), base=tmp_path) as (one, other):
+            await until(acquainted(one, other))
+            lines = one.counters.to_text().splitlines()
+            helped = {line.split()[2] for line in lines if line.startswith("# HELP")}
+            typed = {line.split()[2]: line.split()[3] for line in lines if line.startswith("# TYPE")}
+            assert helped == set(typed)
+            assert (
+                typed["roamcast_events_published_total"] == "counter"
+                and typed["roamcast_peers_up"] == "gauge"
+            )
+            assert 'roamcast_peer_up{peer="2"} 1' in lines
+            assert any(line.startswith('roamcast_build_info{version="') for line in lines)
+            assert {name.removeprefix("roamcast_") for name in typed} <= set(HELP)
+            for number in range(1_000):
+                one.journal.peers.heard(1_000 + number, ("10.0.0.1", 1), 1, one.clock.now)
+            assert one.counters.to_text().count("roamcast_peer_up{") == PEERS_METERED
+
+    asyncio.run(play())
+
+
 def test_a_document_of_a_crowd_fits_one_message() -> None:
     async def play() -> None:
         async with running(settings(1, port=free_port())) as (node,):
@@ -88,7 +155,7 @@ def test_a_document_of_a_crowd_fits_one_message() -> None:
 
 
 def test_without_a_node_there_is_one_line(tmp_path: Path) -> None:
-    ended = CliRunner().invoke(app, ["status", "--socket", str(tmp_path / "none.sock")])
+    ended = CliRunner().invoke(app, ["status", "--wait", "0", "--socket", str(tmp_path / "none.sock")])
     assert ended.exit_code == 1
     assert "no node answers here" in ended.stderr and len(ended.stderr.splitlines()) == 1
 

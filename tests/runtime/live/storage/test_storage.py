@@ -306,6 +306,25 @@ def test_a_disk_that_is_nearly_full_is_left_alone(path: Path) -> None:
     storage.close()
 
 
+def test_a_full_disk_is_logged_once_and_so_is_that_there_is_room_again(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    storage = Storage.open(path, disk_reserve=2**62)
+    for sequence in range(5):
+        with pytest.raises(StoreFullError):
+            storage.keep(event(sequence), HOUR, 0, WALL)
+    assert "the disk is full" in storage.trouble
+    storage._disk_reserve = 0  # somebody has made room
+    storage.keep(event(9), HOUR, 0, WALL)
+    assert storage.trouble == ""
+    storage.close()
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert lines[0].endswith("new memorized events are refused until there is room")
+    assert lines[1].endswith("has room again: events are kept")
+
+
 def test_a_commit_that_fails_is_told_to_those_who_wait_and_nothing_accepted_before_is_lost(
     path: Path,
 ) -> None:

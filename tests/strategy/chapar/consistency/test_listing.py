@@ -37,18 +37,18 @@ def test_a_table_that_need_not_be_listed_is_not() -> None:
     assert not part.tells_of_event(EventId(0, 0)) and part.tells_of_subscriber(7)
 
 
-def test_three_thousand_memorized_events_cross_a_healed_partition_within_two_periods() -> None:
+def test_five_thousand_memorized_events_cross_a_healed_partition_within_two_periods() -> None:
     options = replace(OPTIONS, consistency_interval=10.0)
-    network = Network(4, [(0, 1), (2, 3)], options=options)
+    network = Network(4, [(0, 1), (2, 3)], options=options, has_olsr=True)
     network.subscribe(3, "a = 1")
-    network.run(1)
-    for _ in range(30):
+    network.run(3)
+    for _ in range(50):
         for _ in range(100):
             network.publish(0, {"a": 1}, lifetime=600.0)
         network.run(1)
     network.connect(line(4))
     network.run(20)
     order = [key for _, node, key in network.delivered if node == 3]
-    assert len(order) == 3_000 and order == sorted(order)
+    assert len(order) == 5_000 and order == sorted(order)
     refused = [drop for drop in network.trace.of(Dropped) if drop.reason is DropReason.WIRE]
     assert refused == []

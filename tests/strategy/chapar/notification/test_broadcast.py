@@ -123,3 +123,4 @@ def test_the_wait_for_a_next_hop_follows_what_is_measured() -> None:
     for _ in range(10):
         echo.missed()
     assert echo.timeout == LONGEST
+    assert 400 * MILLISECOND < echo.measured < LONGEST  # what retries wait for is not doubled

@@ -156,3 +156,14 @@ def test_of_too_many_that_wait_the_oldest_goes_ahead_and_the_trace_says_so(
     assert reader.got == [2]
     drops = [record for record in reader.host.records if isinstance(record, Dropped)]
     assert [(drop.reason, drop.detail) for drop in drops] == [(DropReason.STORE_FULL, "HELD_MAX")]
+
+
+def test_what_was_overheard_before_a_subscription_comes_before_what_follows_it() -> None:
+    """Seed 11448 of `schedules.py`: the subscription came between the two, and got the second one first."""
+    reader = Reader()
+    reader.take(1, None, EventRelation.NONE)
+    reader.inbox.want_more(filter_id=0)
+    assert not reader.take(2, 1)
+    assert reader.got == []
+    reader.take(1, None)
+    assert reader.got == [1, 2]

@@ -4,7 +4,15 @@ from random import Random
 
 import pytest
 
-from roamcast.strategy.opportunistic.overlay.board import BROKER, CLIENT, SPREADING, VERSION_MAX, Board, Entry
+from roamcast.strategy.opportunistic.overlay.board import (
+    BROKER,
+    CLIENT,
+    SPREADING,
+    VERSION_MAX,
+    VERSIONS_AHEAD,
+    Board,
+    Entry,
+)
 from roamcast.strategy.opportunistic.wire.messages import (
     BROKER_ROWS,
     FRAMES,
@@ -90,6 +98,31 @@ def test_rows_that_cannot_be_are_dropped_and_counted() -> None:
     told.host.advance(SECOND)
     assert told.news == [] and told.frames() == []
     assert len([record for record in told.host.records if isinstance(record, Dropped)]) == 3
+
+
+def test_a_row_from_too_far_in_the_future_is_dropped_and_leaves_the_true_one() -> None:
+    told = Told(1)
+    body = BROKER_ROWS.encode(row())
+    told.board.on_rows(Rows((Row(BROKER, 2, 5, 0, body),)))
+    told.board.on_rows(Rows((Row(BROKER, 2, 5 + VERSIONS_AHEAD, 0, BROKER_ROWS.encode(row((9, 1)))),)))
+    told.board.on_rows(Rows((Row(BROKER, 3, VERSIONS_AHEAD, 0, body),)))  # nor as the first of its owner
+    told.board.on_rows(Rows((Row(BROKER, 2, 6, 0, body),)))
+    assert [(kind, node, one.version) for kind, node, one in told.news if one] == [
+        (BROKER, 2, 5),
+        (BROKER, 2, 6),
+    ]
+    assert len([record for record in told.host.records if isinstance(record, Dropped)]) == 2
+
+
+def test_one_comparison_is_enough_for_both_sides() -> None:
+    """Who is named rows that it lacks names its own in return."""
+    told = Told(1)
+    told.board.post(BROKER, 1, 1, row())
+    told.host.advance(3 * SECOND)
+    told.frames()
+    told.board.on_numbers(2, Numbers((BROKER, 2, 7)))
+    told.host.advance(3 * SECOND)
+    assert [(to, type(frame)) for to, frame in told.frames()] == [(None, Rows), (2, Numbers)]
 
 
 def test_a_broker_that_is_silent_for_long_is_forgotten_with_its_clients() -> None:

@@ -21,7 +21,7 @@ from roamcast.strategy.tree.content.messages import (
     UpdateAcknowledgement,
     Want,
 )
-from roamcast.strategy.tree.content.recovery import OFFERS, WANTED_MAX
+from roamcast.strategy.tree.content.recovery import OFFERS_OF_OWN, WINDOW_MIN
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
@@ -520,26 +520,41 @@ def test_while_nothing_is_lost_a_few_digests_are_all_that_recovery_costs() -> No
         network.publish(level, {"level": 7 - level})
         network.run(1)
     casts = network.count("event")
-    assert casts and network.count("digest") <= OFFERS * casts
+    assert casts and network.count("digest") <= OFFERS_OF_OWN * casts
     assert {message for _, _, message in network.sent} == {"event", "digest"}
 
 
-def test_the_events_of_a_long_break_are_asked_for_a_few_at_a_time_the_newest_first() -> None:
+def test_the_events_of_a_long_break_are_handed_over_within_a_second_the_newest_first() -> None:
     network = Network(2, [(0, 1)])
     network.subscribe(1, "level = 5")
     network.run(1)
     network.down(0, 1)
-    events = [network.publish(0, {"level": 5}) for _ in range(100)]
+    events = [network.publish(0, {"level": 5}) for _ in range(300)]
     network.run(1)
     network.sent.clear()
     network.up(0, 1)
-    network.run(8)
+    network.run(0.2)
+    assert network.peers[1].got[:WINDOW_MIN] == [each.id for each in events[: -WINDOW_MIN - 1 : -1]]
+    network.run(0.8)
     assert all(network.receivers(event) == [1] for event in events)
-    runs = "".join({"recovery": "r", "request": "."}.get(message, "") for _, _, message in network.sent)
-    assert max(map(len, runs.split("."))) == WANTED_MAX
-    assert network.count("recovery") == 100, "each once"
-    newest = {each.id for each in events[-WANTED_MAX:]}
-    assert set(network.peers[1].got[:WANTED_MAX]) == newest
+    assert network.count("recovery") == len(events), "each once"
+    assert network.count("request") < len(events) / WINDOW_MIN, "the window has grown"
+
+
+def test_events_that_are_gone_when_they_are_asked_for_hold_nobody_up() -> None:
+    """The half of the first window has expired; the others come, and the next ones at once."""
+    network = Network(2, [(0, 1)])
+    network.subscribe(1, "level = 5")
+    network.run(1)
+    network.down(0, 1)
+    events = [network.publish(0, {"level": 5}) for _ in range(40)]
+    network.up(0, 1)
+    while not network.count("digest"):
+        network.run(0.001)
+    for gone in events[-WINDOW_MIN // 2 :]:
+        del network.peers[0].router._recent._entries[gone.id]
+    network.run(0.3)
+    assert all(network.receivers(event) == [1] for event in events[: -WINDOW_MIN // 2])
 
 
 def test_what_is_new_does_not_wait_for_what_a_long_break_left() -> None:

@@ -27,6 +27,7 @@ from roamcast.gateway.mqtt.sessions.durable import Notes
 from roamcast.gateway.mqtt.sessions.interests import ClientInterests
 from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
 from roamcast.gateway.node import GatewayNode
+from roamcast.gateway.rights import rights_of
 from roamcast.units import SECOND, Micros, micros
 
 ALL_RETAINED = Filter(Compare(FLAGS, Operator.GREATER_OR_EQUAL, RETAINED))
@@ -43,6 +44,7 @@ ACCEPTED = PublishOutcome(ReasonCode.SUCCESS, False)
 ACCEPTED_WHEN_DURABLE = PublishOutcome(ReasonCode.SUCCESS, True)
 TOO_LARGE = PublishOutcome(ReasonCode.QUOTA_EXCEEDED, False)
 NOT_KEPT = PublishOutcome(ReasonCode.QUOTA_EXCEEDED, False)
+NOT_ALLOWED = PublishOutcome(ReasonCode.NOT_AUTHORIZED, False)
 
 
 class MeshExchange:
@@ -79,6 +81,14 @@ class MeshExchange:
     def now(self) -> Micros:
         return self._clock()
 
+    def reserve(self) -> int:
+        """The number of an event that is published later."""
+        return self._node.applications.node.broker.reserve()
+
+    def has_kept(self, sequence: int) -> bool:
+        """Whether the event of this number of ours is in the store."""
+        return EventId(self._number, sequence) in self._node.applications.node.broker.store
+
     # From clients.
 
     def publish(
@@ -89,8 +99,12 @@ class MeshExchange:
         qos: int,
         retain: bool,
         properties: Properties | None,
+        sequence: int | None = None,
     ) -> PublishOutcome:
-        """Publish a client's message, or its will (without a session), in the mesh."""
+        """Publish a client's message, or its will (without a session), in the mesh. `sequence`: the event's
+        number, if it was reserved."""
+        if session is not None and not self._may(session, topic):
+            return NOT_ALLOWED
         self.published += 1
         lifetime = 0
         attributes = _PLAIN[qos]
@@ -108,7 +122,7 @@ class MeshExchange:
         self._publisher = session
         self._publishing = payload
         try:
-            self._session.publish(Publication(attributes, payload, topic, lifetime=lifetime))
+            self._session.publish(Publication(attributes, payload, topic, lifetime=lifetime), sequence)
         except StoreFullError:
             return NOT_KEPT
         except InputError:
@@ -116,6 +130,10 @@ class MeshExchange:
         finally:
             self._publisher = None
         return ACCEPTED_WHEN_DURABLE if notes.wrote or lifetime else ACCEPTED
+
+    def _may(self, session: MqttSession, topic: str) -> bool:
+        rights = rights_of(self._options.rights, session.username or "") if self._options.rights else None
+        return rights is None or rights.may_publish(topic)
 
     def subscribe(
         self, session: MqttSession, request: SubscriptionRequest, identifier: int
@@ -127,6 +145,9 @@ class MeshExchange:
             return ReasonCode.TOPIC_FILTER_INVALID
         if request.filter in self._options.refused_filters:
             return ReasonCode.UNSPECIFIED
+        rights = rights_of(self._options.rights, session.username or "")
+        if rights is not None and not rights.may_subscribe(parsed.topic_filter):
+            return ReasonCode.NOT_AUTHORIZED
         is_new = request.filter not in session.subscriptions
         if is_new and len(session.subscriptions) >= self._options.subscriptions_max:
             return ReasonCode.QUOTA_EXCEEDED

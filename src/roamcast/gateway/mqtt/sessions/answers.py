@@ -31,6 +31,11 @@ class Answers:
         """How many wait."""
         return len(self._waiting)
 
+    @property
+    def unreceived(self) -> int:
+        """How many answer a PUBLISH that is not noted as received: all but PUBREC."""
+        return sum(answer.type is not PacketType.PUBREC for answer in self._waiting)
+
     def __contains__(self, answer: PendingAnswer) -> bool:
         return answer in self._waiting
 
@@ -57,13 +62,20 @@ class Answers:
         answer.packet = _encoded(answer.type, answer.packet_id, reason, V5)
         self.release(answer)
 
-    def clear(self) -> None:
+    def close(self) -> None:
+        """The connection is gone. It is let go of, else the two would keep each other in memory until a pass
+        of the garbage collector over everything, which is rare (`daemon/collector.py`)."""
         self._waiting.clear()
+        self._send = _nowhere
 
     def _wait(self, packet: bytes, type: PacketType, packet_id: int) -> PendingAnswer:
         answer = PendingAnswer(packet, type, packet_id)
         self._waiting.append(answer)
         return answer
+
+
+def _nowhere(packet: bytes) -> None:
+    pass
 
 
 def _encoded(type: PacketType, packet_id: int, reason: ReasonCode, version: int) -> bytes:

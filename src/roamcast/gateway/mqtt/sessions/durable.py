@@ -1,9 +1,12 @@
 """What of a session survives a crash of the node.
 
-- The session itself: subscriptions, expiry, will, identifiers of QoS 2 exchanges.
-- Real-time messages of QoS 1 and 2 that wait for an absent or slow client. A message in flight to a connected
-  client is written after a second, or when the connection ends: most are acknowledged long before and never
-  cost a write.
+- The session itself: subscriptions, expiry, will.
+- Messages of QoS 2 in flight, with their packet identifiers, and whether the client has confirmed them. They
+  are written before PUBLISH and before PUBREL are sent, so that after a crash the exchange goes on where it
+  was and the client gets the message once (section 4.3.3). What clients send: `incoming.py`.
+- Real-time messages of QoS 1 that wait for an absent or slow client. One in flight to a connected client is
+  written after a second, or when the connection ends: most are acknowledged long before and never cost a
+  write.
 - Which memorized events were delivered to the client. The events themselves are in the node's store; after a
   restart the client gets those that match and are not noted as delivered.
 
@@ -26,6 +29,7 @@ from roamcast.runtime.live.storage.database import CLOCK_SET
 from roamcast.units import Micros
 
 PREFIX = "mqtt:"
+INCOMING = "mqtt-in:"  # rows of `incoming.py`
 SETTLE: Micros = 1_000_000  # a message in flight for this long is written; chosen by us: loss against writes
 
 
@@ -52,6 +56,11 @@ class KeptMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     properties: bytes
     expires_at: int | None  # on the wall clock
     expires_in: int  # what was left when it was written
+    packet_id: int = 0  # of a QoS 2 exchange that has begun
+    released: bool = False  # PUBREC came; the content is left out
+    memorized: tuple[int, int, int] | None = (
+        None  # publisher, sequence, end of the lifetime on the wall clock
+    )
 
 
 def remaining(kept_at: Micros, wall: Micros, at_most: Micros) -> Micros:
@@ -84,26 +93,17 @@ class Notes:
     def on_waiting(self, session: MqttSession, outgoing: UnacknowledgedMessage) -> None:
         if self._records is None or not session.is_durable:
             return
-        if outgoing.message.memorized is not None or outgoing.row:
-            return  # the node's store has it, or it is written
-        message = outgoing.message
-        kept = KeptMessage(
-            message.topic,
-            message.payload,
-            message.qos,
-            outgoing.qos,
-            outgoing.retain,
-            outgoing.identifiers,
-            message.properties,
-            None if message.expires_at is None else self._on_wall(message.expires_at),
-            0 if message.expires_at is None else max(0, message.expires_at - self._clock()),
-        )
-        try:
-            queue = self._records.queue(PREFIX + session.client_id, self._queue_max)
-            outgoing.row = queue.append(_encoder.encode(kept))
-        except StoreFullError:
-            self._node.counters.count("mqtt_storage_refusals_total")
-        self.wrote = True
+        if outgoing.message.memorized is None and not outgoing.row:  # else the node's store has it, or we
+            self._write(self._records, session, outgoing)
+
+    def before_step(
+        self, session: MqttSession, outgoing: UnacknowledgedMessage, then: Callable[[], None]
+    ) -> None:
+        if self._records is None or not session.is_durable:
+            then()
+            return
+        self._write(self._records, session, outgoing)
+        self._node.when_durable(then, lambda _: then())  # if the disk refuses: in memory alone
 
     def on_done(
         self, session: MqttSession, message: MeshMessage, outgoing: UnacknowledgedMessage | None
@@ -115,11 +115,11 @@ class Notes:
             if outgoing is not None and outgoing.row:
                 self._records.queue(client).acknowledge(outgoing.row)
                 outgoing.row = 0
-            elif message.memorized is not None:
+            elif message.memorized is None:
+                return
+            if message.memorized is not None:
                 event, lives_until = message.memorized
                 self._records.note_delivered(client, event, self._on_wall(lives_until))
-            else:
-                return
         except StoreFullError:
             self._node.counters.count("mqtt_storage_refusals_total")
         self._commit()
@@ -142,8 +142,12 @@ class Notes:
             session.expiry,
             wall + (session.expiry if session.expires_at is None else session.expires_at - now),
             [(found.request, found.identifier) for found in session.subscriptions.values()],
-            sorted(session.received),
-            [outgoing.packet_id for outgoing in session.unacknowledged() if outgoing.released],
+            sorted(packet_id for packet_id, row in session.received.items() if not row),
+            [
+                outgoing.packet_id
+                for outgoing in session.unacknowledged()
+                if outgoing.released and not outgoing.row
+            ],
             session.will,
             None if session.will_due is None else wall + session.will_due - now,
         )
@@ -169,7 +173,8 @@ class Notes:
         if self._records is None or self._records.session(PREFIX + session.client_id) is None:
             return
         try:
-            self._records.end_session(PREFIX + session.client_id)
+            for prefix in (PREFIX, INCOMING):
+                self._records.end_session(prefix + session.client_id)
         except StoreFullError:
             self._node.counters.count("mqtt_storage_refusals_total")
         self._commit()
@@ -204,15 +209,23 @@ class Notes:
             expires_at = None
             if kept.expires_at is not None:
                 expires_at = now + remaining(kept.expires_at, wall, kept.expires_in)
+            memorized = None
+            if kept.memorized is not None:
+                publisher, sequence, until = kept.memorized
+                memorized = (EventId(publisher, sequence), now + max(0, until - wall))
             message = MeshMessage(
                 kept.topic,
                 kept.payload,
                 kept.message_qos,
                 properties=kept.properties,
                 expires_at=expires_at,
+                memorized=memorized,
             )
             outgoing = UnacknowledgedMessage(message, kept.qos, kept.retain, kept.identifiers, now)
             outgoing.row = row
+            outgoing.packet_id = kept.packet_id
+            outgoing.is_sent = kept.packet_id > 0
+            outgoing.released = kept.released
             found.append(outgoing)
         return found
 
@@ -222,6 +235,38 @@ class Notes:
         return set(self._records.delivered(PREFIX + client_id, self._wall()))
 
     # Private.
+
+    def _write(self, records: ClientRecords, session: MqttSession, outgoing: UnacknowledgedMessage) -> None:
+        queue = records.queue(PREFIX + session.client_id, self._queue_max)
+        data = _encoder.encode(self._kept(outgoing))
+        try:
+            if outgoing.row:
+                queue.replace(outgoing.row, data)
+            else:
+                outgoing.row = queue.append(data)
+        except StoreFullError:
+            self._node.counters.count("mqtt_storage_refusals_total")
+        self.wrote = True
+
+    def _kept(self, outgoing: UnacknowledgedMessage) -> KeptMessage:
+        message = outgoing.message
+        is_whole = not outgoing.released
+        return KeptMessage(
+            message.topic if is_whole else "",
+            message.payload if is_whole else b"",
+            message.qos,
+            outgoing.qos,
+            outgoing.retain,
+            outgoing.identifiers,
+            message.properties if is_whole else b"",
+            None if message.expires_at is None else self._on_wall(message.expires_at),
+            0 if message.expires_at is None else max(0, message.expires_at - self._clock()),
+            outgoing.packet_id,
+            outgoing.released,
+            None
+            if message.memorized is None
+            else (*message.memorized[0], self._on_wall(message.memorized[1])),
+        )
 
     def _on_wall(self, at: Micros) -> Micros:
         return self._wall() + at - self._clock()

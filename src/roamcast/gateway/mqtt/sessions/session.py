@@ -30,7 +30,18 @@ class TopicSubscription(NamedTuple):
 class UnacknowledgedMessage:
     """One message of QoS 1 or 2 for one client."""
 
-    __slots__ = ("identifiers", "message", "packet_id", "qos", "released", "retain", "row", "since")
+    __slots__ = (
+        "identifiers",
+        "is_held",
+        "is_sent",
+        "message",
+        "packet_id",
+        "qos",
+        "released",
+        "retain",
+        "row",
+        "since",
+    )
 
     def __init__(
         self, message: MeshMessage, qos: int, retain: bool, identifiers: tuple[int, ...], since: Micros
@@ -40,6 +51,8 @@ class UnacknowledgedMessage:
         self.retain = retain
         self.identifiers = identifiers
         self.packet_id = 0  # 0: not in flight
+        self.is_held = False  # the exchange waits for the disk before its next packet
+        self.is_sent = False  # maybe by an earlier boot
         self.released = False  # PUBREC came: only PUBREL is sent again
         self.row = 0  # the durable queue's number; 0: not written
         self.since = since
@@ -73,6 +86,12 @@ class Watcher(Protocol):
         """The message waits: written down if the session is durable."""
         ...
 
+    def before_step(
+        self, session: "MqttSession", outgoing: UnacknowledgedMessage, then: Callable[[], None]
+    ) -> None:
+        """A QoS 2 exchange is about to send PUBLISH or PUBREL: `then`, once the step survives a crash."""
+        ...
+
     def on_done(
         self, session: "MqttSession", message: MeshMessage, outgoing: UnacknowledgedMessage | None
     ) -> None:
@@ -100,7 +119,9 @@ class MqttSession:
         self.expires_at: Micros | None = None  # while it is absent
         self.will: Will | None = None
         self.will_due: Micros | None = None  # while it is absent
-        self.received: set[int] = set()  # QoS 2 from the client, not yet released
+        self.received: dict[
+            int, int
+        ] = {}  # QoS 2 from the client, not yet released; with their rows (`incoming.py`)
         self._watcher = watcher
         self._clock = clock
         self._queue: deque[UnacknowledgedMessage] = deque()
@@ -158,6 +179,9 @@ class MqttSession:
 
     def restore(self, outgoing: UnacknowledgedMessage) -> None:
         """A message of an earlier boot of this node; it is already stored."""
+        if outgoing.packet_id:
+            self._inflight[outgoing.packet_id] = outgoing
+            return
         self._queue.append(outgoing)
         self._queue_bytes += outgoing.message.size
 
@@ -165,7 +189,7 @@ class MqttSession:
         """A QoS 2 message whose PUBREL was on its way."""
         outgoing = UnacknowledgedMessage(MeshMessage("", b"", 2), 2, False, (), self._clock())
         outgoing.packet_id = packet_id
-        outgoing.released = True
+        outgoing.released = outgoing.is_sent = True
         self._inflight[packet_id] = outgoing
 
     def resume(self) -> None:
@@ -173,11 +197,16 @@ class MqttSession:
         link = self.link
         assert link is not None
         for outgoing in list(self._inflight.values()):
+            if outgoing.is_held:
+                continue  # it is sent when it is durable
             if outgoing.released:
                 link.send_release(outgoing.packet_id)
-            elif self._is_over(outgoing.message) or not link.send_outgoing(outgoing, True):
-                del self._inflight[outgoing.packet_id]
-                self._watcher.on_done(self, outgoing.message, outgoing)
+            elif self._is_over(outgoing.message) and not (outgoing.qos == 2 and outgoing.is_sent):
+                self._finish(
+                    outgoing
+                )  # one that the client may have begun to receive goes on (section 4.3.3)
+            else:
+                self._transmit(link, outgoing)
         self.pump()
 
     def pump(self) -> None:
@@ -198,8 +227,7 @@ class MqttSession:
         outgoing = self._inflight.get(packet_id)
         if outgoing is None or outgoing.qos != qos:
             return False
-        del self._inflight[packet_id]
-        self._watcher.on_done(self, outgoing.message, outgoing)
+        self._finish(outgoing)
         if self._queue:
             self.pump()
         return True
@@ -211,7 +239,12 @@ class MqttSession:
             return False
         if reason >= 0x80:
             return self.on_acknowledged(packet_id, 2)
-        outgoing.released = True
+        if not outgoing.released:
+            outgoing.released = True
+            outgoing.is_held = True
+            self._watcher.before_step(self, outgoing, lambda: self._on_durable(outgoing))
+        elif not outgoing.is_held and self.link is not None:
+            self.link.send_release(packet_id)
         return True
 
     # Private.
@@ -221,11 +254,34 @@ class MqttSession:
 
     def _send(self, link: ClientLink, outgoing: UnacknowledgedMessage) -> None:
         outgoing.packet_id = self._take_packet_id()
-        if link.send_outgoing(outgoing, False):
-            self._inflight[outgoing.packet_id] = outgoing
+        self._inflight[outgoing.packet_id] = outgoing
+        if outgoing.qos == 2:
+            outgoing.is_held = True
+            self._watcher.before_step(self, outgoing, lambda: self._on_durable(outgoing))
+        else:
+            self._transmit(link, outgoing)
+
+    def _on_durable(self, outgoing: UnacknowledgedMessage) -> None:
+        """The next packet of a QoS 2 exchange may be sent; without a connection it is, by `resume`."""
+        outgoing.is_held = False
+        link = self.link
+        if link is None or self._inflight.get(outgoing.packet_id) is not outgoing:
+            return
+        if outgoing.released:
+            link.send_release(outgoing.packet_id)
+        else:
+            self._transmit(link, outgoing)
+
+    def _transmit(self, link: ClientLink, outgoing: UnacknowledgedMessage) -> None:
+        if link.send_outgoing(outgoing, outgoing.is_sent):
+            outgoing.is_sent = True
         else:
             self._watcher.on_dropped("packet_too_large")
-            self._watcher.on_done(self, outgoing.message, outgoing)
+            self._finish(outgoing)
+
+    def _finish(self, outgoing: UnacknowledgedMessage) -> None:
+        del self._inflight[outgoing.packet_id]
+        self._watcher.on_done(self, outgoing.message, outgoing)
 
     def _enqueue(self, outgoing: UnacknowledgedMessage) -> None:
         self._queue.append(outgoing)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.sessions.durable import SETTLE, KeptSession, Notes, remaining
+from roamcast.gateway.mqtt.sessions.incoming import IncomingMessages
 from roamcast.gateway.mqtt.sessions.session import ClientLink, MqttSession
 from roamcast.units import SECOND, Micros, micros, seconds
 
@@ -22,10 +23,16 @@ NEVER = 0xFFFF_FFFF  # a session expiry that means: as long as possible
 
 class Sessions:
     def __init__(
-        self, exchange: MeshExchange, notes: Notes, options: MqttOptions, clock: Callable[[], Micros]
+        self,
+        exchange: MeshExchange,
+        notes: Notes,
+        incoming: IncomingMessages,
+        options: MqttOptions,
+        clock: Callable[[], Micros],
     ) -> None:
         self._exchange = exchange
         self._notes = notes
+        self._incoming = incoming
         self._options = options
         self._clock = clock
         self._expiry_max = micros(options.session_expiry_max)
@@ -119,9 +126,14 @@ class Sessions:
             self._fill(session, kept, wall_now)
             restored.append(session)
         for session in restored:
+            had = self._notes.delivered(session.client_id)
             for outgoing in self._notes.kept_messages(session.client_id):
                 session.restore(outgoing)
-            self._exchange.show_missed(session, self._notes.delivered(session.client_id))
+                if outgoing.message.memorized is not None:
+                    had.add(outgoing.message.memorized[0])
+            self._exchange.show_missed(session, had)
+        for session in restored:  # after all queues stand: this publishes
+            self._incoming.restore(session)
             self._act(session)
 
     def _fill(self, session: MqttSession, kept: KeptSession, wall_now: Micros) -> None:
@@ -129,7 +141,7 @@ class Sessions:
         session.username = kept.username
         session.expiry = kept.expiry
         session.expires_at = now + remaining(kept.expires_at, wall_now, kept.expiry)
-        session.received = set(kept.received)
+        session.received = dict.fromkeys(kept.received, 0)
         session.will = kept.will
         if kept.will is not None:
             # A client that was connected when the node died is disconnected now.

@@ -4,6 +4,7 @@
     | ASKED | to 32 | number 32                          "acknowledge this datagram"; its frames follow
     | HEARD | to 32 | number 32                          the acknowledgement
     | HELLO | to 32                                      first record on a TCP link, in both directions
+    | STATED | length 16 | statement …                   a signed statement about membership
 
 The tag is one octet. The sender is named by the seal, not by the record. `to` prevents that a node which has
 got the address of another accepts its records. Several frames share one datagram, and so one seal and one
@@ -19,11 +20,12 @@ from roamcast.units import NodeId
 
 RECORDS = 0  # the sealed channel of what this module writes
 
-FRAME, ASKED, HEARD, HELLO = 1, 2, 3, 4
+FRAME, ASKED, HEARD, HELLO, STATED = 1, 2, 3, 4, 5
 
 _FRAME = struct.Struct("!BBH")
 _NUMBERED = struct.Struct("!BII")
 _HELLO = struct.Struct("!BI")
+_STATED = struct.Struct("!BH")
 
 FRAME_OVERHEAD = _FRAME.size
 ASKED_OVERHEAD = _NUMBERED.size
@@ -59,7 +61,18 @@ class LinkHello(NamedTuple):
     to: NodeId
 
 
-LinkRecord: TypeAlias = Carried | AcknowledgementRequest | Heard | LinkHello
+class Stated(NamedTuple):
+    """A statement that the sender knows, not necessarily its own."""
+
+    statement: bytes
+
+
+LinkRecord: TypeAlias = Carried | AcknowledgementRequest | Heard | LinkHello | Stated
+
+
+def is_for(records: list[LinkRecord], node: NodeId) -> bool:
+    """Whether a datagram is for this node, or for all who hear it: no record of it names another one."""
+    return all(record.to == node for record in records if not isinstance(record, Carried | Stated))
 
 
 def carried(channel: Channel, payload: bytes) -> bytes:
@@ -76,6 +89,10 @@ def heard(to: NodeId, number: int) -> bytes:
 
 def hello(to: NodeId) -> bytes:
     return _HELLO.pack(HELLO, to)
+
+
+def stated(statement: bytes) -> bytes:
+    return _STATED.pack(STATED, len(statement)) + statement
 
 
 def decode(data: bytes) -> list[LinkRecord]:
@@ -106,6 +123,12 @@ def decode(data: bytes) -> list[LinkRecord]:
             elif tag == HELLO:
                 records.append(LinkHello(*_HELLO.unpack_from(data, at)[1:]))
                 at += _HELLO.size
+            elif tag == STATED:
+                begin = at + _STATED.size
+                at = begin + _STATED.unpack_from(data, at)[1]
+                if at > end:
+                    raise WireError("statement", begin, f"is cut off, {end - begin} octets left")
+                records.append(Stated(data[begin:at]))
             else:
                 raise WireError("record", at, f"has the unknown tag {tag}")
     except struct.error:

@@ -146,6 +146,11 @@ class TcpLinks:
             asking = self._loop.call_later(STALL_SECONDS, lambda: self._ask(to, task.cancel))
             task.add_done_callback(lambda _: asking.cancel())
 
+    def cut(self, peer: NodeId) -> None:
+        """End all links with a node; what is in them has failed."""
+        for link in list(self._links.get(peer, ())):
+            link.abort()
+
     # Inputs from the links.
 
     def open_piece(self, link: TcpLink, data: bytes) -> Opened:

@@ -18,12 +18,24 @@ from roamcast.runtime.live.air.interface import Interface
 from roamcast.runtime.live.air.links import TcpLinks
 from roamcast.runtime.live.air.peers import Peers
 from roamcast.runtime.live.air.sockets import Air, Endpoint
+from roamcast.runtime.live.air.statements import Statements
 from roamcast.runtime.live.port.inputs import Inputs
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NodeJournal
+from roamcast.runtime.live.report.misfits import NodeProfile
 from roamcast.runtime.live.settings import AirSettings
-from roamcast.sealing import HANDSHAKE, TURN_SECONDS, FrameOpener, KeyRing, Opened, Sealer, SealError
+from roamcast.sealing import (
+    HANDSHAKE,
+    OVERHEAD,
+    TURN_SECONDS,
+    FrameOpener,
+    KeyRing,
+    Opened,
+    Sealer,
+    SealError,
+)
 from roamcast.sealing.frame import claimed_sender
+from roamcast.sealing.statement import Kind as StatementKind
 from roamcast.trace import DropReason
 from roamcast.units import NodeId, micros
 
@@ -54,6 +66,12 @@ class Radio:
         self._opener = FrameOpener(sealer, stable)
         self._opener.on_proven = self._on_proven
         self._opener.on_evicted = self._on_evicted
+        self._opener.own_profile = self._own_profile
+        self.statements = Statements(sealer.identity, stable, counters)
+        self.statements.on_revoked = self._on_revoked
+        self.statements.on_pardoned = self._opener.pardon
+        for node in self.statements.revoked():
+            self._opener.revoke(node)
         self._inputs = inputs
         self._journal = journal
         self._counters = counters
@@ -62,8 +80,11 @@ class Radio:
         self._announced_at = 0.0
         self._listening: asyncio.Task[None] | None = None
         self.receivers: dict[Channel, Receiver] = {}
+        self.profile: Callable[[], NodeProfile] | None = None  # what our announcements say
         self.on_acquainted: Callable[[NodeId], None] = lambda node: None
-        self.peers = Peers(lambda *_: self._on_evicted("peers"))
+        self.peers = Peers(
+            lambda *_: self._on_evicted("peers"), lambda: counters.count("addresses_doubted_total")
+        )
         self.air = Air(loop, settings, interface, counters, self._on_datagram)
         first_number = self._random.getrandbits(32)
         self._datagrams = Datagrams(
@@ -120,6 +141,12 @@ class Radio:
         self._sealer.replace_keys(ring)
         self._opener.replace_keys(ring)
 
+    def state(self, kind: StatementKind, subject: str) -> None:
+        """Make a statement about membership, and tell everyone who hears it."""
+        octets = self.statements.issue(kind, subject)
+        if octets is not None:
+            self._say([octets], None)
+
     @property
     def group_key_ids(self) -> list[int]:
         """The first seals."""
@@ -169,29 +196,45 @@ class Radio:
         except WireError as error:
             self._journal.refused(claimed_sender(data), "records", f"from {source[0]}: {error}")
             return
+        if not frames.is_for(records, self._sealer.identity.node):
+            # For the node that had this address before us, or picked up by an outsider and sent on.
+            self._counters.count("frames_refused_total", reason="for_another")
+            return
         self._inputs.clock.enter()
         self._journal.peers.heard(sender, source, len(data), self._inputs.clock.now)
         peer = self.peers.heard(sender, source, self._inputs.clock.now)
+        if channel == HANDSHAKE:
+            self._compare(sender, source[0])
         for record in records:
             match record:
                 case frames.Carried(channel=layer, payload=carried):
                     self._deliver(sender, layer, carried)
-                case frames.Heard(to=to, number=number) if to == self._sealer.identity.node:
+                case frames.Heard(number=number):
                     self._datagrams.on_heard(sender, number)
-                case frames.AcknowledgementRequest(to=to, number=number):
-                    if to != self._sealer.identity.node:
-                        return  # for the node that had this address before us
+                case frames.AcknowledgementRequest(number=number):
                     self._datagrams.acknowledge(sender, number)
                     if number in peer.numbers:
                         return  # a repeat: our acknowledgement was lost
                     peer.numbers.append(number)
+                case frames.Stated(statement=statement):
+                    if self.statements.on_octets(statement):
+                        self._say([statement], None)
                 case _:
                     pass
 
+    def _compare(self, sender: NodeId, address: str) -> None:
+        """A peer has announced itself; whether it fits is said to the operator."""
+        own, theirs = self.profile, self._opener.profile(sender)
+        if own is not None and theirs is not None:
+            self._journal.misfits.introduced(own(), sender, address, theirs, self._inputs.clock.now)
+
     def _deliver(self, sender: NodeId, channel: Channel, payload: bytes) -> None:
         receiver = self.receivers.get(channel)
-        if receiver is not None:
+        if receiver is not None and not self._journal.misfits.is_deaf(sender, channel):
+            ways = self._journal.ways
+            ways.sender = sender
             self._inputs.handle(receiver, sender, payload)
+            ways.sender = None
 
     def _open_piece(self, data: bytes, address: str) -> Opened:
         """A piece of a TCP link."""
@@ -206,6 +249,7 @@ class Radio:
         except SealError as error:
             self._inputs.clock.enter()
             self._journal.refused(claimed_sender(data), error.reason.value, f"from {address}: {error}")
+            self._journal.misfits.refused(error.reason, address, error.problem, self._inputs.clock.now)
             if opener.announcement_due:
                 self._announce_soon()
             raise
@@ -217,8 +261,45 @@ class Radio:
         self._counters.count("table_evictions_total", table=table)
 
     def _on_proven(self, node: NodeId) -> None:
-        """In a later turn: the frame that proved it is still being opened."""
+        """To the layers in a later turn: the frame that proved it is still being opened."""
+        self.peers.on_proven(node)
         self._loop.call_soon(self._inputs.handle, self.on_acquainted, node)
+        if len(self.statements):
+            self._loop.call_soon(self._tell_all, node)
+
+    # Statements about membership.
+
+    def _tell_all(self, node: NodeId | None) -> None:
+        """All that stand, to a peer that was just met, or to everyone."""
+        peer = None if node is None else self.peers.find(node)
+        if node is None or peer is not None:
+            self._say(list(self.statements), None if peer is None else peer.endpoint)
+
+    def _say(self, statements: list[bytes], to: Endpoint | None) -> None:
+        room = self.air.datagram_bytes - OVERHEAD
+        records: list[bytes] = []
+        for statement in statements:
+            record = frames.stated(statement)
+            if records and sum(map(len, records)) + len(record) > room:
+                self._send_records(records, to)
+                records = []
+            records.append(record)
+        if records:
+            self._send_records(records, to)
+
+    def _send_records(self, records: list[bytes], to: Endpoint | None) -> None:
+        sealed = self._sealer.seal(frames.RECORDS, b"".join(records))
+        if to is None:
+            self.air.broadcast(sealed)
+        else:
+            self.air.send(sealed, to)
+
+    def _on_revoked(self, node: NodeId) -> None:
+        if node == self._sealer.identity.node:
+            return  # a thief would not stop; an owner reads it in the status
+        self._opener.revoke(node)
+        self.peers.forget(node)
+        self.links.cut(node)
 
     # Announcements.
 
@@ -228,6 +309,9 @@ class Radio:
         pause = self._announced_at + ANNOUNCE_INTERVAL - self._loop.time()
         wait = max(pause, self._random.random() * ANNOUNCE_SECONDS)
         self._later("announce", wait, self._announce)
+
+    def _own_profile(self) -> bytes:
+        return b"" if self.profile is None else self.profile().encode()
 
     def _announce(self) -> None:
         self._announced_at = self._loop.time()
@@ -246,6 +330,7 @@ class Radio:
         self._opener.turn()
         self._inputs.clock.enter()
         self.peers.forget_old(self._inputs.clock.now)
+        self._tell_all(None)
         self._journal.peers.forget_old(self._inputs.clock.now)
 
     def _on_look(self) -> None:

@@ -1,11 +1,14 @@
 """What a node counts about itself, and how Prometheus reads it.
 
-Names are those of the endpoint without the prefix `roamcast_`. Nothing that comes from the air or from a
-client becomes a label, so the number of series is fixed by the program; `SERIES_MAX` bounds it all the same.
+Names are those of the endpoint without the prefix `roamcast_`; `metric_help.py` says what each means. Nothing
+that comes from the air or from a client becomes a label, but for the numbers of the 64 peers heard last. So
+the program fixes the number of series; `SERIES_MAX` bounds it all the same.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
+
+from roamcast.runtime.live.report.metric_help import HELP
 
 PREFIX = "roamcast_"
 SERIES_MAX = 10_000
@@ -27,6 +30,7 @@ class Counters:
     def __init__(self) -> None:
         self._counts: dict[Series, Count] = {}
         self._gauges: dict[Series, Callable[[], float]] = {}
+        self._families: dict[str, tuple[str, Callable[[], Iterable[tuple[str, float]]]]] = {}
 
     def count(self, name: str, amount: float = 1, **labels: str) -> None:
         """Add to a counter; names end in `_total`."""
@@ -43,8 +47,12 @@ class Counters:
         return found
 
     def gauge(self, name: str, read: Callable[[], float], **labels: str) -> None:
-        """A value that is read whenever the endpoint is asked."""
+        """A value that is read whenever the endpoint is asked; one whose name ends in `_total` only grows."""
         self._gauges[name, tuple(labels.items())] = read
+
+    def family(self, name: str, label: str, read: Callable[[], Iterable[tuple[str, float]]]) -> None:
+        """Values by one label that comes and goes, a bounded number of them."""
+        self._families[name] = (label, read)
 
     def value(self, name: str, **labels: str) -> float:
         """What a counter has reached; 0 for one that never counted."""
@@ -62,22 +70,25 @@ class Counters:
 
     def to_text(self) -> str:
         """The text format of Prometheus, version 0.0.4."""
-        lines: list[str] = []
-        _write(lines, "counter", {series: found.value for series, found in self._counts.items()})
-        _write(lines, "gauge", {series: read() for series, read in self._gauges.items()})
-        return "\n".join(lines) + "\n"
+        values: dict[Series, float] = {series: found.value for series, found in self._counts.items()}
+        values.update({series: read() for series, read in self._gauges.items()})
+        for name, (label, read_all) in self._families.items():
+            values.update({(name, ((label, text),)): value for text, value in read_all()})
+        return "\n".join(_lines(values)) + "\n"
 
 
-def _write(lines: list[str], kind: str, values: Mapping[Series, float]) -> None:
+def _lines(values: Mapping[Series, float]) -> list[str]:
+    lines: list[str] = []
     described = ""
     for (name, labels), value in sorted(values.items()):
         if name != described:
-            lines.append(f"# TYPE {PREFIX}{name} {kind}")
+            if name in HELP:
+                lines.append(f"# HELP {PREFIX}{name} {_escaped(HELP[name])}")
+            lines.append(f"# TYPE {PREFIX}{name} {'counter' if name.endswith('_total') else 'gauge'}")
             described = name
         inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
-        lines.append(
-            f"{PREFIX}{name}{{{inside}}} {value:g}" if inside else f"{PREFIX}{name} {_number(value)}"
-        )
+        lines.append(f"{PREFIX}{name}{f'{{{inside}}}' if inside else ''} {_number(value)}")
+    return lines
 
 
 def _number(value: float) -> str:

@@ -2,12 +2,11 @@
 
 import logging
 
-from roamcast.event import EventId
 from roamcast.host import Channel, Frame, Host, Kind
 from roamcast.runtime.live.port.clock import Clock
 from roamcast.runtime.live.report.counters import Count, Counters
+from roamcast.runtime.live.report.misfits import Misfits
 from roamcast.runtime.live.report.overlay import OverlayWatch
-from roamcast.runtime.live.report.passing import PassingEvents
 from roamcast.runtime.live.report.peer_watch import PeerWatch
 from roamcast.runtime.live.report.segments import TraceSegments
 from roamcast.runtime.live.report.tally import (
@@ -15,8 +14,10 @@ from roamcast.runtime.live.report.tally import (
     NORMAL_DROPS,
     NORMAL_REFUSALS,
     REFUSAL_WORDS,
+    TABLE_FULL,
     ReasonTally,
 )
+from roamcast.runtime.live.report.ways import EventWays
 from roamcast.trace import Dropped, DropReason, OverlayChanged, Record, Transmitted
 from roamcast.underlay.base import UnderlayListener
 from roamcast.units import NodeId
@@ -59,8 +60,9 @@ class NodeJournal:
     ) -> None:
         self._node = node
         self.peers = PeerWatch(presence, lambda: clock.now)
+        self.misfits = Misfits(counters)
+        self.ways = EventWays(clock)
         self.overlay = OverlayWatch()
-        self.passing = PassingEvents(lambda: clock.now)
         self.drops = ReasonTally(_logger, "dropped", DROP_WORDS, NORMAL_DROPS, clock.now)
         self.refusals = ReasonTally(_logger, "refused", REFUSAL_WORDS, NORMAL_REFUSALS, clock.now)
         self._clock = clock
@@ -82,9 +84,11 @@ class NodeJournal:
         """A record of a layer."""
         if type(record) is Dropped:
             self._counters.count("drops_total", reason=record.reason.value)
-            self.drops.count(record.reason.value, self._clock.now, record.detail or record.message)
+            is_table = record.reason is DropReason.STORE_FULL and record.detail
+            reason = TABLE_FULL if is_table else record.reason.value
+            self.drops.count(reason, self._clock.now, record.detail or record.message)
             if record.publisher is not None and record.sequence is not None:
-                self.passing.dropped(EventId(record.publisher, record.sequence), record.reason.value)
+                self.ways.dropped(record.publisher, record.sequence, record.to, record.reason.value)
         elif type(record) is OverlayChanged:
             self.overlay.add(record)
         if self._trace is not None:
@@ -99,7 +103,7 @@ class NodeJournal:
         if to is not None:
             self.peers.sent(to, size)
         if frame.event is not None:
-            self.passing.sent(frame.event)
+            self.ways.sent(frame.event, to, frame.message, size, attempt)
         if self._trace is None:
             return
         publisher, sequence = (None, None) if frame.event is None else frame.event
@@ -140,7 +144,7 @@ class NodeJournal:
     def look(self) -> None:
         """Once a second: notice who is gone, and log what was counted in a minute."""
         self._clock.enter()
-        for one in (self.peers, self.drops, self.refusals, self.passing):
+        for one in (self.peers, self.drops, self.refusals):
             one.look(self._clock.now)
 
     def dropped(self, frame: Frame, to: NodeId | None, reason: DropReason, detail: str = "") -> None:

@@ -6,6 +6,7 @@ in which a peer was heard says how good the way from it is, whatever the strateg
 
 import logging
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from roamcast.bounded import BoundedDict, unreported
 from roamcast.runtime.live.air.peers import EXPIRY, PEERS_MAX
@@ -18,6 +19,7 @@ logger = logging.getLogger("roamcast.peers")
 SLOTS = 10  # that a quality is computed from
 SLOTS_MIN = 3  # fewer say nothing
 SILENT_SLOTS = 3  # without a word: the peer is gone
+PEERS_METERED = 64  # with metrics of their own: those heard last
 LINES_PER_MINUTE = 60  # about peers; a crowd in motion shall not fill the log
 _ALL_SLOTS = (1 << SLOTS) - 1
 
@@ -108,6 +110,21 @@ class PeerWatch:
 
     def latest_first(self) -> Iterator[PeerRecord]:
         return iter(sorted(self._records.values(), key=lambda record: (-record.heard_at, record.number)))
+
+    def families(self) -> dict[str, Callable[[], list[tuple[str, float]]]]:
+        """Metrics by peer, of those that were heard last."""
+
+        def each(value: Callable[[PeerRecord], float]) -> Callable[[], list[tuple[str, float]]]:
+            return lambda: [
+                (str(record.number), value(record)) for record in islice(self.latest_first(), PEERS_METERED)
+            ]
+
+        return {
+            "peer_up": each(lambda record: record.is_up),
+            "peer_quality": each(lambda record: round(self.quality(record, self._now()) or 0, 2)),
+            "peer_received_bytes_total": each(lambda record: record.bytes_received),
+            "peer_sent_bytes_total": each(lambda record: record.bytes_sent),
+        }
 
     @property
     def up(self) -> int:

@@ -5,6 +5,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from roamcast import __version__
+from roamcast.runtime.live.report.misfits import is_error
 from roamcast.runtime.live.report.peer_watch import PeerRecord
 from roamcast.runtime.live.report.tally import ReasonTally
 from roamcast.runtime.live.storage.database import CLOCK_SET
@@ -39,7 +40,7 @@ def status_of(node: "LiveNode") -> NodeStatus:
         public_key=node.public_key.hex(),
         uptime=seconds(now - node.started_at),
         strategy=node.config.strategy,
-        underlay=node.config.underlay or node.node.default_underlay,
+        underlay=node.underlay_name,
         is_broker=settings.node.broker,
         group=tuple(f"{number:04x}" for number in node.radio.group_key_ids),
         is_encrypted=settings.keys.encrypt,
@@ -50,7 +51,7 @@ def status_of(node: "LiveNode") -> NodeStatus:
             for record in islice(watch.latest_first(), PEERS_SHOWN)
         ),
         peers_total=len(watch),
-        misfits=(),
+        misfits=tuple(node.journal.misfits.standing(now)),
         clients={
             gateway: int(count)
             for gateway in ("local", "mqtt")
@@ -64,6 +65,7 @@ def status_of(node: "LiveNode") -> NodeStatus:
         storage=settings.node.state or "",
         drops=_reasons(node.journal.drops, now),
         refused=_reasons(node.journal.refusals, now),
+        revoked=tuple(node.radio.statements.revoked()),
     )
 
 
@@ -82,10 +84,18 @@ def problems_of(node: "LiveNode") -> list[Problem]:
     ]
     if node.storage is not None and node.storage.trouble:
         errors.append(f"memorized events are refused: {node.storage.trouble}")
-    if count := journal.refusals.last_minute("clash", now):
-        errors.append(f"another device has our node number {node.number} ({count} frames in a minute)")
-    if count := journal.refusals.last_minute("identity", now):
-        errors.append(f"a device claims another one's number ({count} frames in a minute)")
+    for misfit in journal.misfits.standing(now):
+        (errors if is_error(misfit) else warnings).append(
+            f"a neighbour does not fit: {misfit.address} {misfit.problem}"
+        )
+    if node.number in node.radio.statements.revoked():
+        errors.append(
+            "this node was revoked: no member accepts its frames; `roamcast key revoke --undo` there"
+        )
+    errors += [
+        f"one invitation was used by several devices: nodes {', '.join(map(str, users))}"
+        for users in node.radio.statements.shared_invitations().values()
+    ]
     if node.counters.total("handler_errors_total"):
         errors.append("an input was dropped because of a fault in the program; the log has the traceback")
     if not journal.peers.up and now - node.started_at >= ALONE_AFTER:

@@ -11,6 +11,8 @@ SLOT: Micros = 10 * SECOND
 SLOTS = 6  # a minute
 MINUTE: Micros = SLOT * SLOTS
 
+TABLE_FULL = "table_full"  # a `store_full` whose record names the bound of a table, not of the store
+
 DROP_WORDS = {
     "queue_full": "the queue for a neighbour or for the radio was full: more is published than gets through",
     "retries": "a neighbour did not acknowledge it: it moved away, or the link is bad",
@@ -20,13 +22,16 @@ DROP_WORDS = {
     "expired": "its lifetime or its hop limit ended",
     "wire": "it could not be decoded: damaged, or of another version",
     "seal": "its seal was not accepted",
-    "store_full": "a full table or a full disk had no room for it",
+    "store_full": "the store of events was full, or the disk",
+    TABLE_FULL: "a bounded table of the strategy let it go early; most have it by then",
     "superseded": "a newer retained event of its topic took its place",
     "stale": "it came by a route that is not used any more",
     "modulator": "a consumer's function failed",
     "false_positive": "a summary matched by mistake; nobody here wanted it",
 }
-NORMAL_DROPS = frozenset({"not_in_range", "expired", "superseded", "stale", "false_positive", "crashed"})
+NORMAL_DROPS = frozenset(
+    {"not_in_range", "expired", "superseded", "stale", "false_positive", "crashed", TABLE_FULL}
+)
 
 REFUSAL_WORDS = {
     "too_short": "too short to be a frame of ours: another program uses this port",
@@ -41,6 +46,7 @@ REFUSAL_WORDS = {
     "bad_announcement": "an announcement that cannot be read: another version, or damaged",
     "bad_signature": "an announcement with a false signature",
     "identity": "a node number that is known with another key",
+    "revoked": "of a device that was revoked",
     "clash": "another device has our own node number",
     "records": "its content cannot be read: another version",
 }
@@ -57,53 +63,52 @@ class ReasonTally:
         self._what = what
         self._words = words
         self._normal = normal
+        # By reason: the counts of the last slots, the latest first, then the total and that of the last line.
+        self._counts: dict[str, list[int]] = {}
+        self._slot = now // SLOT
+        self._slot_ends: Micros = (self._slot + 1) * SLOT
         self._minute = now // MINUTE
-        self._totals: dict[str, int] = {}
-        self._slots: dict[str, list[int]] = {}  # by reason: the number of its latest slot, then the counts
-        self._this_minute: dict[str, int] = {}  # beyond the first of its kind
 
     def count(self, reason: str, now: Micros, detail: str = "") -> None:
-        total = self._totals[reason] = self._totals.get(reason, 0) + 1
-        slots = self._slots.get(reason)
-        if slots is None:
-            slots = self._slots[reason] = [0] * SLOTS + [now // SLOT]
-        self._turn(slots, now)
-        slots[0] += 1
-        if reason in self._normal:
+        if now >= self._slot_ends:
+            self.look(now)
+        counts = self._counts.get(reason)
+        if counts is None:
+            self._counts[reason] = [1, *([0] * (SLOTS - 1)), 1, 1]
+            if reason not in self._normal:
+                about = f" ({detail})" if detail else ""
+                self._logger.warning("%s%s: %s", self._what, about, self.in_words(reason))
             return
-        if total == 1:
-            about = f" ({detail})" if detail else ""
-            self._logger.warning("%s%s: %s", self._what, about, self.in_words(reason))
-        else:
-            self._this_minute[reason] = self._this_minute.get(reason, 0) + 1
+        counts[0] += 1
+        counts[SLOTS] += 1
 
     def look(self, now: Micros) -> None:
         """Log the counts of a minute once it is over. Call it every second or so."""
-        if now // MINUTE == self._minute:
+        past = now // SLOT - self._slot
+        if past <= 0:
             return
-        self._minute = now // MINUTE
-        counts, self._this_minute = self._this_minute, {}
-        for reason, count in sorted(counts.items()):
-            self._logger.warning("%s in a minute: %d: %s", self._what, count, self.in_words(reason))
+        self._slot += past
+        self._slot_ends = (self._slot + 1) * SLOT
+        for counts in self._counts.values():
+            kept = counts[: max(0, SLOTS - past)]
+            counts[:SLOTS] = [0] * (SLOTS - len(kept)) + kept
+        if now // MINUTE != self._minute:
+            self._minute = now // MINUTE
+            self._log_minute()
 
     def last_minute(self, reason: str, now: Micros) -> int:
-        slots = self._slots.get(reason)
-        if slots is None:
-            return 0
-        self._turn(slots, now)
-        return sum(slots[:SLOTS])
+        self.look(now)
+        return sum(self._counts.get(reason, ())[:SLOTS])
 
     def totals(self) -> dict[str, int]:
-        return dict(self._totals)
+        return {reason: counts[SLOTS] for reason, counts in self._counts.items()}
 
     def in_words(self, reason: str) -> str:
         return self._words.get(reason, reason)
 
-    @staticmethod
-    def _turn(slots: list[int], now: Micros) -> None:
-        """Make room for the slot of `now`. The latest count comes first; the last entry is its number."""
-        past = now // SLOT - slots[SLOTS]
-        if past > 0:
-            kept = slots[: max(0, SLOTS - past)]
-            slots[:SLOTS] = [0] * (SLOTS - len(kept)) + kept
-            slots[SLOTS] += past
+    def _log_minute(self) -> None:
+        for reason, counts in sorted(self._counts.items()):
+            more = counts[SLOTS] - counts[SLOTS + 1]
+            counts[SLOTS + 1] = counts[SLOTS]
+            if more and reason not in self._normal:
+                self._logger.warning("%s in a minute: %d: %s", self._what, more, self.in_words(reason))

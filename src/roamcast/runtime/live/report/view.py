@@ -17,7 +17,6 @@ from roamcast.wire.view import (
     NodeLoad,
     NodeView,
     OverlayLink,
-    PassingEvent,
     StoredStatus,
 )
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:  # it imports this module
 
 def view_of(node: "LiveNode") -> NodeView:
     journal = node.journal
-    journal.passing.looked()
     known = node.node.underlay.known_nodes()
     now = node.clock.now
     return NodeView(
@@ -41,7 +39,7 @@ def view_of(node: "LiveNode") -> NodeView:
         known=tuple(_known(node, number) for number in known[:KNOWN_SHOWN]),
         known_total=len(known),
         stored=tuple(_stored(node)),
-        passing=tuple(_passing(node)),
+        passing=tuple(journal.ways.lately(PASSING_SHOWN)),
         load=_load(node),
     )
 
@@ -63,29 +61,6 @@ def _stored(node: "LiveNode") -> list[StoredStatus]:
         )
         for stored in islice(reversed(node.node.broker.store.standing(now)), STORED_SHOWN)
     ]
-
-
-def _passing(node: "LiveNode") -> list[PassingEvent]:
-    now, store = node.clock.now, node.node.broker.store
-    found = []
-    for event, record in islice(node.journal.passing.latest_first(), PASSING_SHOWN):
-        topic, size = record.topic, record.size
-        if topic is None and (stored := store.find(event)) is not None:
-            topic, size = stored.event.topic, len(stored.event.payload)
-        found.append(
-            PassingEvent(
-                publisher=event.publisher,
-                sequence=event.sequence,
-                topic=topic,
-                size=size,
-                age=seconds(now - record.at),
-                is_own=record.is_own,
-                delivered=record.delivered,
-                frames=record.frames,
-                dropped=record.dropped,
-            )
-        )
-    return found
 
 
 def _load(node: "LiveNode") -> NodeLoad:

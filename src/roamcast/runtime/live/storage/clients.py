@@ -15,7 +15,7 @@ from roamcast.units import Micros
 CLIENTS_MAX = 10_000
 SUBSCRIPTIONS_MAX = 10_000  # of one client
 QUEUE_MAX = 1_000  # entries waiting for one client
-DELIVERED_MAX = 10_000  # notes of one client
+DELIVERED_MAX = 50_000  # notes of one client; neighbours may offer more events than this node stores
 
 
 class KeptSubscription(NamedTuple):
@@ -118,6 +118,12 @@ class Queue:
         """The oldest, by number. They stay until acknowledged."""
         return self._storage.read(
             "SELECT number, data FROM queued WHERE client = ? ORDER BY number LIMIT ?", (self._client, most)
+        )
+
+    def replace(self, number: int, data: bytes) -> None:
+        """Another content for an entry, in its place."""
+        self._storage.write(
+            "UPDATE queued SET data = ? WHERE client = ? AND number = ?", (data, self._client, number)
         )
 
     def acknowledge(self, number: int) -> None:

@@ -125,6 +125,7 @@ class Memory:
         if memo.id in state.events:
             return
         self._keep(memo, state.host.now())
+        self._attachment.keep_list(memo)
         if memo.id in self.inherited:
             self.inherited.discard(memo.id)
         elif state.is_broker:

@@ -6,8 +6,12 @@ broker to the next. So here each node is responsible for its own state: its inte
 events it published. When it changes its broker, and once per consistency interval, it sends `Attach`: a
 few octets of version and digests. The broker answers only if they differ, and only what one of the
 two lacks is sent. The third digest is of the events that the node has received: it tells the broker which
-notifications are done, so brokers need not tell each other. (The paper removes every available
-node from USNV, equation 6, and loses the event if that node's broker fails.)
+notifications are done, so brokers need not tell each other.
+
+The paper's own way is an option (`absent_subscribers`): whoever is available when an event comes counts as
+notified; once per interval a broker sends its neighbours what they lack by its table (equations 4 and 5).
+With purging (6) it then takes every available node off its list, because that node's own broker does the
+same. An event is lost to a node whose broker failed to hand it over.
 """
 
 from operator import attrgetter
@@ -15,7 +19,7 @@ from operator import attrgetter
 from roamcast.bounded import ExpiringDict
 from roamcast.event import EventId
 from roamcast.strategy.chapar.messages import LIST_MAX, Attach, BrokerAnswer, Decline, WantOffered
-from roamcast.strategy.chapar.notification.multicast import returned
+from roamcast.strategy.chapar.notification.multicast import available, returned
 from roamcast.strategy.chapar.state import State
 from roamcast.strategy.chapar.tables import digest_of
 from roamcast.strategy.chapar.tables.event_table import Memo
@@ -36,6 +40,7 @@ class Attachment:
         )
         self._tried: set[EventId] = set()  # own events whose first frame was lost and repeated
         self._offers: dict[NodeId, frozenset[EventId]] = {}  # the latest offer to each node
+        self._has_passes = state.options.absent_subscribers != "digest"
 
     # The node's side.
 
@@ -75,7 +80,7 @@ class Attachment:
         attach = Attach(
             state.interests.version,
             digest_of((memo.event.sequence,) for memo in self._own.values()),
-            digest_of(received),
+            b"" if self._has_passes else digest_of(received),
             tuple(state.inbox.ask()),
         )
         state.send(broker, attach, own=True, on_failure=self.on_failure)
@@ -146,7 +151,9 @@ class Attachment:
         published = None
         if digest_of((sequence,) for sequence in of_sender) != attach.published:
             published = tuple(of_sender[-LIST_MAX:])
-        offered = self._offer(sender, attach.received) if version == attach.version else ()
+        offered: tuple[EventId, ...] = ()
+        if version == attach.version and not self._has_passes:
+            offered = self._offer(sender, attach.received)
         missing = None
         if version == attach.version:
             unknown = [EventId(*key) for key in attach.waiting if EventId(*key) not in state.events]
@@ -162,6 +169,27 @@ class Attachment:
         if offered:
             version = self._state.filters.version(subscriber)
             self._state.send(subscriber, BrokerAnswer(version, None, offered))
+
+    def keep_list(self, memo: Memo) -> None:
+        """The paper's way: USNV is whoever wants a new event and is not available now."""
+        state = self._state
+        if self._has_passes:
+            memo.notified |= available(state.wanted_by(memo), state.available_vector())
+
+    def pass_over(self) -> None:
+        """The paper's periodic pass over the table: equations (4) and (5), and (6) with purging."""
+        state = self._state
+        if not self._has_passes:
+            return
+        neighbours, known = state.plain_neighbours(), state.available_vector()
+        state.events.forget_expired(state.host.now())
+        for memo in state.events.entries():
+            unavailable = memo.unavailable(state.wanted_by(memo))
+            for node in state.addresses.nodes(returned(unavailable, neighbours)):
+                memo.notified |= state.addresses.bit(node)
+                self._transfer(node, memo)
+            if state.options.absent_subscribers == "pass_and_purge":
+                memo.notified |= available(unavailable, known)
 
     def on_want(self, sender: NodeId, want: WantOffered) -> None:
         state = self._state

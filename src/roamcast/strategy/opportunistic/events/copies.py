@@ -3,7 +3,6 @@
 Kept as long as the discard function says (`discard.py`); looked through every few seconds.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from roamcast.event import Event, EventId
@@ -42,7 +41,8 @@ class Copies:
         self._host = host
         self._options = options
         self._copies: dict[NodeId, dict[int, Copy]] = {}
-        self._floods: dict[EventId, Flood] = {}
+        self._floods: dict[NodeId, dict[int, Flood]] = {}
+        self._runs: tuple[int, ...] | None = None  # None: since then something has changed
         self._floor: dict[NodeId, int] = {}  # of those given up, the last
         self._count = 0
         self._octets = 0
@@ -61,9 +61,12 @@ class Copies:
             theirs[key.sequence] = copy
             self._count += 1
             self._octets += len(copy.event.payload) + 100
-        if flood is not None and key not in self._floods:
-            self._floods[key] = flood
-            is_new = True
+        if flood is not None:
+            flooded = self._floods.setdefault(key.publisher, {})
+            if key.sequence not in flooded:
+                flooded[key.sequence] = flood
+                self._runs = None
+                is_new = True
         if self._host.now() - self._looked_at >= LOOK_THROUGH_EVERY:
             self._look_through()
         return is_new
@@ -75,11 +78,19 @@ class Copies:
         return None if theirs is None else theirs.get(event.sequence)
 
     def flood(self, event: EventId) -> Flood | None:
-        return self._floods.get(event)
+        theirs = self._floods.get(event.publisher)
+        return None if theirs is None else theirs.get(event.sequence)
 
     def is_known(self, event: EventId) -> bool:
         """As one that was flooded, or that was given up."""
-        return event in self._floods or event.sequence <= self._floor.get(event.publisher, -1)
+        publisher, sequence = event
+        return sequence in self._floods.get(publisher, ()) or sequence <= self._floor.get(publisher, -1)
+
+    def unknown(self, publisher: NodeId, first: int, last: int) -> list[EventId]:
+        """Which of a run are not known, both ends included."""
+        theirs = self._floods.get(publisher, {})
+        first = max(first, self._floor.get(publisher, -1) + 1)
+        return [EventId(publisher, n) for n in range(first, last + 1) if n not in theirs]
 
     def of(self, producer: NodeId, after: int, until: int) -> list[Copy]:
         """In their order, both ends included."""
@@ -89,14 +100,18 @@ class Copies:
     def producers(self) -> list[NodeId]:
         return list(self._copies)
 
-    def runs(self) -> Iterator[tuple[NodeId, tuple[int, ...]]]:
-        """Of flooded events, by producer: first and last of each run."""
+    def runs(self) -> tuple[int, ...]:
+        """Of flooded events, one producer after the other: the producer, how many runs, first and last of
+        each."""
         if self._host.now() - self._looked_at >= LOOK_THROUGH_EVERY:
             self._look_through()
-        for producer in sorted(self._copies):
-            flooded = sorted(n for n in self._copies[producer] if EventId(producer, n) in self._floods)
-            if flooded:
-                yield producer, tuple(runs(flooded))
+        if self._runs is None:
+            named: list[int] = []
+            for producer, floods in sorted(self._floods.items()):
+                theirs = tuple(runs(sorted(floods)))
+                named += (producer, len(theirs) // 2, *theirs)
+            self._runs = tuple(named)
+        return self._runs
 
     @property
     def octets(self) -> int:
@@ -119,7 +134,11 @@ class Copies:
         copy = theirs.pop(sequence)
         if not theirs:
             del self._copies[producer]
-        self._floods.pop(EventId(producer, sequence), None)
+        floods = self._floods.get(producer, {})
+        if floods.pop(sequence, None) is not None:
+            self._runs = None
+            if not floods:
+                del self._floods[producer]
         self._floor[producer] = max(self._floor.get(producer, -1), sequence)
         self._count -= 1
         self._octets -= len(copy.event.payload) + 100

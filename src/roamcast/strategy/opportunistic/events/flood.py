@@ -68,8 +68,7 @@ class Floods:
         copy = Copy(frame.event, frame.previous, frame.gap, frame.hops + 1, self._host.now() - frame.age)
         self._copies.add(copy, flood)
         if frame.hops + 1 < HOPS_MAX and len(self._pending) < PENDING_MAX and not is_asked:
-            relays = self._underlay.relays()
-            is_relay = not relays or self._host.node in relays
+            is_relay = self._underlay.is_relay(self._host.node)
             self._pending[key] = Pending(HEARD_ENOUGH if is_relay else HEARD_ALONE)
             delay = int(self._host.random.random() * JITTER) + (0 if is_relay else OTHERS_LATER)
             self._host.set_timer(("flood", *key), self._host.now() + delay)

@@ -14,7 +14,7 @@ import msgspec
 
 from roamcast.event import Event
 from roamcast.host import Host, TimerName
-from roamcast.modulator import Guard, Meter, ModulatorError, make
+from roamcast.modulator import MODULATORS, Guard, Meter, Modulator, ModulatorError, make
 from roamcast.modulator.base import modulated
 from roamcast.modulator.guard import OverTimeError
 from roamcast.strategy.opportunistic.homes.demand import WINDOW, Demand
@@ -118,6 +118,20 @@ class Places:
                 client.modulators[number] = instance
             except ModulatorError as error:
                 self._on_failure(client, number, str(error))
+
+    def knows(self, interest: Interest) -> bool:
+        """Whether a subscription's modulator, if it has one, is registered in this node."""
+        return interest.modulator is None or interest.modulator.name in MODULATORS.names()
+
+    def keeps_state(self, interest: Interest) -> bool:
+        """Whether a subscription's modulator remembers anything from event to event."""
+        if interest.modulator is None:
+            return False
+        try:
+            made = self._guard.make(partial(make, interest.modulator))
+        except ModulatorError:
+            return False  # its owner is told when it is installed
+        return type(made).state is not Modulator.state
 
     def cost(self, client: Client, event: Event, matched: list[Interest]) -> Micros:
         """What an event will cost for one client; a function that cannot even tell is cut off."""

@@ -79,23 +79,23 @@ class Pulls:
             self._asked.clear()
 
     def on_fetch(self, sender: NodeId, fetch: Fetch) -> None:
-        """Somebody lacks events of this node, or of a client that was at home here."""
-        now = self._host.now()
+        """Somebody lacks events of this node, or of a client that was at home here. A home may have had some
+        of its events and not those between: it answers as far as it has every one."""
+        now, is_own = self._host.now(), fetch.producer == self._host.node
         wanted = _opened(fetch.filters)
-        found = self._copies.of(fetch.producer, fetch.after, fetch.until)
-        if not found and fetch.producer != self._host.node:
-            return
-        base, sent, until = fetch.after, 0, fetch.until
-        for copy in found:
-            if copy.age(now) > fetch.within or not _is_for(fetch, wanted, copy):
-                continue
-            if sent == SENT_AT_ONCE:
-                until = base - 1
+        base, sent, had = fetch.after, 0, fetch.after
+        for copy in self._copies.of(fetch.producer, fetch.after, fetch.until):
+            if sent == SENT_AT_ONCE or (copy.previous > had and not is_own):
                 break
-            self._post.write(sender, carried(copy, fetch.consumer, fetch.is_modulated, base, now))
-            base = copy.event.sequence + 1
-            sent += 1
-        self._post.write(sender, Head(fetch.consumer, fetch.is_modulated, fetch.producer, until, True))
+            had = copy.event.sequence + 1
+            if copy.age(now) <= fetch.within and _is_for(fetch, wanted, copy):
+                self._post.write(sender, carried(copy, fetch.consumer, fetch.is_modulated, base, now))
+                base = had
+                sent += 1
+        else:
+            had = fetch.until + 1 if is_own else had
+        if had > fetch.after:
+            self._post.write(sender, Head(fetch.consumer, fetch.is_modulated, fetch.producer, had - 1, True))
 
     # Private.
 

@@ -11,21 +11,24 @@ import msgspec
 from roamcast.event import EventId
 from roamcast.host import Host
 from roamcast.strategy.opportunistic.events.pulls import HeldCarry
-from roamcast.strategy.opportunistic.homes.consumers import Consumers
+from roamcast.strategy.opportunistic.homes.consumers import Consumers, first_version
 from roamcast.strategy.opportunistic.homes.homes import Homes
 from roamcast.strategy.opportunistic.homes.table import CLIENTS_MAX, Client
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.wire.messages import (
     SUBSCRIPTIONS_MAX,
     Accepted,
+    Attach,
     Cancelled,
     Carry,
     Deliver,
+    Detour,
     Handoff,
     Moved,
     MovedDelivery,
     MovedState,
     NewHome,
+    Switched,
     Taken,
     Undelivered,
 )
@@ -45,6 +48,10 @@ class Coming:
     work: int = 0  # of its modulators, as the source said
     carries: list[HeldCarry] = field(default_factory=list)
     deliveries: list[Undelivered] = field(default_factory=list)
+    attach: Attach | None = None  # it has chosen us by itself, then
+    attached_at: Micros = 0
+    is_known_there: bool = False  # the home that was given up has confirmed our question
+    claim: Detour | None = None  # it has chosen another broker by itself: it goes there when it has come
     states: dict[int, bytes] = field(default_factory=dict)
     stored: dict[int, dict[EventId, None]] = field(default_factory=dict)
 
@@ -72,9 +79,61 @@ class Destination:
         self._refuses = refuses
         # With parties that may be behind a partition: as long as a row lasts.
         self._patience = micros(options.registration_lifetime)
+        # For modulators that a home which was given up may have: routes and streams take their time to heal.
+        self._timeout = 2 * micros(options.handoff_timeout)
         self._coming: dict[NodeId, Coming] = {}
 
     # Inputs.
+
+    def on_attach(self, node: NodeId, attach: Attach, held: Micros) -> None:
+        """A client has chosen us by itself, and the home that it gave up may still have its modulators: ask
+        for them, and wait for a while. What they made and the client has not got comes with them."""
+        assert attach.before is not None
+        now, version = self._host.now(), first_version(attach.generation) + 1
+        coming = self._coming.get(node)
+        if coming is None or coming.version != version:
+            known = coming or Coming(attach.before, version)  # a handoff to us may be under way
+            coming = self._expect(node, attach.before, version, patience=self._timeout)
+            coming.carries, coming.deliveries = known.carries, known.deliveries
+            coming.states, coming.stored = known.states, known.stored
+            self._homes.moved_away[node] = now + 3 * self._timeout
+            own = self._host.node
+            self._post.write(attach.before, Detour(node, version, own, own))
+        coming.attach, coming.attached_at = attach, now - held
+
+    def on_switched(self, message: Switched) -> list[HeldCarry]:
+        """The home that a client gave up has not got its modulators."""
+        coming = self._coming.get(message.consumer)
+        if coming is None or coming.attach is None or coming.version != message.version:
+            return []
+        coming.is_known_there = True
+        return self.on_late(message.consumer)
+
+    def on_late(self, node: NodeId) -> list[HeldCarry]:
+        """A client's modulators do not come: if it has chosen us by itself, they begin anew."""
+        coming = self._coming.get(node)
+        if coming is not None and coming.attach is not None and not coming.is_known_there:
+            coming.is_known_there = not self._post.waiting(coming.source)
+            if coming.is_known_there:  # it has our question, and will answer
+                self._host.set_timer(("coming", node), self._host.now() + self._timeout)
+                return []
+        carries = self.forget(node)
+        if coming is not None and coming.attach is not None:
+            held = self._host.now() - coming.attached_at
+            self._homes.on_attach(node, coming.attach, held, None, coming.deliveries)
+        return carries
+
+    def on_claimed(self, message: Detour) -> bool:
+        """Whether a client that has chosen another broker by itself is on its way here."""
+        coming = self._coming.get(message.consumer)
+        if coming is None or coming.attach is not None or coming.version >= message.version:
+            return False
+        coming.claim = message
+        return True
+
+    def claim_of(self, node: NodeId) -> Detour | None:
+        coming = self._coming.get(node)
+        return None if coming is None else coming.claim
 
     def on_handoff(self, source: NodeId, message: Handoff) -> None:
         """Step 2."""
@@ -86,6 +145,8 @@ class Destination:
             problem = "no room"
         elif node in self._homes.clients or self._consumers.version(node) > version:
             problem = "outdated"
+        elif not all(map(self._homes.places.knows, message.interests)):
+            problem = "unknown modulator"
         elif node not in self._coming or self._coming[node].version < version:
             self.forget(node)
             self._expect(node, source, version, message.work)
@@ -106,7 +167,11 @@ class Destination:
         """Step 7: what comes before the client itself."""
         coming = self._owner(source, message.consumer, message.version)
         if coming is None:
+            if isinstance(message, MovedDelivery):
+                self._homes.salvage(message.consumer, message.delivery, held)
             return
+        if coming.attach is not None:
+            self._host.set_timer(("coming", message.consumer), self._host.now() + self._timeout)
         match message:
             case MovedDelivery() if len(coming.deliveries) < HELD_BACK_MAX:
                 delivery = message.delivery
@@ -125,15 +190,21 @@ class Destination:
         coming = self._coming.pop(node, None) or Coming(source, message.version)
         self._host.cancel_timer(("coming", node))
         client = self._client(message, coming, held)
+        cursors = list(zip(message.cursors[::2], message.cursors[1::2], strict=False))
         self._homes.moved_away.pop(node, None)
+        self._post.write(source, Taken(node, message.version))
+        if coming.attach is not None:
+            self._homes.places.install(client, coming.states)
+            client.read(lambda copy: None, cursors)
+            waited = self._host.now() - coming.attached_at
+            self._homes.on_attach(node, coming.attach, waited, client, coming.deliveries)
+            return coming.carries
         self._post.write(node, NewHome(message.generation, message.version))
         for d in coming.deliveries:
             letter = Deliver(message.generation, d.number, d.age, d.hops, d.subscription, d.event)
             self._post.write(node, letter)
-        cursors = list(zip(message.cursors[::2], message.cursors[1::2], strict=False))
         self._homes.enter(client, cursors, coming.states)
         self._homes.tell(client)
-        self._post.write(source, Taken(node, message.version))
         return coming.carries
 
     def on_cancelled(self, message: Cancelled) -> list[HeldCarry]:
@@ -153,7 +224,7 @@ class Destination:
     def on_reset(self, peer: NodeId) -> list[HeldCarry]:
         """A source that restarted has nobody to send."""
         gone = [node for node, coming in self._coming.items() if coming.source == peer]
-        return [carry for node in gone for carry in self.forget(node)]
+        return [carry for node in gone for carry in self.on_late(node)]
 
     def forget(self, node: NodeId) -> list[HeldCarry]:
         """It does not come: what has arrived for it goes where it is now."""
@@ -161,11 +232,17 @@ class Destination:
         self._host.cancel_timer(("coming", node))
         if coming is None:
             return []
-        for delivery in coming.deliveries:
-            self._homes.salvage(node, delivery)
+        if coming.attach is None:
+            for delivery in coming.deliveries:
+                self._homes.salvage(node, delivery)
         return coming.carries
 
     # Questions.
+
+    def is_attaching(self, node: NodeId, generation: int) -> bool:
+        """Whether a client that chose us by itself, in that generation, waits for its modulators."""
+        coming = self._coming.get(node)
+        return coming is not None and coming.attach is not None and coming.attach.generation == generation
 
     def work_coming(self) -> int:
         """What the modulators of clients on their way here take: microseconds per second at capacity 1."""
@@ -176,9 +253,12 @@ class Destination:
 
     # Private.
 
-    def _expect(self, node: NodeId, source: NodeId, version: int, work: int = 0) -> Coming:
+    def _expect(
+        self, node: NodeId, source: NodeId, version: int, work: int = 0, patience: Micros | None = None
+    ) -> Coming:
         coming = self._coming[node] = Coming(source, version, work)
-        self._host.set_timer(("coming", node), self._host.now() + 2 * self._patience)
+        until = self._host.now() + (2 * self._patience if patience is None else patience)
+        self._host.set_timer(("coming", node), until)
         return coming
 
     def _owner(self, source: NodeId, node: NodeId, version: int) -> Coming | None:
@@ -192,7 +272,8 @@ class Destination:
                 return None
             coming = self._expect(node, source, version)
             coming.carries = before
-        return coming if coming.version == version else None
+        # What a handoff that was under way brings is what a client that chose us waits for.
+        return coming if coming.version == version or coming.attach is not None else None
 
     def _is_outdated(self, node: NodeId, version: int) -> bool:
         """A second copy, and the client is here already; or it has moved on."""

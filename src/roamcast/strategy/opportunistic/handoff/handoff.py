@@ -13,6 +13,9 @@ events that are on some way, and it does not matter who has switched when. The s
 - Late while switching, because the destination does not answer: rolled back. Nothing has moved yet.
 - Late while switching, because a producers' broker does not answer: the client moves all the same. What that
   broker still sends to the source is passed on.
+- A client that has not heard of its home for `home_timeout` chooses another by itself. That one asks the home
+  that was given up for the modulators (`Detour`), which come as in step 7. If it has none, or does not
+  answer in twice `handoff_timeout`, they begin anew.
 - A party that crashes takes what it alone had with it: the modulators' states. Whoever remains goes on.
 
 `DETOUR` (steps 3, 4) goes to the home brokers of the producers whose events the client's modulators read, so
@@ -95,10 +98,14 @@ class Handoffs:
                 self._on_detour(message)
             case Switched():
                 self.source.on_switched(sender, message)
+                self._release(self.destination.on_switched(message))
             case MovedDelivery() | MovedState():
                 self.destination.on_luggage(sender, message, held)
             case Moved():
+                claim = self.destination.claim_of(message.consumer)
                 self._release(self.destination.on_moved(sender, message, held))
+                if claim is not None:
+                    self._on_detour(claim)
             case Taken():
                 self.source.on_taken(message)
             case Cancelled():
@@ -108,7 +115,7 @@ class Handoffs:
         if kind == "handoff":
             self.source.on_late(node)
         else:
-            self._release(self.destination.forget(node))
+            self._release(self.destination.on_late(node))
 
     def on_reset(self, peer: NodeId) -> None:
         """A broker restarted, or forgot us: it knows of no handoff and has switched nothing."""
@@ -143,9 +150,25 @@ class Handoffs:
 
     def _on_detour(self, message: Detour) -> None:
         """Step 4. The answer goes out whether or not it was news: the source waits for it."""
+        if message.source == message.home != self._host.node and self._is_claimed(message):
+            return
         life = self._overlay.life_of(message.home)
         self._consumers.switch(message.consumer, message.version, message.home, life)
         self._post.write(message.source, Switched(message.consumer, message.version))
+
+    def _is_claimed(self, message: Detour) -> bool:
+        """A client has given this home up. Its modulators go to the one that it chose, from here or from
+        the broker that it was handed off to."""
+        row = self._consumers.find(message.consumer)
+        life = self._overlay.life_of(message.home)
+        if self.source.on_claimed(message, life) or self.destination.on_claimed(message):
+            return True
+        is_elsewhere = row is not None and row.home not in (self._host.node, message.home)
+        if row is not None and is_elsewhere and self._consumers.version(message.consumer) < message.version:
+            self._consumers.switch(message.consumer, message.version, message.home, life)
+            self._post.write(row.home, message)
+            return True
+        return False
 
     def _release(self, carries: list[HeldCarry]) -> None:
         for held in carries:

@@ -12,7 +12,7 @@ from roamcast.host import Host
 from roamcast.strategy.opportunistic.events.copies import Copies
 from roamcast.strategy.opportunistic.events.dispatch import Reading
 from roamcast.strategy.opportunistic.events.pulls import HeldCarry, carried
-from roamcast.strategy.opportunistic.homes.consumers import Consumers
+from roamcast.strategy.opportunistic.homes.consumers import Consumers, generation_of
 from roamcast.strategy.opportunistic.homes.homes import Homes, undelivered
 from roamcast.strategy.opportunistic.homes.table import Client
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
@@ -61,6 +61,7 @@ class Leaving:
     undelivered: list[Deliver] = field(default_factory=list)
     is_closing: bool = False  # nothing is read here any more; what came is still at work
     behind: list[HeldCarry] = field(default_factory=list)  # came meanwhile, and goes with the client
+    claimed: int | None = None  # the generation in which the client chose the destination by itself
 
 
 class Source:
@@ -132,6 +133,29 @@ class Source:
         leaving = self._find(message, Phase.MOVED)
         if leaving is not None:
             self._end(leaving, "moved")
+
+    def on_claimed(self, message: Detour, life: int) -> bool:
+        """A client of ours has chosen another home by itself: whether it moves there from here.
+
+        One that is on its way to a third broker does, too, until that has confirmed it: modulators make the
+        same of the same events, so what both may make of an event is one product.
+        """
+        node, generation = message.consumer, generation_of(message.version)
+        before = self._leaving.get(node)
+        client = self._homes.clients.get(node) if before is None else before.client
+        if client is None or client.generation >= generation:
+            return False
+        claimed = Leaving(client, message.home, message.version, self._host.now(), lambda moved: None)
+        claimed.phase, claimed.claimed = Phase.SWITCHING, generation
+        if before is not None:
+            if before.phase is not Phase.MOVED:
+                self._post.write(before.to, Cancelled(node, before.version))
+            claimed.behind, claimed.undelivered = before.behind, before.undelivered
+            self._end(before, "superseded")
+        self._consumers.switch(node, message.version, message.home, life)
+        self._leaving[node] = claimed
+        self._close(claimed)
+        return True
 
     def on_late(self, node: NodeId) -> None:
         leaving = self._leaving.get(node)
@@ -247,6 +271,8 @@ class Source:
             return  # superseded while it waited for the processor
         leaving.phase = Phase.MOVED
         self._homes.remove(client)
+        # A second copy of the letters that brought it here is outdated from now on, and events follow it.
+        self._consumers.switch(node, leaving.version, to, self._overlay.life_of(to))
         until = now + max(2 * self._timeout, micros(self._options.home_timeout))
         self._homes.moved_away[node] = until
         self._send_luggage(leaving)
@@ -283,7 +309,7 @@ class Source:
         return Moved(
             client.node,
             leaving.version,
-            client.generation,
+            client.generation if leaving.claimed is None else leaving.claimed,
             client.interests,
             client.ages(now),
             client.next_number,
@@ -309,9 +335,9 @@ class Source:
     def _resume(self, leaving: Leaving) -> None:
         """The destination has lost what we gave it: serve the client again, from what we kept."""
         client = leaving.client
-        self._end(leaving, "resumed")
-        if self._consumers.version(client.node) > leaving.version:
-            return  # somebody else serves it by now
+        self._end(leaving, "resumed" if leaving.claimed is None else "superseded")
+        if leaving.claimed is not None or self._consumers.version(client.node) > leaving.version:
+            return  # somebody else serves it by now, or it will choose again
         client.version = leaving.version + 1
         self._homes.enter(client, [])
         self._homes.tell(client)

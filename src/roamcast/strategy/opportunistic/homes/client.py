@@ -79,6 +79,7 @@ class ClientSide:
         self._generation = int.from_bytes(host.stable.get(GENERATION, b""), "big")
         self.home: NodeId | None = None
         self._home_life = 0
+        self._before: NodeId | None = None  # the home that was given up for this one
         self._suspect_since: Micros | None = None  # the home broker does not answer
         self._is_looking = False  # for a first home
         self._produces = False
@@ -252,6 +253,7 @@ class ClientSide:
     def _attach(self, broker: NodeId, distance: int | None = None) -> None:
         self._generation += 1
         self._host.stable[GENERATION] = self._generation.to_bytes(8, "big")
+        self._before = self.home if self.home != broker else None
         if self.home is not None:
             # What it has confirmed is in its hands; the rest goes through the new home, in the same order.
             self._take_back(self._post.take_back(self.home, TO_A_HOME))
@@ -278,6 +280,7 @@ class ClientSide:
         if self.home is not None:
             self._take_back(self._post.take_back(self.home, TO_A_HOME))
         self._set_home(broker)
+        self._before = None
         self._suspect_since = None
         self._say_interests()
         self._publish_held()
@@ -316,7 +319,9 @@ class ClientSide:
         ages = tuple(self._host.now() - self._since.get(one.number, 0) for one in interests)
         got = tuple(number for pair in self._got.items() for number in pair)[-2 * CURSORS_MAX :]
         far = min(self._home_distance() if distance is None else distance, FAR)
-        self._post.write(self.home, Attach(self._generation, interests, ages, self._produces, far, got))
+        self._post.write(
+            self.home, Attach(self._generation, interests, ages, self._produces, far, got, self._before)
+        )
 
     def _say_here(self, other: Near | None = None) -> None:
         assert self.home is not None

@@ -4,6 +4,7 @@ A client's row on the board says where it is at home. It has the version that it
 (`generation`) and the handoffs since then gave it, so of two rows the newer is known.
 """
 
+from collections.abc import Iterable
 from functools import partial
 
 import msgspec
@@ -89,8 +90,16 @@ class Homes:
             client.interests, client.produces, client.version = (), False, client.version + 1
             self.tell(client)
 
-    def on_attach(self, node: NodeId, attach: Attach, held: Micros, returned: Client | None) -> None:
-        """`returned`: as it was when it left, if what it had is still here."""
+    def on_attach(
+        self,
+        node: NodeId,
+        attach: Attach,
+        held: Micros,
+        returned: Client | None,
+        deliveries: Iterable[Undelivered] = (),
+    ) -> None:
+        """`returned`: as it was when it left, if what it had is still here, or has come here; `deliveries`:
+        what it has not confirmed then."""
         known = self.clients.get(node)
         now = self._host.now()
         ages = tuple(age + held for age in attach.ages)
@@ -104,7 +113,7 @@ class Homes:
             return
         before = known or returned
         waiting = self._post.take_back(node, TO_A_CLIENT)  # numbered for the generation before
-        client = Client(node, attach.generation, first_version(attach.generation))
+        client = Client(node, attach.generation, first_version(attach.generation) + 1)
         client.produces, client.distance, client.heard_at = attach.produces, attach.distance, now
         got = list(zip(attach.got[::2], attach.got[1::2], strict=False))
         cursors = [(producer, sequence - 1) for producer, sequence in got]  # its products may have parted
@@ -118,10 +127,13 @@ class Homes:
             cursors = [] if before.reader is None else list(before.reader.cursors.items())
         client.wants(attach.interests, ages, now)
         self.moved_away.pop(node, None)
-        self.enter(client, cursors)
+        # Before anything that its modulators make of what waits here.
+        for delivery in deliveries:
+            self.redeliver(client, delivery)
         for letter in waiting:
             if isinstance(letter, Deliver):
                 self.redeliver(client, undelivered(letter))
+        self.enter(client, cursors)
         self.tell(client)
 
     def on_here(self, node: NodeId, message: Here) -> Client | None:
@@ -147,9 +159,13 @@ class Homes:
                 self._set_produces(client, True)
 
     def on_row(self, node: NodeId, version: int, row: ClientRow) -> None:
-        """Another broker's word: the client has chosen it, or was moved by somebody else."""
+        """Another broker's word: the client has chosen it, or was moved by somebody else. Or somebody's in
+        our name, which is outbid."""
         client = self.clients.get(node)
-        if client is not None and row.home != self._host.node and client.version < version:
+        if client is not None and row.home == self._host.node and client.version < version:
+            client.version = version + 1
+            self.tell(client)
+        elif client is not None and row.home != self._host.node and client.version < version:
             self.remove(client)
             for letter in self._post.take_back(node, TO_A_CLIENT):
                 if isinstance(letter, Deliver):

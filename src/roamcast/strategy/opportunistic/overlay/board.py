@@ -35,8 +35,11 @@ from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 BROKER, CLIENT = 0, 1
 VERSION_MAX = 1 << 60
+# Farther ahead of what is known no row can be (16 million boots). A forged one is that far at most, and its
+# owner outbids it.
+VERSIONS_AHEAD = 1 << 44
 ENTRIES_MAX = 20_000
-JITTER: Micros = 40 * MILLISECOND
+JITTER: Micros = 120 * MILLISECOND  # chosen: rows of the same moment share a frame
 HEARD_ENOUGH = 3
 FRAME_OCTETS = 1_100
 SPREADING: Micros = 2_500 * MILLISECOND  # what differs for less may still be on its way
@@ -75,6 +78,7 @@ class Board:
         self._different: NodeId | None = None  # a neighbour to whom we shall name our rows
         self._named_at: Micros = -NAME_EVERY
         self._differs: dict[NodeId, Micros] = {}  # neighbours, and since when
+        self._changed_at: Micros = 0  # the last time that a row came in here
         self.sum = 0
 
     # Inputs.
@@ -96,12 +100,12 @@ class Board:
             entry = self._opened(row)
             if entry is not None:
                 self._enter(key, entry)
-                relays = self._underlay.relays()
-                if not relays or self._host.node in relays:
+                if self._underlay.is_relay(self._host.node):
                     self._pass_on(key)
 
     def on_sum(self, sender: NodeId, other: int) -> None:
-        """A neighbour's."""
+        """A neighbour's. It lacks a row, or has one that we lack, if it has differed for long, or if no row
+        has come here for long."""
         now = self._host.now()
         if other == self.sum:
             self._differs.pop(sender, None)
@@ -111,10 +115,8 @@ class Board:
         if len(self._differs) >= NEIGHBOURS_MAX:
             self._differs.clear()
         since = self._differs.setdefault(sender, now)
-        if self._different is None and now - since >= SPREADING:
-            self._different = sender
-            earliest = max(now, self._named_at + NAME_EVERY)
-            self._host.set_timer("numbers", earliest + int(self._host.random.random() * MILLISECOND * 500))
+        if self._is_overdue(since):
+            self._name_to(sender)
 
     def on_met(self, neighbour: NodeId) -> None:
         """It may come from another part of the network: what differs is not on its way."""
@@ -124,7 +126,8 @@ class Board:
         self._differs.pop(neighbour, None)
 
     def on_numbers(self, sender: NodeId, numbers: Numbers) -> None:
-        """What is newer here is told, to all who hear it: others may lack it, too."""
+        """What is newer here is told, to all who hear it: others may lack it, too. What is newer there is
+        asked for."""
         named = numbers.numbers
         theirs = {
             (kind, node): version
@@ -132,12 +135,16 @@ class Board:
         }
         newer = [key for key, entry in self._entries.items() if entry.version > theirs.get(key, -1)]
         self._broadcast(newer)
+        if any(version > self._version(key) for key, version in theirs.items()):
+            self._differs[sender] = self._host.now() - SPREADING
+            self._name_to(sender)
 
     def on_timer(self, name: str) -> None:
         if name == "numbers":
             to, self._different = self._different, None
-            if to is not None:
-                self._named_at = self._differs[to] = self._host.now()
+            since = None if to is None else self._differs.get(to)
+            if to is not None and since is not None and self._is_overdue(since):
+                self._named_at = self._host.now()
                 flat = [n for key, entry in self._entries.items() for n in (*key, entry.version)]
                 frame = Frame(FRAMES.encode(Numbers(tuple(flat[: 3 * NUMBERS_MAX]))), Kind.CONTROL, "numbers")
                 self._host.unicast(to, frame)
@@ -167,11 +174,27 @@ class Board:
 
     # Private.
 
+    def _is_overdue(self, since: Micros) -> bool:
+        """Whether what differs since then is not on its way any more."""
+        return self._host.now() - min(since, self._changed_at) >= SPREADING
+
+    def _name_to(self, neighbour: NodeId) -> None:
+        """What it has and we lack it will tell."""
+        if self._different is None:
+            self._different = neighbour
+            earliest = max(self._host.now(), self._named_at + NAME_EVERY)
+            self._host.set_timer("numbers", earliest + int(self._host.random.random() * MILLISECOND * 500))
+
+    def _version(self, key: Key) -> int:
+        known = self._entries.get(key)
+        return -1 if known is None else known.version
+
     def _opened(self, row: Row) -> Entry | None:
         made_at = self._host.now() - row.age * SECOND
         problem = ""
-        if row.kind not in (BROKER, CLIENT) or row.version >= VERSION_MAX:
-            problem = f"row {row.kind} of {row.node} has version {row.version}; allowed: below {VERSION_MAX}"
+        limit = min(max(self._version((row.kind, row.node)), 0) + VERSIONS_AHEAD, VERSION_MAX)
+        if row.kind not in (BROKER, CLIENT) or row.version >= limit:
+            problem = f"row {row.kind} of {row.node} has version {row.version}; allowed: below {limit}"
         elif len(self._entries) >= ENTRIES_MAX:
             problem = "too many rows"
         elif row.kind == BROKER and made_at < self._host.now() - self._lifetime:
@@ -192,6 +215,7 @@ class Board:
             self.sum ^= _mix(key, known.version)
         self.sum ^= _mix(key, entry.version)
         self._entries[key] = entry
+        self._changed_at = self._host.now()
         self._on_row(*key, entry)
 
     def _pass_on(self, key: Key) -> None:

@@ -22,6 +22,10 @@ from roamcast.strategy.opportunistic.wire.messages import (
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 PERIOD: Micros = SECOND
+ROWS_PERIOD: Micros = (
+    2 * SECOND
+)  # rows that differ for less may still be on their way (`board.py: SPREADING`)
+YOUNG: Micros = 10 * SECOND  # so long after its start a node says as soon that it has learnt a row
 LONGEST: Micros = 10 * SECOND  # a digest that says nothing new is said more and more rarely
 MEETING: Micros = 200 * MILLISECOND
 ASKED_FOR: Micros = 500 * MILLISECOND  # then an event may be asked for again
@@ -46,10 +50,12 @@ class Gossip:
         self._wait = PERIOD
         self._due: Micros = 0
         self._forgot_at: Micros = 0
+        self._started_at: Micros = 0
 
     # Inputs.
 
     def on_start(self) -> None:
+        self._started_at = self._host.now()
         self._set(int(self._host.random.random() * PERIOD))
 
     def on_timer(self, name: str) -> None:
@@ -59,16 +65,23 @@ class Gossip:
         if self._host.now() - self._forgot_at >= LONGEST:
             self._forgot_at = self._host.now()
             self._board.forget_silent()
-        digest = Digest(self._board.sum, self._runs())
-        self._wait = PERIOD if digest != self._said else min(2 * self._wait, LONGEST)
+        digest = Digest(self._board.sum, self._copies.runs()[: 2 * RUNS_MAX])
+        if self._said is None or digest.runs != self._said.runs:
+            self._wait = PERIOD
+        elif digest.rows != self._said.rows:
+            self._wait = self._rows_period()
+        else:
+            self._wait = min(2 * self._wait, LONGEST)
         self._say(digest)
         self._set(int(self._wait * (0.9 + 0.2 * self._host.random.random())))
 
-    def on_news(self) -> None:
-        """A row or an event: neighbours shall hear of it within a period."""
-        self._wait = PERIOD
-        if self._due > self._host.now() + PERIOD:
-            self._set(int(PERIOD * (0.5 + 0.5 * self._host.random.random())))
+    def on_event(self) -> None:
+        """Neighbours shall hear of it within a period."""
+        self._hasten(PERIOD)
+
+    def on_row(self) -> None:
+        """The same, later: rows are flooded, and a digest only says that one may have been lost."""
+        self._hasten(self._rows_period())
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         """It may come from another part of the network."""
@@ -82,11 +95,11 @@ class Gossip:
 
     def on_digest(self, sender: NodeId, digest: Digest) -> None:
         self._board.on_sum(sender, digest.rows)
-        if digest == self._said:
-            return  # it has what we have
         if digest.rows != self._board.sum:
-            self.on_news()
-        self._requests.on_offer(sender, _events(digest.runs))
+            self._hasten(self._rows_period())
+        if self._said is not None and digest.runs == self._said.runs:
+            return  # it has what we have
+        self._requests.on_offer(sender, self._unknown(digest.runs))
         self._ask(sender)
 
     def on_want(self, sender: NodeId, want: WantEvents) -> None:
@@ -104,6 +117,14 @@ class Gossip:
 
     # Private.
 
+    def _rows_period(self) -> Micros:
+        return PERIOD if self._host.now() - self._started_at < YOUNG else ROWS_PERIOD
+
+    def _hasten(self, period: Micros) -> None:
+        self._wait = min(self._wait, period)
+        if self._due > self._host.now() + period:
+            self._set(int(period * (0.5 + 0.5 * self._host.random.random())))
+
     def _set(self, delay: Micros) -> None:
         self._due = self._host.now() + delay
         self._host.set_timer("digest", self._due)
@@ -111,12 +132,6 @@ class Gossip:
     def _say(self, digest: Digest) -> None:
         self._said = digest
         self._host.broadcast(Frame(FRAMES.encode(digest), Kind.CONTROL, "digest"))
-
-    def _runs(self) -> tuple[int, ...]:
-        runs: list[int] = []
-        for publisher, theirs in self._copies.runs():
-            runs += (publisher, len(theirs) // 2, *theirs)
-        return tuple(runs[: 2 * RUNS_MAX])
 
     def _ask(self, neighbour: NodeId) -> None:
         wanted = self._requests.request(neighbour, self._host.now())[:WANTED_MAX]
@@ -134,16 +149,16 @@ class Gossip:
         if self._answers:
             self._host.set_timer("answers", self._host.now() + ANSWER_PACE)
 
-
-def _events(runs: tuple[int, ...]) -> list[EventId]:
-    """The events that a digest names; what is no list of runs names none."""
-    events: list[EventId] = []
-    at = 0
-    while at + 1 < len(runs):
-        publisher, count = runs[at], runs[at + 1]
-        at, end = at + 2, at + 2 + 2 * count
-        for first, last in zip(runs[at:end:2], runs[at + 1 : end : 2], strict=False):
-            left = SCANNED_MAX - len(events)
-            events += [EventId(publisher, n) for n in range(first, min(last + 1, first + left))]
-        at = end
-    return events
+    def _unknown(self, runs: tuple[int, ...]) -> list[EventId]:
+        """The events of a digest that this node lacks; what is no list of runs names none."""
+        events: list[EventId] = []
+        at, left = 0, SCANNED_MAX
+        while at + 1 < len(runs):
+            publisher, count = runs[at], runs[at + 1]
+            at, end = at + 2, at + 2 + 2 * count
+            for first, last in zip(runs[at:end:2], runs[at + 1 : end : 2], strict=False):
+                last = min(last, first + left - 1)
+                events += self._copies.unknown(publisher, first, last)
+                left -= max(last - first + 1, 0)
+            at = end
+        return events

@@ -3,8 +3,9 @@
 A row is what one broker said of its neighbours; `board.py` brings them, the fresher ones in place of others
 (global state routing), and takes those away whose brokers have been silent for long.
 
-The links of the overlay are kept: a new row has only those of its broker looked at again, and routes are
-found when they are asked for, and forgotten only if a link did change.
+The links of the overlay are kept: a new row has only those of its broker looked at again. That is done, and
+routes are found, when somebody asks for a path; routes are forgotten only if a link did change. A client asks
+for none.
 """
 
 import heapq
@@ -30,6 +31,7 @@ class Topology:
         self._stated: dict[NodeId, dict[NodeId, int]] = {}  # by broker: its neighbours and their distances
         self._stated_by: dict[NodeId, dict[NodeId, None]] = {}  # by broker: who says to be its neighbour
         self._links: dict[NodeId, dict[NodeId, int]] = {}  # the overlay, both ways
+        self._changed: dict[NodeId, None] = {}  # brokers whose rows have not been looked at
         self._routes: dict[NodeId, dict[NodeId, Route]] = {}  # by origin
         self._reachable: list[NodeId] | None = None
 
@@ -37,12 +39,12 @@ class Topology:
         """Take a row that its broker made at that time (step 3)."""
         self._rows[broker] = row
         self._made_at[broker] = made_at
-        self._restate(broker, {} if row.is_over else dict(row.neighbours()))
+        self._changed[broker] = None
 
     def forget(self, broker: NodeId) -> None:
         if self._rows.pop(broker, None) is not None:
             del self._made_at[broker]
-            self._restate(broker, {})
+            self._changed[broker] = None
 
     # Questions.
 
@@ -60,6 +62,7 @@ class Topology:
 
     def reachable(self) -> list[NodeId]:
         """The brokers that a path leads to, this one apart: those that a message can be for."""
+        self._look_at_rows()
         if self._reachable is None:
             self._reachable = sorted(self.connected_without(self._own, None) - {self._own})
         return self._reachable.copy()
@@ -76,6 +79,7 @@ class Topology:
     def connected_without(self, origin: NodeId, neighbours: Collection[NodeId] | None) -> set[NodeId]:
         """The brokers that a path leads to if `origin` had links to these alone; None: to those it has. No
         path leads through this broker, unless it begins here."""
+        self._look_at_rows()
         found = {origin, self._own}
         reached = [origin]
         while reached:
@@ -91,6 +95,7 @@ class Topology:
     # Private.
 
     def _from(self, origin: NodeId) -> dict[NodeId, Route]:
+        self._look_at_rows()
         if origin not in self._routes:
             self._routes[origin] = self._shortest_paths(origin)
         return self._routes[origin]
@@ -117,6 +122,15 @@ class Topology:
                 heapq.heappush(queue, longer)
         return {broker: Route(path, hops) for broker, (hops, _, path) in best.items()}
 
+    def _look_at_rows(self) -> None:
+        if self._changed:
+            changed, self._changed = self._changed, {}
+            for broker in changed:
+                row = self._rows.get(broker)
+                self._restate(broker, {} if row is None or row.is_over else dict(row.neighbours()))
+            for broker in changed:
+                self._relink(broker)
+
     def _restate(self, broker: NodeId, neighbours: dict[NodeId, int]) -> None:
         """A broker names these neighbours from now on."""
         before = self._stated.pop(broker, {})
@@ -128,6 +142,8 @@ class Topology:
             self._stated_by.setdefault(other, {})[broker] = None
         if neighbours:
             self._stated[broker] = neighbours
+
+    def _relink(self, broker: NodeId) -> None:
         known, links = self._links.get(broker, {}), self._links_of(broker)
         if links != known:
             for other in known.keys() - links.keys():

@@ -184,7 +184,8 @@ class Attach(Wire, frozen=True, tag=10):
 
     `generation` grows with each choice of the client's own; deliveries count from 0 in each. `ages`: for how
     many microseconds each subscription has stood. `got`: of each producer, the last event that a modulator's
-    product came of: a home that begins anew begins there."""
+    product came of: a home that begins anew begins there. `before`: the home that it gave up, which may still
+    have its modulators."""
 
     generation: Count
     interests: Interests
@@ -192,6 +193,7 @@ class Attach(Wire, frozen=True, tag=10):
     produces: bool
     distance: Hops
     got: Cursors = ()
+    before: Count | None = None
 
 
 class Publish(Wire, frozen=True, tag=12):
@@ -340,7 +342,8 @@ class Accepted(Wire, frozen=True, tag=31):
 
 
 class Detour(Wire, frozen=True, tag=32):
-    """3: to the home brokers of the client's producers: from now on to `home`."""
+    """3: to the home brokers of the client's producers: from now on to `home`. From a broker that the client
+    chose by itself (`source` is `home`) to the home that it gave up: send its modulators."""
 
     consumer: Count
     version: Count

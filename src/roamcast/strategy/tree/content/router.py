@@ -24,12 +24,13 @@ only destination.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from roamcast.broker.core import Broker, Subscription
 from roamcast.errors import WireError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
-from roamcast.host import Host, Kind, TimerName
+from roamcast.host import Host, Kind, SendFailure, TimerName
 from roamcast.stable import count_boot
 from roamcast.strategy.overflow import trace_overflow
 from roamcast.strategy.tree.content.announcer import Announcer
@@ -97,6 +98,7 @@ class ContentRouter:
             tell=self._tell,
             send=self._send_control,
             cast_again=self._cast_again,
+            hand=self._hand,
         )
         self._recovers = options.recovery == "push"
         self._session = count_boot(host.stable, BOOTS) * SESSIONS_PER_BOOT
@@ -139,6 +141,8 @@ class ContentRouter:
                 self._recovery.ask()
             case (_, "repeat"):
                 self._recovery.send_repeat()
+            case (_, "hand"):
+                self._recovery.hand_over()
             case (_, "cast", int() as publisher, int() as sequence):
                 self._send_on(EventId(publisher, sequence))
 
@@ -315,15 +319,18 @@ class ContentRouter:
     def _cast(self, kept: RecentEvent, to: list[NodeId], *, again: bool) -> None:
         assert self._overlay is not None
         kept.told.update(each for each in to if self._links[each].is_settled)
-        age = max(0, self._host.now() - kept.published_at)
         self._overlay.spread(
             to,
-            CODEC.encode(Cast(kept.event, kept.hops, age, again)),
+            self._encoded(kept, again=again),
             kind=Kind.DATA,
             message="recovery" if again else "event",
             event=kept.event.id,
             own=kept.hops == 0 and not again,
         )
+
+    def _encoded(self, kept: RecentEvent, *, again: bool) -> bytes:
+        age = max(0, self._host.now() - kept.published_at)
+        return CODEC.encode(Cast(kept.event, kept.hops, age, again))
 
     def _goes_to(self, neighbour: NodeId, event: Event) -> bool:
         if event.destinations and any(each != self._host.node for each in event.destinations):
@@ -397,17 +404,40 @@ class ContentRouter:
         self._recovery.on_want(neighbour, want, was_sent)
 
     def _cast_again(self, event: EventId, to: list[NodeId]) -> bool:
-        kept = self._recent.find(event)
+        kept = self._kept(event)
+        if kept is not None:
+            self._cast(kept, to, again=True)
+        return kept is not None
+
+    def _hand(self, event: EventId, to: NodeId) -> bool:
+        kept = self._kept(event)
         if kept is None:
-            stored = next(
-                (s for s in self._broker.store.standing(self._host.now()) if s.event.id == event), None
-            )
-            if stored is None:
-                return False
-            published_at = stored.expires_at - stored.event.lifetime
-            kept = RecentEvent(stored.event, stored.hops, published_at, True)
-        self._cast(kept, to, again=True)
+            return False
+        assert self._overlay is not None
+        kept.told.add(to)
+        self._overlay.send(
+            to,
+            self._encoded(kept, again=True),
+            kind=Kind.DATA,
+            message="recovery",
+            event=event,
+            own=False,
+            on_failure=partial(self._on_not_handed, to, event),
+        )
         return True
+
+    def _on_not_handed(self, neighbour: NodeId, event: EventId, _: SendFailure) -> None:
+        if neighbour in self._links:
+            self._recovery.offer(neighbour, [event], prompt=False)
+
+    def _kept(self, event: EventId) -> RecentEvent | None:
+        """A recent event, or a memorized one of any age."""
+        stored = self._broker.store.find(event)
+        if stored is None or event in self._recent:
+            return self._recent.find(event)
+        published_at = stored.expires_at - stored.event.lifetime
+        is_over = stored.expires_at <= self._host.now()
+        return None if is_over else RecentEvent(stored.event, stored.hops, published_at, True)
 
     # Private.
 

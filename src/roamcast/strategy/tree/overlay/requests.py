@@ -36,6 +36,14 @@ class Searching(LinkKeeping):
         self._forwards: AgingDict[tuple[RequestKey, NodeId], ForwardRoute] = AgingDict(self._too_many)
         # The root passes a node once per request, and once per activation (R10).
         self._root_passed: AgingDict[tuple[RequestKey, NodeId | None], bool] = AgingDict(self._too_many)
+        # R14: the last request or reply of a node that is not nearby yet, and when it came.
+        self._early: AgingDict[NodeId, tuple[Micros, RouteRequest | RouteReply]] = AgingDict(self._too_many)
+
+    def on_neighbour_up(self, neighbour: NodeId) -> None:
+        super().on_neighbour_up(neighbour)
+        came, message = self._early.find(neighbour) or (0, None)
+        if message is not None and self._host.now() - came < self._parameters().discover_timeout:
+            self.on_message(neighbour, message)
 
     # Requests.
 
@@ -68,7 +76,9 @@ class Searching(LinkKeeping):
         self._request_number += 1
         request = RequestKey(self._host.node, self._request_number)
         self._search = TreeSearch()
-        if reconnect or self._is_first_attempt() or self._welcome_from is None:
+        # R9. A leader without links asks again so soon (R14) that all replies to it could come late for ever.
+        is_new_search = bool(self.links) if reconnect else self._is_first_attempt()
+        if is_new_search or self._welcome_from is None:
             self._welcome_from = self._request_number
         # R8: the search for other partitions reaches as far as the tree does, or two deep trees that
         # touch at their leaves would never meet.
@@ -83,7 +93,10 @@ class Searching(LinkKeeping):
         self._set_timer("search", timeout)
 
     def _on_request(self, sender: NodeId, message: RouteRequest) -> None:
-        if message.requester == self._host.node or not self.is_nearby(sender):
+        if message.requester == self._host.node:
+            return
+        if not self.is_nearby(sender):
+            self._keep_early(sender, message)
             return
         link = self.links.get(sender)
         above = sender == self.parent and message.standing.label.better_than(self.label)
@@ -112,6 +125,11 @@ class Searching(LinkKeeping):
             self._reverses.put(request, reverse, self._host.now())
             if message.time_to_live > 1:
                 self._courier.broadcast_soon(_relayed(message, limited=False), own=False)
+
+    def _keep_early(self, sender: NodeId, message: RouteRequest | RouteReply) -> None:
+        """R14: of two nodes that meet one knows it first, and what it says comes before the other does."""
+        if self._options.additions:
+            self._early.put(sender, (self._host.now(), message), self._host.now())
 
     def _is_of_our_leader(self, message: RouteRequest) -> bool:
         """A leader's request that its own tree receives from outside leads only back to that leader."""
@@ -207,6 +225,7 @@ class Searching(LinkKeeping):
     def _on_reply_across(self, sender: NodeId, request: RequestKey, message: RouteReply) -> None:
         jump = message.stage is ReplyStage.JUMP
         if jump and not self.is_nearby(sender):
+            self._keep_early(sender, message)
             return
         if self._forwards.find((request, message.responder)) is not None:
             # R10: each reply is passed on once. While a tree turns round, two nodes can have the same

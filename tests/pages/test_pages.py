@@ -1,4 +1,4 @@
-"""The player in a real browser: it plays, seeks, shows ways and reasons as `why` does, shares an instant.
+"""The player and the report in a real browser: what they show, and what they do when they are used.
 
 One browser for all of it. Where there is none the tests are skipped, and say how to get one.
 """
@@ -10,13 +10,16 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
+from tests.lab.report.test_verdict import results
 from tests.pages.browser import Browser, missing
 
 from roamcast import pages
 from roamcast.cli import app
+from roamcast.lab.report.page import render
 
 FOLDER = Path(pages.__file__).parent
 SCENARIO = """
@@ -179,6 +182,59 @@ def test_a_browser_that_is_too_old_is_told(browser: Browser, folder: Path) -> No
     browser.log()
 
 
+@pytest.mark.realtime
+def test_a_report_draws_toggles_zooms_and_exports(browser: Browser, tmp_path: Path) -> None:
+    cells = {
+        ("flood", 0): ([0.80, 0.81, 0.82], 900.0),
+        ("<i>tree", 0): ([0.70, 0.71, 0.73], 200.0),
+        ("gossip", 0): ([0.95, 0.96, 0.97], 500.0),
+        ("flood", 1): ([0.60, 0.61, 0.62], 900.0),
+        ("<i>tree", 1): ([0.50, 0.51, 0.53], 200.0),
+        ("gossip", 1): ([0.55, 0.56, 0.57], 500.0),
+    }
+    page = tmp_path / "report.html"
+    page.write_text(render(results(cells)))
+    browser.open(page)
+    browser.wait("document.documentElement.dataset.ready")
+    verdict = browser.run("return document.querySelector('.verdict').innerText")
+    assert "gossip serves this scenario best" in verdict
+    assert (
+        browser.run("return document.querySelectorAll('.verdict svg:not(.mark) path[fill^=\"#\"]').length")
+        == 3
+    )
+    drawn = "return document.querySelectorAll('[data-figure] > svg').length"
+    assert browser.run(drawn) == browser.run("return roamcastReport.charts.length") > 3
+    # Switched off once, a series is gone from every figure.
+    browser.click(".verdict button[data-series=flood]")
+    pressed = "return [...document.querySelectorAll('button[data-series=flood]')].map(b => b.ariaPressed)"
+    assert set(browser.run(pressed)) == {"false"}
+    assert (
+        browser.run("return document.querySelectorAll('.verdict svg:not(.mark) path[fill^=\"#\"]').length")
+        == 2
+    )
+    browser.click(".verdict button[data-series=flood]")
+    # A point says what it is.
+    hover = """const svg = document.querySelector('.verdict svg:not(.mark)');
+        const box = svg.querySelector('path[fill^="#"]').getBoundingClientRect();
+        const at = {clientX: box.x + box.width / 2, clientY: box.y + box.height / 2};
+        svg.dispatchEvent(new PointerEvent('pointermove', at));
+        return document.querySelector('.verdict .tip').textContent"""
+    assert browser.run(hover).startswith("flood, 900: 0.71")
+    zoomed = """const chart = roamcastReport.charts[0]; const box = chart.svg.getBoundingClientRect();
+        const event = (kind, x, y) => chart.svg.dispatchEvent(new PointerEvent(kind,
+            {clientX: box.x + x * box.width, clientY: box.y + y * box.height}));
+        event('pointerdown', 0.2, 0.2); event('pointermove', 0.6, 0.6); event('pointerup', 0.6, 0.6);
+        const zoomed = chart.zoom !== null; chart.svg.dispatchEvent(new MouseEvent('dblclick'));
+        return [zoomed, chart.zoom]"""
+    assert browser.run(zoomed) == [True, None]
+    rows = browser.run("return roamcastReport.charts[0].asCsv()").splitlines()
+    assert rows[0].startswith("series,octets sent per delivery,delivery_ratio") and len(rows) == 4
+    svg = ElementTree.fromstring(browser.run("return roamcastReport.charts[0].asSvg()"))
+    assert "<i>tree" in {element.text for element in svg.iter()}
+    assert browser.run("return document.querySelectorAll('main i').length") == 0, "names stay text"
+    assert not browser.log()
+
+
 # The scripts themselves.
 
 
@@ -186,8 +242,13 @@ def test_modules_are_joined_once_and_before_their_users() -> None:
     script = pages.bundle("player.js")
     assert script.count("class MapView") == 1 and "import {" not in script
     assert script.index("class MapView") < script.index("class Scene") < script.index("class Player")
+
+
+@pytest.mark.parametrize("entry", ["player.js", "report.js"])
+def test_in_one_script_no_two_modules_use_a_name(entry: str) -> None:
+    script = pages.bundle(entry)
     names = re.findall(r"^(?:export )?(?:class|function|const|async function) (\w+)", script, re.MULTILINE)
-    assert len(names) == len(set(names)), "in one script no two modules may use a name"
+    assert len(names) == len(set(names))
 
 
 def test_scripts_use_no_markup_and_nothing_from_elsewhere() -> None:

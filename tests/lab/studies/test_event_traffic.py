@@ -1,0 +1,35 @@
+"""The load of Chapar's Figure 4, and what is counted of it."""
+
+import pytest
+
+from roamcast.lab.studies.event_traffic import (
+    KINDS,
+    SIZE_MAX,
+    SIZE_MEAN,
+    SIZE_MIN,
+    EventTrafficParameters,
+    _size,
+    run,
+)
+from roamcast.lab.studies.study import STUDIES
+from roamcast.streams import stream
+
+
+def test_sizes_have_the_papers_minimum_and_mean() -> None:
+    random = stream(1, "sizes")
+    sizes = [_size(random.gauss(0.0, 1.0)) for _ in range(20_000)]
+    assert min(sizes) >= SIZE_MIN and max(sizes) == SIZE_MAX
+    assert sum(sizes) / len(sizes) == pytest.approx(SIZE_MEAN, rel=0.05)
+
+
+def test_every_frame_is_of_a_kind_and_all_together_are_the_event_system() -> None:
+    figures = run(EventTrafficParameters(side=400.0, duration=120.0, nodes=12), seed=1)
+    assert set(figures) == set(STUDIES.named("event_traffic", "").figures)
+    kinds = set(KINDS.values()) - {"olsr"}
+    for unit in ("messages", "bytes"):
+        parts = [figures[f"{kind}_{unit}"] for kind in kinds]
+        assert all(part is not None and part > 0 for part in parts)
+        assert sum(part for part in parts if part is not None) == figures[f"event_system_{unit}"]
+    messages, published = figures["subscription_messages"], figures["subscription_bytes_published"]
+    assert messages is not None and published is not None and 65 <= published / messages <= 70
+    assert figures["delivery_ratio"] == 1.0

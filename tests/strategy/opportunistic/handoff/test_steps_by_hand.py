@@ -1,0 +1,209 @@
+"""The eight steps at each of the two brokers, letter by letter; and what goes wrong between them."""
+
+from tests.strategy.opportunistic.station import COUNTING, PLAIN, WORK, Station
+
+from roamcast.modulator import ModulatorSpec
+from roamcast.strategy.opportunistic.homes.consumers import first_version
+from roamcast.strategy.opportunistic.overlay.board import BROKER, CLIENT
+from roamcast.strategy.opportunistic.wire.messages import (
+    Accepted,
+    BrokerRow,
+    Cancelled,
+    ClientRow,
+    Deliver,
+    Detour,
+    Handoff,
+    Interest,
+    Letters,
+    Moved,
+    MovedDelivery,
+    MovedState,
+    NewHome,
+    Switched,
+    Taken,
+)
+from roamcast.trace import HandedOff
+from roamcast.units import NodeId, micros
+
+CLIENT_A, SOURCE, DESTINATION, SUPPLIER, PRODUCER = 7, 1, 2, 3, 50
+
+
+def kinds(letters: list[tuple[NodeId, Letters]]) -> list[tuple[NodeId, str]]:
+    return [(to, type(letter).__name__) for to, letter in letters]
+
+
+def serving(**options: float) -> Station:
+    """A source with one client, whose modulator has read three events: one product, one event behind it."""
+    station = Station(SOURCE, **options)
+    for broker in (DESTINATION, SUPPLIER):
+        station.hear_row(BROKER, broker, 1, BrokerRow((), life=1))
+    station.hear_row(CLIENT, PRODUCER, 1, ClientRow(SUPPLIER, 1, True, ()))
+    station.attach_client(CLIENT_A, PLAIN, COUNTING)
+    for sequence, level in enumerate((3, 4, 10)):
+        station.level(CLIENT_A, PRODUCER, sequence, level)
+    return station
+
+
+def asked(station: Station) -> Handoff:
+    station.post.confirmed()
+    assert station.broker.handoffs.relocate(CLIENT_A, DESTINATION)
+    ((to, letter),) = station.post.written
+    assert to == DESTINATION and isinstance(letter, Handoff)
+    return letter
+
+
+def outcomes(station: Station) -> list[str]:
+    return [record.outcome for record in station.host.records if isinstance(record, HandedOff)]
+
+
+def luggage() -> list[Letters]:
+    """What a source sends in step 7, and the product that its client has not confirmed."""
+    station = serving()
+    made = [letter for letter in station.post.written if isinstance(letter[1], Deliver)]
+    handoff = asked(station)
+    station.hear(DESTINATION, Accepted(CLIENT_A, handoff.version))
+    station.post.confirmed()
+    station.post.written += made
+    station.broker.on_letter(SUPPLIER, Switched(CLIENT_A, handoff.version), 1, 0)
+    station.host.advance(WORK)
+    return station.post.to(DESTINATION)
+
+
+def test_the_source_asks_has_producers_brokers_switch_and_gives_the_client_away() -> None:
+    station = serving()
+    handoff = asked(station)
+    written = station.hear(DESTINATION, Accepted(CLIENT_A, handoff.version))
+    assert written == [(SUPPLIER, Detour(CLIENT_A, handoff.version, DESTINATION, SOURCE))]
+    written = station.hear(SUPPLIER, Switched(CLIENT_A, handoff.version))
+    assert kinds(written) == [(DESTINATION, "MovedState"), (DESTINATION, "Moved")]
+    moved = written[-1][1]
+    assert isinstance(moved, Moved) and moved.cursors == (PRODUCER, 2) and moved.next_number == 1
+    assert station.broker.homes.clients == {} and outcomes(station) == []
+    station.hear(DESTINATION, Taken(CLIENT_A, handoff.version))
+    assert outcomes(station) == ["moved"] and station.broker.handoffs.is_idle()
+
+
+def test_loose_the_client_is_given_away_at_once_and_nobody_is_asked() -> None:
+    station = serving(handoff="loose")  # type: ignore[arg-type]
+    station.post.confirmed()
+    assert station.broker.handoffs.relocate(CLIENT_A, DESTINATION)
+    station.host.advance(WORK)
+    assert kinds(station.post.written) == [(DESTINATION, "MovedState"), (DESTINATION, "Moved")]
+
+
+def test_a_refusal_and_a_destination_that_does_not_answer_change_nothing() -> None:
+    station = serving()
+    handoff = asked(station)
+    station.hear(DESTINATION, Accepted(CLIENT_A, handoff.version, "unknown modulator"))
+    assert outcomes(station) == ["refused"] and CLIENT_A in station.broker.homes.clients
+    later = asked(station)
+    assert later.version > handoff.version
+    station.host.advance(micros(10.1))
+    assert station.post.to(DESTINATION)[-1] == Cancelled(CLIENT_A, later.version)
+    assert outcomes(station) == ["refused", "aborted"] and CLIENT_A in station.broker.homes.clients
+
+
+def test_a_producers_broker_that_does_not_answer_does_not_stop_the_move() -> None:
+    station = serving()
+    handoff = asked(station)
+    station.hear(DESTINATION, Accepted(CLIENT_A, handoff.version))
+    station.host.advance(micros(10.1))
+    assert isinstance(station.post.to(DESTINATION)[-1], Moved)
+
+
+def test_a_destination_that_falls_silent_before_anything_moved_is_given_up() -> None:
+    station = serving()
+    handoff = asked(station)
+    station.hear(DESTINATION, Accepted(CLIENT_A, handoff.version))
+    station.post.silent.add(DESTINATION)
+    station.host.advance(micros(10.1))
+    assert outcomes(station) == ["rolled_back"] and CLIENT_A in station.broker.homes.clients
+    assert station.post.to(SUPPLIER)[-1] == Detour(CLIENT_A, handoff.version + 1, SOURCE, SOURCE)
+
+
+def test_the_destination_goes_on_where_the_source_stopped() -> None:
+    station = Station(DESTINATION)
+    station.hear_row(BROKER, SOURCE, 1, BrokerRow((), life=1))
+    letters = luggage()
+    moved = letters[-1]
+    assert isinstance(moved, Moved)
+    handoff = Handoff(CLIENT_A, moved.version, 1, moved.interests)
+    assert station.hear(SOURCE, handoff) == [(SOURCE, Accepted(CLIENT_A, moved.version, "", 0))]
+    station.level(CLIENT_A, PRODUCER, 3, 20)  # before the client: it waits
+    for letter in letters[:-1]:
+        assert station.hear(SOURCE, letter) == []
+    written = station.hear(SOURCE, moved)
+    assert (SOURCE, Taken(CLIENT_A, moved.version)) in written
+    to_client = [letter for to, letter in written if to == CLIENT_A]
+    assert to_client[0] == NewHome(1, moved.version)
+    products = [letter for letter in to_client if isinstance(letter, Deliver)]
+    # The source's product that was not confirmed, then the window that 10 had begun.
+    assert [(one.number, one.event.attributes["sum"]) for one in products] == [(0, 7.0), (1, 30.0)]
+    assert station.hear(SOURCE, moved) == [(SOURCE, Taken(CLIENT_A, moved.version))]  # a second copy
+
+
+def test_a_client_whose_modulator_is_unknown_here_is_refused() -> None:
+    station = Station(DESTINATION)
+    unknown = Interest(1, PLAIN.filter, ModulatorSpec("nowhere"))
+    ((_, answer),) = station.hear(SOURCE, Handoff(CLIENT_A, 100, 1, (unknown,)))
+    assert isinstance(answer, Accepted) and answer.problem == "unknown modulator"
+
+
+# A client that chooses another home by itself.
+
+
+def chosen(**options: float) -> Station:
+    station = Station(DESTINATION, **options)
+    station.hear_row(BROKER, SOURCE, 1, BrokerRow((), life=1))
+    station.attach_client(CLIENT_A, PLAIN, COUNTING, generation=2, before=SOURCE)
+    return station
+
+
+def test_the_chosen_home_asks_the_one_that_was_given_up_and_begins_anew_if_that_has_nothing() -> None:
+    station = chosen()
+    version = first_version(2) + 1
+    assert station.post.written == [(SOURCE, Detour(CLIENT_A, version, DESTINATION, DESTINATION))]
+    assert station.broker.homes.clients == {}
+    station.hear(SOURCE, Switched(CLIENT_A, version))
+    assert station.broker.homes.clients[CLIENT_A].generation == 2
+
+
+def test_the_chosen_home_begins_anew_if_there_is_no_answer() -> None:
+    station = chosen()
+    station.host.advance(micros(19.9))
+    assert station.broker.homes.clients == {}
+    station.host.advance(micros(0.2))
+    assert CLIENT_A in station.broker.homes.clients
+
+
+def test_a_client_without_state_is_served_at_once() -> None:
+    station = Station(DESTINATION)
+    station.hear_row(BROKER, SOURCE, 1, BrokerRow((), life=1))
+    stateless = Interest(1, PLAIN.filter, ModulatorSpec.of("projection", {"attributes": ["level"]}))
+    station.attach_client(CLIENT_A, PLAIN, stateless, generation=2, before=SOURCE)
+    assert CLIENT_A in station.broker.homes.clients
+
+
+def test_the_home_that_was_given_up_sends_the_modulators_and_what_the_client_has_not_got() -> None:
+    source, chosen_home = serving(), chosen()
+    ((_, claim),) = chosen_home.post.confirmed()
+    source.broker.on_letter(DESTINATION, claim, 1, 0)
+    source.host.advance(WORK)
+    letters = source.post.to(DESTINATION)
+    assert [type(letter) for letter in letters] == [MovedDelivery, MovedState, Moved]
+    for letter in letters:
+        chosen_home.hear(SOURCE, letter)
+    chosen_home.level(CLIENT_A, PRODUCER, 3, 20)
+    products = [letter for letter in chosen_home.post.to(CLIENT_A) if isinstance(letter, Deliver)]
+    sums = [(one.generation, one.number, one.event.attributes["sum"]) for one in products]
+    assert sums == [(2, 0, 7.0), (2, 1, 30.0)]
+
+
+def test_a_broker_that_handed_the_client_on_passes_the_question_on() -> None:
+    station = serving()
+    handoff = asked(station)
+    station.hear(DESTINATION, Accepted(CLIENT_A, handoff.version))
+    station.hear(SUPPLIER, Switched(CLIENT_A, handoff.version))
+    station.hear(DESTINATION, Taken(CLIENT_A, handoff.version))
+    claim = Detour(CLIENT_A, first_version(2) + 1, SUPPLIER, SUPPLIER)
+    assert station.hear(SUPPLIER, claim) == [(DESTINATION, claim)]
