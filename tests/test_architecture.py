@@ -64,7 +64,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "daemon": VALUES | REGISTRIES | {"strategy", "underlay", "sealing", "runtime", "gateway"},
     "pages": set(),
     "parts": VALUES | {"registry"},
-    "cli": VALUES | {"parts", "plugins"} | {"lab", "scenario", "strategy", "world", "client", "daemon"},
+    "cli": VALUES
+    | {"parts", "plugins"}
+    | {"lab", "scenario", "strategy", "world", "client", "daemon"}
+    | {"gateway", "runtime"},
     "__main__": {"cli"},
 }
 FORBIDDEN_TO_PROTOCOLS = {"time", "random", "socket", "asyncio", "threading", "datetime", "secrets", "os"}

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from paho.mqtt.client import Client, MQTTMessage, MQTTv5
 from paho.mqtt.enums import CallbackAPIVersion
@@ -15,7 +16,11 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from tests.pages.browser import Browser, missing
 
+from roamcast.cli.mesh_page import MeshPage
 from roamcast.daemon.fresh import init
+from roamcast.lab.live.board import MeshBoard
+from roamcast.lab.live.mesh import MeshNode, MeshState
+from roamcast.lab.live.streaming import WatchedMesh
 
 pytestmark = pytest.mark.realtime
 
@@ -202,6 +207,27 @@ def test_a_node_that_vanishes_is_missed_and_found_again_with_the_subscriptions(
         "#feed",
         lambda: pair.paho.publish("to-alice/1", b"back again", 1, properties=properties),
     )
+
+
+def test_the_whole_mesh_is_drawn_from_what_the_stream_gave_and_its_end_is_said(browser: Browser) -> None:
+    board = MeshBoard()
+    nodes = {
+        0: MeshNode("<i>a</i>", 1, 2_000_000, True, [1], [1], ["leader"]),
+        1: MeshNode("b", 1, 2_000_000),
+    }
+    mesh = MeshState(nodes, {})
+    board.on_mesh(WatchedMesh("tree", "field day", msgspec.Raw(mesh.document().encode())))
+    with MeshPage(board.document, 0) as page:
+        browser.open(page.address)
+        until(browser, "2 nodes, 1 part", "#about")
+        until(browser, "<i>a</i>", "#nodes")
+        until(browser, "leader", "#nodes")
+        until(browser, "a layout of their links", "#layout")
+        assert browser.run("return document.querySelectorAll('#nodes i').length") == 0
+        nodes[1].is_up = False
+        board.on_mesh(WatchedMesh("tree", "field day", msgspec.Raw(mesh.document().encode())))
+        until(browser, "stopped", "#nodes")
+    until(browser, "roamcast watch is not there", "#state")
 
 
 def user_property(name: str, value: str) -> Properties:

@@ -268,6 +268,21 @@ def test_scripts_use_no_markup_and_nothing_from_elsewhere() -> None:
         assert all(imported.startswith("./") for imported in re.findall(r'from "([^"]*)"', text))
 
 
+def test_scripts_of_served_pages_make_no_markup_and_ask_only_their_own_server() -> None:
+    scripts = sorted(FOLDER.joinpath("live").glob("*.js"))
+    assert len(scripts) > 4
+    for path in scripts:
+        text = path.read_text()
+        assert text.startswith("// @ts-check\n"), f"{path.name} is not checked"
+        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "http://"):
+            assert word not in text, f"{path.name} has {word}"
+        assert all(called.startswith('"/') for called in re.findall(r"fetch\(([^,]*),", text))
+        assert all(re.match(r"\./|\.\./map\.js$", name) for name in re.findall(r'from "([^"]*)"', text))
+    for path in FOLDER.joinpath("live").glob("*.html"):
+        text = path.read_text()
+        assert not re.search(r"<style|style=|<script(?! type=\"module\" src=\"/)| on[a-z]+=", text), path.name
+
+
 def test_scripts_have_types_that_hold() -> None:
     compiler = shutil.which("tsc")
     if compiler is None:

@@ -1,11 +1,16 @@
 """The traces of running nodes: brought together, watched as they come in, archived and queried."""
 
 import sys
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 from roamcast.cli import options
 from roamcast.cli.group import fail
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
 
 
 @click.command()
@@ -31,23 +36,45 @@ def collect(sources: tuple[str, ...], out: str) -> None:
     "--late", metavar="S", type=float, default=120.0, help="Seconds that a segment may come late and count."
 )
 @click.option("--once/--no-once", help="Take what is there and stop.")
+@click.option("--web/--no-web", help="Show the whole mesh on a page, on this machine, until Ctrl-C.")
+@click.option(
+    "--port", metavar="N", type=click.IntRange(0, 65_535), default=8748, help="Of the page; 0: any."
+)
 @options.spark
-def watch(folder: str, out: str, window: float, late: float, once: bool, master: str | None) -> None:
+def watch(
+    folder: str, out: str, window: float, late: float, once: bool, web: bool, port: int, master: str | None
+) -> None:
     """Delivery, latency and control traffic of running nodes, by windows, as their traces come in."""
     from roamcast.lab.live.screen import WindowScreen
     from roamcast.lab.live.streaming import watch as run
 
-    with WindowScreen() as screen:
-        run(
-            folder,
-            out,
-            window_s=window,
-            late_s=late,
-            master=master,
-            once=once,
-            on_table=screen,
-            on_unread=lambda line: print(f"roamcast: not counted: {line}", file=sys.stderr),
-        )
+    def unread(line: str) -> None:
+        print(f"roamcast: not counted: {line}", file=sys.stderr)
+
+    watched = partial(run, folder, out, window_s=window, late_s=late, master=master, once=once)
+    if not web:
+        with WindowScreen() as screen:
+            watched(on_table=screen, on_unread=unread)
+        return
+
+    from roamcast.cli.mesh_page import MeshPage
+    from roamcast.lab.live.board import MeshBoard
+
+    board = MeshBoard.of(out)
+    with MeshPage(board.document, port) as page, WindowScreen() as screen:
+        print(f"the mesh is at {page.address}", flush=True)
+
+        def both(changed: "pa.Table") -> None:
+            board.on_table(changed)
+            screen(changed)
+
+        def named(line: str) -> None:
+            board.on_unread(line)
+            unread(line)
+
+        watched(on_table=both, on_unread=named, on_mesh=board.on_mesh)
+        if once:
+            page.wait()
 
 
 @click.group()

@@ -1,22 +1,27 @@
 """`watch` on Spark: every segment once, whatever happens, and what was not counted is named."""
 
 import io
+import json
 import shutil
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 from tests.lab.live.segments import write_node, write_trace
 from tests.lab.live.test_windows import by_hand, published, random_trace, transmitted
 
+from roamcast.cli import app
+from roamcast.cli.mesh_page import MeshPage
 from roamcast.errors import FileError, InputError
 from roamcast.lab.live.screen import WindowScreen
 from roamcast.lab.live.source import Numbers
 from roamcast.lab.live.streaming import read_unread, read_windows, watch
 from roamcast.runtime.live.report.segments import SegmentId
-from roamcast.trace import Delivered, Subscribed
+from roamcast.trace import Delivered, OverlayChanged, Subscribed
 from roamcast.units import micros
 
 pytestmark = pytest.mark.spark
@@ -145,3 +150,29 @@ def test_a_person_sees_each_window_that_changed(tmp_path: Path) -> None:
         "flooding r from 2025-10-09 08:53:20: delivered 1/2 (0.500), latency p50 0.500 s, p95 0.500 s, "
         "control 2 frames, 70 octets"
     ]
+
+
+def test_a_person_sees_the_mesh_on_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, out = tmp_path / "traces", tmp_path / "out"
+    folder.mkdir()
+    write_node(folder, 0, [published(1, 0, 1, 5), OverlayChanged(micros(2), 0, "neighbour_up", 1)])
+    write_node(folder, 1, [Subscribed(1, 1, 1, "level > 3", True), Delivered(micros(1.5), 1, 0, 1, 1, True)])
+    seen: list[dict[str, Any]] = []
+
+    def look(page: MeshPage) -> None:
+        for path, kind in (("", "text/html"), ("mesh.json", "application/json")):
+            with urllib.request.urlopen(page.address + path) as answer:
+                assert answer.headers["Content-Type"].startswith(kind)
+                text = answer.read()
+        seen.append(json.loads(text))
+
+    monkeypatch.setattr(MeshPage, "wait", look)
+    for _ in range(2):  # the second time from what the first left: no segment is new
+        words = ["watch", str(folder), "--out", str(out), "--once", "--web", "--port", "0"]
+        ended = CliRunner().invoke(app, words)
+        assert ended.exit_code == 0, ended.output
+        assert "the mesh is at http://127.0.0.1:" in ended.output
+    assert [one["runs"] for one in seen] == [seen[0]["runs"]] * 2
+    (run,) = seen[0]["runs"]
+    assert [node["hears"] for node in run["nodes"]] == [[1], []]
+    assert [row["delivered"] for row in run["windows"]] == [1]

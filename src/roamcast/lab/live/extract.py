@@ -12,7 +12,7 @@ import msgspec
 from roamcast.errors import FileError, RoamcastError
 from roamcast.filter import Filter
 from roamcast.runtime.live.report.segments import Segment, SegmentHead, parse_segment
-from roamcast.trace import Delivered, Published, Record, Subscribed
+from roamcast.trace import Delivered, OverlayChanged, Published, Record, Subscribed
 from roamcast.units import Micros, NodeId
 
 NUMBER_MAX = 2**50  # of a field; sums of them still fit 63 bits; as microseconds it is 35 years
@@ -31,6 +31,7 @@ class Extract(msgspec.Struct, frozen=True, kw_only=True):
     publications: list[Published]
     subscriptions: list[Subscribed]
     deliveries: list[Delivery]
+    overlay: list[OverlayChanged] = []
     # By window of the wall clock: control frames and their octets, data frames and theirs.
     traffic: dict[Micros, list[int]]
 
@@ -53,6 +54,7 @@ _KINDS: dict[bytes, Callable[[bytes], tuple[str, Any]]] = {
     b'["publications",': msgspec.json.Decoder(tuple[str, Published]).decode,
     b'["subscriptions",': msgspec.json.Decoder(tuple[str, Subscribed]).decode,
     b'["deliveries",': msgspec.json.Decoder(tuple[str, Delivered]).decode,
+    b'["overlay",': msgspec.json.Decoder(tuple[str, OverlayChanged]).decode,
 }
 
 
@@ -101,6 +103,7 @@ def _extract(segment: Segment, file: str, window: Micros) -> Extract:
         Published: [],
         Subscribed: [],
         Delivered: [],
+        OverlayChanged: [],
     }
     traffic: dict[Micros, list[int]] = {}
     for line in segment.lines:
@@ -122,5 +125,6 @@ def _extract(segment: Segment, file: str, window: Micros) -> Extract:
         publications=found[Published],
         subscriptions=found[Subscribed],
         deliveries=[msgspec.structs.astuple(record) for record in found[Delivered]],
+        overlay=found[OverlayChanged],
         traffic=traffic,
     )

@@ -2,13 +2,15 @@
 
 Segments come into a folder (`source.py` gives each once). A stream of Spark, keyed by run, keeps the state of
 the open windows (`windows.py`) in its state store and gives the figures of each window that changed; they
-replace the window's row in `out/windows`. What was not counted stands in `out/unread`, with file and reason.
+replace the window's row in `out/windows`. The mesh of each run (`mesh.py`) stands in `out/mesh`. What was not
+counted stands in `out/unread`, with file and reason.
 
 Exactly once: Spark notes which segments a batch has before it is read, and which state it began with. A batch
 that was interrupted at any moment is repeated with both, so it gives the same rows, and rows are replaced by
 their key.
 """
 
+import hashlib
 import re
 import signal
 import threading
@@ -41,10 +43,19 @@ STATE_VERSIONS = 10  # that Spark keeps: a restart needs the last two
 UNREAD_MAX = 100_000
 
 OnTable: TypeAlias = Callable[[pa.Table], None]
+OnMesh: TypeAlias = Callable[["WatchedMesh"], None]
 
 _UNREAD = pa.schema([("file", pa.string()), ("reason", pa.string())])
-_GIVEN = pa.schema([*table_schema(), *_UNREAD])
+_GIVEN = pa.schema([*table_schema(), *_UNREAD, ("mesh", pa.string())])
 _KEY = ("strategy", "run", "window")
+
+
+class WatchedMesh(msgspec.Struct, frozen=True):
+    """The mesh of a run, as its nodes' newest segments have it. `document`: JSON, by `mesh.py`."""
+
+    strategy: str
+    run: str
+    document: msgspec.Raw
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,18 +76,19 @@ def watch(
     once: bool = False,
     on_table: OnTable | None = None,
     on_unread: Callable[[str], None] | None = None,
+    on_mesh: OnMesh | None = None,
 ) -> None:
     """Keep `out/windows` up to date with the segments in `folder`, until interrupted.
 
     `once`: process the segments that are there and return. `on_table` gets the rows that changed, after each
-    batch; `on_unread` a line for what was not counted. Called again with the same `out`, it continues where
-    it stopped.
+    batch; `on_unread` a line for what was not counted; `on_mesh` the mesh of each run that changed. Called
+    again with the same `out`, it continues where it stopped.
     """
     for name, value, least in (("window", window_s, 1e-3), ("late", late_s, 0.0)):
         if not least <= value <= 1e9:
             raise InputError(name, f"is {value}; allowed: seconds from {least:g} to 1e9")
     settings = Settings(str(Storage.open(folder)), micros(window_s), micros(late_s))
-    tables = WatchTables(Storage.open(out), on_table, on_unread)
+    tables = WatchTables(Storage.open(out), on_table, on_unread, on_mesh)
     tables.claim(settings)
     spark = session(master).newSession()  # settings and names of its own
     spark.conf.set("spark.sql.shuffle.partitions", str(STATE_PARTITIONS))
@@ -154,6 +166,12 @@ def read_unread(out: str | Storage) -> pa.Table:
     return _read(Storage.open(out), "unread.parquet", _UNREAD)
 
 
+def read_meshes(out: str | Storage) -> list[WatchedMesh]:
+    """The mesh of each run, as it was last."""
+    storage = Storage.open(out)
+    return [msgspec.json.decode(storage.read(name), type=WatchedMesh) for name in storage.files("mesh")]
+
+
 class WatchTables:
     """The output of one watch."""
 
@@ -162,8 +180,10 @@ class WatchTables:
         out: Storage,
         on_table: OnTable | None = None,
         on_unread: Callable[[str], None] | None = None,
+        on_mesh: OnMesh | None = None,
     ) -> None:
         self._out = out
+        self._on_mesh = on_mesh
         self._on_table = on_table
         self._on_unread = on_unread
         self.failure: Exception | None = None
@@ -196,7 +216,8 @@ class WatchTables:
         try:
             rows = given.toArrow().to_pylist()
             self._replace([row for row in rows if row["window"] is not None])
-            self._note([(row["file"], row["reason"]) for row in rows if row["window"] is None])
+            self._note([(row["file"], row["reason"]) for row in rows if row["reason"] is not None])
+            self._keep([row for row in rows if row["mesh"] is not None])
         except Exception as error:
             self.failure = error  # kept here, because Spark passes on only its text
             raise
@@ -215,6 +236,14 @@ class WatchTables:
         if rows and self._on_table is not None:
             table = pa.Table.from_pylist(rows, schema=table_schema())
             self._on_table(table.sort_by([(name, "ascending") for name in _KEY]))
+
+    def _keep(self, rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            mesh = WatchedMesh(row["strategy"], row["run"], msgspec.Raw(row["mesh"].encode()))
+            digest = hashlib.sha256(f"{mesh.strategy}\n{mesh.run}".encode()).hexdigest()[:16]
+            self._out.write(f"mesh/{digest}.json", msgspec.json.encode(mesh))
+            if self._on_mesh is not None:
+                self._on_mesh(mesh)
 
     def _note(self, problems: list[tuple[str, str]]) -> None:
         if not problems:
@@ -247,6 +276,7 @@ def _updater(window: Micros, late: Micros) -> Callable[..., Iterator[pd.DataFram
             figures, problems = known.take(extracts, window, late)
             rows += [{"strategy": strategy, "run": run, **row} for row in figures]
             rows += [problem._asdict() for problem in problems]
+            rows.append({"strategy": strategy, "run": run, "mesh": known.mesh.document()})
             state.update((msgspec.msgpack.encode(known),))
         yield pa.Table.from_pylist(rows, schema=_GIVEN).to_pandas(integer_object_nulls=True)
 

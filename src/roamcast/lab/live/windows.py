@@ -20,6 +20,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from roamcast.lab.live.clocks import STEP, ClockDelays
 from roamcast.lab.live.extract import Delivery, Extract, with_ends
+from roamcast.lab.live.mesh import MeshState
 from roamcast.lab.run.expected import RecordedInterests
 from roamcast.lab.run.metrics import METRICS, RELATIONS, empty_tables
 from roamcast.trace import Published, Subscribed
@@ -72,6 +73,7 @@ class RunWindows(msgspec.Struct):
     events: dict[str, Published] = {}  # by `publisher:sequence`
     deliveries: dict[str, list[Delivery]] = {}
     traffic: dict[Micros, list[int]] = {}
+    mesh: MeshState = msgspec.field(default_factory=MeshState)
 
     def take(
         self, extracts: Iterable[Extract], window: Micros, late: Micros
@@ -99,6 +101,7 @@ class RunWindows(msgspec.Struct):
         node = self.nodes.get(head.node)
         if node is None or (head.boot, one.closed + base) > (node.boot, node.newest):
             self.nodes[head.node] = TracedNode(head.clock, one.closed + base, head.boot)
+        self.mesh.take(one, base)
         if head.number == 0:
             self.ends.setdefault(head.node, []).append(head.opened + head.epoch + base)
         if one.stopped:

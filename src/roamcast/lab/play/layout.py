@@ -23,12 +23,17 @@ Metres = npt.NDArray[np.float64]
 
 def laid_out(tables: Mapping[str, pa.Table], window: Window) -> tuple[Metres, Metres]:
     """A place for each node of the window."""
-    count = len(window.nodes)
+    return arranged(_weights(tables, window, len(window.nodes)))
+
+
+def arranged(weights: Metres, start: Metres | None = None) -> tuple[Metres, Metres]:
+    """A place for each of some nodes; `weights` between 0 and 1 draw two of them together. `start`: where
+    they are now, around (0, 0), if not on a circle."""
+    count = len(weights)
     if count < 2:
         return np.full(count, SIDE / 2), np.full(count, SIDE / 2)
-    weights = _weights(tables, window, count)
     angle = 2 * np.pi * np.arange(count) / count
-    place = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    place = np.stack([np.cos(angle), np.sin(angle)], axis=1) if start is None else start
     steps = max(8, min(STEPS, WORK_MAX // count**2))
     ideal = 1.5 / np.sqrt(count)
     for step in range(steps):
