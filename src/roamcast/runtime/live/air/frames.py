@@ -20,7 +20,8 @@ from roamcast.units import NodeId
 
 RECORDS = 0  # the sealed channel of what this module writes
 
-FRAME, ASKED, HEARD, HELLO, STATED = 1, 2, 3, 4, 5
+FRAME, ASKED, HEARD, HELLO = 1, 2, 3, 4
+STATED = 6
 
 _FRAME = struct.Struct("!BBH")
 _NUMBERED = struct.Struct("!BII")
