@@ -21,7 +21,7 @@ from roamcast.units import NodeId
 
 RECORDS = 0  # the sealed channel of what this module writes
 
-FRAME, ASKED, HEARD, HELLO, STATED, CONGESTED = 1, 2, 3, 4, 5, 6
+FRAME, ASKED, HEARD, HELLO, CONGESTED, STATED = 1, 2, 3, 4, 5, 6
 
 _FRAME = struct.Struct("!BBH")
 _NUMBERED = struct.Struct("!BII")
