@@ -154,7 +154,7 @@ def every_key(kind: type[Any] = Config) -> list[str]:
     """Dotted, without the gateways' own tables, which have pages of their own."""
     keys = []
     for field in msgspec.structs.fields(kind):
-        if field.name in ("clients", "mqtt"):
+        if field.name in ("clients", "mqtt", "bridge"):
             continue
         info = inspect.type_info(field.type)
         parts = info.types if isinstance(info, inspect.UnionType) else (info,)
