@@ -211,7 +211,7 @@ def every_key(kind: type[Any] = Config) -> list[str]:
     """Dotted, without the gateways' own tables, which have pages of their own."""
     keys = []
     for field in msgspec.structs.fields(kind):
-        if field.name in ("clients", "mqtt", "web"):
+        if field.name in ("clients", "mqtt", "web", "bridge"):
             continue
         info = inspect.type_info(field.type)
         parts = info.types if isinstance(info, inspect.UnionType) else (info,)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.gateway.bridge.rig import MOSQUITTO, BridgeRig, flow, lost_and_doubled
 from tests.gateway.mqtt.harness import in_loop, until
@@ -144,6 +145,15 @@ def test_the_session_moves_with_its_exchanges() -> None:
     assert second.is_repeated(Publish(topic="t", payload=b"y", qos=1, packet_id=8, duplicate=True))
     assert not second.is_repeated(Publish(topic="t", payload=b"z", qos=1, packet_id=8, duplicate=True))
     assert notes.decode(b"\xff nonsense") is None
+
+
+def test_the_page_has_every_key_and_its_example_is_a_table(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "use" / "bridge.md").read_text()
+    example = page.split("```toml\n")[1].split("```")[0]
+    (table,) = msgspec.toml.decode(example).values()
+    assert msgspec.convert(table, BridgeOptions).up[1] == "alarm/+?level>3"
+    missing = [key for key in BridgeOptions.__struct_fields__ if f"`{key}`" not in page and key not in table]
+    assert not missing
 
 
 @pytest.mark.parametrize("text", ["a/#/b", "$share/group/a"])
