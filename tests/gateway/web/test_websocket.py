@@ -253,16 +253,19 @@ async def test_users_are_those_of_the_page_and_a_wrong_password_is_refused() -> 
         await (await served.wire()).connected(username="ada", password=b"engine-1843")
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.binary(max_size=400), st.binary(max_size=200))
-def test_any_octets_end_in_an_answer_or_a_close_and_others_are_served(head: bytes, tail: bytes) -> None:
+@settings(max_examples=5, deadline=None)  # each waits for seconds: so several connections at a time
+@given(st.lists(st.tuples(st.binary(max_size=400), st.binary(max_size=200)), min_size=6, max_size=6))
+def test_any_octets_end_in_an_answer_or_a_close_and_others_are_served(
+    said: list[tuple[bytes, bytes]],
+) -> None:
     @in_loop
     async def run() -> None:
         async with serving_web(request_timeout=0.01, mqtt=MqttOptions(connect_timeout=0.01)) as served:
-            raw = await served.wire()
-            raw.say(head)
-            opened = await (await served.wire()).upgraded()
-            opened.say(tail)
+            for head, tail in said:
+                raw = await served.wire()
+                raw.say(head)
+                opened = await (await served.wire()).upgraded()
+                opened.say(tail)
             await until(lambda: not served.server._connections)
             assert not served.mqtt._connections
 
