@@ -19,7 +19,7 @@ from roamcast.strategy.epidemic.messages import (
     WantEvents,
 )
 from roamcast.strategy.epidemic.options import EpidemicOptions
-from roamcast.strategy.epidemic.relay import RelayQueue
+from roamcast.strategy.epidemic.relay import CROWD, RelayQueue
 from roamcast.strategy.overflow import trace_overflow
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
@@ -68,7 +68,8 @@ class Epidemic(Strategy):
 
     def publish(self, event: Event) -> None:
         self._remember(event, 0, 0)
-        self._send(FloodedEvent(event, 0, 0))
+        if self._relay.may_be_heard(self._host.now()):
+            self._send(FloodedEvent(event, 0, 0))
 
     def seal_id(self, clear: Event) -> bytes | None:
         return b""  # every node gets every event
@@ -123,12 +124,12 @@ class Epidemic(Strategy):
         self._exchange.on_copy(sender, key)
         lives_for = event.lifetime - copy.age
         if self._broker.observe(key, lives_for):
-            self._take(copy, lives_for)
+            self._take(sender, copy, lives_for)
         self._relay.cover(key, sender, to_all=isinstance(copy, FloodedEvent))
         if isinstance(copy, Handed) and self._exchange.has_offers(sender):
             self._ask(sender)
 
-    def _take(self, copy: FloodedEvent | Handed, lives_for: Micros) -> None:
+    def _take(self, sender: NodeId, copy: FloodedEvent | Handed, lives_for: Micros) -> None:
         """The first copy: deliver it, and pass it on after the jitter."""
         event, hops, now = copy.event, copy.hops + 1, self._host.now()
         if event.event_class is EventClass.MEMORIZED and lives_for <= 0:
@@ -142,7 +143,8 @@ class Epidemic(Strategy):
             self._broker.drop(event.id, DropReason.QUEUE_FULL, "copy")
         else:
             self._relay.add(event, hops, copy.age, now)
-            self._host.set_timer(event.id, now + int(self._host.random.random() * self._jitter))
+            wait = self._jitter * self._relay.crowd(sender) // CROWD
+            self._host.set_timer(event.id, now + int(self._host.random.random() * wait))
 
     def _pass_on(self, key: EventId) -> None:
         waiting = self._relay.take(key, self._host.now())
