@@ -14,7 +14,7 @@ Conjunctions get consecutive slots in the order of adding. A removed one leaves 
 """
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import compress
 from typing import Any
@@ -87,7 +87,13 @@ class Bitmap:
         """A bit for each slot that matches."""
         ruled_out = self._empty
         for column, (row, value) in zip(self._columns, located, strict=True):
-            ruled_out |= column.ruled_out(row, value)
+            # Here and not in a method of the column: a call costs a third of this loop.
+            false = column.rows[row]
+            start, end = column.starts[row], column.starts[row + 1]
+            if start != end:
+                for slot in column.slots[start : bisect_right(column.edges, value, start, end)]:
+                    false ^= 1 << slot
+            ruled_out |= false
         matched = self._used ^ ruled_out
         asked = self._asked & matched
         if asked:
@@ -156,5 +162,11 @@ def _select(values: Any, bits: int) -> list[Any]:
         selected: list[Any] = values[is_set].tolist()
         return selected
     if bits.bit_count() * SPARSE < len(values):
-        return [values[slot] for slot in _slots_in(bits)]
+        few = []
+        text = bin(bits)[:1:-1]
+        at = text.find("1")
+        while at >= 0:
+            few.append(values[at])
+            at = text.find("1", at + 1)
+        return few
     return list(compress(values, bin(bits)[:1:-1].encode().translate(_TRUTH)))

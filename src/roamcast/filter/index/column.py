@@ -14,7 +14,7 @@ from roamcast.filter.index.rows import Truth
 
 
 class BitmapColumn:
-    __slots__ = ("_edges", "_rows", "_slots", "_starts")
+    __slots__ = ("edges", "rows", "slots", "starts")
 
     def __init__(self, row_count: int, entries: Iterable[tuple[int, Truth]]) -> None:
         """`entries`: slots, and where their conjunctions can be true."""
@@ -28,22 +28,22 @@ class BitmapColumn:
                     changes[row + is_inside] ^= bit
                     if is_inside:
                         inside[row].append((edge, slot))
-        self._rows: list[int] = []
-        self._starts = array("H", [0])  # of each row in the edges, and their number
-        self._edges: list[Any] = []
-        self._slots = array("H")
+        self.rows: list[int] = []
+        self.starts = array("H", [0])  # of each row in the edges, and their number
+        self.edges: list[Any] = []
+        self.slots = array("H")
         false = 0
         for change, edges in zip(changes, inside, strict=False):
             false ^= change
-            self._rows.append(false)
+            self.rows.append(false)
             edges.sort()
-            self._edges += [edge for edge, _ in edges]
-            self._slots.extend([slot for _, slot in edges])
-            self._starts.append(len(self._edges))
+            self.edges += [edge for edge, _ in edges]
+            self.slots.extend([slot for _, slot in edges])
+            self.starts.append(len(self.edges))
 
     def add(self, slot: int, truth: Truth) -> None:
         bit = 1 << slot
-        rows = self._rows
+        rows = self.rows
         start = 0
         for (first, begins_inside, low), (last, ends_inside, high) in truth.spans:
             for row in range(start, first + begins_inside):
@@ -56,23 +56,13 @@ class BitmapColumn:
         for row in range(start, len(rows)):
             rows[row] |= bit
 
-    def ruled_out(self, row: int, value: Any) -> int:
-        """A bit for each slot that is false for a value of this row."""
-        false = self._rows[row]
-        start, end = self._starts[row : row + 2]
-        if start != end:
-            end = bisect_right(self._edges, value, start, end)
-            for slot in self._slots[start:end]:
-                false ^= 1 << slot
-        return false
-
     def share_rows(self, seen: dict[int, int]) -> None:
-        self._rows = [seen.setdefault(row, row) for row in self._rows]
+        self.rows = [seen.setdefault(row, row) for row in self.rows]
 
     def _insert(self, row: int, edge: Any, slot: int) -> None:
-        starts = self._starts
-        at = bisect_right(self._edges, edge, starts[row], starts[row + 1])
-        self._edges.insert(at, edge)
-        self._slots.insert(at, slot)
+        starts = self.starts
+        at = bisect_right(self.edges, edge, starts[row], starts[row + 1])
+        self.edges.insert(at, edge)
+        self.slots.insert(at, slot)
         for after in range(row + 1, len(starts)):
             starts[after] += 1

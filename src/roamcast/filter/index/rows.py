@@ -140,9 +140,7 @@ def following(value: Any) -> Any:
 def both(one: Truth, other: Truth) -> Truth:
     """Where two conditions on one attribute can be true together."""
     shared = ((max(a, c), min(b, d)) for a, b in one.spans for c, d in other.spans)
-    return Truth(
-        [(start, end) for start, end in shared if start < end], one.is_decided and other.is_decided
-    )
+    return Truth([(start, end) for start, end in shared if start < end], one.is_decided and other.is_decided)
 
 
 def choose_cuts(values: list[Any], limit: int) -> list[Any]:
