@@ -13,6 +13,7 @@ import time
 from itertools import pairwise
 from typing import Any
 
+import series
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario.load import scenario_from
 from roamcast.trace import OverlayChanged, Transmitted
@@ -41,9 +42,11 @@ def whole_runs() -> list[str]:
     print("brokers  core s  changed links     rows kB  octets per broker and changed link")
     for brokers in BROKERS:
         scenario = scenario_from(tables(brokers))
+        calibration = series.calibration()
         began = time.process_time()
         trace = Simulation(scenario).run().trace
         core_s = time.process_time() - began
+        series.give(f"{brokers} brokers", core_s / calibration)
         warm = micros(WARMUP_S)
         changed = sum(
             change.change.startswith("neighbour") for change in trace.of(OverlayChanged) if change.t >= warm
