@@ -34,8 +34,9 @@ class SimHost:
         self._trace = trace
         self._path = path
         self._layer: Layer | None = None
-        self._timers: dict[TimerName, int] = {}
-        self._timer_number = 0
+        # Each timer's name in a tuple of its own: only the latest one that was made for a name is valid.
+        self._timers: dict[TimerName, tuple[TimerName]] = {}
+        self._when_due = self._due  # made once: a bound method costs as much as a call
 
     def attach(self, layer: Layer) -> None:
         self._layer = layer
@@ -48,10 +49,9 @@ class SimHost:
         return self._engine.now
 
     def set_timer(self, name: TimerName, at: Micros) -> None:
-        self._timer_number = number = self._timer_number + 1
-        self._timers[name] = number
+        self._timers[name] = timer = (name,)
         engine = self._engine
-        engine.at(at if at > engine.now else engine.now, self._due, (name, number))
+        engine.at(at if at > engine.now else engine.now, self._when_due, timer)
 
     def cancel_timer(self, name: TimerName) -> None:
         self._timers.pop(name, None)
@@ -73,9 +73,9 @@ class SimHost:
     def trace(self, record: Record) -> None:
         self._trace.add(record)
 
-    def _due(self, due: tuple[TimerName, int]) -> None:
-        name, number = due
-        if self._timers.get(name) != number:
+    def _due(self, timer: tuple[TimerName]) -> None:
+        (name,) = timer
+        if self._timers.get(name) is not timer:
             return  # moved, cancelled, or of a node that crashed
         del self._timers[name]
         assert self._layer is not None

@@ -86,8 +86,8 @@ class Simulation:
             self.engine.at(advertisement.since, self._advertise, advertisement)
             if advertisement.until is not None:
                 self.engine.at(advertisement.until, self._withdraw, advertisement)
-        for publication in publications(scenario):
-            self.engine.at(publication.time, self._publish, publication)
+        planned = publications(scenario)
+        self.engine.in_turn(((publication.time, publication) for publication in planned), self._publish)
 
     def run(self, on_progress: Callable[[float], None] | None = None) -> SimulationResult:
         """Play the whole scenario; `on_progress` is called a hundred times with the share that is done."""
@@ -238,16 +238,17 @@ class WorkloadApplication:
     def __init__(self, simulation: Simulation, node: NodeId) -> None:
         self.subscriptions: dict[int, Subscription] = {}
         self.advertised: list[str] = []
-        self._simulation = simulation
+        self._engine = simulation.engine
+        self._delivered = simulation.trace.of(Delivered).append
         self._node = node
 
     def on_event(self, delivery: Delivery) -> None:
         event = delivery.event
         if event.publisher == self._node:
             return  # no metric counts an application's own events
-        self._simulation.trace.add(
+        self._delivered(
             Delivered(
-                self._simulation.engine.now,
+                self._engine.now,
                 self._node,
                 event.publisher,
                 event.sequence,
