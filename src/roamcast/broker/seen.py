@@ -52,7 +52,7 @@ class SeenEvents:
         if now >= self._turns_at:
             self._turn(now)
         lately = self.lately
-        if event in lately and lately[event] >= self._oldest or event in self._lasting:
+        if (event in lately and lately[event] >= self._oldest) or event in self._lasting:
             return False
         if until > now + self._hold:
             self._remember(event, now, until)

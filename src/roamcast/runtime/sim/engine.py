@@ -4,6 +4,7 @@ Actions of the same instant run in the order in which they were scheduled. Chang
 before them, so that a frame sent at an instant sees the links of that instant.
 """
 
+import sys
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import Any
@@ -22,6 +23,7 @@ FAULTS_NEXT = -1  # rank of the next fault, likewise
 class Engine:
     def __init__(self) -> None:
         self.now: Micros = 0
+        self.end: Micros = sys.maxsize  # nothing is played from here on; for `spare` alone
         self.executed = 0
         self._number = 0
         self._queue: list[tuple[Micros, int, Action, Any]] = []
@@ -30,6 +32,20 @@ class Engine:
         """Run `action(argument)` at `time`, after whatever is already due then."""
         self._number = number = self._number + 1
         heappush(self._queue, (time, number, action, argument))
+
+    def take_number(self) -> int:
+        """The place, among those of one instant, of an action that `at_number` schedules, now or later."""
+        self._number = number = self._number + 1
+        return number
+
+    def at_number(self, time: Micros, number: int, action: Action, argument: Any) -> None:
+        heappush(self._queue, (time, number, action, argument))
+
+    def spare(self, time: Micros) -> None:
+        """Count an action that need not be scheduled because it would do nothing: how many actions a run has
+        does not depend on what is spared."""
+        if time < self.end:
+            self.executed += 1
 
     def in_turn(self, plans: Iterable[tuple[Micros, Any]], action: Action) -> None:
         """What `at` would do for each time and argument, times increasing; only the next one is in the queue:

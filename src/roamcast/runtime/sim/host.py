@@ -11,6 +11,18 @@ from roamcast.units import Micros, NodeId
 from roamcast.world.trajectory import Trajectory
 
 
+class Timer:
+    """A timer that is set. Most are moved to later again and again before they are due (a neighbour's silence),
+    so the queue has one entry for each; when its turn comes too early, it goes to where the timer is now."""
+
+    __slots__ = ("at", "name", "number", "queued_at")
+
+    def __init__(self, name: TimerName, at: Micros, number: int) -> None:
+        self.name = name
+        self.at = self.queued_at = at
+        self.number = number  # its place among the actions of that instant: when it was set
+
+
 class SimHost:
     """One layer of one node. After a crash it is dead: its timers never fire, its frames go nowhere."""
 
@@ -34,8 +46,7 @@ class SimHost:
         self._trace = trace
         self._path = path
         self._layer: Layer | None = None
-        # Each timer's name in a tuple of its own: only the latest one that was made for a name is valid.
-        self._timers: dict[TimerName, tuple[TimerName]] = {}
+        self._timers: dict[TimerName, Timer] = {}
         self._when_due = self._due  # made once: a bound method costs as much as a call
 
     def attach(self, layer: Layer) -> None:
@@ -43,18 +54,34 @@ class SimHost:
 
     def die(self) -> None:
         self._layer = None
-        self._timers.clear()
+        for name in list(self._timers):
+            self.cancel_timer(name)
 
     def now(self) -> Micros:
         return self._engine.now
 
     def set_timer(self, name: TimerName, at: Micros) -> None:
-        self._timers[name] = timer = (name,)
         engine = self._engine
-        engine.at(at if at > engine.now else engine.now, self._when_due, timer)
+        if at < engine.now:
+            at = engine.now
+        number = engine.take_number()
+        timer = self._timers.get(name)
+        if timer is not None and at <= timer.queued_at:
+            self.cancel_timer(name)
+            timer = None
+        if timer is None:
+            self._timers[name] = timer = Timer(name, at, number)
+            engine.at_number(at, number, self._when_due, timer)
+        else:
+            if timer.at != timer.queued_at:
+                engine.spare(timer.at)
+            timer.at = at
+            timer.number = number
 
     def cancel_timer(self, name: TimerName) -> None:
-        self._timers.pop(name, None)
+        timer = self._timers.pop(name, None)
+        if timer is not None and timer.at != timer.queued_at:
+            self._engine.spare(timer.at)
 
     def broadcast(self, frame: Frame) -> None:
         self._medium.send(Job(self.node, self._channel, frame, None, None))
@@ -73,10 +100,14 @@ class SimHost:
     def trace(self, record: Record) -> None:
         self._trace.add(record)
 
-    def _due(self, timer: tuple[TimerName]) -> None:
-        (name,) = timer
+    def _due(self, timer: Timer) -> None:
+        name = timer.name
         if self._timers.get(name) is not timer:
-            return  # moved, cancelled, or of a node that crashed
+            return  # moved to earlier, cancelled, or of a node that crashed
+        if timer.at != timer.queued_at:
+            self._engine.at_number(timer.at, timer.number, self._when_due, timer)
+            timer.queued_at = timer.at
+            return
         del self._timers[name]
         assert self._layer is not None
         self._layer.on_timer(name)

@@ -56,6 +56,7 @@ class Simulation:
         self._scenario = scenario
         self._roles = roles(scenario)
         self.engine = Engine()
+        self.engine.end = scenario.duration
         self.trace = Trace()
         self._motion: Motion | None = motion_of(scenario)
         self.playback = Playback(scenario, self.engine, self.trace.add, self, self._motion)
