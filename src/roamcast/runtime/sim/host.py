@@ -12,8 +12,8 @@ from roamcast.world.trajectory import Trajectory
 
 
 class Timer:
-    """A timer that is set. Most are moved to later again and again before they are due (a neighbour's silence),
-    so the queue has one entry for each; when its turn comes too early, it goes to where the timer is now."""
+    """A timer that is set. Many are moved to later again and again before they are due (silent neighbours).
+    The queue has one entry for each; if that comes too early, it goes back to where the timer is now."""
 
     __slots__ = ("at", "name", "number", "queued_at")
 

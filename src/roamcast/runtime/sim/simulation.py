@@ -81,7 +81,7 @@ class Simulation:
             self.engine.at(subscription.since, self._subscribe, subscription)
             if subscription.until is not None:
                 self.engine.at(subscription.until, self._unsubscribe, subscription)
-        self._path_instants = iter(path_instants(scenario.warmup, scenario.duration))
+        self._path_instants = iter(path_instants(scenario.warmup, scenario.duration, scenario.nodes))
         self._schedule_paths()
         for advertisement in advertisements(scenario):
             self.engine.at(advertisement.since, self._advertise, advertisement)
