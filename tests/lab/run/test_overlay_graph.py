@@ -95,7 +95,7 @@ def test_the_figures_are_those_of_counting_components_anew_at_every_instant(seed
             links.append(LinkChanged(t, a, b, random.random() < 0.7, random.random() < 0.6))
     judged = overlay_health(overlay, links, faults, nodes=nodes, warmup=5, duration=30)
     cycles = excess = 0
-    instants = {record.t for record in (*overlay, *links, *faults)}
+    instants = {*(o.t for o in overlay), *(link.t for link in links), *(f.t for f in faults)}
     for now in range(5, 30):
         up, tree, heard = _at(now, nodes, overlay, links, faults)
         excess += _components(up, tree) - _components(up, heard)

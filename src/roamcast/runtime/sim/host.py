@@ -17,10 +17,10 @@ class Timer:
 
     __slots__ = ("at", "name", "number", "queued_at")
 
-    def __init__(self, name: TimerName, at: Micros, number: int) -> None:
+    def __init__(self, name: TimerName, at: Micros) -> None:
         self.name = name
         self.at = self.queued_at = at
-        self.number = number  # its place among the actions of that instant: when it was set
+        self.number = 0  # once it is moved: its place among the actions of that instant
 
 
 class SimHost:
@@ -64,19 +64,18 @@ class SimHost:
         engine = self._engine
         if at < engine.now:
             at = engine.now
-        number = engine.take_number()
         timer = self._timers.get(name)
         if timer is not None and at <= timer.queued_at:
             self.cancel_timer(name)
             timer = None
         if timer is None:
-            self._timers[name] = timer = Timer(name, at, number)
-            engine.at_number(at, number, self._when_due, timer)
+            self._timers[name] = timer = Timer(name, at)
+            engine.at(at, self._when_due, timer)
         else:
             if timer.at != timer.queued_at:
                 engine.spare(timer.at)
             timer.at = at
-            timer.number = number
+            timer.number = engine.take_number()
 
     def cancel_timer(self, name: TimerName) -> None:
         timer = self._timers.pop(name, None)
