@@ -282,10 +282,9 @@ class Neighbourhood:
 
 def _code(link: LinkTuple, now: Micros, relays: frozenset[Address], symmetric: Container[Address]) -> int:
     """Section 6.2: what a HELLO says of a link and of the neighbour behind it."""
+    neighbour = CODE_SYMMETRIC if link.main in symmetric else CODE_NOT
     if link.main in relays:
         neighbour = CODE_RELAY
-    else:
-        neighbour = CODE_SYMMETRIC if link.main in symmetric else CODE_NOT
     if link.lost_until <= now:  # `status`, written out: each HELLO sent asks it of each link
         if now < link.symmetric_until:
             return neighbour | SYMMETRIC
