@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from roamcast.bounded import BoundedDict, OnEvicted
 from roamcast.broker.store import EventStore
-from roamcast.event import Event, EventId
+from roamcast.event import Event, EventId, event_ids
 from roamcast.strategy.epidemic.messages import PUBLISHERS_MAX, RANGES_MAX, HeldRuns
 from roamcast.units import Micros, NodeId
 
@@ -58,8 +58,8 @@ class Holdings:
         event, hops, age, arrived = recent
         return Holding(event, hops, age + now - arrived)
 
-    def is_memorized(self, key: EventId) -> bool:
-        return self._store.find(key) is not None
+    def any_memorized(self, keys: Iterable[EventId]) -> bool:
+        return len(self._store) > 0 and any(key in self._store for key in keys)
 
     def digest(self, now: Micros) -> tuple[HeldRuns, ...]:
         """In increasing order. If not all publishers fit, each digest has the next ones in turn."""
@@ -100,8 +100,7 @@ def events_of(held: Iterable[HeldRuns]) -> Iterator[EventId]:
     for entry in held:
         for first, last in zip(entry.runs[::2], entry.runs[1::2], strict=False):
             count = min(last - first + 1, left)
-            for sequence in range(first, first + count):
-                yield EventId(entry.publisher, sequence)
+            yield from event_ids(entry.publisher, range(first, first + count))
             left -= max(count, 0)
 
 
@@ -117,4 +116,4 @@ def missing(held: Iterable[HeldRuns], told: Iterable[HeldRuns]) -> Iterator[Even
                 a <= first and last <= b for a, b in zip(runs_held[::2], runs_held[1::2], strict=False)
             ):
                 lacking.append(HeldRuns(entry.publisher, (first, last)))
-    return events_of(lacking)
+    yield from events_of(lacking)

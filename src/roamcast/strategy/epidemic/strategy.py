@@ -162,7 +162,7 @@ class Epidemic(Strategy):
         if not self._exchange.on_offer(sender, events_of(held)):
             trace_overflow(self._host, "digest", "NEIGHBOURS_MAX or OFFERED_MAX")
         self._ask(sender)
-        if any(map(self._holdings.is_memorized, missing(held, self._last_digest))):
+        if self._holdings.any_memorized(missing(held, self._last_digest)):
             # It did not hear our last digest: for neighbours that did not notice its restart it is no new
             # neighbour. What it is requesting right now shows here too, hence the pause. Real-time
             # events leave the digests of different nodes at different times, so they prove nothing.
