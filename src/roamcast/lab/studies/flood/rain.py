@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roamcast.errors import InputError
-from roamcast.event import Publication
+from roamcast.event import Publication, Value
 
 GAUGE = Path(__file__).parent / "data" / "rain.csv"
 BEGIN = datetime(2013, 9, 9, 12)
@@ -54,5 +54,5 @@ def grid(event: int, gauge: list[float]) -> npt.NDArray[np.float32]:
 
 def publication(event: int, gauge: list[float]) -> Publication:
     """What PreSend puts on the channel."""
-    attributes = {"quantity": "rain", "quarter_hour": event, "rows": SIDE, "columns": SIDE}
+    attributes: dict[str, Value] = {"quantity": "rain", "quarter_hour": event, "rows": SIDE, "columns": SIDE}
     return Publication(attributes, grid(event, gauge).tobytes())

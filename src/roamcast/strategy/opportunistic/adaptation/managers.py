@@ -123,8 +123,16 @@ class BrokerClients:
         return 0.0 if row is None else float(row.distance)
 
     def octets_from(self, client: NodeId) -> Mapping[NodeId, float]:
+        found: dict[NodeId, float] = {}
+        for producer, octets in self.octets_of(client).items():
+            known = self._consumers.find(producer)
+            home = self._host.node if known is None else known.home
+            found[home] = found.get(home, 0) + octets
+        return found
+
+    def octets_of(self, client: NodeId) -> Mapping[NodeId, float]:
         row = self._homes.clients.get(client)
-        return {} if row is None else row.traffic.octets_from
+        return {} if row is None else row.traffic.octets_of
 
     def work(self, client: NodeId) -> float:
         row = self._homes.clients.get(client)
@@ -158,11 +166,15 @@ class OverlayView:
         self,
         host: Host,
         overlay: BrokerOverlay,
+        hops: Callable[[NodeId], int | None],
+        is_willing: Callable[[NodeId], bool],
         create: Callable[[NodeId], None],
         retire: Callable[[], None],
     ) -> None:
         self._host = host
         self._overlay = overlay
+        self._hops = hops
+        self._is_willing = is_willing
         self._create = create
         self._retire = retire
 
@@ -176,6 +188,12 @@ class OverlayView:
     def path(self, start: NodeId, end: NodeId) -> float | None:
         # From the end, which is the same for many questions; links are the same both ways.
         return self._overlay.path_length(end, start)
+
+    def hops(self, node: NodeId) -> int | None:
+        return 0 if node == self._host.node else self._hops(node)
+
+    def could_be_broker(self, node: NodeId) -> bool:
+        return self._is_willing(node) and not self._overlay.topology.is_broker(node)
 
     def discover_neighbours(self) -> None:
         self._overlay.discover_neighbours()

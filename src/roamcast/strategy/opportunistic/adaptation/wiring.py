@@ -11,12 +11,17 @@ from roamcast.host import Host
 from roamcast.strategy.opportunistic.adaptation import start
 from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
 from roamcast.strategy.opportunistic.adaptation.events import BrokerDiscovered
+from roamcast.strategy.opportunistic.adaptation.latency import Pings
 from roamcast.strategy.opportunistic.adaptation.managers import OverlayView
 from roamcast.strategy.opportunistic.adaptation.messages import (
     AdaptationLetter,
     Answer,
     Ask,
     BecomeBroker,
+    Latencies,
+    Measure,
+    Ping,
+    Pong,
     Reading,
     Report,
     Unwatch,
@@ -76,6 +81,7 @@ class Adaptation:
         self.monitor = ResourceMonitor(host, self.channel, self._send)
         self.monitor.add("memory", self._read_memory)
         self.monitor.add("distance", self._read_distance)
+        self._pings = Pings(host, self._send)
         self._broker: Brokerage | None = None
         self._volunteers: dict[NodeId, Micros] = {}  # when they last said so
         self._server = CentralDirectory(host, self._send) if options.directory == host.node else None
@@ -94,7 +100,14 @@ class Adaptation:
         self._broker = broker
         self._told_load, self._told_at = 0, self._host.now()
         host = self._host
-        brokers = OverlayView(host, broker.overlay, self._create, broker.retirement.begin)
+        brokers = OverlayView(
+            host,
+            broker.overlay,
+            self._underlay.distance,
+            self._options.is_willing,
+            self._create,
+            broker.retirement.begin,
+        )
         if self._options.directory == "own":
             directory: OwnTable | CentralClient = OwnTable(
                 brokers, broker.overlay.topology.reachable, self._willing, self._underlay.distance
@@ -111,7 +124,14 @@ class Adaptation:
             self.monitor.add(kind, read)
         limits = self._options.limits()
         services = Services(
-            brokers, broker.clients, broker.clients, directory, self.channel, limits, self.monitor
+            brokers,
+            broker.clients,
+            broker.clients,
+            directory,
+            self.channel,
+            limits,
+            self.monitor,
+            self._pings,
         )
         start(self._options.active_adaptors(), services)
         self._beat_soon()
@@ -133,6 +153,7 @@ class Adaptation:
             self.monitor.sample("load")
             self._report(is_slow)
             self._tell_load(self._broker)
+            self._pings.on_timer()
             if self._central is not None:
                 self._central.on_timer()
         if is_slow:
@@ -153,6 +174,8 @@ class Adaptation:
             case Answer():
                 if self._central is not None:
                     self._central.on_answer(sender, message)
+            case Ping() | Pong() | Measure() | Latencies():
+                self._pings.on_letter(sender, message)
             case BecomeBroker():
                 if self._broker is not None:
                     self._broker.retirement.cancel()
@@ -264,12 +287,12 @@ class Adaptation:
         broker, now = self._broker, self._host.now()
         for row in [] if broker is None else broker.clients.rows():
             traffic = row.traffic
-            if row.has_modulators and traffic.octets_from:
+            if row.has_modulators and traffic.octets_of:
                 yield {
                     "now": now,
                     "client": row.node,
                     "access": self._host.node if row.access is None else row.access,
-                    "octets_in": sum(traffic.octets_from.values()),
+                    "octets_in": sum(traffic.octets_of.values()),
                     "octets_out": traffic.octets_out,
                     "took": traffic.took,
                 }
