@@ -190,7 +190,8 @@ def test_the_server_names_the_broker_of_the_client_s_new_network() -> None:
     central.server.on_letter(C, Report(FULL, False))
     assert near(C) == [Alternative(B, 0.3, 3)]
     assert near(8) == [None]  # nobody has measured how far that is
-    central.client.alternative(C, (late := []).append)
+    late: list[Alternative | None] = []
+    central.client.alternative(C, late.append)
     central.asker.advance(ANSWER_WITHIN)
     central.client.on_timer()
     assert late == [None]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from roamcast.host import Host
+from roamcast.strategy.opportunistic.adaptation.resources import ProcessorWatch
 from roamcast.strategy.opportunistic.handoff.handoff import Handoffs
 from roamcast.strategy.opportunistic.homes.consumers import Consumers
 from roamcast.strategy.opportunistic.homes.homes import Homes
@@ -16,13 +17,20 @@ class BrokerClients:
     """The clients of this broker (CIT), and how to move them."""
 
     def __init__(
-        self, host: Host, overlay: BrokerOverlay, consumers: Consumers, homes: Homes, handoffs: Handoffs
+        self,
+        host: Host,
+        overlay: BrokerOverlay,
+        consumers: Consumers,
+        homes: Homes,
+        handoffs: Handoffs,
+        processor: ProcessorWatch,
     ) -> None:
         self._host = host
         self._overlay = overlay
         self._consumers = consumers
         self._homes = homes
         self._handoffs = handoffs
+        self._processor = processor
 
     def on_here(self, node: NodeId, message: Here) -> bool:
         """Section 2.4: step 1 comes in from a client; whether there is something to decide."""
@@ -153,7 +161,12 @@ class BrokerClients:
             for row in self._homes.clients.values()
             if row.has_modulators and not self._handoffs.is_moving(row.node)
         )
-        return round(100 * self._share(staying + self._handoffs.work_coming()))
+        return round(100 * (self._share(staying + self._handoffs.work_coming()) + self.taken()))
+
+    def taken(self) -> float:
+        """The share of this broker's capacity that something else than modulators takes."""
+        model = self._homes.processor
+        return self._processor.taken(model.load() * model.capacity / 100) / model.capacity
 
     def _share(self, work: float) -> float:
         return work / SECOND / self._homes.processor.capacity

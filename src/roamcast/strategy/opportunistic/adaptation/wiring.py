@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, get_args
 
 from roamcast.host import Host
+from roamcast.strategy.base import Machine
 from roamcast.strategy.opportunistic.adaptation import start
 from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
 from roamcast.strategy.opportunistic.adaptation.events import BrokerDiscovered
@@ -67,12 +68,14 @@ class Adaptation:
         post: LetterPost,
         channel: SystemChannel,
         client: ClientSide,
+        machine: Machine | None = None,
     ) -> None:
         self._host = host
         self._options = options
         self._underlay = underlay
         self._post = post
         self._client = client
+        self._machine = machine
         self._period = micros(options.monitor_period)
         self._slow = max(round(WINDOW / self._period), 1)  # beats
         self._beats = 0
@@ -120,6 +123,7 @@ class Adaptation:
             ("load", self._read_load),
             ("modulator", self._read_modulators),
             ("latency", self._read_latencies),
+            ("bandwidth", self._read_bandwidths),
         ):
             self.monitor.add(kind, read)
         limits = self._options.limits()
@@ -139,7 +143,7 @@ class Adaptation:
     def on_broker_end(self) -> None:
         self._broker = self._central = None
         self.channel.clear()
-        for kind in ("load", "modulator", "latency"):
+        for kind in ("load", "modulator", "latency", "bandwidth"):
             self.monitor.remove(kind)
         self._volunteers.clear()
 
@@ -150,6 +154,7 @@ class Adaptation:
         if self._broker is not None or self._options.is_willing(self._host.node) or self.monitor.is_watched:
             self._beat_soon()
         if self._broker is not None:
+            self._broker.processor.sample()
             self.monitor.sample("load")
             self._report(is_slow)
             self._tell_load(self._broker)
@@ -201,14 +206,13 @@ class Adaptation:
     def _on_slow_beat(self) -> None:
         broker, now, node = self._broker, self._host.now(), self._host.node
         self.monitor.renew()
-        for kind in ("memory", "distance", "modulator", "latency"):
+        for kind in ("memory", "distance", "modulator", "latency", "bandwidth"):
             self.monitor.sample(kind)
         if broker is not None:
             processor = broker.homes.processor
             modulated = sum(row.has_modulators for row in broker.clients.rows())
-            self._host.trace(
-                LoadSampled(now, node, processor.load() / 100, modulated, processor.waiting(), WINDOW)
-            )
+            load = processor.load() / 100 + broker.clients.taken()
+            self._host.trace(LoadSampled(now, node, load, modulated, processor.waiting(), WINDOW))
         elif self._options.is_willing(node):
             directory = self._options.directory
             to = self._client.home if directory == "own" else directory
@@ -275,7 +279,9 @@ class Adaptation:
             }
 
     def _read_memory(self) -> Iterator[Values]:
-        yield {"now": self._host.now(), "octets": self._options.memory - self._post.octets()}
+        left = self._options.memory - self._post.octets()
+        there = None if self._machine is None else self._machine.read().memory
+        yield {"now": self._host.now(), "octets": left if there is None else min(left, there)}
 
     def _read_distance(self) -> Iterator[Values]:
         home = self._client.home
@@ -303,3 +309,9 @@ class Adaptation:
             round_trip = self._post.round_trip(near.broker)
             if round_trip is not None:
                 yield {"peer": near.broker, "micros": round_trip // 2}
+
+    def _read_bandwidths(self) -> Iterator[Values]:
+        for near in [] if self._broker is None else self._broker.overlay.neighbours():
+            octets = self._post.bandwidth(near.broker)
+            if octets is not None:
+                yield {"peer": near.broker, "octets": octets}
