@@ -116,8 +116,6 @@ class BrokerOverlay:
             self._periods += 1
             # The first regular period begins at a moment of its own: updates are staggered.
             self._look_at = now + (self._chance(self._period) if self._periods == 1 else self._period)
-        # Rows are renewed within their lifetime, however long the period is.
-        self._host.set_timer("broker update", max(min(self._look_at, now + self._renewal), now + SECOND))
         # A static overlay begins when a broker has found neighbours.
         if self._is_static:
             if not self._neighbours:
@@ -127,6 +125,9 @@ class BrokerOverlay:
             if is_due:
                 self._channel.publish(TimeCame("broker_update", now))
             self._post_if_due()
+        # Rows are renewed within their lifetime, however long the period is.
+        due = min(self._look_at, self._posted_at + self._renewal)
+        self._host.set_timer("broker update", max(due, now + SECOND))
 
     def on_row(self, broker: NodeId, entry: BoardEntry | None) -> None:
         """Step 3; None: the broker has been silent for long."""
