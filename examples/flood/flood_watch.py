@@ -17,15 +17,12 @@ from typing import ClassVar, NamedTuple, TextIO
 import numpy as np
 import numpy.typing as npt
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import rain
-from runoff import TERRAIN, Runoff, RunoffParameters, read_terrain
-
 from roamcast.errors import InputError
-from roamcast.event import Event, Publication
+from roamcast.event import Event
 from roamcast.filter import Filter
-from roamcast.lab.studies.testbed import latencies
+from roamcast.lab.studies.flood import rain
+from roamcast.lab.studies.flood.runoff import TERRAIN, Runoff, RunoffParameters, read_terrain
+from roamcast.lab.studies.testbed import TENTH, latencies
 from roamcast.modulator import MODULATORS, Content, ModulatorSpec
 from roamcast.runtime.sim.simulation import Simulation
 from roamcast.scenario import read_tables, scenario_from
@@ -37,7 +34,6 @@ TOPOLOGIES = ["A-B-C", "A-B-C-A", "A-C-B", "B-A-C"]
 TOPOLOGY_SECONDS = 200
 SHOWN_FROM = 5.0  # millimetres
 WATER = "viridis_r"  # dark is deep, and the shallowest differs from the terrain's grey
-BOX = {"top": 45, "left": 30, "bottom": 65, "right": 80}  # 20 x 50 of 100 x 100 cells
 
 
 class Map(NamedTuple):
@@ -73,7 +69,7 @@ class FloodWatch:
         self._simulation = Simulation(scenario)
         self._gauge = rain.hourly()
         self.maps: list[Map] = []
-        parameters = {"box": BOX} if box else {}
+        parameters = {"box": TENTH} if box else {}
         self._wanted = ModulatorSpec.of("watched_runoff", parameters)
         # Where nothing happens the storm is as long; fewer events skip evenly.
         self._simulation.engine.at(0, self._subscribe)
@@ -102,12 +98,7 @@ class FloodWatch:
     def _send(self, number: int) -> None:
         sender = self._simulation.nodes[A]
         assert sender is not None
-        sender.publish(
-            Publication(
-                {"quantity": "rain", "quarter_hour": number, "rows": rain.SIDE, "columns": rain.SIDE},
-                rain.grid(number, self._gauge).tobytes(),
-            )
-        )
+        sender.publish(rain.publication(number, self._gauge))
 
     def _keep(self, content: Content) -> None:
         names = ("rows", "columns", "row", "column", "quarter_hour")

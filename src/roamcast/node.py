@@ -19,6 +19,7 @@ from roamcast.host import Channel, Host, Layer
 from roamcast.modulator import Meter, ModulatorSpec, make
 from roamcast.sealing.content import ContentKeys
 from roamcast.strategy import STRATEGIES, StrategyContext, TunesUnderlay, default_underlay
+from roamcast.strategy.base import Machine
 from roamcast.trace import Published, Subscribed
 from roamcast.underlay import UNDERLAYS, Oracle, UnderlayContext
 from roamcast.underlay.addresses import Addresses
@@ -54,6 +55,7 @@ class Node:
         *,
         is_traced: bool = True,
         meter: Meter | None = None,
+        machine: Machine | None = None,
     ) -> None:
         self._host = hosts(Channel.STRATEGY)
         self._is_traced = is_traced  # False: nobody reads the trace, so costly records are not made
@@ -67,7 +69,7 @@ class Node:
         )
         self.strategy = STRATEGIES.make(
             config.strategy,
-            StrategyContext(self._host, self.broker, self.underlay, config.is_broker, meter),
+            StrategyContext(self._host, self.broker, self.underlay, config.is_broker, meter, machine),
             config.strategy_options,
         )
         self._advertised: Counter[str] = Counter()  # how many applications advertise each type

@@ -11,17 +11,18 @@ FOLDER = Path(__file__).parents[2] / "examples" / "flood"
 sys.path.insert(0, str(FOLDER))
 
 import flood_watch  # type: ignore[import-not-found]  # noqa: E402
-import rain  # type: ignore[import-not-found]  # noqa: E402
-from runoff import (  # type: ignore[import-not-found]  # noqa: E402
+
+from roamcast.errors import InputError, WireError  # noqa: E402
+from roamcast.event import PAYLOAD_BYTES_MAX, Event  # noqa: E402
+from roamcast.lab.studies.flood import rain  # noqa: E402
+from roamcast.lab.studies.flood.runoff import (  # noqa: E402
     STEPS,
     Grid,
     Runoff,
     RunoffParameters,
     read_terrain,
+    register_runoff,
 )
-
-from roamcast.errors import InputError, WireError  # noqa: E402
-from roamcast.event import PAYLOAD_BYTES_MAX, Event  # noqa: E402
 from roamcast.modulator import ModulatorSpec, make  # noqa: E402
 from roamcast.modulator.base import STATE_BYTES_MAX  # noqa: E402
 from roamcast.modulator.bounding_box import BoundingBoxParameters  # noqa: E402
@@ -81,6 +82,7 @@ def event(number: int) -> Event:
 
 
 def test_it_goes_on_in_another_broker_and_all_fits_into_an_event_and_a_state() -> None:
+    register_runoff()
     spec = ModulatorSpec.of("runoff")
     stays, leaves = make(spec), make(spec)
     for number in (230, 231, 232):

@@ -43,13 +43,13 @@ class Line:
         self.simulation = Simulation(scenario_from(scenario))
         self.frames: list[Job] = []
         self.got: list[tuple[NodeId, Event]] = []
-        send = self.simulation._medium.send
+        send = self.simulation.medium.send
 
         def overhear(job: Job) -> None:
             self.frames.append(job)
             send(job)
 
-        self.simulation._medium.send = overhear  # type: ignore[method-assign]
+        self.simulation.medium.send = overhear  # type: ignore[method-assign]
         self.simulation.engine.at(SECOND, self._give_keys)
 
     def chapar(self, node: NodeId) -> Chapar:

@@ -53,13 +53,13 @@ def test_only_who_has_the_key_reads_and_all_carry(strategy: str, event_class: Ev
     simulation = line_of_four(strategy)
     got: list[tuple[NodeId, Event]] = []
     sent: list[bytes] = []
-    send = simulation._medium.send
+    send = simulation.medium.send
 
     def overhear(job: Job) -> None:
         sent.append(job.frame.payload)
         send(job)
 
-    simulation._medium.send = overhear  # type: ignore[method-assign]
+    simulation.medium.send = overhear  # type: ignore[method-assign]
 
     def give_keys(_: None) -> None:
         for number, node in enumerate(simulation.nodes):

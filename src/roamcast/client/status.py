@@ -109,6 +109,8 @@ def to_text(status: NodeStatus) -> str:
         ("events", f"{status.events_published} published here, {status.events_delivered} delivered here, "
          f"{status.events_stored} stored{f' in {status.storage}' if status.storage else ' in memory'}"),
     ]  # fmt: skip
+    if status.broker_load is not None:
+        facts.append(("load", f"{status.broker_load:.0%} of what this broker can do"))
     if status.revoked:
         facts.append(("revoked", ", ".join(map(str, status.revoked))))
     lines += [f"{name:14}{value}" for name, value in facts]

@@ -14,7 +14,22 @@ from roamcast.event import Event
 from roamcast.host import Host, Layer
 from roamcast.modulator.guard import Meter
 from roamcast.underlay.base import Underlay
-from roamcast.units import NodeId
+from roamcast.units import Micros, NodeId
+
+
+class MachineCounters(NamedTuple):
+    """What the machine under a node has done since it started, and has left."""
+
+    process: Micros  # processor time of the node's own process
+    machine: Micros | None  # of all processes together, over all processors; None: nobody can tell
+    processors: int
+    memory: int | None  # octets that could still be had
+
+
+class Machine(Protocol):
+    """What a runtime on a real machine can tell of it."""
+
+    def read(self) -> MachineCounters: ...
 
 
 class StrategyContext(NamedTuple):
@@ -25,6 +40,7 @@ class StrategyContext(NamedTuple):
     underlay: Underlay
     is_broker: bool = True  # may this node serve others as a broker (the scenario's roles)
     meter: Meter | None = None  # how the runtime times consumers' functions; None: by their own claim
+    machine: Machine | None = None  # None: there is none but the model's
 
 
 @runtime_checkable

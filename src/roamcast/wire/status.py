@@ -93,6 +93,7 @@ class NodeStatus(StatusPart, frozen=True, kw_only=True):
     drops: tuple[ReasonCount, ...]  # frames and events that this node gave up
     refused: tuple[ReasonCount, ...]  # frames that came and were not accepted
     revoked: tuple[int, ...] = ()  # devices that are excluded
+    broker_load: float | None = None  # share of its capacity that is taken; None: it says nothing of that
 
 
 class WayStep(StatusPart, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """Consumers' functions on a live node: real time counts, and one that hangs is stopped."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,31 @@ from tests.runtime.live.nodes import acquainted, free_port, running, settings, u
 
 from roamcast.broker.core import Delivery
 from roamcast.client import ClientError
+from roamcast.client.status import to_text
 from roamcast.event import Event, Publication
 from roamcast.filter import Filter
 from roamcast.gateway.local import client_of
 from roamcast.modulator import MODULATORS, Content, Modulator, ModulatorSpec
+from roamcast.runtime.live.node import LiveNode
 from roamcast.runtime.live.report.segments import read_trace
 from roamcast.runtime.live.settings import LiveSettings, PartSettings, TraceSettings
+from roamcast.strategy.opportunistic import Opportunistic
 from roamcast.trace import Delivered, Dropped, DropReason
 from roamcast.underlay.base import NoOptions
 
 pytestmark = pytest.mark.realtime
 
 OPTIONS = {"broker_update": 0.5, "broker_discovery": 0.5, "modulator_limit": 0.1}
+
+
+class Burns(Modulator):
+    """Processor time, 20 ms of it for each event."""
+
+    def process(self, event: Event) -> Content | None:
+        until = time.thread_time() + 0.02
+        while time.thread_time() < until:
+            pass
+        return Content({"n": event.attributes["n"]})
 
 
 class Hangs(Modulator):
@@ -37,13 +51,15 @@ class Hangs(Modulator):
         return Content({"seen": self._seen})
 
 
+if "test live burns" not in MODULATORS.names():
+    MODULATORS.add("test live burns", NoOptions, lambda _, parameters: Burns())
 if "test live hangs" not in MODULATORS.names():
     MODULATORS.add("test live hangs", NoOptions, lambda _, parameters: Hangs())
 
 
 def quick(**more: Any) -> LiveSettings:
     beacons = PartSettings(name="beacons", options={"interval": 0.1})
-    made = settings(strategy="opportunistic", options=OPTIONS, **more)
+    made = settings(strategy="opportunistic", **{"options": OPTIONS, **more})
     return msgspec.structs.replace(made, underlay=beacons)
 
 
@@ -132,3 +148,42 @@ def test_a_projection_that_matches_its_filter_no_more_is_not_misdelivered(tmp_pa
     asyncio.run(play())
     delivered = [record for record in read_trace(tmp_path / "1") if isinstance(record, Delivered)]
     assert delivered and all(record.matched for record in delivered)
+
+
+def test_the_load_of_a_live_broker_shows_in_its_row_and_in_its_status() -> None:
+    """A broker whose modulators burn its processor says so to others; the two nodes share a process here, so
+    that the other one is busy too, with something else than modulators."""
+
+    async def play() -> None:
+        port = free_port()
+        patient = {**OPTIONS, "modulator_limit": 60.0}
+        async with (
+            running(quick(port=port, options=patient), quick(port=port, options=patient)) as (alice, bob),
+            await client_of(alice) as client,
+        ):
+            got: list[Delivery] = []
+            alice.applications.open(got.append).subscribe(
+                Filter.everything(), ModulatorSpec.of("test live burns")
+            )
+            publisher = bob.applications.open(lambda delivery: None)
+            await until(acquainted(alice, bob))
+            published = 0
+
+            def told(seen_by: LiveNode, of: LiveNode) -> bool:
+                nonlocal published
+                if published <= len(got) + 1:  # no faster than they are worked off
+                    publisher.publish(Publication({"n": published}))
+                    published += 1
+                strategy = seen_by.node.strategy
+                assert isinstance(strategy, Opportunistic) and strategy.broker is not None
+                return (strategy.broker.overlay.load_of(of.number) or 0) >= 5
+
+            await until(lambda: told(bob, alice), 60)
+            await until(lambda: told(alice, bob), 60)
+            await until(lambda: told(bob, alice) and alice.status().broker_load is not None, 60)
+            status = await client.status()
+            assert status.broker_load is not None and status.broker_load > 0
+            assert "of what this broker can do" in to_text(status)
+            assert (alice.counters.reading("broker_load") or 0) > 0
+
+    asyncio.run(asyncio.wait_for(play(), 120))

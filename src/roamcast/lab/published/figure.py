@@ -115,8 +115,10 @@ class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     note: str = ""
     scenario: dict[str, Any] = {}  # the tables of a scenario file; or …
     study: Text | None = None  # … a study (`study.py`), with
-    parameters: dict[str, Any] = {}  # its parameters beside the axes
+    parameters: dict[str, Any] = {}  # its parameters beside the axes, and
+    first_seed: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 1  # its seeds; a scenario has its own
     axes: dict[str, Any] = {}
+    variants: dict[str, dict[str, dict[str, Any]]] = {}  # of a scenario: named values, as in an experiment
     profile: Profiles
     quantity: Annotated[tuple[Quantity, ...], msgspec.Meta(min_length=1)]
 
@@ -162,6 +164,7 @@ class PublishedFigure:
             replications=profile.replications,
             source=f"{self.source}: profile.{name}",
             scenario_source=f"{self.source}: scenario",
+            variants=self.file.variants,
         )
 
     def _studied(self, study: Study, name: str, profile: Profile) -> Experiment:
@@ -180,7 +183,7 @@ class PublishedFigure:
             tables=parameters,
             base=Path(),
             axes={key: tuple(values) for key, values in axes.items()},
-            seeds=tuple(range(1, profile.replications + 1)),
+            seeds=tuple(range(self.file.first_seed, self.file.first_seed + profile.replications)),
             files={},
             study=study.name,
         )
@@ -212,6 +215,10 @@ def load_figure(path: Path) -> PublishedFigure:
         raise ScenarioError(f"{path}: {error.where}", error.problem) from None
     if (file.study is None) == (not file.scenario):
         raise ScenarioError(f"{path}: scenario", "stands beside `study`, or both are missing; allowed: one")
+    if file.study is not None and file.variants:
+        raise ScenarioError(f"{path}: variants", "stands beside `study`, which has axes only")
+    if file.scenario and file.first_seed != 1:
+        raise ScenarioError(f"{path}: first_seed", "is a study's; allowed here: `scenario.scenario.seed`")
     figure = PublishedFigure(path.parent.name, path.stem, file, str(path))
     figures = METRICS if figure.study is None else figure.study.figures
     for profile in PROFILES:

@@ -265,9 +265,9 @@ _OWN: dict[str, Metric] = {
     ),
     "update_bytes": Metric(
         "octets",
-        "the part of the control octets that tells brokers of the overlay's topology",
+        "the part of the control octets that spreads what an overlay's brokers and clients say of themselves",
         "frames",
-        "SUM(CASE WHEN kind = 'control' AND message = 'update' THEN size ELSE 0 END)",
+        "SUM(CASE WHEN kind = 'control' AND message IN ('rows', 'numbers') THEN size ELSE 0 END)",
         "0",
     ),
     "air_bytes": Metric(

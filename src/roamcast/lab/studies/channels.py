@@ -21,7 +21,7 @@ from roamcast.strategy.opportunistic.adaptation.adaptor import Adaptor
 from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
 from roamcast.strategy.opportunistic.adaptation.events import BrokerDiscovered
 from roamcast.strategy.opportunistic.adaptation.home_broker import ComplexHomeBroker, SimpleHomeBroker
-from roamcast.strategy.opportunistic.adaptation.services import Services
+from roamcast.strategy.opportunistic.adaptation.services import Alternative, Services
 from roamcast.streams import stream
 from roamcast.units import NodeId
 from roamcast.world.graph import Generator, Graph, generated
@@ -168,6 +168,12 @@ class OneClientChannel:
     def rebuild_routes(self) -> None:
         pass
 
+    def hops(self, node: NodeId) -> int | None:
+        return None
+
+    def could_be_broker(self, node: NodeId) -> bool:
+        return False
+
     def create(self, node: NodeId) -> None:
         pass  # "brokers are pre-created onto all nodes" (section 3)
 
@@ -191,6 +197,8 @@ class OneClientChannel:
     def octets_from(self, client: NodeId) -> Mapping[NodeId, float]:
         return {}
 
+    octets_of = octets_from
+
     def work(self, client: NodeId) -> float:
         return 0.0
 
@@ -210,7 +218,10 @@ class OneClientChannel:
     def downstream(self, client: NodeId) -> bool:
         return False
 
-    # Directory: no adaptor here looks for less loaded brokers.
+    # Directory: the host names the broker of its access point; no adaptor here looks for less loaded brokers.
+
+    def alternative(self, near: NodeId, on_found: Callable[[Alternative | None], None]) -> None:
+        on_found(None)
 
     def less_loaded(self, load: float, on_found: Callable[[NodeId | None], None]) -> None:
         on_found(None)

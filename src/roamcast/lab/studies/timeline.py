@@ -18,7 +18,7 @@ from roamcast.scenario.load import with_settings
 from roamcast.trace import PathsSampled
 from roamcast.units import Micros, micros
 
-FIGURE = FOLDER / "opportunistic" / "figure-10.toml"
+FIGURE = FOLDER / "opportunistic" / "figures-10-12.toml"
 
 
 class TimelineParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

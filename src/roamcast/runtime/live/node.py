@@ -55,6 +55,7 @@ from roamcast.runtime.live.report.view import view_of
 from roamcast.runtime.live.settings import KeySettings, LiveSettings, PartSettings
 from roamcast.runtime.live.storage.database import CLOCK_SET, Storage
 from roamcast.runtime.live.storage.events import DurableEventStore
+from roamcast.runtime.machine import LinuxMachine
 from roamcast.runtime.meter import LiveMeter
 from roamcast.sealing import Sealer, reserve_epoch
 from roamcast.strategy import LIVE_DEFAULT, STRATEGIES, default_underlay
@@ -286,6 +287,7 @@ class LiveNode:
             content=content_keys_in(settings),
             is_traced=self.journal.is_traced,
             meter=_meter(config),
+            machine=LinuxMachine(),
         )
         for channel, layer in node.layers.items():
             host(channel)
@@ -352,6 +354,7 @@ class LiveNode:
         gauge("timers", lambda: len(self._timers))
         gauge("subscriptions", lambda: len(self.node.broker.subscriptions()))
         gauge("events_stored", lambda: len(self.node.broker.store))
+        gauge("broker_load", lambda: self.journal.load or 0)
 
 
 def wall_clock() -> int:

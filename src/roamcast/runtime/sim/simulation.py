@@ -61,7 +61,7 @@ class Simulation:
         self._motion: Motion | None = motion_of(scenario)
         self.playback = Playback(scenario, self.engine, self.trace.add, self, self._motion)
         self.links = self.playback.links
-        self._medium = _medium(scenario, self.engine, self.playback, self.trace)
+        self.medium = _medium(scenario, self.engine, self.playback, self.trace)
         self._stable: list[MutableMapping[str, bytes]] = [{} for _ in range(scenario.nodes)]
         self._hosts: list[list[SimHost]] = [[] for _ in range(scenario.nodes)]
         self.nodes: list[Node | None] = [None] * scenario.nodes
@@ -125,7 +125,7 @@ class Simulation:
                     number,
                     channel,
                     self.engine,
-                    self._medium,
+                    self.medium,
                     self.trace,
                     stream(self._scenario.seed, *names),
                     self._stable[number],
@@ -139,7 +139,7 @@ class Simulation:
         self.nodes[number] = node
         for channel, layer in node.layers.items():
             hosts[channel].attach(layer)
-            self._medium.receivers[channel][number] = layer.on_receive
+            self.medium.receivers[channel][number] = layer.on_receive
         node.start()
 
     # The workload.
@@ -211,10 +211,10 @@ class Simulation:
         self.nodes[number] = None
         for host in self._hosts[number]:
             host.die()
-        for receivers in self._medium.receivers.values():
+        for receivers in self.medium.receivers.values():
             receivers[number] = None
         self.links.crash(number)
-        self._medium.forget(number)
+        self.medium.forget(number)
         for neighbour in neighbours:
             self._report(neighbour, number, up=False)
 

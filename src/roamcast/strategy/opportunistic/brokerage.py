@@ -11,6 +11,7 @@ from typing import get_args
 from roamcast.host import Host, TimerName
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.opportunistic.adaptation.managers import BrokerClients
+from roamcast.strategy.opportunistic.adaptation.resources import ProcessorWatch
 from roamcast.strategy.opportunistic.events.backlog import Backlog
 from roamcast.strategy.opportunistic.events.copies import Copies, EventCopy
 from roamcast.strategy.opportunistic.events.dispatch import Dispatch, NodeReading
@@ -96,7 +97,10 @@ class Brokerage:
         self.handoffs = Handoffs(
             context.host, post, overlay, consumers, source, destination, self._on_released
         )
-        self.clients = BrokerClients(context.host, overlay, consumers, self.homes, self.handoffs)
+        self.processor = ProcessorWatch(context.host, context.machine)
+        self.clients = BrokerClients(
+            context.host, overlay, consumers, self.homes, self.handoffs, self.processor
+        )
         self.retirement = Retirement(context.host, options, self)
 
     # Inputs.

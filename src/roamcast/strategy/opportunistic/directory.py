@@ -2,7 +2,8 @@
 
 `OwnTable` asks this broker's own tables, as the overlays have it. `CentralDirectory` is the channels' broker
 information server, embedded in one node; `CentralClient` is every other broker's way to it. Both search as
-the channels say (4.1): brokers in the order of their distance, the first that carries less.
+the channels say (4.1): brokers in the order of their distance, the first that carries less. And where a
+client has come into another network, the server names the broker there (3.1, step 1).
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from roamcast.strategy.opportunistic.adaptation.messages import (
     Report,
     Volunteer,
 )
-from roamcast.strategy.opportunistic.adaptation.services import BrokerManager, BrokerRecord
+from roamcast.strategy.opportunistic.adaptation.services import Alternative, BrokerManager, BrokerRecord
 from roamcast.strategy.opportunistic.wire.messages import FULL
 from roamcast.units import SECOND, Micros, NodeId
 
@@ -24,6 +25,7 @@ RECORDS_MAX = 4_096
 QUESTIONS_MAX = 64
 LIFETIME: Micros = 60 * SECOND  # of what nobody has said again
 ANSWER_WITHIN: Micros = 10 * SECOND
+FAR = 1e6  # hops: nobody knows how many
 
 Found = Callable[[NodeId | None], None]
 Send = Callable[[NodeId, AdaptationLetter], None]
@@ -58,6 +60,10 @@ class OwnTable:
         self._known = known
         self._volunteers = volunteers
         self._distance = distance
+
+    def alternative(self, near: NodeId, on_found: Callable[[Alternative | None], None]) -> None:
+        """The client has looked in the same rows, at the distances from its own place."""
+        on_found(None)
 
     def less_loaded(self, load: float, on_found: Found) -> None:
         own = self._brokers.own
@@ -103,27 +109,36 @@ class CentralDirectory:
                     self._volunteers[sender] = now
                 self._brokers.pop(sender, None)
             case Ask():
-                self._send(sender, Answer(message.number, self.answer(sender, message.below)))
+                self._send(sender, self.answer(sender, message))
 
     def _forget_silent(self, since: Micros) -> None:
         self._brokers = {node: known for node, known in self._brokers.items() if known.heard_at >= since}
         self._volunteers = {node: at for node, at in self._volunteers.items() if at >= since}
 
-    def answer(self, asker: NodeId, below: int | None) -> NodeId | None:
+    def answer(self, asker: NodeId, ask: Ask) -> Answer:
         since = self._host.now() - LIFETIME
-        asking = self._brokers.get(asker)
-
-        def distance(node: NodeId) -> float | None:
-            """By the asker's word, else by the other's; one that nobody has measured comes last."""
-            if asking is not None and node in asking.distances:
-                return asking.distances[node]
-            other = self._brokers.get(node)
-            return float("inf") if other is None else other.distances.get(asker, float("inf"))
-
-        if below is None:
-            return nearest([n for n, at in self._volunteers.items() if at >= since and n != asker], distance)
         alive = [k.record for n, k in self._brokers.items() if k.heard_at >= since and n != asker]
-        return nearest_below(alive, below / 100, distance)
+        if ask.near is not None:
+            place = ask.near
+            broker = nearest_below(alive, FULL / 100, lambda node: self._distance(place, node))
+            if broker is None:
+                return Answer(ask.number)
+            load = round(100 * self._brokers[broker].record.load)
+            return Answer(ask.number, broker, load, int(self._distance(place, broker)))
+        if ask.below is None:
+            willing = [n for n, at in self._volunteers.items() if at >= since and n != asker]
+            return Answer(ask.number, nearest(willing, lambda node: self._distance(asker, node)))
+        found = nearest_below(alive, ask.below / 100, lambda node: self._distance(asker, node))
+        return Answer(ask.number, found)
+
+    def _distance(self, origin: NodeId, node: NodeId) -> float:
+        """By the first one's word, else by the other's; one that nobody has measured comes last."""
+        if origin == node:
+            return 0.0
+        first, other = self._brokers.get(origin), self._brokers.get(node)
+        if first is not None and node in first.distances:
+            return float(first.distances[node])
+        return FAR if other is None else float(other.distances.get(origin, FAR))
 
 
 class CentralClient:
@@ -137,13 +152,24 @@ class CentralClient:
         self._send = send
         self._distances = distances
         self._numbers = 0
-        self._open: dict[int, tuple[Found, Micros]] = {}
+        self._open: dict[int, tuple[Callable[[Answer | None], None], Micros]] = {}
+
+    def alternative(self, near: NodeId, on_found: Callable[[Alternative | None], None]) -> None:
+        def answered(answer: Answer | None) -> None:
+            if answer is None or answer.node is None or answer.hops >= FAR:
+                on_found(None)
+            else:
+                on_found(Alternative(answer.node, answer.load / 100, answer.hops))
+
+        self._ask(None, near, answered)
 
     def less_loaded(self, load: float, on_found: Found) -> None:
-        self._ask(max(round(100 * load), 0), on_found)
+        self._ask(
+            max(round(100 * load), 0), None, lambda answer: on_found(None if answer is None else answer.node)
+        )
 
     def willing(self, on_found: Found) -> None:
-        self._ask(None, on_found)
+        self._ask(None, None, lambda answer: on_found(None if answer is None else answer.node))
 
     def report(self, load: float) -> None:
         pairs = tuple(number for pair in self._distances()[:255] for number in pair)
@@ -152,17 +178,19 @@ class CentralClient:
 
     def on_answer(self, sender: NodeId, message: Answer) -> None:
         if sender == self._server and message.number in self._open:
-            self._open.pop(message.number)[0](message.node)
+            self._open.pop(message.number)[0](message)
 
     def on_timer(self) -> None:
         """Called now and then: give up what was never answered."""
         for number in [n for n, (_, until) in self._open.items() if until <= self._host.now()]:
             self._open.pop(number)[0](None)
 
-    def _ask(self, below: int | None, on_found: Found) -> None:
+    def _ask(
+        self, below: int | None, near: NodeId | None, on_answer: Callable[[Answer | None], None]
+    ) -> None:
         if len(self._open) >= QUESTIONS_MAX:
-            on_found(None)
+            on_answer(None)
             return
         self._numbers += 1
-        self._open[self._numbers] = (on_found, self._host.now() + ANSWER_WITHIN)
-        self._send(self._server, Ask(self._numbers, below))
+        self._open[self._numbers] = (on_answer, self._host.now() + ANSWER_WITHIN)
+        self._send(self._server, Ask(self._numbers, below, near))

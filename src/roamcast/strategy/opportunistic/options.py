@@ -53,6 +53,8 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     )
     monitor_period: Period = 1.0  # between two readings of a broker's load
     adaptation_rest: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 3.0  # between two moves for one reason
+    # What `complex` compares: hops of the overlay's paths, or the time that pings take (channels, 3.1).
+    path_by: Literal["hops", "latency"] = "hops"
     placement_gain: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.1  # share of the traffic worth a move
     willing: Literal["none", "all"] | Annotated[tuple[Count, ...], msgspec.Meta(max_length=10_000)] = "none"
     idle_load: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.2  # a broker made at run time ends below it …
@@ -98,6 +100,7 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
             idle=self.idle_load,
             idle_for=micros(self.idle_time),
             placement_gain=self.placement_gain,
+            by_latency=self.path_by == "latency",
             rest=micros(self.adaptation_rest),
         )
 

@@ -73,7 +73,9 @@ class Opportunistic(Strategy):
         self.client = ClientSide(
             host, context.broker, underlay, options, self._post, self._overlay, self._copies
         )
-        self.adaptation = Adaptation(host, options, underlay, self._post, channel, self.client)
+        self.adaptation = Adaptation(
+            host, options, underlay, self._post, channel, self.client, context.machine
+        )
         self.broker: Brokerage | None = None
         if context.is_broker:
             self._make_broker(was_made=False)

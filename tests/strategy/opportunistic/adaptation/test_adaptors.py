@@ -19,7 +19,7 @@ from roamcast.strategy.opportunistic.adaptation.events import (
     TimeCame,
     TopologyReceived,
 )
-from roamcast.strategy.opportunistic.adaptation.services import Limits, Services
+from roamcast.strategy.opportunistic.adaptation.services import Alternative, Limits, Services
 from roamcast.units import SECOND, NodeId
 
 OWN, OTHER, THIRD, CLIENT = 1, 2, 3, 10
@@ -42,10 +42,15 @@ class World:
         self.works: dict[NodeId, float] = {}
         self.octets: dict[NodeId, float] = {}
         self.volunteer: NodeId | None = None
+        self.named: Alternative | None = None
+        self.asked_near: list[NodeId] = []
+        self.latency: dict[tuple[NodeId, NodeId], int] = {}
+        self.away: dict[NodeId, int] = {}
+        self.could: set[NodeId] = set()
         self.below: list[float] = []
         self.done: list[tuple[Any, ...]] = []
         self.channel = SystemChannel()
-        start(adaptors, Services(self, self, self, self, self.channel, limits))
+        start(adaptors, Services(self, self, self, self, self.channel, limits, latencies=self))
 
     def tell(self, event: SystemEvent) -> list[tuple[Any, ...]]:
         self.done.clear()
@@ -66,6 +71,12 @@ class World:
 
     def rebuild_routes(self) -> None:
         self.done.append(("rebuild",))
+
+    def hops(self, node: NodeId) -> int | None:
+        return self.away.get(node)
+
+    def could_be_broker(self, node: NodeId) -> bool:
+        return node in self.could
 
     def create(self, node: NodeId) -> None:
         self.done.append(("create", node))
@@ -88,6 +99,8 @@ class World:
     def octets_from(self, client: NodeId) -> Mapping[NodeId, float]:
         return self.octets
 
+    octets_of = octets_from
+
     def work(self, client: NodeId) -> float:
         return self.works.get(client, 0.0)
 
@@ -102,6 +115,15 @@ class World:
 
     def downstream(self, client: NodeId) -> bool:
         return False
+
+    def ask(
+        self, at: NodeId, to: Sequence[NodeId], on_measured: Callable[[Mapping[NodeId, int]], None]
+    ) -> None:
+        on_measured({peer: self.latency[at, peer] for peer in to if (at, peer) in self.latency})
+
+    def alternative(self, near: NodeId, on_found: Callable[[Alternative | None], None]) -> None:
+        self.asked_near.append(near)
+        on_found(self.named)
 
     def less_loaded(self, load: float, on_found: Callable[[NodeId | None], None]) -> None:
         self.below.append(load)
@@ -182,6 +204,83 @@ def test_the_other_broker_counts_with_the_client() -> None:
     world.loads = {OWN: 1.0}
     assert world.tell(found(load=0.6)) == MOVES  # both are over, the other less
     assert world.tell(found(load=0.8)) == []  # but not if it would have more than we have
+
+
+@pytest.mark.parametrize("adaptor", ["simple", "complex"])
+def test_the_information_server_is_asked_first_and_its_word_goes_before_the_client_s(adaptor: str) -> None:
+    world = World(adaptor)
+    world.sources = [OWN]
+    world.paths = {(OWN, OTHER): 0, (OWN, THIRD): 0}
+    world.named = Alternative(THIRD, 0.2, hops=0)
+    assert world.tell(found()) == [("migrate", CLIENT, THIRD)] and world.asked_near == [OTHER]
+    world.named = Alternative(OWN, 0.2, hops=1)  # the client is at home there already
+    assert world.tell(found()) == []
+
+
+def test_what_the_information_server_says_counts_in_the_five_steps() -> None:
+    world = World("complex")
+    world.sources, world.works = [OWN], {CLIENT: 0.1}
+    world.paths = {(OWN, THIRD): 0}
+    world.named = Alternative(THIRD, 0.9, hops=0)  # overloaded, whatever the client had heard
+    assert world.tell(found(load=0.0)) == []
+    world.named = Alternative(
+        THIRD, 0.2, hops=1
+    )  # one hop from the client to OTHER, one more to it: 2, as home
+    assert world.tell(found(1, 2)) == []
+    assert world.tell(found(1, 3)) == [("migrate", CLIENT, THIRD)]
+
+
+def test_paths_in_time_decide_where_the_option_says_so() -> None:
+    """Fewer hops, but slower: 5 + 20 ms against 12 + 4 ms; with a quick client 5 + 1."""
+    world = World("complex", limits=Limits(by_latency=True))
+    world.sources = [THIRD]
+    world.paths = {(THIRD, OWN): 3, (THIRD, OTHER): 1}
+    world.latency = {(OWN, THIRD): 12, (OWN, CLIENT): 4, (OTHER, THIRD): 5, (OTHER, CLIENT): 20}
+    assert world.tell(found()) == []
+    world.latency[OTHER, CLIENT] = 1
+    assert world.tell(found()) == MOVES
+    world.latency[OTHER, CLIENT] = 10  # 15 against 16: no tenth shorter
+    assert world.tell(found()) == []
+    del world.latency[OTHER, CLIENT]  # nobody can tell: by hops
+    assert world.tell(found()) == MOVES
+    world.latency |= {(OTHER, CLIENT): 1}
+    del world.latency[OTHER, THIRD]  # the producer speaks for neither: 1 against 4
+    assert world.tell(found()) == MOVES
+
+
+@pytest.mark.parametrize(
+    ("octets_in", "octets_out", "could", "made"),
+    [
+        (
+            1_000,
+            100,
+            {20, CLIENT},
+            20,
+        ),  # 100 * (2 + 1) at the producer, 1000 * 2 + 100 here, 3000 at the client
+        (100, 1_000, {20, CLIENT}, CLIENT),  # 100 * (2 + 1) at the client, 100 * 2 + 1000 here
+        (1_000, 100, {CLIENT}, None),  # the one that saves would not
+        (100, 100, {20, CLIENT}, None),  # 300 wherever it runs
+        (100, 95, {20, CLIENT}, None),  # 285 at the producer, 295 here: not worth it
+    ],
+)
+def test_a_willing_end_becomes_a_broker_where_that_saves_traffic(
+    octets_in: int, octets_out: int, could: set[NodeId], made: NodeId | None
+) -> None:
+    world = World("ends")
+    world.octets, world.could, world.away = {20: octets_in}, could, {20: 2, CLIENT: 1}
+    values = {"client": CLIENT, "access": OWN, "octets_in": octets_in, "octets_out": octets_out}
+    assert world.tell(Measured("modulator", OWN, values)) == ([] if made is None else [("create", made)])
+    assert world.tell(Measured("modulator", OTHER, values)) == []  # not ours
+    world.away.pop(20)  # nobody knows how far
+    assert world.tell(Measured("modulator", OWN, values)) == []
+
+
+def test_of_two_producers_the_one_with_more_octets_is_the_place() -> None:
+    world = World("ends")
+    world.octets, world.could, world.away = {20: 900.0, 21: 200.0}, {20, 21}, {20: 2, 21: 1, CLIENT: 1}
+    values = {"client": CLIENT, "access": OWN, "octets_in": 1_100, "octets_out": 100}
+    # Here 1800 + 200 + 100; at 20: 200 * 3 + 100 * 3; at 21: 900 * 3 + 100 * 2.
+    assert world.tell(Measured("modulator", OWN, values)) == [("create", 20)]
 
 
 def reading(load: float, now: int = 0, was_made: int = 0, node: NodeId = OWN, retiring: int = 0) -> Measured:

@@ -1,13 +1,18 @@
 """Readings that travel, and broker information from near and far."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
 from roamcast.strategy.opportunistic.adaptation.events import Measured
+from roamcast.strategy.opportunistic.adaptation.latency import PATIENCE, Pings
 from roamcast.strategy.opportunistic.adaptation.messages import (
     AdaptationLetter,
     Answer,
     Ask,
+    Latencies,
+    PingLetter,
+    Pong,
     Reading,
     Report,
     Unwatch,
@@ -15,7 +20,7 @@ from roamcast.strategy.opportunistic.adaptation.messages import (
     Watch,
 )
 from roamcast.strategy.opportunistic.adaptation.monitor import WATCH_LIFETIME, WATCHES_MAX, ResourceMonitor
-from roamcast.strategy.opportunistic.adaptation.services import BrokerRecord
+from roamcast.strategy.opportunistic.adaptation.services import Alternative, BrokerRecord
 from roamcast.strategy.opportunistic.directory import (
     ANSWER_WITHIN,
     LIFETIME,
@@ -23,8 +28,9 @@ from roamcast.strategy.opportunistic.directory import (
     CentralDirectory,
     nearest_below,
 )
+from roamcast.strategy.opportunistic.wire.messages import FULL
 from roamcast.testing import FakeHost
-from roamcast.units import NodeId
+from roamcast.units import SECOND, NodeId
 
 A, B, C = 1, 2, 3
 QUIET = {"was_made": 0, "retiring": 0}
@@ -164,3 +170,87 @@ def test_a_question_without_an_answer_ends_as_nobody_and_strangers_do_not_answer
     central.client.on_timer()
     central.client.on_answer(9, Answer(1, 5))  # too late
     assert found == [None]
+
+
+def test_the_server_names_the_broker_of_the_client_s_new_network() -> None:
+    """A asks for one near C: C itself; where C is full, the one nearest to it; A itself is no alternative."""
+    central = Central()
+    central.client.report(0.1)  # of A: 4 hops to B, 2 to C
+    central.carry()
+    central.server.on_letter(B, Report(30, True, (C, 3)))
+    central.server.on_letter(C, Report(50, True))
+
+    def near(place: NodeId) -> list[Alternative | None]:
+        found: list[Alternative | None] = []
+        central.client.alternative(place, found.append)
+        central.carry()
+        return found
+
+    assert near(C) == [Alternative(C, 0.5, 0)]
+    central.server.on_letter(C, Report(FULL, False))
+    assert near(C) == [Alternative(B, 0.3, 3)]
+    assert near(8) == [None]  # nobody has measured how far that is
+    late: list[Alternative | None] = []
+    central.client.alternative(C, late.append)
+    central.asker.advance(ANSWER_WITHIN)
+    central.client.on_timer()
+    assert late == [None]
+
+
+class Pinged:
+    """Nodes whose letters take a time of their own, one way."""
+
+    def __init__(self, delays: dict[tuple[NodeId, NodeId], int]) -> None:
+        self.delays = delays
+        self.now = 0
+        self.hosts = {node: FakeHost(node) for pair in delays for node in pair}
+        self.sent = 0
+        self.under_way: list[tuple[int, int, NodeId, NodeId, PingLetter]] = []  # when, the how manieth, …
+        self.pings = {node: Pings(host, partial(self.send, node)) for node, host in self.hosts.items()}
+
+    def send(self, sender: NodeId, to: NodeId, letter: AdaptationLetter) -> None:
+        delay = self.delays.get((sender, to), self.delays.get((to, sender)))
+        if delay is not None:
+            assert isinstance(letter, PingLetter)
+            self.sent += 1
+            self.under_way.append((self.now + delay, self.sent, sender, to, letter))
+
+    def run(self, until: int) -> None:
+        while self.under_way and min(self.under_way)[0] <= until:
+            at, _, sender, to, letter = first = min(self.under_way)
+            self.under_way.remove(first)
+            self._advance(at)
+            self.pings[to].on_letter(sender, letter)
+        self._advance(until)
+
+    def _advance(self, at: int) -> None:
+        for host in self.hosts.values():
+            host.advance(at - self.now)
+        self.now = at
+
+
+def test_half_of_a_round_trip_here_and_from_another_broker() -> None:
+    net = Pinged({(A, B): 3_000, (A, C): 10_000, (B, C): 700})
+    here: list[Mapping[NodeId, int]] = []
+    there: list[Mapping[NodeId, int]] = []
+    net.pings[A].ask(A, [A, B, C], here.append)
+    net.pings[A].ask(B, [A, B, C], there.append)
+    net.run(20_000)
+    assert here == [{A: 0, B: 3_000, C: 10_000}]
+    assert there == [{A: 3_000, B: 0, C: 700}]
+
+
+def test_who_does_not_answer_is_left_out_and_a_stranger_s_answer_is_none() -> None:
+    net = Pinged({(A, B): 3_000, (B, C): 700})
+    found: list[Mapping[NodeId, int]] = []
+    net.pings[A].ask(A, [B, C], found.append)
+    net.pings[A].on_letter(B, Pong(2))  # that was C's
+    net.run(PATIENCE)
+    assert found == []
+    net.pings[A].on_timer()
+    assert found == [{B: 3_000}]
+    net.pings[A].ask(C, [B], found.append)
+    net.pings[A].on_letter(B, Latencies(3, (B, 1)))  # C was asked
+    net.run(PATIENCE + 2 * SECOND + 1_000_000)
+    net.pings[A].on_timer()
+    assert found == [{B: 3_000}, {}]

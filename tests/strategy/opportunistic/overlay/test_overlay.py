@@ -1,5 +1,7 @@
 """The overlay of one broker: who is a neighbour, and what its row says."""
 
+from itertools import pairwise
+
 from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
 from roamcast.strategy.opportunistic.adaptation.events import TimeCame
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
@@ -25,14 +27,15 @@ class Distances(Underlay):
 
 
 class Setting:
-    def __init__(self, mode: str = "opportunistic") -> None:
+    def __init__(self, mode: str = "opportunistic", broker_update: float = 20.0) -> None:
         self.host = FakeHost(OWN)
         self.underlay = Distances()
         self.load = 0
         channel = SystemChannel()
-        options = OpportunisticOptions(mode=mode, broker_update=20.0)  # type: ignore[arg-type]
+        options = OpportunisticOptions(mode=mode, broker_update=broker_update)  # type: ignore[arg-type]
         self.board = Board(self.host, self.underlay, 120 * SECOND, self._on_row)
         self.overlay = BrokerOverlay(self.host, self.underlay, options, channel, self.board, 1)
+        self.looked: list[int] = []
         channel.subscribe(TimeCame, lambda event: self._look())
         self.host.attach(self)  # type: ignore[arg-type]
         self.overlay.start(OwnWord(lambda: self.load, lambda: 0))
@@ -57,6 +60,7 @@ class Setting:
         self.overlay.on_row(node, entry)
 
     def _look(self) -> None:
+        self.looked.append(self.host.now())
         self.overlay.discover_neighbours()
         self.overlay.propagate()
 
@@ -126,3 +130,19 @@ def test_a_forged_row_of_ours_is_outbid() -> None:
     entry = setting.board.find(BROKER, OWN)
     assert entry is not None and entry.version == (1 << 50) + 1
     assert setting.row().load == 7 and not setting.row().is_over
+
+
+def test_a_period_longer_than_a_row_s_renewal_is_kept_and_the_row_is_renewed() -> None:
+    """Rows live 120 s and are renewed every 40; a broker that looks every 100 s does not look then."""
+    setting = Setting(broker_update=100.0)
+    versions = []
+    for _ in range(100):
+        setting.host.advance(4 * SECOND)
+        entry = setting.board.find(BROKER, OWN)
+        assert entry is not None
+        versions.append(entry.version)
+    first, second, *later = setting.looked  # the second at a moment of its own within the period
+    assert second - first <= 100 * SECOND
+    assert [at - before for before, at in pairwise([second, *later])] == [100 * SECOND] * len(later)
+    renewed = sum(b > a for a, b in pairwise(versions))
+    assert len(later) >= 2 and 400 // 44 <= renewed <= 400 // 40 + 3

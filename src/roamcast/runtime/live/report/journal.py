@@ -17,7 +17,7 @@ from roamcast.runtime.live.report.tally import (
     ReasonTally,
 )
 from roamcast.runtime.live.report.ways import EventWays
-from roamcast.trace import Dropped, DropReason, OverlayChanged, Record, Transmitted
+from roamcast.trace import Dropped, DropReason, LoadSampled, OverlayChanged, Record, Transmitted
 from roamcast.underlay.base import UnderlayListener
 from roamcast.units import NodeId
 
@@ -62,6 +62,7 @@ class NodeJournal:
         self.misfits = Misfits(counters)
         self.ways = EventWays(clock)
         self.overlay = OverlayWatch()
+        self.load: float | None = None  # of this node as a broker, lately
         self.drops = ReasonTally(_logger, "dropped", DROP_WORDS, NORMAL_DROPS, clock.now)
         self.refusals = ReasonTally(_logger, "refused", REFUSAL_WORDS, NORMAL_REFUSALS, clock.now)
         self._clock = clock
@@ -88,6 +89,8 @@ class NodeJournal:
                 self._dropped(record)
         elif type(record) is OverlayChanged:
             self.overlay.add(record)
+        elif type(record) is LoadSampled:
+            self.load = record.load
         if self._trace is not None:
             self._trace.add(record)
 

@@ -66,6 +66,7 @@ def status_of(node: "LiveNode") -> NodeStatus:
         drops=_reasons(node.journal.drops, now),
         refused=_reasons(node.journal.refusals, now),
         revoked=tuple(node.radio.statements.revoked()),
+        broker_load=node.journal.load,
     )
 
 

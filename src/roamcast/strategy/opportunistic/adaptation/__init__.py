@@ -2,7 +2,8 @@
 
 - `events.py`, `channel.py`: what happens inside a broker, and how its parts hear of it.
 - `services.py`: what an adaptor may ask and do. `adaptor.py`: what an adaptor is, and their names.
-- `monitor.py`, `messages.py`: readings of resources, here and from other nodes.
+- `monitor.py`, `resources.py`, `messages.py`: readings of resources, here and from other nodes.
+- `latency.py`, `comparison.py`: pings, and which of two brokers is on the shorter way.
 - `home_broker.py`, `topology.py`, `load_balancing.py`, `brokers.py`, `placement.py`: the adaptors that come
   along.
 
@@ -13,7 +14,7 @@ from roamcast.strategy.opportunistic.adaptation.adaptor import ADAPTORS, Adaptor
 from roamcast.strategy.opportunistic.adaptation.brokers import BrokerCreation, BrokerRemoval
 from roamcast.strategy.opportunistic.adaptation.home_broker import ComplexHomeBroker, SimpleHomeBroker
 from roamcast.strategy.opportunistic.adaptation.load_balancing import LoadBalancing
-from roamcast.strategy.opportunistic.adaptation.placement import Placement
+from roamcast.strategy.opportunistic.adaptation.placement import EndBrokers, Placement
 from roamcast.strategy.opportunistic.adaptation.topology import BrokerTopology
 
 ADAPTORS.update(
@@ -25,6 +26,7 @@ ADAPTORS.update(
         "broker_creation": BrokerCreation,
         "broker_removal": BrokerRemoval,
         "placement": Placement,
+        "ends": EndBrokers,
     }
 )
 

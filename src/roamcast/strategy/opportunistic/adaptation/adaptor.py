@@ -19,6 +19,7 @@ class Adaptor:
         self.channel = services.channel
         self.limits = services.limits
         self.monitor = services.monitor
+        self.latencies = services.latencies
 
     def subscribe(self) -> None:
         """Register with `self.channel` for the events that matter."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from roamcast.host import Host
+from roamcast.strategy.opportunistic.adaptation.resources import ProcessorWatch
 from roamcast.strategy.opportunistic.handoff.handoff import Handoffs
 from roamcast.strategy.opportunistic.homes.consumers import Consumers
 from roamcast.strategy.opportunistic.homes.homes import Homes
@@ -16,13 +17,20 @@ class BrokerClients:
     """The clients of this broker (CIT), and how to move them."""
 
     def __init__(
-        self, host: Host, overlay: BrokerOverlay, consumers: Consumers, homes: Homes, handoffs: Handoffs
+        self,
+        host: Host,
+        overlay: BrokerOverlay,
+        consumers: Consumers,
+        homes: Homes,
+        handoffs: Handoffs,
+        processor: ProcessorWatch,
     ) -> None:
         self._host = host
         self._overlay = overlay
         self._consumers = consumers
         self._homes = homes
         self._handoffs = handoffs
+        self._processor = processor
 
     def on_here(self, node: NodeId, message: Here) -> bool:
         """Section 2.4: step 1 comes in from a client; whether there is something to decide."""
@@ -123,8 +131,16 @@ class BrokerClients:
         return 0.0 if row is None else float(row.distance)
 
     def octets_from(self, client: NodeId) -> Mapping[NodeId, float]:
+        found: dict[NodeId, float] = {}
+        for producer, octets in self.octets_of(client).items():
+            known = self._consumers.find(producer)
+            home = self._host.node if known is None else known.home
+            found[home] = found.get(home, 0) + octets
+        return found
+
+    def octets_of(self, client: NodeId) -> Mapping[NodeId, float]:
         row = self._homes.clients.get(client)
-        return {} if row is None else row.traffic.octets_from
+        return {} if row is None else row.traffic.octets_of
 
     def work(self, client: NodeId) -> float:
         row = self._homes.clients.get(client)
@@ -145,7 +161,12 @@ class BrokerClients:
             for row in self._homes.clients.values()
             if row.has_modulators and not self._handoffs.is_moving(row.node)
         )
-        return round(100 * self._share(staying + self._handoffs.work_coming()))
+        return round(100 * (self._share(staying + self._handoffs.work_coming()) + self.taken()))
+
+    def taken(self) -> float:
+        """The share of this broker's capacity that something else than modulators takes."""
+        model = self._homes.processor
+        return self._processor.taken(model.load() * model.capacity / 100) / model.capacity
 
     def _share(self, work: float) -> float:
         return work / SECOND / self._homes.processor.capacity
@@ -158,11 +179,15 @@ class OverlayView:
         self,
         host: Host,
         overlay: BrokerOverlay,
+        hops: Callable[[NodeId], int | None],
+        is_willing: Callable[[NodeId], bool],
         create: Callable[[NodeId], None],
         retire: Callable[[], None],
     ) -> None:
         self._host = host
         self._overlay = overlay
+        self._hops = hops
+        self._is_willing = is_willing
         self._create = create
         self._retire = retire
 
@@ -176,6 +201,12 @@ class OverlayView:
     def path(self, start: NodeId, end: NodeId) -> float | None:
         # From the end, which is the same for many questions; links are the same both ways.
         return self._overlay.path_length(end, start)
+
+    def hops(self, node: NodeId) -> int | None:
+        return 0 if node == self._host.node else self._hops(node)
+
+    def could_be_broker(self, node: NodeId) -> bool:
+        return self._is_willing(node) and not self._overlay.topology.is_broker(node)
 
     def discover_neighbours(self) -> None:
         self._overlay.discover_neighbours()

@@ -8,6 +8,7 @@ from roamcast.event import Count, Name
 from roamcast.filter.filter import FILTER_BYTES_MAX
 
 VALUES_MAX = 16
+PEERS_MAX = 64  # nodes of one question about latencies
 
 Load = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]  # hundredths of a capacity
 
@@ -52,19 +53,52 @@ class Volunteer(AdaptationWire, frozen=True, tag=64):
 
 
 class Ask(AdaptationWire, frozen=True, tag=65):
-    """The nearest broker below this load; without a load, the nearest volunteer."""
+    """The nearest broker below this load; without a load, the nearest volunteer; with `near`, the broker
+    nearest to that one, itself first."""
 
     number: Count
     below: Load | None = None
+    near: Count | None = None
 
 
 class Answer(AdaptationWire, frozen=True, tag=66):
+    """`load` and `hops` (from `near`) where a broker near another was asked for."""
+
     number: Count
     node: Count | None = None
+    load: Load = 0
+    hops: Count = 0
 
 
 class BecomeBroker(AdaptationWire, frozen=True, tag=67):
     """To a volunteer: be a broker from now on."""
 
 
-AdaptationLetter: TypeAlias = Watch | Unwatch | Reading | Report | Volunteer | Ask | Answer | BecomeBroker
+class Ping(AdaptationWire, frozen=True, tag=68):
+    """Answer at once."""
+
+    number: Count
+
+
+class Pong(AdaptationWire, frozen=True, tag=69):
+    number: Count
+
+
+class Measure(AdaptationWire, frozen=True, tag=70):
+    """Ping these nodes, and tell how far they are in time."""
+
+    number: Count
+    peers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=PEERS_MAX)]
+
+
+class Latencies(AdaptationWire, frozen=True, tag=71):
+    """Node and microseconds of one way, in pairs; who did not answer is not there."""
+
+    number: Count
+    pairs: Annotated[tuple[Count, ...], msgspec.Meta(max_length=2 * PEERS_MAX)] = ()
+
+
+PingLetter: TypeAlias = Ping | Pong | Measure | Latencies
+AdaptationLetter: TypeAlias = (
+    Watch | Unwatch | Reading | Report | Volunteer | Ask | Answer | BecomeBroker | PingLetter
+)

@@ -1,13 +1,16 @@
 """The resource monitor of one node (overlays, 3.3; the RMS of the channels, 2.2).
 
 Readings, by kind:
-- `load`: `now`, `load` (modulator time as a share of capacity), `was_made` (1 for a broker made at run time),
+- `load`: `now`, `load` (modulator time as a share of capacity, and on a real machine what else takes its
+  processor), `was_made` (1 for a broker made at run time),
   `retiring` (1 while it gives its clients away)
-- `memory`: `now`, `octets` (left of what the option `memory` allows for messages that wait)
+- `memory`: `now`, `octets` (left of what the option `memory` allows for messages that wait, or of a real
+  machine's memory if that is less)
 - `distance`: `now`, `home`, `hops` (of the node as a client: its home broker, and how far it is)
 - `modulator`: `now`, `client`, `access` (the broker nearest to it), `octets_in`, `octets_out`, `took`
   (microseconds), all since the reading before
 - `latency`: `peer`, `micros` (half of a round trip to a neighbour, as the channels measure it)
+- `bandwidth`: `peer`, `octets` (per second to a neighbour, as the largest letters lately went)
 - `handoff`: `client`, `broker` (a client came into another broker's network)
 
 An application may add kinds of its own (`add`). A reading that comes from another node has the names of its
@@ -42,6 +45,7 @@ KINDS = {
     "distance": ("now", "home", "hops"),
     "modulator": ("now", "client", "access", "octets_in", "octets_out", "took"),
     "latency": ("peer", "micros"),
+    "bandwidth": ("peer", "octets"),
     "handoff": ("client", "broker"),
 }
 

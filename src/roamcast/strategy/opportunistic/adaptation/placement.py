@@ -1,5 +1,6 @@
-"""Where a modulator runs (overlays, section 6, future work): near its source if it shrinks events, near its
-consumer if it grows them, when that saves traffic."""
+"""Where a modulator runs: near its source if it shrinks events, near its consumer if it grows them, when that
+saves traffic (overlays, section 6, future work); in the producer's or the consumer's own node, too, if that
+would be a broker (channels, 2.2: consumers, brokers and providers)."""
 
 from collections.abc import Mapping
 
@@ -45,3 +46,29 @@ class Placement(Adaptor):
                 return None
             total += octets * path
         return total
+
+
+class EndBrokers(Adaptor):
+    """A willing producer or consumer of a modulator becomes a broker when the modulator is better off there.
+    `placement` and the five steps then bring it there, and `broker_removal` ends the broker when it is idle.
+
+    The ways from one end to another are counted through this broker, which no way is longer than."""
+
+    def subscribe(self) -> None:
+        own = self.brokers.own
+        self.channel.subscribe(Measured, self.process, lambda e: e.kind == "modulator" and e.node == own)
+
+    def process(self, event: Measured) -> None:
+        client, octets_out = int(event.values["client"]), float(event.values["octets_out"])
+        octets = self.clients.octets_of(client)
+        away = {node: hops for node in (*octets, client) if (hops := self.brokers.hops(node)) is not None}
+        if client not in away or not octets.keys() <= away.keys():
+            return
+        here = sum(octets[one] * away[one] for one in octets) + octets_out * away[client]
+        costs = []
+        for end in sorted(filter(self.brokers.could_be_broker, away)):
+            coming = sum(octets[one] * (away[one] + away[end]) for one in octets if one != end)
+            going = 0.0 if end == client else octets_out * (away[end] + away[client])
+            costs.append((coming + going, end))
+        if costs and min(costs)[0] < here * (1 - self.limits.placement_gain):
+            self.brokers.create(min(costs)[1])

@@ -38,6 +38,14 @@ class BrokerManager(Protocol):
         """Section 2.3, step 4: the topology has changed."""
         ...
 
+    def hops(self, node: NodeId) -> int | None:
+        """How far any node is in the physical network; None: no way leads to it."""
+        ...
+
+    def could_be_broker(self, node: NodeId) -> bool:
+        """Whether a node is none and would be one."""
+        ...
+
     def create(self, node: NodeId) -> None:
         """Ask a willing node to become a broker."""
         ...
@@ -68,6 +76,10 @@ class ClientManager(Protocol):
 
     def octets_from(self, client: NodeId) -> Mapping[NodeId, float]:
         """What came in for the client's modulators lately, by the producers' home broker."""
+        ...
+
+    def octets_of(self, client: NodeId) -> Mapping[NodeId, float]:
+        """The same by the producers themselves."""
         ...
 
     def work(self, client: NodeId) -> float:
@@ -102,8 +114,21 @@ class BrokerRecord(NamedTuple):
     accepts: bool = True  # whether it takes load from others
 
 
+class Alternative(NamedTuple):
+    """A broker that a client could have for its home."""
+
+    broker: NodeId
+    load: float
+    hops: int  # from the broker that was asked about
+
+
 class Directory(Protocol):
     """Broker information (channels, 2.2). Answers may come at once or after a question over the network."""
+
+    def alternative(self, near: NodeId, on_found: Callable[[Alternative | None], None]) -> None:
+        """The broker nearest to `near`, itself first, that takes clients (channels, 3.1, step 1). None: no
+        one knows better than who asks, because there is no server or it does not answer."""
+        ...
 
     def less_loaded(self, load: float, on_found: Callable[[NodeId | None], None]) -> None:
         """The nearest broker, seen from the asking one, that carries less than `load` and accepts more."""
@@ -128,6 +153,16 @@ class Monitor(Protocol):
     def unwatch(self, node: NodeId, number: int) -> None: ...
 
 
+class Latencies(Protocol):
+    """Half round trips of pings (`latency.py`)."""
+
+    def ask(
+        self, at: NodeId, to: Sequence[NodeId], on_measured: Callable[[Mapping[NodeId, Micros]], None]
+    ) -> None:
+        """From the broker `at` to each of these nodes; who does not answer in time is left out."""
+        ...
+
+
 class Limits(NamedTuple):
     """The adaptors' parameters, from the strategy's options."""
 
@@ -136,6 +171,7 @@ class Limits(NamedTuple):
     idle: float = 0.2  # a broker made at run time retires below it …
     idle_for: Micros = 30_000_000  # … when it has been so for so long
     placement_gain: float = 0.1  # the least share of the traffic that a move must save
+    by_latency: bool = False  # paths are compared in time, not in hops
     rest: Micros = 10_000_000  # between two relocations for the same reason: loads need time to settle
 
 
@@ -147,3 +183,4 @@ class Services(NamedTuple):
     channel: SystemChannel
     limits: Limits = Limits()
     monitor: Monitor | None = None
+    latencies: Latencies | None = None

@@ -8,15 +8,21 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, get_args
 
 from roamcast.host import Host
+from roamcast.strategy.base import Machine
 from roamcast.strategy.opportunistic.adaptation import start
 from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
 from roamcast.strategy.opportunistic.adaptation.events import BrokerDiscovered
+from roamcast.strategy.opportunistic.adaptation.latency import Pings
 from roamcast.strategy.opportunistic.adaptation.managers import OverlayView
 from roamcast.strategy.opportunistic.adaptation.messages import (
     AdaptationLetter,
     Answer,
     Ask,
     BecomeBroker,
+    Latencies,
+    Measure,
+    Ping,
+    Pong,
     Reading,
     Report,
     Unwatch,
@@ -62,12 +68,14 @@ class Adaptation:
         post: LetterPost,
         channel: SystemChannel,
         client: ClientSide,
+        machine: Machine | None = None,
     ) -> None:
         self._host = host
         self._options = options
         self._underlay = underlay
         self._post = post
         self._client = client
+        self._machine = machine
         self._period = micros(options.monitor_period)
         self._slow = max(round(WINDOW / self._period), 1)  # beats
         self._beats = 0
@@ -76,6 +84,7 @@ class Adaptation:
         self.monitor = ResourceMonitor(host, self.channel, self._send)
         self.monitor.add("memory", self._read_memory)
         self.monitor.add("distance", self._read_distance)
+        self._pings = Pings(host, self._send)
         self._broker: Brokerage | None = None
         self._volunteers: dict[NodeId, Micros] = {}  # when they last said so
         self._server = CentralDirectory(host, self._send) if options.directory == host.node else None
@@ -94,7 +103,14 @@ class Adaptation:
         self._broker = broker
         self._told_load, self._told_at = 0, self._host.now()
         host = self._host
-        brokers = OverlayView(host, broker.overlay, self._create, broker.retirement.begin)
+        brokers = OverlayView(
+            host,
+            broker.overlay,
+            self._underlay.distance,
+            self._options.is_willing,
+            self._create,
+            broker.retirement.begin,
+        )
         if self._options.directory == "own":
             directory: OwnTable | CentralClient = OwnTable(
                 brokers, broker.overlay.topology.reachable, self._willing, self._underlay.distance
@@ -107,11 +123,19 @@ class Adaptation:
             ("load", self._read_load),
             ("modulator", self._read_modulators),
             ("latency", self._read_latencies),
+            ("bandwidth", self._read_bandwidths),
         ):
             self.monitor.add(kind, read)
         limits = self._options.limits()
         services = Services(
-            brokers, broker.clients, broker.clients, directory, self.channel, limits, self.monitor
+            brokers,
+            broker.clients,
+            broker.clients,
+            directory,
+            self.channel,
+            limits,
+            self.monitor,
+            self._pings,
         )
         start(self._options.active_adaptors(), services)
         self._beat_soon()
@@ -119,7 +143,7 @@ class Adaptation:
     def on_broker_end(self) -> None:
         self._broker = self._central = None
         self.channel.clear()
-        for kind in ("load", "modulator", "latency"):
+        for kind in ("load", "modulator", "latency", "bandwidth"):
             self.monitor.remove(kind)
         self._volunteers.clear()
 
@@ -130,9 +154,11 @@ class Adaptation:
         if self._broker is not None or self._options.is_willing(self._host.node) or self.monitor.is_watched:
             self._beat_soon()
         if self._broker is not None:
+            self._broker.processor.sample()
             self.monitor.sample("load")
             self._report(is_slow)
             self._tell_load(self._broker)
+            self._pings.on_timer()
             if self._central is not None:
                 self._central.on_timer()
         if is_slow:
@@ -153,6 +179,8 @@ class Adaptation:
             case Answer():
                 if self._central is not None:
                     self._central.on_answer(sender, message)
+            case Ping() | Pong() | Measure() | Latencies():
+                self._pings.on_letter(sender, message)
             case BecomeBroker():
                 if self._broker is not None:
                     self._broker.retirement.cancel()
@@ -178,14 +206,13 @@ class Adaptation:
     def _on_slow_beat(self) -> None:
         broker, now, node = self._broker, self._host.now(), self._host.node
         self.monitor.renew()
-        for kind in ("memory", "distance", "modulator", "latency"):
+        for kind in ("memory", "distance", "modulator", "latency", "bandwidth"):
             self.monitor.sample(kind)
         if broker is not None:
             processor = broker.homes.processor
             modulated = sum(row.has_modulators for row in broker.clients.rows())
-            self._host.trace(
-                LoadSampled(now, node, processor.load() / 100, modulated, processor.waiting(), WINDOW)
-            )
+            load = processor.load() / 100 + broker.clients.taken()
+            self._host.trace(LoadSampled(now, node, load, modulated, processor.waiting(), WINDOW))
         elif self._options.is_willing(node):
             directory = self._options.directory
             to = self._client.home if directory == "own" else directory
@@ -252,7 +279,9 @@ class Adaptation:
             }
 
     def _read_memory(self) -> Iterator[Values]:
-        yield {"now": self._host.now(), "octets": self._options.memory - self._post.octets()}
+        left = self._options.memory - self._post.octets()
+        there = None if self._machine is None else self._machine.read().memory
+        yield {"now": self._host.now(), "octets": left if there is None else min(left, there)}
 
     def _read_distance(self) -> Iterator[Values]:
         home = self._client.home
@@ -264,12 +293,12 @@ class Adaptation:
         broker, now = self._broker, self._host.now()
         for row in [] if broker is None else broker.clients.rows():
             traffic = row.traffic
-            if row.has_modulators and traffic.octets_from:
+            if row.has_modulators and traffic.octets_of:
                 yield {
                     "now": now,
                     "client": row.node,
                     "access": self._host.node if row.access is None else row.access,
-                    "octets_in": sum(traffic.octets_from.values()),
+                    "octets_in": sum(traffic.octets_of.values()),
                     "octets_out": traffic.octets_out,
                     "took": traffic.took,
                 }
@@ -280,3 +309,9 @@ class Adaptation:
             round_trip = self._post.round_trip(near.broker)
             if round_trip is not None:
                 yield {"peer": near.broker, "micros": round_trip // 2}
+
+    def _read_bandwidths(self) -> Iterator[Values]:
+        for near in [] if self._broker is None else self._broker.overlay.neighbours():
+            octets = self._post.bandwidth(near.broker)
+            if octets is not None:
+                yield {"peer": near.broker, "octets": octets}

@@ -245,10 +245,8 @@ class Homes:
             return
         cost = self.places.cost(client, event, matched)
         client.demand.add(self._host.now(), cost)
-        row = self._consumers.find(event.publisher)
-        home = self._host.node if row is None else row.home
-        octets_from = client.traffic.octets_from
-        octets_from[home] = octets_from.get(home, 0) + octets(event)
+        octets_of = client.traffic.octets_of
+        octets_of[event.publisher] = octets_of.get(event.publisher, 0) + octets(event)
         if not self.processor.submit(cost, partial(self._finish, client, copy, matched, cost)):
             self._post.drop(DropReason.QUEUE_FULL, "processor", event.id)
 

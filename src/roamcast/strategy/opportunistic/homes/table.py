@@ -21,7 +21,7 @@ class Traffic:
     """What a client's modulators took in and gave out since the last reading of the monitor."""
 
     since: Micros
-    octets_from: dict[NodeId, float] = field(default_factory=dict)  # by the producers' broker
+    octets_of: dict[NodeId, float] = field(default_factory=dict)  # by producer
     octets_out: int = 0
     took: Micros = 0
 

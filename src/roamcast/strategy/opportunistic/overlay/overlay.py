@@ -81,6 +81,7 @@ class BrokerOverlay:
         self._posted_at: Micros = 0
         self._started_at: Micros = 0
         self._periods = 0
+        self._look_at: Micros = 0  # when to look for neighbours next
         self._loads_heard: dict[NodeId, tuple[int, int]] = {}  # since which row, and what
 
     # Inputs.
@@ -88,7 +89,7 @@ class BrokerOverlay:
     def start(self, own: OwnWord) -> None:
         """This node is a broker from now on."""
         self._own = own
-        self._started_at = self._host.now()
+        self._started_at = self._look_at = self._host.now()
         self._periods = 0
         self._post()
         self._host.set_timer("broker update", self._started_at + self._chance(STARTUP_PERIOD))
@@ -110,18 +111,23 @@ class BrokerOverlay:
                 self._look()
             self._post_if_new()
             return
-        self._periods += 1
-        # The first regular period begins at a moment of its own: updates are staggered.
-        wait = self._chance(self._period) if self._periods == 1 else self._period
-        self._host.set_timer("broker update", now + max(min(wait, self._renewal), SECOND))
+        is_due = now >= self._look_at
+        if is_due:
+            self._periods += 1
+            # The first regular period begins at a moment of its own: updates are staggered.
+            self._look_at = now + (self._chance(self._period) if self._periods == 1 else self._period)
         # A static overlay begins when a broker has found neighbours.
         if self._is_static:
             if not self._neighbours:
                 self._look()
             self._post_if_new()
         else:
-            self._channel.publish(TimeCame("broker_update", now))
+            if is_due:
+                self._channel.publish(TimeCame("broker_update", now))
             self._post_if_due()
+        # Rows are renewed within their lifetime, however long the period is.
+        due = min(self._look_at, self._posted_at + self._renewal)
+        self._host.set_timer("broker update", max(due, now + SECOND))
 
     def on_row(self, broker: NodeId, entry: BoardEntry | None) -> None:
         """Step 3; None: the broker has been silent for long."""

@@ -111,6 +111,10 @@ class LetterPost:
         """Smoothed; None before any was measured."""
         return self._reliable.round_trip(peer)
 
+    def bandwidth(self, peer: NodeId) -> int | None:
+        """Octets per second that letters to a peer had lately; None before any was measured."""
+        return self._reliable.bandwidth(peer)
+
     def octets(self) -> int:
         """Of all letters that wait for a confirmation."""
         return self._reliable.octets()

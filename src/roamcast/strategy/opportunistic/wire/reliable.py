@@ -235,6 +235,11 @@ class Reliable:
         outgoing = self._outgoing.get(peer)
         return None if outgoing is None else outgoing.round_trips.shortest()
 
+    def bandwidth(self, peer: NodeId) -> int | None:
+        """Octets per second, of the stream to a peer."""
+        outgoing = self._outgoing.get(peer)
+        return None if outgoing is None else outgoing.round_trips.bandwidth()
+
     def octets(self) -> int:
         """Of all that is not confirmed."""
         return sum(len(letter.body) for outgoing in self._outgoing.values() for letter in outgoing.letters)

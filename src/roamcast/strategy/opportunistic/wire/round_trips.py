@@ -63,6 +63,16 @@ class RoundTrips:
         """Of the smallest letters measured: what the way takes, whatever it carries."""
         return self._estimates[min(self._estimates)].smoothed if self._estimates else None
 
+    def bandwidth(self) -> int | None:
+        """Octets per second that the largest letters measured had on their way; what confirms them takes half
+        of the shortest round trip."""
+        shortest = self.shortest()
+        if shortest is None:
+            return None
+        size = max(self._estimates)
+        took = self._estimates[size].smoothed - shortest // 2
+        return round(2 ** ((size - 1) / 2) * SECOND / max(took, 1))
+
     def wait(self, octets: int) -> Micros:
         size = _class_of(octets)
         # What is larger takes no less time: smaller ones that now take longer show a longer way.

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roamcast.errors import InputError
+from roamcast.event import Publication, Value
 
 GAUGE = Path(__file__).parent / "data" / "rain.csv"
 BEGIN = datetime(2013, 9, 9, 12)
@@ -49,3 +50,9 @@ def grid(event: int, gauge: list[float]) -> npt.NDArray[np.float32]:
     shape = np.maximum(0.0, 1 - away / WIDTH)
     shape = shape * (SIDE / shape.sum())
     return np.broadcast_to((depth * shape).astype("<f4"), (SIDE, SIDE))
+
+
+def publication(event: int, gauge: list[float]) -> Publication:
+    """What PreSend puts on the channel."""
+    attributes: dict[str, Value] = {"quantity": "rain", "quarter_hour": event, "rows": SIDE, "columns": SIDE}
+    return Publication(attributes, grid(event, gauge).tobytes())

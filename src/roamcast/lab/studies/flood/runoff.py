@@ -109,12 +109,14 @@ def _lowest_neighbours(level: Grid) -> tuple[Grid, Grid]:
     north-west."""
     rows, columns = level.shape
     padded = np.pad(level, 1, constant_values=np.iinfo(np.int64).max // 2)
-    numbers = np.pad(np.arange(level.size).reshape(rows, columns), 1)
-    ways = [(dy, dx) for dy in (0, 1, 2) for dx in (0, 1, 2) if (dy, dx) != (1, 1)]
-    levels = np.stack([padded[dy : dy + rows, dx : dx + columns] for dy, dx in ways])
-    targets = np.stack([numbers[dy : dy + rows, dx : dx + columns] for dy, dx in ways])
-    best = levels.argmin(axis=0)[None]
-    return np.take_along_axis(levels, best, 0)[0], np.take_along_axis(targets, best, 0)[0]
+    lowest = padded[:rows, :columns].copy()
+    away = np.full_like(level, -columns - 1)
+    for dy, dx in ((0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1), (2, 2)):
+        there = padded[dy : dy + rows, dx : dx + columns]
+        is_lower = there < lowest
+        np.copyto(lowest, there, where=is_lower)
+        np.copyto(away, (dy - 1) * columns + dx - 1, where=is_lower)
+    return lowest, np.arange(level.size).reshape(rows, columns) + away
 
 
 def read_terrain(path: Path) -> Grid:
@@ -132,6 +134,7 @@ def read_terrain(path: Path) -> Grid:
     return ground
 
 
-# As every application does, once, before its node starts.
-if "runoff" not in MODULATORS.names():
-    MODULATORS.add("runoff", RunoffParameters, lambda _, parameters: Runoff(parameters))
+def register_runoff() -> None:
+    """As every application does, once, before its node starts."""
+    if "runoff" not in MODULATORS.names():
+        MODULATORS.add("runoff", RunoffParameters, lambda _, parameters: Runoff(parameters))
