@@ -12,7 +12,7 @@ with blocking.connect("roamcast.sock") as client:
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -163,7 +163,7 @@ class BlockingClient:
     def close(self) -> None:
         self._loop.run(self._client.close())
 
-    def _each(self, source: AsyncIterator[Result]) -> Iterator[Result]:
+    def _each(self, source: AsyncGenerator[Result, None]) -> Iterator[Result]:
         """What an iterator of the loop gives; it is closed when nobody wants more of it."""
 
         async def following() -> tuple[Result] | None:
@@ -171,15 +171,11 @@ class BlockingClient:
                 return (one,)
             return None
 
-        async def end() -> None:
-            if isinstance(source, AsyncGenerator):
-                await source.aclose()
-
         try:
             while (found := self._loop.run(following())) is not None:
                 yield found[0]
         finally:
-            self._loop.run(end())
+            self._loop.run(source.aclose())
 
 
 class BlockingRequest:

@@ -7,7 +7,7 @@ so each subscription gets each event once. A request without an answer fails; th
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, Unpack, overload
 
@@ -261,7 +261,7 @@ class Client:
         answers: int | None = 1,
         memorized: bool = False,
         **keywords: Unpack[PublicationKeywords],
-    ) -> AsyncIterator[Answer]:
+    ) -> AsyncGenerator[Answer, None]:
         """Publish a request and iterate over its replies: at most so many, within `deadline` seconds.
 
         With `answers=None` it lasts until the deadline. With `memorized`, request and replies are kept for
@@ -282,7 +282,7 @@ class Client:
         wanted: "Filter | None" = None,
         sql: str | None = None,
         type: str | None = None,
-    ) -> AsyncIterator[IncomingRequest]:
+    ) -> AsyncGenerator[IncomingRequest, None]:
         """Iterate over requests that match; `await request.reply(…)` answers one."""
         async with self.subscribe(wanted, topic=topic, sql=sql, type=type) as subscription:
             async for message in subscription:
