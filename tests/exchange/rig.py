@@ -53,7 +53,12 @@ class Member:
 
     def later(self, delay: Micros, action: Callable[[], None]) -> Callable[[], None]:
         standing = [action]
-        self._network.engine.at(self.now() + delay, lambda _: [one() for one in standing])
+
+        def fire(_: object) -> None:
+            for one in standing:
+                one()
+
+        self._network.engine.at(self.now() + delay, fire)
         return standing.clear
 
     def answers(self, topic: str, payload: bytes) -> ApplicationSession:

@@ -37,13 +37,16 @@ class PahoClient:
         def on_connect(*_: object) -> None:
             self.paho.subscribe(topic, 1)
 
+        def on_subscribe(*_: object) -> None:
+            loop.call_soon_threadsafe(self.subscribed.set)
+
         def hand_over(_: Paho, __: object, message: MQTTMessage) -> None:
             if on_message is not None:
                 on_message(self.paho, message)
             loop.call_soon_threadsafe(self.heard.put_nowait, message)
 
         self.paho.on_connect = on_connect
-        self.paho.on_subscribe = lambda *_: loop.call_soon_threadsafe(self.subscribed.set)
+        self.paho.on_subscribe = on_subscribe
         self.paho.on_message = hand_over
         self.paho.connect_async("127.0.0.1", port)
         self.paho.loop_start()

@@ -132,7 +132,7 @@ def _user_properties(attributes: dict[str, Value]) -> list[tuple[str, str]]:
     return [
         (name.replace("\0", ""), text_of(value))
         for name, value in attributes.items()
-        if value is not None and name != FLAGS and not name.startswith(RESERVED)
+        if value is not None and name != FLAGS and not name.startswith((RESERVED, OWN))
     ]
 
 
