@@ -12,12 +12,12 @@ import msgspec
 
 from roamcast.client.asking import Answer, IncomingRequest, QueryResult, Reached
 from roamcast.client.client import filter_from
-from roamcast.client.commands import content_of, printable
+from roamcast.client.commands import content_of, printable, shown_attributes
 from roamcast.client.place import NodePlace
 from roamcast.client.publication import PublicationKeywords, publication
 from roamcast.errors import InputError
 from roamcast.units import NodeId
-from roamcast.wire.exchange import OWN
+from roamcast.wire.exchange import FLAGS
 
 COMMAND_SECONDS = 60.0  # for a command that answers a request without a deadline; chosen by us
 
@@ -141,12 +141,13 @@ def request_line(request: IncomingRequest) -> str:
 
 def answer_json(answer: Answer) -> str:
     event = answer.event
-    shown = {name: value for name, value in event.attributes.items() if not name.startswith(("mqtt", OWN))}
     fields: dict[str, object] = {
         "node": answer.node,
         "hops": answer.hops,
         "after": round(answer.after, 6),
-        "attributes": shown,
+        "attributes": {
+            name: value for name, value in shown_attributes(event).items() if not name.startswith(FLAGS)
+        },
         **content_of(event),
     }
     return msgspec.json.encode(fields).decode()

@@ -201,7 +201,7 @@ def to_json(message: Message, **more: object) -> str:
         "sequence": event.sequence,
         "topic": event.topic,
         "type": event.type,
-        "attributes": event.attributes,
+        "attributes": shown_attributes(event),
         "class": event.event_class.value,
         "hops": message.hops,
         **more,
@@ -221,10 +221,13 @@ def to_line(message: Message) -> str:
     """For people: topic or type, attributes, the payload as far as it is printable."""
     event = message.event
     head = event.topic or event.type or f"{event.publisher}:{event.sequence}"
-    attributes = " ".join(
-        f"{name}={value}" for name, value in event.attributes.items() if not name.startswith(OWN)
-    )
+    attributes = " ".join(f"{name}={value}" for name, value in shown_attributes(event).items())
     return " ".join(part for part in (head, attributes, printable(event.payload)) if part)
+
+
+def shown_attributes(event: Event) -> dict[str, Value]:
+    """Without our own: whoever publishes it again asks for no receipts."""
+    return {name: value for name, value in event.attributes.items() if not name.startswith(OWN)}
 
 
 def printable(payload: bytes) -> str:
