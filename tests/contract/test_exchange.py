@@ -46,6 +46,8 @@ def test_requests_receipts_and_queries_cross_three_hops(strategy: str) -> None:
         topic = "site/b" if number == 2 else "site/a"
         network.members[number].session.publish(Publication({}, text, topic, lifetime=600 * SECOND))
         network.run(2.0)
+    if STRATEGIES.declared(strategy).stores_everywhere:
+        assert [len(network.node(number).broker.store) for number in range(4)] == [3] * 4
     found = one.query(Filter.topic("site/#"), latest=True)
     network.run(4.0)
     assert [(each.event.topic, each.event.payload) for each in found[0].events] == [
