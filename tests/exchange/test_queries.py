@@ -5,11 +5,12 @@ from tests.exchange.rig import ExchangeNetwork, Member
 
 from roamcast.broker.retained import AT, FLAGS, RETAINED
 from roamcast.errors import InputError
-from roamcast.event import Publication, Value
+from roamcast.event import Event, EventClass, Publication, Value
 from roamcast.exchange import Found, QueryQuestion, queries
 from roamcast.filter import Filter
 from roamcast.testing import line
 from roamcast.units import SECOND
+from roamcast.wire.sealed_event import SEALED_TYPE
 
 SITE = Filter.topic("site/#")
 
@@ -105,3 +106,23 @@ def test_queries_are_bounded_and_end_with_their_owner(monkeypatch: pytest.Monkey
     for wrong in (QueryQuestion(SITE, 601 * SECOND), QueryQuestion(SITE, 1, limit=10_001)):
         with pytest.raises(InputError, match="allowed"):
             one.exchanges.query(wrong, found.append)
+
+
+def test_a_sealed_event_is_found_by_what_is_in_it_where_it_can_be_read() -> None:
+    network, one, other = two("flooding")
+    for member in (one, other):
+        broker = network.node(member.number).broker
+        sealed = Event(9, 1, {"eid": ""}, b"secret", "", SEALED_TYPE, EventClass.MEMORIZED, 600 * SECOND)
+        broker.keep(sealed, 2)
+    clear = Event(9, 1, {}, b"open", "site/a", "", EventClass.MEMORIZED, 600 * SECOND)
+    network.node(0).broker.opener = Opener(clear)
+    assert shown(one.query(SITE)) == [("site/a", b"open")] == shown(one.query(Filter.everything()))
+    assert shown(other.query(SITE)) == [] and len(other.query(Filter.everything())[0].events) == 1
+
+
+class Opener:
+    def __init__(self, clear: Event) -> None:
+        self._clear = clear
+
+    def open(self, sealed: Event) -> Event | None:
+        return self._clear

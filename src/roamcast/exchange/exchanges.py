@@ -47,7 +47,7 @@ class Exchanges:
             applications.pressure.sheds,
             lambda reason: counters.count("receipts_dropped_total", reason=reason),
         )
-        self._queries = Queries(host, applications)
+        self._queries = Queries(host, applications, self._session)
         applications.intercept = self._intercept
         counters.gauge("inquiries", lambda: len(self._inquiries))
         counters.gauge("queries", lambda: len(self._queries))

@@ -3,7 +3,7 @@
 An inquiry is open until it has answers enough, until its deadline, or until its owner closes it. Answers
 are addressed to this node and carry the inquiry's token. One that fits no open inquiry is dropped and
 counted: `late` if the inquiry was open not long ago, `unknown` if there was none, `unasked` if it
-comes from a node whose receipt was not asked for, or a second time.
+comes from a node whose receipt was not asked for, or a second time, `too_large` if it is more than one event.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ import msgspec
 from roamcast.bounded import BoundedDict, unreported
 from roamcast.broker.core import Delivery
 from roamcast.errors import InputError
-from roamcast.event import Event, Publication, Value
+from roamcast.event import PAYLOAD_BYTES_MAX, Event, Publication, Value
 from roamcast.exchange.host import ExchangeHost
 from roamcast.units import SECOND, Micros, NodeId
 from roamcast.wire.exchange import (
@@ -79,7 +79,7 @@ class Inquiry:
         self.token = token
         self.publication = publication
         self.event: Event | None = None
-        self.began: Micros = 0
+        self.began = inquiries.now()
         self.answers = 0
         self.confirmed: set[NodeId] = set()
         self.named = set(question.named)  # those who have not confirmed yet
@@ -87,6 +87,7 @@ class Inquiry:
 
     def published(self, event: Event) -> None:
         self.event = event
+        self.began = self._inquiries.now()
 
     def close(self) -> None:
         self._inquiries.close(self)
@@ -103,6 +104,9 @@ class Inquiries:
     def __len__(self) -> int:
         return len(self._open)
 
+    def now(self) -> Micros:
+        return self._host.now()
+
     def open(
         self, publication: Publication, question: Question, on_answer: OnAnswer, on_over: Callable[[], None]
     ) -> Inquiry:
@@ -114,7 +118,6 @@ class Inquiries:
         address = ReplyAddress(self._host.number, token)
         prepared = (_with_receipts if question.receipts else _with_replies)(publication, question, address)
         inquiry = Inquiry(self, question, prepared, token)
-        inquiry.began = self._host.now()
         cancel = self._host.later(question.within, lambda: self._end(inquiry))
         self._open[token] = (inquiry, on_answer, on_over, cancel)
         return inquiry
@@ -126,12 +129,15 @@ class Inquiries:
             is_late = address is not None and address.token in self._closed
             self._on_dropped("late" if is_late else "unknown")
             return None
+        if len(delivery.event.payload) > PAYLOAD_BYTES_MAX:
+            self._on_dropped("too_large")
+            return None
         inquiry, on_answer, _, _ = self._open[address.token]
         if inquiry.question.receipts and not _counts(inquiry, delivery.event):
             self._on_dropped("unasked")
             return None
         inquiry.answers += 1
-        on_answer(delivery, self._host.now() - inquiry.began)
+        on_answer(delivery, max(0, self.now() - inquiry.began))
         wanted = inquiry.question
         if inquiry.named if wanted.named else inquiry.answers < wanted.answers:
             return None

@@ -9,14 +9,15 @@ everything on every node there is nothing to wait for.
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
-from roamcast.applications import Applications
+from roamcast.applications import Applications, ApplicationSession
 from roamcast.broker.retained import clears, is_retained, order_of
 from roamcast.broker.store import StoredEvent
 from roamcast.errors import InputError
-from roamcast.event import Event
+from roamcast.event import PAYLOAD_BYTES_MAX, Event
 from roamcast.exchange.host import ExchangeHost
 from roamcast.filter import Filter
 from roamcast.units import SECOND, Micros
+from roamcast.wire.sealed_event import is_sealed
 
 # Chosen by us.
 WITHIN_MAX: Micros = 600 * SECOND
@@ -55,9 +56,10 @@ OnFound: TypeAlias = Callable[[Found], None]
 
 
 class Queries:
-    def __init__(self, host: ExchangeHost, applications: Applications) -> None:
+    def __init__(self, host: ExchangeHost, applications: Applications, session: ApplicationSession) -> None:
         self._host = host
         self._applications = applications
+        self._session = session
         self._open: set[Callable[[], None]] = set()  # what ends each of them
 
     def __len__(self) -> int:
@@ -93,12 +95,8 @@ class Queries:
             end()
 
     def _found(self, question: QueryQuestion) -> Found:
-        broker, now = self._applications.node.broker, self._host.now()
-        matching: list[tuple[StoredEvent, Event]] = []
-        for stored in broker.store.standing(now):
-            readable = broker.readable(stored.event)
-            if readable.wants_subscribers and question.wanted.matches(readable):
-                matching.append((stored, readable))
+        matching = self._matching(question.wanted)
+        now = self._host.now()
         if question.latest:
             matching = newest_of_each_topic(matching)
         matching = sorted((one for one in matching if not clears(one[1])), key=_published)
@@ -106,10 +104,20 @@ class Queries:
         octets = 0
         for stored, readable in reversed(matching[-question.limit :]):
             octets += stored.size
-            if octets > OCTETS_MAX and chosen:
+            if octets > OCTETS_MAX:
                 break
+            if len(readable.payload) > PAYLOAD_BYTES_MAX:
+                continue  # an answer goes to a client in one message
             chosen.append(FoundEvent(readable, stored.hops, max(0, now - _published((stored, readable))[0])))
         return Found(tuple(reversed(chosen)), len(matching))
+
+    def _matching(self, wanted: Filter) -> list[tuple[StoredEvent, Event]]:
+        """What is kept, with the event as applications of this node may see it."""
+        clear = [(one, one.event) for one in self._session.stored(wanted) if not is_sealed(one.event)]
+        broker = self._applications.node.broker
+        sealed = [one for one in broker.store.standing(self._host.now()) if is_sealed(one.event)]
+        opened = [(one, broker.readable(one.event)) for one in sealed]
+        return clear + [one for one in opened if one[1].wants_subscribers and wanted.matches(one[1])]
 
 
 def newest_of_each_topic(found: Iterable[tuple[StoredEvent, Event]]) -> list[tuple[StoredEvent, Event]]:
