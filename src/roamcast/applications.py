@@ -20,7 +20,7 @@ from roamcast.modulator import ModulatorSpec
 from roamcast.node import Node
 from roamcast.pressure import NoPressure, PublishPressure
 from roamcast.units import Micros
-from roamcast.wire.exchange import REPLY, addressed
+from roamcast.wire.exchange import RECEIPT, REPLY, addressed
 
 Receiver: TypeAlias = Callable[[Delivery], None]
 
@@ -50,7 +50,7 @@ class Applications:
         self._next_subscription = 1
         self._waiting: deque[Delivery] = deque()
         self._draining = False
-        # Sees each delivery first; True: it is none for applications (`exchange/`).
+        # Sees first what is addressed or speaks of receipts; True: it is none for applications (`exchange/`).
         self.intercept: Callable[[Delivery], bool] | None = None
         self.published = 0  # events, since the node started
         self.delivered = 0  # hand-overs to applications
@@ -90,7 +90,8 @@ class Applications:
         return self._node
 
     def _hand_over(self, delivery: Delivery) -> None:
-        if self.intercept is not None and self.intercept(delivery):
+        is_plain = delivery.subscriptions and RECEIPT not in delivery.event.attributes
+        if not is_plain and self.intercept is not None and self.intercept(delivery):
             return
         if not delivery.subscriptions:
             for session in [session for session in self._sessions.values() if session.addressed]:

@@ -11,7 +11,7 @@ from roamcast.exchange import Question, receipts
 from roamcast.filter import Filter
 from roamcast.testing import line, mesh
 from roamcast.units import SECOND
-from roamcast.wire.exchange import APPLICATIONS, ENOUGH, RECEIPT, ReceiptWanted, encode_wanted, wanted_of
+from roamcast.wire.exchange import APPLICATIONS, RECEIPT, ReceiptWanted, encode_wanted, wanted_of
 
 THREE = Question(5 * SECOND, 3, receipts=True)
 
@@ -85,7 +85,7 @@ def test_who_comes_after_the_deadline_of_a_memorized_event_does_not_confirm() ->
 
 def test_a_wish_that_is_none_is_counted_and_the_event_delivered() -> None:
     network = listening(2, line(2))
-    wishes: list[Value] = ["", "[]", "[1,2]", 7, None, '["x",1,1,[]]', f"[{2**63},1,1,[]]", "[" * 2_000]
+    wishes: list[Value] = ["", "[]", "[1,2]", 7.5, None, '["x",1,1,[]]', f"[{2**63},1,1,[]]", "[" * 2_000]
     for wish in wishes:
         network.members[0].session.publish(Publication({RECEIPT: wish}, topic="news"))
         network.run(0.5)
@@ -114,7 +114,7 @@ def test_enough_counts_only_for_events_of_its_own_publisher() -> None:
     asked = network.members[0].ask(Publication(topic="news"), THREE)
     assert asked.inquiry is not None and asked.inquiry.event is not None
     sequence = asked.inquiry.event.sequence
-    network.members[1].session.publish(Publication({ENOUGH: sequence}, topic="news"))
+    network.members[1].session.publish(Publication({RECEIPT: sequence}, topic="news"))
     network.run(6.0)
     assert asked.nodes == [1, 2]
 

@@ -1,7 +1,8 @@
 """One node's exchanges: what its gateways ask, and what it answers by itself.
 
-Every delivery to an application of the node passes by here (`Applications.intercept`): replies and receipts
-go to their inquiries, a publisher's "enough" to the receipts that wait, and neither to any application.
+Deliveries that are addressed to the node, or speak of receipts, pass by here (`Applications.intercept`).
+Replies and receipts go to their inquiries, a publisher's "enough" to the receipts that wait, and neither to
+any application.
 """
 
 from collections.abc import Callable
@@ -13,13 +14,13 @@ from roamcast.applications import Applications
 from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoreFullError
 from roamcast.errors import InputError
-from roamcast.event import Event, Publication
+from roamcast.event import Event, EventId, Publication
 from roamcast.exchange.host import ExchangeHost
 from roamcast.exchange.inquiries import Inquiries, Inquiry, OnAnswer, Question, enough
 from roamcast.exchange.queries import OnFound, Queries, QueryQuestion
 from roamcast.exchange.receipts import Receipts
 from roamcast.units import Micros
-from roamcast.wire.exchange import ENOUGH, RECEIPT, REPLY
+from roamcast.wire.exchange import RECEIPT, REPLY
 
 __all__ = ["ExchangeHost", "Exchanges"]
 
@@ -74,12 +75,12 @@ class Exchanges:
     def _intercept(self, delivery: Delivery) -> bool:
         """Whether a delivery is none for applications."""
         event = delivery.event
-        attributes = event.attributes
-        if RECEIPT in attributes:
+        if RECEIPT in event.attributes:
+            wanted = event.attributes[RECEIPT]
+            if type(wanted) is int:
+                self._receipts.on_enough(EventId(event.publisher, wanted))
+                return True
             self._receipts.on_event(delivery, self._applications.takers(delivery), self._age(event))
-        elif ENOUGH in attributes:
-            self._receipts.on_enough(event)
-            return True
         if delivery.subscriptions or not event.topic.startswith(REPLY):
             return False
         self._on_answer(delivery)

@@ -20,7 +20,6 @@ from roamcast.exchange.host import ExchangeHost
 from roamcast.units import SECOND, Micros, NodeId
 from roamcast.wire.exchange import (
     CORRELATION,
-    ENOUGH,
     EXPIRY,
     FLAGS,
     NAMED_MAX,
@@ -171,10 +170,9 @@ def enough(inquiry: Inquiry) -> Publication | None:
     """
     if inquiry.event is None or not inquiry.question.receipts or inquiry.question.named:
         return None
-    attributes = {name: value for name, value in inquiry.publication.attributes.items() if name != RECEIPT}
     return msgspec.structs.replace(
         inquiry.publication,
-        attributes={**attributes, ENOUGH: inquiry.event.sequence},
+        attributes={**inquiry.publication.attributes, RECEIPT: inquiry.event.sequence},
         payload=b"",
         lifetime=0,
     )

@@ -25,7 +25,6 @@ from roamcast.exchange.host import ExchangeHost
 from roamcast.units import MILLISECOND, SECOND, Micros
 from roamcast.wire.exchange import (
     APPLICATIONS,
-    ENOUGH,
     NODE_NAME,
     ReceiptWanted,
     ReplyAddress,
@@ -92,12 +91,8 @@ class Receipts:
             self._delay(wanted, delivery.hops, left), lambda: self._on_due(event)
         )
 
-    def on_enough(self, event: Event) -> None:
+    def on_enough(self, about: EventId) -> None:
         """The publisher's word that it has receipts enough."""
-        sequence = event.attributes.get(ENOUGH)
-        if type(sequence) is not int:
-            return
-        about = EventId(event.publisher, sequence)
         self._done[about] = None
         if (waiting := self._waiting.pop(about, None)) is not None:
             waiting.cancel()

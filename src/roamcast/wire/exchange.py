@@ -6,7 +6,7 @@
 | reply | the response topic as its topic, and the same `mqtt.correlation` |
 | publication that wants receipts | `roamcast.receipt`: a `ReceiptWanted` |
 | receipt | a reply, with the name of the node that confirms and how many applications it served |
-| end of receipts | what the publication had, and `roamcast.enough`: the publication's sequence number |
+| end of receipts | what the publication had, but in `roamcast.receipt` the publication's sequence number |
 
 A topic `$reply/NODE/TOKEN` belongs to the node: what is published there is addressed to that node alone, so
 nobody subscribes to it. The token (63 random bits, hexadecimal) says which open request it answers.
@@ -28,7 +28,6 @@ RESPONSE_TOPIC = "mqtt.response_topic"
 CORRELATION = "mqtt.correlation"  # base64
 EXPIRY = "mqtt.expiry"  # seconds
 RECEIPT = "roamcast.receipt"
-ENOUGH = "roamcast.enough"
 NODE_NAME = "roamcast.node"
 APPLICATIONS = "roamcast.applications"
 OWN = "roamcast."  # what our own attributes begin with
