@@ -116,6 +116,7 @@ def test_a_receipt_counts_once_for_each_node_and_only_if_it_was_asked_for() -> N
         (Question(SECOND, 0), "answers: is 0; allowed: 1 to 1000"),
         (Question(SECOND, 1_001, receipts=True), "reached: is 1001"),
         (Question(SECOND, 1, True, tuple(map(str, range(65)))), "reached: names 65 nodes"),
+        (Question(SECOND, 1, True, ("bob", "node-0")), "reached: names node-0, this node itself"),
     ],
 )
 def test_what_nobody_can_want_is_refused(question: Question, problem: str) -> None:

@@ -71,18 +71,27 @@ class Inquiry:
     """One that is open. `publication` is what is to be published for it; `close` ends it early."""
 
     def __init__(
-        self, inquiries: "Inquiries", question: Question, publication: Publication, token: int
+        self,
+        inquiries: "Inquiries",
+        question: Question,
+        address: ReplyAddress,
+        publication: Publication,
+        on_answer: OnAnswer,
+        on_over: Callable[[], None],
     ) -> None:
         self._inquiries = inquiries
         self.question = question
-        self.token = token
-        self.publication = publication
+        self.token = address.token
+        prepare = _with_receipts if question.receipts else _with_replies
+        self.publication = prepare(publication, question, address)
+        self.on_answer = on_answer
+        self.on_over = on_over
+        self.cancel: Callable[[], None] = lambda: None  # what would happen at the deadline
         self.event: Event | None = None
         self.began = inquiries.now()
         self.answers = 0
         self.confirmed: set[NodeId] = set()
         self.named = set(question.named)  # those who have not confirmed yet
-        self.is_over = False
 
     def published(self, event: Event) -> None:
         self.event = event
@@ -97,7 +106,7 @@ class Inquiries:
         self._host = host
         self._random = random
         self._on_dropped = on_dropped
-        self._open: dict[int, tuple[Inquiry, OnAnswer, Callable[[], None], Callable[[], None]]] = {}
+        self._open: dict[int, Inquiry] = {}  # by token
         self._closed: BoundedDict[int, None] = BoundedDict(CLOSED_KEPT, unreported)
 
     def __len__(self) -> int:
@@ -113,12 +122,12 @@ class Inquiries:
         question.check()
         if len(self._open) >= OPEN_MAX:
             raise InputError("request", f"is one too many; a node has at most {OPEN_MAX} open")
-        token = self._random.getrandbits(TOKEN_BITS)
-        address = ReplyAddress(self._host.number, token)
-        prepared = (_with_receipts if question.receipts else _with_replies)(publication, question, address)
-        inquiry = Inquiry(self, question, prepared, token)
-        cancel = self._host.later(question.within, lambda: self._end(inquiry))
-        self._open[token] = (inquiry, on_answer, on_over, cancel)
+        if own := {self._host.name, str(self._host.number)} & set(question.named):
+            raise InputError("reached", f"names {own.pop()}, this node itself; allowed: others")
+        address = ReplyAddress(self._host.number, self._random.getrandbits(TOKEN_BITS))
+        inquiry = Inquiry(self, question, address, publication, on_answer, on_over)
+        inquiry.cancel = self._host.later(question.within, lambda: self._end(inquiry))
+        self._open[address.token] = inquiry
         return inquiry
 
     def on_answer(self, delivery: Delivery) -> Inquiry | None:
@@ -131,12 +140,12 @@ class Inquiries:
         if len(delivery.event.payload) > PAYLOAD_BYTES_MAX:
             self._on_dropped("too_large")
             return None
-        inquiry, on_answer, _, _ = self._open[address.token]
+        inquiry = self._open[address.token]
         if inquiry.question.receipts and not _counts(inquiry, delivery.event):
             self._on_dropped("unasked")
             return None
         inquiry.answers += 1
-        on_answer(delivery, max(0, self.now() - inquiry.began))
+        inquiry.on_answer(delivery, max(0, self.now() - inquiry.began))
         wanted = inquiry.question
         if inquiry.named if wanted.named else inquiry.answers < wanted.answers:
             return None
@@ -145,21 +154,17 @@ class Inquiries:
 
     def close(self, inquiry: Inquiry) -> None:
         """Without a word to its owner."""
-        inquiry.is_over = True
-        found = self._open.pop(inquiry.token, None)
-        if found is not None:
-            found[-1]()
+        if self._open.pop(inquiry.token, None) is not None:
+            inquiry.cancel()
             self._closed[inquiry.token] = None
 
     def close_all(self) -> None:
-        for inquiry, *_ in list(self._open.values()):
+        for inquiry in list(self._open.values()):
             self.close(inquiry)
 
     def _end(self, inquiry: Inquiry) -> None:
-        found = self._open.get(inquiry.token)
         self.close(inquiry)
-        if found is not None:
-            found[2]()
+        inquiry.on_over()
 
 
 def enough(inquiry: Inquiry) -> Publication | None:

@@ -189,12 +189,15 @@ class LocalSession:
             self._over(request, found.total)
 
         question = QueryQuestion(wanted, message.within, message.latest, message.limit)
-        question.check()
-        self._send(Done(request))
         self._asked[request] = _nothing
-        end = self._node.exchanges.query(question, on_found)
+        try:
+            end = self._node.exchanges.query(question, on_found)
+        except InputError:
+            del self._asked[request]
+            raise
         if request in self._asked:
             self._asked[request] = end
+        self._send(Done(request))
 
     def _check_asked(self, request: int) -> None:
         if not request or request in self._asked:
