@@ -1,8 +1,10 @@
 """`roamcast request`, `reply`, `query` and `publish --reached` against a node's socket."""
 
 import asyncio
+import io
 import json
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from click.testing import CliRunner, Result
 from tests.test_client_commands import OneNode, serving
 
 from roamcast.cli import app
-from roamcast.client import Client, IncomingRequest, Message, asking_commands
+from roamcast.client import Client, IncomingRequest, Message, asking_commands, blocking
 from roamcast.client.place import NodePlace
 from roamcast.errors import InputError
 from roamcast.event import Event
@@ -45,6 +47,22 @@ def test_a_command_answers_a_request(tmp_path: Path) -> None:
         assert asked == ["math/one 1", "math/two 2"]
         result = roamcast("request -t math/one -m 1 --deadline 0.05", socket)
         assert (result.exit_code, result.stderr) == (1, "roamcast: no answer came within 0.05 s\n")
+
+
+def test_lines_of_standard_input_answer_requests_one_each_and_then_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(OneNode("flooding"), tmp_path / "s") as socket, blocking.connect(socket) as client:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"yes\r\nno")))
+        thread = threading.Thread(
+            target=partial(asking_commands.reply, topic="door", command=None, payload=None, count=None),
+            args=(NodePlace(socket), lambda _: None, lambda _: None),
+        )
+        thread.start()
+        asking = partial(client.request, topic="door", memorized=True, deadline=60.0)
+        assert [[answer.payload for answer in asking()] for _ in range(2)] == [[b"yes"], [b"no"]]
+        client.publish(topic="door", attributes={"mqtt.response_topic": "elsewhere"})
+        thread.join()
 
 
 def test_a_command_that_fails_or_takes_too_long_gives_no_answer() -> None:
