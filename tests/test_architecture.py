@@ -49,15 +49,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "underlay": VALUES | REGISTRIES | {"wire", "host"},
     "strategy": VALUES | REGISTRIES | {"filter", "modulator", "wire", "host", "broker", "underlay"},
     "node": VALUES | {"filter", "modulator", "sealing", "host", "broker", "underlay", "strategy"},
-    "applications": VALUES | {"filter", "broker", "modulator", "node"},
+    "applications": VALUES | {"filter", "broker", "modulator", "wire", "node"},
+    "exchange": VALUES | {"filter", "broker", "wire", "applications"},
     "scenario": VALUES | REGISTRIES | {"filter", "modulator", "xml", "world", "strategy", "underlay"},
     "runtime": VALUES
     | REGISTRIES
     | {"filter", "modulator", "wire", "sealing", "host", "broker", "underlay", "strategy", "node"}
-    | {"applications", "scenario", "world", "client"},
+    | {"applications", "exchange", "scenario", "world", "client"},
     "client": VALUES | {"filter", "modulator", "wire", "broker"},
     "gateway": VALUES
-    | {"filter", "modulator", "wire", "broker", "applications", "client", "runtime", "pages"},
+    | {"filter", "modulator", "wire", "broker", "applications", "exchange", "client", "runtime", "pages"},
     "lab": VALUES
     | REGISTRIES
     | {"filter", "modulator", "wire", "host", "world", "scenario", "runtime", "strategy", "pages"},

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 from click.testing import CliRunner, Result
@@ -16,6 +17,7 @@ from roamcast.client import ClientError, blocking
 from roamcast.client.commands import parse_attributes
 from roamcast.errors import InputError
 from roamcast.event import EventId
+from roamcast.exchange import Exchanges
 from roamcast.gateway.local import LocalServer
 from roamcast.gateway.local.server import LocalOptions
 from roamcast.host import Channel
@@ -35,11 +37,18 @@ class OneNode:
         self.applications = Applications(self)
         self.node = Node(NodeConfig(strategy), self.hosts.__getitem__, self.applications)
         self.applications.bind(self.node)
+        self.exchanges = Exchanges(self, self.applications, Random(1), self.counters)
 
     def enter(self) -> None:
         pass
 
     def now(self) -> int:
+        return 0
+
+    def later(self, delay: int, action: Callable[[], None]) -> Callable[[], None]:
+        return asyncio.get_running_loop().call_later(delay / 1e6, action).cancel
+
+    def heard(self) -> int:
         return 0
 
     def status(self) -> NodeStatus:

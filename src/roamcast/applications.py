@@ -20,6 +20,7 @@ from roamcast.modulator import ModulatorSpec
 from roamcast.node import Node
 from roamcast.pressure import NoPressure, PublishPressure
 from roamcast.units import Micros
+from roamcast.wire.exchange import RECEIPT, REPLY, addressed
 
 Receiver: TypeAlias = Callable[[Delivery], None]
 
@@ -49,6 +50,8 @@ class Applications:
         self._next_subscription = 1
         self._waiting: deque[Delivery] = deque()
         self._draining = False
+        # Sees first what is addressed or speaks of receipts; True: it is none for applications (`exchange/`).
+        self.intercept: Callable[[Delivery], bool] | None = None
         self.published = 0  # events, since the node started
         self.delivered = 0  # hand-overs to applications
 
@@ -77,12 +80,19 @@ class Applications:
         finally:
             self._draining = False
 
+    def takers(self, delivery: Delivery) -> int:
+        """How many applications a delivery goes to."""
+        return 1 if delivery.subscriptions else sum(one.addressed for one in self._sessions.values())
+
     @property
     def node(self) -> Node:
         assert self._node is not None, "an application came before its node"
         return self._node
 
     def _hand_over(self, delivery: Delivery) -> None:
+        is_plain = delivery.subscriptions and RECEIPT not in delivery.event.attributes
+        if not is_plain and self.intercept is not None and self.intercept(delivery):
+            return
         if not delivery.subscriptions:
             for session in [session for session in self._sessions.values() if session.addressed]:
                 self.delivered += 1
@@ -119,6 +129,8 @@ class ApplicationSession:
         `StoreFullError` for a memorized one that cannot be kept, `EventError` for a sealed one that this node
         cannot seal: then nothing has been published.
         """
+        if publication.topic.startswith(REPLY):
+            publication = addressed(publication)
         applications = self._applications
         applications._gate.enter()
         event = applications.node.publish(publication, sequence)

@@ -81,6 +81,11 @@ class Node:
         """Who handles the frames and timers of each channel, lowest layer first."""
         return {Channel.UNDERLAY: self.underlay, Channel.STRATEGY: self.strategy}
 
+    @property
+    def stores_everywhere(self) -> bool:
+        """Whether the strategy keeps every memorized event on every node."""
+        return self._declared.stores_everywhere
+
     def start(self) -> None:
         for layer in self.layers.values():
             layer.on_start()

@@ -114,7 +114,7 @@ class Broker:
             return  # the store has events, not the modulator's products
         now = self._host.now()
         for stored in in_order_of_publication(self.store.standing(now)):
-            readable = self._readable(stored.event)
+            readable = self.readable(stored.event)
             if readable.wants_subscribers and subscription.filter.matches(readable):
                 self._hand_over(stored.event, stored.hops, now, stored.expires_at)
 
@@ -224,21 +224,21 @@ class Broker:
     def wants(self, event: Event) -> bool:
         """Whether a local application would get this event."""
         return self._host.node in event.destinations or (
-            event.wants_subscribers and bool(self._index.match(self._readable(event)))
+            event.wants_subscribers and bool(self._index.match(self.readable(event)))
         )
 
-    # Private.
-
-    def _readable(self, event: Event) -> Event:
+    def readable(self, event: Event) -> Event:
         """As local applications may see it. A sealed event is carried and stored as it is, and opened here
         for the exact match; one that we cannot read stays sealed, for subscribers of its type."""
         if self.opener is None or not is_sealed(event):
             return event
         return self.opener.open(event) or event
 
+    # Private.
+
     def _hand_over(self, event: Event, hops: int, now: Micros, expires_at: Micros) -> None:
         if self.opener is not None:
-            event = self._readable(event)
+            event = self.readable(event)
         destinations = event.destinations
         matched = self._index.match(event) if event.multimode or not destinations else []
         if not matched and self._host.node not in destinations:

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from roamcast.event import Event, EventClass
 from roamcast.units import Micros, NodeId
+from roamcast.wire import exchange
 
-FLAGS = "mqtt"  # attribute: the QoS, plus `RETAINED`
+FLAGS = exchange.FLAGS  # attribute: the QoS, plus `RETAINED`
 AT = "mqtt.at"  # attribute: the stamp
 RETAINED = 4
 STAMP_MAX: Micros = 2**62  # above any clock, so a higher stamp always exists

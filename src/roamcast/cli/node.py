@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from roamcast.cli.group import fail
 from roamcast.cli.options import PATH, node_socket
 from roamcast.errors import InputError
 
@@ -65,6 +66,17 @@ def node(
 )
 @click.option("--to", metavar="NODE", type=int, multiple=True, help="Only to this node; may be repeated.")
 @click.option("--sealed/--no-sealed", help="For holders of the content key only.")
+@click.option(
+    "--reached", metavar="N", type=click.IntRange(1, 1_000), help="Wait until N other nodes confirm it."
+)
+@click.option("--reached-by", metavar="NODE", multiple=True, help="Or until this node does; may be repeated.")
+@click.option(
+    "--deadline",
+    metavar="S",
+    type=click.FloatRange(0, 86_400, min_open=True),
+    default=5.0,
+    help="Seconds to wait for them.",
+)
 @node_socket
 def publish(
     topic: str,
@@ -77,10 +89,13 @@ def publish(
     lifetime: float | None,
     to: tuple[int, ...],
     sealed: bool,
+    reached: int | None,
+    reached_by: tuple[str, ...],
+    deadline: float,
     socket: "NodePlace",
 ) -> None:
     """Publish one event, or one for each line of standard input, through the node on this device."""
-    from roamcast.client import commands
+    from roamcast.client import asking_commands, commands
     from roamcast.client.publication import PublicationKeywords
     from roamcast.event import EventId
 
@@ -98,13 +113,24 @@ def publish(
     )
     if lines or as_json:
         sources = [name for name, given in (("--lines", lines), ("--json", as_json)) if given]
+        sources += [name for name, given in (("--reached", reached), ("--reached-by", reached_by)) if given]
         sources += [name for name, given in (("--payload", payload), ("--file", file)) if given is not None]
         if len(sources) > 1:
             raise InputError(" and ".join(sources), "give one of them")
         commands.publish_each(socket, sys.stdin.buffer, show, as_json=as_json, **keywords)
         return
     keywords["payload"] = commands.payload_from(payload, file)
-    show(commands.publish(socket, **keywords))
+    if reached is None and not reached_by:
+        show(commands.publish(socket, **keywords))
+        return
+    if reached is not None and reached_by:
+        raise InputError("--reached and --reached-by", "give one of them")
+    result = asking_commands.publish_reached(socket, reached or reached_by, deadline, keywords)
+    show(result.event)
+    line = asking_commands.reached_line(result, reached or len(reached_by), deadline)
+    if not result.is_complete:
+        fail(line)
+    print(line)
 
 
 @click.command()

@@ -14,7 +14,8 @@ from roamcast.client.client import ClientError, Message, filter_from
 from roamcast.client.place import NodePlace
 from roamcast.client.publication import PublicationKeywords, publication
 from roamcast.errors import InputError
-from roamcast.event import PAYLOAD_BYTES_MAX, EventId, Value
+from roamcast.event import PAYLOAD_BYTES_MAX, Event, EventId, Value
+from roamcast.wire.exchange import OWN
 
 if TYPE_CHECKING:
     from roamcast.modulator import ModulatorSpec
@@ -192,7 +193,7 @@ def _modulator(name: str, parameters: str) -> "ModulatorSpec":
         raise InputError("--parameters", f"is {parameters!r}; allowed: a JSON object ({error})") from None
 
 
-def to_json(message: Message) -> str:
+def to_json(message: Message, **more: object) -> str:
     """One line. A payload that is UTF-8 text is given as `text`, another in Base64."""
     event = message.event
     fields: dict[str, object] = {
@@ -200,22 +201,35 @@ def to_json(message: Message) -> str:
         "sequence": event.sequence,
         "topic": event.topic,
         "type": event.type,
-        "attributes": event.attributes,
+        "attributes": shown_attributes(event),
         "class": event.event_class.value,
         "hops": message.hops,
+        **more,
+        **content_of(event),
     }
-    try:
-        fields["text"] = event.payload.decode()
-    except UnicodeDecodeError:
-        fields["payload"] = base64.b64encode(event.payload).decode()
     return msgspec.json.encode(fields).decode()
+
+
+def content_of(event: Event) -> dict[str, str]:
+    try:
+        return {"text": event.payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload": base64.b64encode(event.payload).decode()}
 
 
 def to_line(message: Message) -> str:
     """For people: topic or type, attributes, the payload as far as it is printable."""
     event = message.event
     head = event.topic or event.type or f"{event.publisher}:{event.sequence}"
-    attributes = " ".join(f"{name}={value}" for name, value in event.attributes.items())
-    text = event.payload.decode(errors="replace")
-    shown = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:1000])
-    return " ".join(part for part in (head, attributes, shown) if part)
+    attributes = " ".join(f"{name}={value}" for name, value in shown_attributes(event).items())
+    return " ".join(part for part in (head, attributes, printable(event.payload)) if part)
+
+
+def shown_attributes(event: Event) -> dict[str, Value]:
+    """Without our own: whoever publishes it again asks for no receipts."""
+    return {name: value for name, value in event.attributes.items() if not name.startswith(OWN)}
+
+
+def printable(payload: bytes) -> str:
+    text = payload[:4_000].decode(errors="replace")
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:1000])

@@ -13,6 +13,7 @@ import msgspec
 from roamcast.errors import WireError
 from roamcast.event import COUNT_MAX, NUMBER_BYTES, Count, Event, Name, Publication, Text
 from roamcast.wire.codec import FRAME_BYTES_MAX, Codec
+from roamcast.wire.exchange import NAMED_MAX
 from roamcast.wire.status import EventWay, NodeStatus
 
 VERSION = 3
@@ -102,6 +103,51 @@ class RevokeRequest(LocalMessage, frozen=True, tag=16):
     undo: bool = False
 
 
+class AskRequest(LocalMessage, frozen=True, tag=20):
+    """Publish, and bring what comes back within so many microseconds: an `AnswerMessage` each, then `Over`.
+    Replies of applications, or with `receipts` what nodes say that it reached: so many, or those named."""
+
+    request: Count
+    publication: Publication
+    within: Count
+    answers: Count
+    receipts: bool = False
+    named: Annotated[tuple[Name, ...], msgspec.Meta(max_length=NAMED_MAX)] = ()
+
+
+class QueryRequest(LocalMessage, frozen=True, tag=21):
+    """What has the mesh memorized? An `AnswerMessage` for each event, then `Over`."""
+
+    request: Count
+    filter: Annotated[bytes, msgspec.Meta(max_length=FILTER_BYTES_MAX)]
+    within: Count
+    latest: bool
+    limit: Count
+
+
+class EndRequest(LocalMessage, frozen=True, tag=22):
+    """No more answers to an earlier `AskRequest` or `QueryRequest`."""
+
+    request: Count
+    ended: Count
+
+
+class AnswerMessage(LocalMessage, frozen=True, tag=23):
+    """`after`: microseconds from the request to this answer; of a query the age of the event."""
+
+    request: Count
+    event: Event
+    hops: Count
+    after: Count
+
+
+class Over(LocalMessage, frozen=True, tag=24):
+    """The last answer has come. `total`: as many as there were; of a query as many as were found."""
+
+    request: Count
+    total: Count
+
+
 class Welcome(LocalMessage, frozen=True, tag=5):
     node: Count
     name: Name
@@ -143,8 +189,13 @@ ClientMessage = (
     | StatusRequest
     | WayRequest
     | RevokeRequest
+    | AskRequest
+    | QueryRequest
+    | EndRequest
 )
-NodeMessage = Welcome | Done | Failed | EventMessage | MissedEvents | StatusAnswer | WayAnswer
+NodeMessage = (
+    Welcome | Done | Failed | EventMessage | MissedEvents | StatusAnswer | WayAnswer | AnswerMessage | Over
+)
 
 FROM_CLIENT: Codec[ClientMessage] = Codec("client message", VERSION, ClientMessage)
 FROM_NODE: Codec[NodeMessage] = Codec("node message", VERSION, NodeMessage)

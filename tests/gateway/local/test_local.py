@@ -6,6 +6,7 @@ import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from roamcast.broker.store import StoreFullError
 from roamcast.client import Client, ClientError, blocking, connect
 from roamcast.errors import EventError, InputError, WireError
 from roamcast.event import EventId, Publication
+from roamcast.exchange import Exchanges
 from roamcast.filter import Filter
 from roamcast.gateway.local import LocalServer, LocalSession, client_of, connection
 from roamcast.gateway.local.server import LocalOptions
@@ -67,12 +69,19 @@ class StandingNode:
             return hosts[channel]
 
         self.applications.bind(Node(NodeConfig("flooding"), host, self.applications))
+        self.exchanges = Exchanges(self, self.applications, Random(1), self.counters)
 
     def enter(self) -> None:
         pass
 
     def now(self) -> Micros:
         return self._host.now()
+
+    def later(self, delay: Micros, action: Callable[[], None]) -> Callable[[], None]:
+        return asyncio.get_running_loop().call_later(delay / 1e6, action).cancel
+
+    def heard(self) -> int:
+        return 0
 
     def status(self) -> NodeStatus:
         raise AssertionError("nobody asks this node")

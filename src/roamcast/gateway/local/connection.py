@@ -23,6 +23,7 @@ from roamcast.gateway.local.session import LocalSession
 from roamcast.wire.local import (
     FROM_CLIENT,
     FROM_NODE,
+    AnswerMessage,
     ClientMessage,
     EventMessage,
     Failed,
@@ -133,7 +134,7 @@ class ClientConnection(asyncio.Protocol):
     def send(self, message: NodeMessage) -> None:
         if self._transport is None:
             return
-        if isinstance(message, EventMessage):
+        if isinstance(message, EventMessage | AnswerMessage):
             if self._waiting_bytes > WAITING_BYTES_MAX:
                 self._missed += 1
                 return

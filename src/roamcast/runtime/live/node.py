@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
-from random import Random
+from random import Random, SystemRandom
 
 import msgspec
 
@@ -24,6 +24,7 @@ from roamcast.broker.core import Delivery
 from roamcast.broker.judgement import is_right
 from roamcast.broker.store import EventStore, StoreFullError
 from roamcast.event import EventId
+from roamcast.exchange import Exchanges
 from roamcast.host import Channel, Host
 from roamcast.node import Node, NodeConfig
 from roamcast.runtime.live.air.kernel_routes import (
@@ -110,6 +111,7 @@ class LiveNode:
                 loop, settings.air, air, sealer, stable, self.inputs, self.journal, self.counters
             )
             self.applications = Applications(self, self.radio.pressure)
+            self.exchanges = Exchanges(self, self.applications, SystemRandom(), self.counters)
             self.config = _config(settings)
             self.open_air = self._open_air(self.config)
             self.node = self._build(settings, self.config, stable)
@@ -159,6 +161,7 @@ class LiveNode:
         if self._is_stopping:
             return
         self._is_stopping = True
+        self.exchanges.close()
         self.inputs.handle(self.node.stop)
         until = self._loop.time() + FAREWELL_SECONDS
         while self.node.is_leaving and self._loop.time() < until:
@@ -219,6 +222,14 @@ class LiveNode:
         """What its page shows."""
         self.clock.enter()
         return view_of(self)
+
+    # For its exchanges.
+
+    def later(self, delay: Micros, action: Callable[[], None]) -> Callable[[], None]:
+        return self._loop.call_later(seconds(delay), self._on_later, action).cancel
+
+    def heard(self) -> int:
+        return self.journal.peers.up
 
     # The gate of `Applications`.
 
@@ -304,6 +315,10 @@ class LiveNode:
         if self.storage is None:
             return None
         return DurableEventStore(self.storage, self.clock.now, lambda: time.time_ns() // 1_000)
+
+    def _on_later(self, action: Callable[[], None]) -> None:
+        self.enter()
+        action()
 
     def _after(self) -> None:
         self.applications.drain()
