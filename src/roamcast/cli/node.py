@@ -36,6 +36,8 @@ def node(
     config: Path, init: bool, like: Path | None, group_key_file: Path | None, interface: str | None
 ) -> None:
     """Run a live node until it is told to stop (Ctrl-C, SIGTERM)."""
+    if sys.platform != "linux":
+        raise InputError("roamcast node", "runs on Linux only; allowed here: the clients of a node")
     from roamcast import daemon
 
     if init:
