@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     type=PATH,
     help="With --init: for the network with the group key in this file; - for standard input.",
 )
-@click.option("--interface", metavar="NAME", help="With --init: e.g. wlan0.")
+@click.option("--interface", metavar="NAME", help="With --init: e.g. wlan0, or several: eth0,wlan0.")
 def node(
     config: Path, init: bool, like: Path | None, group_key_file: Path | None, interface: str | None
 ) -> None:

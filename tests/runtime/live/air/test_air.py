@@ -12,8 +12,7 @@ from roamcast.errors import InputError
 from roamcast.event import Publication
 from roamcast.filter import Filter
 from roamcast.host import Channel, Frame, Kind
-from roamcast.runtime.live.air import interface
-from roamcast.runtime.live.air import sockets as air
+from roamcast.runtime.live.air import air, interface
 from roamcast.runtime.live.air.interface import Interface
 from roamcast.runtime.live.node import LiveNode
 from roamcast.runtime.live.settings import AirMode
@@ -34,7 +33,7 @@ def test_a_missing_interface_is_named_with_those_that_exist(name: str) -> None:
         interface.named(name, "air.interface")
 
 
-@pytest.mark.parametrize("address", ["10.255.255.254", "localhost", "::1"])
+@pytest.mark.parametrize("address", ["10.255.255.254", "localhost", "fe80::1"])
 def test_an_address_of_no_interface_is_refused(address: str) -> None:
     with pytest.raises(InputError, match=r"air\.address: is "):
         interface.with_address(address, "air.address")
@@ -146,7 +145,7 @@ def test_a_changed_address_is_noted() -> None:
         async with running(settings(1, port=free_port())) as (node,):
             weather.shows = loopback._replace(address="127.0.0.9")
             await until(lambda: node.counters.value("interface_changes_total"))
-            assert node.radio.air.interface.address == "127.0.0.9"
+            assert node.radio.air.used[0].working[0].address == "127.0.0.9"
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         asyncio.run(play(monkeypatch))

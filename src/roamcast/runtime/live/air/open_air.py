@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from roamcast.errors import InputError
 from roamcast.host import Channel, Frame
+from roamcast.runtime.live.air.air import WATCH_SECONDS
 from roamcast.runtime.live.air.interface import Interface, look, named
 from roamcast.runtime.live.air.route_writer import RouteWriter
 from roamcast.runtime.live.air.sockets import (
@@ -19,7 +20,6 @@ from roamcast.runtime.live.air.sockets import (
     DATAGRAM_BYTES_MAX,
     LOOPBACK_BROADCAST,
     RECEIVED_PER_TURN_MAX,
-    WATCH_SECONDS,
 )
 from roamcast.runtime.live.port.inputs import Inputs
 from roamcast.runtime.live.report.counters import Counters
