@@ -315,3 +315,69 @@ def test_thousands_of_past_peers_are_forgotten() -> None:
     peers.heard(4_900, Endpoint("10.0.0.2", 4748, "wlan0"), 50 * SECOND)
     peers.forget_old(61 * SECOND)
     assert [(peer.number, peer.endpoint[0]) for peer in peers] == [(4_900, "10.0.0.2")]
+
+
+@pytest.mark.parametrize("kind", [Kind.CONTROL, Kind.DATA])
+def test_a_frame_over_a_path_that_is_dead_arrives_by_the_other_and_its_layer_hears_nothing(
+    kind: Kind,
+) -> None:
+    async def play() -> None:
+        async with pair() as (alice, bob):
+            await until(acquainted(alice, bob))
+            log = log_of(bob)
+            failures: list[SendFailure] = []
+            peer = alice.radio.peers.find(2)
+            works, dead = peer.endpoint, Endpoint("127.0.0.1", free_port(), "lo")
+            # As if the dead one were in use, and had been heard just now.
+            alice.radio.peers.heard(2, dead, alice.clock.now)
+            peer.path = peer.paths[dead]
+            send(alice, 2, Frame(b"by the other", kind, "test"), failures.append)
+            await until(lambda: log)
+            assert log == [(1, b"by the other")] and not failures
+            assert peer.endpoint == works
+            assert alice.counters.value("peers_moved_total") == 1
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_link_whose_neighbour_is_reached_elsewhere_loses_nothing(is_lost: bool) -> None:
+    async def play() -> None:
+        async with pair() as (alice, bob):
+            await until(acquainted(alice, bob))
+            log = log_of(bob)
+            failures: list[SendFailure] = []
+            peer = alice.radio.peers.find(2)
+            before, after = peer.endpoint, peer.endpoint._replace(address="127.0.0.2")
+            send(alice, 2, data(b"first"), failures.append)
+            await until(lambda: log)
+            count = 200
+            for number in range(count):
+                send(alice, 2, data(number.to_bytes(2, "big") * 500), failures.append)
+            alice.radio.peers.heard(2, after, alice.clock.now)
+            peer.path = peer.paths[after]
+            alice.radio.links.on_moved(peer, before, is_lost=is_lost)
+            send(alice, 2, data(b"last"), failures.append)
+            await until(lambda: len({payload for _, payload in log}) == count + 2)
+            assert not failures
+            (link,) = [link for link in alice.radio.links._links[2] if link.is_open]
+            assert link.leads_to(after)
+            if not is_lost:
+                assert len(log) == count + 2, "what is under way is not sent again"
+
+    asyncio.run(play())
+
+
+def test_an_acknowledgement_goes_back_by_the_path_of_its_datagram() -> None:
+    async def play() -> None:
+        async with pair() as (alice, bob):
+            await until(acquainted(alice, bob))
+            sent: list[Endpoint] = []
+            passed_on = bob.radio.air.send
+            bob.radio.air.send = lambda datagram, to: (sent.append(to), passed_on(datagram, to))
+            elsewhere = bob.radio.peers.find(1).endpoint._replace(address="127.0.0.5")
+            bob.radio._datagrams.acknowledge(1, 77, elsewhere)
+            await until(lambda: sent)
+            assert sent == [elsewhere]
+
+    asyncio.run(play())
