@@ -263,19 +263,15 @@ class Air:
                 self._lose(sockets)
         for is_ipv6 in families:
             assert now is not None
-            sockets = used.sockets.get(is_ipv6)
-            if sockets is None or not sockets.is_open or sockets.interface.number != now.number:
+            found = used.sockets.get(is_ipv6)
+            if found is None or not found.is_open or found.interface.number != now.number:
                 self._open(used, now, is_ipv6, is_first=is_first)
-            elif sockets.is_away or (now.address, now.link_local, now.mtu) != (
-                sockets.interface.address,
-                sockets.interface.link_local,
-                sockets.interface.mtu,
-            ):
-                self._renew(used, sockets, now)
+            elif found.is_away or found.interface != now:
+                self._renew(used, found, now)
         ipv6 = used.sockets.get(True)
         if ipv6 is not None and not ipv6.is_away:
             ipv6.stand_alone(False not in families)
-        if families:
+        if used.is_up:
             used.trouble = ""
 
     def _say_away(self, used: UsedInterface, now: Interface | None) -> None:
@@ -285,9 +281,12 @@ class Air:
             why = "is down"
         else:
             why = f"has no address{'' if self._settings.family is AirFamily.AUTO else ' of air.family'}"
-        if why != used.trouble:
-            used.trouble = why
-            logger.warning("interface %s %s; waiting for it", used.name, why)
+        self._say(used, why)
+
+    def _say(self, used: UsedInterface, trouble: str) -> None:
+        if trouble != used.trouble:
+            used.trouble = trouble
+            logger.warning("interface %s %s; waiting for it", used.name, trouble)
 
     def _open(self, used: UsedInterface, now: Interface, is_ipv6: bool, *, is_first: bool) -> None:
         before = used.sockets.get(is_ipv6)
@@ -303,7 +302,7 @@ class Air:
                 raise
             sockets.is_away = True
             used.sockets[is_ipv6] = sockets
-            logger.warning("%s; trying again", error)
+            self._say(used, f"cannot be used: {error}")
             return
         sockets.is_away = False
         used.sockets[is_ipv6] = sockets

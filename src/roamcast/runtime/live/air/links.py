@@ -80,8 +80,10 @@ class TcpLinks:
 
     async def listen(self, sockets: InterfaceSockets) -> None:
         """Accept links at the node's own port on an interface."""
-        interface = sockets.interface.name
-        server = await self._loop.create_server(lambda: self._inbound(interface), sock=sockets.listener)
+        interface, listener = sockets.interface.name, sockets.listener
+        if listener is None:  # closed meanwhile
+            return
+        server = await self._loop.create_server(lambda: self._inbound(interface), sock=listener)
         self._servers[sockets] = server
         if not sockets.is_open:  # closed meanwhile
             self.stop_listening(sockets)

@@ -145,7 +145,10 @@ class InterfaceSockets:
         """Of IPv6: whether this interface has no IPv4 besides."""
         if self._shared is not None and is_alone is not self.is_alone:
             change = socket.IPV6_JOIN_GROUP if is_alone else socket.IPV6_LEAVE_GROUP
-            self._shared.setsockopt(socket.IPPROTO_IPV6, change, self._member(self._groups[1]))
+            try:
+                self._shared.setsockopt(socket.IPPROTO_IPV6, change, self._member(self._groups[1]))
+            except OSError:  # just removed; the next look opens new ones
+                self.close()
         self.is_alone = is_alone
 
     def send(self, data: bytes, to: Endpoint | None) -> None:

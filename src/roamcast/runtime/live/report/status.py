@@ -74,7 +74,8 @@ def status_of(node: "LiveNode") -> NodeStatus:
 def problems_of(node: "LiveNode") -> list[Problem]:
     """What an operator should look at, errors first."""
     now, journal = node.clock.now, node.journal
-    errors, warnings = [], []
+    errors: list[str] = []
+    warnings: list[str] = []
     used = node.radio.air.used
     away = [f"interface {one.name} {one.trouble}; the node waits for it" for one in used if not one.is_up]
     (warnings if len(away) < len(used) else errors).extend(away)
