@@ -10,18 +10,19 @@ from hypothesis import strategies as st
 from tests.runtime.live.nodes import free_port, running, settings, until
 
 from roamcast.host import TimerName
-from roamcast.runtime.live.air import interface, kernel_routes
+from roamcast.runtime.live.air import interface
 from roamcast.runtime.live.air.interface import Endpoint
-from roamcast.runtime.live.air.kernel_routes import (
+from roamcast.runtime.live.port.clock import Clock, monotonic
+from roamcast.runtime.live.port.inputs import Inputs
+from roamcast.runtime.live.port.timers import REMAINS_MIN, Timers
+from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.routes import kernel_routes
+from roamcast.runtime.live.routes.kernel_routes import (
     HeardAddresses,
     KernelRoutes,
     NumberedAddresses,
     numbers_of_hosts,
 )
-from roamcast.runtime.live.port.clock import Clock, monotonic
-from roamcast.runtime.live.port.inputs import Inputs
-from roamcast.runtime.live.port.timers import REMAINS_MIN, Timers
-from roamcast.runtime.live.report.counters import Counters
 from roamcast.underlay.addresses import Subnet, parse_dotted
 from roamcast.underlay.routing_table import HostRoute
 from roamcast.units import MILLISECOND, SECOND

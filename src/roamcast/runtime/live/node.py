@@ -27,13 +27,6 @@ from roamcast.errors import InputError
 from roamcast.event import EventId
 from roamcast.host import Channel, Host
 from roamcast.node import Node, NodeConfig
-from roamcast.runtime.live.air.kernel_routes import (
-    HeardAddresses,
-    KernelRoutes,
-    NumberedAddresses,
-    numbers_of_hosts,
-)
-from roamcast.runtime.live.air.open_air import LiveOpenAir
 from roamcast.runtime.live.air.radio import Radio
 from roamcast.runtime.live.parts import (
     content_keys_in,
@@ -53,6 +46,13 @@ from roamcast.runtime.live.report.misfits import NodeProfile, options_text
 from roamcast.runtime.live.report.segments import TraceSegments
 from roamcast.runtime.live.report.status import status_of
 from roamcast.runtime.live.report.view import view_of
+from roamcast.runtime.live.routes.kernel_routes import (
+    HeardAddresses,
+    KernelRoutes,
+    NumberedAddresses,
+    numbers_of_hosts,
+)
+from roamcast.runtime.live.routes.open_air import LiveOpenAir
 from roamcast.runtime.live.settings import KeySettings, LiveSettings, PartSettings
 from roamcast.runtime.live.storage.database import CLOCK_SET, Storage
 from roamcast.runtime.live.storage.events import DurableEventStore

@@ -30,6 +30,7 @@ logger = logging.getLogger("roamcast.air")
 
 # Chosen by us.
 WATCH_SECONDS = 1.0  # between two looks at the interfaces
+CHANGE_SECONDS = 0.01  # from the kernel's word to a look
 LOOKS_PER_CHOICE = 10  # where none is named: how often all of the machine's are looked at, unless the kernel
 # says that something changed
 SPOKEN_SECONDS = 10.0  # IPv6 is used beside IPv4 for so long after somebody was heard there
@@ -87,7 +88,7 @@ class Air:
         self._own: set[tuple[str, int]] = set()  # where our own datagrams come from
         self._watch = InterfaceWatch(loop, self._on_change)
         self._look: asyncio.TimerHandle | None = None
-        self._changed: asyncio.Handle | None = None
+        self._changed: asyncio.TimerHandle | None = None
         self._looks = 0
         self.datagram_bytes = DATAGRAM_BYTES  # that fit a datagram on every interface without fragmentation
         for name in wanted or [found.name for found in chosen()]:
@@ -211,10 +212,10 @@ class Air:
     # The interfaces.
 
     def _on_change(self) -> None:
-        """In a later turn: changes come in groups."""
+        """A little later: changes come in groups."""
         self._looks = 0
         if self._changed is None:
-            self._changed = self._loop.call_soon(self._look_now)
+            self._changed = self._loop.call_later(CHANGE_SECONDS, self._look_now)
 
     def _on_look(self) -> None:
         self._look = self._loop.call_later(WATCH_SECONDS, self._on_look)
