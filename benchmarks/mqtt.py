@@ -48,7 +48,7 @@ import numpy as np
 import series
 from roamcast.daemon import Daemon
 from roamcast.daemon.run import run as run_daemon
-from roamcast.runtime.live.air.sockets import Endpoint
+from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.sealing import GroupKey, Identity
 
 PAYLOAD = 200
@@ -399,13 +399,13 @@ def free_port() -> int:
 def serve(config: Path, heard: list[int], *, profiled: bool) -> None:
     def on_ready(daemon: Daemon) -> None:
         air = daemon.node.radio.air
-        receive = air._on_datagram
+        receive = air.on_datagram
 
         def in_range(data: bytes, source: Endpoint) -> None:
             if int.from_bytes(data[4:8], "big") in heard:  # the sender in a seal's header
                 receive(data, source)
 
-        air._on_datagram = in_range
+        air.on_datagram = in_range
 
     if profiled:
         profile = cProfile.Profile()

@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     type=PATH,
     help="With --init: for the network with the group key in this file; - for standard input.",
 )
-@click.option("--interface", metavar="NAME", help="With --init: e.g. wlan0.")
+@click.option("--interface", metavar="NAME", help="With --init: e.g. wlan0, or several: eth0,wlan0.")
 def node(
     config: Path, init: bool, like: Path | None, group_key_file: Path | None, interface: str | None
 ) -> None:
     """Run a live node until it is told to stop (Ctrl-C, SIGTERM)."""
+    if sys.platform != "linux":
+        raise InputError("roamcast node", "runs on Linux only; allowed here: the clients of a node")
     from roamcast import daemon
 
     if init:

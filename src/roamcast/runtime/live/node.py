@@ -23,22 +23,16 @@ from roamcast.applications import Applications
 from roamcast.broker.core import Delivery
 from roamcast.broker.judgement import is_right
 from roamcast.broker.store import EventStore, StoreFullError
+from roamcast.errors import InputError
 from roamcast.event import EventId
 from roamcast.exchange import Exchanges
 from roamcast.host import Channel, Host
 from roamcast.node import Node, NodeConfig
-from roamcast.runtime.live.air.kernel_routes import (
-    HeardAddresses,
-    KernelRoutes,
-    NumberedAddresses,
-    numbers_of_hosts,
-)
-from roamcast.runtime.live.air.open_air import LiveOpenAir
 from roamcast.runtime.live.air.radio import Radio
 from roamcast.runtime.live.parts import (
     content_keys_in,
     identity_in,
-    interface_in,
+    interfaces_in,
     key_ring_in,
     name_in,
     trace_in,
@@ -53,6 +47,13 @@ from roamcast.runtime.live.report.misfits import NodeProfile, options_text
 from roamcast.runtime.live.report.segments import TraceSegments
 from roamcast.runtime.live.report.status import status_of
 from roamcast.runtime.live.report.view import view_of
+from roamcast.runtime.live.routes.kernel_routes import (
+    HeardAddresses,
+    KernelRoutes,
+    NumberedAddresses,
+    numbers_of_hosts,
+)
+from roamcast.runtime.live.routes.open_air import LiveOpenAir
 from roamcast.runtime.live.settings import KeySettings, LiveSettings, PartSettings
 from roamcast.runtime.live.storage.database import CLOCK_SET, Storage
 from roamcast.runtime.live.storage.events import DurableEventStore
@@ -93,7 +94,7 @@ class LiveNode:
         self.started_at = self.clock.now
         self.inputs = Inputs(self.clock, self.counters)
         self._timers = Timers(self.inputs, loop)
-        air = interface_in(settings.air)
+        interfaces = interfaces_in(settings.air)
         ring = key_ring_in(settings.keys)
         state = settings.node.state
         self.storage: Storage | None = None if state is None else Storage.open(base / state)
@@ -108,7 +109,7 @@ class LiveNode:
                 self.number, self.clock, self.counters, self._trace, settings.air.presence
             )
             self.radio = Radio(
-                loop, settings.air, air, sealer, stable, self.inputs, self.journal, self.counters
+                loop, settings.air, interfaces, sealer, stable, self.inputs, self.journal, self.counters
             )
             self.applications = Applications(self, self.radio.pressure)
             self.exchanges = Exchanges(self, self.applications, SystemRandom(), self.counters)
@@ -144,15 +145,17 @@ class LiveNode:
         node.inputs.handle(node.node.start)
         if settings.keys.invitation:
             node.radio.state("joined", settings.keys.invitation)
-        air = node.radio.air
+        on = [
+            f"{used.name} ({sockets.address}, own port {sockets.port})"
+            for used in node.radio.air.used
+            for sockets in used.working[:1]
+        ]
         logger.info(
-            "%s is node %d on %s (%s), air port %d, own port %d",
+            "%s is node %d on %s, air port %d",
             node.name,
             node.number,
-            air.interface.name,
-            air.interface.address,
+            ", ".join(on) or "no interface",
             settings.air.port,
-            air.port,
         )
         return node
 
@@ -261,8 +264,10 @@ class LiveNode:
         options = config.underlay_options
         if not isinstance(options, OpenOptions) or not options.open:
             return None
-        interface = self.radio.air.interface
-        return LiveOpenAir(self._loop, options, interface, self.inputs, self.journal, self.counters)
+        main = self.radio.air.ipv4
+        if main is None:
+            raise InputError("underlay.options.open", "needs an interface with an IPv4 address at the start")
+        return LiveOpenAir(self._loop, options, main, self.inputs, self.journal, self.counters)
 
     def _build(self, settings: LiveSettings, config: NodeConfig, stable: MutableMapping[str, bytes]) -> Node:
         hosts: dict[Channel, LiveHost] = {}

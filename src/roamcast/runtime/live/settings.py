@@ -45,15 +45,27 @@ class AirMode(Enum):
     MULTICAST = "multicast"
 
 
+class AirFamily(Enum):
+    AUTO = "auto"  # IPv4 where an interface has an address of it, IPv6 elsewhere and for those who need it
+    IPV4 = "ipv4"
+    IPV6 = "ipv6"
+
+
+InterfaceName = Annotated[str, msgspec.Meta(min_length=1, max_length=15)]
+
+
 class AirSettings(Table, frozen=True, kw_only=True):
     """`[air]`"""
 
-    interface: Annotated[str, msgspec.Meta(min_length=1, max_length=15)] | None = None
-    address: Annotated[str, msgspec.Meta(min_length=7, max_length=15)] | None = None
+    interface: InterfaceName | None = None
+    interfaces: Annotated[tuple[InterfaceName, ...], msgspec.Meta(max_length=16)] = ()  # preferred ones first
+    address: Annotated[str, msgspec.Meta(min_length=2, max_length=45)] | None = None
+    family: AirFamily = AirFamily.AUTO
     port: Port = 4747  # for broadcasts: all nodes that are to hear each other have the same
     own_port: Port | None = None  # this node's own; None: port + 1 if it is free, else any
     mode: AirMode = AirMode.BROADCAST
     group: Annotated[str, msgspec.Meta(min_length=7, max_length=15)] = "239.255.47.47"
+    group_ipv6: Annotated[str, msgspec.Meta(min_length=2, max_length=45)] = "ff12::4747"  # and the next one
     presence: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 1.0  # seconds of silence until an announcement
     link_timeout: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 1.0  # seconds without acknowledgement
     link_idle: Annotated[float, msgspec.Meta(ge=1, le=120)] = 30.0  # seconds without data until a link closes

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from roamcast.bounded import BoundedDict
 from roamcast.event import Publication
 from roamcast.pressure import REFUSED_FROM, Allowance, priority_of
+from roamcast.runtime.live.air.air import UnreadDatagrams
 from roamcast.runtime.live.air.frames import Congestion
-from roamcast.runtime.live.air.sockets import UnreadDatagrams
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.trace import DropReason
 from roamcast.units import NodeId

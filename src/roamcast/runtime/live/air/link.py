@@ -22,6 +22,7 @@ from typing import NamedTuple, Protocol
 from roamcast.errors import WireError
 from roamcast.runtime.live.air import frames
 from roamcast.runtime.live.air.datagrams import OutgoingFrame
+from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.runtime.live.report.journal import NodeJournal
 from roamcast.sealing import OVERHEAD, Opened, Sealer
 from roamcast.units import NodeId
@@ -80,6 +81,7 @@ class TcpLink(asyncio.Protocol):
         journal: NodeJournal,
         *,
         peer: NodeId | None,
+        interface: str,
         timeout: float,
         idle: float,
     ) -> None:
@@ -105,7 +107,7 @@ class TcpLink(asyncio.Protocol):
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
         self._number = -1  # of its socket
-        self.address = ""  # of the other side
+        self.other = Endpoint("", 0, interface)  # the other side; of a link that it opened, not its own port
         self._closed_at: float | None = None  # when we closed our direction
         self._is_closed_by_peer = False  # theirs
         self._look: asyncio.TimerHandle | None = None
@@ -127,6 +129,15 @@ class TcpLink(asyncio.Protocol):
     def queued(self) -> int:
         """Frames that wait or are not acknowledged yet."""
         return len(self.waiting) + len(self._written)
+
+    @property
+    def is_stalled(self) -> bool:
+        """The neighbour was asked because nothing is acknowledged any more, and nothing was since."""
+        return self._is_stalled
+
+    def leads_to(self, endpoint: Endpoint) -> bool:
+        """Whether it is on this path."""
+        return self.other.address == endpoint.address and self.other.interface == endpoint.interface
 
     # Inputs from the table.
 
@@ -171,7 +182,8 @@ class TcpLink(asyncio.Protocol):
         transport.set_write_buffer_limits(high=BUFFER_BYTES)
         opened: socket.socket = transport.get_extra_info("socket")
         self._number = opened.fileno()
-        self.address = str((transport.get_extra_info("peername") or ("",))[0])
+        address, port = (transport.get_extra_info("peername") or ("", 0))[:2]
+        self.other = Endpoint(str(address), port, self.other.interface)
         tune(opened, self._timeout)
         self._progress_at = self._loop.time()
         if self.peer is not None:
