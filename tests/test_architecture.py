@@ -21,6 +21,7 @@ VALUES = {
     "stable",
     "pressure",
     "toml_text",
+    "chunks",
 }
 REGISTRIES = {"registry", "plugins"}
 MAY_IMPORT: dict[str, set[str]] = {
@@ -31,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": set(),
     "toml_text": set(),
     "event": {"units", "errors"},
+    "chunks": {"units", "errors", "event"},
     "trace": {"units"},
     "bounded": {"units"},
     "stable": set(),

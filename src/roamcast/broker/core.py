@@ -113,7 +113,7 @@ class Broker:
         if subscription.modulator is not None:
             return  # the store has events, not the modulator's products
         for stored in in_order_of_publication(self.store.standing(self._host.now())):
-            readable = self._readable(stored.event)
+            readable = self.readable(stored.event)
             if readable.wants_subscribers and subscription.filter.matches(readable):
                 self._hand_over(stored.event, stored.hops, stored.expires_at)
 
@@ -127,9 +127,12 @@ class Broker:
         if self._watcher is not None:
             self._watcher.on_unsubscribed(subscription)
 
-    def reserve(self) -> int:
-        """A sequence number that is never used again, not even after a crash."""
-        return self._sequences.take()
+    def reserve(self, count: int = 1) -> int:
+        """A number that is never used again, not even after a crash; the first of `count` in a row."""
+        first = self._sequences.take()
+        for _ in range(count - 1):
+            self._sequences.take()
+        return first
 
     def create(self, publication: Publication, sequence: int | None = None) -> Event:
         """A new event of this node, with a number of its own or one that was reserved for it. Copies of it
@@ -221,20 +224,20 @@ class Broker:
     def wants(self, event: Event) -> bool:
         """Whether a local application would get this event."""
         return self._host.node in event.destinations or (
-            event.wants_subscribers and bool(self._index.match(self._readable(event)))
+            event.wants_subscribers and bool(self._index.match(self.readable(event)))
         )
 
-    # Private.
-
-    def _readable(self, event: Event) -> Event:
+    def readable(self, event: Event) -> Event:
         """As local applications may see it. A sealed event is carried and stored as it is, and opened here
         for the exact match; one that we cannot read stays sealed, for subscribers of its type."""
         if self.opener is None or not is_sealed(event):
             return event
         return self.opener.open(event) or event
 
+    # Private.
+
     def _hand_over(self, event: Event, hops: int, expires_at: Micros) -> None:
-        event = self._readable(event)
+        event = self.readable(event)
         matched = self._index.match(event) if event.wants_subscribers else []
         if not matched and self._host.node not in event.destinations:
             return
