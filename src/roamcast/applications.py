@@ -17,6 +17,7 @@ from roamcast.broker.assembly import Assembler, Problem
 from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoredEvent
 from roamcast.chunks.form import count_of, digest_of, is_chunk
+from roamcast.chunks.queue import ChunkQueue, Later
 from roamcast.chunks.transfer import Transfer, check, check_names, pieces
 from roamcast.errors import InputError
 from roamcast.event import Event, EventId, Publication
@@ -44,9 +45,13 @@ class RuntimeGate(Protocol):
 class Applications:
     """Bound to its node once both exist; a node is built with its application."""
 
-    def __init__(self, gate: RuntimeGate, pressure: PublishPressure | None = None) -> None:
+    def __init__(
+        self, gate: RuntimeGate, pressure: PublishPressure | None = None, later: Later | None = None
+    ) -> None:
+        """`later`: the runtime's timer; without one, chunks do not wait for their turn."""
         self._gate = gate
         self.pressure: PublishPressure = NoPressure() if pressure is None else pressure
+        self.chunks = ChunkQueue(self.pressure.bulk_wait, later)
         self._node: Node | None = None
         self._sessions: dict[int, ApplicationSession] = {}  # by application number
         self._owners: dict[int, ApplicationSession] = {}  # by subscription number

@@ -11,7 +11,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, Unpack
 
+import msgspec
+
 from roamcast.broker.seen import SeenEvents, event_key
+from roamcast.client.large import LargeSending, OnProgress
 from roamcast.client.publication import PublicationKeywords, publication
 from roamcast.errors import EventError, InputError, RoamcastError
 from roamcast.event import Event, EventId, Publication
@@ -24,8 +27,10 @@ from roamcast.wire.local import (
     Done,
     EventMessage,
     Failed,
+    LargeEventMessage,
     MissedEvents,
     NodeMessage,
+    PartsPublished,
     PublishRequest,
     RevokeRequest,
     StatusAnswer,
@@ -155,6 +160,7 @@ class Client:
         self._next_request = 1
         self._next_number = 1
         self._answers: dict[int, asyncio.Future[Answer]] = {}
+        self._large: dict[int, LargeSending] = {}  # by request
         self._subscriptions: dict[int, ClientSubscription] = {}
         self._addressed: ClientSubscription | None = None
         self._advertised: set[str] = set()
@@ -204,13 +210,21 @@ class Client:
         return await self.send(_checked(keywords))
 
     async def publish_soon(self, **keywords: Unpack[PublicationKeywords]) -> None:
-        """Publish without waiting for the node's answer; waits only for room in the send buffer."""
+        """Publish without waiting for the node's answer; waits only for room in the send buffer. A payload
+        that travels in chunks is waited for."""
+        ready = _checked(keywords)
+        if ready.is_large:
+            await self.send(ready)
+            return
         link = self._standing()
-        link.send(PublishRequest(0, _checked(keywords)))
+        link.send(PublishRequest(0, ready))
         await link.drain()
 
-    async def send(self, ready: Publication) -> EventId:
-        """As `publish`, with a publication that was made before."""
+    async def send(self, ready: Publication, on_progress: OnProgress | None = None) -> EventId:
+        """As `publish`, with a publication that was made before. `on_progress`: of a payload that travels in
+        chunks, how many octets of how many are in the mesh."""
+        if ready.is_large:
+            return await self._send_large(ready, on_progress)
         done = await self._ask(PublishRequest(self._request(), ready))
         assert isinstance(done, Done)
         return EventId(self.node, done.sequence)
@@ -349,6 +363,17 @@ class Client:
         finally:
             self._answers.pop(message.request, None)
 
+    async def _send_large(self, ready: Publication, on_progress: OnProgress | None) -> EventId:
+        request = self._request()
+        sending = self._large[request] = LargeSending(self._standing(), ready, request)
+        answer = self._answers[request] = asyncio.get_running_loop().create_future()
+        try:
+            done = await sending.run(answer, on_progress)
+        finally:
+            del self._large[request], self._answers[request]
+        assert isinstance(done, Done)
+        return EventId(self.node, done.sequence)
+
     async def _end(self, subscription: ClientSubscription) -> None:
         if self._subscriptions.pop(subscription.number, None) is not None and self._lost is None:
             await self._ask(UnsubscribeRequest(self._request(), subscription.number))
@@ -356,14 +381,12 @@ class Client:
     def _on_message(self, message: NodeMessage) -> None:
         match message:
             case EventMessage(event, numbers, hops):
-                arrived = Message(event, hops)
-                now = micros(asyncio.get_running_loop().time())
-                if not numbers and self._addressed is not None:
-                    self._addressed._on_message(arrived, now)
-                for number in numbers:
-                    subscription = self._subscriptions.get(number)
-                    if subscription is not None:
-                        subscription._on_message(arrived, now)
+                self._on_event(Message(event, hops), numbers)
+            case LargeEventMessage(event, numbers, hops, payload):
+                self._on_event(Message(msgspec.structs.replace(event, payload=payload), hops), numbers)
+            case PartsPublished(request):
+                if request in self._large:
+                    self._large[request].on_published(message)
             case Done(request) | StatusAnswer(request) | WayAnswer(request):
                 answer = self._answers.get(request)
                 if answer is not None and not answer.done():
@@ -382,6 +405,15 @@ class Client:
             case Welcome():
                 if not self._welcome.done():
                     self._welcome.set_result(message)
+
+    def _on_event(self, arrived: Message, numbers: tuple[int, ...]) -> None:
+        now = micros(asyncio.get_running_loop().time())
+        if not numbers and self._addressed is not None:
+            self._addressed._on_message(arrived, now)
+        for number in numbers:
+            subscription = self._subscriptions.get(number)
+            if subscription is not None:
+                subscription._on_message(arrived, now)
 
     def _on_lost(self, problem: str) -> None:
         if not self.lost.done():

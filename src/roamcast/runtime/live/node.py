@@ -108,7 +108,8 @@ class LiveNode:
             self.radio = Radio(
                 loop, settings.air, air, sealer, stable, self.inputs, self.journal, self.counters
             )
-            self.applications = Applications(self, self.radio.pressure)
+            self.applications = Applications(self, self.radio.pressure, loop.call_later)
+            self.applications.on_chunk_problem = self.journal.given_up
             self.config = _config(settings)
             self.open_air = self._open_air(self.config)
             self.node = self._build(settings, self.config, stable)
@@ -352,6 +353,7 @@ class LiveNode:
         gauge("timers", lambda: len(self._timers))
         gauge("subscriptions", lambda: len(self.node.broker.subscriptions()))
         gauge("events_stored", lambda: len(self.node.broker.store))
+        gauge("large_payloads_coming", lambda: self.applications.assembler.unfinished)
 
 
 def wall_clock() -> int:

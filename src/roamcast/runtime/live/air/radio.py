@@ -114,7 +114,9 @@ class Radio:
             self._datagrams.ask,
             settings,
         )
-        self.pressure = CongestionWatch(loop, sealer.identity.node, counters, self.air.unread, self._report)
+        self.pressure = CongestionWatch(
+            loop, sealer.identity.node, counters, self.air.unread, self._report, self.air.unsent
+        )
         self.air.on_closing = self.links.stop_listening
         self.air.on_reopened = self._on_reopened
 

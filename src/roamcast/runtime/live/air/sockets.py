@@ -12,10 +12,12 @@ was removed and plugged in again (a USB adapter) needs new sockets, and gets the
 
 import asyncio
 import errno
+import fcntl
 import logging
 import os
 import socket
 import struct
+import termios
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -136,6 +138,17 @@ class Air:
         return UnreadDatagrams(
             sum(int(row[12]) for row in of_ours), sum(int(row[4].partition(":")[2], 16) for row in of_ours)
         )
+
+    def unsent(self) -> int:
+        """Octets that the kernel has of us and the interface has not taken yet (SIOCOUTQ, udp(7))."""
+        if self._own is None:
+            return 0
+        try:
+            answer = fcntl.ioctl(self._own.fileno(), termios.TIOCOUTQ, bytes(4))
+        except OSError:
+            return 0
+        octets: int = struct.unpack("i", answer)[0]
+        return octets + sum(len(data) for data, _ in self._waiting)
 
     # Receiving.
 

@@ -6,6 +6,7 @@ HELP = {
     "events_published_total": "Events that applications of this node published.",
     "events_delivered_total": "Events handed to applications of this node, one for each application.",
     "events_stored": "Memorized events that this node keeps now.",
+    "large_payloads_coming": "Payloads in chunks that are under way to applications of this node.",
     "subscriptions": "Subscriptions of this node's applications now.",
     "publications_shed_total": "Real-time publications refused because the mesh had no room.",
     "publications_slowed_seconds_total": "Seconds that publishers had to wait because the mesh had no room.",

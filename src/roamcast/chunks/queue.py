@@ -1,0 +1,57 @@
+"""The turn of chunks: one after the other, for all large payloads of a node, when the mesh has room.
+
+Small events go straight to the mesh. Chunks wait here until `bulk_wait` of the node's `PublishPressure` says
+that they do not stand in an event's way, and no more than `PER_SECOND` go in any case: what a node sends in
+a burst waits in the queues of its neighbours, and events wait behind it.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import TypeAlias
+
+PER_SECOND = 250.0  # chunks, a megabyte; chosen by us: three hops of Wi-Fi carry it beside small events
+
+Step: TypeAlias = Callable[[], bool]
+"""Publishes one chunk; False if there is none left, or none yet."""
+Later: TypeAlias = Callable[[float, Callable[[], None]], object]
+"""Calls back after so many seconds."""
+
+
+class ChunkQueue:
+    def __init__(self, bulk_wait: Callable[[], float], later: Later | None) -> None:
+        """`later` of None: there is no time between chunks, so all go at once."""
+        self._bulk_wait = bulk_wait
+        self._later = later
+        self._steps: deque[Step] = deque()
+        self._is_under_way = False  # a turn runs, or will come
+
+    def add(self, step: Step) -> None:
+        """Take turns with the others, until it returns False."""
+        self._steps.append(step)
+        if not self._is_under_way:
+            self._turn()
+
+    def remove(self, step: Step) -> None:
+        """One that was not added, or is over, is no error."""
+        self._steps = deque(one for one in self._steps if one is not step)
+
+    def _turn(self) -> None:
+        self._is_under_way = False
+        while self._steps:
+            wait = self._bulk_wait()
+            if not wait:
+                self._is_under_way = True  # what a step causes may add another one
+                try:
+                    self._step()
+                finally:
+                    self._is_under_way = False
+                wait = 1 / PER_SECOND
+            if self._later is not None:
+                self._is_under_way = True
+                self._later(wait, self._turn)
+                return
+
+    def _step(self) -> None:
+        step = self._steps.popleft()
+        if step():
+            self._steps.append(step)
