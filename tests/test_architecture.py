@@ -152,5 +152,5 @@ def test_a_client_loads_no_node() -> None:
     loaded = loaded_by("import roamcast.client.commands")
     parts = {name.split(".")[1] for name in loaded if name.startswith("roamcast.")}
     assert not loaded & (NOT_ON_A_DEVICE | {"sqlglot", "cryptography"})
-    assert parts <= {"broker", "client", "errors", "event", "units", "wire"}
+    assert parts <= {"broker", "chunks", "client", "errors", "event", "units", "wire"}
     assert {name for name in loaded if name.startswith("roamcast.broker.")} == {"roamcast.broker.seen"}
