@@ -36,6 +36,7 @@ from roamcast.wire.local import (
     Done,
     EventMessage,
     Failed,
+    LargeEventMessage,
     MissedEvents,
     NodeMessage,
     PublishRequest,
@@ -125,6 +126,10 @@ class RawSubscriber:
     @property
     def delivered(self) -> int:
         return sum(isinstance(message, EventMessage) for message in self._messages)
+
+    @property
+    def large(self) -> int:
+        return sum(isinstance(message, LargeEventMessage) for message in self._messages)
 
     @property
     def missed(self) -> int:
