@@ -53,7 +53,7 @@ from roamcast.runtime.live.report.segments import TraceSegments
 from roamcast.runtime.live.report.status import status_of
 from roamcast.runtime.live.report.view import view_of
 from roamcast.runtime.live.settings import KeySettings, LiveSettings, PartSettings
-from roamcast.runtime.live.storage.database import CLOCK_SET, Storage
+from roamcast.runtime.live.storage.database import CLOCK_SET, LAZY, Storage
 from roamcast.runtime.live.storage.events import DurableEventStore
 from roamcast.runtime.meter import LiveMeter
 from roamcast.sealing import Sealer, reserve_epoch
@@ -124,6 +124,7 @@ class LiveNode:
         self.applications.bind(self.node)
         self.inputs.after = self._after
         self._commit: asyncio.Handle | None = None
+        self._later_commit: asyncio.Handle | None = None  # of what may wait
         self._is_stopping = False
         self._count_what_stands()
 
@@ -170,8 +171,9 @@ class LiveNode:
         await self.radio.close()
         if self.open_air is not None:
             self.open_air.close()
-        if self._commit is not None:
-            self._commit.cancel()
+        for handle in (self._commit, self._later_commit):
+            if handle is not None:
+                handle.cancel()
         self._close_files()
         logger.info("%s has stopped", self.name)
 
@@ -315,6 +317,13 @@ class LiveNode:
 
     def _on_commit(self) -> None:
         self._commit = None
+        assert self.storage is not None
+        self.storage.end_turn(self.clock.now)
+        if self.storage.is_pending and self._later_commit is None:
+            self._later_commit = self._loop.call_later(seconds(LAZY), self._on_later_commit)
+
+    def _on_later_commit(self) -> None:
+        self._later_commit = None
         assert self.storage is not None
         self.storage.commit()
 
