@@ -48,7 +48,7 @@ class Assembly:
         self.chunk = chunk  # the first that came
         self.frame = frame  # the same, without what differs between chunks
         self.until = until
-        self.missing = (1 << chunk.count) - 1  # a bit for each chunk; a set would take 400 times the room
+        self.missing = (1 << chunk.total) - 1  # a bit for each chunk; a set would take 400 times the room
         self.wanted: dict[int, dict[int, None]] = {}  # application: its subscriptions, until it is served
         self.served: set[int] = set()  # applications
         self.hops = 0  # the most that a chunk took
@@ -95,7 +95,7 @@ class Assembler:
         if self._find(event.id) is None:
             self._on_problem(NOT_KEPT, chunk.whole)
             return []
-        assembly.has(chunk.index)
+        assembly.has(chunk.place)
         assembly.hops = max(assembly.hops, delivery.hops)
         if application in assembly.served:
             return []
@@ -105,7 +105,7 @@ class Assembler:
     def whole_stored(self, last: StoredEvent, now: Micros) -> StoredEvent | None:
         """The memorized whole whose last chunk this is, if all of it is stored."""
         chunk = readable(last.event)
-        if chunk is None or chunk.index != chunk.count - 1 or not chunk.lifetime:
+        if chunk is None or chunk.place != chunk.total - 1 or not chunk.lifetime:
             return None
         payload = self._joined(chunk)
         first = self._find(chunk.whole)
@@ -123,15 +123,15 @@ class Assembler:
 
     def _open(self, chunk: Chunk, event: Event, now: Micros) -> Assembly:
         assembly = Assembly(chunk, _frame(event), now + event.lifetime)
-        for index in range(chunk.count):
+        for index in range(chunk.total):
             found = self._find(EventId(chunk.whole.publisher, chunk.whole.sequence + index))
-            if found is not None and index != chunk.index:
+            if found is not None and index != chunk.place:
                 other = self._readable_form(found.event)
                 kept = readable(other)
                 if kept is not None and _agrees(assembly, kept, other):
                     assembly.has(index)
         # A real-time whole is not for those who subscribe after it was here.
-        assembly.is_late = assembly.missing == 1 << chunk.index and chunk.count > 1 and not chunk.lifetime
+        assembly.is_late = assembly.missing == 1 << chunk.place and chunk.total > 1 and not chunk.lifetime
         self._assemblies[chunk.whole] = assembly
         return assembly
 
@@ -156,7 +156,7 @@ class Assembler:
 
     def _joined(self, chunk: Chunk) -> bytes | None:
         octets: list[memoryview] = []
-        for index in range(chunk.count):
+        for index in range(chunk.total):
             found = self._find(EventId(chunk.whole.publisher, chunk.whole.sequence + index))
             if found is None:
                 return None
@@ -193,6 +193,6 @@ def _frame(event: Event) -> Event:
 def _agrees(assembly: Assembly, chunk: Chunk, event: Event) -> bool:
     return (
         is_chunk(event)
-        and chunk._replace(index=0) == assembly.chunk._replace(index=0)
+        and chunk._replace(place=0) == assembly.chunk._replace(place=0)
         and _frame(event) == assembly.frame
     )

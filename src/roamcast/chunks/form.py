@@ -36,13 +36,14 @@ class Chunk(NamedTuple):
     """What the head of one chunk says."""
 
     whole: EventId
-    index: int
+    place: int  # its index
     size: int
     lifetime: Micros  # of the whole; 0: real-time
     digest: bytes
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
+        """How many chunks the whole has."""
         return count_of(self.size)
 
 
@@ -53,7 +54,7 @@ def is_chunk(event: Event) -> bool:
 def is_last(event: Event) -> bool:
     """Whether it is the last chunk of its whole; False if it is no chunk that can be read."""
     chunk = readable(event)
-    return chunk is not None and chunk.index == chunk.count - 1
+    return chunk is not None and chunk.place == chunk.total - 1
 
 
 def count_of(size: int) -> int:
