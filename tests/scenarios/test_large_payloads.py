@@ -10,11 +10,13 @@ from roamcast.chunks.form import CHUNK_BYTES, digest_of
 from roamcast.chunks.transfer import pieces
 from roamcast.event import Event, EventClass, Publication
 from roamcast.filter import Filter
+from roamcast.sealing.content import ContentKey, ContentKeys
 from roamcast.testing.network import Network, line
 from roamcast.trace import Transmitted
 from roamcast.units import SECOND, Micros
 
 PAYLOAD = Random(5).randbytes(40 * CHUNK_BYTES - 100)
+KEYS = ContentKeys(ContentKey(bytes(range(32))))
 REPAIRING = ["epidemic", "tree", "chapar", "opportunistic"]  # they hand memorized events over after a cut
 
 
@@ -101,3 +103,32 @@ def test_a_cut_in_the_middle_resumes_with_what_is_missing(strategy: str, lifetim
     assert event.payload == PAYLOAD and event.lifetime == lifetime
     # The second half crosses two hops. If the first half went again, that would be two whole payloads.
     assert chunk_octets(network) - before < 1.7 * len(PAYLOAD)
+
+
+@pytest.mark.parametrize("strategy", ["epidemic", "chapar"])
+def test_a_sealed_large_payload_is_read_by_those_who_have_the_key(strategy: str) -> None:
+    network = Network(3, strategy, links=line(3))
+    users = Users(network)
+    for number in (0, 2):
+        network.node(number)._content = network.node(number).broker.opener = KEYS
+    for number in (1, 2):
+        users.on(number).subscribe(Filter.topic("map"))
+    publisher = users.on(0)
+    users.run(12.0)
+    publisher.publish(Publication(topic="map", payload=PAYLOAD, lifetime=600 * SECOND, sealed=True))
+    users.run(5.0)
+    assert [event.payload for event in users.got[2]] == [PAYLOAD] and not users.got[1]
+
+
+def test_a_large_payload_for_a_named_node_goes_to_nobody_else() -> None:
+    network = Network(3, "epidemic", links=line(3))
+    users = Users(network)
+    for number in (1, 2):
+        users.on(number).subscribe(Filter.topic("map"))
+        users.on(number)
+    users._applications[2].open(lambda delivery: users.got[2].append(delivery.event), addressed=True)
+    publisher = users.on(0)
+    users.run(5.0)
+    publisher.publish(Publication(topic="map", payload=PAYLOAD, destinations=(2,)))
+    users.run(5.0)
+    assert [event.payload for event in users.got[2]] == [PAYLOAD] and not users.got[1]
