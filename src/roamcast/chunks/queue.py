@@ -35,6 +35,10 @@ class ChunkQueue:
         """One that was not added, or is over, is no error."""
         self._steps = deque(one for one in self._steps if one is not step)
 
+    def close(self) -> None:
+        """The node stops: what was to come never does."""
+        self._steps.clear()
+
     def _turn(self) -> None:
         self._is_under_way = False
         while self._steps:

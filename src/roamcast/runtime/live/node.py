@@ -160,6 +160,7 @@ class LiveNode:
         if self._is_stopping:
             return
         self._is_stopping = True
+        self.applications.chunks.close()
         self.inputs.handle(self.node.stop)
         until = self._loop.time() + FAREWELL_SECONDS
         while self.node.is_leaving and self._loop.time() < until:
