@@ -1,13 +1,14 @@
 """A large payload over three hops, cut in the middle; and what small events notice of it.
 
-    python benchmarks/large.py [--strategies epidemic,tree,chapar] [--size 5000000] [--cut 5] [--json]
+    python benchmarks/large.py [--strategies epidemic,tree,chapar] [--size 5000000] [--cut 3] [--simulate]
 
 Four emulated nodes in a row (whole daemons, a namespace each), a radio of 11 Mbit/s for each. A program on
 the first publishes the payload, one on the last waits for it; both also have small real-time events, 20 per
 second. The middle link is cut `--cut` seconds after the payload began, for five seconds. A run takes about a
-minute and needs the machine for itself.
+minute and needs the machine for itself. With `--simulate` the same nodes run in virtual time: no processor
+time is in the figures then, and no machine is too slow.
 
-seconds      from the publication to the delivery of the whole, and without the cut
+seconds      from the publication to the delivery of the whole, and until the last chunk was in the mesh
 octets       of frames with a chunk, all nodes, per octet of payload; three hops need 3
 resumed      of those, what the node before the cut sent after it, beside the share of the payload that had
              not crossed by then: about the same if it goes on, the whole if it begins anew
@@ -24,17 +25,26 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from roamcast.chunks.form import count_of
+from roamcast.applications import Applications
+from roamcast.broker.core import Delivery
+from roamcast.chunks.form import count_of, digest_of
+from roamcast.chunks.transfer import pieces
 from roamcast.client import connect
-from roamcast.event import EventId
+from roamcast.event import EventId, Publication
+from roamcast.filter import Filter
+from roamcast.pressure import NoPressure
 from roamcast.runtime.emulate.emulation import Emulation, EmulationResult
 from roamcast.runtime.emulate.stage import Stage
+from roamcast.runtime.sim.disk import DiskMedium
 from roamcast.scenario import scenario_from
-from roamcast.trace import Transmitted
-from roamcast.units import micros
+from roamcast.testing import network
+from roamcast.trace import Trace, Transmitted
+from roamcast.units import SECOND, Micros, micros
+from roamcast.world.radio import Disk
 
 CALM = 6.0  # seconds of small events alone
 CUT_SECONDS = 5.0
@@ -61,11 +71,11 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=5_000_000)
     parser.add_argument("--cut", type=float, default=3.0, help="seconds after the payload began; 0: no cut")
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--simulate", action="store_true")
     options = parser.parse_args()
-    rows = [play(strategy, options) for strategy in options.strategies.split(",")]
-    if options.json:
-        print(json.dumps(rows, indent=1))
+    for strategy in options.strategies.split(","):
+        row = simulated(strategy, options) if options.simulate else play(strategy, options)
+        print(json.dumps(row), flush=True)
 
 
 def play(strategy: str, options: argparse.Namespace) -> Row:
@@ -90,10 +100,7 @@ def play(strategy: str, options: argparse.Namespace) -> Row:
         seen.zero = time.monotonic()
         asyncio.run(programs(Stage(folder), seen, options))
         thread.join()
-        row = row_of(strategy, seen, result[0], options, cut_at)
-        if not options.json:
-            print(json.dumps(row, indent=1), flush=True)
-        return row
+        return {**row_of(strategy, seen, result[0].trace, options, cut_at), "remark": result[0].remark}
 
 
 def plan(cut_at: float | None) -> str:
@@ -152,16 +159,108 @@ async def programs(stage: Stage, seen: Observed, options: argparse.Namespace) ->
             other.cancel()
 
 
+class SlowRadio(DiskMedium):
+    """A channel of 11 Mbit/s for each node."""
+
+    def __init__(self, *arguments: Any) -> None:
+        *air, _ = arguments
+        super().__init__(*air, Disk(bitrate=11_000_000, delay=0.001, queue=500))
+        self.payloads: list[bytes] = []
+
+
+class VirtualNodes:
+    """Nodes with applications in virtual time; chunks take their turns by its clock."""
+
+    def __init__(self, strategy: str) -> None:
+        network._Overheard = SlowRadio  # type: ignore[assignment,misc]
+        self.network = network.Network(4, strategy, links=network.line(4))
+        self.applications = [Applications(self, NoPressure(), self._later) for _ in range(4)]
+        for number, applications in enumerate(self.applications):
+            node = self.network.node(number)
+            applications.bind(node)
+            node.broker._application = applications
+
+    def enter(self) -> None:
+        pass
+
+    def now(self) -> Micros:
+        return self.network.engine.now
+
+    @property
+    def seconds(self) -> float:
+        return self.now() / SECOND
+
+    def run(self, seconds: float, chatter: Callable[[], None]) -> None:
+        """In steps of half a millisecond, after which applications get what has come."""
+        for _ in range(round(seconds * 2000)):
+            self.network.run(0.0005)
+            for applications in self.applications:
+                applications.drain()
+            if self.now() % micros(SMALL_INTERVAL) == 0:
+                chatter()
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        self.network.engine.at(self.now() + micros(seconds), lambda _: action(), None)
+
+
+def simulated(strategy: str, options: argparse.Namespace) -> Row:
+    nodes, seen = VirtualNodes(strategy), Observed()
+    payload = random.Random(1).randbytes(options.size)
+    wholes: list[float] = []
+
+    def on_delivery(delivery: Delivery) -> None:
+        if delivery.event.topic == "large":
+            assert delivery.event.payload == payload
+            wholes.append(nodes.seconds)
+        else:
+            sent = int(str(delivery.event.attributes["t"])) / SECOND
+            seen.latencies.append((sent, nodes.seconds - sent))
+
+    subscriber, publisher = (
+        nodes.applications[3].open(on_delivery),
+        nodes.applications[0].open(lambda _: None),
+    )
+    for topic in ("small", "large"):
+        subscriber.subscribe(Filter.topic(topic))
+
+    def chatter() -> None:
+        publisher.publish(Publication({"t": nodes.now()}, topic="small"))
+
+    nodes.run(CALM + 8.0, chatter)
+    seen.began = nodes.seconds
+    transfer = publisher.begin(Publication(topic="large"), options.size, digest_of(payload))
+    seen.event = EventId(0, transfer.first)
+    octets = pieces(payload)
+
+    def step() -> bool:
+        transfer.add(next(octets))
+        if transfer.is_over:
+            seen.published = nodes.seconds
+        return not transfer.is_over
+
+    nodes.applications[0].chunks.add(step)
+    cut_at = seen.began + options.cut if options.cut else None
+    if cut_at is not None:
+        nodes.run(options.cut, chatter)
+        nodes.network.cut((1, 2))
+        nodes.run(CUT_SECONDS, chatter)
+        nodes.network.connect((1, 2))
+    while not wholes and nodes.seconds < options.seconds:
+        nodes.run(0.1, chatter)
+    seen.whole = wholes[0] if wholes else 0.0
+    return row_of(strategy, seen, nodes.network.trace, options, cut_at)
+
+
 def row_of(
-    strategy: str, seen: Observed, result: EmulationResult, options: argparse.Namespace, cut_at: float | None
+    strategy: str, seen: Observed, trace: Trace, options: argparse.Namespace, cut_at: float | None
 ) -> Row:
     first, count = seen.event.sequence, count_of(options.size)
     sent = [
         one
-        for one in result.trace.of(Transmitted)
+        for one in trace.of(Transmitted)
         if one.publisher == 0 and one.sequence is not None and first <= one.sequence < first + count
     ]
-    whole = seen.whole or time.monotonic()
+    whole = seen.whole or seen.zero + options.seconds
     cut = (0.0, 0.0) if cut_at is None else (seen.zero + cut_at - 0.2, seen.zero + cut_at + CUT_SECONDS)
     under_way = (seen.began, whole if cut_at is None else cut[0])
     return {
@@ -173,7 +272,6 @@ def row_of(
         "small, before": latency(seen, seen.began - CALM + 1.0, seen.began),
         "small, under way": latency(seen, *under_way),
         "small, after the cut": None if cut_at is None else latency(seen, cut[1] + 1.0, whole),
-        "remark": result.remark,
     }
 
 

@@ -8,6 +8,7 @@ from roamcast.errors import WireError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.host import Frame, Host, Kind, SendFailure, TimerName
 from roamcast.strategy.base import Strategy, StrategyContext
+from roamcast.strategy.burst import fragments
 from roamcast.strategy.epidemic.exchange import EventRequests
 from roamcast.strategy.epidemic.holdings import Holdings, events_of, missing
 from roamcast.strategy.epidemic.messages import (
@@ -25,7 +26,7 @@ from roamcast.trace import Dropped, DropReason
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
 ANSWER_PACE: Micros = 10 * MILLISECOND  # pause after a burst of answers, for other senders; chosen by us
-ANSWER_BURST = 4  # frames; chosen by us
+ANSWER_BURST = 4  # frames, or pieces of large ones; chosen by us
 ANSWERS_MAX = 10_000  # that wait; chosen by us
 MEETING_DELAY: Micros = 20 * MILLISECOND  # at most, before the digest for a new neighbour; chosen by us
 UNCHANGED_TURNS = 5  # an unchanged digest is sent only once in so many intervals; chosen by us
@@ -215,7 +216,7 @@ class Epidemic(Strategy):
             handed = Handed(holding.event, holding.hops, holding.age)
             frame = Frame(CODEC.encode(handed), Kind.DATA, "handed", key, key.publisher == self._host.node)
             self._host.unicast(neighbour, frame, partial(self._on_failure, neighbour))
-            sent += 1
+            sent += fragments(len(frame.payload))
         if self._answers:
             self._host.set_timer("answer", now + ANSWER_PACE)
 
