@@ -40,6 +40,8 @@ from roamcast.pressure import NoPressure
 from roamcast.runtime.emulate.emulation import Emulation, EmulationResult
 from roamcast.runtime.emulate.stage import Stage
 from roamcast.runtime.sim.disk import DiskMedium
+from roamcast.runtime.sim.engine import Engine
+from roamcast.runtime.sim.links import RadioLinks
 from roamcast.scenario import scenario_from
 from roamcast.testing import network
 from roamcast.trace import Trace, Transmitted
@@ -162,9 +164,11 @@ async def programs(stage: Stage, seen: Observed, options: argparse.Namespace) ->
 class SlowRadio(DiskMedium):
     """A channel of 11 Mbit/s for each node."""
 
-    def __init__(self, *arguments: Any) -> None:
-        *air, _ = arguments
-        super().__init__(*air, Disk(bitrate=11_000_000, delay=0.001, queue=500))
+    def __init__(
+        self, engine: Engine, links: RadioLinks, trace: Trace, stream: random.Random, _: float
+    ) -> None:
+        radio = Disk(bitrate=11_000_000, delay=0.001, queue=500)
+        super().__init__(engine, links, trace, stream, radio)
         self.payloads: list[bytes] = []
 
 
