@@ -46,12 +46,16 @@ class Applications:
     """Bound to its node once both exist; a node is built with its application."""
 
     def __init__(
-        self, gate: RuntimeGate, pressure: PublishPressure | None = None, later: Later | None = None
+        self,
+        gate: RuntimeGate,
+        pressure: PublishPressure | None = None,
+        later: Later | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`later`: the runtime's timer; without one, chunks do not wait for their turn."""
+        """`later`, `clock`: the runtime's timer; without one, chunks do not wait for their turn."""
         self._gate = gate
         self.pressure: PublishPressure = NoPressure() if pressure is None else pressure
-        self.chunks = ChunkQueue(self.pressure.bulk_wait, later)
+        self.chunks = ChunkQueue(self.pressure.bulk_wait, later, clock)
         self._node: Node | None = None
         self._sessions: dict[int, ApplicationSession] = {}  # by application number
         self._owners: dict[int, ApplicationSession] = {}  # by subscription number

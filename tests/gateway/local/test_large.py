@@ -228,6 +228,26 @@ def test_a_queue_without_timers_does_all_at_once_even_if_a_step_adds_another() -
     assert done == ["first", "second", "first", "first"] or done == ["first", "first", "second", "first"]
 
 
+def test_a_node_without_time_sends_fewer_chunks() -> None:
+    now, timers, sent = 0.0, Delayed(), 0
+
+    def step() -> bool:
+        nonlocal sent
+        sent += 1
+        return True
+
+    queue = ChunkQueue(lambda: 0.0, timers.later, lambda: now)
+    queue.add(step)
+    waits = []
+    for late in (0.0, 0.02, 0.0, 5.0):
+        wait, _ = timers.waiting[0]
+        waits.append(round(wait, 4))
+        now += wait + late
+        timers.fire()
+    waits.append(round(timers.waiting[0][0], 4))
+    assert waits == [0.005, 0.005, 0.045, 0.005, 0.105] and sent == 5
+
+
 def test_a_subscriber_that_does_not_read_holds_two_large_payloads_and_misses_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

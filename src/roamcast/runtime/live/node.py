@@ -108,7 +108,7 @@ class LiveNode:
             self.radio = Radio(
                 loop, settings.air, air, sealer, stable, self.inputs, self.journal, self.counters
             )
-            self.applications = Applications(self, self.radio.pressure, loop.call_later)
+            self.applications = Applications(self, self.radio.pressure, loop.call_later, loop.time)
             self.applications.on_chunk_problem = self.journal.given_up
             self.config = _config(settings)
             self.open_air = self._open_air(self.config)
