@@ -1,6 +1,6 @@
 """Epidemic flooding: copies, digests at intervals and for each new neighbour, requests and answers."""
 
-from collections import deque
+from collections import OrderedDict
 from functools import partial
 
 from roamcast.broker.core import Broker
@@ -54,7 +54,8 @@ class Epidemic(Strategy):
             timeout=self._request_timeout,
         )
         self._neighbours: set[NodeId] = set()
-        self._answers: deque[tuple[NodeId, EventId]] = deque()
+        # A request that is repeated while its answer waits is answered once: large events take long.
+        self._answers: OrderedDict[tuple[NodeId, EventId], None] = OrderedDict()
         self._last_digest: tuple[HeldRuns, ...] = ()
         self._digest_at: Micros = -self._digest_interval  # when it was sent
         self._unchanged = 0
@@ -201,7 +202,7 @@ class Epidemic(Strategy):
         if len(events) // 2 > room:
             trace_overflow(self._host, "want", "ANSWERS_MAX")
         for _, (publisher, sequence) in zip(range(room), wanted, strict=False):
-            self._answers.append((sender, EventId(publisher, sequence)))
+            self._answers[sender, EventId(publisher, sequence)] = None
         if idle:
             self._answer()
 
@@ -209,7 +210,7 @@ class Epidemic(Strategy):
         now = self._host.now()
         sent = 0
         while self._answers and sent < ANSWER_BURST:
-            neighbour, key = self._answers.popleft()
+            (neighbour, key), _ = self._answers.popitem(last=False)
             holding = self._holdings.find(key, now)
             if holding is None or holding.hops >= self._hop_limit:
                 continue
@@ -224,7 +225,7 @@ class Epidemic(Strategy):
         """Drop the other answers to this neighbour: if it is still there, it asks again."""
         if why is SendFailure.LINK:
             self._underlay.on_link_failure(neighbour)
-        self._answers = deque(answer for answer in self._answers if answer[0] != neighbour)
+        self._answers = OrderedDict((answer, None) for answer in self._answers if answer[0] != neighbour)
 
     def _send(self, copy: FloodedEvent) -> None:
         key = copy.event.id
