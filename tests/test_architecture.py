@@ -21,6 +21,7 @@ VALUES = {
     "stable",
     "pressure",
     "toml_text",
+    "chunks",
 }
 REGISTRIES = {"registry", "plugins"}
 MAY_IMPORT: dict[str, set[str]] = {
@@ -31,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": set(),
     "toml_text": set(),
     "event": {"units", "errors"},
+    "chunks": {"units", "errors", "event"},
     "trace": {"units"},
     "bounded": {"units"},
     "stable": set(),
@@ -151,5 +153,5 @@ def test_a_client_loads_no_node() -> None:
     loaded = loaded_by("import roamcast.client.commands")
     parts = {name.split(".")[1] for name in loaded if name.startswith("roamcast.")}
     assert not loaded & (NOT_ON_A_DEVICE | {"sqlglot", "cryptography"})
-    assert parts <= {"broker", "client", "errors", "event", "units", "wire"}
+    assert parts <= {"broker", "chunks", "client", "errors", "event", "units", "wire"}
     assert {name for name in loaded if name.startswith("roamcast.broker.")} == {"roamcast.broker.seen"}

@@ -25,7 +25,7 @@ from roamcast.underlay import UNDERLAYS, Oracle, UnderlayContext
 from roamcast.underlay.addresses import Addresses
 from roamcast.underlay.base import OpenAir
 from roamcast.underlay.routing_table import RoutingTable
-from roamcast.units import Micros
+from roamcast.units import Micros, NodeId
 
 ADVERTISED_MAX = 1_000  # types that one node may advertise; chosen by us
 
@@ -75,6 +75,10 @@ class Node:
         self._advertised: Counter[str] = Counter()  # how many applications advertise each type
         self.broker.watch(self.strategy)
         self.underlay.listen(self.strategy)
+
+    @property
+    def number(self) -> NodeId:
+        return self._host.node
 
     @property
     def layers(self) -> dict[Channel, Layer]:

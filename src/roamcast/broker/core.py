@@ -128,9 +128,12 @@ class Broker:
         if self._watcher is not None:
             self._watcher.on_unsubscribed(subscription)
 
-    def reserve(self) -> int:
-        """A sequence number that is never used again, not even after a crash."""
-        return self._sequences.take()
+    def reserve(self, count: int = 1) -> int:
+        """A number that is never used again, not even after a crash; the first of `count` in a row."""
+        first = self._sequences.take()
+        for _ in range(count - 1):
+            self._sequences.take()
+        return first
 
     def create(self, publication: Publication, sequence: int | None = None) -> Event:
         """A new event of this node, with a number of its own or one that was reserved for it. Copies of it

@@ -1,6 +1,7 @@
 """What a device needs: its node, and the three clients of it."""
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from roamcast.cli.options import PATH, node_socket
 from roamcast.errors import InputError
 
 if TYPE_CHECKING:
+    from roamcast.client.large import OnProgress
     from roamcast.client.place import NodePlace
 
 
@@ -123,7 +125,7 @@ def publish(
         return
     keywords["payload"] = commands.payload_from(payload, file)
     if reached is None and not reached_by:
-        show(commands.publish(socket, **keywords))
+        show(commands.publish(socket, _progress() if sys.stderr.isatty() else None, **keywords))
         return
     if reached is not None and reached_by:
         raise InputError("--reached and --reached-by", "give one of them")
@@ -159,6 +161,7 @@ def advertise(type: str, seconds: float | None, socket: "NodePlace") -> None:
 @click.option("-W", "--seconds", metavar="S", type=click.FloatRange(0, 1e6), help="End after so long.")
 @node_socket
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("-o", "--out-dir", metavar="DIR", type=PATH, help="Write each payload into a file there.")
 def subscribe(
     topic: str | None,
     sql: str | None,
@@ -170,12 +173,14 @@ def subscribe(
     seconds: float | None,
     socket: "NodePlace",
     as_json: bool,
+    out_dir: Path | None,
 ) -> None:
     """Show matching events as they reach the node on this device."""
     from roamcast.client import Message, commands
 
     def show(message: Message) -> None:
-        print(commands.to_json(message) if as_json else commands.to_line(message), flush=True)
+        file = None if out_dir is None else commands.write_payload(out_dir, message)
+        print((commands.to_json if as_json else commands.to_line)(message, file), flush=True)
 
     commands.subscribe(
         socket,
@@ -189,3 +194,16 @@ def subscribe(
         modulator=modulator,
         parameters=parameters,
     )
+
+
+def _progress() -> "OnProgress":
+    """Of a large payload, on one line of the terminal."""
+    began = time.monotonic()
+
+    def show(octets: int, size: int) -> None:
+        rate = octets / max(time.monotonic() - began, 1e-3)
+        left = "" if octets == size else f", {(size - octets) / max(rate, 1.0):.0f} s left"
+        line = f"{octets / 1e6:.1f} of {size / 1e6:.1f} MB, {rate / 1e6:.2f} MB/s{left}"
+        print(f"\r{line:<60}", end="\n" if octets == size else "", file=sys.stderr, flush=True)
+
+    return show

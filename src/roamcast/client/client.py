@@ -11,6 +11,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, Unpack, overload
 
+import msgspec
+
 from roamcast.broker.seen import SeenEvents, event_key
 from roamcast.client.asking import (
     ANSWERS_MAX,
@@ -24,9 +26,10 @@ from roamcast.client.asking import (
     reached_of,
     receipt_of,
 )
+from roamcast.client.large import LargeSending, OnProgress
 from roamcast.client.publication import PublicationKeywords, publication
 from roamcast.errors import EventError, InputError, RoamcastError
-from roamcast.event import Event, EventId, Publication
+from roamcast.event import PAYLOAD_BYTES_MAX, Event, EventId, Publication
 from roamcast.units import Micros, NodeId, micros, seconds
 from roamcast.wire.exchange import response_topic
 from roamcast.wire.local import (
@@ -40,9 +43,11 @@ from roamcast.wire.local import (
     EndRequest,
     EventMessage,
     Failed,
+    LargeEventMessage,
     MissedEvents,
     NodeMessage,
     Over,
+    PartsPublished,
     PublishRequest,
     QueryRequest,
     RevokeRequest,
@@ -173,6 +178,7 @@ class Client:
         self._next_request = 1
         self._next_number = 1
         self._answers: dict[int, asyncio.Future[NodeAnswer]] = {}
+        self._large: dict[int, LargeSending] = {}  # by request
         self._subscriptions: dict[int, ClientSubscription] = {}
         self._asked: dict[int, Asked] = {}  # open requests and queries
         self._addressed: ClientSubscription | None = None
@@ -249,7 +255,7 @@ class Client:
         if not isinstance(reached, int) and not named:
             raise InputError("reached", "names no node; allowed: how many, or which")
         within = deadline_micros(deadline)
-        request = AskRequest(self._request(), ready, within, max(wanted, 0), True, named)
+        request = AskRequest(self._request(), _whole(ready), within, max(wanted, 0), True, named)
         async with self._asking(request) as (done, asked):
             receipts = tuple([receipt_of(answer) async for answer in asked])
         return reached_of(EventId(self.node, done.sequence), wanted, named, receipts)
@@ -270,7 +276,7 @@ class Client:
         if memorized:
             keywords["lifetime"] = deadline
         ready, most = _checked(keywords), ANSWERS_MAX if answers is None else max(answers, 0)
-        request = AskRequest(self._request(), ready, deadline_micros(deadline), most)
+        request = AskRequest(self._request(), _whole(ready), deadline_micros(deadline), most)
         async with self._asking(request) as (_, asked):
             async for answer in asked:
                 yield Answer(answer.event, answer.hops, seconds(answer.after))
@@ -313,13 +319,21 @@ class Client:
         return QueryResult(messages, tuple(seconds(answer.after) for answer in found), asked.total)
 
     async def publish_soon(self, **keywords: Unpack[PublicationKeywords]) -> None:
-        """Publish without waiting for the node's answer; waits only for room in the send buffer."""
+        """Publish without waiting for the node's answer; waits only for room in the send buffer. A payload
+        that travels in chunks is waited for."""
+        ready = _checked(keywords)
+        if ready.is_large:
+            await self.send(ready)
+            return
         link = self._standing()
-        link.send(PublishRequest(0, _checked(keywords)))
+        link.send(PublishRequest(0, ready))
         await link.drain()
 
-    async def send(self, ready: Publication) -> EventId:
-        """As `publish`, with a publication that was made before."""
+    async def send(self, ready: Publication, on_progress: OnProgress | None = None) -> EventId:
+        """As `publish`, with a publication that was made before. `on_progress`: of a payload that travels in
+        chunks, how many octets of how many are in the mesh."""
+        if ready.is_large:
+            return await self._send_large(ready, on_progress)
         done = await self._ask(PublishRequest(self._request(), ready))
         assert isinstance(done, Done)
         return EventId(self.node, done.sequence)
@@ -469,6 +483,17 @@ class Client:
             if asked.is_open and self._lost is None:
                 self._standing().send(EndRequest(self._request(), message.request))
 
+    async def _send_large(self, ready: Publication, on_progress: OnProgress | None) -> EventId:
+        request = self._request()
+        sending = self._large[request] = LargeSending(self._standing(), ready, request)
+        answer = self._answers[request] = asyncio.get_running_loop().create_future()
+        try:
+            done = await sending.run(answer, on_progress)
+        finally:
+            del self._large[request], self._answers[request]
+        assert isinstance(done, Done)
+        return EventId(self.node, done.sequence)
+
     async def _end(self, subscription: ClientSubscription) -> None:
         if self._subscriptions.pop(subscription.number, None) is not None and self._lost is None:
             await self._ask(UnsubscribeRequest(self._request(), subscription.number))
@@ -476,14 +501,12 @@ class Client:
     def _on_message(self, message: NodeMessage) -> None:
         match message:
             case EventMessage(event, numbers, hops):
-                arrived = Message(event, hops)
-                now = micros(asyncio.get_running_loop().time())
-                if not numbers and self._addressed is not None:
-                    self._addressed._on_message(arrived, now)
-                for number in numbers:
-                    subscription = self._subscriptions.get(number)
-                    if subscription is not None:
-                        subscription._on_message(arrived, now)
+                self._on_event(Message(event, hops), numbers)
+            case LargeEventMessage(event, numbers, hops, payload):
+                self._on_event(Message(msgspec.structs.replace(event, payload=payload), hops), numbers)
+            case PartsPublished(request):
+                if request in self._large:
+                    self._large[request].on_published(message)
             case Done(request) | StatusAnswer(request) | WayAnswer(request):
                 answer = self._answers.get(request)
                 if answer is not None and not answer.done():
@@ -509,6 +532,15 @@ class Client:
                 if not self._welcome.done():
                     self._welcome.set_result(message)
 
+    def _on_event(self, arrived: Message, numbers: tuple[int, ...]) -> None:
+        now = micros(asyncio.get_running_loop().time())
+        if not numbers and self._addressed is not None:
+            self._addressed._on_message(arrived, now)
+        for number in numbers:
+            subscription = self._subscriptions.get(number)
+            if subscription is not None:
+                subscription._on_message(arrived, now)
+
     def _on_lost(self, problem: str) -> None:
         if not self.lost.done():
             self.lost.set_result(problem)
@@ -530,6 +562,14 @@ def _checked(keywords: PublicationKeywords) -> Publication:
         return publication(**keywords)
     except EventError as error:
         raise NoEventError(*error.args) from None
+
+
+def _whole(ready: Publication) -> Publication:
+    """Not in chunks: those who answer, and say what has reached them, do so for one event."""
+    if ready.is_large:
+        allowed = f"{PAYLOAD_BYTES_MAX} are allowed for a request, and with `reached`"
+        raise NoEventError("payload", f"has {len(ready.payload)} octets; {allowed}")
+    return ready
 
 
 def _encoded(wanted: "Filter") -> bytes:

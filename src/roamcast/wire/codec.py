@@ -25,11 +25,11 @@ class Codec(Generic[Message]):
     """
 
     def __init__(self, name: str, version: int, types: object, *, bytes_max: int = FRAME_BYTES_MAX) -> None:
-        assert 0 < version < 256 and bytes_max <= FRAME_BYTES_MAX
+        assert 0 < version < 256
         self._name = name
         self._version = version
         self._prefix = bytes([version])
-        self._bytes_max = bytes_max
+        self.bytes_max = self._bytes_max = bytes_max
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(types)
         self._last_data: bytes | None = None
@@ -59,5 +59,6 @@ class Codec(Generic[Message]):
             message = self._decoder.decode(memoryview(data)[1:])
         except (msgspec.DecodeError, ValueError, RecursionError, MemoryError) as error:
             raise WireError(self._name, 1, f"cannot be read: {error}") from None
-        self._last_data, self._last_message = data, message
+        if len(data) <= FRAME_BYTES_MAX:
+            self._last_data, self._last_message = data, message
         return message

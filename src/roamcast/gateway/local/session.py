@@ -6,6 +6,7 @@ begins: two subscriptions of one program are as independent as those of two.
 No I/O here: the server moves the octets, an in-process client passes the messages as they are.
 """
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -13,6 +14,7 @@ from roamcast.applications import ApplicationSession
 from roamcast.broker.core import Delivery
 from roamcast.broker.retained import clears
 from roamcast.broker.store import StoreFullError
+from roamcast.chunks.transfer import Transfer
 from roamcast.errors import InputError, WireError
 from roamcast.event import Event, EventId, Publication
 from roamcast.exchange import Found, QueryQuestion, Question
@@ -22,6 +24,7 @@ from roamcast.gateway.rights import TopicRights
 from roamcast.modulator import ModulatorSpec
 from roamcast.units import Micros
 from roamcast.wire.local import (
+    PARTS_AHEAD,
     AdvertiseRequest,
     AnswerMessage,
     AskRequest,
@@ -31,8 +34,11 @@ from roamcast.wire.local import (
     EndRequest,
     EventMessage,
     Failed,
+    LargeRequest,
     NodeMessage,
     Over,
+    PartsPublished,
+    PayloadPart,
     PublishRequest,
     QueryRequest,
     RevokeRequest,
@@ -49,6 +55,16 @@ from roamcast.wire.local import (
 
 SUBSCRIPTIONS_MAX = 10_000  # of one client
 ASKED_MAX = 1_000  # requests and queries of one client that are open; chosen by us
+TRANSFERS_MAX = 8  # large payloads that one client publishes at a time; chosen by us
+
+
+class LargePublication:
+    """A transfer, and the parts of it that wait for their turn."""
+
+    def __init__(self, transfer: Transfer) -> None:
+        self.transfer = transfer
+        self.waiting: deque[bytes] = deque()
+        self.step: Callable[[], bool] = lambda: False
 
 
 class LocalSession:
@@ -64,6 +80,7 @@ class LocalSession:
         self._subscriptions: dict[int, ApplicationSession] = {}  # by the client's number
         # What ends each open request and query of the client, by its number.
         self._asked: dict[int, Callable[[], None]] = {}
+        self._large: dict[int, LargePublication] = {}  # by the client's request
         self.wait = 0.0  # seconds until the client's next message, where it publishes too fast
 
     def on_message(self, message: ClientMessage) -> None:
@@ -82,6 +99,10 @@ class LocalSession:
             match message:
                 case PublishRequest():
                     self._publish(self._session, message)
+                case LargeRequest():
+                    self._begin(self._session, message)
+                case PayloadPart():
+                    self._on_part(message)
                 case SubscribeRequest():
                     self._subscribe(message)
                 case UnsubscribeRequest():
@@ -124,6 +145,9 @@ class LocalSession:
         for end in self._asked.values():
             end()
         self._asked.clear()
+        for large in self._large.values():
+            self._node.applications.chunks.remove(large.step)
+        self._large.clear()
         for number in sorted(self._subscriptions):
             self._unsubscribe(number)
         if self._session is not None:
@@ -211,6 +235,47 @@ class LocalSession:
     def _over(self, request: int, total: int) -> None:
         self._asked.pop(request, None)
         self._send(Over(request, total))
+
+    def _begin(self, session: ApplicationSession, message: LargeRequest) -> None:
+        if self._rights is not None:
+            self._rights.check_publication(message.frame)
+        if self._node.applications.pressure.refuses:
+            raise InputError("publication", f"was refused: {self._node.applications.pressure.why}")
+        if len(self._large) >= TRANSFERS_MAX or message.request in self._large:
+            problem = f"is one too many; a client may publish {TRANSFERS_MAX} large ones at a time"
+            raise InputError("publication", problem)
+        large = LargePublication(session.begin(message.frame, message.size, message.digest))
+        large.step = partial(self._publish_part, message.request, large)
+        self._large[message.request] = large
+
+    def _on_part(self, message: PayloadPart) -> None:
+        large = self._large.get(message.request)
+        if large is None:
+            return  # what follows a request that failed
+        if len(large.waiting) >= PARTS_AHEAD:
+            raise WireError("payload part", 0, f"is more than {PARTS_AHEAD} ahead")
+        large.waiting.append(message.octets)
+        if len(large.waiting) == 1:
+            self._node.applications.chunks.add(large.step)
+
+    def _publish_part(self, request: int, large: LargePublication) -> bool:
+        transfer = large.transfer
+        try:
+            transfer.add(large.waiting.popleft())
+        except (InputError, StoreFullError) as error:
+            self._large.pop(request, None)
+            self._send(Failed(request, str(error)[:1000]))
+            return False
+        self._send(PartsPublished(request, transfer.index))
+        if not transfer.is_over:
+            return bool(large.waiting)
+        del self._large[request]
+        done = Done(request, transfer.first)
+        if transfer.lifetime:
+            self._node.when_durable(lambda: self._send(done))
+        else:
+            self._send(done)
+        return False
 
     def _subscribe(self, message: SubscribeRequest) -> None:
         wanted = Filter.decode(message.filter)

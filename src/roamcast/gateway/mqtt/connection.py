@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
-from roamcast.event import topic_problem
+from roamcast.event import PAYLOAD_BYTES_MAX, topic_problem
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.decode import decode
@@ -96,6 +96,7 @@ class Connection(Outlet):
         self._aliases_in: dict[int, str] = {}
         self._says_why = True  # the client wants reason strings
         self._answers = Answers(self.send)
+        self._large = 0  # large payloads of this client whose chunks are under way
 
     # From the transport.
 
@@ -225,6 +226,9 @@ class Connection(Outlet):
         if not topic:
             raise protocol_error("topic name", 0, "is empty")
         payload = body[at:]
+        if not qos and len(payload) > PAYLOAD_BYTES_MAX:
+            self._publish_large(session, None, topic, payload, bool(first & 1), properties)
+            return
         if not qos:
             outcome = self._exchange.publish(session, topic, payload, 0, bool(first & 1), properties)
             if outcome.reason:
@@ -265,6 +269,12 @@ class Connection(Outlet):
                 session, packet_id, topic, payload, retain, properties, partial(self._on_taken, taken)
             )
             return
+        if len(payload) > PAYLOAD_BYTES_MAX:
+            answer = self._answers.hold_back(answer_type, packet_id)
+            if qos == 2:
+                session.received[packet_id] = 0
+            self._publish_large(session, answer, topic, payload, retain, properties)
+            return
         outcome = self._exchange.publish(session, topic, payload, qos, retain, properties)
         if self.is_closing:
             return
@@ -280,6 +290,34 @@ class Connection(Outlet):
             self._answer_when_durable(answer_type, packet_id)
         else:
             self._answers.give(answer_type, packet_id, outcome.reason, self.version)
+
+    def _publish_large(
+        self,
+        session: MqttSession,
+        answer: PendingAnswer | None,
+        topic: str,
+        payload: bytes,
+        retain: bool,
+        properties: Properties | None,
+    ) -> None:
+        """In chunks, which take their time: the next large one of this client is read when they are out."""
+        qos = 0 if answer is None else 1 if answer.type is PacketType.PUBACK else 2
+
+        def then(reason: ReasonCode) -> None:
+            self._large -= 1
+            if answer is not None and answer in self._answers:
+                if reason >= 0x80 and qos == 2:
+                    session.received.pop(answer.packet_id, None)
+                self._on_taken(answer, reason)
+            elif reason >= 0x80:
+                self._count("mqtt_dropped_total", label(reason))
+            if not self._large and not self.is_closing:
+                self.hold(False)
+
+        self._large += 1
+        self._exchange.publish_large(session, topic, payload, qos, retain, properties, then)
+        if self._large > 1:
+            self.hold(True)
 
     def _checked_topic(self, raw: bytes, end: int, available: int) -> str:
         if end > available:

@@ -3,7 +3,8 @@
 Reading is fair: after `SLICE` packets of one client the others have their turn, and while a client's octets
 wait we do not read more of them, so TCP slows the sender. All packets of one turn for a client are written in
 one call. Nothing grows without bound: at most one incomplete packet is kept, and what a client does not read
-is counted against `write_bytes_max`.
+is counted against `write_bytes_max`. Packets above `LARGE_BYTES` share the room of all connections (`Turn`):
+there is no room for one from each client.
 """
 
 import asyncio
@@ -16,6 +17,9 @@ from roamcast.gateway.mqtt.packets.reasons import ReasonCode
 # Both chosen by us.
 SLICE = 64  # packets of one client before the next one's turn
 SLOW_MAX = 1.0  # seconds for which a publisher that is too fast is not read; its pings wait behind
+LARGE_BYTES = 65_536  # of a packet
+INCOMING_BYTES_MAX = 64 * 1024 * 1024  # of large packets that come, all connections together
+UNSENT_BYTES_MAX = 128 * 1024 * 1024  # of large packets that clients do not read, likewise
 LINGER = 2.0  # seconds that a client has to read our last octets and to close
 
 
@@ -25,11 +29,37 @@ class Turn:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._dirty: list[PacketTransport] = []
+        self._incoming: dict[PacketTransport, int] = {}  # octets of the large packet that each receives
+        self._unsent: dict[PacketTransport, None] = {}  # those with much to read, longest first
 
     def add(self, connection: "PacketTransport") -> None:
         if not self._dirty:
             self.loop.call_soon(self._flush)
         self._dirty.append(connection)
+
+    def receives(self, connection: "PacketTransport", octets: int) -> bool:
+        """A large packet has begun: whether there is room for it. 0: it is whole, or will never be."""
+        self._incoming.pop(connection, None)
+        if not octets:
+            return True
+        if sum(self._incoming.values()) + octets > INCOMING_BYTES_MAX:
+            return False
+        self._incoming[connection] = octets
+        return True
+
+    def check_unsent(self, connection: "PacketTransport") -> None:
+        """Who has not read his large packets for longest makes room. A session has them still."""
+        self._unsent.setdefault(connection)
+        for one in [one for one in self._unsent if one.unsent <= LARGE_BYTES]:
+            del self._unsent[one]
+        while len(self._unsent) > 1 and sum(one.unsent for one in self._unsent) > UNSENT_BYTES_MAX:
+            slowest = next(iter(self._unsent))
+            del self._unsent[slowest]
+            slowest.abandon()
+
+    def leave(self, connection: "PacketTransport") -> None:
+        self._incoming.pop(connection, None)
+        self._unsent.pop(connection, None)
 
     def _flush(self) -> None:
         dirty, self._dirty = self._dirty, []
@@ -47,6 +77,8 @@ class PacketTransport(asyncio.Protocol):
         self._packet_bytes_max = packet_bytes_max
         self._write_bytes_max = write_bytes_max
         self._buffer = b""
+        self._more: list[bytes] = []  # of a packet that is not whole: joined once, when it is
+        self._lacking = 0  # octets of it
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._is_paused = False  # the client does not read
@@ -82,6 +114,11 @@ class PacketTransport(asyncio.Protocol):
         """Whether a packet has begun and is not whole."""
         return bool(self._buffer) and not self._has_more and not self._is_stopped
 
+    @property
+    def unsent(self) -> int:
+        """Octets that the kernel has no room for."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def send(self, data: bytes) -> None:
         """Written together with everything else of this turn."""
         if not self._out:
@@ -114,7 +151,7 @@ class PacketTransport(asyncio.Protocol):
             return
         self.flush()
         self.is_closing = True
-        self._buffer = b""
+        self._forget_incoming()
         self._is_held = self._has_more = False
         self._end_slow()
         transport = self._transport
@@ -146,13 +183,24 @@ class PacketTransport(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.is_closing:
             return
-        self._buffer = self._buffer + data if self._buffer else data
+        if self._lacking > len(data):
+            self._lacking -= len(data)
+            self._more.append(data)
+            return
+        self._lacking = 0
+        if self._more:
+            self._buffer = b"".join([self._buffer, *self._more, data])
+            self._more.clear()
+            self._turn.receives(self, 0)
+        else:
+            self._buffer = self._buffer + data if self._buffer else data
         if not self._has_more and not self._is_stopped:
             self._work()
 
     def connection_lost(self, exception: Exception | None) -> None:
         self.is_closing = True
-        self._buffer = b""
+        self._forget_incoming()
+        self._turn.leave(self)
         self._transport = None
         self._end_slow()
         if self._linger is not None:
@@ -168,6 +216,12 @@ class PacketTransport(asyncio.Protocol):
             self.on_writable()
 
     # Private.
+
+    def _forget_incoming(self) -> None:
+        self._buffer = b""
+        self._more.clear()
+        self._lacking = 0
+        self._turn.receives(self, 0)
 
     @property
     def _is_stopped(self) -> bool:
@@ -189,6 +243,8 @@ class PacketTransport(asyncio.Protocol):
         out = self._out
         if out and not self.is_closing and self._transport is not None and not self._transport.is_closing():
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            if self._out_bytes > LARGE_BYTES:
+                self._turn.check_unsent(self)
         if out:
             out.clear()
             self._out_bytes = 0
@@ -238,6 +294,8 @@ class PacketTransport(asyncio.Protocol):
                 if stop - at > self._packet_bytes_max:
                     raise MalformedPacket("packet", 0, f"has {length} octets", ReasonCode.PACKET_TOO_LARGE)
                 if stop > end:
+                    if stop - at > LARGE_BYTES:
+                        self._expect(stop - at, stop - end)
                     break
                 first = data[at]
                 at = stop
@@ -250,6 +308,14 @@ class PacketTransport(asyncio.Protocol):
                 self.heard_at = self._loop.time()
             self._buffer = b"" if self.is_closing else data[at:]
         return left
+
+    def _expect(self, octets: int, lacking: int) -> None:
+        """A large packet has begun."""
+        if not self._turn.receives(self, octets):
+            raise MalformedPacket(
+                "packet", 0, "is one large one too many for this node now", ReasonCode.QUOTA_EXCEEDED
+            )
+        self._lacking = lacking
 
     def _set_reading(self) -> None:
         transport = self._transport

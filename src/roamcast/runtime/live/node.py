@@ -55,7 +55,7 @@ from roamcast.runtime.live.routes.kernel_routes import (
 )
 from roamcast.runtime.live.routes.open_air import LiveOpenAir
 from roamcast.runtime.live.settings import KeySettings, LiveSettings, PartSettings
-from roamcast.runtime.live.storage.database import CLOCK_SET, Storage
+from roamcast.runtime.live.storage.database import CLOCK_SET, LAZY, Storage
 from roamcast.runtime.live.storage.events import DurableEventStore
 from roamcast.runtime.machine import LinuxMachine
 from roamcast.runtime.meter import LiveMeter
@@ -111,7 +111,8 @@ class LiveNode:
             self.radio = Radio(
                 loop, settings.air, interfaces, sealer, stable, self.inputs, self.journal, self.counters
             )
-            self.applications = Applications(self, self.radio.pressure)
+            self.applications = Applications(self, self.radio.pressure, loop.call_later, loop.time)
+            self.applications.on_chunk_problem = self.journal.given_up
             self.exchanges = Exchanges(self, self.applications, SystemRandom(), self.counters)
             self.config = _config(settings)
             self.open_air = self._open_air(self.config)
@@ -127,6 +128,7 @@ class LiveNode:
         self.applications.bind(self.node)
         self.inputs.after = self._after
         self._commit: asyncio.Handle | None = None
+        self._later_commit: asyncio.Handle | None = None  # of what may wait
         self._is_stopping = False
         self._count_what_stands()
 
@@ -165,6 +167,7 @@ class LiveNode:
             return
         self._is_stopping = True
         self.exchanges.close()
+        self.applications.chunks.close()
         self.inputs.handle(self.node.stop)
         until = self._loop.time() + FAREWELL_SECONDS
         while self.node.is_leaving and self._loop.time() < until:
@@ -176,8 +179,9 @@ class LiveNode:
         await self.radio.close()
         if self.open_air is not None:
             self.open_air.close()
-        if self._commit is not None:
-            self._commit.cancel()
+        for handle in (self._commit, self._later_commit):
+            if handle is not None:
+                handle.cancel()
         self._close_files()
         logger.info("%s has stopped", self.name)
 
@@ -337,6 +341,13 @@ class LiveNode:
     def _on_commit(self) -> None:
         self._commit = None
         assert self.storage is not None
+        self.storage.end_turn(self.clock.now)
+        if self.storage.is_pending and self._later_commit is None:
+            self._later_commit = self._loop.call_later(seconds(LAZY), self._on_later_commit)
+
+    def _on_later_commit(self) -> None:
+        self._later_commit = None
+        assert self.storage is not None
         self.storage.commit()
 
     def _close_files(self) -> None:
@@ -375,6 +386,7 @@ class LiveNode:
         gauge("subscriptions", lambda: len(self.node.broker.subscriptions()))
         gauge("events_stored", lambda: len(self.node.broker.store))
         gauge("broker_load", lambda: self.journal.load or 0)
+        gauge("large_payloads_coming", lambda: self.applications.assembler.unfinished)
 
 
 def wall_clock() -> int:

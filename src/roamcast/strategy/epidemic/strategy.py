@@ -1,6 +1,6 @@
 """Epidemic flooding: copies, digests at intervals and for each new neighbour, requests and answers."""
 
-from collections import deque
+from collections import OrderedDict
 from functools import partial
 
 from roamcast.broker.core import Broker
@@ -8,6 +8,7 @@ from roamcast.errors import WireError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.host import Frame, Host, Kind, SendFailure, TimerName
 from roamcast.strategy.base import Strategy, StrategyContext
+from roamcast.strategy.burst import fragments
 from roamcast.strategy.epidemic.exchange import EventRequests
 from roamcast.strategy.epidemic.holdings import Holdings, events_of, missing
 from roamcast.strategy.epidemic.messages import (
@@ -25,7 +26,7 @@ from roamcast.trace import Dropped, DropReason
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
 ANSWER_PACE: Micros = 10 * MILLISECOND  # pause after a burst of answers, for other senders; chosen by us
-ANSWER_BURST = 4  # frames; chosen by us
+ANSWER_BURST = 4  # frames, or pieces of large ones; chosen by us
 ANSWERS_MAX = 10_000  # that wait; chosen by us
 MEETING_DELAY: Micros = 20 * MILLISECOND  # at most, before the digest for a new neighbour; chosen by us
 UNCHANGED_TURNS = 5  # an unchanged digest is sent only once in so many intervals; chosen by us
@@ -53,7 +54,8 @@ class Epidemic(Strategy):
             timeout=self._request_timeout,
         )
         self._neighbours: set[NodeId] = set()
-        self._answers: deque[tuple[NodeId, EventId]] = deque()
+        # A request that is repeated while its answer waits is answered once: large events take long.
+        self._answers: OrderedDict[tuple[NodeId, EventId], None] = OrderedDict()
         self._last_digest: tuple[HeldRuns, ...] = ()
         self._digest_at: Micros = -self._digest_interval  # when it was sent
         self._unchanged = 0
@@ -202,7 +204,7 @@ class Epidemic(Strategy):
         if len(events) // 2 > room:
             trace_overflow(self._host, "want", "ANSWERS_MAX")
         for _, (publisher, sequence) in zip(range(room), wanted, strict=False):
-            self._answers.append((sender, EventId(publisher, sequence)))
+            self._answers[sender, EventId(publisher, sequence)] = None
         if idle:
             self._answer()
 
@@ -210,14 +212,14 @@ class Epidemic(Strategy):
         now = self._host.now()
         sent = 0
         while self._answers and sent < ANSWER_BURST:
-            neighbour, key = self._answers.popleft()
+            (neighbour, key), _ = self._answers.popitem(last=False)
             holding = self._holdings.find(key, now)
             if holding is None or holding.hops >= self._hop_limit:
                 continue
             handed = Handed(holding.event, holding.hops, holding.age)
             frame = Frame(CODEC.encode(handed), Kind.DATA, "handed", key, key.publisher == self._host.node)
             self._host.unicast(neighbour, frame, partial(self._on_failure, neighbour))
-            sent += 1
+            sent += fragments(len(frame.payload))
         if self._answers:
             self._host.set_timer("answer", now + ANSWER_PACE)
 
@@ -225,7 +227,7 @@ class Epidemic(Strategy):
         """Drop the other answers to this neighbour: if it is still there, it asks again."""
         if why is SendFailure.LINK:
             self._underlay.on_link_failure(neighbour)
-        self._answers = deque(answer for answer in self._answers if answer[0] != neighbour)
+        self._answers = OrderedDict((answer, None) for answer in self._answers if answer[0] != neighbour)
 
     def _send(self, copy: FloodedEvent) -> None:
         key = copy.event.id

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from roamcast.broker.assembly import PROBLEMS
 from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.runtime.live.report.peer_watch import LINES_PER_MINUTE, PeerWatch
 from roamcast.runtime.live.report.tally import DROP_WORDS, MINUTE, NORMAL_DROPS, ReasonTally
@@ -59,7 +60,8 @@ def test_the_last_minute_forgets_in_steps_of_ten_seconds() -> None:
 
 
 def test_every_reason_of_a_drop_has_words() -> None:
-    assert set(DROP_WORDS) == {reason.value for reason in DropReason}
+    chunks = {f"chunk_{problem.reason}" for problem in PROBLEMS}
+    assert set(DROP_WORDS) == {reason.value for reason in DropReason} | chunks
 
 
 def test_a_peer_is_logged_when_it_comes_moves_goes_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:

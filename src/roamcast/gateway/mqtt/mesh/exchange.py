@@ -11,8 +11,10 @@ from typing import NamedTuple
 from roamcast.broker.core import Delivery
 from roamcast.broker.retained import AT, FLAGS, RETAINED, is_retained
 from roamcast.broker.store import StoredEvent, StoreFullError
-from roamcast.errors import FilterError, InputError
-from roamcast.event import Event, EventId, Publication, Value
+from roamcast.chunks.form import count_of, digest_of
+from roamcast.chunks.transfer import pieces
+from roamcast.errors import EventError, FilterError, InputError
+from roamcast.event import PAYLOAD_BYTES_MAX, Event, EventId, Publication, Value
 from roamcast.filter import Filter
 from roamcast.filter.expression import Compare, Operator
 from roamcast.gateway.mqtt.mesh.content import parse_client_filter
@@ -32,6 +34,8 @@ from roamcast.pressure import PublishPressure
 from roamcast.units import SECOND, Micros, micros
 
 ALL_RETAINED = Filter(Compare(FLAGS, Operator.GREATER_OR_EQUAL, RETAINED))
+
+LARGE_WAITING_MAX = 64 * 1024 * 1024  # octets of large payloads under way from all clients; chosen by us
 
 _PLAIN: tuple[dict[str, Value], ...] = tuple({FLAGS: qos} for qos in range(3))
 
@@ -74,6 +78,8 @@ class MeshExchange:
         self._number = node.number
         self._publisher: MqttSession | None = None
         self._publishing = b""
+        self._publishing_large: EventId | None = None
+        self._large_bytes = 0  # of payloads that wait for the turn of their chunks
         self.published = 0  # messages from clients, and to them; the listener counts the increase
         self.delivered = 0
 
@@ -87,13 +93,14 @@ class MeshExchange:
     def pressure(self) -> PublishPressure:
         return self._node.applications.pressure
 
-    def reserve(self) -> int:
-        """The number of an event that is published later."""
-        return self._node.applications.node.broker.reserve()
+    def reserve(self, payload: bytes) -> int:
+        """The number of an event that is published later; of a large payload the first of its chunks'."""
+        return self._node.applications.node.broker.reserve(_events_of(payload))
 
-    def has_kept(self, sequence: int) -> bool:
-        """Whether the event of this number of ours is in the store."""
-        return EventId(self._number, sequence) in self._node.applications.node.broker.store
+    def has_kept(self, sequence: int, payload: bytes) -> bool:
+        """Whether the event of this number of ours, or the last of its chunks, is in the store."""
+        last = EventId(self._number, sequence + _events_of(payload) - 1)
+        return last in self._node.applications.node.broker.store
 
     # From clients.
 
@@ -109,6 +116,88 @@ class MeshExchange:
     ) -> PublishOutcome:
         """Publish a client's message, or its will (without a session), in the mesh. `sequence`: the event's
         number, if it was reserved."""
+        publication = self._publication(session, topic, payload, qos, retain, properties)
+        if isinstance(publication, PublishOutcome):
+            return publication
+        if not qos and not publication.lifetime and self.pressure.sheds(publication):
+            return SHED
+        notes = self._notes
+        notes.wrote = False
+        self._publisher = session
+        self._publishing = payload
+        try:
+            self._session.publish(publication, sequence)
+        except StoreFullError:
+            return NOT_KEPT
+        except InputError:
+            return TOO_LARGE  # all else was checked when the packet was decoded
+        finally:
+            self._publisher = None
+        return ACCEPTED_WHEN_DURABLE if notes.wrote or publication.lifetime else ACCEPTED
+
+    def publish_large(
+        self,
+        session: MqttSession,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        properties: Properties | None,
+        then: Callable[[ReasonCode], None],
+        sequence: int | None = None,
+    ) -> None:
+        """The same for a payload above the bound of an event: in chunks, each in its turn. `then` gets the
+        outcome when the last one is in the mesh, and durable where the event is memorized."""
+        publication = self._publication(session, topic, payload, qos, retain, properties)
+        if isinstance(publication, PublishOutcome):
+            then(publication.reason)
+            return
+        if self._large_bytes + len(payload) > LARGE_WAITING_MAX:
+            then(ReasonCode.QUOTA_EXCEEDED)
+            return
+        try:
+            frame = publication.without_payload()
+            transfer = self._session.begin(frame, len(payload), digest_of(payload), sequence)
+        except (InputError, StoreFullError):
+            then(ReasonCode.QUOTA_EXCEEDED)
+            return
+        octets = pieces(payload)
+        self._large_bytes += len(payload)
+
+        def ended(reason: ReasonCode) -> bool:
+            self._large_bytes -= len(payload)
+            then(reason)
+            return False
+
+        def step() -> bool:
+            self._publisher = session
+            self._publishing_large = EventId(self._number, transfer.first)
+            try:
+                transfer.add(next(octets))
+            except (InputError, StoreFullError):
+                return ended(ReasonCode.QUOTA_EXCEEDED)
+            finally:
+                self._publisher = None
+            if not transfer.is_over:
+                return True
+            self._node.when_durable(
+                lambda: then(ReasonCode.SUCCESS), lambda _: then(ReasonCode.QUOTA_EXCEEDED)
+            )
+            self._large_bytes -= len(payload)
+            return False
+
+        self._node.applications.chunks.add(step)
+
+    def _publication(
+        self,
+        session: MqttSession | None,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        properties: Properties | None,
+    ) -> Publication | PublishOutcome:
+        """What a message becomes, or why it is refused."""
         if session is not None and not self._may(session, topic):
             return NOT_ALLOWED
         self.published += 1
@@ -123,23 +212,10 @@ class MeshExchange:
                 lifetime = self._lifetime(retain and not payload, retain, properties)
             if retain:
                 attributes[AT] = self._stamps.next(topic, self._wall())
-        publication = Publication(attributes, payload, topic, lifetime=lifetime)
-        pressure = self._node.applications.pressure
-        if not qos and not lifetime and pressure.sheds(publication):
-            return SHED
-        notes = self._notes
-        notes.wrote = False
-        self._publisher = session
-        self._publishing = payload
         try:
-            self._session.publish(publication, sequence)
-        except StoreFullError:
-            return NOT_KEPT
-        except InputError:
-            return TOO_LARGE  # all else was checked when the packet was decoded
-        finally:
-            self._publisher = None
-        return ACCEPTED_WHEN_DURABLE if notes.wrote or lifetime else ACCEPTED
+            return Publication(attributes, payload, topic, lifetime=lifetime)
+        except EventError:
+            return TOO_LARGE
 
     def _may(self, session: MqttSession, topic: str) -> bool:
         rights = rights_of(self._options.rights, session.username or "") if self._options.rights else None
@@ -217,8 +293,10 @@ class MeshExchange:
         if groups:
             picked = [target for group in groups if (target := group.pick()) is not None]
             targets = (*targets, *picked)
-        # An event that a client is publishing at this moment comes back with the same payload object.
-        publisher = self._publisher if event.payload is self._publishing else None
+        # An event that a client is publishing at this moment comes back with the same payload object, or with
+        # the last of its chunks.
+        is_own = event.payload is self._publishing or event.id == self._publishing_large
+        publisher = self._publisher if is_own else None
         retained = message.retained
         for target in targets:
             chosen = target.own if target.session is publisher else target
@@ -255,3 +333,8 @@ class MeshExchange:
         if is_clearing or expiry is None:
             return default
         return max(1, min(expiry * SECOND, self._retained_lifetime) if retain else expiry * SECOND)
+
+
+def _events_of(payload: bytes) -> int:
+    """How many events a payload becomes."""
+    return count_of(len(payload)) if len(payload) > PAYLOAD_BYTES_MAX else 1

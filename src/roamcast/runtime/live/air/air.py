@@ -185,6 +185,10 @@ class Air:
                     waiting += int(row[4].partition(":")[2], 16)
         return UnreadDatagrams(dropped, waiting)
 
+    def unsent(self) -> int:
+        """Octets that wait to be sent, by the interface that has the most: what is broadcast goes by all."""
+        return max((sockets.unsent() for sockets in self._all()), default=0)
+
     # Inputs from above.
 
     def on_authentic(self, source: Endpoint) -> None:

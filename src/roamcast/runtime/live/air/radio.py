@@ -118,10 +118,12 @@ class Radio:
             self._datagrams.ask,
             settings,
         )
-        self.pressure = CongestionWatch(loop, sealer.identity.node, counters, self.air.unread, self._report)
         self.peers.rank = self.air.rank
         self.peers.on_moved = self._on_moved
         self.air.on_opened = self._on_opened
+        self.pressure = CongestionWatch(
+            loop, sealer.identity.node, counters, self.air.unread, self._report, self.air.unsent
+        )
         self.air.on_closing = self.links.stop_listening
         self.air.on_away = self._on_away
         self.air.on_unreached = self._on_unreached

@@ -17,11 +17,13 @@ have IPv4 anyway, and nodes of one family and of both hear each other without a 
 
 import asyncio
 import errno
+import fcntl
 import ipaddress
 import logging
 import os
 import socket
 import struct
+import termios
 from collections import deque
 from typing import Protocol
 
@@ -170,6 +172,17 @@ class InterfaceSockets:
 
     def inodes(self) -> set[str]:
         return {str(os.fstat(opened.fileno()).st_ino) for opened in (self._shared, self._own) if opened}
+
+    def unsent(self) -> int:
+        """Octets that the kernel has of us and the interface has not taken yet (SIOCOUTQ, udp(7))."""
+        if self._own is None:
+            return 0
+        try:
+            answer = fcntl.ioctl(self._own.fileno(), termios.TIOCOUTQ, bytes(4))
+        except OSError:
+            return 0
+        octets: int = struct.unpack("i", answer)[0]
+        return octets + sum(len(data) for data, _ in self._waiting)
 
     # Receiving.
 

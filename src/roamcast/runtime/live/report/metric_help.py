@@ -7,6 +7,7 @@ HELP = {
     "events_delivered_total": "Events handed to applications of this node, one for each application.",
     "events_stored": "Memorized events that this node keeps now.",
     "broker_load": "Share of this broker's capacity that is taken, by modulators or anything else; 0: none.",
+    "large_payloads_coming": "Payloads in chunks that are under way to applications of this node.",
     "subscriptions": "Subscriptions of this node's applications now.",
     "inquiries": "Requests and publications that wait for answers or receipts now.",
     "queries": "Queries over memorized events that wait for other nodes now.",

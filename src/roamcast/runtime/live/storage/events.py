@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from roamcast.broker.retained import order_of
 from roamcast.broker.store import BYTES_MAX, ENTRIES_MAX, EventStore, StoredEvent, StoreFullError
+from roamcast.chunks.form import is_chunk
 from roamcast.event import Event, EventId
 from roamcast.runtime.live.storage.database import Storage
 from roamcast.units import Micros
@@ -40,7 +41,9 @@ class DurableEventStore(EventStore):
         if expires_at <= now or not self._is_wanted(event):
             return []
         before = self.superseded_by(event)
-        self._storage.keep(event, expires_at - now, hops, self._wall_clock(), instead_of=before)
+        self._storage.keep(
+            event, expires_at - now, hops, self._wall_clock(), instead_of=before, is_lazy=is_chunk(event)
+        )
         self._replaced = before
         return super().keep(event, expires_at, hops, now)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from roamcast.chunks.form import is_chunk
 from roamcast.errors import WireError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
@@ -93,8 +94,8 @@ class HomeClient:
         return self.demand.total(now) * SECOND / WINDOW + self.work_before * before
 
     def modulated(self, event: Event) -> Iterable[Interest]:
-        """Those with a modulator that an event is for."""
-        if event.wants_subscribers:
+        """Those with a modulator that an event is for. A chunk is no event for a function: it is a piece."""
+        if event.wants_subscribers and not is_chunk(event):
             for interest in self.interests:
                 wanted = self.filters.get(interest.number)
                 if interest.modulator is not None and wanted is not None and wanted.matches(event):
