@@ -65,7 +65,8 @@ def main() -> int:
         "selected_share": round(selected, 4),
         "table_octets_of_100_filters_40_nodes": encoded_size(100, NODES, layout.size),
     }
-    series.give("look-up over the plain loop", loop / ours, better="higher")
+    # Of the clock, not of the processor: 69 to 391 in two runs on a busy machine.
+    series.give("look-up over the plain loop", loop / ours, better="higher", judged=False)
     series.show(figures, options.json)
     return 0 if ours <= LIMIT_US else 1
 
