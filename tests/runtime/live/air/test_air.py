@@ -228,14 +228,18 @@ def test_without_a_name_hardware_is_taken_when_it_comes_and_waited_for_when_it_g
 
         all_air.open()
         assert look() == [("lo", True)]
+        machine.plug("veth0", "10.0.0.9")
+        assert look() == [("veth0", True)]
+        machine.unplug("veth0")
+        assert look() == [("veth0", False)], "the loopback is no way to anybody"
         machine.plug("wlan0", "10.0.0.2", "device", "wireless")
-        assert look() == [("wlan0", True)] and ("lo", False) in gone
+        assert look() == [("wlan0", True)] and gone[:2] == [("lo", False), ("lo", True)]
         machine.plug("eth0", "10.0.0.3", "device")
         assert look() == [("wlan0", True), ("eth0", True)]
         assert all_air.rank("eth0") < all_air.rank("wlan0")
         machine.unplug("wlan0")
         machine.unplug("eth0")
-        assert look() == [("wlan0", False), ("eth0", False)], "the loopback is no way to anybody"
+        assert look() == [("wlan0", False), ("eth0", False)]
         assert not all_air.is_several and ("eth0", False) in gone
         machine.plug("eth0", "10.0.0.3")
         assert look() == [("wlan0", False), ("eth0", True)]

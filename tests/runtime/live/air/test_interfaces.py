@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from select import select
 
 import pytest
 from tests.runtime.live.air.devices import WITHIN, Devices, until, what_is_missing
@@ -55,10 +56,12 @@ def test_two_interfaces_with_different_neighbours(stack: ExitStack, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("strategy", "cut"), [("epidemic", "at the device"), ("tree", "at the switch")], ids=["epidemic", "tree"]
+    ("strategy", "cut", "size"),
+    [("epidemic", "at the device", 1), ("chapar", "at the switch", 20_000)],  # the latter over TCP links
+    ids=["epidemic", "chapar"],
 )
 def test_both_ways_lead_to_a_neighbour_and_one_is_cut_while_events_flow(
-    stack: ExitStack, tmp_path: Path, strategy: str, cut: str
+    stack: ExitStack, tmp_path: Path, strategy: str, cut: str, size: int
 ) -> None:
     air = f'interfaces = ["eth0", "wlan0"]\n{QUICK}\n[strategy]\nname = "{strategy}"'
     net = Devices(stack, tmp_path, alice=air, bob=air)
@@ -75,16 +78,20 @@ def test_both_ways_lead_to_a_neighbour_and_one_is_cut_while_events_flow(
     got: list[str] = []
     longest = 0.0
     with alice.client() as publisher:
+        while not select([subscriber.stdout], [], [], 0.3)[0]:  # until the subscription is known to the mesh
+            publisher.publish(topic="n", payload="is anybody there?")
         for number in range(100):
             if number == 50 and cut == "at the switch":
                 eth.ip("link set alice nomaster")
             elif number == 50:
                 alice.ip("link set eth0 down")
-            publisher.publish(topic="n", payload=str(number), lifetime=60.0)
+            publisher.publish(topic="n", attributes={"n": number}, payload="x" * size, lifetime=60.0)
             began = time.monotonic()
-            got.append(subscriber.stdout.readline().strip())
-            longest = max(longest, time.monotonic() - began if number else 0.0)
-    assert got == [f"n {number}" for number in range(100)], "each once, in order, none lost"
+            while "anybody" in (line := subscriber.stdout.readline()):
+                pass
+            got.append(line.partition(" x")[0])
+            longest = max(longest, time.monotonic() - began)
+    assert got == [f"n n={number}" for number in range(100)], "each once, in order, none lost"
     assert longest < HEALED
     until(lambda: set(alice.reached()) == {"wlan0"}, "reached by the other one")
 

@@ -239,12 +239,13 @@ class Air:
         self._settle()
 
     def _choose(self) -> None:
-        """Hardware is waited for once it was used; others only serve while there is none."""
+        """What was used is waited for. Other interfaces only serve while there is no hardware, the loopback
+        only while there is nothing else."""
         found = chosen()
-        hardware = {one.name for one in found if is_hardware(one)}
-        kept = [used.name for used in self._used.values() if used.seen and is_hardware(used.seen)]
-        others = {one.name for one in found} or set(self._used)
-        keep = {*kept, *hardware} if kept else hardware or others
+        before = [used.seen for used in self._used.values() if used.seen]
+        hardware = {one.name for one in (*before, *found) if is_hardware(one)}
+        others = {one.name for one in before if not one.loopback} or {one.name for one in found}
+        keep = hardware or others or set(self._used)
         for used in [one for one in self._used.values() if one.name not in keep]:
             logger.info("interface %s is not used any more", used.name)
             for sockets in used.sockets.values():
@@ -264,7 +265,8 @@ class Air:
         if not families:
             self._say_away(used, now)
         for is_ipv6, sockets in used.sockets.items():
-            if is_ipv6 not in families and not sockets.is_away:
+            sockets.is_deaf = is_ipv6 not in families
+            if sockets.is_deaf:
                 self._lose(sockets)
         for is_ipv6 in families:
             assert now is not None
@@ -283,7 +285,7 @@ class Air:
         if now is None:
             why = f"is not there; here are {', '.join(names())}"
         elif not now.up:
-            why = "is down"
+            why = "is down or not connected"
         else:
             why = f"has no address{'' if self._settings.family is AirFamily.AUTO else ' of air.family'}"
         self._say(used, why)

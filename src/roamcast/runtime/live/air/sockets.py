@@ -92,6 +92,7 @@ class InterfaceSockets:
         self.is_ipv6 = is_ipv6
         self.is_alone = False  # the only family of its interface; of IPv6, set by `stand_alone`
         self.is_away = False
+        self.is_deaf = False  # without an address it could hear, and not answer
         self.spoken_until = 0.0  # of IPv6 beside IPv4: somebody there has IPv6 only
         self.port = 0  # the node's own, UDP and TCP
         self.listener: socket.socket | None = None
@@ -196,7 +197,7 @@ class InterfaceSockets:
             except OSError as error:  # e.g. ENETDOWN, reported once when the interface goes
                 self._counters.count("receive_errors_total", error=_code(error))
                 return
-            if not owner.is_own(sender[0], sender[1]):
+            if not self.is_deaf and not owner.is_own(sender[0], sender[1]):
                 owner.on_datagram(data, Endpoint(sender[0], sender[1], name))
             if source.fileno() < 0:
                 return  # closed by what the datagram caused
