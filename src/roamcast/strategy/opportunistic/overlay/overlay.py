@@ -125,8 +125,9 @@ class BrokerOverlay:
             if is_due:
                 self._channel.publish(TimeCame("broker_update", now))
             self._post_if_due()
-        # Rows are renewed within their lifetime, however long the period is.
-        due = min(self._look_at, self._posted_at + self._renewal)
+        # Rows are renewed well within their lifetime, however long the period is.
+        waits = self._look_at - self._posted_at <= 2 * self._renewal
+        due = self._look_at if waits else self._posted_at + self._renewal
         self._host.set_timer("broker update", max(due, now + SECOND))
 
     def on_row(self, broker: NodeId, entry: BoardEntry | None) -> None:
