@@ -234,6 +234,22 @@ def test_chunks_have_room_of_their_own_and_the_publisher_with_the_most_gives() -
     assert next(room.excess()) == EventId(1, 0)  # more than one publisher may have
 
 
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 60), st.integers(1, 9)), max_size=80))
+def test_whatever_chunks_come_from_whomever_the_store_stays_within_its_bounds(
+    arrivals: list[tuple[int, int, int]],
+) -> None:
+    room = CHUNK_BYTES + 1_000  # of one, at most
+    store = EventStore(chunks=ChunkRoom(bytes_max=10 * room, publisher_bytes_max=4 * room))
+    for now, (publisher, sequence, lives) in enumerate(arrivals):
+        payload = head(60 * CHUNK_BYTES, 0, bytes(16)) + bytes(CHUNK_BYTES)
+        chunk = Publication({MARK: sequence % 60}, payload, lifetime=LIFETIME).numbered(publisher, sequence)
+        store.keep(chunk, now + lives, 1, now)
+        kept = store.standing(now)
+        sizes = {each: sum(one.size for one in kept if one.event.publisher == each) for each in range(1, 5)}
+        assert sum(sizes.values()) <= 10 * room and max(sizes.values()) <= 4 * room
+        assert len(store._chunks) == len(kept) and store._chunks._total == sum(sizes.values())
+
+
 def test_the_store_keeps_small_events_beside_chunks() -> None:
     store = EventStore(entries_max=3)
     for sequence in range(3):

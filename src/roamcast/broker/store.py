@@ -44,11 +44,17 @@ class StoredEvent:
 
 
 class EventStore:
-    def __init__(self, *, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(
+        self,
+        *,
+        entries_max: int = ENTRIES_MAX,
+        bytes_max: int = BYTES_MAX,
+        chunks: "ChunkRoom | None" = None,
+    ) -> None:
         self._entries_max = entries_max
         self._bytes_max = bytes_max
         self._entries: dict[EventId, StoredEvent] = {}
-        self._chunks = ChunkRoom()
+        self._chunks = ChunkRoom() if chunks is None else chunks
         self._bytes = 0  # of all but chunks
         self._by_expiry: list[tuple[Micros, EventId]] = []  # may hold events that are gone
         self._chunks_by_expiry: list[tuple[Micros, EventId]] = []  # the same, of chunks

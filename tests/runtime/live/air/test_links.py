@@ -64,6 +64,26 @@ def test_neighbours_that_open_links_to_each_other_at_once_lose_nothing_and_end_w
     asyncio.run(play())
 
 
+def test_a_small_frame_does_not_wait_behind_large_ones() -> None:
+    async def play() -> None:
+        async with pair() as (alice, bob):
+            await until(acquainted(alice, bob))
+            log = log_of(bob)
+            failures: list[SendFailure] = []
+            count = 500  # two megabytes: more than the kernel takes ahead
+            for number in range(count):
+                send(alice, 2, data(number.to_bytes(2, "big") + bytes(4_094)), failures.append)
+            send(alice, 2, data(b"small"), failures.append)
+            await until(lambda: len(log) == count + 1)
+            payloads = [payload for _, payload in log]
+            assert payloads.index(b"small") < 100
+            payloads.remove(b"small")
+            assert [int.from_bytes(payload[:2], "big") for payload in payloads] == list(range(count))
+            assert failures == []
+
+    asyncio.run(play())
+
+
 def test_frames_that_nobody_acknowledges_fail_within_the_timeout() -> None:
     """A neighbour that stops reading: its window closes, and the kernel hears of no progress any more."""
 

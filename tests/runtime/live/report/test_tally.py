@@ -4,8 +4,12 @@ import logging
 
 import pytest
 
-from roamcast.broker.assembly import PROBLEMS
+from roamcast.broker.assembly import DAMAGED, PROBLEMS
+from roamcast.event import EventId
 from roamcast.runtime.live.air.interface import Endpoint
+from roamcast.runtime.live.port.clock import Clock
+from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.report.journal import NodeJournal
 from roamcast.runtime.live.report.peer_watch import LINES_PER_MINUTE, PeerWatch
 from roamcast.runtime.live.report.tally import DROP_WORDS, MINUTE, NORMAL_DROPS, ReasonTally
 from roamcast.trace import DropReason
@@ -106,3 +110,15 @@ def test_a_crowd_in_motion_does_not_fill_the_log(caplog: pytest.LogCaptureFixtur
         watch.heard(number, THERE, 1, 0)
     assert len(caplog.records) == LINES_PER_MINUTE
     assert len(watch) == 4_096
+
+
+def test_a_large_payload_that_is_given_up_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    counters = Counters()
+    journal = NodeJournal(1, Clock(), counters, None)
+    for _ in range(2):
+        journal.given_up(DAMAGED, EventId(7, 8))
+    assert counters.value("drops_total", reason="chunk_damaged") == 2
+    assert journal.drops.totals() == {"chunk_damaged": 2}
+    assert [record.getMessage() for record in caplog.records] == [
+        f"dropped (event 7:8): {DROP_WORDS['chunk_damaged']}"
+    ]
