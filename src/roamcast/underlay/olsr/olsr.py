@@ -235,7 +235,7 @@ class Olsr(Underlay):
         # Asked for each flooded frame; the selectors tell most of the answers for this node itself.
         if node != self._host.node:
             return super().is_relay(node)
-        return bool(self._selectors) or (not self.own_relays() and not self.relays())
+        return len(self._selectors) > 0 or (not self.own_relays() and not self.relays())
 
     def routes(self) -> dict[Address, OlsrRoute]:
         """By main address and, where a node has several, by its other interface addresses."""

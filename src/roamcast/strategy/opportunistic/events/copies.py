@@ -43,7 +43,8 @@ class Copies:
         self._copies: dict[NodeId, dict[int, EventCopy]] = {}
         self._floods: dict[NodeId, dict[int, FloodBase]] = {}
         self._runs: tuple[int, ...] | None = None  # None: since then something has changed
-        self._floor: dict[NodeId, int] = {}  # of those given up, the last
+        # Of each publisher: of all until this one there is nothing to be asked for. They have come or are over.
+        self._settled: dict[NodeId, int] = {}
         self._count = 0
         self._octets = 0
         self._looked_at: Micros = 0
@@ -66,6 +67,7 @@ class Copies:
             if key.sequence not in flooded:
                 flooded[key.sequence] = flood
                 self._runs = None
+                self._settle(key.publisher, -1)
                 is_new = True
         if self._host.now() - self._looked_at >= LOOK_THROUGH_EVERY:
             self._look_through()
@@ -84,13 +86,17 @@ class Copies:
     def is_known(self, event: EventId) -> bool:
         """As one that was flooded, or that was given up."""
         publisher, sequence = event
-        return sequence in self._floods.get(publisher, ()) or sequence <= self._floor.get(publisher, -1)
+        return sequence <= self._settled.get(publisher, -1) or sequence in self._floods.get(publisher, ())
 
     def unknown(self, publisher: NodeId, first: int, last: int) -> list[EventId]:
         """Which of a run are not known, both ends included."""
         theirs = self._floods.get(publisher, {})
-        first = max(first, self._floor.get(publisher, -1) + 1)
+        first = max(first, self.settled(publisher) + 1)
         return [EventId(publisher, n) for n in range(first, last + 1) if n not in theirs]
+
+    def settled(self, publisher: NodeId) -> int:
+        """All events until this one are known."""
+        return self._settled.get(publisher, -1)
 
     def of(self, producer: NodeId, after: int, until: int) -> list[EventCopy]:
         """In their order, both ends included."""
@@ -108,7 +114,10 @@ class Copies:
         if self._runs is None:
             named: list[int] = []
             for producer, floods in sorted(self._floods.items()):
-                theirs = tuple(runs(sorted(floods)))
+                sequences = sorted(floods)
+                first, last = sequences[0], sequences[-1]
+                is_one = last - first == len(sequences) - 1
+                theirs = (first, last) if is_one else tuple(runs(sequences))
                 named += (producer, len(theirs) // 2, *theirs)
             self._runs = tuple(named)
         return self._runs
@@ -139,9 +148,17 @@ class Copies:
             self._runs = None
             if not floods:
                 del self._floods[producer]
-        self._floor[producer] = max(self._floor.get(producer, -1), sequence)
+        self._settle(producer, sequence)
         self._count -= 1
         self._octets -= len(copy.event.payload) + 100
+
+    def _settle(self, producer: NodeId, given_up: int) -> None:
+        floods, before = self._floods.get(producer, ()), self._settled.get(producer, -1)
+        until = max(before, given_up)
+        while until + 1 in floods:
+            until += 1
+        if until > before:
+            self._settled[producer] = until
 
     def _forget_oldest(self) -> None:
         producer = next(iter(self._copies))

@@ -99,8 +99,10 @@ class Gossip:
             self._hasten(self._rows_period())
         if self._said is not None and digest.runs == self._said.runs:
             return  # it has what we have
-        self._requests.on_offer(sender, self._unknown(digest.runs))
-        self._ask(sender)
+        unknown = self._unknown(digest.runs)
+        if unknown:
+            self._requests.on_offer(sender, unknown)
+            self._ask(sender)
 
     def on_want(self, sender: NodeId, want: WantFlooded) -> None:
         idle = not self._answers
@@ -121,7 +123,8 @@ class Gossip:
         return PERIOD if self._host.now() - self._started_at < YOUNG else ROWS_PERIOD
 
     def _hasten(self, period: Micros) -> None:
-        self._wait = min(self._wait, period)
+        if self._wait > period:
+            self._wait = period
         if self._due > self._host.now() + period:
             self._set(int(period * (0.5 + 0.5 * self._host.random.random())))
 
@@ -155,7 +158,10 @@ class Gossip:
         at, left = 0, SCANNED_MAX
         while at + 1 < len(runs):
             publisher, count = runs[at], runs[at + 1]
-            at, end = at + 2, at + 2 + 2 * count
+            at, end = at + 2, min(at + 2 + 2 * count, len(runs))
+            if runs[end - 1] <= self._copies.settled(publisher):
+                at = end  # nearly all digests say nothing new
+                continue
             for first, last in zip(runs[at:end:2], runs[at + 1 : end : 2], strict=False):
                 last = min(last, first + left - 1)
                 events += self._copies.unknown(publisher, first, last)
