@@ -76,6 +76,7 @@ class Opportunistic(Strategy):
             host, context.broker, underlay, options, self._post, self._overlay, self._copies
         )
         self.adaptation = Adaptation(host, options, underlay, self._post, channel, self.client)
+        self._on_heard = self._post.transport.on_heard
         # By type: one look-up for each of the frames that a node hears.
         self._frames: dict[type, Callable[[NodeId, Any], None]] = {
             NodeDigest: self._gossip.on_digest,
@@ -117,7 +118,7 @@ class Opportunistic(Strategy):
                 self._post.on_timer(name)
             case "rows" | "numbers":
                 self._board.on_timer(name)
-            case "digest" | "answers":
+            case "digest" | "ask" | "answers":
                 self._gossip.on_timer(name)
             case "holes":
                 self._reading.pulls.on_timer()
@@ -140,7 +141,7 @@ class Opportunistic(Strategy):
             now = self._host.now()
             self._host.trace(Dropped(now, self._host.node, DropReason.WIRE, "frame", detail=str(error)))
             return
-        self._post.transport.on_heard(sender)
+        self._on_heard(sender)
         self._frames[type(frame)](sender, frame)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:

@@ -158,7 +158,7 @@ class Olsr(Underlay):
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
         packet = self._decoded(payload)
-        if packet is not None and (self._options.hysteresis or self._flooding.has_news(packet)):
+        if packet is not None:
             self._on_packet(self._own, self._addresses.address(sender), packet)
 
     def on_packet(self, interface: Address, source: Address, payload: bytes) -> None:

@@ -227,6 +227,8 @@ class ClientSide:
     def _look(self) -> None:
         """Step 1: is another broker nearer? And is the home still there?"""
         assert self.home is not None
+        if self.home == self._host.node:
+            return  # none is nearer
         found = self._overlay.near()
         others = [near for near in found if near.broker != self.home and near.load < FULL]
         if self._is_lost():
