@@ -165,9 +165,6 @@ class OneClientChannel:
     def propagate(self) -> None:
         pass
 
-    def rebuild_routes(self) -> None:
-        pass
-
     def create(self, node: NodeId) -> None:
         pass  # "brokers are pre-created onto all nodes" (section 3)
 

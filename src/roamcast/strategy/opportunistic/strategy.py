@@ -229,7 +229,7 @@ class Opportunistic(Strategy):
                 self.broker.on_start()
                 self.client.on_role_changed()
         elif self.broker is None:
-            answer_for_no_broker(self._post, sender, message, held)
+            answer_for_no_broker(self._post, self._consumers, self._overlay, sender, message, held)
         else:
             self.broker.on_letter(sender, message, hops, held)
             if isinstance(message, Here) and self.broker.clients.on_here(sender, message):

@@ -34,10 +34,6 @@ class BrokerManager(Protocol):
         """Section 2.3, step 2: tell the neighbours what has changed."""
         ...
 
-    def rebuild_routes(self) -> None:
-        """Section 2.3, step 4: the topology has changed."""
-        ...
-
     def create(self, node: NodeId) -> None:
         """Ask a willing node to become a broker."""
         ...

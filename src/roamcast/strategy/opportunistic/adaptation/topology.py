@@ -5,9 +5,9 @@ from roamcast.strategy.opportunistic.adaptation.events import NeighboursFound, T
 
 
 class BrokerTopology(Adaptor):
-    """ "Interesting events are a time event and a broker propagation event" (section 3.5). Of the second there
-    is nothing to do: rows are passed on by all nodes, and routes are found when they are asked for. The end of
-    a search is one more, which takes its time here."""
+    """ "Interesting events are a time event and a broker propagation event" (section 3.5). Of the second one
+    there is nothing to do: all nodes pass rows on, and routes are found when somebody asks for one. The end
+    of a search is an event too: a search takes its time here."""
 
     def subscribe(self) -> None:
         self.channel.subscribe(TimeCame, self.process, lambda event: event.name == "broker_update")

@@ -43,7 +43,7 @@ class Copies:
         self._copies: dict[NodeId, dict[int, EventCopy]] = {}
         self._floods: dict[NodeId, dict[int, FloodBase]] = {}
         self._runs: tuple[int, ...] | None = None  # None: since then something has changed
-        # Of each publisher: of all until this one there is nothing to be asked for. They have come or are over.
+        # Of each publisher: all events until this one have come, or are over.
         self._settled: dict[NodeId, int] = {}
         self._count = 0
         self._octets = 0

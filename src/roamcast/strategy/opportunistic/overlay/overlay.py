@@ -71,6 +71,7 @@ class BrokerOverlay:
         self._period = micros(options.broker_update)
         self._renewal = micros(options.registration_lifetime) // RENEWALS
         self._is_static = options.mode.startswith("static")
+        self.own = host.node
         self.life = boot
         self.topology = Topology(host.node)
         self._own: OwnWord | None = None  # None: this node is no broker
@@ -91,7 +92,9 @@ class BrokerOverlay:
         self._started_at = self._host.now()
         self._periods = 0
         self._post()
-        self._host.set_timer("broker update", self._started_at + STARTUP_PERIOD + self._chance(STARTUP_PERIOD))
+        self._host.set_timer(
+            "broker update", self._started_at + STARTUP_PERIOD + self._chance(STARTUP_PERIOD)
+        )
 
     def stop(self) -> None:
         """And now it is one no more: the last row says so."""
@@ -149,9 +152,6 @@ class BrokerOverlay:
         """Step 2, likewise."""
         if self._own is not None:
             self._post_if_new()
-
-    def rebuild_routes(self) -> None:
-        """Step 4: routes are found when they are asked for (`topology.py`)."""
 
     def tell_load(self) -> None:
         """Now, because it has changed much."""
