@@ -26,7 +26,7 @@ OTHERS_LATER: Micros = 40 * MILLISECOND
 PENDING_MAX = 1_024
 
 
-@dataclass
+@dataclass(slots=True)
 class PendingFlood:
     enough: int
     heard: int = 1

@@ -126,6 +126,8 @@ class Gossip:
 
     def on_copy(self, sender: NodeId, event: EventId) -> bool:
         """A flooded event is heard; whether we had asked this neighbour for it."""
+        if not self._asked:
+            return False
         self._requests.on_copy(sender, event)
         return self._asked.pop(event, None) is not None
 
