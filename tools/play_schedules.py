@@ -1,10 +1,10 @@
 """Play many random schedules of handoffs, and go on where an earlier call was stopped.
 
-    python tools/play_schedules.py FIRST COUNT [--kinds strict,defaults,loose,adaptors] [--jobs 2] [--out FILE]
+    python tools/play_schedules.py FIRST COUNT [--kinds strict,loose,…] [--jobs 2] [--out FILE]
 
-Each seed from FIRST on is played once as each kind (`tests/strategy/opportunistic/schedules.py`); what came of
-it is one JSON line of FILE. Seeds that FILE has are not played again, so it can be stopped at any moment. The
-sums of all of FILE are printed at the end, and while it goes on. Exit code 1 if any schedule has problems.
+Each seed from FIRST on is played once as each kind (`tests/strategy/opportunistic/schedules.py`); what came
+of it is one JSON line of FILE. Seeds that FILE has are not played again, so it can be stopped at any moment.
+The sums of all of FILE are printed at the end. Exit code 1 if any schedule has problems.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def sums(played: list[dict[str, Any]]) -> Iterator[str]:
         theirs = [one for one in played if one["kind"] == kind]
         bad = sorted(one["seed"] for one in theirs if one["problems"])
         handoffs, deliveries = (sum(one[name] for one in theirs) for name in ("handoffs", "deliveries"))
-        yield f"{kind}: {len(theirs)} schedules, {handoffs} handoffs, {deliveries} deliveries, problems: {bad}"
+        yield f"{kind}: {len(theirs)} schedules, {handoffs} handoffs, {deliveries} deliveries, bad: {bad}"
 
 
 if __name__ == "__main__":
