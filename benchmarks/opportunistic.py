@@ -5,9 +5,9 @@ Run: `python benchmarks/opportunistic.py`. It ends with code 1 if a limit is bro
 - 600 simulated seconds with 100 nodes and 40 brokers take at most 10 s of one core.
 - The demo's forty walkers on `csma` take no more of a core than they do with `tree`: three areas, three
   seeds, the two strategies in turn.
-- In figure 7's setting with 20, 40 and 80 brokers, what a broker spends on rows per link that changed anywhere
-  does not grow with the number of brokers. Every broker has to hear of every change, so this is the least that
-  a view of the whole overlay in each broker can cost.
+- In figure 7's setting with 20, 40 and 80 brokers, what a broker spends on rows per link that changed
+  anywhere does not grow with the number of brokers. Every broker has to hear of every change, so this is the
+  least that a view of the whole overlay in each broker can cost.
 """
 
 import sys
