@@ -8,6 +8,8 @@ confirmed, or a row's lifetime is over, its row says that it is a broker no more
 
 from typing import get_args
 
+import msgspec
+
 from roamcast.host import Host, TimerName
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.opportunistic.adaptation.managers import BrokerClients
@@ -297,17 +299,7 @@ def on_carry(
         if carry.consumer == own:
             reading.on_carried(copy, carry)
         return
-    carry = CarryLetter(
-        carry.consumer,
-        True,
-        carry.base,
-        carry.is_stored,
-        carry.previous,
-        carry.gap,
-        age,
-        min(hops, 255),
-        carry.event,
-    )
+    carry = msgspec.structs.replace(carry, age=age, hops=min(hops, 255))
     if broker is not None:
         if broker.handoffs.on_carry(carry):
             return

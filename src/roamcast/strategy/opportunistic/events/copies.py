@@ -132,11 +132,15 @@ class Copies:
     def _look_through(self) -> None:
         now = self._host.now()
         self._looked_at = now
-        for producer, theirs in list(self._copies.items()):
-            for sequence, copy in list(theirs.items()):
-                age = copy.age(now)
-                if age >= LOOK_THROUGH_EVERY and is_over(copy.event, age, self._options):
-                    self._forget(producer, sequence)
+        until, options = now - LOOK_THROUGH_EVERY, self._options
+        over = [
+            (producer, sequence)
+            for producer, theirs in self._copies.items()
+            for sequence, copy in theirs.items()
+            if copy.published_at <= until and is_over(copy.event, now - copy.published_at, options)
+        ]
+        for producer, sequence in over:
+            self._forget(producer, sequence)
 
     def _forget(self, producer: NodeId, sequence: int) -> None:
         theirs = self._copies[producer]

@@ -78,9 +78,6 @@ class Consumers:
     def consumers(self) -> list[NodeId]:
         return sorted(self._rows)
 
-    def producers_at(self, home: NodeId) -> int:
-        return sum(row.produces and row.home == home for _, row in self._rows.values())
-
     def matching(self, event: Event) -> list[EventTarget]:
         """Whom an event is for, in increasing order."""
         self._bring_up_to_date()
