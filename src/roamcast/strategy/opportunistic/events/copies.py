@@ -43,6 +43,7 @@ class Copies:
         self._copies: dict[NodeId, dict[int, EventCopy]] = {}
         self._floods: dict[NodeId, dict[int, FloodBase]] = {}
         self._runs: tuple[int, ...] | None = None  # None: since then something has changed
+        self._runs_of: dict[NodeId, tuple[int, ...]] = {}  # of each producer's that have not changed
         # Of each publisher: all events until this one have come, or are over.
         self._settled: dict[NodeId, int] = {}
         self._count = 0
@@ -66,7 +67,7 @@ class Copies:
             flooded = self._floods.setdefault(key.publisher, {})
             if key.sequence not in flooded:
                 flooded[key.sequence] = flood
-                self._runs = None
+                self._change_runs(key.publisher)
                 self._settle(key.publisher, -1)
                 is_new = True
         if self._host.now() - self._looked_at >= LOOK_THROUGH_EVERY:
@@ -114,11 +115,10 @@ class Copies:
         if self._runs is None:
             named: list[int] = []
             for producer, floods in sorted(self._floods.items()):
-                sequences = sorted(floods)
-                first, last = sequences[0], sequences[-1]
-                is_one = last - first == len(sequences) - 1
-                theirs = (first, last) if is_one else tuple(runs(sequences))
-                named += (producer, len(theirs) // 2, *theirs)
+                if producer not in self._runs_of:
+                    theirs = tuple(runs(sorted(floods)))
+                    self._runs_of[producer] = (producer, len(theirs) // 2, *theirs)
+                named += self._runs_of[producer]
             self._runs = tuple(named)
         return self._runs
 
@@ -149,12 +149,16 @@ class Copies:
             del self._copies[producer]
         floods = self._floods.get(producer, {})
         if floods.pop(sequence, None) is not None:
-            self._runs = None
+            self._change_runs(producer)
             if not floods:
                 del self._floods[producer]
         self._settle(producer, sequence)
         self._count -= 1
         self._octets -= len(copy.event.payload) + 100
+
+    def _change_runs(self, producer: NodeId) -> None:
+        self._runs = None
+        self._runs_of.pop(producer, None)
 
     def _settle(self, producer: NodeId, given_up: int) -> None:
         floods, before = self._floods.get(producer, ()), self._settled.get(producer, -1)

@@ -74,7 +74,7 @@ class NodeReading:
             self.own.since = self._host.now()
 
     def on_flooded(self, copy: EventCopy, flood: FloodBase) -> None:
-        for reader in self._all():
+        for reader in (self.own, *self.modulated.values()):
             base = copy.previous if reader.mark in flood.direct else flood.base
             self._take(reader, copy, base)
 
