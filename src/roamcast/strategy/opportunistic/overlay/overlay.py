@@ -29,7 +29,7 @@ from roamcast.underlay.base import Underlay
 from roamcast.units import SECOND, Micros, NodeId, micros
 
 STARTUP: Micros = 10 * SECOND
-STARTUP_PERIOD: Micros = 2 * SECOND  # routes need as long; then twice as long each time
+STARTUP_PERIOD: Micros = SECOND  # before the first of them, then twice as long each time
 BRIDGES_MAX = 3
 RENEWALS = 3  # of a row within its lifetime
 LOAD_CHANGE = 5  # hundredths, that are worth a row when one is due
@@ -93,7 +93,7 @@ class BrokerOverlay:
         self._periods = 0
         self._post()
         self._host.set_timer(
-            "broker update", self._started_at + STARTUP_PERIOD + self._chance(STARTUP_PERIOD // 2)
+            "broker update", self._started_at + STARTUP_PERIOD + self._chance(STARTUP_PERIOD)
         )
 
     def stop(self) -> None:
