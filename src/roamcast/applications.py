@@ -8,13 +8,13 @@ session) is an ordinary input to the node, never a call into a handler that stil
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeAlias
 
 from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoredEvent
 from roamcast.errors import InputError
-from roamcast.event import Event, Publication
+from roamcast.event import Event, EventId, Publication
 from roamcast.filter import Filter
 from roamcast.modulator import ModulatorSpec
 from roamcast.node import Node
@@ -47,6 +47,8 @@ class Applications:
         self._owners: dict[int, ApplicationSession] = {}  # by subscription number
         self._next_application = 1  # 0 is an event that is addressed to the node itself
         self._next_subscription = 1
+        # Each gives the events that some application of a gateway still has to get from the store.
+        self.owed: list[Callable[[], Iterable[EventId]]] = []
         self._waiting: deque[Delivery] = deque()
         self._draining = False
         self.published = 0  # events, since the node started
@@ -61,6 +63,11 @@ class Applications:
         self._sessions[session.application] = session
         self._next_application += 1
         return session
+
+    def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
+        """Of these memorized events, those that neither the mesh nor an application here waits for."""
+        owed = {event for source in self.owed for event in source()}
+        return (one for one in self.node.strategy.settled(stored) if one.event.id not in owed)
 
     def on_event(self, delivery: Delivery) -> None:
         """From the broker core, while a handler runs: queue the delivery until it ends."""

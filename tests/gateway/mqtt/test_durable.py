@@ -143,7 +143,7 @@ async def test_a_real_time_message_in_flight_is_written_when_the_connection_brea
 @in_loop
 async def test_what_is_long_in_flight_is_written_while_the_client_is_connected(tmp_path: Path) -> None:
     state = tmp_path / "state.db"
-    async with serving(state) as server:
+    async with serving(state, qos1="realtime") as server:
         client = await server.client("id", clean_start=False)
         await client.subscribe("a", qos=1)
         writer = await server.client("writer")

@@ -39,9 +39,11 @@ from roamcast.gateway.mqtt.sessions.outlet import Outlet
 from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
 from roamcast.gateway.mqtt.sessions.table import Sessions
 from roamcast.gateway.mqtt.transport import Turn
+from roamcast.pressure import REFUSED_FROM
 from roamcast.units import SECOND
 
 TOPICS_KNOWN_MAX = 256  # cached topics of one client that need not be checked again; chosen by us
+ROOM_SECONDS = 0.1  # until the store of a node that was full is asked again; chosen by us
 KEEP_ALIVE_GRACE = 1.5  # section 3.1.2.10
 
 _PUBLISH = int(PacketType.PUBLISH)
@@ -95,6 +97,7 @@ class Connection(Outlet):
         self._topics: dict[bytes, str] = {}  # checked ones
         self._aliases_in: dict[int, str] = {}
         self._says_why = True  # the client wants reason strings
+        self._no_room_since: float | None = None  # in the store, for what it publishes
         self._answers = Answers(self.send)
 
     # From the transport.
@@ -246,6 +249,8 @@ class Connection(Outlet):
         if qos == 2 and packet_id in session.received:
             self._answers.give(answer_type, packet_id, ReasonCode.SUCCESS, self.version)  # we have it already
             return
+        if not retain and not self._finds_room(answer_type, packet_id, len(payload)):
+            return
         pressure = self._exchange.pressure
         if self.version == V5 and pressure.refuses:
             self._count("mqtt_dropped_total", "mesh_busy")
@@ -280,6 +285,23 @@ class Connection(Outlet):
             self._answer_when_durable(answer_type, packet_id)
         else:
             self._answers.give(answer_type, packet_id, outcome.reason, self.version)
+
+    def _finds_room(self, answer_type: PacketType, packet_id: int, payload_bytes: int) -> bool:
+        """Whether a message of QoS 1 or 2 can be kept. If not, this client is not read until it can; one of
+        MQTT 5 is refused where that takes too long (3.1.1 has no such answer)."""
+        if self._exchange.has_room(payload_bytes):
+            self._no_room_since = None
+            return True
+        now = self._loop.time()
+        if self._no_room_since is None:
+            self._no_room_since = now
+            self._count("mqtt_waits_total", "store_full")
+        if self.version == V5 and now - self._no_room_since >= REFUSED_FROM:
+            self._count("mqtt_dropped_total", "store_full")
+            self._answers.give(answer_type, packet_id, ReasonCode.QUOTA_EXCEEDED, self.version)
+        else:
+            self.again(ROOM_SECONDS)
+        return False
 
     def _checked_topic(self, raw: bytes, end: int, available: int) -> str:
         if end > available:

@@ -27,8 +27,8 @@ class MqttOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     # What the mesh does with messages.
     retained_lifetime: Seconds = 86_400.0  # of a retained message, and the most a message expiry can ask
-    qos1: Literal["realtime", "memorized"] = "realtime"  # QoS 1 and 2 that are not retained
-    qos1_lifetime: Seconds = 3_600.0  # with qos1 = "memorized", where the message says no expiry
+    qos1: Literal["realtime", "kept", "memorized"] = "kept"  # QoS 1 and 2 that are not retained
+    qos1_lifetime: Seconds = 600.0  # kept or memorized, where the message says no expiry
     content_filters: bool = True  # `topic/filter?attribute>5`; false: the `?` is part of the topic
 
     # Clients and sessions.

@@ -53,6 +53,7 @@ class PacketTransport(asyncio.Protocol):
         self._is_held = False  # we do not read: `hold`
         self._slowed: asyncio.TimerHandle | None = None  # neither: `slow`
         self._has_more = False  # whole packets wait for our next turn
+        self._is_again = False  # the packet that is being handled comes again: `again`
         self._linger: asyncio.TimerHandle | None = None
         self.is_closing = False
         self.address = ""  # of the client
@@ -103,6 +104,12 @@ class PacketTransport(asyncio.Protocol):
         if self._slowed is None and not self.is_closing:
             self._slowed = self._loop.call_later(min(seconds, SLOW_MAX), self._on_slowed)
             self._set_reading()
+
+    def again(self, seconds: float) -> None:
+        """Called by `on_packet`, which has done nothing with this packet: it comes once more after a while,
+        and what the client has sent behind it waits."""
+        self._is_again = True
+        self.slow(seconds)
 
     def close(self, *, at_once: bool = False) -> None:
         """Send what is to be sent, then close; nothing more is handled.
@@ -239,11 +246,12 @@ class PacketTransport(asyncio.Protocol):
                     raise MalformedPacket("packet", 0, f"has {length} octets", ReasonCode.PACKET_TOO_LARGE)
                 if stop > end:
                     break
-                first = data[at]
-                at = stop
+                begin, at = at, stop
                 left -= 1
-                self.on_packet(first, data[start:stop])
+                self.on_packet(data[begin], data[start:stop])
                 if self.is_closing or self._is_stopped:
+                    if self._is_again:
+                        self._is_again, at = False, begin
                     break
         finally:
             if left != SLICE:

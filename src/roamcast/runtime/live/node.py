@@ -279,7 +279,7 @@ class LiveNode:
             config,
             host,
             self,
-            store=self._store(),
+            store=self._store(settings.node.events_max),
             addresses=addresses,
             routing_table=KernelRoutes(),
             open_air=self.open_air,
@@ -298,10 +298,15 @@ class LiveNode:
             node.underlay.listen(NeighbourJournal(node.strategy, host(Channel.UNDERLAY)))
         return node
 
-    def _store(self) -> EventStore | None:
+    def _store(self, entries_max: int) -> EventStore:
         if self.storage is None:
-            return None
-        return DurableEventStore(self.storage, self.clock.now, lambda: time.time_ns() // 1_000)
+            store = EventStore(entries_max=entries_max)
+        else:
+            store = DurableEventStore(
+                self.storage, self.clock.now, lambda: time.time_ns() // 1_000, entries_max=entries_max
+            )
+        store.settled = self.applications.settled
+        return store
 
     def _after(self) -> None:
         self.applications.drain()

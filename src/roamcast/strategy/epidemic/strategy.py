@@ -1,13 +1,16 @@
 """Epidemic flooding: copies, digests at intervals and for each new neighbour, requests and answers."""
 
 from collections import deque
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from roamcast.broker.core import Broker
+from roamcast.broker.store import StoredEvent
 from roamcast.errors import WireError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.host import Frame, Host, Kind, SendFailure, TimerName
 from roamcast.strategy.base import Strategy, StrategyContext
+from roamcast.strategy.custody import Custody
 from roamcast.strategy.epidemic.exchange import EventRequests
 from roamcast.strategy.epidemic.holdings import Holdings, events_of, missing
 from roamcast.strategy.epidemic.messages import (
@@ -52,6 +55,7 @@ class Epidemic(Strategy):
             request_max=options.request_max,
             timeout=self._request_timeout,
         )
+        self._custody = Custody(context.host, context.broker.store)
         self._neighbours: set[NodeId] = set()
         self._answers: deque[tuple[NodeId, EventId]] = deque()
         self._last_digest: tuple[HeldRuns, ...] = ()
@@ -72,6 +76,9 @@ class Epidemic(Strategy):
 
     def seal_id(self, clear: Event) -> bytes | None:
         return b""  # every node gets every event
+
+    def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
+        return self._custody.settled(stored)
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
         try:
@@ -106,12 +113,14 @@ class Epidemic(Strategy):
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         self._neighbours.add(neighbour)
+        self._custody.on_neighbour_up(neighbour)
         self._relay.on_neighbour_up(neighbour)
         delay = int(self._host.random.random() * MEETING_DELAY)
         self._host.set_timer("meeting", self._host.now() + delay)
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
         self._neighbours.discard(neighbour)
+        self._custody.on_neighbour_down(neighbour)
         self._exchange.on_neighbour_down(neighbour)
         self._host.cancel_timer(("ask", neighbour))
 
@@ -120,13 +129,23 @@ class Epidemic(Strategy):
     def _on_copy(self, sender: NodeId, copy: FloodedEvent | Handed) -> None:
         event = copy.event
         key = event.id
-        self._exchange.on_copy(sender, key)
         lives_for = event.lifetime - copy.age
+        if event.lifetime and not self._has_room_for(event):
+            return  # the sender keeps it, and offers it again
+        self._exchange.on_copy(sender, key)
         if self._broker.observe(key, lives_for):
             self._take(copy, lives_for)
+        if event.lifetime:
+            self._custody.on_held(sender, (key,))
         self._relay.cover(key, sender, to_all=isinstance(copy, FloodedEvent))
         if isinstance(copy, Handed) and self._exchange.has_offers(sender):
             self._ask(sender)
+
+    def _has_room_for(self, event: Event) -> bool:
+        store = self._broker.store
+        return self._broker.has_seen(event.id) or store.has_room(
+            len(event.payload), self._host.now(), store.superseded_by(event)
+        )
 
     def _take(self, copy: FloodedEvent | Handed, lives_for: Micros) -> None:
         """The first copy: deliver it, and pass it on after the jitter."""
@@ -159,6 +178,8 @@ class Epidemic(Strategy):
     def _on_digest(self, sender: NodeId, held: tuple[HeldRuns, ...]) -> None:
         if not self._exchange.on_offer(sender, events_of(held)):
             trace_overflow(self._host, "digest", "NEIGHBOURS_MAX or OFFERED_MAX")
+        if self._broker.store.is_filling:
+            self._custody.on_held(sender, events_of(held))
         self._ask(sender)
         if any(map(self._holdings.is_memorized, missing(held, self._last_digest))):
             # It did not hear our last digest: for neighbours that did not notice its restart it is no new
@@ -185,7 +206,9 @@ class Epidemic(Strategy):
 
     def _ask(self, neighbour: NodeId) -> None:
         now = self._host.now()
-        wanted = self._exchange.request(neighbour, now)
+        # Without room nothing is asked for. Real-time events wait with the others: they are repairs here.
+        has_room = self._broker.store.has_room(0, now)
+        wanted = self._exchange.request(neighbour, now) if has_room else []
         if wanted:
             numbers = tuple(number for event in wanted for number in event)
             self._host.unicast(neighbour, Frame(CODEC.encode(WantEvents(numbers)), Kind.CONTROL, "want"))

@@ -65,7 +65,8 @@ class MeshExchange:
         self._wall = wall
         self._retained_lifetime = micros(options.retained_lifetime)
         self._qos1_lifetime = micros(options.qos1_lifetime)
-        self._is_qos1_memorized = options.qos1 == "memorized"
+        self.keeps_qos1 = options.qos1 != "realtime"  # until every node has had it
+        self._shows_qos1 = options.qos1 == "memorized"  # to later subscribers too
         self._session = session = node.applications.open(self._on_delivery)
         self.interests = ClientInterests(session.reserve, session.subscribe_as, session.unsubscribe)
         self._stamps = RetainedStamps(
@@ -95,6 +96,11 @@ class MeshExchange:
         """Whether the event of this number of ours is in the store."""
         return EventId(self._number, sequence) in self._node.applications.node.broker.store
 
+    def has_room(self, payload_bytes: int) -> bool:
+        """Whether the store would take a message of QoS 1 or 2 that is not retained."""
+        store = self._node.applications.node.broker.store
+        return not self.keeps_qos1 or store.has_room(payload_bytes, self._node.now())
+
     # From clients.
 
     def publish(
@@ -114,13 +120,13 @@ class MeshExchange:
         self.published += 1
         lifetime = 0
         attributes = _PLAIN[qos]
-        if retain or properties is not None or (qos and self._is_qos1_memorized):
+        if retain or (qos and self.keeps_qos1):
+            lifetime = self._lifetime(retain and not payload, retain, properties)
+        if retain or properties is not None:
             try:
                 attributes = attributes_of(qos, retain, properties)
             except TooLarge:
                 return TOO_LARGE
-            if retain or (qos and self._is_qos1_memorized):
-                lifetime = self._lifetime(retain and not payload, retain, properties)
             if retain:
                 attributes[AT] = self._stamps.next(topic, self._wall())
         publication = Publication(attributes, payload, topic, lifetime=lifetime)
@@ -181,6 +187,8 @@ class MeshExchange:
                     session.deliver(message, request.qos, True, identifiers)
                 else:
                     self._notes.on_done(session, message, None)
+            elif is_kept_message(event) and not self._shows_qos1:
+                self._notes.on_done(session, message, None)  # MQTT: for those who had subscribed before
             elif is_new and not any(other.matches(event) for other in others):
                 session.deliver(message, request.qos, False, identifiers)
 
@@ -207,8 +215,9 @@ class MeshExchange:
         attributes = event.attributes
         flags = attributes.get(FLAGS)
         # Fast path for the usual message without properties.
-        if type(flags) is int and 0 <= flags <= 2 and len(attributes) == 1 and not event.lifetime:
-            message = MeshMessage(event.topic, event.payload, flags)
+        if type(flags) is int and 0 <= flags <= 2 and len(attributes) == 1:
+            memorized = (event.id, self._clock() + event.lifetime) if event.lifetime else None
+            message = MeshMessage(event.topic, event.payload, flags, memorized=memorized)
         else:
             if is_retained(event):
                 self._stamps.on_event(event)
@@ -255,3 +264,9 @@ class MeshExchange:
         if is_clearing or expiry is None:
             return default
         return max(1, min(expiry * SECOND, self._retained_lifetime) if retain else expiry * SECOND)
+
+
+def is_kept_message(event: Event) -> bool:
+    """Whether it is an MQTT message of QoS 1 or 2 that is not retained."""
+    flags = event.attributes.get(FLAGS)
+    return type(flags) is int and 1 <= flags <= 2

@@ -11,6 +11,8 @@ A will is published when its delay is over, or when the session ends, whichever 
 import asyncio
 from collections.abc import Callable, Iterator
 
+from roamcast.broker.store import ABSENT_WAIT
+from roamcast.event import EventId
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.sessions.durable import SETTLE, KeptSession, Notes, remaining
@@ -48,6 +50,13 @@ class Sessions:
 
     def find(self, client_id: str) -> MqttSession | None:
         return self._sessions.get(client_id)
+
+    def owed(self) -> Iterator[EventId]:
+        """The memorized events that some client still needs from the node's store. A client is not waited for
+        longer than a node is."""
+        since = self._clock() - ABSENT_WAIT
+        for session in self._sessions.values():
+            yield from session.owed(since)
 
     # A client comes.
 
