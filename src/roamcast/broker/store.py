@@ -53,6 +53,7 @@ class EventStore:
         self._entries_max = entries_max
         self._bytes_max = bytes_max
         self.settled: Settled | None = None  # None: nobody is asked before an event is pushed out
+        self.loses = True  # whether somebody may still need what is pushed out
         self._entries: dict[EventId, StoredEvent] = {}
         self._bytes = 0
         self._by_expiry: list[tuple[Micros, EventId]] = []  # may hold events that are gone

@@ -77,6 +77,8 @@ class ChecksBrokers(Protocol):
 class Strategy(Layer):
     """A strategy overrides what it needs."""
 
+    knows_who_has_what = False  # `settled` is exact: what it names is no loss for anybody
+
     def publish(self, event: Event) -> None:
         """A local application published. The broker core has numbered it, stored it if it is memorized, and
         served local subscribers; copies that come back are not new to it (`Broker.observe`)."""

@@ -30,7 +30,8 @@ async def kill_at_random(
     """In each round one of the nodes, or both, die at a random moment while messages flow. `events_max`: what
     the store of a node takes, if not as by default; `burst`: messages of one round, about."""
     random = Random(seed)
-    nodes = network_on_loopback(folder, "alice", "bob")
+    # On a busy machine the rounds take longer than messages are kept by default.
+    nodes = network_on_loopback(folder, "alice", "bob", mqtt="qos1_lifetime = 86400")
     if events_max:
         for node in nodes:
             text = node.config.read_text()

@@ -8,7 +8,7 @@ Every error ends the connection with a reason code and is counted; other connect
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -299,6 +299,7 @@ class Connection(Outlet):
         if self.version == V5 and now - self._no_room_since >= REFUSED_FROM:
             self._count("mqtt_dropped_total", "store_full")
             self._answers.give(answer_type, packet_id, ReasonCode.QUOTA_EXCEEDED, self.version)
+            self.slow(ROOM_SECONDS)  # a program that tries again at once would keep us busy
         else:
             self.again(ROOM_SECONDS)
         return False
@@ -378,9 +379,9 @@ class Connection(Outlet):
             case PingRequest():
                 self.send(PING_RESPONSE)
             case Subscribe():
-                self._on_subscribe(session, packet)
+                self._in_slices(self._subscribe(session, packet))
             case Unsubscribe():
-                self._on_unsubscribe(session, packet)
+                self._in_slices(self._unsubscribe(session, packet))
             case Disconnect():
                 self._on_disconnect(session, packet)
             case _:
@@ -408,7 +409,23 @@ class Connection(Outlet):
         if not self.is_closing:
             self._answers.give(PacketType.PUBCOMP, packet_id, reason, self.version)
 
-    def _on_subscribe(self, session: MqttSession, packet: Subscribe) -> None:
+    def _in_slices(self, steps: Iterator[None]) -> None:
+        """Handle a packet that may take long; this client's next packets wait for it, and nobody else."""
+
+        def whole() -> Iterator[None]:
+            self.busy(True)
+            try:
+                for step in steps:
+                    if self.is_closing:
+                        return
+                    yield step
+            except MalformedPacket as error:
+                self.on_malformed(error)
+            self.busy(False)
+
+        self._server.sessions.chores.add(whole())
+
+    def _subscribe(self, session: MqttSession, packet: Subscribe) -> Iterator[None]:
         identifiers = [] if packet.properties is None else packet.properties.subscription_identifiers
         identifier = identifiers[0] if identifiers else 0
         reasons: list[int] = []
@@ -424,20 +441,21 @@ class Connection(Outlet):
             else:
                 reasons.append(request.qos)
                 standing.append((found, is_new))
+            yield
         self._server.sessions.changed(session)
         self._acknowledge_later(SubAck(packet.packet_id, tuple(reasons)), session)
         for subscription, is_new in standing:
             self._exchange.show_stored(session, subscription, is_new)
+            yield
 
-    def _on_unsubscribe(self, session: MqttSession, packet: Unsubscribe) -> None:
-        reasons = tuple(
-            ReasonCode.SUCCESS
-            if self._exchange.interests.remove(session, filter)
-            else ReasonCode.NO_SUBSCRIPTION_EXISTED
-            for filter in packet.filters
-        )
+    def _unsubscribe(self, session: MqttSession, packet: Unsubscribe) -> Iterator[None]:
+        reasons: list[int] = []
+        for filter in packet.filters:
+            found = self._exchange.interests.remove(session, filter)
+            reasons.append(ReasonCode.SUCCESS if found else ReasonCode.NO_SUBSCRIPTION_EXISTED)
+            yield
         self._server.sessions.changed(session)
-        self._acknowledge_later(UnsubAck(packet.packet_id, reasons), session)
+        self._acknowledge_later(UnsubAck(packet.packet_id, tuple(reasons)), session)
 
     def _acknowledge_later(self, packet: SubAck | UnsubAck, session: MqttSession) -> None:
         """A durable session's subscriptions are on the disk before they are acknowledged."""

@@ -35,7 +35,7 @@ class MqttOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     clients_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1_000  # connected at a time
     sessions_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 2_000  # connected or not
     session_expiry_max: Seconds = 7 * 86_400.0
-    subscriptions_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1_000  # of one client
+    subscriptions_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 10_000  # of one client
     connect_timeout: Seconds = 5.0  # until CONNECT is whole, TLS included
     packet_timeout: Seconds = 30.0  # until a packet that has begun is whole
     keep_alive_max: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 60  # seconds; more is cut for MQTT 5

@@ -53,6 +53,7 @@ class PacketTransport(asyncio.Protocol):
         self._is_held = False  # we do not read: `hold`
         self._slowed: asyncio.TimerHandle | None = None  # neither: `slow`
         self._has_more = False  # whole packets wait for our next turn
+        self._is_busy = False  # with its last packet: `busy`
         self._is_again = False  # the packet that is being handled comes again: `again`
         self._linger: asyncio.TimerHandle | None = None
         self.is_closing = False
@@ -99,6 +100,14 @@ class PacketTransport(asyncio.Protocol):
                 self._loop.call_soon(self._go_on)
             self._set_reading()
 
+    def busy(self, is_busy: bool) -> None:
+        """A packet takes several turns: the next ones wait until it is done."""
+        self._is_busy = is_busy
+        if not is_busy and not self.is_closing and not self._has_more:
+            self._has_more = True
+            self._loop.call_soon(self._go_on)
+        self._set_reading()
+
     def slow(self, seconds: float) -> None:
         """Read nothing from this client for so long, or for `SLOW_MAX`: TCP makes it wait."""
         if self._slowed is None and not self.is_closing:
@@ -122,7 +131,7 @@ class PacketTransport(asyncio.Protocol):
         self.flush()
         self.is_closing = True
         self._buffer = b""
-        self._is_held = self._has_more = False
+        self._is_held = self._is_busy = self._has_more = False
         self._end_slow()
         transport = self._transport
         if transport is None:
@@ -178,7 +187,7 @@ class PacketTransport(asyncio.Protocol):
 
     @property
     def _is_stopped(self) -> bool:
-        return self._is_held or self._slowed is not None
+        return self._is_held or self._is_busy or self._slowed is not None
 
     def _on_slowed(self) -> None:
         self._slowed = None

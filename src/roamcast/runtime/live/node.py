@@ -291,6 +291,7 @@ class LiveNode:
             host(channel)
             hosts[channel].attach(layer)
         node.broker.on_arrival = self.journal.ways.arrived
+        node.broker.store.loses = not node.strategy.knows_who_has_what
         self.radio.on_acquainted = node.underlay.on_acquainted
         if self.open_air is not None and isinstance(node.underlay, OpenUnderlay):
             self.open_air.on_packet = node.underlay.on_packet

@@ -1,7 +1,7 @@
 """What this node can give: memorized events from the broker's store, and recent real-time events."""
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from roamcast.bounded import BoundedDict, OnEvicted
@@ -101,6 +101,17 @@ def runs(sequences: list[int]) -> Iterator[int]:
             yield before
             yield after
     yield sequences[-1]
+
+
+def runs_of(events: Iterable[EventId]) -> tuple[HeldRuns, ...]:
+    """A short form of at most as many events as a digest names; of too many runs the first."""
+    by_publisher: dict[NodeId, list[int]] = {}
+    for publisher, sequence in sorted(set(events)):
+        by_publisher.setdefault(publisher, []).append(sequence)
+    return tuple(
+        HeldRuns(publisher, tuple(runs(sequences))[: 2 * RANGES_MAX])
+        for publisher, sequences in islice(by_publisher.items(), PUBLISHERS_MAX)
+    )
 
 
 def events_of(held: Iterable[HeldRuns]) -> Iterator[EventId]:

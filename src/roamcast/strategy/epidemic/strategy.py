@@ -12,10 +12,11 @@ from roamcast.host import Frame, Host, Kind, SendFailure, TimerName
 from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.strategy.custody import Custody
 from roamcast.strategy.epidemic.exchange import EventRequests
-from roamcast.strategy.epidemic.holdings import Holdings, events_of, missing
+from roamcast.strategy.epidemic.holdings import Holdings, events_of, missing, runs_of
 from roamcast.strategy.epidemic.messages import (
     CODEC,
     FloodedEvent,
+    HadEvents,
     Handed,
     HeldRuns,
     HoldingsDigest,
@@ -35,6 +36,8 @@ UNCHANGED_TURNS = 5  # an unchanged digest is sent only once in so many interval
 
 
 class Epidemic(Strategy):
+    knows_who_has_what = True
+
     def __init__(self, context: StrategyContext, options: EpidemicOptions) -> None:
         self._host: Host = context.host
         self._broker: Broker = context.broker
@@ -47,7 +50,7 @@ class Epidemic(Strategy):
             context.broker.store,
             recent_time=micros(options.recent_time),
             recent_max=options.recent_max,
-            on_evicted=lambda event, _: trace_overflow(self._host, "copy", "recent_max", event),
+            on_evicted=self._on_forgotten,
         )
         self._relay = RelayQueue(context.underlay, suppress=options.suppress, pending_max=options.pending_max)
         self._exchange = EventRequests(
@@ -94,6 +97,8 @@ class Epidemic(Strategy):
                 self._on_copy(sender, message)
             case HoldingsDigest(held):
                 self._on_digest(sender, held)
+            case HadEvents(had):
+                self._custody.on_held(sender, events_of(had))
             case WantEvents(events):
                 self._on_want(sender, events)
 
@@ -169,6 +174,11 @@ class Epidemic(Strategy):
             waited = self._host.now() - waiting.arrived
             self._send(FloodedEvent(waiting.event, waiting.hops, waiting.age + waited))
 
+    def _on_forgotten(self, event: EventId, _: object) -> None:
+        """A recent event had to go before its time; without neighbours nobody would have asked for it."""
+        if self._neighbours:
+            trace_overflow(self._host, "copy", "recent_max", event)
+
     def _remember(self, event: Event, hops: int, age: Micros) -> None:
         if event.event_class is EventClass.REALTIME:
             self._holdings.remember(event, hops, age, self._host.now())
@@ -180,6 +190,7 @@ class Epidemic(Strategy):
             trace_overflow(self._host, "digest", "NEIGHBOURS_MAX or OFFERED_MAX")
         if self._broker.store.is_filling:
             self._custody.on_held(sender, events_of(held))
+            self._tell_had(sender, held)
         self._ask(sender)
         if any(map(self._holdings.is_memorized, missing(held, self._last_digest))):
             # It did not hear our last digest: for neighbours that did not notice its restart it is no new
@@ -188,6 +199,14 @@ class Epidemic(Strategy):
             delay = int(self._host.random.random() * MEETING_DELAY)
             soonest = self._digest_at + self._digest_interval
             self._host.set_timer("meeting", max(self._host.now() + delay, soonest))
+
+    def _tell_had(self, neighbour: NodeId, held: tuple[HeldRuns, ...]) -> None:
+        """What this node has pushed out of its store already is in none of its digests: a neighbour that has
+        forgotten, in a restart, that it had given it to us would wait for us in vain."""
+        store, has_seen = self._broker.store, self._broker.has_seen
+        had = runs_of(event for event in events_of(held) if event not in store and has_seen(event))
+        if had and store.settled is not None:
+            self._host.unicast(neighbour, Frame(CODEC.encode(HadEvents(had)), Kind.CONTROL, "had"))
 
     def _send_digest(self, *, also_unchanged: bool = False) -> None:
         if not self._underlay.neighbours():

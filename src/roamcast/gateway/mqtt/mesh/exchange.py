@@ -176,7 +176,6 @@ class MeshExchange:
         if parsed.share:
             return  # section 4.8.2: none for shared subscriptions
         identifiers = (identifier,) if identifier else ()
-        others = [found.parsed.wanted for found in session.subscriptions.values() if found != subscription]
         wants_retained = request.retain_handling == 0 or (request.retain_handling == 1 and is_new)
         for entry, message in self._shown(parsed.on_topic, set()):
             event = entry.event
@@ -189,7 +188,11 @@ class MeshExchange:
                     self._notes.on_done(session, message, None)
             elif is_kept_message(event) and not self._shows_qos1:
                 self._notes.on_done(session, message, None)  # MQTT: for those who had subscribed before
-            elif is_new and not any(other.matches(event) for other in others):
+            elif is_new and not any(
+                other.parsed.wanted.matches(event)
+                for other in session.subscriptions.values()
+                if other != subscription
+            ):
                 session.deliver(message, request.qos, False, identifiers)
 
     def show_missed(self, session: MqttSession, delivered: set[EventId]) -> None:

@@ -135,6 +135,10 @@ class MqttSession:
         self.link: ClientLink | None = None
         self.expiry: Micros = 0  # after the connection ends; 0: at once
         self.expires_at: Micros | None = None  # while it is absent
+        self.is_ended = False  # what still comes is ignored
+        self.had: set[EventId] = (
+            set()
+        )  # memorized events of before a restart; neighbours may offer them again
         self.will: Will | None = None
         self.will_due: Micros | None = None  # while it is absent
         self.received: dict[
@@ -197,6 +201,8 @@ class MqttSession:
                     self._watcher.on_done(self, message, None)
             else:
                 self._watcher.on_dropped("slow")
+            return
+        if self.had and message.memorized is not None and message.memorized[0] in self.had:
             return
         outgoing = UnacknowledgedMessage(message, qos, retain, identifiers, self._clock())
         if link is not None and not self._queue and self._has_room(link):
@@ -311,6 +317,8 @@ class MqttSession:
         self._watcher.on_done(self, outgoing.message, outgoing)
 
     def _enqueue(self, outgoing: UnacknowledgedMessage) -> None:
+        if self.is_ended:
+            return
         if (self._deferred or self._is_full(outgoing.message.size)) and self._defer(outgoing):
             return
         self._queue.append(outgoing)

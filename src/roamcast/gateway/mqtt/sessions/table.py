@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 from roamcast.broker.store import ABSENT_WAIT
 from roamcast.event import EventId
+from roamcast.gateway.mqtt.chores import Chores
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.sessions.durable import SETTLE, KeptSession, Notes, remaining
@@ -41,6 +42,7 @@ class Sessions:
         self._sessions: dict[str, MqttSession] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}  # of absent ones
         self._settle_timer: asyncio.TimerHandle | None = None
+        self.chores = Chores()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -118,6 +120,7 @@ class Sessions:
 
     def close(self) -> None:
         """The listener stops. Wills of connected clients are published, because the mesh loses them."""
+        self.chores.finish()
         if self._settle_timer is not None:
             self._settle_timer.cancel()
         for session in list(self._sessions.values()):
@@ -141,6 +144,7 @@ class Sessions:
                 if outgoing.message.memorized is not None:
                     had.add(outgoing.message.memorized[0])
             self._exchange.show_missed(session, had)
+            session.had = had
         for session in restored:  # after all queues stand: this publishes
             self._incoming.restore(session)
             self._act(session)
@@ -199,7 +203,8 @@ class Sessions:
     def _end(self, session: MqttSession) -> None:
         self._cancel(session.client_id)
         self._publish_will(session)
-        self._exchange.interests.remove_all(session)
+        session.is_ended = True
+        self.chores.add(self._exchange.interests.remove_all(session))
         if self._sessions.get(session.client_id) is session:
             del self._sessions[session.client_id]
         self._notes.end(session)
