@@ -10,7 +10,7 @@ Payloads that are larger than an event are cut and joined here (`chunks/`): no a
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeAlias
 
 from roamcast.broker.assembly import Assembler, Problem
@@ -62,6 +62,8 @@ class Applications:
         self._owners: dict[int, ApplicationSession] = {}  # by subscription number
         self._next_application = 1  # 0 is an event that is addressed to the node itself
         self._next_subscription = 1
+        # Each gives the events that some application of a gateway still has to get from the store.
+        self.owed: list[Callable[[], Iterable[EventId]]] = []
         self._waiting: deque[Delivery] = deque()
         self._draining = False
         # Sees first what is addressed or speaks of receipts; True: it is none for applications (`exchange/`).
@@ -84,6 +86,11 @@ class Applications:
         self._sessions[session.application] = session
         self._next_application += 1
         return session
+
+    def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
+        """Of these memorized events, those that neither the mesh nor an application here waits for."""
+        owed = {event for source in self.owed for event in source()}
+        return (one for one in self.node.strategy.settled(stored) if one.event.id not in owed)
 
     def on_event(self, delivery: Delivery) -> None:
         """From the broker core, while a handler runs: queue the delivery until it ends."""

@@ -204,7 +204,8 @@ class Broker:
         now = self._host.now()
         before = self.store.superseded_by(event)
         for pushed_out in self.store.keep(event, now + event.lifetime - age, hops, now):
-            self.drop(pushed_out.id, DropReason.STORE_FULL, "store")
+            if self.store.loses:
+                self.drop(pushed_out.id, DropReason.STORE_FULL, "store")
         if before is not None and before not in self.store:
             self.drop(before, DropReason.SUPERSEDED, "store")
 
@@ -219,6 +220,10 @@ class Broker:
     def subscriptions(self) -> list[Subscription]:
         """The standing ones, by number."""
         return [self._subscriptions[number] for number in sorted(self._subscriptions)]
+
+    @property
+    def has_subscriptions(self) -> bool:
+        return bool(self._subscriptions)
 
     def lived_through(self, age: Micros) -> bool:
         """Whether this node was up when an event of this age was published."""

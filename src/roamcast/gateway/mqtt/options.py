@@ -31,15 +31,15 @@ class MqttOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     # What the mesh does with messages.
     retained_lifetime: Seconds = 86_400.0  # of a retained message, and the most a message expiry can ask
-    qos1: Literal["realtime", "memorized"] = "realtime"  # QoS 1 and 2 that are not retained
-    qos1_lifetime: Seconds = 3_600.0  # with qos1 = "memorized", where the message says no expiry
+    qos1: Literal["realtime", "kept", "memorized"] = "kept"  # QoS 1 and 2 that are not retained
+    qos1_lifetime: Seconds = 600.0  # kept or memorized, where the message says no expiry
     content_filters: bool = True  # `topic/filter?attribute>5`; false: the `?` is part of the topic
 
     # Clients and sessions.
     clients_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1_000  # connected at a time
     sessions_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 2_000  # connected or not
     session_expiry_max: Seconds = 7 * 86_400.0
-    subscriptions_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1_000  # of one client
+    subscriptions_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 10_000  # of one client
     connect_timeout: Seconds = 5.0  # until CONNECT is whole, TLS included
     packet_timeout: Seconds = 30.0  # until a packet that has begun is whole
     keep_alive_max: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 60  # seconds; more is cut for MQTT 5

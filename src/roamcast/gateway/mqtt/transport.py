@@ -85,6 +85,8 @@ class PacketTransport(asyncio.Protocol):
         self._is_held = False  # we do not read: `hold`
         self._slowed: asyncio.TimerHandle | None = None  # neither: `slow`
         self._has_more = False  # whole packets wait for our next turn
+        self._is_busy = False  # with its last packet: `busy`
+        self._is_again = False  # the packet that is being handled comes again: `again`
         self._linger: asyncio.TimerHandle | None = None
         self.is_closing = False
         self.address = ""  # of the client
@@ -135,11 +137,25 @@ class PacketTransport(asyncio.Protocol):
                 self._loop.call_soon(self._go_on)
             self._set_reading()
 
+    def busy(self, is_busy: bool) -> None:
+        """A packet takes several turns: the next ones wait until it is done."""
+        self._is_busy = is_busy
+        if not is_busy and not self.is_closing and not self._has_more:
+            self._has_more = True
+            self._loop.call_soon(self._go_on)
+        self._set_reading()
+
     def slow(self, seconds: float) -> None:
         """Read nothing from this client for so long, or for `SLOW_MAX`: TCP makes it wait."""
         if self._slowed is None and not self.is_closing:
             self._slowed = self._loop.call_later(min(seconds, SLOW_MAX), self._on_slowed)
             self._set_reading()
+
+    def again(self, seconds: float) -> None:
+        """Called by `on_packet`, which has done nothing with this packet: it comes once more after a while,
+        and what the client has sent behind it waits."""
+        self._is_again = True
+        self.slow(seconds)
 
     def close(self, *, at_once: bool = False) -> None:
         """Send what is to be sent, then close; nothing more is handled.
@@ -152,7 +168,7 @@ class PacketTransport(asyncio.Protocol):
         self.flush()
         self.is_closing = True
         self._forget_incoming()
-        self._is_held = self._has_more = False
+        self._is_held = self._is_busy = self._has_more = False
         self._end_slow()
         transport = self._transport
         if transport is None:
@@ -225,7 +241,7 @@ class PacketTransport(asyncio.Protocol):
 
     @property
     def _is_stopped(self) -> bool:
-        return self._is_held or self._slowed is not None
+        return self._is_held or self._is_busy or self._slowed is not None
 
     def _on_slowed(self) -> None:
         self._slowed = None
@@ -297,11 +313,12 @@ class PacketTransport(asyncio.Protocol):
                     if stop - at > LARGE_BYTES:
                         self._expect(stop - at, stop - end)
                     break
-                first = data[at]
-                at = stop
+                begin, at = at, stop
                 left -= 1
-                self.on_packet(first, data[start:stop])
+                self.on_packet(data[begin], data[start:stop])
                 if self.is_closing or self._is_stopped:
+                    if self._is_again:
+                        self._is_again, at = False, begin
                     break
         finally:
             if left != SLICE:

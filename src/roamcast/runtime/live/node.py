@@ -300,7 +300,7 @@ class LiveNode:
             config,
             host,
             self,
-            store=self._store(),
+            store=self._store(settings.node.events_max),
             addresses=addresses,
             routing_table=KernelRoutes(),
             open_air=self.open_air,
@@ -313,6 +313,7 @@ class LiveNode:
             host(channel)
             hosts[channel].attach(layer)
         node.broker.on_arrival = self.journal.ways.arrived
+        node.broker.store.loses = not node.strategy.knows_who_has_what
         self.radio.on_acquainted = node.underlay.on_acquainted
         if self.open_air is not None and isinstance(node.underlay, OpenUnderlay):
             self.open_air.on_packet = node.underlay.on_packet
@@ -320,10 +321,15 @@ class LiveNode:
             node.underlay.listen(NeighbourJournal(node.strategy, host(Channel.UNDERLAY)))
         return node
 
-    def _store(self) -> EventStore | None:
+    def _store(self, entries_max: int) -> EventStore:
         if self.storage is None:
-            return None
-        return DurableEventStore(self.storage, self.clock.now, lambda: time.time_ns() // 1_000)
+            store = EventStore(entries_max=entries_max)
+        else:
+            store = DurableEventStore(
+                self.storage, self.clock.now, lambda: time.time_ns() // 1_000, entries_max=entries_max
+            )
+        store.settled = self.applications.settled
+        return store
 
     def _on_later(self, action: Callable[[], None]) -> None:
         self.enter()

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from roamcast.broker.store import ENTRIES_MAX
 from roamcast.plugins import ModuleNames
 from roamcast.sealing.identity import DERIVED_FROM
 
@@ -26,6 +27,9 @@ class NodeSettings(Table, frozen=True, kw_only=True):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] | None = None  # None: as its number
     number: Annotated[int, msgspec.Meta(ge=0, lt=DERIVED_FROM)] | None = None  # None: follows from the key
     state: FileName | None = None  # None: in memory only
+    events_max: Annotated[int, msgspec.Meta(ge=10, le=1_000_000)] = (
+        ENTRIES_MAX  # memorized ones, in the store
+    )
     broker: bool = True  # whether it may serve others, for strategies that choose brokers
     modules: ModuleNames = ()  # loaded at the start: beside this file, or installed
 

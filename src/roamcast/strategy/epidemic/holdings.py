@@ -1,7 +1,7 @@
 """What this node can give: memorized events from the broker's store, and recent real-time events."""
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from roamcast.bounded import BoundedDict, OnEvicted
@@ -38,7 +38,8 @@ class Holdings:
         self._store = store
         self._recent: BoundedDict[EventId, RecentCopy] = BoundedDict(recent_max, on_evicted)
         self._recent_time = recent_time
-        self._turn = 0
+        self._turn = 0  # of publishers
+        self._part = 0  # of a publisher's runs
 
     def remember(self, event: Event, hops: int, age: Micros, now: Micros) -> None:
         """A real-time event has come; memorized ones are in the store already."""
@@ -74,11 +75,19 @@ class Holdings:
             self._turn %= len(publishers)
             publishers = (publishers[self._turn :] + publishers[: self._turn])[:PUBLISHERS_MAX]
             self._turn += PUBLISHERS_MAX
+        self._part += 1
         return tuple(
-            # If there are too many runs, the newest: the oldest events have been offered most often.
-            HeldRuns(publisher, tuple(runs(by_publisher[publisher]))[-2 * RANGES_MAX :])
+            HeldRuns(publisher, self._fitting(tuple(runs(by_publisher[publisher]))))
             for publisher in publishers
         )
+
+    def _fitting(self, all_runs: tuple[int, ...]) -> tuple[int, ...]:
+        """If there are too many runs: the newest, and of the others each digest has the next ones in turn."""
+        if len(all_runs) <= 2 * RANGES_MAX:
+            return all_runs
+        older, newest = all_runs[:-RANGES_MAX], all_runs[-RANGES_MAX:]
+        at = self._part * RANGES_MAX % (-(-len(older) // RANGES_MAX) * RANGES_MAX)
+        return older[at : at + RANGES_MAX] + newest
 
     def _forget_old(self, now: Micros) -> None:
         self._recent.forget_oldest(lambda copy: copy.age + now - copy.arrived >= self._recent_time)
@@ -92,6 +101,17 @@ def runs(sequences: list[int]) -> Iterator[int]:
             yield before
             yield after
     yield sequences[-1]
+
+
+def runs_of(events: Iterable[EventId]) -> tuple[HeldRuns, ...]:
+    """A short form of at most as many events as a digest names; of too many runs the first."""
+    by_publisher: dict[NodeId, list[int]] = {}
+    for publisher, sequence in sorted(set(events)):
+        by_publisher.setdefault(publisher, []).append(sequence)
+    return tuple(
+        HeldRuns(publisher, tuple(runs(sequences))[: 2 * RANGES_MAX])
+        for publisher, sequences in islice(by_publisher.items(), PUBLISHERS_MAX)
+    )
 
 
 def events_of(held: Iterable[HeldRuns]) -> Iterator[EventId]:

@@ -69,7 +69,8 @@ class MeshExchange:
         self._wall = wall
         self._retained_lifetime = micros(options.retained_lifetime)
         self._qos1_lifetime = micros(options.qos1_lifetime)
-        self._is_qos1_memorized = options.qos1 == "memorized"
+        self.keeps_qos1 = options.qos1 != "realtime"  # until every node has had it
+        self._shows_qos1 = options.qos1 == "memorized"  # to later subscribers too
         self._session = session = node.applications.open(self._on_delivery)
         self.interests = ClientInterests(session.reserve, session.subscribe_as, session.unsubscribe)
         self._stamps = RetainedStamps(
@@ -101,6 +102,12 @@ class MeshExchange:
         """Whether the event of this number of ours, or the last of its chunks, is in the store."""
         last = EventId(self._number, sequence + _events_of(payload) - 1)
         return last in self._node.applications.node.broker.store
+
+    def has_room(self, payload_bytes: int) -> bool:
+        """Whether the store would take a message of QoS 1 or 2 that is not retained."""
+        if not self.keeps_qos1 or payload_bytes > PAYLOAD_BYTES_MAX:  # chunks have room of their own
+            return True
+        return self._node.applications.node.broker.store.has_room(payload_bytes, self._node.now())
 
     # From clients.
 
@@ -203,13 +210,13 @@ class MeshExchange:
         self.published += 1
         lifetime = 0
         attributes = _PLAIN[qos]
-        if retain or properties is not None or (qos and self._is_qos1_memorized):
+        if retain or (qos and self.keeps_qos1):
+            lifetime = self._lifetime(retain and not payload, retain, properties)
+        if retain or properties is not None:
             try:
                 attributes = attributes_of(qos, retain, properties)
             except TooLarge:
                 return TOO_LARGE
-            if retain or (qos and self._is_qos1_memorized):
-                lifetime = self._lifetime(retain and not payload, retain, properties)
             if retain:
                 attributes[AT] = self._stamps.next(topic, self._wall())
         try:
@@ -246,7 +253,6 @@ class MeshExchange:
         if parsed.share:
             return  # section 4.8.2: none for shared subscriptions
         identifiers = (identifier,) if identifier else ()
-        others = [found.parsed.wanted for found in session.subscriptions.values() if found != subscription]
         wants_retained = request.retain_handling == 0 or (request.retain_handling == 1 and is_new)
         for entry, message in self._shown(parsed.on_topic, set()):
             event = entry.event
@@ -257,7 +263,13 @@ class MeshExchange:
                     session.deliver(message, request.qos, True, identifiers)
                 else:
                     self._notes.on_done(session, message, None)
-            elif is_new and not any(other.matches(event) for other in others):
+            elif is_kept_message(event) and not self._shows_qos1:
+                self._notes.on_done(session, message, None)  # MQTT: for those who had subscribed before
+            elif is_new and not any(
+                other.parsed.wanted.matches(event)
+                for other in session.subscriptions.values()
+                if other != subscription
+            ):
                 session.deliver(message, request.qos, False, identifiers)
 
     def show_missed(self, session: MqttSession, delivered: set[EventId]) -> None:
@@ -283,8 +295,9 @@ class MeshExchange:
         attributes = event.attributes
         flags = attributes.get(FLAGS)
         # Fast path for the usual message without properties.
-        if type(flags) is int and 0 <= flags <= 2 and len(attributes) == 1 and not event.lifetime:
-            message = MeshMessage(event.topic, event.payload, flags)
+        if type(flags) is int and 0 <= flags <= 2 and len(attributes) == 1:
+            memorized = (event.id, self._clock() + event.lifetime) if event.lifetime else None
+            message = MeshMessage(event.topic, event.payload, flags, memorized=memorized)
         else:
             if is_retained(event):
                 self._stamps.on_event(event)
@@ -338,3 +351,9 @@ class MeshExchange:
 def _events_of(payload: bytes) -> int:
     """How many events a payload becomes."""
     return count_of(len(payload)) if len(payload) > PAYLOAD_BYTES_MAX else 1
+
+
+def is_kept_message(event: Event) -> bool:
+    """Whether it is an MQTT message of QoS 1 or 2 that is not retained."""
+    flags = event.attributes.get(FLAGS)
+    return type(flags) is int and 1 <= flags <= 2

@@ -72,6 +72,7 @@ HELP = {
     "mqtt_disconnected_total": "MQTT connections ended, by reason.",
     "mqtt_malformed_total": "MQTT packets that are none, by reason.",
     "mqtt_subscriptions_refused_total": "Subscriptions of MQTT clients that were refused, by reason.",
+    "mqtt_waits_total": "Publishing MQTT clients that had to wait, by reason.",
     "mqtt_dropped_total": "Messages for MQTT clients that were dropped, by reason.",
     "mqtt_damaged_total": "Stored MQTT sessions that could not be read.",
     "mqtt_storage_refusals_total": "Writes of MQTT sessions that the storage refused.",
