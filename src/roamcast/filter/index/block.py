@@ -15,7 +15,7 @@ from roamcast.filter.index.layout import BitmapLayout, Located
 SCAN_MAX = 16  # so many compiled filters cost about as much as a bitmap's fixed part
 WIDTH = 4096  # slots of a bitmap; chosen by us: an OR takes 0.1 µs, building one anew some 40 ms
 
-CLOSED_WIDTH = 16384  # of several joined, to which nothing is added; at most 2**15 (`closed.py`)
+CLOSED_WIDTH = 32768  # of several joined, to which nothing is added; the most that marks allow (`closed.py`)
 
 
 class Block:
