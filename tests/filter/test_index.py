@@ -67,6 +67,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matching, "COLUMNS_MAX", 3)
     monkeypatch.setattr(block, "SCAN_MAX", 4)
     monkeypatch.setattr(block, "WIDTH", 24)
+    monkeypatch.setattr(block, "CLOSED_WIDTH", 72)
     monkeypatch.setattr(layout, "COLUMNS_MAX", 3)
     monkeypatch.setattr(layout, "CUTS_TOTAL", 12)
     monkeypatch.setattr(layout, "CUTS_MIN", 2)

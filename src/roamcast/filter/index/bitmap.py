@@ -21,6 +21,7 @@ from typing import Any
 
 from roamcast.event import Event
 from roamcast.extras import numpy_is_installed
+from roamcast.filter.index.closed import ClosedColumn
 from roamcast.filter.index.column import BitmapColumn
 from roamcast.filter.index.conjunction import Conjunction, attribute_of
 from roamcast.filter.index.layout import BitmapLayout, Located
@@ -34,6 +35,7 @@ _TRUTH = bytes(byte == ord("1") for byte in range(256))
 class Bitmap:
     def __init__(self, conjunctions: Sequence[Conjunction], layout: BitmapLayout) -> None:
         self.layout = layout
+        self.is_closed = False
         self.without_column = 0  # conjunctions that no column narrows
         self._members: list[Conjunction | None] = []
         self._keys: Any = []  # a list, in the end an array where numpy is installed
@@ -43,6 +45,7 @@ class Bitmap:
         self._empty = 0
         self._asked = 0  # those on which the filter always has the last word
         self._columns = self._filled(conjunctions)
+        self._closed: list[ClosedColumn] = []  # in the end, in place of these
 
     def add(self, conjunction: Conjunction) -> None:
         """The latest of all so far."""
@@ -57,10 +60,30 @@ class Bitmap:
         self._live -= 1
 
     def close(self) -> None:
-        """Nothing will be added. Equal rows are kept once: of an attribute compared for equality every second
-        one is the same."""
+        """Nothing will be added, except whole bitmaps."""
+        if not self.is_closed:
+            self.is_closed = True
+            self._closed = [ClosedColumn(column) for column in self._columns]
+            self._columns = []
+            self._settle()
+
+    def append(self, other: "Bitmap") -> None:
+        """Take over a later one of the same layout, both closed; faster than adding its conjunctions."""
+        by = self.slots
+        self._members += other._members
+        self._keys = [*self._keys, *other._keys]
+        self._sequences += other._sequences
+        self._live += other._live
+        self._used |= other._used << by
+        self._empty |= other._empty << by
+        self._asked |= other._asked << by
+        for column, more in zip(self._closed, other._closed, strict=True):
+            column.append(more, by)
+        self._settle()
+
+    def _settle(self) -> None:
         seen: dict[int, int] = {}
-        for column in self._columns:
+        for column in self._closed:
             column.share_rows(seen)
         if numpy_is_installed():
             import numpy as np
@@ -85,7 +108,18 @@ class Bitmap:
 
     def match(self, event: Event, located: Located) -> int:
         """A bit for each slot that matches."""
-        ruled_out = self._empty
+        false = self._false_when_closed(located) if self.is_closed else self._false_when_open(located)
+        matched = self._used ^ (self._empty | false)
+        asked = self._asked & matched
+        if asked:
+            members: list[Any] = self._members
+            for slot in _slots_in(asked):
+                if not members[slot].filter.matches(event):
+                    matched ^= 1 << slot
+        return matched
+
+    def _false_when_open(self, located: Located) -> int:
+        ruled_out = 0
         for column, (row, value) in zip(self._columns, located, strict=True):
             # Here and not in a method of the column: a call costs a third of this loop.
             false = column.rows[row]
@@ -94,14 +128,21 @@ class Bitmap:
                 for slot in column.slots[start : bisect_right(column.edges, value, start, end)]:
                     false ^= 1 << slot
             ruled_out |= false
-        matched = self._used ^ ruled_out
-        asked = self._asked & matched
-        if asked:
-            members: list[Any] = self._members
-            for slot in _slots_in(asked):
-                if not members[slot].filter.matches(event):
-                    matched ^= 1 << slot
-        return matched
+        return ruled_out
+
+    def _false_when_closed(self, located: Located) -> int:
+        ruled_out = 0
+        passed, ahead = array("h"), array("h")
+        for column, (row, value) in zip(self._closed, located, strict=True):
+            ruled_out |= column.rows[row]
+            start, end = column.starts[row], column.starts[row + 1]
+            if start != end:
+                at = bisect_right(column.edges, value, start, end)
+                passed += column.marks[start:at]
+                ahead += column.marks[at:end]
+            if row in column.gaps:
+                passed.extend([slot for low, high, slot in column.gaps[row] if low <= value < high])
+        return ruled_out | _false_by(passed, ahead, self.slots, not isinstance(self._keys, list))
 
     def keys_of(self, matched: int) -> list[Any]:
         return _select(self._keys, matched)
@@ -142,6 +183,27 @@ class Bitmap:
         if not is_decided:
             self._asked |= bit
         return truths
+
+
+def _false_by(passed: "array[int]", ahead: "array[int]", width: int, by_numpy: bool) -> int:
+    """A bit for each slot that an edge passed or ahead makes false (`closed.py`)."""
+    if by_numpy:
+        import numpy as np
+
+        is_false = np.zeros(width, np.uint8)
+        marks = np.frombuffer(passed, np.int16)
+        is_false[marks[marks >= 0]] = 1
+        marks = np.frombuffer(ahead, np.int16)
+        is_false[~marks[marks < 0]] = 1
+        return int.from_bytes(np.packbits(is_false, bitorder="little").tobytes(), "little")
+    octets = bytearray(width // 8 + 1)
+    for mark in passed:
+        if mark >= 0:
+            octets[mark >> 3] |= 1 << (mark & 7)
+    for mark in ahead:
+        if mark < 0:
+            octets[~mark >> 3] |= 1 << (~mark & 7)
+    return int.from_bytes(octets, "little")
 
 
 def _slots_in(bits: int) -> Iterator[int]:

@@ -15,6 +15,8 @@ from roamcast.filter.index.layout import BitmapLayout, Located
 SCAN_MAX = 16  # so many compiled filters cost about as much as a bitmap's fixed part
 WIDTH = 4096  # slots of a bitmap; chosen by us: an OR takes 0.1 µs, building one anew some 40 ms
 
+CLOSED_WIDTH = 32768  # of several joined, to which nothing is added; the most that marks allow (`closed.py`)
+
 
 class Block:
     __slots__ = ("_bitmaps", "_room", "_scanned", "_stated")
@@ -36,11 +38,11 @@ class Block:
                 self._scanned = []
             return
         last = bitmaps[-1]
-        if last.slots >= self._room:
+        if last.is_closed or last.slots >= self._room:
             if last.slots < WIDTH:
                 self._renew_last()
             else:
-                last.close()
+                self._close_last()
                 bitmaps.append(Bitmap([conjunction], last.layout))
                 self._room = WIDTH
                 return
@@ -107,6 +109,17 @@ class Block:
         assert self._bitmaps is not None
         self._append_new(self._bitmaps.pop().conjunctions())
 
+    def _close_last(self) -> None:
+        """It becomes a part of the one before, if that has room."""
+        assert self._bitmaps is not None
+        last = self._bitmaps[-1]
+        last.close()
+        before = self._bitmaps[-2] if len(self._bitmaps) > 1 else last
+        is_near = before is not last and before.is_closed and before.layout is last.layout
+        if is_near and before.slots + last.slots <= CLOSED_WIDTH:
+            before.append(last)
+            del self._bitmaps[-1]
+
     def _close_up(self, at: int) -> None:
         """Build a bitmap anew that is half empty, together with a neighbour where there is room."""
         bitmaps = self._bitmaps
@@ -125,4 +138,6 @@ class Block:
                 self._append_new(kept)
         else:
             bitmaps[start:end] = [Bitmap(kept, bitmaps[start].layout)] if kept else []
+            if kept and start < len(bitmaps) - 1:
+                bitmaps[start].close()
             self._room = WIDTH

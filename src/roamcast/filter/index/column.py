@@ -29,7 +29,7 @@ class BitmapColumn:
                     if is_inside:
                         inside[row].append((edge, slot))
         self.rows: list[int] = []
-        self.starts = array("H", [0])  # of each row in the edges, and their number
+        self.starts = array("I", [0])  # of each row in the edges, and their number
         self.edges: list[Any] = []
         self.slots = array("H")
         false = 0
@@ -55,9 +55,6 @@ class BitmapColumn:
                 self._insert(last, high, slot)
         for row in range(start, len(rows)):
             rows[row] |= bit
-
-    def share_rows(self, seen: dict[int, int]) -> None:
-        self.rows = [seen.setdefault(row, row) for row in self.rows]
 
     def _insert(self, row: int, edge: Any, slot: int) -> None:
         starts = self.starts
