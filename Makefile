@@ -72,24 +72,9 @@ lock:  ## requirements.lock anew: the newest versions that fit together
 	build/lock/bin/pip --disable-pip-version-check freeze --all --exclude pip --exclude-editable | sed -n 's/^[A-Za-z0-9._-]*==[^ ]*$$/& ; python_version == "3.11"/p' >> build/lock.txt
 	mv build/lock.txt requirements.lock
 
-bench: $(READY)  ## the speed and memory goals, as ratios measured in one run
-	$(BIN)/python benchmarks/simulator.py
-	$(BIN)/python benchmarks/contact_plan.py
-	$(BIN)/python benchmarks/matching.py
-	$(BIN)/python benchmarks/olsr.py
-	$(BIN)/python benchmarks/chapar.py
-	$(BIN)/python benchmarks/tree.py
-	$(BIN)/python benchmarks/odmrp.py
-	$(BIN)/python benchmarks/opportunistic.py
-	$(BIN)/python benchmarks/summary.py
-	$(BIN)/python benchmarks/sealing.py
-	$(BIN)/python benchmarks/live.py
-	$(BIN)/python benchmarks/mqtt.py
-	$(BIN)/python benchmarks/footprint.py
-	$(BIN)/python benchmarks/spark_overhead.py
-	$(BIN)/python benchmarks/sweep.py
-	$(BIN)/python benchmarks/spark_contacts.py
-	$(BIN)/python -m benchmarks.player
+# ONLY="matching simulator": some of them. RECORD="a note": the run becomes a row of benchmarks/series.jsonl.
+bench: $(READY)  ## the speed and memory goals, as ratios; fails on a loss of more than 15% since the last recorded run
+	$(BIN)/python benchmarks/series.py $(ONLY) $(if $(RECORD),--record "$(RECORD)")
 
 # In a folder of its own: extensions beside the sources would hide later changes of them.
 compiled: $(READY)  ## a wheel with the simulator's hot modules compiled (mypyc, a C compiler): same traces, its tests, its speed

@@ -31,7 +31,7 @@ from roamcast.client import connect
 from roamcast.daemon import Daemon, collector, load_config
 from roamcast.filter import Filter
 from roamcast.runtime.live.air import frames
-from roamcast.runtime.live.air.sockets import Endpoint
+from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.sealing import GroupKey, Identity, KeyRing, Sealer
 
 PAYLOAD_BYTES = 200
@@ -204,13 +204,13 @@ def run_node(config: Path, heard: list[int], ready: Connection) -> None:
         daemon = Daemon(load_config(config), config.parent)
         await daemon.start()
         air = daemon.node.radio.air
-        receive = air._on_datagram
+        receive = air.on_datagram
 
         def in_range(data: bytes, source: Endpoint) -> None:
             if int.from_bytes(data[4:8], "big") in heard:  # the sender in a seal's header
                 receive(data, source)
 
-        air._on_datagram = in_range
+        air.on_datagram = in_range
         collector.calm(asyncio.get_running_loop())
         ready.send(daemon.node.radio.air.port)
         await asyncio.Event().wait()

@@ -8,10 +8,10 @@ per second. Exits 1 when an ODMRP run needs more than 25 s; a busy machine needs
 """
 
 import argparse
-import json
 import sys
 import time
 
+import series
 from roamcast.lab.published.figure import selected
 from roamcast.runtime.sim import Simulation
 from roamcast.trace import Transmitted
@@ -33,6 +33,7 @@ def main() -> int:
         wanted = choice["name"] == "flooding" or choice["options"]["grouping"] == "k_means"
         if plan.seed != experiment.seeds[0] or not wanted:
             continue
+        calibration = series.calibration()
         name = "_".join([choice["name"], *choice.get("options", {}).values()])
         for _ in range(options.runs):
             simulation = Simulation(experiment.scenario(plan))
@@ -43,13 +44,10 @@ def main() -> int:
                 figures[f"{name}_s"] = round(spent, 1)
                 figures[f"{name}_frames"] = len(result.trace.of(Transmitted))
                 figures[f"{name}_events_per_s"] = round(result.sim_events / spent)
+        series.give(name, figures[f"{name}_s"] / calibration)
         if choice["name"] == "odmrp":
             slowest = max(slowest, figures[f"{name}_s"])
-    if options.json:
-        print(json.dumps(figures))
-    else:
-        for name, value in figures.items():
-            print(f"{name:40} {value}")
+    series.show(figures, options.json)
     return 0 if slowest <= LIMIT_S else 1
 
 

@@ -16,6 +16,7 @@ import sys
 import time
 from typing import Any
 
+import series
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario import Scenario, scenario_from
 from roamcast.trace import Transmitted
@@ -40,7 +41,8 @@ def main() -> int:
     for row in rows:
         if options.profile:
             row["share"] = shares(Simulation(scenario(row["side_m"], options.duration)))
-        row["calibration_s"] = round(min(calibrate() for _ in range(3)), 3)
+        row["calibration_s"] = round(series.calibration(), 3)
+        series.give(f"{row['side_m']:.0f} m", row["processor_s"] / row["calibration_s"])
         if options.json:
             print(json.dumps(row))
         else:
@@ -85,15 +87,6 @@ def scenario(side: float, duration: float) -> Scenario:
             "underlay": {"name": "olsr", "options": {"hello_interval": 2.0, "tc_interval": 5.0}},
         }
     )
-
-
-def calibrate() -> float:
-    """A fixed piece of pure Python, to relate this machine to others."""
-    began = time.process_time()
-    total = 0
-    for number in range(5_000_000):
-        total += number & 7
-    return time.process_time() - began
 
 
 def shares(simulation: Simulation) -> dict[str, float]:

@@ -24,7 +24,7 @@ from roamcast.filter import Filter
 from roamcast.gateway.local import LocalServer
 from roamcast.gateway.local.server import LocalOptions
 from roamcast.pressure import NoPressure
-from roamcast.runtime.live.air.sockets import Endpoint
+from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.runtime.live.node import LiveNode
 from roamcast.runtime.live.settings import AirSettings, KeySettings, LiveSettings, NodeSettings
 from roamcast.sealing import GroupKey, Identity
@@ -132,14 +132,14 @@ async def _run(
 
 def _hear_only(node: LiveNode, ports: set[int], seconds: float) -> None:
     air = node.radio.air
-    hear = air._on_datagram
+    hear = air.on_datagram
 
     def on_datagram(data: bytes, source: Endpoint) -> None:
         if source[1] in ports:
             time.sleep(seconds)  # as a slow device
             hear(data, source)
 
-    air._on_datagram = on_datagram
+    air.on_datagram = on_datagram
 
 
 async def _publish(socket: Path, options: argparse.Namespace) -> dict[str, Any]:

@@ -9,7 +9,6 @@ more than 20 µs; a busy machine needs more rounds, not a softer limit.
 """
 
 import argparse
-import json
 import os
 import socket
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
+import series
 from roamcast.event import Event, EventClass
 from roamcast.runtime.live.storage.database import Durability, Storage
 from roamcast.sealing import FrameOpener, GroupKey, Identity, KeyRing, Sealer, SealError
@@ -40,6 +40,7 @@ def main() -> int:
     arguments.add_argument("--runs", type=int, default=7)
     arguments.add_argument("--json", action="store_true")
     options = arguments.parse_args()
+    calibration = series.calibration()
     figures = {
         **frames(options.runs),
         **refusals(options.runs),
@@ -49,11 +50,9 @@ def main() -> int:
         **storage(),
     }
     figures = {name: round(value, 2) for name, value in figures.items()}
-    if options.json:
-        print(json.dumps(figures))
-    else:
-        for name, value in figures.items():
-            print(f"{name:44} {value:>10}")
+    series.give("sealed over unsealed frame", figures["sealed_to_unsealed"])
+    series.give("seal and open, 100,000", figures["seal_and_open_us"] / 10 / calibration)
+    series.show(figures, options.json)
     refused = max(value for name, value in figures.items() if name.startswith("refused"))
     return 0 if figures["seal_and_open_us"] <= PAIR_LIMIT_US and refused <= REFUSED_LIMIT_US else 1
 

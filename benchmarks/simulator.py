@@ -10,13 +10,13 @@ different machines be compared as ratios.
 
 import argparse
 import cProfile
-import json
 import pstats
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import series
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario import load_scenario
 from roamcast.trace import Transmitted
@@ -37,8 +37,10 @@ def main() -> int:
     arguments.add_argument("--json", action="store_true")
     options = arguments.parse_args()
     scenario = load_scenario(SCENARIO)
-    calibration = min(calibrate() for _ in range(3))
+    calibration = series.calibration()
+    began = time.process_time()
     results = [Simulation(scenario).run() for _ in range(options.runs)]
+    processor_s = (time.process_time() - began) / options.runs
     best = min(result.wall_s for result in results)
     sent = results[0].trace.of(Transmitted)
     received = sum(record.received.bit_count() for record in sent)
@@ -53,21 +55,9 @@ def main() -> int:
         "events_per_s": round(results[0].sim_events / best),
         "share": {part: round(share, 3) for part, share in shares.items()},
     }
-    if options.json:
-        print(json.dumps(figures))
-    else:
-        for name, value in figures.items():
-            print(f"{name:24} {value}")
+    series.give("flooding, 50 nodes", processor_s / calibration)
+    series.show(figures, options.json)
     return 0 if best <= LIMIT_S else 1
-
-
-def calibrate() -> float:
-    """A fixed piece of pure Python, to relate this machine to others."""
-    began = time.perf_counter()
-    total = 0
-    for number in range(5_000_000):
-        total += number & 7
-    return time.perf_counter() - began
 
 
 def profile(simulation: Simulation) -> dict[str, float]:

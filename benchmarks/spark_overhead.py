@@ -19,6 +19,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import series
 from roamcast.lab.run.runs import simulate
 from roamcast.lab.spark.masters import usable_cores
 from roamcast.lab.spark.session import session
@@ -50,6 +51,7 @@ def main() -> int:
     experiment = runs_of_about(options.seconds, options.runs)
     with tempfile.TemporaryDirectory() as folder:
         result = measured(experiment, Path(folder))
+    series.give("over a process pool", result["ratio"], judged=False)  # wall-clock
     if options.json:
         print(json.dumps(result))
     else:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import series
 from roamcast.event import Event, Value
 from roamcast.filter import Filter
 from roamcast.strategy.odmrp.summary.lookup import DigestTable
@@ -39,7 +40,10 @@ def main() -> int:
     arguments = parser.parse_args()
     rows = []
     for brokers, subscriptions in ROWS:
-        rows.append(measure(brokers, subscriptions, arguments.runs))
+        row = measure(brokers, subscriptions, arguments.runs)
+        rows.append(row)
+        gain = row["table_per_s"] / row["plain_per_s"]
+        series.give(f"{brokers} brokers, table over plain", gain, better="higher")
         if not arguments.json:
             print(as_text(rows[-1], heading=len(rows) == 1), flush=True)
     if arguments.json:

@@ -15,6 +15,7 @@ import sys
 import time
 from typing import Any
 
+import series
 from roamcast.lab.published import selected
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario import Scenario, scenario_from
@@ -29,11 +30,12 @@ def main() -> int:
     arguments.add_argument("--runs", type=int, default=1)
     arguments.add_argument("--json", action="store_true")
     options = arguments.parse_args()
-    calibration = min(calibrate() for _ in range(3))
     cases = {"evolved": table_case("evolved"), "original": table_case("original"), "recovery": recovering()}
     figures: dict[str, Any] = {}
     for name, scenario in cases.items():
+        calibration = series.calibration()
         seconds, events = min(measured(scenario) for _ in range(options.runs))
+        series.give(name, seconds / calibration)
         figures[name] = {
             "processor_s": round(seconds, 2),
             "over_calibration": round(seconds / calibration, 1),
@@ -74,15 +76,6 @@ def measured(scenario: Scenario) -> tuple[float, int]:
     began = time.process_time()
     result = simulation.run()
     return time.process_time() - began, result.sim_events
-
-
-def calibrate() -> float:
-    """A fixed piece of pure Python, to relate this machine to others."""
-    began = time.process_time()
-    total = 0
-    for number in range(5_000_000):
-        total += number & 7
-    return time.process_time() - began
 
 
 if __name__ == "__main__":

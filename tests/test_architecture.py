@@ -21,6 +21,7 @@ VALUES = {
     "stable",
     "pressure",
     "toml_text",
+    "chunks",
 }
 REGISTRIES = {"registry", "plugins"}
 MAY_IMPORT: dict[str, set[str]] = {
@@ -31,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": set(),
     "toml_text": set(),
     "event": {"units", "errors"},
+    "chunks": {"units", "errors", "event"},
     "trace": {"units"},
     "bounded": {"units"},
     "stable": set(),
@@ -49,15 +51,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "underlay": VALUES | REGISTRIES | {"wire", "host"},
     "strategy": VALUES | REGISTRIES | {"filter", "modulator", "wire", "host", "broker", "underlay"},
     "node": VALUES | {"filter", "modulator", "sealing", "host", "broker", "underlay", "strategy"},
-    "applications": VALUES | {"filter", "broker", "modulator", "node"},
+    "applications": VALUES | {"filter", "broker", "modulator", "wire", "node"},
+    "exchange": VALUES | {"filter", "broker", "wire", "applications"},
     "scenario": VALUES | REGISTRIES | {"filter", "modulator", "xml", "world", "strategy", "underlay"},
     "runtime": VALUES
     | REGISTRIES
     | {"filter", "modulator", "wire", "sealing", "host", "broker", "underlay", "strategy", "node"}
-    | {"applications", "scenario", "world", "client"},
+    | {"applications", "exchange", "scenario", "world", "client"},
     "client": VALUES | {"filter", "modulator", "wire", "broker"},
     "gateway": VALUES
-    | {"filter", "modulator", "wire", "broker", "applications", "client", "runtime", "pages"},
+    | {"filter", "modulator", "wire", "broker", "applications", "exchange", "client", "runtime", "pages"},
     "lab": VALUES
     | REGISTRIES
     | {"filter", "modulator", "wire", "host", "world", "scenario", "runtime", "strategy", "pages"},
@@ -150,5 +153,5 @@ def test_a_client_loads_no_node() -> None:
     loaded = loaded_by("import roamcast.client.commands")
     parts = {name.split(".")[1] for name in loaded if name.startswith("roamcast.")}
     assert not loaded & (NOT_ON_A_DEVICE | {"sqlglot", "cryptography"})
-    assert parts <= {"broker", "client", "errors", "event", "units", "wire"}
+    assert parts <= {"broker", "chunks", "client", "errors", "event", "units", "wire"}
     assert {name for name in loaded if name.startswith("roamcast.broker.")} == {"roamcast.broker.seen"}

@@ -16,7 +16,8 @@ from roamcast.wire.codec import FRAME_BYTES_MAX
 @pytest.mark.parametrize(
     ("parts", "line"),
     [
-        ({"payload": bytes(60_001)}, "60001 octets"),
+        ({"payload": bytes(16 * 1024 * 1024 + 1)}, "16777217 octets"),
+        ({"payload": bytes(60_001), "attributes": {"a": "x" * 3000}}, "beside a payload"),
         ({"topic": "x" * 4097}, "4097 characters"),
         ({"type": "x" * 129}, "129 characters"),
         ({"attributes": {"x" * 129: 1}}, "attribute name"),

@@ -5,21 +5,28 @@ clients, the node's own program. `Applications` is the one `Application` that th
 numbers subscriptions and gives each delivery to the session that asked for it, after the protocol's
 handler has returned. So whatever an application does with an event (publish another, subscribe, close its
 session) is an ordinary input to the node, never a call into a handler that still runs.
+
+Payloads that are larger than an event are cut and joined here (`chunks/`): no application sees a chunk.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeAlias
 
+from roamcast.broker.assembly import Assembler, Problem
 from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoredEvent
+from roamcast.chunks.form import count_of, digest_of, is_chunk
+from roamcast.chunks.queue import ChunkQueue, Later
+from roamcast.chunks.transfer import Transfer, check, check_names, pieces
 from roamcast.errors import InputError
-from roamcast.event import Event, Publication
+from roamcast.event import Event, EventId, Publication
 from roamcast.filter import Filter
 from roamcast.modulator import ModulatorSpec
 from roamcast.node import Node
 from roamcast.pressure import NoPressure, PublishPressure
 from roamcast.units import Micros
+from roamcast.wire.exchange import RECEIPT, REPLY, addressed
 
 Receiver: TypeAlias = Callable[[Delivery], None]
 
@@ -39,21 +46,39 @@ class RuntimeGate(Protocol):
 class Applications:
     """Bound to its node once both exist; a node is built with its application."""
 
-    def __init__(self, gate: RuntimeGate, pressure: PublishPressure | None = None) -> None:
+    def __init__(
+        self,
+        gate: RuntimeGate,
+        pressure: PublishPressure | None = None,
+        later: Later | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`later`, `clock`: the runtime's timer; without one, chunks do not wait for their turn."""
         self._gate = gate
         self.pressure: PublishPressure = NoPressure() if pressure is None else pressure
+        self.chunks = ChunkQueue(self.pressure.bulk_wait, later, clock)
         self._node: Node | None = None
         self._sessions: dict[int, ApplicationSession] = {}  # by application number
         self._owners: dict[int, ApplicationSession] = {}  # by subscription number
         self._next_application = 1  # 0 is an event that is addressed to the node itself
         self._next_subscription = 1
+        # Each gives the events that some application of a gateway still has to get from the store.
+        self.owed: list[Callable[[], Iterable[EventId]]] = []
         self._waiting: deque[Delivery] = deque()
         self._draining = False
+        # Sees first what is addressed or speaks of receipts; True: it is none for applications (`exchange/`).
+        self.intercept: Callable[[Delivery], bool] | None = None
         self.published = 0  # events, since the node started
         self.delivered = 0  # hand-overs to applications
+        self._assembler: Assembler | None = None
+        self.on_chunk_problem: Callable[[Problem, EventId | None], None] = lambda problem, whole: None
 
     def bind(self, node: Node) -> None:
         self._node = node
+        broker = node.broker
+        self._assembler = Assembler(
+            broker.store.find, broker.readable, lambda *problem: self.on_chunk_problem(*problem)
+        )
 
     def open(self, receiver: Receiver, *, addressed: bool = False) -> "ApplicationSession":
         """A new application. With `addressed` it also gets what is sent to this node by name."""
@@ -61,6 +86,11 @@ class Applications:
         self._sessions[session.application] = session
         self._next_application += 1
         return session
+
+    def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
+        """Of these memorized events, those that neither the mesh nor an application here waits for."""
+        owed = {event for source in self.owed for event in source()}
+        return (one for one in self.node.strategy.settled(stored) if one.event.id not in owed)
 
     def on_event(self, delivery: Delivery) -> None:
         """From the broker core, while a handler runs: queue the delivery until it ends."""
@@ -73,16 +103,41 @@ class Applications:
         self._draining = True
         try:
             while self._waiting:
-                self._hand_over(self._waiting.popleft())
+                delivery = self._waiting.popleft()
+                if is_chunk(delivery.event):
+                    self._join(delivery)
+                else:
+                    self._hand_over(delivery)
         finally:
             self._draining = False
+
+    def takers(self, delivery: Delivery) -> int:
+        """How many applications a delivery goes to."""
+        return 1 if delivery.subscriptions else sum(one.addressed for one in self._sessions.values())
 
     @property
     def node(self) -> Node:
         assert self._node is not None, "an application came before its node"
         return self._node
 
+    @property
+    def assembler(self) -> Assembler:
+        assert self._assembler is not None, "an application came before its node"
+        return self._assembler
+
+    def _join(self, delivery: Delivery) -> None:
+        """A chunk: what it completes is handed over. Products of modulators are never made from chunks."""
+        owner = self._owners.get(delivery.subscriptions[0]) if delivery.subscriptions else None
+        if delivery.modulated or (delivery.subscriptions and owner is None):
+            return
+        application = 0 if owner is None else owner.application
+        for whole in self.assembler.on_chunk(delivery, application, self._gate.now()):
+            self._hand_over(whole)
+
     def _hand_over(self, delivery: Delivery) -> None:
+        is_plain = delivery.subscriptions and RECEIPT not in delivery.event.attributes
+        if not is_plain and self.intercept is not None and self.intercept(delivery):
+            return
         if not delivery.subscriptions:
             for session in [session for session in self._sessions.values() if session.addressed]:
                 self.delivered += 1
@@ -119,12 +174,43 @@ class ApplicationSession:
         `StoreFullError` for a memorized one that cannot be kept, `EventError` for a sealed one that this node
         cannot seal: then nothing has been published.
         """
+        if publication.topic.startswith(REPLY):
+            publication = addressed(publication)
+        if publication.is_large:
+            return self._publish_large(publication, sequence)
+        check_names(publication)
         applications = self._applications
         applications._gate.enter()
         event = applications.node.publish(publication, sequence)
         applications.published += 1
         applications.drain()
         return event
+
+    def begin(self, frame: Publication, size: int, digest: bytes, sequence: int | None = None) -> Transfer:
+        """Publish a large payload whose octets are yet to come: `frame` is all but the payload. Each chunk
+        that is added has the errors of `publish`; after one the transfer is void. `sequence`: the first of
+        as many reserved numbers as there are chunks."""
+        check(frame, size, digest)
+        applications = self._applications
+        if sequence is None:
+            applications._gate.enter()
+            sequence = applications.node.broker.reserve(count_of(size))
+        return Transfer(self._publish_chunk, frame, size, digest, sequence)
+
+    def _publish_chunk(self, chunk: Publication, sequence: int, is_last: bool) -> None:
+        applications = self._applications
+        applications._gate.enter()
+        applications.node.publish(chunk, sequence)
+        applications.published += is_last
+        applications.drain()
+
+    def _publish_large(self, publication: Publication, sequence: int | None) -> Event:
+        """All at once, for callers that have no time between chunks."""
+        frame = publication.without_payload()
+        transfer = self.begin(frame, len(publication.payload), digest_of(publication.payload), sequence)
+        for octets in pieces(publication.payload):
+            transfer.add(octets)
+        return publication.numbered(self._applications.node.number, transfer.first)
 
     def advertise(self, type: str) -> None:
         """Events of this type will come: until `withdraw`, or the end of the session. Again is no error."""
@@ -185,11 +271,14 @@ class ApplicationSession:
         """The memorized events this node holds now that match, oldest arrival first."""
         applications = self._applications
         applications._gate.enter()
-        return [
-            stored
-            for stored in applications.node.broker.store.standing(applications._gate.now())
-            if stored.event.wants_subscribers and wanted.matches(stored.event)
-        ]
+        now = applications._gate.now()
+        found: list[StoredEvent] = []
+        for stored in applications.node.broker.store.standing(now):
+            if stored.event.wants_subscribers and wanted.matches(stored.event):
+                whole = applications.assembler.whole_stored(stored, now) if is_chunk(stored.event) else stored
+                if whole is not None:
+                    found.append(whole)
+        return found
 
     def close(self) -> None:
         """The application leaves; its subscriptions and advertisements end."""

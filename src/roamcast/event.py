@@ -9,6 +9,7 @@ An application passes a `Publication`; its node numbers it, which makes it an `E
 """
 
 import math
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Annotated, NamedTuple, TypeAlias
 
@@ -28,6 +29,8 @@ PAYLOAD_BYTES_MAX = 60_000  # one UDP datagram with room for headers and sealing
 COUNT_MAX = 2**63 - 1
 NUMBER_BYTES = 9  # a number's largest encoded form
 CONTENT_BYTES_MAX = 62_000  # payload, topic, type, attributes and destinations together
+LARGE_BYTES_MAX = 16 * 1024 * 1024  # of a payload that travels in chunks (`roamcast/chunks/`)
+LARGE_REST_MAX = 2_048  # of all else beside such a payload: every chunk carries it
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=NAME_LENGTH_MAX)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_LENGTH_MAX)]
@@ -44,6 +47,12 @@ class EventId(NamedTuple):
 
     publisher: NodeId
     sequence: int
+
+
+def event_ids(publisher: NodeId, sequences: Iterable[int]) -> Iterator[EventId]:
+    """The identifiers of one publisher's events; each is made three times as fast as by `EventId(…)`."""
+    new = tuple.__new__
+    return (new(EventId, (publisher, sequence)) for sequence in sequences)
 
 
 class EventClass(Enum):
@@ -71,7 +80,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
     @property
     def id(self) -> EventId:
-        return EventId(self.publisher, self.sequence)
+        return tuple.__new__(EventId, (self.publisher, self.sequence))  # three times as fast as `EventId(…)`
 
     @property
     def wants_subscribers(self) -> bool:
@@ -83,7 +92,8 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     """What an application publishes; the field order is its form on the local socket.
 
     The constructor checks it: `EventError` for anything that the decoder of another node would refuse. So
-    code that is given a publication need not check it again.
+    code that is given a publication need not check it again. One that `is_large` is no event as it is: its
+    payload travels in chunks (`roamcast/chunks/`), and on the local socket too.
     """
 
     attributes: Attributes = {}
@@ -98,9 +108,7 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     def __post_init__(self) -> None:
         if type(self.payload) is not bytes:
             raise EventError("payload", f"is a {_type(self.payload)}; allowed: bytes")
-        size = len(self.payload)
-        if size > PAYLOAD_BYTES_MAX:
-            raise EventError("payload", f"has {size} octets; at most {PAYLOAD_BYTES_MAX} are allowed")
+        size = 0
         if self.attributes:
             size += _attribute_octets(self.attributes)
         if self.topic:
@@ -113,8 +121,31 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
             raise EventError("lifetime", f"is {self.lifetime} microseconds; allowed: 0 to {COUNT_MAX}")
         if self.destinations:
             size += _destination_octets(self.destinations)
-        if size > CONTENT_BYTES_MAX:
-            raise EventError("event", f"has {size} octets in all; at most {CONTENT_BYTES_MAX} are allowed")
+        self._check_size(size)
+
+    def _check_size(self, rest: int) -> None:
+        """`rest`: the octets of all but the payload."""
+        size = len(self.payload)
+        if size > LARGE_BYTES_MAX:
+            raise EventError("payload", f"has {size} octets; at most {LARGE_BYTES_MAX} are allowed")
+        if size > PAYLOAD_BYTES_MAX:
+            if rest > LARGE_REST_MAX:
+                problem = f"are {rest} octets beside a payload of more than {PAYLOAD_BYTES_MAX}"
+                raise EventError(
+                    "attributes, topic and type", f"{problem}; at most {LARGE_REST_MAX} are allowed"
+                )
+        elif size + rest > CONTENT_BYTES_MAX:
+            raise EventError(
+                "event", f"has {size + rest} octets in all; at most {CONTENT_BYTES_MAX} are allowed"
+            )
+
+    def without_payload(self) -> "Publication":
+        return msgspec.structs.replace(self, payload=b"")
+
+    @property
+    def is_large(self) -> bool:
+        """Whether its payload is more than one event carries."""
+        return len(self.payload) > PAYLOAD_BYTES_MAX
 
     @property
     def event_class(self) -> EventClass:

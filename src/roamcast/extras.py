@@ -9,6 +9,6 @@ NOT_ON_A_DEVICE = {"lxml", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark"
 
 @cache
 def numpy_is_installed() -> bool:
-    """Large tables are searched faster with numpy (`roamcast[fast]`). It takes 16 MB of memory and a tenth of
-    a second to load, so a node loads it with its first large table."""
+    """Large answers are copied out of large tables faster with numpy (`roamcast[fast]`). It takes 16 MB of
+    memory and a tenth of a second to load, so a node loads it with its first large table."""
     return find_spec("numpy") is not None

@@ -10,6 +10,8 @@ from enum import Enum, IntEnum
 from random import Random
 from typing import NamedTuple, Protocol, TypeAlias
 
+import msgspec
+
 from roamcast.event import EventId
 from roamcast.trace import Record
 from roamcast.units import Micros, NodeId
@@ -40,7 +42,7 @@ class SendFailure(Enum):
     LINK = "link"  # sent, as often as the link layer does, and never acknowledged
 
 
-class Frame(NamedTuple):
+class Frame(msgspec.Struct, frozen=True, gc=False):  # a struct is made six times as fast as a named tuple
     """What a layer hands to the radio: the payload, and a label for queue and trace that is not sent."""
 
     payload: bytes

@@ -25,7 +25,7 @@ from roamcast.underlay import UNDERLAYS, Oracle, UnderlayContext
 from roamcast.underlay.addresses import Addresses
 from roamcast.underlay.base import OpenAir
 from roamcast.underlay.routing_table import RoutingTable
-from roamcast.units import Micros
+from roamcast.units import Micros, NodeId
 
 ADVERTISED_MAX = 1_000  # types that one node may advertise; chosen by us
 
@@ -77,9 +77,18 @@ class Node:
         self.underlay.listen(self.strategy)
 
     @property
+    def number(self) -> NodeId:
+        return self._host.node
+
+    @property
     def layers(self) -> dict[Channel, Layer]:
         """Who handles the frames and timers of each channel, lowest layer first."""
         return {Channel.UNDERLAY: self.underlay, Channel.STRATEGY: self.strategy}
+
+    @property
+    def stores_everywhere(self) -> bool:
+        """Whether the strategy keeps every memorized event on every node."""
+        return self._declared.stores_everywhere
 
     def start(self) -> None:
         for layer in self.layers.values():

@@ -9,7 +9,7 @@ instead of octets. Without losses there is no limit.
 Memorized and acknowledged publications are slowed: each is accepted, and the gateway reads the publisher's
 next one when its time has come; where it cannot wait so long, it refuses with the reason. Real-time ones
 are worth most when they are fresh, so none of them waits: what does not fit is shed at once, low priorities
-first.
+first. Chunks of large payloads wait like the first and fit like the last: behind everything else.
 """
 
 from typing import Protocol
@@ -40,6 +40,10 @@ class PublishPressure(Protocol):
         """Count a publication that must not be lost: seconds until the publisher's next one."""
         ...
 
+    def bulk_wait(self) -> float:
+        """A chunk of a large payload: 0 and counted if it may go now, else seconds until it may ask again."""
+        ...
+
     @property
     def refuses(self) -> bool:
         """Whether a publication that must not be lost would have to wait for too long."""
@@ -61,6 +65,9 @@ class NoPressure:
         return False
 
     def charge(self) -> float:
+        return 0.0
+
+    def bulk_wait(self) -> float:
         return 0.0
 
 
@@ -105,6 +112,10 @@ class Allowance:
             return False
         self._tokens -= 1
         return True
+
+    def bulk_wait(self, now: float) -> float:
+        """A chunk of a large payload has the lowest priority: 0 if it fits, else seconds until a try."""
+        return 0.0 if self.take(now, 0) or self.rate is None else 1 / self.rate
 
     def charge(self, now: float) -> float:
         """A publication that must not be lost: seconds until the next one."""

@@ -1,9 +1,10 @@
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.broker.store import REMAINS_MIN, EventStore
+from roamcast.broker.store import ASKED_EVERY, REMAINS_MIN, EventStore, StoreFullError
 from roamcast.event import Event, EventClass, EventId
 
 
@@ -104,3 +105,38 @@ def test_whatever_the_order_of_arrival_every_node_ends_with_the_same(
         for topic in {e.topic for e in events}
     }
     assert ends == {frozenset(newest)}
+
+
+def test_a_store_that_others_wait_for_gives_up_only_what_is_settled() -> None:
+    store = EventStore(entries_max=3)
+    settled: set[int] = set()
+    store.settled = lambda stored: (one for one in stored if one.event.sequence in settled)
+    for sequence in range(3):
+        store.keep(memorized(sequence), expires_at=100 + sequence, hops=0, now=0)
+    assert not store.has_room(0, now=0)
+    with pytest.raises(StoreFullError, match="its 3 memorized"):
+        store.keep(memorized(3), expires_at=200, hops=0, now=0)
+    assert [one.event.sequence for one in store.standing(now=0)] == [0, 1, 2]
+    settled |= {1, 2}
+    assert not store.has_room(0, now=1)  # it does not ask all the time
+    assert store.has_room(0, now=ASKED_EVERY)
+    later = 2 * ASKED_EVERY
+    store = EventStore(entries_max=3)
+    store.settled = lambda stored: (one for one in stored if one.event.sequence in settled)
+    for sequence in range(3):
+        store.keep(memorized(sequence), expires_at=later + 100 - sequence, hops=0, now=0)
+    pushed_out = store.keep(memorized(3), expires_at=later + 200, hops=0, now=0)
+    assert [event.sequence for event in pushed_out] == [2]  # the first of them to expire
+    assert [event.sequence for event in store.keep(memorized(4), later + 200, 0, now=0)] == [1]
+    with pytest.raises(StoreFullError):
+        store.keep(memorized(5), later + 200, 0, now=0)
+    assert store.keep(memorized(5), later + 200, 0, now=later + 150) == []  # expired ones always go
+
+
+def test_a_retained_event_takes_its_place_in_a_full_store() -> None:
+    store = EventStore(entries_max=1)
+    store.settled = lambda stored: iter(())
+    store.keep(retained(1, 10), expires_at=100, hops=0, now=0)
+    assert store.has_room(1, 0, store.superseded_by(retained(2, 11)))
+    assert store.keep(retained(2, 11), expires_at=100, hops=0, now=0) == []
+    assert [one.event.sequence for one in store.standing(now=0)] == [2]

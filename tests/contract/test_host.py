@@ -12,7 +12,6 @@ from random import Random
 import pytest
 
 from roamcast.host import Channel, Host, Layer
-from roamcast.runtime.live.air import interface
 from roamcast.runtime.live.air.radio import Radio
 from roamcast.runtime.live.port.clock import Clock, monotonic
 from roamcast.runtime.live.port.host import LiveHost
@@ -77,8 +76,7 @@ class LivePart:
         journal = NodeJournal(node, self.clock, counters, None)
         sealer = Sealer(Identity.generate(node), ring, epoch=1)
         settings = AirSettings(interface="lo", port=air_port)
-        lo = interface.named("lo", "air.interface")
-        self.radio = Radio(loop, settings, lo, sealer, {}, self.inputs, journal, counters)
+        self.radio = Radio(loop, settings, ("lo",), sealer, {}, self.inputs, journal, counters)
         self.host = LiveHost(
             node, Channel.STRATEGY, self.clock, self.timers, self.radio, journal, Random(node), {}
         )

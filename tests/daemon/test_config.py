@@ -56,6 +56,26 @@ def test_keys_alone_are_a_configuration(tmp_path: Path) -> None:
         (KEYS + '[node]\nmodules = ["a/b"]', "node.modules[0]: "),
         (KEYS + '[air]\ninterfac = "lo"', "air.interfac: is no known key (did you mean `interface`?)"),
         (KEYS + '[air]\ninterface = "lo"\naddress = "127.0.0.1"', "air.address: stands beside air.interface"),
+        (
+            KEYS + '[air]\ninterface = "lo"\ninterfaces = ["lo"]',
+            "air.interfaces: stands beside air.interface",
+        ),
+        (KEYS + '[air]\ninterfaces = ["a", "b", "a"]', 'air.interfaces: has "a" twice; allowed: each once'),
+        (KEYS + '[air]\ninterfaces = ["a-name-far-too-long"]', "air.interfaces"),
+        (
+            KEYS + '[air]\ninterface = "\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc"',
+            "air.interface: is ",
+        ),
+        (KEYS + '[air]\nfamily = "ipx"', 'air.family: is "ipx"; allowed: "auto", "ipv4" or "ipv6"'),
+        (
+            KEYS + '[air]\ngroup_ipv6 = "ff05::1"',
+            'air.group_ipv6: is "ff05::1"; allowed: an IPv6 multicast address',
+        ),
+        (
+            KEYS + '[air]\ngroup_ipv6 = "fe80::1"',
+            'air.group_ipv6: is "fe80::1"; allowed: an IPv6 multicast address',
+        ),
+        (KEYS + '[air]\ngroup_ipv6 = "239.1.2.3"', "air.group_ipv6: is"),
         (KEYS + "[air]\nport = 0", "air.port: is 0; allowed: a whole number from 1 to 65,535"),
         (KEYS + "[air]\nport = 5000\nown_port = 5000", "air.own_port: is 5000, the air's own port"),
         (KEYS + '[air]\nmode = "shout"', 'air.mode: is "shout"; allowed: "broadcast" or "multicast"'),

@@ -126,7 +126,11 @@ def test_a_hangup_reads_the_group_keys_anew_and_a_wrong_file_changes_nothing(con
 @pytest.mark.parametrize(
     ("before", "after", "problem"),
     [
-        ('interface = "lo"', 'interface = "nosuch0"', "air.interface: is 'nosuch0', which does not exist"),
+        (
+            'interface = "lo"',
+            'address = "10.255.255.254"',
+            "air.address: is '10.255.255.254', which no interfa",
+        ),
         (
             "# [log]",
             '[metrics]\nlisten = "127.0.0.1:{taken}"\n#',
@@ -138,7 +142,7 @@ def test_a_hangup_reads_the_group_keys_anew_and_a_wrong_file_changes_nothing(con
         ('socket = "alice.sock"', 'socket = "no/such/alice.sock"', "alice.sock: no socket can be made here"),
         ('identity = "ed25519:', 'identity = "', "keys.identity: must begin with 'ed25519:'"),
     ],
-    ids=["interface", "metrics", "own port", "state", "trace", "socket", "key"],
+    ids=["address", "metrics", "own port", "state", "trace", "socket", "key"],
 )
 def test_what_cannot_be_opened_is_one_line_and_exit_code_2(
     config: Path, before: str, after: str, problem: str

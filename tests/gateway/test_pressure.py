@@ -30,6 +30,9 @@ class Pressed:
     def sheds(self, publication: Publication) -> bool:
         return True
 
+    def bulk_wait(self) -> float:
+        return 0.0
+
     def charge(self) -> float:
         self.charged += 1
         return self.wait

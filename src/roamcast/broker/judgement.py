@@ -18,9 +18,12 @@ def is_right(delivery: Delivery, node: NodeId, standing: Mapping[int, Subscripti
     event = delivery.event
     if node in event.destinations:
         return True
-    asked = [standing[number] for number in delivery.subscriptions if number in standing]
     if delivery.modulated:
-        return len(asked) == len(delivery.subscriptions)
-    return event.wants_subscribers and any(
-        subscription.modulator is None and subscription.filter.matches(event) for subscription in asked
-    )
+        return all(number in standing for number in delivery.subscriptions)
+    if event.destinations and not event.multimode:
+        return False  # for its destinations alone
+    for number in delivery.subscriptions:
+        subscription = standing.get(number)
+        if subscription is not None and subscription.modulator is None and subscription.filter.matches(event):
+            return True
+    return False

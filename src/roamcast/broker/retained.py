@@ -8,10 +8,12 @@ the same on every node: by stamp, then by node and sequence number.
 
 from typing import NamedTuple
 
+from roamcast.chunks.form import is_chunk, is_last
 from roamcast.event import Event, EventClass
 from roamcast.units import Micros, NodeId
+from roamcast.wire import exchange
 
-FLAGS = "mqtt"  # attribute: the QoS, plus `RETAINED`
+FLAGS = exchange.FLAGS  # attribute: the QoS, plus `RETAINED`
 AT = "mqtt.at"  # attribute: the stamp
 RETAINED = 4
 STAMP_MAX: Micros = 2**62  # above any clock, so a higher stamp always exists
@@ -31,10 +33,11 @@ def is_retained(event: Event) -> bool:
 
 
 def supersedes(event: Event) -> bool:
-    """Whether a store that keeps this event needs none of its topic that is older."""
+    """Whether a store that keeps this event needs none of its topic that is older. Of a payload in chunks the
+    last one stands for all: it is sent last, so until then the one before is there."""
     if event.event_class is not EventClass.MEMORIZED or not event.topic or event.destinations:
         return False
-    return is_retained(event)
+    return is_retained(event) and (not is_chunk(event) or is_last(event))
 
 
 def clears(event: Event) -> bool:

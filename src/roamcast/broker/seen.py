@@ -34,6 +34,7 @@ class SeenEvents:
         assert hold > 0 and capacity >= 2
         self._hold = hold
         self._capacity = capacity
+        self._generation_max = capacity // 2
         # Real-time events with the number of their generation, always the same object. Whatever is in here
         # has been seen, so a frequent caller may look here before it calls `observe`; a hit needs no clock.
         # Some entries are forgotten already: `observe` takes those for new.
@@ -50,18 +51,21 @@ class SeenEvents:
         """True the first time that `event` is seen. It is remembered until `until`, and for `hold` anyway."""
         if now >= self._turns_at:
             self._turn(now)
-        if self.lately.get(event, -1) >= self._oldest or event in self._lasting:
+        lately = self.lately
+        if (event in lately and lately[event] >= self._oldest) or event in self._lasting:
             return False
         if until > now + self._hold:
             self._remember(event, now, until)
             return True
-        if self._current >= self._capacity // 2:
+        if self._current >= self._generation_max:
             self._turn(now)
-        if len(self._order) > self._current + self._previous:
+        order = self._order
+        current = self._current
+        if len(order) > current + self._previous:
             self._take_out_forgotten()
-        self.lately[event] = self._generation
-        self._order.append(event)
-        self._current += 1
+        lately[event] = self._generation
+        order.append(event)
+        self._current = current + 1
         return True
 
     def __contains__(self, event: EventKey) -> bool:

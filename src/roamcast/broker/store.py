@@ -1,50 +1,80 @@
 """Memorized events, kept for their lifetime for absent and later subscribers.
 
 Bounded by count and by octets. When full, the event that would expire first is pushed out: it has
-the least remaining lifetime to lose. The caller traces what was pushed out.
+the least remaining lifetime to lose. The caller traces what was pushed out. On a live node somebody was
+promised these events, so only those are pushed out that nobody waits for any more (`settled`); if there is
+none, the store refuses what is new.
+
+Chunks of large payloads (`roamcast/chunks/`) have room of their own, so that they push nothing else out; when
+it is full, the publisher who has the most gives its oldest (`ChunkRoom`).
 
 Of retained events (`retained.py`) the newest of each topic is kept; it replaces the one before.
 """
 
 import heapq
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
 
 from roamcast.broker.retained import Order, order_of, supersedes
+from roamcast.chunks.form import is_chunk, readable
 from roamcast.errors import RoamcastError
 from roamcast.event import Event, EventId
-from roamcast.units import Micros
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
-ENTRIES_MAX = 10_000  # chosen by us, as is the next
+ENTRIES_MAX = 10_000  # chosen by us, as are the next three
 BYTES_MAX = 64 * 1024 * 1024
+CHUNK_BYTES_MAX = 64 * 1024 * 1024  # of all chunks: three payloads of the largest size
+PUBLISHER_CHUNK_BYTES_MAX = 40 * 1024 * 1024  # of one publisher's: two of them
 REMAINS_MIN = 1_000  # fewer stale entries of the expiry queue are not worth clearing; chosen by us
 OVERHEAD_BYTES = 500  # estimate, for one stored event beside its payload and attributes
+# How long events are kept for a node or a client that is away: as a live node remembers silent neighbours.
+ABSENT_WAIT: Micros = 600 * SECOND
+ASKED_EVERY: Micros = 100 * MILLISECOND  # how often a full store asks which events are settled; chosen by us
 
 
 class StoreFullError(RoamcastError):
-    """The store cannot take an event, whatever it pushes out: a full disk, not a full table."""
+    """The store cannot take an event: the disk is full, or the store is, of events that others still lack."""
 
 
 class StoredEvent:
-    """One kept event. `expires_at` is on this node's own clock."""
+    """One kept event. `expires_at` is on this node's own clock; `had_by`: neighbours that surely had it."""
 
-    __slots__ = ("event", "expires_at", "hops", "size")
+    __slots__ = ("event", "expires_at", "had_by", "hops", "size")
 
     def __init__(self, event: Event, expires_at: Micros, hops: int) -> None:
         self.event = event
         self.expires_at = expires_at
         self.hops = hops
+        self.had_by: tuple[NodeId, ...] = ()
         attributes = sum(len(k) + len(v) if isinstance(v, str) else 8 for k, v in event.attributes.items())
         self.size = OVERHEAD_BYTES + len(event.payload) + attributes
 
 
+Settled: TypeAlias = Callable[[Iterable[StoredEvent]], Iterator[StoredEvent]]
+"""Of these events, those that nobody waits for any more."""
+
+
 class EventStore:
-    def __init__(self, *, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(
+        self,
+        *,
+        entries_max: int = ENTRIES_MAX,
+        bytes_max: int = BYTES_MAX,
+        chunks: "ChunkRoom | None" = None,
+    ) -> None:
         self._entries_max = entries_max
         self._bytes_max = bytes_max
+        self.settled: Settled | None = None  # None: nobody is asked before an event is pushed out
+        self.loses = True  # whether somebody may still need what is pushed out
         self._entries: dict[EventId, StoredEvent] = {}
-        self._bytes = 0
+        self._chunks = ChunkRoom() if chunks is None else chunks
+        self._bytes = 0  # of all but chunks
         self._by_expiry: list[tuple[Micros, EventId]] = []  # may hold events that are gone
+        self._chunks_by_expiry: list[tuple[Micros, EventId]] = []  # the same, of chunks
         self._newest: dict[str, StoredEvent] = {}  # of retained events, by topic
         self._from_before: dict[str, Order] = {}  # the newest that stood when this node started, by topic
+        self._may_go: list[tuple[Micros, EventId]] = []  # settled ones, as by the last answer
+        self._asked_at: Micros = -ASKED_EVERY
 
     def keep(self, event: Event, expires_at: Micros, hops: int, now: Micros) -> list[Event]:
         """Keep an event that is not yet kept; returns what had to go to make room, maybe itself. What it
@@ -53,23 +83,38 @@ class EventStore:
         if expires_at <= now or not self._is_wanted(event):
             return []
         before = self.superseded_by(event)
+        entry, of_chunk = StoredEvent(event, expires_at, hops), is_chunk(event)
+        asks = self.settled is not None and not of_chunk
+        pushed_out = self._make_room(entry.size, before, now) if asks else []
+        self._write(entry, before, now)
         if before is not None:
-            self._remove(before)
-        entry = StoredEvent(event, expires_at, hops)
+            self._remove_whole(before)
         if supersedes(event):
             self._newest[event.topic] = entry
         self._entries[event.id] = entry
-        self._bytes += entry.size
-        heapq.heappush(self._by_expiry, (expires_at, event.id))
-        pushed_out: list[Event] = []
-        while len(self._entries) > self._entries_max or self._bytes > self._bytes_max:
-            _, first = heapq.heappop(self._by_expiry)
-            if first in self._entries:
-                pushed_out.append(self._remove(first).event)
-        if len(self._by_expiry) > 2 * len(self._entries) + REMAINS_MIN:
-            self._by_expiry = [(entry.expires_at, key) for key, entry in self._entries.items()]
-            heapq.heapify(self._by_expiry)
+        if of_chunk:
+            heapq.heappush(self._chunks_by_expiry, (expires_at, event.id))
+            self._chunks.add(event.id, entry.size)
+            pushed_out += [self._remove(chunk).event for chunk in self._chunks.excess()]
+        else:
+            heapq.heappush(self._by_expiry, (expires_at, event.id))
+            self._bytes += entry.size
+            pushed_out += self._excess()
+        self._clear_remains()
         return pushed_out
+
+    def has_room(self, payload_bytes: int, now: Micros, before: EventId | None = None) -> bool:
+        """Whether an event with such a payload would be kept, in the place of `before`."""
+        return (
+            self.settled is None
+            or self._fits(OVERHEAD_BYTES + payload_bytes, before)
+            or self._first_settled(now) is not None
+        )
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether more than half of the room is taken."""
+        return 2 * self._count() > self._entries_max or 2 * self._bytes > self._bytes_max
 
     def standing(self, now: Micros) -> list[StoredEvent]:
         """What is kept and has not expired, oldest arrival first."""
@@ -99,11 +144,76 @@ class EventStore:
     def __contains__(self, event: EventId) -> bool:
         return event in self._entries
 
+    def _write(self, entry: StoredEvent, before: EventId | None, now: Micros) -> None:
+        """For stores that outlive their node: `StoreFullError` refuses the event."""
+
+    def _make_room(self, size: int, before: EventId | None, now: Micros) -> list[Event]:
+        pushed_out: list[Event] = []
+        while not self._fits(size, before):
+            first = self._first_settled(now)
+            if first is None:
+                waited_for = f"others still wait for its {self._count()} memorized events"
+                raise StoreFullError(f"the store is full: {waited_for}")
+            pushed_out.append(self._remove(first).event)
+        return pushed_out
+
+    def _fits(self, size: int, before: EventId | None) -> bool:
+        entries, octets = self._count() + 1, self._bytes + size
+        if before is not None and before not in self._chunks:
+            entries, octets = entries - 1, octets - self._entries[before].size
+        return entries <= self._entries_max and octets <= self._bytes_max
+
+    def _first_settled(self, now: Micros) -> EventId | None:
+        """The settled event that would expire first."""
+        assert self.settled is not None
+        for ask in (False, True):
+            if ask:
+                if now - self._asked_at < ASKED_EVERY:
+                    return None
+                self._asked_at = now
+                self._may_go = [
+                    (one.expires_at, one.event.id)
+                    for one in self.settled(self._entries.values())
+                    if one.event.id not in self._chunks
+                ]
+                heapq.heapify(self._may_go)
+            while self._may_go:
+                if self._may_go[0][1] in self._entries:
+                    return self._may_go[0][1]
+                heapq.heappop(self._may_go)
+        return None
+
     def _forget_expired(self, now: Micros) -> None:
-        while self._by_expiry and self._by_expiry[0][0] <= now:
-            expired = self._entries.get(heapq.heappop(self._by_expiry)[1])
-            if expired is not None and expired.expires_at <= now:
-                self._remove(expired.event.id)
+        for queue in (self._by_expiry, self._chunks_by_expiry):
+            while queue and queue[0][0] <= now:
+                expired = self._entries.get(heapq.heappop(queue)[1])
+                if expired is not None and expired.expires_at <= now:
+                    self._remove(expired.event.id)
+
+    def _count(self) -> int:
+        """Of all but chunks."""
+        return len(self._entries) - len(self._chunks)
+
+    def _excess(self) -> list[Event]:
+        """What has to go so that all but the chunks are within their bounds."""
+        pushed_out: list[Event] = []
+        while self._count() > self._entries_max or self._bytes > self._bytes_max:
+            _, first = heapq.heappop(self._by_expiry)
+            if first in self._entries:
+                pushed_out.append(self._remove(first).event)
+        return pushed_out
+
+    def _clear_remains(self) -> None:
+        """The queues of expiry hold what is gone; when that is most of them, they are made anew."""
+        if len(self._by_expiry) + len(self._chunks_by_expiry) <= 2 * len(self._entries) + REMAINS_MIN:
+            return
+        for queue, of_chunks in ((self._by_expiry, False), (self._chunks_by_expiry, True)):
+            queue[:] = [
+                (entry.expires_at, key)
+                for key, entry in self._entries.items()
+                if (key in self._chunks) is of_chunks
+            ]
+            heapq.heapify(queue)
 
     def _is_wanted(self, event: Event) -> bool:
         """False for what is kept already, and for what is superseded already."""
@@ -114,7 +224,63 @@ class EventStore:
 
     def _remove(self, event: EventId) -> StoredEvent:
         entry = self._entries.pop(event)
-        self._bytes -= entry.size
+        if event in self._chunks:
+            self._chunks.remove(event, entry.size)
+        else:
+            self._bytes -= entry.size
         if self._newest.get(entry.event.topic) is entry:
             del self._newest[entry.event.topic]
         return entry
+
+    def _remove_whole(self, event: EventId) -> None:
+        """An event that was superseded; with the last chunk of a payload the others go too."""
+        chunk = readable(self._remove(event).event)
+        if chunk is not None:
+            publisher, first = chunk.whole
+            for sequence in range(first, event.sequence):
+                if EventId(publisher, sequence) in self._chunks:
+                    self._remove(EventId(publisher, sequence))
+
+
+class ChunkRoom:
+    """Which chunks are kept, by publisher in the order of arrival, and which must go."""
+
+    def __init__(
+        self, bytes_max: int = CHUNK_BYTES_MAX, publisher_bytes_max: int = PUBLISHER_CHUNK_BYTES_MAX
+    ) -> None:
+        self._bytes_max = bytes_max
+        self._publisher_bytes_max = publisher_bytes_max
+        self._kept: dict[NodeId, dict[EventId, None]] = {}
+        self._bytes: dict[NodeId, int] = {}
+        self._total = 0
+        self._count = 0
+
+    def add(self, chunk: EventId, size: int) -> None:
+        self._kept.setdefault(chunk.publisher, {})[chunk] = None
+        self._bytes[chunk.publisher] = self._bytes.get(chunk.publisher, 0) + size
+        self._total += size
+        self._count += 1
+
+    def remove(self, chunk: EventId, size: int) -> None:
+        publisher = chunk.publisher
+        del self._kept[publisher][chunk]
+        self._bytes[publisher] -= size
+        self._total -= size
+        self._count -= 1
+        if not self._kept[publisher]:
+            del self._kept[publisher], self._bytes[publisher]
+
+    def excess(self) -> Iterator[EventId]:
+        """One chunk after the other that is too many; each is removed before the next is asked for."""
+        while self._count:
+            # Ties go to the lowest number, so that equal stores stay equal.
+            most = max(sorted(self._bytes), key=self._bytes.__getitem__)
+            if self._total <= self._bytes_max and self._bytes[most] <= self._publisher_bytes_max:
+                return
+            yield next(iter(self._kept[most]))
+
+    def __contains__(self, event: EventId) -> bool:
+        return event in self._kept.get(event.publisher, ())
+
+    def __len__(self) -> int:
+        return self._count

@@ -32,6 +32,9 @@ COMMANDS = {
     "publish": "node",
     "subscribe": "node",
     "advertise": "node",
+    "request": "ask",
+    "reply": "ask",
+    "query": "ask",
     "status": "operate",
     "peers": "operate",
     "trace": "operate",
@@ -42,6 +45,9 @@ COMMANDS = {
 
 EXTRA_OF = {"run": "sim", "study": "lab", "live": "lab", "parts": "sim"}
 """What the commands of a module need beyond a device's installation."""
+
+ONLY_ON_LINUX = {"fcntl", "pwd", "resource", "termios"}
+"""Modules that Windows does not have. A node needs them, its clients do not."""
 
 
 class Commands(click.Group):
@@ -73,6 +79,10 @@ class Commands(click.Group):
             fail(str(error), 2 if isinstance(error, InputError) else 1)
         except ModuleNotFoundError as error:
             package = (error.name or "").split(".")[0]
+            if package in ONLY_ON_LINUX:
+                fail(
+                    f"{context.invoked_subcommand} runs on Linux only; allowed here: the clients of a node", 2
+                )
             module = COMMANDS.get(context.invoked_subcommand or "", "")
             if package not in NOT_ON_A_DEVICE or module not in EXTRA_OF:
                 raise

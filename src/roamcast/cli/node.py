@@ -1,15 +1,18 @@
 """What a device needs: its node, and the three clients of it."""
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from roamcast.cli.group import fail
 from roamcast.cli.options import PATH, node_socket
 from roamcast.errors import InputError
 
 if TYPE_CHECKING:
+    from roamcast.client.large import OnProgress
     from roamcast.client.place import NodePlace
 
 
@@ -31,11 +34,13 @@ if TYPE_CHECKING:
     type=PATH,
     help="With --init: for the network with the group key in this file; - for standard input.",
 )
-@click.option("--interface", metavar="NAME", help="With --init: e.g. wlan0.")
+@click.option("--interface", metavar="NAME", help="With --init: e.g. wlan0, or several: eth0,wlan0.")
 def node(
     config: Path, init: bool, like: Path | None, group_key_file: Path | None, interface: str | None
 ) -> None:
     """Run a live node until it is told to stop (Ctrl-C, SIGTERM)."""
+    if sys.platform != "linux":
+        raise InputError("roamcast node", "runs on Linux only; allowed here: the clients of a node")
     from roamcast import daemon
 
     if init:
@@ -65,6 +70,17 @@ def node(
 )
 @click.option("--to", metavar="NODE", type=int, multiple=True, help="Only to this node; may be repeated.")
 @click.option("--sealed/--no-sealed", help="For holders of the content key only.")
+@click.option(
+    "--reached", metavar="N", type=click.IntRange(1, 1_000), help="Wait until N other nodes confirm it."
+)
+@click.option("--reached-by", metavar="NODE", multiple=True, help="Or until this node does; may be repeated.")
+@click.option(
+    "--deadline",
+    metavar="S",
+    type=click.FloatRange(0, 86_400, min_open=True),
+    default=5.0,
+    help="Seconds to wait for them.",
+)
 @node_socket
 def publish(
     topic: str,
@@ -77,10 +93,13 @@ def publish(
     lifetime: float | None,
     to: tuple[int, ...],
     sealed: bool,
+    reached: int | None,
+    reached_by: tuple[str, ...],
+    deadline: float,
     socket: "NodePlace",
 ) -> None:
     """Publish one event, or one for each line of standard input, through the node on this device."""
-    from roamcast.client import commands
+    from roamcast.client import asking_commands, commands
     from roamcast.client.publication import PublicationKeywords
     from roamcast.event import EventId
 
@@ -98,13 +117,24 @@ def publish(
     )
     if lines or as_json:
         sources = [name for name, given in (("--lines", lines), ("--json", as_json)) if given]
+        sources += [name for name, given in (("--reached", reached), ("--reached-by", reached_by)) if given]
         sources += [name for name, given in (("--payload", payload), ("--file", file)) if given is not None]
         if len(sources) > 1:
             raise InputError(" and ".join(sources), "give one of them")
         commands.publish_each(socket, sys.stdin.buffer, show, as_json=as_json, **keywords)
         return
     keywords["payload"] = commands.payload_from(payload, file)
-    show(commands.publish(socket, **keywords))
+    if reached is None and not reached_by:
+        show(commands.publish(socket, _progress() if sys.stderr.isatty() else None, **keywords))
+        return
+    if reached is not None and reached_by:
+        raise InputError("--reached and --reached-by", "give one of them")
+    result = asking_commands.publish_reached(socket, reached or reached_by, deadline, keywords)
+    show(result.event)
+    line = asking_commands.reached_line(result, reached or len(reached_by), deadline)
+    if not result.is_complete:
+        fail(line)
+    print(line)
 
 
 @click.command()
@@ -131,6 +161,7 @@ def advertise(type: str, seconds: float | None, socket: "NodePlace") -> None:
 @click.option("-W", "--seconds", metavar="S", type=click.FloatRange(0, 1e6), help="End after so long.")
 @node_socket
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("-o", "--out-dir", metavar="DIR", type=PATH, help="Write each payload into a file there.")
 def subscribe(
     topic: str | None,
     sql: str | None,
@@ -142,12 +173,14 @@ def subscribe(
     seconds: float | None,
     socket: "NodePlace",
     as_json: bool,
+    out_dir: Path | None,
 ) -> None:
     """Show matching events as they reach the node on this device."""
     from roamcast.client import Message, commands
 
     def show(message: Message) -> None:
-        print(commands.to_json(message) if as_json else commands.to_line(message), flush=True)
+        file = None if out_dir is None else commands.write_payload(out_dir, message)
+        print((commands.to_json if as_json else commands.to_line)(message, file), flush=True)
 
     commands.subscribe(
         socket,
@@ -161,3 +194,16 @@ def subscribe(
         modulator=modulator,
         parameters=parameters,
     )
+
+
+def _progress() -> "OnProgress":
+    """Of a large payload, on one line of the terminal."""
+    began = time.monotonic()
+
+    def show(octets: int, size: int) -> None:
+        rate = octets / max(time.monotonic() - began, 1e-3)
+        left = "" if octets == size else f", {(size - octets) / max(rate, 1.0):.0f} s left"
+        line = f"{octets / 1e6:.1f} of {size / 1e6:.1f} MB, {rate / 1e6:.2f} MB/s{left}"
+        print(f"\r{line:<60}", end="\n" if octets == size else "", file=sys.stderr, flush=True)
+
+    return show

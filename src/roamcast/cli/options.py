@@ -74,7 +74,7 @@ SOCKET = (
         default=Path("roamcast.sock"),
         envvar="ROAMCAST_SOCKET",
         show_envvar=True,
-        help="The node's socket; [clients] in its file.",
+        help="The node's socket; [clients] in its file. Or its token file.",
     ),
     click.option(
         "--wait",

@@ -18,19 +18,25 @@ asyncio.run(main())
 same client for a node in the same process.
 """
 
+from roamcast.client.asking import Answer, IncomingRequest, QueryResult, Reached, Receipt
 from roamcast.client.client import Client, ClientError, ClientSubscription, Message, NodeLink, NoEventError
 from roamcast.client.connect import connect
 from roamcast.client.publication import PublicationKeywords
 from roamcast.event import Publication
 
 __all__ = [
+    "Answer",
     "Client",
     "ClientError",
     "ClientSubscription",
+    "IncomingRequest",
     "Message",
     "NoEventError",
     "NodeLink",
     "Publication",
     "PublicationKeywords",
+    "QueryResult",
+    "Reached",
+    "Receipt",
     "connect",
 ]

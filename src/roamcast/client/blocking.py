@@ -12,17 +12,18 @@ with blocking.connect("roamcast.sock") as client:
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from roamcast.client import client as asynchronous
+from roamcast.client.asking import Answer, IncomingRequest, QueryResult, Reached
 from roamcast.client.client import Message, filter_from
 from roamcast.client.connect import DEFAULT_SOCKET, open_client
 from roamcast.client.publication import PublicationKeywords
-from roamcast.event import EventId
+from roamcast.event import EventId, Value
 from roamcast.units import NodeId
 from roamcast.wire.status import NodeStatus
 
@@ -57,9 +58,72 @@ class BlockingClient:
     def node(self) -> NodeId:
         return self._client.node
 
-    def publish(self, **keywords: Unpack[PublicationKeywords]) -> EventId:
+    @overload
+    def publish(self, **keywords: Unpack[PublicationKeywords]) -> EventId: ...
+
+    @overload
+    def publish(
+        self,
+        *,
+        reached: int | Iterable[NodeId | str],
+        deadline: float = 5.0,
+        **keywords: Unpack[PublicationKeywords],
+    ) -> Reached: ...
+
+    def publish(
+        self,
+        *,
+        reached: int | Iterable[NodeId | str] | None = None,
+        deadline: float = 5.0,
+        **keywords: Unpack[PublicationKeywords],
+    ) -> EventId | Reached:
         """As `Client.publish`."""
-        return self._loop.run(self._client.publish(**keywords))
+        if reached is None:
+            return self._loop.run(self._client.publish(**keywords))
+        return self._loop.run(self._client.publish(reached=reached, deadline=deadline, **keywords))
+
+    def request(
+        self,
+        *,
+        deadline: float = 5.0,
+        answers: int | None = 1,
+        memorized: bool = False,
+        **keywords: Unpack[PublicationKeywords],
+    ) -> Iterator[Answer]:
+        """As `Client.request`."""
+        return self._each(
+            self._client.request(deadline=deadline, answers=answers, memorized=memorized, **keywords)
+        )
+
+    def requests(
+        self,
+        topic: str | None = None,
+        *,
+        wanted: "Filter | None" = None,
+        sql: str | None = None,
+        type: str | None = None,
+    ) -> Iterator["BlockingRequest"]:
+        """As `Client.requests`."""
+        for request in self._each(self._client.requests(topic, wanted=wanted, sql=sql, type=type)):
+            yield BlockingRequest(self._loop, request)
+
+    def query(
+        self,
+        topic: str | None = None,
+        *,
+        wanted: "Filter | None" = None,
+        sql: str | None = None,
+        type: str | None = None,
+        xpath: str | None = None,
+        latest: bool = False,
+        limit: int = 1_000,
+        deadline: float = 2.0,
+    ) -> QueryResult:
+        """As `Client.query`."""
+        chosen = filter_from(wanted, topic=topic, sql=sql, type=type, xpath=xpath)
+        return self._loop.run(
+            self._client.query(wanted=chosen, latest=latest, limit=limit, deadline=deadline)
+        )
 
     def status(self) -> NodeStatus:
         """As `Client.status`."""
@@ -98,6 +162,37 @@ class BlockingClient:
 
     def close(self) -> None:
         self._loop.run(self._client.close())
+
+    def _each(self, source: AsyncGenerator[Result, None]) -> Iterator[Result]:
+        """What an iterator of the loop gives; it is closed when nobody wants more of it."""
+
+        async def following() -> tuple[Result] | None:
+            async for one in source:
+                return (one,)
+            return None
+
+        try:
+            while (found := self._loop.run(following())) is not None:
+                yield found[0]
+        finally:
+            self._loop.run(source.aclose())
+
+
+class BlockingRequest:
+    """As `IncomingRequest`."""
+
+    def __init__(self, loop: "_Loop", request: IncomingRequest) -> None:
+        self._loop = loop
+        self._request = request
+        self.event = request.event
+        self.topic = request.topic
+        self.payload = request.payload
+        self.hops = request.hops
+
+    def reply(
+        self, payload: bytes | bytearray | str = b"", attributes: Mapping[str, Value] | None = None
+    ) -> EventId:
+        return self._loop.run(self._request.reply(payload, attributes))
 
 
 class BlockingSubscription:

@@ -7,26 +7,49 @@ so each subscription gets each event once. A request without an answer fails; th
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, Unpack, overload
+
+import msgspec
 
 from roamcast.broker.seen import SeenEvents, event_key
+from roamcast.client.asking import (
+    ANSWERS_MAX,
+    Answer,
+    Asked,
+    IncomingRequest,
+    QueryResult,
+    Reached,
+    deadline_micros,
+    expiry_of,
+    reached_of,
+    receipt_of,
+)
+from roamcast.client.large import LargeSending, OnProgress
 from roamcast.client.publication import PublicationKeywords, publication
 from roamcast.errors import EventError, InputError, RoamcastError
-from roamcast.event import Event, EventId, Publication
-from roamcast.units import Micros, NodeId, micros
+from roamcast.event import PAYLOAD_BYTES_MAX, Event, EventId, Publication
+from roamcast.units import Micros, NodeId, micros, seconds
+from roamcast.wire.exchange import response_topic
 from roamcast.wire.local import (
     FILTER_BYTES_MAX,
     AdvertiseRequest,
+    AnswerMessage,
+    AskRequest,
     ClientHello,
     ClientMessage,
     Done,
+    EndRequest,
     EventMessage,
     Failed,
+    LargeEventMessage,
     MissedEvents,
     NodeMessage,
+    Over,
+    PartsPublished,
     PublishRequest,
+    QueryRequest,
     RevokeRequest,
     StatusAnswer,
     StatusRequest,
@@ -43,7 +66,7 @@ if TYPE_CHECKING:  # not loaded at run time: a program that only publishes needs
     from roamcast.filter import Filter
     from roamcast.modulator import ModulatorSpec
 
-Answer: TypeAlias = Done | StatusAnswer | WayAnswer
+NodeAnswer: TypeAlias = Done | StatusAnswer | WayAnswer
 
 WAITING_MAX = 100_000
 """Messages that may wait in one subscription for the program to take them; then the oldest is dropped. Chosen
@@ -154,8 +177,10 @@ class Client:
         self._link: NodeLink | None = None
         self._next_request = 1
         self._next_number = 1
-        self._answers: dict[int, asyncio.Future[Answer]] = {}
+        self._answers: dict[int, asyncio.Future[NodeAnswer]] = {}
+        self._large: dict[int, LargeSending] = {}  # by request
         self._subscriptions: dict[int, ClientSubscription] = {}
+        self._asked: dict[int, Asked] = {}  # open requests and queries
         self._addressed: ClientSubscription | None = None
         self._advertised: set[str] = set()
         self._welcome: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
@@ -195,22 +220,120 @@ class Client:
             raise ClientError(self.lost.result())
         self._lost = None  # only now: events published from here on reach all subscriptions
 
-    async def publish(self, **keywords: Unpack[PublicationKeywords]) -> EventId:
+    @overload
+    async def publish(self, **keywords: Unpack[PublicationKeywords]) -> EventId: ...
+
+    @overload
+    async def publish(
+        self,
+        *,
+        reached: int | Iterable[NodeId | str],
+        deadline: float = 5.0,
+        **keywords: Unpack[PublicationKeywords],
+    ) -> Reached: ...
+
+    async def publish(
+        self,
+        *,
+        reached: int | Iterable[NodeId | str] | None = None,
+        deadline: float = 5.0,
+        **keywords: Unpack[PublicationKeywords],
+    ) -> EventId | Reached:
         """Publish what the keywords say (see `publication`), and wait until the node has accepted it.
 
         A memorized event, one with a `lifetime`, is on this node's disk when this returns. After an
         `NoEventError`, for keywords that make no valid event, nothing was sent.
+
+        With `reached`, wait until so many other nodes have handed it to an application, or until the named
+        ones have, at most `deadline` seconds, and tell which. Nodes named by number get it in any case.
         """
-        return await self.send(_checked(keywords))
+        ready = _checked(keywords)
+        if reached is None:
+            return await self.send(ready)
+        named = () if isinstance(reached, int) else tuple(dict.fromkeys(str(one) for one in reached))
+        wanted = reached if isinstance(reached, int) else max(1, len(named))
+        if not isinstance(reached, int) and not named:
+            raise InputError("reached", "names no node; allowed: how many, or which")
+        within = deadline_micros(deadline)
+        request = AskRequest(self._request(), _whole(ready), within, max(wanted, 0), True, named)
+        async with self._asking(request) as (done, asked):
+            receipts = tuple([receipt_of(answer) async for answer in asked])
+        return reached_of(EventId(self.node, done.sequence), wanted, named, receipts)
+
+    async def request(
+        self,
+        *,
+        deadline: float = 5.0,
+        answers: int | None = 1,
+        memorized: bool = False,
+        **keywords: Unpack[PublicationKeywords],
+    ) -> AsyncGenerator[Answer, None]:
+        """Publish a request and iterate over its replies: at most so many, within `deadline` seconds.
+
+        With `answers=None` it lasts until the deadline. With `memorized`, request and replies are kept for
+        that long, for nodes that cannot be reached at once.
+        """
+        if memorized:
+            keywords["lifetime"] = deadline
+        ready, most = _checked(keywords), ANSWERS_MAX if answers is None else max(answers, 0)
+        request = AskRequest(self._request(), _whole(ready), deadline_micros(deadline), most)
+        async with self._asking(request) as (_, asked):
+            async for answer in asked:
+                yield Answer(answer.event, answer.hops, seconds(answer.after))
+
+    async def requests(
+        self,
+        topic: str | None = None,
+        *,
+        wanted: "Filter | None" = None,
+        sql: str | None = None,
+        type: str | None = None,
+    ) -> AsyncGenerator[IncomingRequest, None]:
+        """Iterate over requests that match; `await request.reply(…)` answers one."""
+        async with self.subscribe(wanted, topic=topic, sql=sql, type=type) as subscription:
+            async for message in subscription:
+                if response_topic(message.event):
+                    left, now = expiry_of(message.event), asyncio.get_running_loop().time()
+                    yield IncomingRequest(self, message, None if left is None else now + left)
+
+    async def query(
+        self,
+        topic: str | None = None,
+        *,
+        wanted: "Filter | None" = None,
+        sql: str | None = None,
+        type: str | None = None,
+        xpath: str | None = None,
+        latest: bool = False,
+        limit: int = 1_000,
+        deadline: float = 2.0,
+    ) -> QueryResult:
+        """What the mesh has memorized, as far as it comes within `deadline` seconds: the newest `limit`
+        events, with `latest` the last of each topic."""
+        encoded = _encoded(filter_from(wanted, topic=topic, sql=sql, type=type, xpath=xpath))
+        within = deadline_micros(deadline)
+        request = QueryRequest(self._request(), encoded, within, latest, max(limit, 0))
+        async with self._asking(request) as (_, asked):
+            found = [answer async for answer in asked]
+        messages = tuple(Message(answer.event, answer.hops) for answer in found)
+        return QueryResult(messages, tuple(seconds(answer.after) for answer in found), asked.total)
 
     async def publish_soon(self, **keywords: Unpack[PublicationKeywords]) -> None:
-        """Publish without waiting for the node's answer; waits only for room in the send buffer."""
+        """Publish without waiting for the node's answer; waits only for room in the send buffer. A payload
+        that travels in chunks is waited for."""
+        ready = _checked(keywords)
+        if ready.is_large:
+            await self.send(ready)
+            return
         link = self._standing()
-        link.send(PublishRequest(0, _checked(keywords)))
+        link.send(PublishRequest(0, ready))
         await link.drain()
 
-    async def send(self, ready: Publication) -> EventId:
-        """As `publish`, with a publication that was made before."""
+    async def send(self, ready: Publication, on_progress: OnProgress | None = None) -> EventId:
+        """As `publish`, with a publication that was made before. `on_progress`: of a payload that travels in
+        chunks, how many octets of how many are in the mesh."""
+        if ready.is_large:
+            return await self._send_large(ready, on_progress)
         done = await self._ask(PublishRequest(self._request(), ready))
         assert isinstance(done, Done)
         return EventId(self.node, done.sequence)
@@ -307,12 +430,7 @@ class Client:
 
     def _subscribe(self, subscription: ClientSubscription) -> SubscribeRequest:
         assert subscription.wanted is not None, "what is sent to the node by name needs no subscription"
-        wanted, modulator = subscription.wanted.encode(), subscription.modulator
-        if len(wanted) > FILTER_BYTES_MAX:
-            raise InputError(
-                "subscription",
-                f"has a filter of {len(wanted)} octets; at most {FILTER_BYTES_MAX} are allowed",
-            )
+        wanted, modulator = _encoded(subscription.wanted), subscription.modulator
         if modulator is None:
             return SubscribeRequest(self._request(), subscription.number, wanted)
         name, parameters = modulator.name, modulator.parameters
@@ -337,17 +455,44 @@ class Client:
         | WithdrawRequest
         | StatusRequest
         | WayRequest
-        | RevokeRequest,
+        | RevokeRequest
+        | AskRequest
+        | QueryRequest
+        | EndRequest,
         link: NodeLink | None = None,
-    ) -> Answer:
+    ) -> NodeAnswer:
         link = link or self._standing()
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[NodeAnswer] = asyncio.get_running_loop().create_future()
         self._answers[message.request] = answer
         try:
             link.send(message)
             return await answer
         finally:
             self._answers.pop(message.request, None)
+
+    @asynccontextmanager
+    async def _asking(self, message: AskRequest | QueryRequest) -> AsyncIterator[tuple[Done, Asked]]:
+        """The node has accepted it; what comes back is there for the length of the block."""
+        asked = self._asked[message.request] = Asked()
+        try:
+            done = await self._ask(message)
+            assert isinstance(done, Done)
+            yield done, asked
+        finally:
+            del self._asked[message.request]
+            if asked.is_open and self._lost is None:
+                self._standing().send(EndRequest(self._request(), message.request))
+
+    async def _send_large(self, ready: Publication, on_progress: OnProgress | None) -> EventId:
+        request = self._request()
+        sending = self._large[request] = LargeSending(self._standing(), ready, request)
+        answer = self._answers[request] = asyncio.get_running_loop().create_future()
+        try:
+            done = await sending.run(answer, on_progress)
+        finally:
+            del self._large[request], self._answers[request]
+        assert isinstance(done, Done)
+        return EventId(self.node, done.sequence)
 
     async def _end(self, subscription: ClientSubscription) -> None:
         if self._subscriptions.pop(subscription.number, None) is not None and self._lost is None:
@@ -356,14 +501,12 @@ class Client:
     def _on_message(self, message: NodeMessage) -> None:
         match message:
             case EventMessage(event, numbers, hops):
-                arrived = Message(event, hops)
-                now = micros(asyncio.get_running_loop().time())
-                if not numbers and self._addressed is not None:
-                    self._addressed._on_message(arrived, now)
-                for number in numbers:
-                    subscription = self._subscriptions.get(number)
-                    if subscription is not None:
-                        subscription._on_message(arrived, now)
+                self._on_event(Message(event, hops), numbers)
+            case LargeEventMessage(event, numbers, hops, payload):
+                self._on_event(Message(msgspec.structs.replace(event, payload=payload), hops), numbers)
+            case PartsPublished(request):
+                if request in self._large:
+                    self._large[request].on_published(message)
             case Done(request) | StatusAnswer(request) | WayAnswer(request):
                 answer = self._answers.get(request)
                 if answer is not None and not answer.done():
@@ -377,11 +520,26 @@ class Client:
                 elif not request:
                     self.refused += 1
                     self.refused_because = problem
+            case AnswerMessage(request) | Over(request):
+                asked = self._asked.get(request)
+                if asked is not None and isinstance(message, Over):
+                    asked.on_over(message.total)
+                elif asked is not None and isinstance(message, AnswerMessage):
+                    asked.on_answer(message)
             case MissedEvents(events):
                 self.missed += events
             case Welcome():
                 if not self._welcome.done():
                     self._welcome.set_result(message)
+
+    def _on_event(self, arrived: Message, numbers: tuple[int, ...]) -> None:
+        now = micros(asyncio.get_running_loop().time())
+        if not numbers and self._addressed is not None:
+            self._addressed._on_message(arrived, now)
+        for number in numbers:
+            subscription = self._subscriptions.get(number)
+            if subscription is not None:
+                subscription._on_message(arrived, now)
 
     def _on_lost(self, problem: str) -> None:
         if not self.lost.done():
@@ -392,6 +550,8 @@ class Client:
                 if not answer.done():
                     answer.set_exception(ClientError(problem))
         self._lost = ClientError(problem)
+        for asked in self._asked.values():
+            asked.on_failed(self._lost)
         if not self.keep:
             for subscription in [*self._subscriptions.values(), *filter(None, [self._addressed])]:
                 subscription._on_lost(self._lost)
@@ -402,6 +562,23 @@ def _checked(keywords: PublicationKeywords) -> Publication:
         return publication(**keywords)
     except EventError as error:
         raise NoEventError(*error.args) from None
+
+
+def _whole(ready: Publication) -> Publication:
+    """Not in chunks: those who answer, and say what has reached them, do so for one event."""
+    if ready.is_large:
+        allowed = f"{PAYLOAD_BYTES_MAX} are allowed for a request, and with `reached`"
+        raise NoEventError("payload", f"has {len(ready.payload)} octets; {allowed}")
+    return ready
+
+
+def _encoded(wanted: "Filter") -> bytes:
+    encoded = wanted.encode()
+    if len(encoded) > FILTER_BYTES_MAX:
+        raise InputError(
+            "subscription", f"has a filter of {len(encoded)} octets; at most {FILTER_BYTES_MAX} are allowed"
+        )
+    return encoded
 
 
 def filter_from(

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import msgspec
 
 from roamcast.client.client import ClientError, Message, filter_from
+from roamcast.client.large import OnProgress
 from roamcast.client.place import NodePlace
 from roamcast.client.publication import PublicationKeywords, publication
 from roamcast.errors import InputError
-from roamcast.event import PAYLOAD_BYTES_MAX, EventId, Value
+from roamcast.event import LARGE_BYTES_MAX, Event, EventId, Value
+from roamcast.wire.exchange import OWN
 
 if TYPE_CHECKING:
     from roamcast.modulator import ModulatorSpec
@@ -40,24 +43,26 @@ def payload_from(text: str | None, file: Path | None) -> bytes:
         raise InputError("--payload and --file", "give one of them")
     if file is None:
         return (text or "").encode()
-    most = PAYLOAD_BYTES_MAX + 1  # enough to see that it is too much, however long the file
+    most = LARGE_BYTES_MAX + 1  # enough to see that it is too much, however long the file
     try:
         with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as source:
             octets = source.read(most)
     except OSError as error:
         raise InputError(str(file), f"cannot be read: {error.strerror}") from None
     if len(octets) == most:
-        raise InputError(str(file), f"has more than {PAYLOAD_BYTES_MAX} octets, the most that a payload has")
+        raise InputError(str(file), f"has more than {LARGE_BYTES_MAX} octets, the most that a payload has")
     return octets
 
 
-def publish(place: NodePlace, **keywords: Unpack[PublicationKeywords]) -> EventId:
+def publish(
+    place: NodePlace, on_progress: OnProgress | None = None, **keywords: Unpack[PublicationKeywords]
+) -> EventId:
     """`EventError` for what is no valid event, before anything is sent."""
     ready = publication(**keywords)
 
     async def once() -> EventId:
         async with place.connect("roamcast publish") as client:
-            return await client.send(ready)
+            return await client.send(ready, on_progress)
 
     return asyncio.run(once())
 
@@ -192,8 +197,9 @@ def _modulator(name: str, parameters: str) -> "ModulatorSpec":
         raise InputError("--parameters", f"is {parameters!r}; allowed: a JSON object ({error})") from None
 
 
-def to_json(message: Message) -> str:
-    """One line. A payload that is UTF-8 text is given as `text`, another in Base64."""
+def to_json(message: Message, file: Path | None = None, **more: object) -> str:
+    """One line. A payload that is UTF-8 text is given as `text`, another in Base64; the `file` that has it
+    instead of either."""
     event = message.event
     fields: dict[str, object] = {
         "publisher": event.publisher,
@@ -203,19 +209,49 @@ def to_json(message: Message) -> str:
         "attributes": event.attributes,
         "class": event.event_class.value,
         "hops": message.hops,
+        **more,
+        **(content_of(event) if file is None else {"file": str(file)}),
     }
-    try:
-        fields["text"] = event.payload.decode()
-    except UnicodeDecodeError:
-        fields["payload"] = base64.b64encode(event.payload).decode()
     return msgspec.json.encode(fields).decode()
 
 
-def to_line(message: Message) -> str:
-    """For people: topic or type, attributes, the payload as far as it is printable."""
+def content_of(event: Event) -> dict[str, str]:
+    try:
+        return {"text": event.payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload": base64.b64encode(event.payload).decode()}
+
+
+def to_line(message: Message, file: Path | None = None) -> str:
+    """For people: topic or type, attributes, the payload as far as it is printable, or the file with it."""
     event = message.event
     head = event.topic or event.type or f"{event.publisher}:{event.sequence}"
-    attributes = " ".join(f"{name}={value}" for name, value in event.attributes.items())
-    text = event.payload.decode(errors="replace")
-    shown = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:1000])
+    attributes = " ".join(f"{name}={value}" for name, value in shown_attributes(event).items())
+    shown = printable(event.payload) if file is None else str(file)
     return " ".join(part for part in (head, attributes, shown) if part)
+
+
+def shown_attributes(event: Event) -> dict[str, Value]:
+    """Without our own: whoever publishes it again asks for no receipts."""
+    return {name: value for name, value in event.attributes.items() if not name.startswith(OWN)}
+
+
+def printable(payload: bytes) -> str:
+    text = payload[:4_000].decode(errors="replace")
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:1000])
+
+
+def write_payload(folder: Path, message: Message) -> Path:
+    """Write a payload into a file of its own, whole or not at all: `PUBLISHER-SEQUENCE-LAST.TOPIC.LEVEL`."""
+    event = message.event
+    # A topic comes from anywhere: what remains of it is one plain name.
+    last = re.sub(r"[^\w.-]", "_", event.topic.rpartition("/")[2], flags=re.ASCII).lstrip(".")[:100]
+    name = f"{event.publisher}-{event.sequence}" + (f"-{last}" if last else "")
+    path, unfinished = folder / name, folder / f".{name}.unfinished"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished.write_bytes(event.payload)
+        unfinished.replace(path)
+    except OSError as error:
+        raise InputError(str(path), f"cannot be written: {error.strerror}") from None
+    return path

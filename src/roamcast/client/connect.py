@@ -1,11 +1,13 @@
 """The link over the local socket."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from roamcast.client.client import Client, ClientError
+from roamcast.client.token import admitted
 from roamcast.errors import WireError
 from roamcast.wire.local import FROM_CLIENT, FROM_NODE, ClientMessage, NodeMessage, Unframer, framed
 
@@ -73,8 +75,14 @@ async def _link_to(
     path: str | Path,
 ) -> Callable[[Callable[[NodeMessage], None], Callable[[str], None]], "SocketLink"]:
     link = SocketLink()
+    loop = asyncio.get_running_loop()
     try:
-        await asyncio.get_running_loop().create_unix_connection(lambda: link, str(path))
+        if Path(path).is_file():
+            await loop.create_connection(lambda: link, sock=await admitted(Path(path)))
+        elif hasattr(socket, "AF_UNIX"):
+            await loop.create_unix_connection(lambda: link, str(path))
+        else:
+            raise ClientError(f"{path}: is no token file of a node, and this system has no Unix sockets")
     except OSError as error:
         raise ClientError(f"{path}: no node answers here ({error.strerror or error})") from None
 

@@ -9,7 +9,7 @@ import msgspec
 from roamcast.client.place import NodePlace
 from roamcast.errors import InputError
 from roamcast.event import COUNT_MAX, EventId
-from roamcast.wire.status import EventWay, NodeStatus, PeerStatus
+from roamcast.wire.status import EventWay, InterfaceStatus, NodeStatus, PeerStatus
 
 WATCH_SECONDS = 1.0
 
@@ -99,9 +99,7 @@ def to_text(status: NodeStatus) -> str:
         ("strategy", f"{status.strategy} over {status.underlay}"),
         ("group key", group + ("" if status.is_encrypted else ", frames are not encrypted")),
         *(
-            ("interface", f"{one.name} {one.address or 'without address'}, air port {one.port}, own port "
-             f"{one.own_port}, {one.mode}{'' if one.is_up else ', AWAY'}")
-            for one in status.interfaces
+            ("interface", _interface(one)) for one in status.interfaces
         ),
         ("peers", f"{sum(peer.is_up for peer in status.peers)} heard now, {status.peers_total} lately"),
         ("clients", clients),
@@ -128,6 +126,13 @@ def to_text(status: NodeStatus) -> str:
     return "\n".join(lines)
 
 
+def _interface(one: InterfaceStatus) -> str:
+    if not one.is_up:
+        return f"{one.name} AWAY: {one.trouble}"
+    ports = f"air port {one.port}, own port {one.own_port}"
+    return f"{one.name} {one.address}, {ports}, {one.mode}, {one.peers} peers"
+
+
 def peers_to_text(status: NodeStatus) -> str:
     lines = _peer_table(status.peers) if status.peers else ["no other node has been heard"]
     lines += [f"not fitting: {one.address}: {one.problem}" for one in status.misfits]
@@ -148,11 +153,12 @@ def duration(seconds: float) -> str:
 
 
 def _peer_table(peers: Sequence[PeerStatus]) -> list[str]:
-    heads = ("peer", "address", "state", "heard", "quality", "received", "sent to it")
+    heads = ("peer", "address", "by", "state", "heard", "quality", "received", "sent to it")
     rows = [
         (
             str(peer.number),
-            f"{peer.address}:{peer.port}",
+            f"[{peer.address}]:{peer.port}" if ":" in peer.address else f"{peer.address}:{peer.port}",
+            ", ".join([peer.interface, *peer.also_by]),
             "gone" if not peer.is_up else "neighbour" if peer.is_neighbour else "heard",
             f"{duration(peer.age)} ago",
             "new" if peer.quality is None else f"{peer.quality:.0%}",

@@ -164,18 +164,41 @@ def _check_rights(config: Config) -> None:
 
 
 def _check_air(air: AirSettings) -> None:
-    if air.interface is not None and air.address is not None:
-        raise ScenarioError("air.address", "stands beside air.interface; allowed: one of them")
+    given = [key for key in ("interface", "interfaces", "address") if getattr(air, key)]
+    if len(given) > 1:
+        raise ScenarioError(f"air.{given[1]}", f"stands beside air.{given[0]}; allowed: one of them")
+    for name in air.interfaces:
+        if air.interfaces.count(name) > 1:
+            raise ScenarioError("air.interfaces", f"has {shown(name)} twice; allowed: each once")
+    for name in (*air.interfaces, *([] if air.interface is None else [air.interface])):
+        if len(name.encode()) > 15 or "/" in name or name != name.strip():
+            raise ScenarioError(
+                "air.interface", f"is {shown(name)}; allowed: a name of at most 15 octets, e.g. wlan0"
+            )
     if air.own_port == air.port:
         raise ScenarioError("air.own_port", f"is {air.own_port}, the air's own port; allowed: another one")
-    try:
-        is_group = ipaddress.IPv4Address(air.group).is_multicast
-    except ValueError:
-        is_group = False
-    if not is_group:
+    if not _is_group(air.group, ipaddress.IPv4Address):
         raise ScenarioError(
             "air.group", f"is {shown(air.group)}; allowed: an IPv4 multicast address, 224.0.0.0 and up"
         )
+    if not _is_group(air.group_ipv6, ipaddress.IPv6Address) or not _is_of_link(air.group_ipv6):
+        raise ScenarioError(
+            "air.group_ipv6",
+            f"is {shown(air.group_ipv6)}; allowed: an IPv6 multicast address of the link, e.g. ff12::4747",
+        )
+
+
+def _is_group(text: str, family: type[ipaddress.IPv4Address] | type[ipaddress.IPv6Address]) -> bool:
+    try:
+        return family(text).is_multicast
+    except ValueError:
+        return False
+
+
+def _is_of_link(group: str) -> bool:
+    """RFC 4291, section 2.7: the fourth half-octet is the scope; and the next group must be one too."""
+    address = ipaddress.IPv6Address(group)
+    return "%" not in group and address.packed[1] & 0xF == 2 and address.packed[2:] != b"\xff" * 14
 
 
 def _only_simulated() -> list[str]:

@@ -62,7 +62,9 @@ socket = "{name}.sock"       # for `roamcast publish`, `roamcast subscribe` and 
 MODULES = '# modules = ["my_parts"]     # Python modules beside this file: strategies, adaptors of your own'
 ENCRYPT = "# encrypt = true             # false: authenticated only"
 CONTENT = '# content = ["content:…"]    # for sealed events; `roamcast key content` makes one'
-INTERFACE = '# interface = "wlan0"      # without it: a wireless one that is up, else any, else the loopback'
+INTERFACE = (
+    '# interfaces = ["eth0", "wlan0"]  # preferred ones first; without it: all Ethernet and Wi-Fi there is'
+)
 PORT = "# port = 4747                # UDP; the same for all nodes that are to hear each other"
 MODE = '# mode = "broadcast"         # or "multicast"'
 STRATEGY = """\
@@ -86,7 +88,8 @@ def init(
         raise InputError("--group-key-file", "stands beside --like; allowed: one of them")
     if like is not None:
         theirs = load_config(like)
-        return write_fresh(path, network_of(theirs), interface=interface or theirs.air.interface)
+        theirs_too = theirs.air.interface or ",".join(theirs.air.interfaces) or None
+        return write_fresh(path, network_of(theirs), interface=interface or theirs_too)
     if group_key_file is None:
         return write_fresh(path, interface=interface)
     try:
@@ -110,14 +113,17 @@ def secret_from(path: Path) -> str:
 def write_fresh(
     path: Path, network: Network | None = None, *, interface: str | None = None, invitation: str = ""
 ) -> Path:
-    """Write a new file with an identity of its own: for a network, or for one with a fresh group key."""
+    """Write a new file with an identity of its own: for a network, or for one with a fresh group key.
+
+    `interface`: one, or several with commas between them."""
     network = Network(group=(GroupKey.generate().to_text(),)) if network is None else network
     write_private(path, fresh_text(path.stem, network, interface, invitation))
     return path
 
 
 def fresh_text(name: str, network: Network, interface: str | None, invitation: str) -> str:
-    air = {**network.air, **({} if interface is None else {"interface": interface})}
+    air = network.air
+    interfaces = [] if interface is None else interface.split(",")
     return TEMPLATE.format(
         name=key_text(name)[1:-1],
         identity=Identity.generate().to_text(),
@@ -128,11 +134,13 @@ def fresh_text(name: str, network: Network, interface: str | None, invitation: s
         if invitation
         else "",
         modules=_line("modules", list(network.modules), [], MODULES),
-        interface=_line("interface", air.get("interface"), None, INTERFACE),
+        interface=_line("interfaces", interfaces, [], INTERFACE)
+        if len(interfaces) != 1
+        else _line("interface", interface, None, INTERFACE),
         port=_line("port", air.get("port", 4747), 4747, PORT),
         mode="\n".join(
             _line(key, air.get(key), None, comment)
-            for key, comment in (("mode", MODE), ("group", ""), ("presence", ""))
+            for key, comment in (("mode", MODE), ("group", ""), ("group_ipv6", ""), ("presence", ""))
             if comment or key in air
         ),
         parts=_part("strategy", network.strategy, STRATEGY.format(strategy=LIVE_DEFAULT))

@@ -23,7 +23,7 @@ class Network(Table, frozen=True, kw_only=True):
     modules: tuple[str, ...] = ()
 
 
-SHARED_AIR = ("port", "mode", "group", "presence")
+SHARED_AIR = ("port", "mode", "group", "group_ipv6", "presence")
 """The keys of `[air]` that neighbours must have alike. The others are a matter of each device."""
 
 

@@ -72,7 +72,7 @@ def _compared(found: Value, operator: Operator, value: Literal) -> bool | None:
     kind = kind_of(found)
     if kind is None or kind is not kind_of(value):
         return None
-    return bool(_TESTS[operator](found, value))
+    return bool(TESTS[operator](found, value))
 
 
 def _any_true(truths: Iterable[bool | None]) -> bool | None:
@@ -88,7 +88,7 @@ def _opposite(truth: bool | None) -> bool | None:
     return None if truth is None else not truth
 
 
-_TESTS: dict[Operator, Callable[[Any, Any], Any]] = {
+TESTS: dict[Operator, Callable[[Any, Any], Any]] = {
     Operator.EQUAL: python.eq,
     Operator.NOT_EQUAL: python.ne,
     Operator.LESS: python.lt,
@@ -160,7 +160,7 @@ def _some_of(tests: list[Matcher]) -> Matcher:
 
 
 def _compare(attribute: str, operator: Operator, value: Literal) -> Matcher:
-    test = _TESTS[operator]
+    test = TESTS[operator]
     kind = kind_of(value)
     if kind is ValueKind.NUMBER:
 

@@ -90,6 +90,8 @@ def disjuncts(expression: Expression, limit: int = 64) -> list[tuple[Expression,
                 return None
             alternatives += expanded
         return alternatives
+    if not any(isinstance(term, And | Or) for term in expression.terms):
+        return [expression.terms]
     products: list[tuple[Expression, ...]] = [()]
     for term in expression.terms:
         expanded = disjuncts(term, limit)

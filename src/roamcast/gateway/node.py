@@ -6,6 +6,7 @@ from typing import Protocol
 from roamcast.applications import Applications
 from roamcast.broker.store import StoreFullError
 from roamcast.event import EventId
+from roamcast.exchange import Exchanges
 from roamcast.runtime.live.storage.database import Storage
 from roamcast.units import Micros, NodeId
 from roamcast.wire.status import EventWay, NodeStatus
@@ -26,6 +27,9 @@ class GatewayNode(Protocol):
 
     @property
     def applications(self) -> Applications: ...
+
+    @property
+    def exchanges(self) -> Exchanges: ...
 
     @property
     def storage(self) -> Storage | None: ...

@@ -41,6 +41,7 @@ class StrategyAbilities(NamedTuple):
     keeps_order: bool = False  # it hands over the events of each producer in their order
     takes_advertisements: bool = False  # it prepares for events of a type before there is one
     carries_sealed: bool = False  # it carries events whose content relays cannot read (`Strategy.seal_id`)
+    stores_everywhere: bool = False  # every node keeps every memorized event that it can be given
     # Option defaults for networks with arbitrary node numbers: those of live nodes follow from their keys.
     for_arbitrary_numbers: Mapping[str, Any] = {}
 
@@ -52,12 +53,14 @@ STRATEGIES.declare(
     "flooding",
     "roamcast.strategy.flooding:FloodingOptions",
     "roamcast.strategy.flooding:Flooding",
+    stores_everywhere=True,
     carries_sealed=True,
 )
 STRATEGIES.declare(
     "epidemic",
     "roamcast.strategy.epidemic:EpidemicOptions",
     "roamcast.strategy.epidemic:Epidemic",
+    stores_everywhere=True,
     default_underlay="beacons",
     carries_sealed=True,
 )

@@ -6,10 +6,11 @@ and down; the opportunistic overlay talks to brokers several hops away and needs
 get local subscriptions and publications from the broker core and give arrived events back to it.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from roamcast.broker.core import Broker, Subscription
+from roamcast.broker.store import StoredEvent
 from roamcast.event import Event
 from roamcast.host import Host, Layer
 from roamcast.modulator.guard import Meter
@@ -92,6 +93,8 @@ class ChecksBrokers(Protocol):
 class Strategy(Layer):
     """A strategy overrides what it needs."""
 
+    knows_who_has_what = False  # `settled` is exact: what it names is no loss for anybody
+
     def publish(self, event: Event) -> None:
         """A local application published. The broker core has numbered it, stored it if it is memorized, and
         served local subscribers; copies that come back are not new to it (`Broker.observe`)."""
@@ -104,6 +107,11 @@ class Strategy(Layer):
     def seal_id(self, clear: Event) -> bytes | None:
         """What brokers need to route an event whose content they cannot read; None: it cannot be routed."""
         return None
+
+    def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
+        """Of these memorized events, those that a full store may push out: no node that this one knows still
+        waits for them. All of them, for a strategy that does not know who has what."""
+        return iter(stored)
 
     def overlay_paths(self) -> Iterable[tuple[NodeId, ...]] | None:
         """The paths that events would take now, as this node knows them: for studies of overlays (sampled by

@@ -70,14 +70,14 @@ class Flooding(Strategy):
         # `event_key`, written out: most copies are duplicates, so these lines are a simulation's hottest.
         if event.publisher << 64 | event.sequence in self._seen_lately:
             return
+        event_id = event.id
         lives_for = event.lifetime - flood.age
-        if not self._broker.observe((event.publisher, event.sequence), lives_for):
+        if not self._broker.observe(event_id, lives_for):
             return
         if event.event_class is EventClass.MEMORIZED and lives_for <= 0:
-            self._broker.drop(event.id, DropReason.EXPIRED, "flood")
+            self._broker.drop(event_id, DropReason.EXPIRED, "flood")
             return
         self._broker.deliver(event, flood.hops + 1, flood.age)
-        event_id = event.id
         if flood.hops + 1 >= self._hop_limit:
             self._broker.drop(event_id, DropReason.EXPIRED, "flood")
         elif len(self._pending) >= self._pending_max:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from roamcast.event import EventId
+from roamcast.event import EventId, event_ids
 from roamcast.units import NodeId
 
 
@@ -15,6 +15,6 @@ def newest_first(events: Iterable[EventId]) -> list[EventId]:
     turns: list[tuple[int, EventId]] = []
     for publisher, sequences in numbers.items():
         sequences.sort(reverse=True)
-        turns.extend((turn, EventId(publisher, sequence)) for turn, sequence in enumerate(sequences))
+        turns.extend(enumerate(event_ids(publisher, sequences)))
     turns.sort()
     return [event for _, event in turns]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from roamcast.broker.core import Delivery, Subscription
+from roamcast.broker.core import Application, Delivery, Subscription
 from roamcast.event import Event, Publication, Value
 from roamcast.filter import Filter
 from roamcast.host import Channel, Host
@@ -192,7 +192,7 @@ class Network:
                 )
             return hosts[channel]
 
-        node = Node(self._config, host, _Recorder(self, number), self.links)
+        node = Node(self._config, host, self._application(number), self.links)
         self._boots[number] += 1
         self._hosts[number] = list(hosts.values())
         self.nodes[number] = node
@@ -200,6 +200,9 @@ class Network:
             hosts[channel].attach(layer)
             self.medium.receivers[channel][number] = layer.on_receive
         node.start()
+
+    def _application(self, number: NodeId) -> Application:
+        return _Recorder(self, number)
 
     def _plan(self, a: NodeId, b: NodeId, up: bool) -> None:
         self.links.plan(a, b, up)

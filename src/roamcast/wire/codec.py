@@ -25,15 +25,15 @@ class Codec(Generic[Message]):
     """
 
     def __init__(self, name: str, version: int, types: object, *, bytes_max: int = FRAME_BYTES_MAX) -> None:
-        assert 0 < version < 256 and bytes_max <= FRAME_BYTES_MAX
+        assert 0 < version < 256
         self._name = name
         self._version = version
         self._prefix = bytes([version])
-        self._bytes_max = bytes_max
+        self.bytes_max = self._bytes_max = bytes_max
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(types)
-        self._last_data = b""
-        self._last_message: Message | None = None
+        self._last_data: bytes | None = None
+        self._last_message: Message
 
     def encode(self, message: Message) -> bytes:
         data = self._prefix + self._encoder.encode(message)
@@ -47,7 +47,7 @@ class Codec(Generic[Message]):
         """The message, or `WireError`; no other error, whatever the octets."""
         # One broadcast reaches many nodes of a simulation as the same object: decode it once. The
         # messages are immutable, so sharing them is safe.
-        if data is self._last_data and self._last_message is not None:
+        if data is self._last_data:
             return self._last_message
         if len(data) > self._bytes_max:
             raise WireError(self._name, 0, f"has {len(data)} octets, at most {self._bytes_max} are allowed")
@@ -59,5 +59,6 @@ class Codec(Generic[Message]):
             message = self._decoder.decode(memoryview(data)[1:])
         except (msgspec.DecodeError, ValueError, RecursionError, MemoryError) as error:
             raise WireError(self._name, 1, f"cannot be read: {error}") from None
-        self._last_data, self._last_message = data, message
+        if len(data) <= FRAME_BYTES_MAX:
+            self._last_data, self._last_message = data, message
         return message

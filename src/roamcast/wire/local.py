@@ -2,6 +2,9 @@
 
 Each message is a 32-bit length and that many octets in the common form (`codec.py`). A client speaks
 first (`ClientHello`); every request carries a number of the client's own, and `Done` or `Failed` answers it.
+
+A payload above the bound of an event goes to the node in parts, a few of which may be on their way
+(`LargeRequest`); to a client it goes in one message.
 """
 
 import struct
@@ -10,9 +13,21 @@ from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
+from roamcast.chunks.form import CHUNK_BYTES, DIGEST_BYTES
 from roamcast.errors import WireError
-from roamcast.event import COUNT_MAX, NUMBER_BYTES, Count, Event, Name, Publication, Text
+from roamcast.event import (
+    COUNT_MAX,
+    LARGE_BYTES_MAX,
+    NUMBER_BYTES,
+    PAYLOAD_BYTES_MAX,
+    Count,
+    Event,
+    Name,
+    Publication,
+    Text,
+)
 from roamcast.wire.codec import FRAME_BYTES_MAX, Codec
+from roamcast.wire.exchange import NAMED_MAX
 from roamcast.wire.status import EventWay, NodeStatus
 
 VERSION = 3
@@ -20,6 +35,8 @@ FILTER_BYTES_MAX = 8192
 PARAMETER_BYTES_MAX = 8192
 LENGTH = struct.Struct("!I")
 SKIPPED_BYTES_MAX = 64 * 1024 * 1024  # a longer message is no mistake of an honest client; chosen by us
+LARGE_MESSAGE_BYTES_MAX = LARGE_BYTES_MAX + FRAME_BYTES_MAX  # of a node
+PARTS_AHEAD = 16  # parts of a payload that a client may send before the node has published them
 BEGINNING_BYTES = 16  # of a message: version, tag and request are in there
 
 
@@ -41,6 +58,30 @@ class PublishRequest(LocalMessage, frozen=True, tag=2):
 
     request: Count
     publication: Publication
+
+
+class LargeRequest(LocalMessage, frozen=True, tag=30):
+    """A publication whose payload, `size` octets, follows in `PayloadPart`s; `frame` is all else. It is
+    answered after the last part."""
+
+    request: Count
+    frame: Publication
+    size: Count
+    digest: Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+
+
+class PayloadPart(LocalMessage, frozen=True, tag=31):
+    """The next `CHUNK_BYTES` octets of a `LargeRequest`, or the last."""
+
+    request: Count
+    octets: Annotated[bytes, msgspec.Meta(max_length=CHUNK_BYTES)]
+
+
+class PartsPublished(LocalMessage, frozen=True, tag=32):
+    """How many parts of a `LargeRequest` are in the mesh."""
+
+    request: Count
+    parts: Count
 
 
 class SubscribeRequest(LocalMessage, frozen=True, tag=3):
@@ -102,6 +143,51 @@ class RevokeRequest(LocalMessage, frozen=True, tag=16):
     undo: bool = False
 
 
+class AskRequest(LocalMessage, frozen=True, tag=20):
+    """Publish, and bring what comes back within so many microseconds: an `AnswerMessage` each, then `Over`.
+    Replies of applications, or with `receipts` what nodes say that it reached: so many, or those named."""
+
+    request: Count
+    publication: Publication
+    within: Count
+    answers: Count
+    receipts: bool = False
+    named: Annotated[tuple[Name, ...], msgspec.Meta(max_length=NAMED_MAX)] = ()
+
+
+class QueryRequest(LocalMessage, frozen=True, tag=21):
+    """What has the mesh memorized? An `AnswerMessage` for each event, then `Over`."""
+
+    request: Count
+    filter: Annotated[bytes, msgspec.Meta(max_length=FILTER_BYTES_MAX)]
+    within: Count
+    latest: bool
+    limit: Count
+
+
+class EndRequest(LocalMessage, frozen=True, tag=22):
+    """No more answers to an earlier `AskRequest` or `QueryRequest`."""
+
+    request: Count
+    ended: Count
+
+
+class AnswerMessage(LocalMessage, frozen=True, tag=23):
+    """`after`: microseconds from the request to this answer; of a query the age of the event."""
+
+    request: Count
+    event: Event
+    hops: Count
+    after: Count
+
+
+class Over(LocalMessage, frozen=True, tag=24):
+    """The last answer has come. `total`: as many as there were; of a query as many as were found."""
+
+    request: Count
+    total: Count
+
+
 class Welcome(LocalMessage, frozen=True, tag=5):
     node: Count
     name: Name
@@ -127,6 +213,15 @@ class EventMessage(LocalMessage, frozen=True, tag=8):
     hops: Count
 
 
+class LargeEventMessage(LocalMessage, frozen=True, tag=33):
+    """The same with a large payload, beside the event."""
+
+    event: Event
+    subscriptions: tuple[Count, ...]
+    hops: Count
+    payload: Annotated[bytes, msgspec.Meta(max_length=LARGE_BYTES_MAX)]
+
+
 class MissedEvents(LocalMessage, frozen=True, tag=9):
     """The client read too slowly: this many events were left out at this point of the stream."""
 
@@ -136,6 +231,8 @@ class MissedEvents(LocalMessage, frozen=True, tag=9):
 ClientMessage = (
     ClientHello
     | PublishRequest
+    | LargeRequest
+    | PayloadPart
     | SubscribeRequest
     | UnsubscribeRequest
     | AdvertiseRequest
@@ -143,17 +240,44 @@ ClientMessage = (
     | StatusRequest
     | WayRequest
     | RevokeRequest
+    | AskRequest
+    | QueryRequest
+    | EndRequest
 )
-NodeMessage = Welcome | Done | Failed | EventMessage | MissedEvents | StatusAnswer | WayAnswer
+NodeMessage = (
+    Welcome
+    | Done
+    | Failed
+    | EventMessage
+    | LargeEventMessage
+    | PartsPublished
+    | MissedEvents
+    | StatusAnswer
+    | WayAnswer
+    | AnswerMessage
+    | Over
+)
 
 FROM_CLIENT: Codec[ClientMessage] = Codec("client message", VERSION, ClientMessage)
-FROM_NODE: Codec[NodeMessage] = Codec("node message", VERSION, NodeMessage)
+FROM_NODE: Codec[NodeMessage] = Codec("node message", VERSION, NodeMessage, bytes_max=LARGE_MESSAGE_BYTES_MAX)
 
 Message = TypeVar("Message", bound=msgspec.Struct)
 
 
 def framed(data: bytes) -> bytes:
     return LENGTH.pack(len(data)) + data
+
+
+def framed_pieces(message: NodeMessage) -> list[bytes]:
+    """What a node writes: one piece, or two of which the second is the large payload itself, not a copy."""
+    if not isinstance(message, EventMessage) or len(message.event.payload) <= PAYLOAD_BYTES_MAX:
+        return [framed(FROM_NODE.encode(message))]
+    event, subscriptions, hops = message.event, message.subscriptions, message.hops
+    without = msgspec.structs.replace(event, payload=b"")
+    begins = FROM_NODE.encode(LargeEventMessage(without, subscriptions, hops, b""))
+    assert begins.endswith(b"\xc4\x00")  # an empty binary in MessagePack; a long one begins with 0xc6
+    begins = begins[:-2] + b"\xc6" + LENGTH.pack(len(event.payload))
+    return [LENGTH.pack(len(begins) + len(event.payload)) + begins, event.payload]
 
 
 class UnreadableMessageError(WireError):
@@ -176,6 +300,8 @@ class Unframer(Generic[Message]):
         self._data = b""
         self._at = 0  # octets before this have been consumed
         self._skipped = 0  # octets still to come of a message that is too long
+        self._more: list[bytes] = []  # of a message that is not whole: joined once, when it is
+        self._lacking = 0
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """The messages that are complete now; WireError where the stream cannot be read any further."""
@@ -188,6 +314,14 @@ class Unframer(Generic[Message]):
             passed = min(self._skipped, len(data))
             self._skipped -= passed
             data = data[passed:]
+        if self._lacking > len(data):
+            self._lacking -= len(data)
+            self._more.append(data)
+            return
+        self._lacking = 0
+        if self._more:
+            data = b"".join([*self._more, data])
+            self._more.clear()
         self._data = self._data[self._at :] + data
         self._at = 0
 
@@ -195,15 +329,16 @@ class Unframer(Generic[Message]):
         """The next message, None until it is complete; `UnreadableMessageError` for one that cannot be read,
         another `WireError` where the stream cannot be read any further."""
         data, at = self._data, self._at + LENGTH.size
-        if at > len(data):
+        if at > len(data) or self._lacking:
             return None
         (length,) = LENGTH.unpack_from(data, self._at)
         if length > SKIPPED_BYTES_MAX:
-            raise WireError("message length", 0, f"is {length}, at most {FRAME_BYTES_MAX} are allowed")
-        if length > FRAME_BYTES_MAX:
+            raise WireError("message length", 0, f"is {length}, at most {self._codec.bytes_max} are allowed")
+        if length > self._codec.bytes_max:
             self._pass_over(at, length)
             return None
         if at + length > len(data):
+            self._lacking = at + length - len(data)
             return None
         self._at = at + length
         octets = data[at : at + length]
@@ -222,7 +357,7 @@ class Unframer(Generic[Message]):
         request = _request_in(data[at : at + BEGINNING_BYTES])
         passed = min(length, len(data) - at)
         self._at, self._skipped = at + passed, length - passed
-        problem = f"has {length} octets, at most {FRAME_BYTES_MAX} are allowed"
+        problem = f"has {length} octets, at most {self._codec.bytes_max} are allowed"
         raise UnreadableMessageError("client message", 0, problem, request)
 
 

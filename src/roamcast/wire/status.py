@@ -24,17 +24,19 @@ class Problem(StatusPart, frozen=True, kw_only=True):
 class InterfaceStatus(StatusPart, frozen=True, kw_only=True):
     name: str
     address: str  # "" without one
-    is_up: bool
+    is_up: bool  # and has an address
     port: int  # of the air, shared
-    own_port: int
+    own_port: int  # 0 while it is away
     mode: str
+    peers: int = 0  # heard now, and reached by it
+    trouble: str = ""  # why it is not used now
 
 
 class PeerStatus(StatusPart, frozen=True, kw_only=True):
     """A node that was heard directly, and lately."""
 
     number: int
-    address: str
+    address: str  # of IPv6 with the interface: fe80::1%wlan0
     port: int
     is_up: bool  # heard within the last seconds
     is_neighbour: bool  # by the underlay: a link in both directions
@@ -46,6 +48,8 @@ class PeerStatus(StatusPart, frozen=True, kw_only=True):
     bytes_received: int
     frames_sent: int  # to it alone; broadcasts are not counted for anyone
     bytes_sent: int
+    interface: str = ""  # by which it is reached
+    also_by: tuple[str, ...] = ()  # others by which it could be reached now
 
 
 class ReasonCount(StatusPart, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from roamcast.broker.store import StoreFullError
 from roamcast.client import Client, ClientError, blocking, connect
 from roamcast.errors import EventError, InputError, WireError
 from roamcast.event import EventId, Publication
+from roamcast.exchange import Exchanges
 from roamcast.filter import Filter
 from roamcast.gateway.local import LocalServer, LocalSession, client_of, connection
 from roamcast.gateway.local.server import LocalOptions
@@ -36,6 +38,7 @@ from roamcast.wire.local import (
     Done,
     EventMessage,
     Failed,
+    LargeEventMessage,
     MissedEvents,
     NodeMessage,
     PublishRequest,
@@ -67,12 +70,19 @@ class StandingNode:
             return hosts[channel]
 
         self.applications.bind(Node(NodeConfig("flooding"), host, self.applications))
+        self.exchanges = Exchanges(self, self.applications, Random(1), self.counters)
 
     def enter(self) -> None:
         pass
 
     def now(self) -> Micros:
         return self._host.now()
+
+    def later(self, delay: Micros, action: Callable[[], None]) -> Callable[[], None]:
+        return asyncio.get_running_loop().call_later(delay / 1e6, action).cancel
+
+    def heard(self) -> int:
+        return 0
 
     def status(self) -> NodeStatus:
         raise AssertionError("nobody asks this node")
@@ -125,6 +135,10 @@ class RawSubscriber:
     @property
     def delivered(self) -> int:
         return sum(isinstance(message, EventMessage) for message in self._messages)
+
+    @property
+    def large(self) -> int:
+        return sum(isinstance(message, LargeEventMessage) for message in self._messages)
 
     @property
     def missed(self) -> int:
@@ -260,9 +274,8 @@ def test_a_refused_request_says_why_and_the_client_goes_on(tmp_path: Path) -> No
         ({"attributes": {"a": float("nan")}}, "finite"),
         ({"attributes": {"a": [1, 2]}}, "is a list; allowed: bool, int, float, str, None"),
         ({"attributes": {5: 1}}, "is a int; allowed: a text"),
-        ({"payload": bytes(60_001)}, "60001 octets"),
-        ({"payload": bytes(65_000)}, "65000 octets"),
-        ({"payload": bytes(70_000)}, "70000 octets"),
+        ({"payload": bytes(16 * 1024 * 1024 + 1)}, "16777217 octets; at most 16777216"),
+        ({"payload": bytes(70_000), "attributes": {"a": "x" * 3_000}}, "beside a payload of more than 60000"),
         ({"payload": bytes(59_000), "attributes": {"a": "x" * 4_000}}, "in all"),
         ({"payload": 5}, "is a int; allowed: bytes"),
         ({"to": [-1]}, "destinations"),

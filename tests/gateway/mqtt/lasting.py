@@ -127,12 +127,12 @@ class LastingClient:
             case Publish():
                 self._on_message(packet)
             case Acknowledge(PacketType.PUBACK, packet_id, reason):
-                self._sent.pop(packet_id, None)
-                self.refused += reason >= 0x80
+                sent = self._sent.pop(packet_id, None)
+                if reason >= 0x80:
+                    self._on_refused(sent)
             case Acknowledge(PacketType.PUBREC, packet_id, reason):
                 if reason >= 0x80:
-                    self.refused += 1
-                    self._sent.pop(packet_id, None)
+                    self._on_refused(self._sent.pop(packet_id, None))
                     return
                 self._sent[packet_id] = Acknowledge(PacketType.PUBREL, packet_id)
                 self._say(self._sent[packet_id])
@@ -148,6 +148,12 @@ class LastingClient:
                 self._before_last_ping = []
             case _:
                 raise AssertionError(packet)
+
+    def _on_refused(self, sent: Publish | Acknowledge | None) -> None:
+        """As a program that must be sure: once more."""
+        self.refused += 1
+        if isinstance(sent, Publish):
+            self.publish(sent.topic, sent.payload, sent.qos)
 
     def _on_message(self, packet: Publish) -> None:
         if packet.qos == 2:

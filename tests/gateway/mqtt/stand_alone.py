@@ -13,12 +13,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import msgspec
 
 from roamcast.applications import Applications
 from roamcast.broker.store import EventStore, StoreFullError
 from roamcast.event import EventId
+from roamcast.exchange import Exchanges
 from roamcast.gateway.mqtt.listener import MqttListener
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.host import Channel, Frame, Host
@@ -84,6 +86,7 @@ class StandAloneNode:
                 one.stable = storage.stable
         self.node = Node(NodeConfig("flooding"), host, self.applications, store=store)
         self.applications.bind(self.node)
+        self.exchanges = Exchanges(self, self.applications, Random(1), self.counters)
 
     def hears(self, other: "StandAloneNode") -> None:
         """Every broadcast of another node from now on."""
@@ -100,6 +103,12 @@ class StandAloneNode:
 
     def now(self) -> Micros:
         return self.hosts[Channel.STRATEGY].now()
+
+    def later(self, delay: Micros, action: Callable[[], None]) -> Callable[[], None]:
+        return asyncio.get_running_loop().call_later(delay / 1e6, action).cancel
+
+    def heard(self) -> int:
+        return 0
 
     def status(self) -> NodeStatus:
         raise AssertionError("nobody asks this node")

@@ -190,7 +190,9 @@ async def test_more_unacknowledged_than_allowed_ends_the_connection() -> None:
 
 @in_loop
 async def test_a_subscriber_that_does_not_read_costs_a_bounded_amount_and_stops_nobody() -> None:
-    async with serving(write_bytes_max=10_000, queue_messages_max=20, inflight_max=5) as server:
+    async with serving(
+        write_bytes_max=10_000, queue_messages_max=20, inflight_max=5, qos1="realtime"
+    ) as server:
         stuck, reader = await server.client("stuck"), await server.client("reader")
         await stuck.subscribe("a", qos=1)
         await reader.subscribe("a", qos=0)

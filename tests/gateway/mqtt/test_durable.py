@@ -143,7 +143,7 @@ async def test_a_real_time_message_in_flight_is_written_when_the_connection_brea
 @in_loop
 async def test_what_is_long_in_flight_is_written_while_the_client_is_connected(tmp_path: Path) -> None:
     state = tmp_path / "state.db"
-    async with serving(state) as server:
+    async with serving(state, qos1="realtime") as server:
         client = await server.client("id", clean_start=False)
         await client.subscribe("a", qos=1)
         writer = await server.client("writer")
@@ -331,3 +331,28 @@ async def test_a_client_may_have_as_many_messages_of_qos_2_under_way_as_it_was_t
         for number in range(10):
             writer.say(Publish(topic="a/1", payload=b"x", qos=2, packet_id=number + 1))
         assert [(await writer.answer()).packet_id for _ in range(10)] == list(range(1, 11))
+
+
+@in_loop
+async def test_what_a_client_had_before_a_restart_comes_not_again_from_a_neighbour(
+    tmp_path: Path,
+) -> None:
+    """The node had pushed it out of its store, so it takes the neighbour's copy for new."""
+    state = tmp_path / "state.db"
+    async with serving(state) as server:
+        client = await server.client("id", clean_start=False)
+        await client.subscribe("a", qos=1)
+        writer = await server.client("writer")
+        await writer.publish("a", b"one", 1)
+        message = await client.expect(Publish)
+        await client.acknowledge(message)
+        await client.hears_nothing()
+        (stored,) = server.node.node.broker.store.standing(server.node.now())
+        assert server.node.storage is not None
+        server.node.storage.remove(stored.event.id)
+        server.node.storage.commit()
+    async with serving(state) as server:
+        client = await server.client("id", clean_start=False)
+        server.node.node.broker.deliver(stored.event, 1)
+        server.node.applications.drain()
+        await client.hears_nothing()

@@ -399,7 +399,7 @@ async def test_memorized_events_of_others_come_to_a_later_subscriber_once() -> N
 
 @in_loop
 async def test_what_clients_publish_reaches_other_applications_with_its_attributes() -> None:
-    async with serving() as server:
+    async with serving(qos1="realtime") as server:
         found: list[Delivery] = []
         session = server.node.applications.open(found.append)
         session.subscribe(Filter.sql("value > 9 AND unit = 'C'"))

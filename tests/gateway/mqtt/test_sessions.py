@@ -250,7 +250,7 @@ async def test_a_message_that_expired_meanwhile_is_not_sent() -> None:
 
 @in_loop
 async def test_the_queue_of_an_absent_client_is_bounded_and_keeps_the_newest() -> None:
-    async with serving(queue_messages_max=3) as server:
+    async with serving(queue_messages_max=3, qos1="realtime") as server:
         client = await server.client("id", clean_start=False)
         await client.subscribe("a", qos=1)
         await client.disconnect()

@@ -1,5 +1,9 @@
 """Overlays drawn by hand, with the figures worked out on paper."""
 
+from random import Random
+
+import pytest
+
 from roamcast.lab.run.derived import OverlayJudged
 from roamcast.lab.run.overlay_graph import overlay_health
 from roamcast.trace import FaultHappened, LinkChanged, OverlayChanged
@@ -69,3 +73,73 @@ def test_a_crash_takes_its_links_and_its_node() -> None:
 def test_one_way_contacts_join_nothing() -> None:
     links = [LinkChanged(0, 0, 1, False, True), contact(0, 1, 2)]
     assert health([*both(0, 1, 2)], links) == OverlayJudged(0, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_figures_are_those_of_counting_components_anew_at_every_instant(seed: int) -> None:
+    random = Random(seed)
+    nodes = random.randint(1, 7)
+    overlay: list[OverlayChanged] = []
+    links: list[LinkChanged] = []
+    faults: list[FaultHappened] = []
+    down: set[NodeId] = set()
+    for t in sorted(random.choices(range(40), k=60)):
+        a, b = random.randrange(nodes), random.randrange(nodes)
+        kind = random.random()
+        if kind < 0.1:
+            faults.append(FaultHappened(t, "restart" if a in down else "crash", a))
+            down ^= {a}
+        elif a != b and kind < 0.55 and a not in down:
+            overlay.append(OverlayChanged(t, a, random.choice(["link_up", "link_up", "link_down"]), b))
+        elif a != b:
+            links.append(LinkChanged(t, a, b, random.random() < 0.7, random.random() < 0.6))
+    judged = overlay_health(overlay, links, faults, nodes=nodes, warmup=5, duration=30)
+    cycles = excess = 0
+    instants = {*(o.t for o in overlay), *(link.t for link in links), *(f.t for f in faults)}
+    for now in range(5, 30):
+        up, tree, heard = _at(now, nodes, overlay, links, faults)
+        excess += _components(up, tree) - _components(up, heard)
+        cycles += now in instants and len(tree) > len(up) - _components(up, tree)
+    assert judged == OverlayJudged(cycles, excess / 25), f"seed {seed}"
+
+
+Pair = tuple[NodeId, NodeId]
+
+
+def _at(
+    now: Micros,
+    nodes: int,
+    overlay: list[OverlayChanged],
+    links: list[LinkChanged],
+    faults: list[FaultHappened],
+) -> tuple[set[NodeId], set[Pair], set[Pair]]:
+    """The nodes that are up, and the links of the tree and of the network between them."""
+    up = set(range(nodes))
+    ends: set[Pair] = set()
+    heard: set[Pair] = set()
+    records: list[OverlayChanged | LinkChanged | FaultHappened] = [*links, *faults, *overlay]
+    for record in sorted((r for r in records if r.t <= now), key=lambda r: r.t):
+        match record:
+            case FaultHappened(kind="crash", node=node):
+                up.discard(node)
+                ends = {end for end in ends if end[0] != node}
+            case FaultHappened(node=node):
+                up.add(node)
+            case OverlayChanged(node=node, peer=int() as peer):
+                ends = ends | {(node, peer)} if record.change == "link_up" else ends - {(node, peer)}
+            case LinkChanged(sender=a, receiver=b):
+                changed = {(a, b), (b, a)} if record.both else {(a, b)}
+                heard = heard | changed if record.up else heard - changed
+    return up, _between(up, ends), _between(up, heard)
+
+
+def _between(up: set[NodeId], ends: set[Pair]) -> set[Pair]:
+    return {(a, b) for a, b in ends if a < b and (b, a) in ends and {a, b} <= up}
+
+
+def _components(up: set[NodeId], pairs: set[Pair]) -> int:
+    groups = [{node} for node in up]
+    for pair in pairs:
+        touched = [group for group in groups if group & set(pair)]
+        groups = [group for group in groups if group not in touched] + [set().union(*touched)]
+    return len(groups)

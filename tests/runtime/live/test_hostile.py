@@ -144,7 +144,7 @@ def test_frames_that_an_outsider_sends_on_do_not_move_the_address_of_their_sende
                 outsider.sendto(sealer.seal(frames.RECORDS, b""), target)  # to all
                 await until(lambda: bob.counters.total("addresses_doubted_total") == 1)
             assert bob.counters.value("frames_refused_total", reason="for_another") == 2
-            assert known.endpoint == before == ("127.0.0.1", alice.radio.air.port)
+            assert known.endpoint == before == ("127.0.0.1", alice.radio.air.port, "lo")
 
     asyncio.run(play())
 

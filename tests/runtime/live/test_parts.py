@@ -10,17 +10,19 @@ from hypothesis import strategies as st
 from tests.runtime.live.nodes import free_port, running, settings, until
 
 from roamcast.host import TimerName
-from roamcast.runtime.live.air import interface, kernel_routes
-from roamcast.runtime.live.air.kernel_routes import (
+from roamcast.runtime.live.air import interface
+from roamcast.runtime.live.air.interface import Endpoint
+from roamcast.runtime.live.port.clock import Clock, monotonic
+from roamcast.runtime.live.port.inputs import Inputs
+from roamcast.runtime.live.port.timers import REMAINS_MIN, Timers
+from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.routes import kernel_routes
+from roamcast.runtime.live.routes.kernel_routes import (
     HeardAddresses,
     KernelRoutes,
     NumberedAddresses,
     numbers_of_hosts,
 )
-from roamcast.runtime.live.port.clock import Clock, monotonic
-from roamcast.runtime.live.port.inputs import Inputs
-from roamcast.runtime.live.port.timers import REMAINS_MIN, Timers
-from roamcast.runtime.live.report.counters import Counters
 from roamcast.underlay.addresses import Subnet, parse_dotted
 from roamcast.underlay.routing_table import HostRoute
 from roamcast.units import MILLISECOND, SECOND
@@ -146,14 +148,14 @@ def test_hosts_are_numbered_by_their_addresses_where_ours_says_so() -> None:
     async def play() -> None:
         async with running(settings(6, port=free_port())) as (node,):
             air, peers = node.radio.air, node.radio.peers
-            peers.heard(9, ("127.0.0.9", 4748), 1)
+            peers.heard(9, Endpoint("127.0.0.9", 4748, "lo"), 1)
             heard = numbers_of_hosts(6, air, peers)
             assert isinstance(heard, HeardAddresses)
             assert heard.node(parse_dotted("127.0.0.9")) == 9 and heard.address(9) == parse_dotted(
                 "127.0.0.9"
             )
             assert heard.node(parse_dotted("127.0.0.8")) is None
-            air.interface = interface.named("lo", "")._replace(address="10.0.3.7", prefix=24)
+            air.used[0].seen = interface.named("lo", "")._replace(address="10.0.3.7", prefix=24)
             by_plan = numbers_of_hosts(6, air, peers)
             assert by_plan.node(parse_dotted("10.0.3.200")) == 199
 

@@ -433,7 +433,7 @@ def test_an_event_larger_than_the_bound_is_sent_to_those_present_but_not_kept() 
     network.run(1)
     network.subscribe(2)
     network.run(1)
-    event = network.publish(0, payload=bytes(3000), lifetime=60.0)
+    event = network.publish(0, payload=bytes(9000), lifetime=60.0)
     network.run(1)
     assert network.got(event) == {2: 1}
     assert all(len(network.places[n].chapar.state.events) == 0 for n in range(3))

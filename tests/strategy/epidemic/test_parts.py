@@ -9,7 +9,7 @@ from roamcast.event import Event, EventClass, EventId
 from roamcast.strategy.epidemic.exchange import EventRequests
 from roamcast.strategy.epidemic.holdings import SCANNED_MAX, Holdings, events_of, missing
 from roamcast.strategy.epidemic.messages import CODEC, PUBLISHERS_MAX, HeldRuns, HoldingsDigest
-from roamcast.strategy.epidemic.relay import NEWCOMER_TIME, ONE_WAY_TIME, RelayQueue
+from roamcast.strategy.epidemic.relay import CROWD, NEWCOMER_TIME, ONE_WAY_TIME, RelayQueue
 from roamcast.underlay.base import Underlay
 from roamcast.units import SECOND, NodeId
 
@@ -129,6 +129,28 @@ def test_without_known_neighbours_and_without_suppression_every_copy_goes_out() 
         relay.add(event, 1, 0, 0)
         relay.cover(event.id, 2, to_all=True)
         assert relay.take(event.id, 0) is not None
+
+
+def test_a_node_without_neighbours_broadcasts_nothing_of_its_own() -> None:
+    links: dict[NodeId, list[NodeId]] = {1: []}
+    relay = RelayQueue(KnownNeighbours(links, 1), suppress=True, pending_max=10)
+    assert relay.may_be_heard(0), "an underlay that has named nobody so far may never name anyone"
+    relay.on_neighbour_up(2)
+    links[1] = [2]
+    assert relay.may_be_heard(0)
+    links[1] = []
+    assert not relay.may_be_heard(0)
+    relay.meet(3, 0)
+    assert relay.may_be_heard(NEWCOMER_TIME - 1) and not relay.may_be_heard(NEWCOMER_TIME)
+    assert RelayQueue(KnownNeighbours(links, 1), suppress=False, pending_max=10).may_be_heard(0)
+
+
+def test_the_wait_of_a_relay_grows_with_those_who_could_send_at_once() -> None:
+    crowd = RelayQueue(
+        KnownNeighbours({2: [1, 3], 5: list(range(20))}, 1), suppress=True, pending_max=10
+    ).crowd
+    assert (crowd(2), crowd(5)) == (1, CROWD)
+    assert crowd(9) == CROWD, "nothing is known of its neighbours"
 
 
 def test_each_event_is_asked_from_one_neighbour_and_from_another_when_that_fails() -> None:

@@ -139,7 +139,7 @@ class Station(Layer):
 
     def hear_row(self, kind: int, node: NodeId, version: int, row: BrokerRow | ClientRow) -> None:
         body = BROKER_ROWS.encode(row) if isinstance(row, BrokerRow) else CLIENT_ROWS.encode(row)
-        self.board.on_rows(Rows((Row(kind, node, version, 0, body),)))
+        self.board.on_rows(node, Rows((Row(kind, node, version, 0, body),)))
 
     def attach_client(self, client: NodeId, *interests: Interest, generation: int = 1, **more: Any) -> None:
         ages = (0,) * len(interests)

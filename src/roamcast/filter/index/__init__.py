@@ -1,14 +1,13 @@
 """Finding, among many filters, those that match an event, without trying each.
 
-Read `matching.py` (where a filter is kept and how it is found), then `block.py`, `bitmap.py` and
-`column.py` (many filters in one place), and `topics.py`.
-
-Costs (`benchmarks/matching.py`): about 0.9 kB for a filter of three conditions beside the filter itself,
-and 0.15 ms to add one, rebuilds included. A rebuild blocks the node: about a second per 20,000 filters.
+Read `matching.py` (where a filter is kept and how it is found), then `block.py` and `bitmap.py` (many filters
+in one place), `rows.py`, `layout.py` and `column.py` (how an attribute's value rules filters out), and
+`topics.py`. `benchmarks/matching.py` has the costs; a change builds at most one bitmap anew.
 
 The answer is exactly that of `Filter.matches`: where the index is not certain, it evaluates the
 filter. Not done: a condition that must be false (NOT of a topic, type or pattern) never narrows the
-search; more than 48 attributes in one bitmap; a choice of access path by the events actually seen.
+search; more than 48 attributes in one bitmap; new cuts for a full bitmap when its attributes' later constants
+lie elsewhere (it stays exact and becomes slower); a choice of access path by the events actually seen.
 """
 
 from roamcast.filter.index.matching import MatchingIndex

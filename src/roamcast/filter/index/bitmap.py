@@ -1,203 +1,172 @@
-"""Many conjunctions at once: one AND of bitmaps per attribute leaves the possible ones.
+"""Many conjunctions at once: one OR of bitmaps per attribute rules out those that an event cannot match.
 
 This is the inverse of the counting algorithm. Counting adds up, per conjunction, how many of its
-predicates hold, and touches every satisfied predicate; here each attribute's value selects one bitmap
-of the conjunctions it does not rule out, and their AND is the answer for 64 conjunctions per machine
-word, equality and ranges alike (see `column.py`). Numeric ranges that the rows do not decide exactly are
-compared for all remaining conjunctions together (`interval.py`); the compiled filter decides the rest.
+predicates hold, and touches every satisfied predicate; here each attribute's value selects a row
+(`rows.py`), a bitmap of the conjunctions that are false there, and what no row has ruled out is the
+answer. Qian et al., "REIN: a fast event matching approach for content-based publish/subscribe systems"
+(INFOCOM 2014), mark the unmatched predicate by predicate; the rows hold these marks ready made.
 
-Conjunctions get consecutive slots and a removed one leaves its slot empty, so the bitmap only fills
-up; the owner (`block.py`) then builds a new one from the remaining ones, which also chooses new cuts.
+A bitmap is a Python integer: up to some thousand conjunctions its operators are faster than numpy's, and a
+device may lack numpy (`roamcast[fast]`). Where it is installed, it copies the keys out of large answers.
+
+Conjunctions get consecutive slots in the order of adding. A removed one leaves its slot empty; the owner
+(`block.py`) builds anew when there are too many of these.
 """
 
-import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import compress
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from roamcast.event import Event
+from roamcast.extras import numpy_is_installed
+from roamcast.filter.index.column import BitmapColumn
+from roamcast.filter.index.conjunction import Conjunction, attribute_of
+from roamcast.filter.index.layout import BitmapLayout, Located
+from roamcast.filter.index.rows import Truth, both
 
-from roamcast.event import Event, Value
-from roamcast.filter.expression import Expression
-from roamcast.filter.index.column import BitmapColumn, Spans, Words, choose_cuts, constants
-from roamcast.filter.index.conjunction import COLUMNS_MAX, Conjunction, attribute_of
-from roamcast.filter.index.found import MatchesFound
-from roamcast.filter.index.interval import as_float, interval_of
+SPARSE = 20  # slots per match from which looking for each match beats copying past the others
 
-CUTS_TOTAL = 640  # over all columns; chosen by us: two rows per cut make 160 octets a conjunction
-CUTS_MIN = 4  # of each kind in each column; chosen by us
-TEXT_WEIGHT = 2  # a text that is no cut costs a compiled filter, a number only a comparison of intervals
-INTERVALS_MAX = 4  # of one conjunction: their bounds fill one cache line
-VERIFY_MAX = 16  # so many compiled filters are as fast as one comparison of intervals
-
-Slots: TypeAlias = NDArray[np.intp]
+_TRUTH = bytes(byte == ord("1") for byte in range(256))
 
 
 class Bitmap:
-    """Room for half as many conjunctions again as it is built from."""
-
-    def __init__(self, conjunctions: Sequence[Conjunction]) -> None:
-        word_count = len(conjunctions) * 3 // 2 // 64 + 1
-        self._columns = _columns_for(conjunctions, word_count * 8)
-        self._numbers = {attribute: number for number, attribute in enumerate(self._columns)}
-        self._probes: list[tuple[str, Callable[[Value], int], list[Words]]] = [
-            (attribute, column.row_of, column.possible) for attribute, column in self._columns.items()
-        ]
-        self._slots: dict[Conjunction, int] = {}
-        self._used = 0
-        self._room = word_count * 64
-        self._without_column = 0
-        self._members = np.full(self._room, None, dtype=np.object_)
-        self._keys = np.full(self._room, None, dtype=np.object_)
-        self._sequences: NDArray[np.int64] = np.zeros(self._room, dtype=np.int64)
-        # Each interval has the number of its column; the number after the last means "always inside".
-        self._interval_columns = np.full((self._room, INTERVALS_MAX), len(self._columns), dtype=np.uint8)
-        # Lows and highs side by side: the bounds of one conjunction fill one cache line.
-        self._bounds = np.empty((self._room, 2, INTERVALS_MAX))
-        self._bounds[:, 0], self._bounds[:, 1] = -math.inf, math.inf
-        self._exact = np.zeros(self._room, dtype=np.bool_)  # rows and intervals decide alone
-        self._live: Words = np.zeros(word_count, dtype=np.uint64)
-        self._found: Words = np.zeros(word_count, dtype=np.uint64)
-        self._fill(conjunctions)
+    def __init__(self, conjunctions: Sequence[Conjunction], layout: BitmapLayout) -> None:
+        self.layout = layout
+        self.without_column = 0  # conjunctions that no column narrows
+        self._members: list[Conjunction | None] = []
+        self._keys: Any = []  # a list, in the end an array where numpy is installed
+        self._sequences = array("q")
+        self._live = 0
+        self._used = 0  # a bit for every slot in use or empty again
+        self._empty = 0
+        self._asked = 0  # those on which the filter always has the last word
+        self._columns = self._filled(conjunctions)
 
     def add(self, conjunction: Conjunction) -> None:
-        """Only where `wants_rebuild` is false."""
-        slot = self._used
-        for attribute, spans in self._enter(conjunction):
-            self._columns[attribute].write(slot, spans)
+        """The latest of all so far."""
+        slot = len(self._members)
+        for number, truth in self._enter(conjunction).items():
+            self._columns[number].add(slot, truth)
 
     def remove(self, conjunction: Conjunction) -> None:
-        slot = self._slots.pop(conjunction)
+        slot = bisect_left(self._sequences, conjunction.sequence)
         self._members[slot] = self._keys[slot] = None
-        self._live.view(np.uint8)[slot >> 3] &= np.uint8(255 ^ (1 << (slot & 7)))
+        self._empty |= 1 << slot
+        self._live -= 1
+
+    def close(self) -> None:
+        """Nothing will be added. Equal rows are kept once: of an attribute compared for equality every second
+        one is the same."""
+        seen: dict[int, int] = {}
+        for column in self._columns:
+            column.share_rows(seen)
+        if numpy_is_installed():
+            import numpy as np
+
+            self._keys = np.fromiter(self._keys, np.object_, len(self._keys))
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return self._live
 
     @property
-    def wants_rebuild(self) -> bool:
-        """Full, mostly empty, or many conjunctions have attributes without a column and must be verified."""
-        return (
-            self._used == self._room
-            or 4 * len(self._slots) < self._room
-            or 8 * self._without_column > len(self._slots) + 8 * VERIFY_MAX
-        )
+    def slots(self) -> int:
+        """Used and empty ones."""
+        return len(self._members)
+
+    @property
+    def first_sequence(self) -> int:
+        return self._sequences[0]
 
     def conjunctions(self) -> list[Conjunction]:
         """In the order of adding."""
-        return list(self._slots)
+        return [member for member in self._members if member is not None]
 
-    def match(self, event: Event, found: MatchesFound) -> None:
-        value_of = event.attributes.get
-        words = self._found
-        np.copyto(words, self._live)
-        intersect: Any = np.bitwise_and
-        for attribute, row_of, possible in self._probes:
-            intersect(words, possible[row_of(value_of(attribute))], words)
-        slots = _slots_in(words)
-        if len(slots) > VERIFY_MAX:
-            values = [as_float(value_of(attribute)) for attribute in self._columns]
-            if None not in values:
-                is_exact = self._exact[slots]
-                sure = self._inside(slots[is_exact], np.array([*values, 0.0], dtype=np.float64))
-                found.add_many(self._sequences[sure], self._keys[sure])
-                slots = slots[~is_exact]
-        for conjunction in self._members[slots].tolist():
-            if conjunction.matches(event):
-                found.add(conjunction)
+    def match(self, event: Event, located: Located) -> int:
+        """A bit for each slot that matches."""
+        ruled_out = self._empty
+        for column, (row, value) in zip(self._columns, located, strict=True):
+            # Here and not in a method of the column: a call costs a third of this loop.
+            false = column.rows[row]
+            start, end = column.starts[row], column.starts[row + 1]
+            if start != end:
+                for slot in column.slots[start : bisect_right(column.edges, value, start, end)]:
+                    false ^= 1 << slot
+            ruled_out |= false
+        matched = self._used ^ ruled_out
+        asked = self._asked & matched
+        if asked:
+            members: list[Any] = self._members
+            for slot in _slots_in(asked):
+                if not members[slot].filter.matches(event):
+                    matched ^= 1 << slot
+        return matched
 
-    def _inside(self, slots: Slots, values: NDArray[np.float64]) -> Slots:
-        """Those of the slots whose intervals all hold the values."""
-        compared = values[self._interval_columns[slots]]
-        bounds = self._bounds[slots]
-        inside = (bounds[:, 0] <= compared) & (compared <= bounds[:, 1])
-        return slots[inside.all(axis=1)]
+    def keys_of(self, matched: int) -> list[Any]:
+        return _select(self._keys, matched)
 
-    def _fill(self, conjunctions: Sequence[Conjunction]) -> None:
-        slots_of: dict[str, list[int]] = {attribute: [] for attribute in self._columns}
-        spans_of: dict[str, list[Spans]] = {attribute: [] for attribute in self._columns}
-        for conjunction in conjunctions:
-            slot = self._used
-            for attribute, spans in self._enter(conjunction):
-                slots_of[attribute].append(slot)
-                spans_of[attribute].append(spans)
-        for attribute, column in self._columns.items():
-            column.write_all(slots_of[attribute], spans_of[attribute])
-        self._without_column = 0  # counts conjunctions added later, for which a rebuild could make columns
+    def members_of(self, matched: int) -> list[Conjunction]:
+        return _select(self._members, matched)
 
-    def _enter(self, conjunction: Conjunction) -> list[tuple[str, Spans]]:
-        """Take the next slot and fill it, except for the columns; returns what to write there."""
-        slot = self._used
-        self._used += 1
-        self._slots[conjunction] = slot
-        self._members[slot] = conjunction
-        self._keys[slot] = conjunction.key
-        self._sequences[slot] = conjunction.sequence
-        leaves_of: dict[str, list[Expression]] = {}
-        exact = True
-        for leaf in conjunction.leaves:
+    def _filled(self, conjunctions: Sequence[Conjunction]) -> list[BitmapColumn]:
+        entries: list[list[tuple[int, Truth]]] = [[] for _ in self.layout.columns]
+        for slot, conjunction in enumerate(conjunctions):
+            for number, truth in self._enter(conjunction).items():
+                entries[number].append((slot, truth))
+        self.without_column = 0  # counts conjunctions added later, for which a new layout could have columns
+        counts = [rows.count for rows in self.layout.columns.values()]
+        return [BitmapColumn(count, each) for count, each in zip(counts, entries, strict=True)]
+
+    def _enter(self, conjunction: Conjunction) -> dict[int, Truth]:
+        """Fill the next slot, except for the columns; returns what to enter there."""
+        bit = 1 << len(self._members)
+        self._members.append(conjunction)
+        self._keys.append(conjunction.key)
+        self._sequences.append(conjunction.sequence)
+        self._live += 1
+        self._used |= bit
+        layout = self.layout
+        is_decided = True
+        truths: dict[int, Truth] = {}
+        for leaf in conjunction.tested_leaves():
             attribute = attribute_of(leaf)
-            if attribute in self._columns:
-                leaves_of.setdefault(attribute, []).append(leaf)
-            else:
-                exact = False
-        self._without_column += not leaves_of
-        written: list[tuple[str, Spans]] = []
-        intervals = 0
-        for attribute, leaves in leaves_of.items():
-            spans, inexact = self._columns[attribute].spans_of(leaves)
-            written.append((attribute, spans))
-            if not inexact:
+            number = layout.numbers.get(attribute) if attribute is not None else None
+            if attribute is None or number is None:
+                is_decided = False
                 continue
-            interval = interval_of(inexact)
-            if interval is None or intervals == INTERVALS_MAX:
-                exact = False
-                continue
-            self._interval_columns[slot, intervals] = self._numbers[attribute]
-            self._bounds[slot, :, intervals] = interval
-            intervals += 1
-        self._exact[slot] = exact
-        self._live.view(np.uint8)[slot >> 3] |= np.uint8(1 << (slot & 7))
-        return written
+            truth = layout.columns[attribute].truth_of(leaf)
+            is_decided = is_decided and truth.is_decided
+            truths[number] = both(truths[number], truth) if number in truths else truth
+        self.without_column += not truths
+        if not is_decided:
+            self._asked |= bit
+        return truths
 
 
-def _slots_in(words: Words) -> Slots:
-    """The positions of the bits that are set; most words are zero."""
-    where = np.flatnonzero(words)
-    bits = np.unpackbits(words[where].view(np.uint8), bitorder="little")
-    positions = np.flatnonzero(bits.view(np.bool_))  # numpy searches truth values faster than numbers
-    slots: Slots = (where[positions >> 6] << 6) + (positions & 63)
-    return slots
+def _slots_in(bits: int) -> Iterator[int]:
+    text = bin(bits)[:1:-1]
+    at = text.find("1")
+    while at >= 0:
+        yield at
+        at = text.find("1", at + 1)
 
 
-def _columns_for(conjunctions: Sequence[Conjunction], width: int) -> dict[str, BitmapColumn]:
-    """Columns for the attributes used most, with cuts shared out by use."""
-    numbers: dict[str, list[int | float]] = {}
-    texts: dict[str, list[str]] = {}
-    uses: dict[str, int] = {}
-    for conjunction in conjunctions:
-        for leaf in conjunction.leaves:
-            attribute = attribute_of(leaf)
-            if attribute is None:
-                continue
-            uses[attribute] = uses.get(attribute, 0) + 1
-            for value in constants(leaf):
-                if isinstance(value, str):
-                    texts.setdefault(attribute, []).append(value)
-                elif not isinstance(value, bool):
-                    numbers.setdefault(attribute, []).append(value)
-    chosen = sorted(uses, key=lambda attribute: -uses[attribute])[:COLUMNS_MAX]
-    values_total = sum(
-        len(numbers.get(attribute, ())) + TEXT_WEIGHT * len(texts.get(attribute, ())) for attribute in chosen
-    )
+def _select(values: Any, bits: int) -> list[Any]:
+    """Those of a list or numpy array whose bits are set."""
+    if not isinstance(values, list):
+        import numpy as np
 
-    def cuts(values: list[Any], weight: int) -> list[Any]:
-        share = CUTS_TOTAL * weight * len(values) // max(1, values_total)
-        return choose_cuts(values, max(CUTS_MIN, share))
-
-    return {
-        attribute: BitmapColumn(
-            cuts(numbers.get(attribute, []), 1), cuts(texts.get(attribute, []), TEXT_WEIGHT), width
-        )
-        for attribute in chosen
-    }
+        octets = np.frombuffer(bits.to_bytes(-(-len(values) // 8), "little"), np.uint8)
+        is_set = np.unpackbits(octets, count=len(values), bitorder="little").view(np.bool_)
+        selected: list[Any] = values[is_set].tolist()
+        return selected
+    if bits.bit_count() * SPARSE < len(values):
+        few = []
+        text = bin(bits)[:1:-1]
+        at = text.find("1")
+        while at >= 0:
+            few.append(values[at])
+            at = text.find("1", at + 1)
+        return few
+    return list(compress(values, bin(bits)[:1:-1].encode().translate(_TRUTH)))

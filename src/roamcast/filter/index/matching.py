@@ -2,7 +2,7 @@
 
 Each conjunction of a filter is kept in one place, reached by one of its own conditions:
 
-1. an equality (or short IN) whose value few others ask for: a hash of attribute and value;
+1. an equality (or short IN) on an attribute with many values in use: a hash of attribute and value;
 2. else its topic filter: a tree of levels; else its event type: a hash of dotted names;
 3. else, where filters use more attributes than a bitmap has columns, an attribute that must be there;
 4. else the common block.
@@ -13,8 +13,8 @@ publish/subscribe systems" (SIGMOD 2001), with a bitmap instead of their cluster
 an equality with many subscribers narrows less than the AND of three bitmaps does.
 """
 
-from collections.abc import Callable, Hashable
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Hashable
+from typing import Any, Generic, TypeVar
 
 from roamcast.event import Event
 from roamcast.filter.expression import Compare, Expression, Literal, OfType, OneOf, OnTopic, Operator
@@ -24,6 +24,7 @@ from roamcast.filter.index.conjunction import (
     COLUMNS_MAX,
     Conjunction,
     Leaves,
+    Path,
     attribute_of,
     required_attributes,
 )
@@ -34,6 +35,7 @@ from roamcast.filter.normal import disjuncts
 SMALL = 6  # trying so many filters is faster than a look-up
 EQUAL_TESTS = 32  # conjunctions tried per event after equalities, over all attributes; chosen by us
 EQUAL_TESTS_MIN = 1  # per attribute
+VALUES_MIN = 256  # an attribute with fewer values in use narrows less than it costs to try what it finds
 ONE_OF_MAX = 8  # values of an IN that is entered into the hash; chosen by us
 
 K = TypeVar("K", bound=Hashable)
@@ -43,9 +45,11 @@ class MatchingIndex(Generic[K]):
     """Filters under keys; adding and removing cost about the same at any size, averaged over many."""
 
     def __init__(self) -> None:
-        self._subscriptions: dict[K, IndexedFilter] = {}
+        self._subscriptions: dict[K, Conjunction | None] = {}  # the last of each; none where nothing matches
         self._sequence = 0
+        self._alternatives = 0  # subscriptions of several conjunctions
         self._equal: dict[str, dict[Hashable, Block]] = {}
+        self._other_values: dict[str, dict[Hashable, int]] = {}  # equalities that were not hashed
         self._topics: TopicTree[Block] = TopicTree()
         self._types: dict[str, Block] = {}
         self._present: dict[str, Block] = {}
@@ -59,17 +63,23 @@ class MatchingIndex(Generic[K]):
         parts = disjuncts(filter.expression)
         if parts is None:  # too large to split: one conjunction of which nothing is known
             parts = [(filter.expression,)]
-        matches = filter.matches
-        conjunctions = [Conjunction(leaves, key, self._sequence, matches) for leaves in parts]
-        self._sequence += 1
-        homes = tuple((conjunction, self._enter(conjunction)) for conjunction in conjunctions)
-        self._subscriptions[key] = IndexedFilter(matches, homes)
+        first: Conjunction | None = None
+        for leaves in parts:
+            conjunction = Conjunction(leaves, key, self._sequence, filter)
+            self._sequence += 1
+            conjunction.next = first
+            first = conjunction
+            self._enter(conjunction)
+        self._subscriptions[key] = first
+        self._alternatives += len(parts) > 1
 
     def remove(self, key: K) -> None:
         """Forget a filter and all that was kept for it; KeyError if the key is not in use."""
-        subscription = self._subscriptions.pop(key)
-        for conjunction, path in subscription.homes:
-            self._leave(conjunction, path)
+        conjunction = self._subscriptions.pop(key)
+        self._alternatives -= conjunction is not None and conjunction.next is not None
+        while conjunction is not None:
+            self._leave(conjunction)
+            conjunction = conjunction.next
 
     def __len__(self) -> int:
         return len(self._subscriptions)
@@ -80,7 +90,11 @@ class MatchingIndex(Generic[K]):
     def match(self, event: Event) -> list[K]:
         """The keys of all filters that match, in the order of adding."""
         if len(self._subscriptions) <= SMALL:
-            return [key for key, subscription in self._subscriptions.items() if subscription.matches(event)]
+            return [
+                key
+                for key, conjunction in self._subscriptions.items()
+                if conjunction is not None and conjunction.filter.matches(event)
+            ]
         found = MatchesFound()
         if self._equal:
             self._match_equal(event, found)
@@ -96,7 +110,7 @@ class MatchingIndex(Generic[K]):
                 if attribute in self._present:
                     self._present[attribute].match(event, found)
         self._common.match(event, found)
-        return found.keys()
+        return found.keys(once=self._alternatives > 0)
 
     def _match_equal(self, event: Event, found: MatchesFound) -> None:
         for attribute, value in event.attributes.items():
@@ -106,21 +120,32 @@ class MatchingIndex(Generic[K]):
                 if block is not None:
                     block.match(event, found)
 
-    def _enter(self, conjunction: Conjunction) -> "Path":
+    def _enter(self, conjunction: Conjunction) -> None:
         """Choose a path by which to find the conjunction, and enter it there."""
-        path = self._choose(conjunction.leaves)
+        path = conjunction.path = self._choose(conjunction.leaves)
         is_stated = all(leaf is path for leaf in conjunction.leaves)
         for block in self._open(path):
             if is_stated:
                 block.add_stated(conjunction)
             else:
                 block.add(conjunction)
+        self._count(conjunction, 1)
+
+    def _count(self, conjunction: Conjunction, change: int) -> None:
+        """Keep what later choices of a path depend on."""
+        path = conjunction.path
+        for leaf in conjunction.leaves:
+            for value in _hashed_values(leaf) if leaf is not path else ():
+                attribute = attribute_of(leaf) or ""
+                values = self._other_values.setdefault(attribute, {})
+                _add_to(values, value, change)
+                if not values:
+                    del self._other_values[attribute]
         if path is None:
             for attribute in required_attributes(conjunction.leaves):
-                self._common_uses[attribute] = self._common_uses.get(attribute, 0) + 1
-        return path
+                _add_to(self._common_uses, attribute, change)
 
-    def _choose(self, leaves: Leaves) -> "Path":
+    def _choose(self, leaves: Leaves) -> Path:
         if len(leaves) == 1 and _hashed_values(leaves[0]):
             return leaves[0]
         limit = max(EQUAL_TESTS_MIN, EQUAL_TESTS // max(1, len(self._equal)))
@@ -143,14 +168,15 @@ class MatchingIndex(Generic[K]):
 
     def _tests_behind(self, leaf: Expression) -> int | None:
         """How many conjunctions an event with the least suitable of the leaf's values would try; None
-        for a leaf that is not hashed."""
+        for a leaf that is not worth hashing."""
         values = _hashed_values(leaf)
-        if not values:
+        others = self._other_values.get(attribute_of(leaf) or "", {})
+        if not values or len(others) < VALUES_MIN or any(value in others for value in values):
             return None
         blocks = self._equal.get(attribute_of(leaf) or "", {})
         return max(blocks[value].tested if value in blocks else 0 for value in values)
 
-    def _open(self, path: "Path") -> list[Block]:
+    def _open(self, path: Path) -> list[Block]:
         """The blocks that a path leads to, made where they are missing."""
         match path:
             case None:
@@ -170,18 +196,15 @@ class MatchingIndex(Generic[K]):
                 return [blocks.setdefault(value, Block()) for value in _hashed_values(path)]
         raise AssertionError(f"no path is made of {path!r}")
 
-    def _leave(self, conjunction: Conjunction, path: "Path") -> None:
+    def _leave(self, conjunction: Conjunction) -> None:
         """Undo `_enter`, down to the last empty block."""
+        path = conjunction.path
         blocks = self._open(path)
         for block in blocks:
             block.remove(conjunction)
         is_empty = blocks[0].is_empty
+        self._count(conjunction, -1)
         match path:
-            case None:
-                for attribute in required_attributes(conjunction.leaves):
-                    self._common_uses[attribute] -= 1
-                    if not self._common_uses[attribute]:
-                        del self._common_uses[attribute]
             case str() if is_empty:
                 del self._present[path]
             case OnTopic() if is_empty:
@@ -197,13 +220,10 @@ class MatchingIndex(Generic[K]):
                     del self._equal[path.attribute]
 
 
-Path: TypeAlias = Expression | str | None
-"""How a conjunction is found: by one of its leaves, by an attribute that is present, or always."""
-
-
-class IndexedFilter(NamedTuple):
-    matches: Callable[[Event], bool]
-    homes: tuple[tuple[Conjunction, Path], ...]
+def _add_to(counts: dict[Any, int], of: Hashable, change: int) -> None:
+    counts[of] = counts.get(of, 0) + change
+    if not counts[of]:
+        del counts[of]
 
 
 def _hashed_values(leaf: Expression) -> list[Hashable]:

@@ -21,7 +21,7 @@ from roamcast.broker.retained import AT
 from roamcast.broker.seen import SeenEvents, event_key
 from roamcast.broker.store import StoreFullError
 from roamcast.errors import FileError, FilterError, InputError
-from roamcast.event import Event, EventId, Publication
+from roamcast.event import PAYLOAD_BYTES_MAX, Event, EventId, Publication
 from roamcast.filter import Filter
 from roamcast.gateway.bridge import notes
 from roamcast.gateway.bridge.exchange import BrokerSession
@@ -124,6 +124,9 @@ class Bridge:
         if event.attributes.get(BRIDGE) == self._options.name or not is_topic(event.topic):
             return
         if event.id in self._waiting or event_key(*event.id) in self._carried:
+            return
+        if len(event.payload) > PAYLOAD_BYTES_MAX:  # thousands may wait here, each in memory
+            self._node.counters.count("bridge_dropped_total", reason="too_large")
             return
         if len(self._waiting) >= self._options.waiting_max:
             oldest = next(iter(self._waiting))

@@ -10,19 +10,25 @@ caught up, or for `READER_TIMEOUT`. After that nobody waits for the reader until
 `WAITING_BYTES_MAX` events for it are counted instead of delivered, and a `MissedEvents` message gives it the
 number. Events that came over the mesh or from another gateway slow nobody down.
 
+Large payloads are counted apart: all clients that wait for one have the same octets. What the kernel has no
+room for stays here, and is copied a slice at a time.
+
 Answers to its own requests are always sent; while a client does not read them, we do not read it.
 """
 
 import asyncio
 import socket
 import struct
+from collections import deque
 from typing import Protocol
 
 from roamcast.errors import WireError
+from roamcast.event import LARGE_BYTES_MAX, PAYLOAD_BYTES_MAX
 from roamcast.gateway.local.session import LocalSession
 from roamcast.wire.local import (
     FROM_CLIENT,
     FROM_NODE,
+    AnswerMessage,
     ClientMessage,
     EventMessage,
     Failed,
@@ -31,6 +37,7 @@ from roamcast.wire.local import (
     Unframer,
     UnreadableMessageError,
     framed,
+    framed_pieces,
 )
 
 # Chosen by us.
@@ -71,8 +78,9 @@ class ClientConnection(asyncio.Protocol):
         self._unframer: Unframer[ClientMessage] = Unframer(FROM_CLIENT)
         self._has_more = False  # whole messages may wait for our next turn
         self._waits_for: dict[ClientConnection, None] = {}  # clients that must catch up first
-        self._waiting: list[bytes] = []
+        self._waiting: deque[bytes | memoryview] = deque()
         self._waiting_bytes = 0
+        self._large_bytes = 0  # of large payloads that wait
         self._missed = 0
         self._writable = True
         self._holds_up: dict[ClientConnection, None] = {}  # publishers that wait for this client
@@ -133,8 +141,9 @@ class ClientConnection(asyncio.Protocol):
     def send(self, message: NodeMessage) -> None:
         if self._transport is None:
             return
-        if isinstance(message, EventMessage):
-            if self._waiting_bytes > WAITING_BYTES_MAX:
+        if isinstance(message, EventMessage | AnswerMessage):
+            is_large = len(message.event.payload) > PAYLOAD_BYTES_MAX
+            if self._waiting_bytes > WAITING_BYTES_MAX or (is_large and self._large_bytes > LARGE_BYTES_MAX):
                 self._missed += 1
                 return
             if self._missed:
@@ -268,21 +277,40 @@ class ClientConnection(asyncio.Protocol):
     # Writing.
 
     def _append(self, message: NodeMessage) -> None:
-        data = framed(FROM_NODE.encode(message))
+        begins, *payload = framed_pieces(message)
         if not self._waiting and self._writable:
             self._loop.call_soon(self._flush)
-        self._waiting.append(data)
-        self._waiting_bytes += len(data)
+        self._waiting.append(begins)
+        self._waiting_bytes += len(begins)
+        if payload:
+            self._waiting.append(memoryview(payload[0]))
+            self._large_bytes += len(payload[0])
 
     def _flush(self) -> None:
         if self._transport is None or not self._writable:
             return
-        if self._waiting:
-            waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-            self._transport.write(b"".join(waiting))
+        while self._waiting and self._writable:
+            self._transport.write(b"".join(self._taken()))
         if self._missed and self._writable:
             missed, self._missed = self._missed, 0
             self._transport.write(framed(FROM_NODE.encode(MissedEvents(missed))))
+
+    def _taken(self) -> list[bytes | memoryview]:
+        """What is written in one call."""
+        taken: list[bytes | memoryview] = []
+        room = WRITTEN_BYTES_MAX
+        while self._waiting and room > 0:
+            data = self._waiting.popleft()
+            if isinstance(data, memoryview):
+                if len(data) > room:
+                    self._waiting.appendleft(data[room:])
+                    data = data[:room]
+                self._large_bytes -= len(data)
+            else:
+                self._waiting_bytes -= len(data)
+            taken.append(data)
+            room -= len(data)
+        return taken
 
 
 def _user_of(transport: asyncio.Transport) -> int | None:

@@ -7,18 +7,22 @@ import pwd
 import socket
 import stat
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from roamcast.errors import InputError
 from roamcast.gateway.local.connection import ClientConnection
 from roamcast.gateway.local.session import LocalSession
+from roamcast.gateway.local.token import TokenDoor
 from roamcast.gateway.node import GatewayNode
 from roamcast.gateway.rights import Rights, TopicRights, rights_of
+from roamcast.wire.token import SUFFIX
 
 
 class LocalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     socket: str = "roamcast.sock"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] | None = None  # of the loopback too; 0: any
     clients_max: int = 100
     rights: Rights = {}  # by user of this device: topic filters; "*": all others
 
@@ -30,6 +34,10 @@ class LocalServer:
         self._clients_max = options.clients_max
         self._rights = options.rights
         self._server: asyncio.Server | None = None
+        self._door: TokenDoor | None = None
+        if options.port is not None:
+            token = self._path.with_suffix(SUFFIX)
+            self._door = TokenDoor(token, options.port, lambda: ClientConnection(self))
         self.clients: set[ClientConnection] = set()
         self.publisher: ClientConnection | None = None  # whose message is being handled
         node.counters.gauge("local_clients", lambda: len(self.clients))
@@ -45,8 +53,12 @@ class LocalServer:
         except OSError as error:
             raise InputError(str(self._path), f"no socket can be made here: {reason(error)}") from None
         os.chmod(self._path, 0o660)  # the owner and the group, nobody else
+        if self._door is not None:
+            await self._door.open()
 
     async def stop(self) -> None:
+        if self._door is not None:
+            await self._door.close()
         if self._server is not None:
             self._server.close()
             for client in list(self.clients):

@@ -6,6 +6,7 @@ begins: two subscriptions of one program are as independent as those of two.
 No I/O here: the server moves the octets, an in-process client passes the messages as they are.
 """
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -13,21 +14,33 @@ from roamcast.applications import ApplicationSession
 from roamcast.broker.core import Delivery
 from roamcast.broker.retained import clears
 from roamcast.broker.store import StoreFullError
+from roamcast.chunks.transfer import Transfer
 from roamcast.errors import InputError, WireError
-from roamcast.event import EventId
+from roamcast.event import Event, EventId, Publication
+from roamcast.exchange import Found, QueryQuestion, Question
 from roamcast.filter import Filter
 from roamcast.gateway.node import GatewayNode
 from roamcast.gateway.rights import TopicRights
 from roamcast.modulator import ModulatorSpec
+from roamcast.units import Micros
 from roamcast.wire.local import (
+    PARTS_AHEAD,
     AdvertiseRequest,
+    AnswerMessage,
+    AskRequest,
     ClientHello,
     ClientMessage,
     Done,
+    EndRequest,
     EventMessage,
     Failed,
+    LargeRequest,
     NodeMessage,
+    Over,
+    PartsPublished,
+    PayloadPart,
     PublishRequest,
+    QueryRequest,
     RevokeRequest,
     StatusAnswer,
     StatusRequest,
@@ -41,6 +54,17 @@ from roamcast.wire.local import (
 )
 
 SUBSCRIPTIONS_MAX = 10_000  # of one client
+ASKED_MAX = 1_000  # requests and queries of one client that are open; chosen by us
+TRANSFERS_MAX = 8  # large payloads that one client publishes at a time; chosen by us
+
+
+class LargePublication:
+    """A transfer, and the parts of it that wait for their turn."""
+
+    def __init__(self, transfer: Transfer) -> None:
+        self.transfer = transfer
+        self.waiting: deque[bytes] = deque()
+        self.step: Callable[[], bool] = lambda: False
 
 
 class LocalSession:
@@ -54,6 +78,9 @@ class LocalSession:
         # For publications, and for what is addressed to the node.
         self._session: ApplicationSession | None = None
         self._subscriptions: dict[int, ApplicationSession] = {}  # by the client's number
+        # What ends each open request and query of the client, by its number.
+        self._asked: dict[int, Callable[[], None]] = {}
+        self._large: dict[int, LargePublication] = {}  # by the client's request
         self.wait = 0.0  # seconds until the client's next message, where it publishes too fast
 
     def on_message(self, message: ClientMessage) -> None:
@@ -72,6 +99,10 @@ class LocalSession:
             match message:
                 case PublishRequest():
                     self._publish(self._session, message)
+                case LargeRequest():
+                    self._begin(self._session, message)
+                case PayloadPart():
+                    self._on_part(message)
                 case SubscribeRequest():
                     self._subscribe(message)
                 case UnsubscribeRequest():
@@ -82,6 +113,13 @@ class LocalSession:
                     self._send(Done(message.request))
                 case WithdrawRequest():
                     self._session.withdraw(message.type)
+                    self._send(Done(message.request))
+                case AskRequest():
+                    self._ask(self._session, message)
+                case QueryRequest():
+                    self._query(message)
+                case EndRequest():
+                    self._asked.pop(message.ended, _nothing)()
                     self._send(Done(message.request))
                 case StatusRequest():
                     self._send(StatusAnswer(message.request, self._node.status()))
@@ -104,6 +142,12 @@ class LocalSession:
         self._send(Failed(error.request, error.problem.removeprefix("cannot be read: ")[:1000]))
 
     def close(self) -> None:
+        for end in self._asked.values():
+            end()
+        self._asked.clear()
+        for large in self._large.values():
+            self._node.applications.chunks.remove(large.step)
+        self._large.clear()
         for number in sorted(self._subscriptions):
             self._unsubscribe(number)
         if self._session is not None:
@@ -111,24 +155,127 @@ class LocalSession:
             self._session = None
 
     def _publish(self, session: ApplicationSession, message: PublishRequest) -> None:
+        self._admit(message.publication)
+        self._confirm(message.request, session.publish(message.publication))
+
+    def _admit(self, publication: Publication) -> None:
+        """`InputError` for what this client may not publish, or not now."""
         if self._rights is not None:
-            self._rights.check_publication(message.publication)
+            self._rights.check_publication(publication)
         pressure = self._node.applications.pressure
-        if not message.publication.lifetime:
-            if pressure.sheds(message.publication):
+        if not publication.lifetime:
+            if pressure.sheds(publication):
                 raise InputError("publication", f"was shed: {pressure.why}")
         elif pressure.refuses:
             raise InputError("publication", f"was refused: {pressure.why}")
         else:
             self.wait = pressure.charge()
-        event = session.publish(message.publication)
-        if not message.request:
+
+    def _confirm(self, request: int, event: Event) -> None:
+        if not request:
             return
-        done = Done(message.request, event.sequence)
+        done = Done(request, event.sequence)
         if event.lifetime:
             self._node.when_durable(lambda: self._send(done))
         else:
             self._send(done)
+
+    def _ask(self, session: ApplicationSession, message: AskRequest) -> None:
+        request = message.request
+        self._check_asked(request)
+        self._admit(message.publication)
+        inquiry = self._node.exchanges.ask(
+            message.publication,
+            Question(message.within, message.answers, message.receipts, message.named),
+            lambda answer, after: self._answer(request, answer.event, answer.hops, after),
+            lambda: self._over(request, inquiry.answers),
+        )
+        self._asked[request] = inquiry.close
+        try:
+            event = session.publish(inquiry.publication)
+        except BaseException:
+            del self._asked[request]
+            inquiry.close()
+            raise
+        inquiry.published(event)
+        self._confirm(request, event)
+
+    def _query(self, message: QueryRequest) -> None:
+        request = message.request
+        self._check_asked(request)
+        wanted = Filter.decode(message.filter)
+        if self._rights is not None:
+            wanted = self._rights.narrowed(wanted)
+
+        def on_found(found: Found) -> None:
+            for event, hops, age in found.events:
+                self._answer(request, event, hops, age)
+            self._over(request, found.total)
+
+        question = QueryQuestion(wanted, message.within, message.latest, message.limit)
+        self._asked[request] = _nothing
+        try:
+            end = self._node.exchanges.query(question, on_found)
+        except InputError:
+            del self._asked[request]
+            raise
+        if request in self._asked:
+            self._asked[request] = end
+        self._send(Done(request))
+
+    def _check_asked(self, request: int) -> None:
+        if not request or request in self._asked:
+            raise InputError("request", f"has the number {request}; allowed: one that is not in use")
+        if len(self._asked) >= ASKED_MAX:
+            raise InputError("request", f"is one too many; a client may have {ASKED_MAX} open")
+
+    def _answer(self, request: int, event: Event, hops: int, after: Micros) -> None:
+        self._send(AnswerMessage(request, event, hops, after))
+
+    def _over(self, request: int, total: int) -> None:
+        self._asked.pop(request, None)
+        self._send(Over(request, total))
+
+    def _begin(self, session: ApplicationSession, message: LargeRequest) -> None:
+        if self._rights is not None:
+            self._rights.check_publication(message.frame)
+        if self._node.applications.pressure.refuses:
+            raise InputError("publication", f"was refused: {self._node.applications.pressure.why}")
+        if len(self._large) >= TRANSFERS_MAX or message.request in self._large:
+            problem = f"is one too many; a client may publish {TRANSFERS_MAX} large ones at a time"
+            raise InputError("publication", problem)
+        large = LargePublication(session.begin(message.frame, message.size, message.digest))
+        large.step = partial(self._publish_part, message.request, large)
+        self._large[message.request] = large
+
+    def _on_part(self, message: PayloadPart) -> None:
+        large = self._large.get(message.request)
+        if large is None:
+            return  # what follows a request that failed
+        if len(large.waiting) >= PARTS_AHEAD:
+            raise WireError("payload part", 0, f"is more than {PARTS_AHEAD} ahead")
+        large.waiting.append(message.octets)
+        if len(large.waiting) == 1:
+            self._node.applications.chunks.add(large.step)
+
+    def _publish_part(self, request: int, large: LargePublication) -> bool:
+        transfer = large.transfer
+        try:
+            transfer.add(large.waiting.popleft())
+        except (InputError, StoreFullError) as error:
+            self._large.pop(request, None)
+            self._send(Failed(request, str(error)[:1000]))
+            return False
+        self._send(PartsPublished(request, transfer.index))
+        if not transfer.is_over:
+            return bool(large.waiting)
+        del self._large[request]
+        done = Done(request, transfer.first)
+        if transfer.lifetime:
+            self._node.when_durable(lambda: self._send(done))
+        else:
+            self._send(done)
+        return False
 
     def _subscribe(self, message: SubscribeRequest) -> None:
         wanted = Filter.decode(message.filter)
@@ -154,3 +301,7 @@ class LocalSession:
         if not delivery.event.payload and clears(delivery.event):
             return  # a word from MQTT gateway to MQTT gateway
         self._send(EventMessage(delivery.event, numbers, delivery.hops))
+
+
+def _nothing() -> None:
+    pass

@@ -8,11 +8,11 @@ Every error ends the connection with a reason code and is counted; other connect
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Protocol
 
-from roamcast.event import topic_problem
+from roamcast.event import PAYLOAD_BYTES_MAX, topic_problem
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.decode import decode
@@ -39,9 +39,11 @@ from roamcast.gateway.mqtt.sessions.outlet import Outlet
 from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
 from roamcast.gateway.mqtt.sessions.table import Sessions
 from roamcast.gateway.mqtt.transport import Turn
+from roamcast.pressure import REFUSED_FROM
 from roamcast.units import SECOND
 
 TOPICS_KNOWN_MAX = 256  # cached topics of one client that need not be checked again; chosen by us
+ROOM_SECONDS = 0.1  # until the store of a node that was full is asked again; chosen by us
 KEEP_ALIVE_GRACE = 1.5  # section 3.1.2.10
 
 _PUBLISH = int(PacketType.PUBLISH)
@@ -95,7 +97,9 @@ class Connection(Outlet):
         self._topics: dict[bytes, str] = {}  # checked ones
         self._aliases_in: dict[int, str] = {}
         self._says_why = True  # the client wants reason strings
+        self._no_room_since: float | None = None  # in the store, for what it publishes
         self._answers = Answers(self.send)
+        self._large = 0  # large payloads of this client whose chunks are under way
 
     # From the transport.
 
@@ -225,6 +229,9 @@ class Connection(Outlet):
         if not topic:
             raise protocol_error("topic name", 0, "is empty")
         payload = body[at:]
+        if not qos and len(payload) > PAYLOAD_BYTES_MAX:
+            self._publish_large(session, None, topic, payload, bool(first & 1), properties)
+            return
         if not qos:
             outcome = self._exchange.publish(session, topic, payload, 0, bool(first & 1), properties)
             if outcome.reason:
@@ -246,6 +253,8 @@ class Connection(Outlet):
         if qos == 2 and packet_id in session.received:
             self._answers.give(answer_type, packet_id, ReasonCode.SUCCESS, self.version)  # we have it already
             return
+        if not retain and not self._finds_room(answer_type, packet_id, len(payload)):
+            return
         pressure = self._exchange.pressure
         if self.version == V5 and pressure.refuses:
             self._count("mqtt_dropped_total", "mesh_busy")
@@ -265,6 +274,12 @@ class Connection(Outlet):
                 session, packet_id, topic, payload, retain, properties, partial(self._on_taken, taken)
             )
             return
+        if len(payload) > PAYLOAD_BYTES_MAX:
+            answer = self._answers.hold_back(answer_type, packet_id)
+            if qos == 2:
+                session.received[packet_id] = 0
+            self._publish_large(session, answer, topic, payload, retain, properties)
+            return
         outcome = self._exchange.publish(session, topic, payload, qos, retain, properties)
         if self.is_closing:
             return
@@ -280,6 +295,52 @@ class Connection(Outlet):
             self._answer_when_durable(answer_type, packet_id)
         else:
             self._answers.give(answer_type, packet_id, outcome.reason, self.version)
+
+    def _publish_large(
+        self,
+        session: MqttSession,
+        answer: PendingAnswer | None,
+        topic: str,
+        payload: bytes,
+        retain: bool,
+        properties: Properties | None,
+    ) -> None:
+        """In chunks, which take their time: the next large one of this client is read when they are out."""
+        qos = 0 if answer is None else 1 if answer.type is PacketType.PUBACK else 2
+
+        def then(reason: ReasonCode) -> None:
+            self._large -= 1
+            if answer is not None and answer in self._answers:
+                if reason >= 0x80 and qos == 2:
+                    session.received.pop(answer.packet_id, None)
+                self._on_taken(answer, reason)
+            elif reason >= 0x80:
+                self._count("mqtt_dropped_total", label(reason))
+            if not self._large and not self.is_closing:
+                self.hold(False)
+
+        self._large += 1
+        self._exchange.publish_large(session, topic, payload, qos, retain, properties, then)
+        if self._large > 1:
+            self.hold(True)
+
+    def _finds_room(self, answer_type: PacketType, packet_id: int, payload_bytes: int) -> bool:
+        """Whether a message of QoS 1 or 2 can be kept. If not, this client is not read until it can; one of
+        MQTT 5 is refused where that takes too long (3.1.1 has no such answer)."""
+        if self._exchange.has_room(payload_bytes):
+            self._no_room_since = None
+            return True
+        now = self._loop.time()
+        if self._no_room_since is None:
+            self._no_room_since = now
+            self._count("mqtt_waits_total", "store_full")
+        if self.version == V5 and now - self._no_room_since >= REFUSED_FROM:
+            self._count("mqtt_dropped_total", "store_full")
+            self._answers.give(answer_type, packet_id, ReasonCode.QUOTA_EXCEEDED, self.version)
+            self.slow(ROOM_SECONDS)  # a program that tries again at once would keep us busy
+        else:
+            self.again(ROOM_SECONDS)
+        return False
 
     def _checked_topic(self, raw: bytes, end: int, available: int) -> str:
         if end > available:
@@ -356,9 +417,9 @@ class Connection(Outlet):
             case PingRequest():
                 self.send(PING_RESPONSE)
             case Subscribe():
-                self._on_subscribe(session, packet)
+                self._in_slices(self._subscribe(session, packet))
             case Unsubscribe():
-                self._on_unsubscribe(session, packet)
+                self._in_slices(self._unsubscribe(session, packet))
             case Disconnect():
                 self._on_disconnect(session, packet)
             case _:
@@ -386,7 +447,23 @@ class Connection(Outlet):
         if not self.is_closing:
             self._answers.give(PacketType.PUBCOMP, packet_id, reason, self.version)
 
-    def _on_subscribe(self, session: MqttSession, packet: Subscribe) -> None:
+    def _in_slices(self, steps: Iterator[None]) -> None:
+        """Handle a packet that may take long; this client's next packets wait for it, and nobody else."""
+
+        def whole() -> Iterator[None]:
+            self.busy(True)
+            try:
+                for step in steps:
+                    if self.is_closing:
+                        return
+                    yield step
+            except MalformedPacket as error:
+                self.on_malformed(error)
+            self.busy(False)
+
+        self._server.sessions.chores.add(whole())
+
+    def _subscribe(self, session: MqttSession, packet: Subscribe) -> Iterator[None]:
         identifiers = [] if packet.properties is None else packet.properties.subscription_identifiers
         identifier = identifiers[0] if identifiers else 0
         reasons: list[int] = []
@@ -402,20 +479,21 @@ class Connection(Outlet):
             else:
                 reasons.append(request.qos)
                 standing.append((found, is_new))
+            yield
         self._server.sessions.changed(session)
         self._acknowledge_later(SubAck(packet.packet_id, tuple(reasons)), session)
         for subscription, is_new in standing:
             self._exchange.show_stored(session, subscription, is_new)
+            yield
 
-    def _on_unsubscribe(self, session: MqttSession, packet: Unsubscribe) -> None:
-        reasons = tuple(
-            ReasonCode.SUCCESS
-            if self._exchange.interests.remove(session, filter)
-            else ReasonCode.NO_SUBSCRIPTION_EXISTED
-            for filter in packet.filters
-        )
+    def _unsubscribe(self, session: MqttSession, packet: Unsubscribe) -> Iterator[None]:
+        reasons: list[int] = []
+        for filter in packet.filters:
+            found = self._exchange.interests.remove(session, filter)
+            reasons.append(ReasonCode.SUCCESS if found else ReasonCode.NO_SUBSCRIPTION_EXISTED)
+            yield
         self._server.sessions.changed(session)
-        self._acknowledge_later(UnsubAck(packet.packet_id, reasons), session)
+        self._acknowledge_later(UnsubAck(packet.packet_id, tuple(reasons)), session)
 
     def _acknowledge_later(self, packet: SubAck | UnsubAck, session: MqttSession) -> None:
         """A durable session's subscriptions are on the disk before they are acknowledged."""

@@ -68,6 +68,7 @@ class MqttListener:
         loop = asyncio.get_running_loop()
         self._turn = Turn(loop)
         context = _tls_context(self.options, self._base) if self._listens else None
+        self._node.applications.owed.append(self.sessions.owed)
         self.sessions.restore(wall())
         try:
             if self._listens and self.options.plain:
@@ -95,6 +96,8 @@ class MqttListener:
             connection.disconnect(ReasonCode.SERVER_SHUTTING_DOWN, at_once=True)
         self.incoming.close()
         self.sessions.close()
+        if self.sessions.owed in self._node.applications.owed:
+            self._node.applications.owed.remove(self.sessions.owed)
         for server in self._servers:
             await server.wait_closed()
         self._servers.clear()

@@ -3,7 +3,8 @@
 Reading is fair: after `SLICE` packets of one client the others have their turn, and while a client's octets
 wait we do not read more of them, so TCP slows the sender. All packets of one turn for a client are written in
 one call. Nothing grows without bound: at most one incomplete packet is kept, and what a client does not read
-is counted against `write_bytes_max`.
+is counted against `write_bytes_max`. Packets above `LARGE_BYTES` share the room of all connections (`Turn`):
+there is no room for one from each client.
 """
 
 import asyncio
@@ -16,6 +17,9 @@ from roamcast.gateway.mqtt.packets.reasons import ReasonCode
 # Both chosen by us.
 SLICE = 64  # packets of one client before the next one's turn
 SLOW_MAX = 1.0  # seconds for which a publisher that is too fast is not read; its pings wait behind
+LARGE_BYTES = 65_536  # of a packet
+INCOMING_BYTES_MAX = 64 * 1024 * 1024  # of large packets that come, all connections together
+UNSENT_BYTES_MAX = 128 * 1024 * 1024  # of large packets that clients do not read, likewise
 LINGER = 2.0  # seconds that a client has to read our last octets and to close
 
 
@@ -25,11 +29,37 @@ class Turn:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._dirty: list[PacketTransport] = []
+        self._incoming: dict[PacketTransport, int] = {}  # octets of the large packet that each receives
+        self._unsent: dict[PacketTransport, None] = {}  # those with much to read, longest first
 
     def add(self, connection: "PacketTransport") -> None:
         if not self._dirty:
             self.loop.call_soon(self._flush)
         self._dirty.append(connection)
+
+    def receives(self, connection: "PacketTransport", octets: int) -> bool:
+        """A large packet has begun: whether there is room for it. 0: it is whole, or will never be."""
+        self._incoming.pop(connection, None)
+        if not octets:
+            return True
+        if sum(self._incoming.values()) + octets > INCOMING_BYTES_MAX:
+            return False
+        self._incoming[connection] = octets
+        return True
+
+    def check_unsent(self, connection: "PacketTransport") -> None:
+        """Who has not read his large packets for longest makes room. A session has them still."""
+        self._unsent.setdefault(connection)
+        for one in [one for one in self._unsent if one.unsent <= LARGE_BYTES]:
+            del self._unsent[one]
+        while len(self._unsent) > 1 and sum(one.unsent for one in self._unsent) > UNSENT_BYTES_MAX:
+            slowest = next(iter(self._unsent))
+            del self._unsent[slowest]
+            slowest.abandon()
+
+    def leave(self, connection: "PacketTransport") -> None:
+        self._incoming.pop(connection, None)
+        self._unsent.pop(connection, None)
 
     def _flush(self) -> None:
         dirty, self._dirty = self._dirty, []
@@ -47,12 +77,16 @@ class PacketTransport(asyncio.Protocol):
         self._packet_bytes_max = packet_bytes_max
         self._write_bytes_max = write_bytes_max
         self._buffer = b""
+        self._more: list[bytes] = []  # of a packet that is not whole: joined once, when it is
+        self._lacking = 0  # octets of it
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._is_paused = False  # the client does not read
         self._is_held = False  # we do not read: `hold`
         self._slowed: asyncio.TimerHandle | None = None  # neither: `slow`
         self._has_more = False  # whole packets wait for our next turn
+        self._is_busy = False  # with its last packet: `busy`
+        self._is_again = False  # the packet that is being handled comes again: `again`
         self._linger: asyncio.TimerHandle | None = None
         self.is_closing = False
         self.address = ""  # of the client
@@ -82,6 +116,11 @@ class PacketTransport(asyncio.Protocol):
         """Whether a packet has begun and is not whole."""
         return bool(self._buffer) and not self._has_more and not self._is_stopped
 
+    @property
+    def unsent(self) -> int:
+        """Octets that the kernel has no room for."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def send(self, data: bytes) -> None:
         """Written together with everything else of this turn."""
         if not self._out:
@@ -98,11 +137,25 @@ class PacketTransport(asyncio.Protocol):
                 self._loop.call_soon(self._go_on)
             self._set_reading()
 
+    def busy(self, is_busy: bool) -> None:
+        """A packet takes several turns: the next ones wait until it is done."""
+        self._is_busy = is_busy
+        if not is_busy and not self.is_closing and not self._has_more:
+            self._has_more = True
+            self._loop.call_soon(self._go_on)
+        self._set_reading()
+
     def slow(self, seconds: float) -> None:
         """Read nothing from this client for so long, or for `SLOW_MAX`: TCP makes it wait."""
         if self._slowed is None and not self.is_closing:
             self._slowed = self._loop.call_later(min(seconds, SLOW_MAX), self._on_slowed)
             self._set_reading()
+
+    def again(self, seconds: float) -> None:
+        """Called by `on_packet`, which has done nothing with this packet: it comes once more after a while,
+        and what the client has sent behind it waits."""
+        self._is_again = True
+        self.slow(seconds)
 
     def close(self, *, at_once: bool = False) -> None:
         """Send what is to be sent, then close; nothing more is handled.
@@ -114,8 +167,8 @@ class PacketTransport(asyncio.Protocol):
             return
         self.flush()
         self.is_closing = True
-        self._buffer = b""
-        self._is_held = self._has_more = False
+        self._forget_incoming()
+        self._is_held = self._is_busy = self._has_more = False
         self._end_slow()
         transport = self._transport
         if transport is None:
@@ -146,13 +199,24 @@ class PacketTransport(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.is_closing:
             return
-        self._buffer = self._buffer + data if self._buffer else data
+        if self._lacking > len(data):
+            self._lacking -= len(data)
+            self._more.append(data)
+            return
+        self._lacking = 0
+        if self._more:
+            self._buffer = b"".join([self._buffer, *self._more, data])
+            self._more.clear()
+            self._turn.receives(self, 0)
+        else:
+            self._buffer = self._buffer + data if self._buffer else data
         if not self._has_more and not self._is_stopped:
             self._work()
 
     def connection_lost(self, exception: Exception | None) -> None:
         self.is_closing = True
-        self._buffer = b""
+        self._forget_incoming()
+        self._turn.leave(self)
         self._transport = None
         self._end_slow()
         if self._linger is not None:
@@ -169,9 +233,15 @@ class PacketTransport(asyncio.Protocol):
 
     # Private.
 
+    def _forget_incoming(self) -> None:
+        self._buffer = b""
+        self._more.clear()
+        self._lacking = 0
+        self._turn.receives(self, 0)
+
     @property
     def _is_stopped(self) -> bool:
-        return self._is_held or self._slowed is not None
+        return self._is_held or self._is_busy or self._slowed is not None
 
     def _on_slowed(self) -> None:
         self._slowed = None
@@ -189,6 +259,8 @@ class PacketTransport(asyncio.Protocol):
         out = self._out
         if out and not self.is_closing and self._transport is not None and not self._transport.is_closing():
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            if self._out_bytes > LARGE_BYTES:
+                self._turn.check_unsent(self)
         if out:
             out.clear()
             self._out_bytes = 0
@@ -238,18 +310,29 @@ class PacketTransport(asyncio.Protocol):
                 if stop - at > self._packet_bytes_max:
                     raise MalformedPacket("packet", 0, f"has {length} octets", ReasonCode.PACKET_TOO_LARGE)
                 if stop > end:
+                    if stop - at > LARGE_BYTES:
+                        self._expect(stop - at, stop - end)
                     break
-                first = data[at]
-                at = stop
+                begin, at = at, stop
                 left -= 1
-                self.on_packet(first, data[start:stop])
+                self.on_packet(data[begin], data[start:stop])
                 if self.is_closing or self._is_stopped:
+                    if self._is_again:
+                        self._is_again, at = False, begin
                     break
         finally:
             if left != SLICE:
                 self.heard_at = self._loop.time()
             self._buffer = b"" if self.is_closing else data[at:]
         return left
+
+    def _expect(self, octets: int, lacking: int) -> None:
+        """A large packet has begun."""
+        if not self._turn.receives(self, octets):
+            raise MalformedPacket(
+                "packet", 0, "is one large one too many for this node now", ReasonCode.QUOTA_EXCEEDED
+            )
+        self._lacking = lacking
 
     def _set_reading(self) -> None:
         transport = self._transport

@@ -133,13 +133,13 @@ def sample_paths(
 ) -> list[PathsSampled]:
     """Shortest physical paths between brokers, over ordered pairs that have one.
 
-    Sampled at evenly spaced instants of [warmup, duration): one a second, but at most 120. With one-way
-    links the two directions of a pair count apart; without, the mean is that of unordered pairs.
+    Sampled at the evenly spaced instants of [warmup, duration) that `path_instants` names. With one-way links
+    the two directions of a pair count apart; without, the mean is that of unordered pairs.
     """
     graph = ContactGraph(links, faults)
     samples = []
     known_epoch, lengths = -1, (0, 0)
-    for instant in path_instants(warmup, duration):
+    for instant in path_instants(warmup, duration, nodes):
         graph.advance(instant)
         if graph.epoch != known_epoch:
             known_epoch, lengths = graph.epoch, graph.path_lengths(brokers, nodes)

@@ -18,7 +18,7 @@ from roamcast.trace import FaultHappened, LinkChanged, NodeSet
 from roamcast.units import Micros, NodeId
 
 Numbers = npt.NDArray[np.int64]
-UNPACKED_BYTES_MAX = 1 << 26  # of the 0/1 matrix that `unpack` builds at a time; chosen by us
+UNPACKED_BYTES_MAX = 1 << 26  # of sets that `unpack` reads at a time; chosen by us
 
 
 class ContactGraph:
@@ -176,15 +176,18 @@ def members(nodes: NodeSet) -> Iterator[NodeId]:
 def unpack(sets: Sequence[NodeSet]) -> tuple[Numbers, npt.NDArray[np.int32]]:
     """Many sets at once as one list of nodes: set i holds `nodes[offsets[i]:offsets[i + 1]]`, sorted."""
     width = max(1, (max((nodes.bit_length() for nodes in sets), default=0) + 7) // 8)
-    rows_max = max(1, UNPACKED_BYTES_MAX // (8 * width))
+    rows_max = max(1, UNPACKED_BYTES_MAX // width)
     counts: list[Numbers] = [np.zeros(1, dtype=np.int64)]
     found: list[npt.NDArray[np.int32]] = []
     for start in range(0, len(sets), rows_max):
         part = sets[start : start + rows_max]
         octets = np.frombuffer(b"".join([nodes.to_bytes(width, "little") for nodes in part]), np.uint8)
-        bits = np.unpackbits(octets.reshape(len(part), width), axis=1, bitorder="little")
-        counts.append(bits.sum(axis=1, dtype=np.int64))
-        found.append((np.flatnonzero(bits) % (8 * width)).astype(np.int32))
+        # A set has a few neighbours among thousands of nodes: only octets that are not zero are looked into.
+        used = np.flatnonzero(octets)
+        octet, bit = np.nonzero(np.unpackbits(octets[used, np.newaxis], axis=1, bitorder="little"))
+        row, column = np.divmod(used[octet], width)
+        counts.append(np.bincount(row, minlength=len(part)))
+        found.append((8 * column + bit).astype(np.int32))
     nodes = np.concatenate(found) if found else np.zeros(0, dtype=np.int32)
     return np.cumsum(np.concatenate(counts)), nodes
 

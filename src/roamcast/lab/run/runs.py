@@ -40,8 +40,8 @@ class RunResult:
 def simulate(scenario: Scenario, on_progress: Callable[[float], None] | None = None) -> RunResult:
     """Run a scenario in virtual time and measure it."""
     result = Simulation(scenario).run(on_progress)
-    info = _info(scenario, result.roles, runtime="sim", sim_events=result.sim_events, wall_s=result.wall_s)
-    return _measured(scenario, result.trace, info)
+    info = run_info(scenario, result.roles, runtime="sim", sim_events=result.sim_events, wall_s=result.wall_s)
+    return measured(scenario, result.trace, info)
 
 
 def emulate(
@@ -53,11 +53,11 @@ def emulate(
 
     result = Emulation(scenario, traces).run(on_progress)
     delay = result.circumstances.play_delay
-    info = _info(scenario, result.roles, runtime="emulate", wall_s=result.wall_s, play_delay=delay)
-    return _measured(scenario, result.trace, info, result.remark)
+    info = run_info(scenario, result.roles, runtime="emulate", wall_s=result.wall_s, play_delay=delay)
+    return measured(scenario, result.trace, info, result.remark)
 
 
-def _measured(scenario: Scenario, trace: Trace, info: RunInfo, remark: str | None = None) -> RunResult:
+def measured(scenario: Scenario, trace: Trace, info: RunInfo, remark: str | None = None) -> RunResult:
     """Ground truth, tables and metrics of a trace, whichever runtime wrote it."""
     truth = expected(trace)
     derived: list[Derived] = [*truth, *reached(trace.of(Transmitted), truth)]
@@ -86,7 +86,7 @@ def _measured(scenario: Scenario, trace: Trace, info: RunInfo, remark: str | Non
     return RunResult(info, made, measure(made, info), remark)
 
 
-def _info(
+def run_info(
     scenario: Scenario,
     roles: Roles,
     *,

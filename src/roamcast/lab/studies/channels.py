@@ -165,9 +165,6 @@ class OneClientChannel:
     def propagate(self) -> None:
         pass
 
-    def rebuild_routes(self) -> None:
-        pass
-
     def hops(self, node: NodeId) -> int | None:
         return None
 

@@ -7,12 +7,13 @@
 /** @typedef {{qos?: 0 | 1, retain?: boolean, expiry?: number, attributes?: [string, string][]}} PublishOptions */
 
 const KEEP_ALIVE = 15; // seconds
+const PACKET_BYTES = 262_144; // the largest packet that a page takes; the node keeps larger ones from it
 const ANSWER_SECONDS = 10; // for an answer to CONNECT and to a ping
 const RETRY_SECONDS = [1, 2, 4, 8, 15];
 const PACKET_MAX = 262_144; // octets; a node sends less
 const CONNECT = 1, CONNACK = 2, PUBLISH = 3, PUBACK = 4, SUBSCRIBE = 8, SUBACK = 9;
 const UNSUBSCRIBE = 10, UNSUBACK = 11, PINGREQ = 12, PINGRESP = 13, DISCONNECT = 14;
-const EXPIRY = 0x02, USER_PROPERTY = 0x26, REASON_STRING = 0x1f, SERVER_KEEP_ALIVE = 0x13;
+const EXPIRY = 0x02, USER_PROPERTY = 0x26, REASON_STRING = 0x1f, SERVER_KEEP_ALIVE = 0x13, MAXIMUM_PACKET_SIZE = 0x27;
 // How many octets a property's value has (section 2.2.2.2); "text" and "pair" begin with lengths, "number" is variable.
 /** @type {Record<number, number | "text" | "pair" | "number">} */
 const PROPERTIES = {
@@ -132,7 +133,9 @@ export class MqttClient {
 
   _sayConnect() {
     const flags = 0x02 | (this._name ? 0x80 : 0) | (this._password ? 0x40 : 0);
-    const body = [...text("MQTT"), 5, flags, ...number(KEEP_ALIVE, 2), 0, ...text(this.clientId)];
+    const properties = [MAXIMUM_PACKET_SIZE, ...number(PACKET_BYTES, 4)];
+    const body = [...text("MQTT"), 5, flags, ...number(KEEP_ALIVE, 2), properties.length, ...properties];
+    body.push(...text(this.clientId));
     if (this._name) body.push(...text(this._name));
     if (this._password) body.push(...text(this._password));
     this._send(CONNECT << 4, body);

@@ -30,6 +30,7 @@ from roamcast.runtime.emulate.packet import NONE, EthernetFrame, Reader
 from roamcast.runtime.emulate.real_time import (
     RealTimeEngine,
     ask_for_exact_timers,
+    ask_for_priority,
     monotonic,
     percentile,
     seconds_until,
@@ -196,8 +197,7 @@ def main(arguments: list[str]) -> int:
     journal = PartJournal(Path(arguments[1]))
     ether = Ether(scenario, [int(number) for number in arguments[2:]], journal)
     ask_for_exact_timers()
-    with suppress(OSError):  # an ordinary user may not
-        os.setpriority(os.PRIO_PROCESS, 0, -10)
+    ask_for_priority()
     gc.disable()  # nothing here makes reference cycles, and a collection would delay frames
     os.write(sys.stdout.fileno(), READY)
     ether.wait(sys.stdin.fileno())

@@ -1,4 +1,4 @@
-"""The live runtime: one node in this process, on a real interface, in real time.
+"""The live runtime: one node in this process, on real interfaces, in real time.
 
 To read in this order:
 
@@ -6,9 +6,9 @@ To read in this order:
 - `node.py`: `LiveNode`, which puts all parts together.
 - `port/`: the port (`roamcast.host.Host`) and its promises.
 - `air/`: one hop, by sealed datagrams and TCP links; `docs/use/live.md` describes it.
+- `routes/`: the host's own routing table, and foreign routers.
 - `storage/`: what survives a crash.
 - `report/`: a node's counters and traces.
 
-Left out: IPv6 (a node needs an IPv4 address on its interface, link-local will do), several interfaces per
-node, sources of positions. Linux only.
+Left out: sources of positions. Linux only.
 """

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
-from random import Random
+from random import Random, SystemRandom
 
 import msgspec
 
@@ -23,21 +23,16 @@ from roamcast.applications import Applications
 from roamcast.broker.core import Delivery
 from roamcast.broker.judgement import is_right
 from roamcast.broker.store import EventStore, StoreFullError
+from roamcast.errors import InputError
 from roamcast.event import EventId
+from roamcast.exchange import Exchanges
 from roamcast.host import Channel, Host
 from roamcast.node import Node, NodeConfig
-from roamcast.runtime.live.air.kernel_routes import (
-    HeardAddresses,
-    KernelRoutes,
-    NumberedAddresses,
-    numbers_of_hosts,
-)
-from roamcast.runtime.live.air.open_air import LiveOpenAir
 from roamcast.runtime.live.air.radio import Radio
 from roamcast.runtime.live.parts import (
     content_keys_in,
     identity_in,
-    interface_in,
+    interfaces_in,
     key_ring_in,
     name_in,
     trace_in,
@@ -52,8 +47,15 @@ from roamcast.runtime.live.report.misfits import NodeProfile, options_text
 from roamcast.runtime.live.report.segments import TraceSegments
 from roamcast.runtime.live.report.status import status_of
 from roamcast.runtime.live.report.view import view_of
+from roamcast.runtime.live.routes.kernel_routes import (
+    HeardAddresses,
+    KernelRoutes,
+    NumberedAddresses,
+    numbers_of_hosts,
+)
+from roamcast.runtime.live.routes.open_air import LiveOpenAir
 from roamcast.runtime.live.settings import KeySettings, LiveSettings, PartSettings
-from roamcast.runtime.live.storage.database import CLOCK_SET, Storage
+from roamcast.runtime.live.storage.database import CLOCK_SET, LAZY, Storage
 from roamcast.runtime.live.storage.events import DurableEventStore
 from roamcast.runtime.machine import LinuxMachine
 from roamcast.runtime.meter import LiveMeter
@@ -92,7 +94,7 @@ class LiveNode:
         self.started_at = self.clock.now
         self.inputs = Inputs(self.clock, self.counters)
         self._timers = Timers(self.inputs, loop)
-        air = interface_in(settings.air)
+        interfaces = interfaces_in(settings.air)
         ring = key_ring_in(settings.keys)
         state = settings.node.state
         self.storage: Storage | None = None if state is None else Storage.open(base / state)
@@ -107,9 +109,11 @@ class LiveNode:
                 self.number, self.clock, self.counters, self._trace, settings.air.presence
             )
             self.radio = Radio(
-                loop, settings.air, air, sealer, stable, self.inputs, self.journal, self.counters
+                loop, settings.air, interfaces, sealer, stable, self.inputs, self.journal, self.counters
             )
-            self.applications = Applications(self, self.radio.pressure)
+            self.applications = Applications(self, self.radio.pressure, loop.call_later, loop.time)
+            self.applications.on_chunk_problem = self.journal.given_up
+            self.exchanges = Exchanges(self, self.applications, SystemRandom(), self.counters)
             self.config = _config(settings)
             self.open_air = self._open_air(self.config)
             self.node = self._build(settings, self.config, stable)
@@ -124,6 +128,7 @@ class LiveNode:
         self.applications.bind(self.node)
         self.inputs.after = self._after
         self._commit: asyncio.Handle | None = None
+        self._later_commit: asyncio.Handle | None = None  # of what may wait
         self._is_stopping = False
         self._count_what_stands()
 
@@ -142,15 +147,17 @@ class LiveNode:
         node.inputs.handle(node.node.start)
         if settings.keys.invitation:
             node.radio.state("joined", settings.keys.invitation)
-        air = node.radio.air
+        on = [
+            f"{used.name} ({sockets.address}, own port {sockets.port})"
+            for used in node.radio.air.used
+            for sockets in used.working[:1]
+        ]
         logger.info(
-            "%s is node %d on %s (%s), air port %d, own port %d",
+            "%s is node %d on %s, air port %d",
             node.name,
             node.number,
-            air.interface.name,
-            air.interface.address,
+            ", ".join(on) or "no interface",
             settings.air.port,
-            air.port,
         )
         return node
 
@@ -159,6 +166,8 @@ class LiveNode:
         if self._is_stopping:
             return
         self._is_stopping = True
+        self.exchanges.close()
+        self.applications.chunks.close()
         self.inputs.handle(self.node.stop)
         until = self._loop.time() + FAREWELL_SECONDS
         while self.node.is_leaving and self._loop.time() < until:
@@ -170,8 +179,9 @@ class LiveNode:
         await self.radio.close()
         if self.open_air is not None:
             self.open_air.close()
-        if self._commit is not None:
-            self._commit.cancel()
+        for handle in (self._commit, self._later_commit):
+            if handle is not None:
+                handle.cancel()
         self._close_files()
         logger.info("%s has stopped", self.name)
 
@@ -220,6 +230,14 @@ class LiveNode:
         self.clock.enter()
         return view_of(self)
 
+    # For its exchanges.
+
+    def later(self, delay: Micros, action: Callable[[], None]) -> Callable[[], None]:
+        return self._loop.call_later(seconds(delay), self._on_later, action).cancel
+
+    def heard(self) -> int:
+        return self.journal.peers.up
+
     # The gate of `Applications`.
 
     def enter(self) -> None:
@@ -250,8 +268,10 @@ class LiveNode:
         options = config.underlay_options
         if not isinstance(options, OpenOptions) or not options.open:
             return None
-        interface = self.radio.air.interface
-        return LiveOpenAir(self._loop, options, interface, self.inputs, self.journal, self.counters)
+        main = self.radio.air.ipv4
+        if main is None:
+            raise InputError("underlay.options.open", "needs an interface with an IPv4 address at the start")
+        return LiveOpenAir(self._loop, options, main, self.inputs, self.journal, self.counters)
 
     def _build(self, settings: LiveSettings, config: NodeConfig, stable: MutableMapping[str, bytes]) -> Node:
         hosts: dict[Channel, LiveHost] = {}
@@ -280,7 +300,7 @@ class LiveNode:
             config,
             host,
             self,
-            store=self._store(),
+            store=self._store(settings.node.events_max),
             addresses=addresses,
             routing_table=KernelRoutes(),
             open_air=self.open_air,
@@ -293,6 +313,7 @@ class LiveNode:
             host(channel)
             hosts[channel].attach(layer)
         node.broker.on_arrival = self.journal.ways.arrived
+        node.broker.store.loses = not node.strategy.knows_who_has_what
         self.radio.on_acquainted = node.underlay.on_acquainted
         if self.open_air is not None and isinstance(node.underlay, OpenUnderlay):
             self.open_air.on_packet = node.underlay.on_packet
@@ -300,10 +321,19 @@ class LiveNode:
             node.underlay.listen(NeighbourJournal(node.strategy, host(Channel.UNDERLAY)))
         return node
 
-    def _store(self) -> EventStore | None:
+    def _store(self, entries_max: int) -> EventStore:
         if self.storage is None:
-            return None
-        return DurableEventStore(self.storage, self.clock.now, lambda: time.time_ns() // 1_000)
+            store = EventStore(entries_max=entries_max)
+        else:
+            store = DurableEventStore(
+                self.storage, self.clock.now, lambda: time.time_ns() // 1_000, entries_max=entries_max
+            )
+        store.settled = self.applications.settled
+        return store
+
+    def _on_later(self, action: Callable[[], None]) -> None:
+        self.enter()
+        action()
 
     def _after(self) -> None:
         self.applications.drain()
@@ -316,6 +346,13 @@ class LiveNode:
 
     def _on_commit(self) -> None:
         self._commit = None
+        assert self.storage is not None
+        self.storage.end_turn(self.clock.now)
+        if self.storage.is_pending and self._later_commit is None:
+            self._later_commit = self._loop.call_later(seconds(LAZY), self._on_later_commit)
+
+    def _on_later_commit(self) -> None:
+        self._later_commit = None
         assert self.storage is not None
         self.storage.commit()
 
@@ -355,6 +392,7 @@ class LiveNode:
         gauge("subscriptions", lambda: len(self.node.broker.subscriptions()))
         gauge("events_stored", lambda: len(self.node.broker.store))
         gauge("broker_load", lambda: self.journal.load or 0)
+        gauge("large_payloads_coming", lambda: self.applications.assembler.unfinished)
 
 
 def wall_clock() -> int:

@@ -42,12 +42,11 @@ def content_keys_in(settings: LiveSettings) -> ContentKeys | None:
         raise InputError("keys.content", error.problem) from None
 
 
-def interface_in(settings: AirSettings) -> interface.Interface:
-    if settings.interface is not None:
-        return interface.named(settings.interface, "air.interface")
+def interfaces_in(settings: AirSettings) -> tuple[str, ...]:
+    """The names, the preferred ones first; none: those that this machine has."""
     if settings.address is not None:
-        return interface.with_address(settings.address, "air.address")
-    return interface.chosen("air.interface")
+        return (interface.with_address(settings.address, "air.address").name,)
+    return settings.interfaces if settings.interface is None else (settings.interface,)
 
 
 def trace_in(

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from roamcast.broker.store import ENTRIES_MAX
 from roamcast.plugins import ModuleNames
 from roamcast.sealing.identity import DERIVED_FROM
 
@@ -26,6 +27,9 @@ class NodeSettings(Table, frozen=True, kw_only=True):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] | None = None  # None: as its number
     number: Annotated[int, msgspec.Meta(ge=0, lt=DERIVED_FROM)] | None = None  # None: follows from the key
     state: FileName | None = None  # None: in memory only
+    events_max: Annotated[int, msgspec.Meta(ge=10, le=1_000_000)] = (
+        ENTRIES_MAX  # memorized ones, in the store
+    )
     broker: bool = True  # whether it may serve others, for strategies that choose brokers
     modules: ModuleNames = ()  # loaded at the start: beside this file, or installed
 
@@ -45,15 +49,27 @@ class AirMode(Enum):
     MULTICAST = "multicast"
 
 
+class AirFamily(Enum):
+    AUTO = "auto"  # IPv4 where an interface has an address of it, IPv6 elsewhere and for those who need it
+    IPV4 = "ipv4"
+    IPV6 = "ipv6"
+
+
+InterfaceName = Annotated[str, msgspec.Meta(min_length=1, max_length=15)]
+
+
 class AirSettings(Table, frozen=True, kw_only=True):
     """`[air]`"""
 
-    interface: Annotated[str, msgspec.Meta(min_length=1, max_length=15)] | None = None
-    address: Annotated[str, msgspec.Meta(min_length=7, max_length=15)] | None = None
+    interface: InterfaceName | None = None
+    interfaces: Annotated[tuple[InterfaceName, ...], msgspec.Meta(max_length=16)] = ()  # preferred ones first
+    address: Annotated[str, msgspec.Meta(min_length=2, max_length=45)] | None = None
+    family: AirFamily = AirFamily.AUTO
     port: Port = 4747  # for broadcasts: all nodes that are to hear each other have the same
     own_port: Port | None = None  # this node's own; None: port + 1 if it is free, else any
     mode: AirMode = AirMode.BROADCAST
     group: Annotated[str, msgspec.Meta(min_length=7, max_length=15)] = "239.255.47.47"
+    group_ipv6: Annotated[str, msgspec.Meta(min_length=2, max_length=45)] = "ff12::4747"  # and the next one
     presence: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 1.0  # seconds of silence until an announcement
     link_timeout: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 1.0  # seconds without acknowledgement
     link_idle: Annotated[float, msgspec.Meta(ge=1, le=120)] = 30.0  # seconds without data until a link closes

@@ -40,7 +40,6 @@ class Station:
         "access_number",
         "bit",
         "counting_from",
-        "idle_since",
         "job",
         "queue",
         "random",
@@ -59,7 +58,6 @@ class Station:
         self.counting_from: Micros = 0
         self.access_at: Micros = 0
         self.access_number = 0  # of the valid access action; a freeze makes earlier ones void
-        self.idle_since: Micros = 0  # since when this node senses nobody
         self.ready_at: Micros = 0  # end of the countdown that follows each own transmission
 
 
@@ -70,9 +68,9 @@ class Transmission:
         "acknowledges",
         "airtime",
         "began",
-        "bit",
         "clean",
         "cut_off",
+        "deaf",
         "heard_by",
         "job",
         "sender",
@@ -82,20 +80,20 @@ class Transmission:
     def __init__(
         self,
         sender: NodeId,
-        bit: int,
         job: Job,
         began: Micros,
         airtime: Micros,
         heard_by: int,
+        deaf: int,
         sensed_by: int,
         acknowledges: bool,
     ) -> None:
         self.sender = sender
-        self.bit = bit
         self.job = job
         self.began = began
         self.airtime = airtime
         self.heard_by = heard_by
+        self.deaf = deaf  # the nodes that receive nothing else meanwhile, its sender included
         self.sensed_by = sensed_by  # the nodes that are busy because of it, its sender included
         self.clean = heard_by
         self.acknowledges = acknowledges
@@ -137,6 +135,11 @@ class CsmaMedium(Medium):
         self._busy = 0  # the nodes that send or sense somebody
         self._counting = 0  # the stations that count down
         self._waiting = 0  # the stations that have a frame and sense somebody
+        # Which nodes sensed nobody any more, and since when; the ends of the last DIFS, in their order. An
+        # earlier one is of no consequence, so nothing has to be kept for each node.
+        self._came_to_rest: list[tuple[Micros, int]] = [(0, (1 << links.nodes) - 1)]
+        self._airtimes: dict[int, Micros] = {}  # by octets of payload
+        self._when_access, self._when_end = self._access, self._end  # made once, see `SimHost`
 
     @classmethod
     def of(cls, air: Air, radio: Csma) -> Self:
@@ -151,10 +154,12 @@ class CsmaMedium(Medium):
             return
         station.job = job
         now = self._engine.now
-        rested = now >= station.idle_since + self._difs and now >= station.ready_at
         # IEEE 802.11: a frame that finds the medium idle is sent at once; any other draws a backoff.
-        at_once = rested and not self._busy & station.bit
-        self._contend(station, 0 if at_once else self._draw(station))
+        if now < station.ready_at or self._busy & station.bit or self._idle_from(station.bit) > now:
+            self._contend(station, self._draw(station))
+        else:
+            station.slots = 0
+            self._count_down(station, now)
 
     def forget(self, node: NodeId) -> None:
         station = self._stations[node]
@@ -180,93 +185,107 @@ class CsmaMedium(Medium):
         if self._busy & station.bit:
             self._waiting |= station.bit
         else:
-            self._count_down(station)
+            self._count_down(station, self._idle_from(station.bit))
 
-    def _count_down(self, station: Station) -> None:
+    def _idle_from(self, bit: int) -> Micros:
+        """When a node's medium will have been idle for DIFS; now, if it has been already."""
         now = self._engine.now
-        # If the medium has been idle for DIFS already, the countdown begins now.
-        station.counting_from = max(now, station.idle_since + self._difs)
-        station.access_at = station.counting_from + station.slots * self._slot
-        station.access_number += 1
-        self._counting |= station.bit
-        self._engine.at(station.access_at, self._access, (station, station.access_number))
+        for ended, nodes in reversed(self._came_to_rest):
+            if nodes & bit:
+                return max(now, ended + self._difs)
+        return now
 
-    def _freeze(self, sensed_by: int) -> None:
+    def _count_down(self, station: Station, begin: Micros) -> None:
+        station.counting_from = begin
+        station.access_at = access_at = begin + station.slots * self._slot
+        station.access_number = number = station.access_number + 1
+        self._counting |= station.bit
+        self._engine.at(access_at, self._when_access, (station, number))
+
+    def _freeze(self, counting: int) -> None:
         """A node began to send: those who sense it stop counting, unless they send too soon to notice."""
         now = self._engine.now
-        for node in self._members[sensed_by & self._counting]:
-            station = self._stations[node]
+        stations, slot = self._stations, self._slot
+        for node in self._members[counting]:
+            station = stations[node]
             if station.access_at - now <= CARRIER_SENSE:
                 continue
             if now > station.counting_from:
-                station.slots -= (now - station.counting_from) // self._slot
+                station.slots -= (now - station.counting_from) // slot
             station.access_number += 1
-            self._counting &= ~station.bit
+            self._counting ^= station.bit
             self._waiting |= station.bit
 
     def _access(self, access: tuple[Station, int]) -> None:
         station, number = access
-        if station.access_number != number or station.job is None:
-            return
-        self._counting &= ~station.bit
         job = station.job
-        octets = len(job.frame.payload) + self._header
-        airtime = self._preamble + round(octets * 8 * SECOND / self._bitrate)
-        self._transmit(station.bit, job, job.sender, airtime, acknowledges=False)
+        if station.access_number != number or job is None:
+            return
+        self._counting ^= station.bit
+        octets = len(job.frame.payload)
+        airtime = self._airtimes.get(octets)
+        if airtime is None:
+            airtime = self._preamble + round((octets + self._header) * 8 * SECOND / self._bitrate)
+            self._airtimes[octets] = airtime
+        self._transmit(station.bit, job, job.sender, airtime, False)
 
-    def _transmit(self, bit: int, job: Job, sender: NodeId, airtime: Micros, *, acknowledges: bool) -> None:
+    def _transmit(self, bit: int, job: Job, sender: NodeId, airtime: Micros, acknowledges: bool) -> None:
+        now = self._engine.now
         heard_by = self._links.reach[sender]
-        sensed_by = self._sensed.reach[sender] | heard_by | bit
-        transmission = Transmission(
-            sender, bit, job, self._engine.now, airtime, heard_by, sensed_by, acknowledges
-        )
-        deaf = heard_by | bit  # these receive nothing else during this transmission
-        for other in self._on_air:
-            other.clean &= ~deaf
-            transmission.clean &= ~(other.heard_by | other.bit)
-        self._on_air.append(transmission)
+        deaf = heard_by | bit
+        sensed_by = deaf if self._sensed is self._links else self._sensed.reach[sender] | deaf
+        transmission = Transmission(sender, job, now, airtime, heard_by, deaf, sensed_by, acknowledges)
+        on_air = self._on_air
+        for other in on_air:
+            if other.deaf & deaf:  # else neither takes a receiver from the other
+                other.clean ^= other.clean & deaf
+                transmission.clean ^= transmission.clean & other.deaf
+        on_air.append(transmission)
         self._busy |= sensed_by
-        if sensed_by & self._counting:
-            self._freeze(sensed_by)
-        self._engine.at(self._engine.now + airtime, self._end, transmission)
+        counting = sensed_by & self._counting
+        if counting:
+            self._freeze(counting)
+        self._engine.at(now + airtime, self._when_end, transmission)
 
     # The end of a transmission.
 
     def _end(self, transmission: Transmission) -> None:
-        self._on_air.remove(transmission)
-        now = self._engine.now
+        on_air = self._on_air
+        on_air.remove(transmission)
         busy = 0
-        for other in self._on_air:
+        for other in on_air:
             busy |= other.sensed_by
         self._busy = busy
-        stations = self._stations
-        rests = transmission.sensed_by & ~busy
-        for node in self._members[rests]:
-            stations[node].idle_since = now
+        rests = transmission.sensed_by
+        rests ^= rests & busy
+        idle_from = self._engine.now + self._difs
+        came_to_rest = self._came_to_rest
+        while came_to_rest and came_to_rest[0][0] + self._difs <= self._engine.now:
+            del came_to_rest[0]
+        came_to_rest.append((self._engine.now, rests))
         if transmission.acknowledges:
             self._acknowledged(transmission)
         else:
             self._arrive(transmission)
         thawed = rests & self._waiting
         if thawed:
-            self._waiting &= ~thawed
+            self._waiting ^= thawed
             for node in self._members[thawed]:
-                self._count_down(stations[node])
+                self._count_down(self._stations[node], idle_from)
 
     def _arrive(self, transmission: Transmission) -> None:
         job = transmission.job
         heard_by = transmission.heard_by
         # If the link broke during the frame, the frame is lost.
         still_heard_by = 0 if transmission.cut_off else self._links.reach[job.sender]
-        received = self._without_losses(transmission.clean & still_heard_by)
-        collided = heard_by & ~transmission.clean
+        clean = transmission.clean
+        received = clean & still_heard_by
+        if received == heard_by:
+            received = heard_by  # one object for many records: a set of 5,000 nodes has 700 octets
+        if self._loss:
+            received = self._without_losses(received)
         self._record(
-            job,
-            transmission.began,
-            transmission.airtime,
-            received,
-            collided,
-            heard_by & ~collided & ~received,
+            job, transmission.began, transmission.airtime, received, heard_by ^ clean, clean ^ received
         )
         station = self._stations[job.sender]
         if station.job is not job:
@@ -301,7 +320,7 @@ class CsmaMedium(Medium):
     def _acknowledge(self, job: Job) -> None:
         assert job.to is not None
         if self._links.alive >> job.to & 1:
-            self._transmit(1 << job.to, job, job.to, self._acknowledgement, acknowledges=True)
+            self._transmit(1 << job.to, job, job.to, self._acknowledgement, True)
 
     def _acknowledged(self, transmission: Transmission) -> None:
         job = transmission.job

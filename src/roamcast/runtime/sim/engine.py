@@ -4,7 +4,8 @@ Actions of the same instant run in the order in which they were scheduled. Chang
 before them, so that a frame sent at an instant sees the links of that instant.
 """
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import Any
 
@@ -22,6 +23,7 @@ FAULTS_NEXT = -1  # rank of the next fault, likewise
 class Engine:
     def __init__(self) -> None:
         self.now: Micros = 0
+        self.end: Micros = sys.maxsize  # nothing is played from here on; for `spare` alone
         self.executed = 0
         self._number = 0
         self._queue: list[tuple[Micros, int, Action, Any]] = []
@@ -30,6 +32,41 @@ class Engine:
         """Run `action(argument)` at `time`, after whatever is already due then."""
         self._number = number = self._number + 1
         heappush(self._queue, (time, number, action, argument))
+
+    def take_number(self) -> int:
+        """The place, among those of one instant, of an action that `at_number` schedules, now or later."""
+        self._number = number = self._number + 1
+        return number
+
+    def at_number(self, time: Micros, number: int, action: Action, argument: Any) -> None:
+        heappush(self._queue, (time, number, action, argument))
+
+    def spare(self, time: Micros) -> None:
+        """Count an action that need not be scheduled because it would do nothing: how many actions a run has
+        does not depend on what is spared."""
+        if time < self.end:
+            self.executed += 1
+
+    def in_turn(self, plans: Iterable[tuple[Micros, Any]], action: Action) -> None:
+        """What `at` would do for each time and argument, times increasing; only the next one is in the queue:
+        every action pays for the length of the queue."""
+        numbered = []
+        for time, argument in plans:
+            self._number += 1
+            numbered.append((time, self._number, argument))
+        numbered.reverse()
+        self._queue_next((numbered, action))
+
+    def _queue_next(self, series: tuple[list[tuple[Micros, int, Any]], Action]) -> None:
+        if series[0]:
+            time, number, _ = series[0][-1]
+            heappush(self._queue, (time, number, self._play_next, series))
+
+    def _play_next(self, series: tuple[list[tuple[Micros, int, Any]], Action]) -> None:
+        plans, action = series
+        _, _, argument = plans.pop()
+        self._queue_next(series)
+        action(argument)
 
     def world_at(self, time: Micros, rank: int, action: Action, argument: Any = None) -> None:
         """Run a change of the world itself, before everything else of that instant."""

@@ -11,6 +11,18 @@ from roamcast.units import Micros, NodeId
 from roamcast.world.trajectory import Trajectory
 
 
+class Timer:
+    """A timer that is set. Many are moved to later again and again before they are due (silent neighbours).
+    The queue has one entry for each; if that comes too early, it goes back to where the timer is now."""
+
+    __slots__ = ("at", "name", "number", "queued_at")
+
+    def __init__(self, name: TimerName, at: Micros) -> None:
+        self.name = name
+        self.at = self.queued_at = at
+        self.number = 0  # once it is moved: its place among the actions of that instant
+
+
 class SimHost:
     """One layer of one node. After a crash it is dead: its timers never fire, its frames go nowhere."""
 
@@ -34,27 +46,41 @@ class SimHost:
         self._trace = trace
         self._path = path
         self._layer: Layer | None = None
-        self._timers: dict[TimerName, int] = {}
-        self._timer_number = 0
+        self._timers: dict[TimerName, Timer] = {}
+        self._when_due = self._due  # made once: a bound method costs as much as a call
 
     def attach(self, layer: Layer) -> None:
         self._layer = layer
 
     def die(self) -> None:
         self._layer = None
-        self._timers.clear()
+        for name in list(self._timers):
+            self.cancel_timer(name)
 
     def now(self) -> Micros:
         return self._engine.now
 
     def set_timer(self, name: TimerName, at: Micros) -> None:
-        self._timer_number = number = self._timer_number + 1
-        self._timers[name] = number
         engine = self._engine
-        engine.at(at if at > engine.now else engine.now, self._due, (name, number))
+        if at < engine.now:
+            at = engine.now
+        timer = self._timers.get(name)
+        if timer is not None and at <= timer.queued_at:
+            self.cancel_timer(name)
+            timer = None
+        if timer is None:
+            self._timers[name] = timer = Timer(name, at)
+            engine.at(at, self._when_due, timer)
+        else:
+            if timer.at != timer.queued_at:
+                engine.spare(timer.at)
+            timer.at = at
+            timer.number = engine.take_number()
 
     def cancel_timer(self, name: TimerName) -> None:
-        self._timers.pop(name, None)
+        timer = self._timers.pop(name, None)
+        if timer is not None and timer.at != timer.queued_at:
+            self._engine.spare(timer.at)
 
     def broadcast(self, frame: Frame) -> None:
         self._medium.send(Job(self.node, self._channel, frame, None, None))
@@ -73,10 +99,14 @@ class SimHost:
     def trace(self, record: Record) -> None:
         self._trace.add(record)
 
-    def _due(self, due: tuple[TimerName, int]) -> None:
-        name, number = due
-        if self._timers.get(name) != number:
-            return  # moved, cancelled, or of a node that crashed
+    def _due(self, timer: Timer) -> None:
+        name = timer.name
+        if self._timers.get(name) is not timer:
+            return  # moved to earlier, cancelled, or of a node that crashed
+        if timer.at != timer.queued_at:
+            self._engine.at_number(timer.at, timer.number, self._when_due, timer)
+            timer.queued_at = timer.at
+            return
         del self._timers[name]
         assert self._layer is not None
         self._layer.on_timer(name)

@@ -69,6 +69,7 @@ class Medium:
         self._links = links
         self._members = links.members
         self._trace = trace
+        self._transmitted: Callable[[Transmitted], None] = trace.of(Transmitted).append
         self._random = random
         self._loss = loss
         # receivers[channel][node]: where that node's frames go; None while the node is down.
@@ -110,7 +111,7 @@ class Medium:
             received, collided, faded = received & addressee, collided & addressee, faded & addressee
         frame = job.frame
         event = frame.event
-        self._trace.add(
+        self._transmitted(
             Transmitted(
                 began,
                 job.sender,

@@ -9,11 +9,14 @@ from roamcast.trace import PathsSampled
 from roamcast.units import SECOND, Micros
 
 PATH_SAMPLES_MAX = 120  # per run; chosen by us: a finer metric against time for the searches
+PATH_PAIRS_MAX = 120_000_000  # per run, likewise; one search goes over all pairs of nodes
 
 
-def path_instants(warmup: Micros, duration: Micros) -> range:
-    """Evenly spaced instants of [warmup, duration): one a second, but at most 120."""
-    step = max(SECOND, -(-(duration - warmup) // PATH_SAMPLES_MAX))
+def path_instants(warmup: Micros, duration: Micros, nodes: int) -> range:
+    """Evenly spaced instants of [warmup, duration): one a second, but at most 120, and fewer where more than
+    1,000 nodes have so many pairs that those would take longer than the run itself."""
+    samples = max(1, min(PATH_SAMPLES_MAX, PATH_PAIRS_MAX // nodes**2))
+    step = max(SECOND, -(-(duration - warmup) // samples))
     return range(warmup, max(duration, warmup + 1), step)
 
 

@@ -56,6 +56,7 @@ class Simulation:
         self._scenario = scenario
         self._roles = roles(scenario)
         self.engine = Engine()
+        self.engine.end = scenario.duration
         self.trace = Trace()
         self._motion: Motion | None = motion_of(scenario)
         self.playback = Playback(scenario, self.engine, self.trace.add, self, self._motion)
@@ -80,14 +81,14 @@ class Simulation:
             self.engine.at(subscription.since, self._subscribe, subscription)
             if subscription.until is not None:
                 self.engine.at(subscription.until, self._unsubscribe, subscription)
-        self._path_instants = iter(path_instants(scenario.warmup, scenario.duration))
+        self._path_instants = iter(path_instants(scenario.warmup, scenario.duration, scenario.nodes))
         self._schedule_paths()
         for advertisement in advertisements(scenario):
             self.engine.at(advertisement.since, self._advertise, advertisement)
             if advertisement.until is not None:
                 self.engine.at(advertisement.until, self._withdraw, advertisement)
-        for publication in publications(scenario):
-            self.engine.at(publication.time, self._publish, publication)
+        planned = publications(scenario)
+        self.engine.in_turn(((publication.time, publication) for publication in planned), self._publish)
 
     def run(self, on_progress: Callable[[float], None] | None = None) -> SimulationResult:
         """Play the whole scenario; `on_progress` is called a hundred times with the share that is done."""
@@ -238,16 +239,17 @@ class WorkloadApplication:
     def __init__(self, simulation: Simulation, node: NodeId) -> None:
         self.subscriptions: dict[int, Subscription] = {}
         self.advertised: list[str] = []
-        self._simulation = simulation
+        self._engine = simulation.engine
+        self._delivered = simulation.trace.of(Delivered).append
         self._node = node
 
     def on_event(self, delivery: Delivery) -> None:
         event = delivery.event
         if event.publisher == self._node:
             return  # no metric counts an application's own events
-        self._simulation.trace.add(
+        self._delivered(
             Delivered(
-                self._simulation.engine.now,
+                self._engine.now,
                 self._node,
                 event.publisher,
                 event.sequence,

@@ -33,6 +33,7 @@ class ChaparPreset(NamedTuple):
     consistency_interval: float
     meeting_check: bool
     role_interval: float
+    event_bytes_max: int
     met_entries_max: int
     retries: int
     retry_delay: float
@@ -47,6 +48,7 @@ PRESETS: dict[PresetName, ChaparPreset] = {
         consistency_interval=30.0,  # the paper gives none; its time slot T is 30 s
         meeting_check=False,
         role_interval=2.0,  # OLSR's own HELLO interval
+        event_bytes_max=2048,  # section 5.2
         met_entries_max=50,  # section 5.2
         retries=4,  # chosen by us, as is the delay: the last retry comes 7.5 s after the first failure
         retry_delay=0.5,
@@ -59,6 +61,7 @@ PRESETS: dict[PresetName, ChaparPreset] = {
         consistency_interval=10.0,
         meeting_check=True,
         role_interval=0.1,
+        event_bytes_max=8192,  # a chunk of a large payload, with its attributes; 64 MiB with the next
         met_entries_max=8192,
         retries=6,  # likewise: 3.2 s
         retry_delay=0.05,
@@ -89,7 +92,7 @@ class ChaparOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     role_interval: Seconds | None = None  # at most one look for brokers in this time (seconds)
     hash_bits: Annotated[int, msgspec.Meta(ge=1, le=64)] = 16  # formula (1): 0.01 false positives
     attribute_slots: Annotated[int, msgspec.Meta(ge=3, le=16)] = 5  # section 5.2 has 5 filter ID fields
-    event_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=PAYLOAD_BYTES_MAX)] = 2048  # section 5.2
+    event_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=PAYLOAD_BYTES_MAX)] | None = None
     met_entries_max: Entries | None = None
     fmt_entries_max: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 20_000  # filter identifiers
     node_vectors: Literal["bitmap", "bloom"] = "bitmap"  # "bloom": for arbitrary addresses

@@ -1,13 +1,13 @@
 """What the parts of one Chapar node share: its tables, its role, and how it sends."""
 
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 from roamcast.broker.core import Broker
 from roamcast.event import Event, EventId
 from roamcast.host import Frame, Host, Kind, SendFailure
 from roamcast.strategy.base import StrategyContext
+from roamcast.strategy.burst import fragments
 from roamcast.strategy.chapar.interests import VersionedInterests
 from roamcast.strategy.chapar.messages import (
     CODEC,
@@ -42,7 +42,8 @@ from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
 RECORDS_BYTES = 1_200  # of registers in one frame; a larger register is sent alone. Chosen by us
-TRANSFER_BURST = 4  # frames of a transfer at once: a radio's queue is short. This and the next: chosen by us
+# A radio's queue is short. This and the next: chosen by us.
+TRANSFER_BURST = 4  # frames of a transfer at once, or pieces of large ones
 SPACING: Micros = 10 * MILLISECOND  # between bursts
 TRANSFERS_MAX = 16_384  # frames that wait for their turn in a transfer
 
@@ -225,11 +226,13 @@ class State:
         return bool(self._transfers)
 
     def on_transfer_due(self) -> None:
-        for key in list(islice(self._transfers, TRANSFER_BURST)):
-            to, make = self._transfers.pop(key)
+        sent = 0
+        while self._transfers and sent < TRANSFER_BURST:
+            to, make = self._transfers.pop(next(iter(self._transfers)))
             message = make()
             if message is not None:
                 self.send(to, message)
+            sent += fragments(len(message.event.payload) if isinstance(message, Memorized) else 0)
         if self._transfers:
             self.host.set_timer("transfer", self.host.now() + SPACING)
 

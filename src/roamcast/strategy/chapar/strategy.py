@@ -120,9 +120,11 @@ class Chapar(Strategy):
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         self.state.broken.pop(neighbour, None)
+        self._recapitulation.on_neighbour_up(neighbour)
         self._reconsider_soon()
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
+        self._recapitulation.on_neighbour_down(neighbour)
         self._reconsider_soon()
 
     def on_routes_changed(self) -> None:

@@ -1,12 +1,12 @@
 """What this node can give: memorized events from the broker's store, and recent real-time events."""
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from roamcast.bounded import BoundedDict, OnEvicted
 from roamcast.broker.store import EventStore
-from roamcast.event import Event, EventId
+from roamcast.event import Event, EventId, event_ids
 from roamcast.strategy.epidemic.messages import PUBLISHERS_MAX, RANGES_MAX, HeldRuns
 from roamcast.units import Micros, NodeId
 
@@ -38,7 +38,8 @@ class Holdings:
         self._store = store
         self._recent: BoundedDict[EventId, RecentCopy] = BoundedDict(recent_max, on_evicted)
         self._recent_time = recent_time
-        self._turn = 0
+        self._turn = 0  # of publishers
+        self._part = 0  # of a publisher's runs
 
     def remember(self, event: Event, hops: int, age: Micros, now: Micros) -> None:
         """A real-time event has come; memorized ones are in the store already."""
@@ -58,8 +59,8 @@ class Holdings:
         event, hops, age, arrived = recent
         return Holding(event, hops, age + now - arrived)
 
-    def is_memorized(self, key: EventId) -> bool:
-        return self._store.find(key) is not None
+    def any_memorized(self, keys: Iterable[EventId]) -> bool:
+        return len(self._store) > 0 and any(key in self._store for key in keys)
 
     def digest(self, now: Micros) -> tuple[HeldRuns, ...]:
         """In increasing order. If not all publishers fit, each digest has the next ones in turn."""
@@ -74,11 +75,19 @@ class Holdings:
             self._turn %= len(publishers)
             publishers = (publishers[self._turn :] + publishers[: self._turn])[:PUBLISHERS_MAX]
             self._turn += PUBLISHERS_MAX
+        self._part += 1
         return tuple(
-            # If there are too many runs, the newest: the oldest events have been offered most often.
-            HeldRuns(publisher, tuple(runs(by_publisher[publisher]))[-2 * RANGES_MAX :])
+            HeldRuns(publisher, self._fitting(tuple(runs(by_publisher[publisher]))))
             for publisher in publishers
         )
+
+    def _fitting(self, all_runs: tuple[int, ...]) -> tuple[int, ...]:
+        """If there are too many runs: the newest, and of the others each digest has the next ones in turn."""
+        if len(all_runs) <= 2 * RANGES_MAX:
+            return all_runs
+        older, newest = all_runs[:-RANGES_MAX], all_runs[-RANGES_MAX:]
+        at = self._part * RANGES_MAX % (-(-len(older) // RANGES_MAX) * RANGES_MAX)
+        return older[at : at + RANGES_MAX] + newest
 
     def _forget_old(self, now: Micros) -> None:
         self._recent.forget_oldest(lambda copy: copy.age + now - copy.arrived >= self._recent_time)
@@ -94,14 +103,24 @@ def runs(sequences: list[int]) -> Iterator[int]:
     yield sequences[-1]
 
 
+def runs_of(events: Iterable[EventId]) -> tuple[HeldRuns, ...]:
+    """A short form of at most as many events as a digest names; of too many runs the first."""
+    by_publisher: dict[NodeId, list[int]] = {}
+    for publisher, sequence in sorted(set(events)):
+        by_publisher.setdefault(publisher, []).append(sequence)
+    return tuple(
+        HeldRuns(publisher, tuple(runs(sequences))[: 2 * RANGES_MAX])
+        for publisher, sequences in islice(by_publisher.items(), PUBLISHERS_MAX)
+    )
+
+
 def events_of(held: Iterable[HeldRuns]) -> Iterator[EventId]:
     """Every event that a digest names, up to `SCANNED_MAX`: a hostile digest may claim 2^63 of them."""
     left = SCANNED_MAX
     for entry in held:
         for first, last in zip(entry.runs[::2], entry.runs[1::2], strict=False):
             count = min(last - first + 1, left)
-            for sequence in range(first, first + count):
-                yield EventId(entry.publisher, sequence)
+            yield from event_ids(entry.publisher, range(first, first + count))
             left -= max(count, 0)
 
 
@@ -117,4 +136,4 @@ def missing(held: Iterable[HeldRuns], told: Iterable[HeldRuns]) -> Iterator[Even
                 a <= first and last <= b for a, b in zip(runs_held[::2], runs_held[1::2], strict=False)
             ):
                 lacking.append(HeldRuns(entry.publisher, (first, last)))
-    return events_of(lacking)
+    yield from events_of(lacking)

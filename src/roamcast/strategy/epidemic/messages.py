@@ -49,5 +49,11 @@ class WantEvents(msgspec.Struct, frozen=True, array_like=True, tag=4, forbid_unk
     events: Annotated[tuple[Count, ...], msgspec.Meta(min_length=2, max_length=2 * WANTED_MAX)]
 
 
-EpidemicMessage = FloodedEvent | Handed | HoldingsDigest | WantEvents
+class HadEvents(msgspec.Struct, frozen=True, array_like=True, tag=5, forbid_unknown_fields=True):
+    """For a neighbour whose digest named these events: the sender has had them, and holds them no more."""
+
+    had: Annotated[tuple[HeldRuns, ...], msgspec.Meta(max_length=PUBLISHERS_MAX)]
+
+
+EpidemicMessage = FloodedEvent | Handed | HoldingsDigest | WantEvents | HadEvents
 CODEC: Codec[EpidemicMessage] = Codec("epidemic", 1, EpidemicMessage)

@@ -1,37 +1,45 @@
 """Epidemic flooding: copies, digests at intervals and for each new neighbour, requests and answers."""
 
-from collections import deque
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from roamcast.broker.core import Broker
+from roamcast.broker.store import StoredEvent
+from roamcast.chunks.form import is_chunk
 from roamcast.errors import WireError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.host import Frame, Host, Kind, SendFailure, TimerName
 from roamcast.strategy.base import Strategy, StrategyContext
+from roamcast.strategy.burst import fragments
+from roamcast.strategy.custody import Custody
 from roamcast.strategy.epidemic.exchange import EventRequests
-from roamcast.strategy.epidemic.holdings import Holdings, events_of, missing
+from roamcast.strategy.epidemic.holdings import Holdings, events_of, missing, runs_of
 from roamcast.strategy.epidemic.messages import (
     CODEC,
     FloodedEvent,
+    HadEvents,
     Handed,
     HeldRuns,
     HoldingsDigest,
     WantEvents,
 )
 from roamcast.strategy.epidemic.options import EpidemicOptions
-from roamcast.strategy.epidemic.relay import RelayQueue
+from roamcast.strategy.epidemic.relay import CROWD, RelayQueue
 from roamcast.strategy.overflow import trace_overflow
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
 ANSWER_PACE: Micros = 10 * MILLISECOND  # pause after a burst of answers, for other senders; chosen by us
-ANSWER_BURST = 4  # frames; chosen by us
+ANSWER_BURST = 4  # frames, or pieces of large ones; chosen by us
 ANSWERS_MAX = 10_000  # that wait; chosen by us
 MEETING_DELAY: Micros = 20 * MILLISECOND  # at most, before the digest for a new neighbour; chosen by us
 UNCHANGED_TURNS = 5  # an unchanged digest is sent only once in so many intervals; chosen by us
 
 
 class Epidemic(Strategy):
+    knows_who_has_what = True
+
     def __init__(self, context: StrategyContext, options: EpidemicOptions) -> None:
         self._host: Host = context.host
         self._broker: Broker = context.broker
@@ -44,7 +52,7 @@ class Epidemic(Strategy):
             context.broker.store,
             recent_time=micros(options.recent_time),
             recent_max=options.recent_max,
-            on_evicted=lambda event, _: trace_overflow(self._host, "copy", "recent_max", event),
+            on_evicted=self._on_forgotten,
         )
         self._relay = RelayQueue(context.underlay, suppress=options.suppress, pending_max=options.pending_max)
         self._exchange = EventRequests(
@@ -52,8 +60,10 @@ class Epidemic(Strategy):
             request_max=options.request_max,
             timeout=self._request_timeout,
         )
+        self._custody = Custody(context.host, context.broker.store)
         self._neighbours: set[NodeId] = set()
-        self._answers: deque[tuple[NodeId, EventId]] = deque()
+        # A request that is repeated while its answer waits is answered once: large events take long.
+        self._answers: OrderedDict[tuple[NodeId, EventId], None] = OrderedDict()
         self._last_digest: tuple[HeldRuns, ...] = ()
         self._digest_at: Micros = -self._digest_interval  # when it was sent
         self._unchanged = 0
@@ -68,10 +78,14 @@ class Epidemic(Strategy):
 
     def publish(self, event: Event) -> None:
         self._remember(event, 0, 0)
-        self._send(FloodedEvent(event, 0, 0))
+        if self._relay.may_be_heard(self._host.now()):
+            self._send(FloodedEvent(event, 0, 0))
 
     def seal_id(self, clear: Event) -> bytes | None:
         return b""  # every node gets every event
+
+    def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
+        return self._custody.settled(stored)
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
         try:
@@ -87,6 +101,8 @@ class Epidemic(Strategy):
                 self._on_copy(sender, message)
             case HoldingsDigest(held):
                 self._on_digest(sender, held)
+            case HadEvents(had):
+                self._custody.on_held(sender, events_of(had))
             case WantEvents(events):
                 self._on_want(sender, events)
 
@@ -106,12 +122,14 @@ class Epidemic(Strategy):
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         self._neighbours.add(neighbour)
+        self._custody.on_neighbour_up(neighbour)
         self._relay.on_neighbour_up(neighbour)
         delay = int(self._host.random.random() * MEETING_DELAY)
         self._host.set_timer("meeting", self._host.now() + delay)
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
         self._neighbours.discard(neighbour)
+        self._custody.on_neighbour_down(neighbour)
         self._exchange.on_neighbour_down(neighbour)
         self._host.cancel_timer(("ask", neighbour))
 
@@ -120,15 +138,25 @@ class Epidemic(Strategy):
     def _on_copy(self, sender: NodeId, copy: FloodedEvent | Handed) -> None:
         event = copy.event
         key = event.id
-        self._exchange.on_copy(sender, key)
         lives_for = event.lifetime - copy.age
+        if event.lifetime and not self._has_room_for(event):
+            return  # the sender keeps it, and offers it again
+        self._exchange.on_copy(sender, key)
         if self._broker.observe(key, lives_for):
-            self._take(copy, lives_for)
+            self._take(sender, copy, lives_for)
+        if event.lifetime:
+            self._custody.on_held(sender, (key,))
         self._relay.cover(key, sender, to_all=isinstance(copy, FloodedEvent))
         if isinstance(copy, Handed) and self._exchange.has_offers(sender):
             self._ask(sender)
 
-    def _take(self, copy: FloodedEvent | Handed, lives_for: Micros) -> None:
+    def _has_room_for(self, event: Event) -> bool:
+        store = self._broker.store
+        if self._broker.has_seen(event.id) or is_chunk(event):  # chunks have room of their own
+            return True
+        return store.has_room(len(event.payload), self._host.now(), store.superseded_by(event))
+
+    def _take(self, sender: NodeId, copy: FloodedEvent | Handed, lives_for: Micros) -> None:
         """The first copy: deliver it, and pass it on after the jitter."""
         event, hops, now = copy.event, copy.hops + 1, self._host.now()
         if event.event_class is EventClass.MEMORIZED and lives_for <= 0:
@@ -142,13 +170,19 @@ class Epidemic(Strategy):
             self._broker.drop(event.id, DropReason.QUEUE_FULL, "copy")
         else:
             self._relay.add(event, hops, copy.age, now)
-            self._host.set_timer(event.id, now + int(self._host.random.random() * self._jitter))
+            wait = self._jitter * self._relay.crowd(sender) // CROWD
+            self._host.set_timer(event.id, now + int(self._host.random.random() * wait))
 
     def _pass_on(self, key: EventId) -> None:
         waiting = self._relay.take(key, self._host.now())
         if waiting is not None:
             waited = self._host.now() - waiting.arrived
             self._send(FloodedEvent(waiting.event, waiting.hops, waiting.age + waited))
+
+    def _on_forgotten(self, event: EventId, _: object) -> None:
+        """A recent event had to go before its time; without neighbours nobody would have asked for it."""
+        if self._neighbours:
+            trace_overflow(self._host, "copy", "recent_max", event)
 
     def _remember(self, event: Event, hops: int, age: Micros) -> None:
         if event.event_class is EventClass.REALTIME:
@@ -159,14 +193,25 @@ class Epidemic(Strategy):
     def _on_digest(self, sender: NodeId, held: tuple[HeldRuns, ...]) -> None:
         if not self._exchange.on_offer(sender, events_of(held)):
             trace_overflow(self._host, "digest", "NEIGHBOURS_MAX or OFFERED_MAX")
+        if self._broker.store.is_filling:
+            self._custody.on_held(sender, events_of(held))
+            self._tell_had(sender, held)
         self._ask(sender)
-        if any(map(self._holdings.is_memorized, missing(held, self._last_digest))):
+        if self._holdings.any_memorized(missing(held, self._last_digest)):
             # It did not hear our last digest: for neighbours that did not notice its restart it is no new
             # neighbour. What it is requesting right now shows here too, hence the pause. Real-time
             # events leave the digests of different nodes at different times, so they prove nothing.
             delay = int(self._host.random.random() * MEETING_DELAY)
             soonest = self._digest_at + self._digest_interval
             self._host.set_timer("meeting", max(self._host.now() + delay, soonest))
+
+    def _tell_had(self, neighbour: NodeId, held: tuple[HeldRuns, ...]) -> None:
+        """What this node has pushed out of its store already is in none of its digests: a neighbour that has
+        forgotten, in a restart, that it had given it to us would wait for us in vain."""
+        store, has_seen = self._broker.store, self._broker.has_seen
+        had = runs_of(event for event in events_of(held) if event not in store and has_seen(event))
+        if had and store.settled is not None:
+            self._host.unicast(neighbour, Frame(CODEC.encode(HadEvents(had)), Kind.CONTROL, "had"))
 
     def _send_digest(self, *, also_unchanged: bool = False) -> None:
         if not self._underlay.neighbours():
@@ -185,7 +230,9 @@ class Epidemic(Strategy):
 
     def _ask(self, neighbour: NodeId) -> None:
         now = self._host.now()
-        wanted = self._exchange.request(neighbour, now)
+        # Without room nothing is asked for. Real-time events wait with the others: they are repairs here.
+        has_room = self._broker.store.has_room(0, now)
+        wanted = self._exchange.request(neighbour, now) if has_room else []
         if wanted:
             numbers = tuple(number for event in wanted for number in event)
             self._host.unicast(neighbour, Frame(CODEC.encode(WantEvents(numbers)), Kind.CONTROL, "want"))
@@ -200,7 +247,7 @@ class Epidemic(Strategy):
         if len(events) // 2 > room:
             trace_overflow(self._host, "want", "ANSWERS_MAX")
         for _, (publisher, sequence) in zip(range(room), wanted, strict=False):
-            self._answers.append((sender, EventId(publisher, sequence)))
+            self._answers[sender, EventId(publisher, sequence)] = None
         if idle:
             self._answer()
 
@@ -208,14 +255,14 @@ class Epidemic(Strategy):
         now = self._host.now()
         sent = 0
         while self._answers and sent < ANSWER_BURST:
-            neighbour, key = self._answers.popleft()
+            (neighbour, key), _ = self._answers.popitem(last=False)
             holding = self._holdings.find(key, now)
             if holding is None or holding.hops >= self._hop_limit:
                 continue
             handed = Handed(holding.event, holding.hops, holding.age)
             frame = Frame(CODEC.encode(handed), Kind.DATA, "handed", key, key.publisher == self._host.node)
             self._host.unicast(neighbour, frame, partial(self._on_failure, neighbour))
-            sent += 1
+            sent += fragments(len(frame.payload))
         if self._answers:
             self._host.set_timer("answer", now + ANSWER_PACE)
 
@@ -223,7 +270,7 @@ class Epidemic(Strategy):
         """Drop the other answers to this neighbour: if it is still there, it asks again."""
         if why is SendFailure.LINK:
             self._underlay.on_link_failure(neighbour)
-        self._answers = deque(answer for answer in self._answers if answer[0] != neighbour)
+        self._answers = OrderedDict((answer, None) for answer in self._answers if answer[0] != neighbour)
 
     def _send(self, copy: FloodedEvent) -> None:
         key = copy.event.id

@@ -8,6 +8,8 @@ confirmed, or a row's lifetime is over, its row says that it is a broker no more
 
 from typing import get_args
 
+import msgspec
+
 from roamcast.host import Host, TimerName
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.opportunistic.adaptation.managers import BrokerClients
@@ -18,7 +20,7 @@ from roamcast.strategy.opportunistic.events.dispatch import Dispatch, NodeReadin
 from roamcast.strategy.opportunistic.events.flood import Floods
 from roamcast.strategy.opportunistic.events.places import ModelledMeter
 from roamcast.strategy.opportunistic.handoff.destination import Destination
-from roamcast.strategy.opportunistic.handoff.handoff import HandoffLetter, Handoffs
+from roamcast.strategy.opportunistic.handoff.handoff import HandoffLetter, Handoffs, passed_on
 from roamcast.strategy.opportunistic.handoff.source import Source
 from roamcast.strategy.opportunistic.homes.consumers import (
     Consumers,
@@ -192,8 +194,9 @@ class Brokerage:
     def _may_have_modulators(self, attach: AttachLetter) -> bool:
         """Whether the home that a client gave up can still have what its modulators remember."""
         before = attach.before
+        # One that is a broker no more knows to whom it handed the client on.
         is_there = (
-            before is not None and before != self._host.node and self.overlay.topology.is_broker(before)
+            before is not None and before != self._host.node and self.overlay.topology.row(before) is not None
         )
         return is_there and any(map(self.homes.places.keeps_state, attach.interests))
 
@@ -300,17 +303,7 @@ def on_carry(
         if carry.consumer == own:
             reading.on_carried(copy, carry)
         return
-    carry = CarryLetter(
-        carry.consumer,
-        True,
-        carry.base,
-        carry.is_stored,
-        carry.previous,
-        carry.gap,
-        age,
-        min(hops, 255),
-        carry.event,
-    )
+    carry = msgspec.structs.replace(carry, age=age, hops=min(hops, 255))
     if broker is not None:
         if broker.handoffs.on_carry(carry):
             return
@@ -328,9 +321,16 @@ def on_carry(
         post.drop(DropReason.STALE, "carry", carry.event.id, carry.consumer)
 
 
-def answer_for_no_broker(post: LetterPost, sender: NodeId, message: Letters, held: Micros) -> None:
+def answer_for_no_broker(
+    post: LetterPost,
+    consumers: Consumers,
+    overlay: BrokerOverlay,
+    sender: NodeId,
+    message: Letters,
+    held: Micros,
+) -> None:
     """What a node that is a broker no more says to those who have not heard of it. Events go back to their
-    clients; whoever waits for a word gets it."""
+    clients; whoever waits for a word gets it, and whoever looks for a client is led on."""
     match message:
         case AttachLetter() | Here():
             post.write(sender, NotHome(message.generation, is_broker=False))
@@ -339,7 +339,7 @@ def answer_for_no_broker(post: LetterPost, sender: NodeId, message: Letters, hel
             post.write(sender, Returned(aged))
         case Handoff():
             post.write(sender, Accepted(message.consumer, message.version, "no broker", FULL))
-        case Detour():
+        case Detour() if not passed_on(message, post, consumers, overlay):
             post.write(message.source, Switched(message.consumer, message.version))
         case _:
             pass  # nothing here depends on it

@@ -1,7 +1,7 @@
 """The layer: every node is a client, nodes with the broker role are brokers too."""
 
-from collections.abc import Iterable
-from typing import get_args
+from collections.abc import Callable, Iterable
+from typing import Any, get_args
 
 from roamcast.broker.core import Subscription
 from roamcast.errors import WireError
@@ -25,8 +25,10 @@ from roamcast.strategy.opportunistic.paths import event_paths
 from roamcast.strategy.opportunistic.wire.messages import (
     FRAMES,
     BrokerRow,
+    Bundle,
     CarryLetter,
     ClientRow,
+    Datagram,
     Fetch,
     Flooded,
     Head,
@@ -76,6 +78,17 @@ class Opportunistic(Strategy):
         self.adaptation = Adaptation(
             host, options, underlay, self._post, channel, self.client, context.machine
         )
+        self._on_heard = self._post.transport.on_heard
+        # By type: one look-up for each of the frames that a node hears.
+        self._frames: dict[type, Callable[[NodeId, Any], None]] = {
+            NodeDigest: self._gossip.on_digest,
+            Rows: self._board.on_rows,
+            Flooded: self._on_flooded_frame,
+            RowNumbers: self._board.on_numbers,
+            WantFlooded: self._gossip.on_want,
+            Datagram: self._post.transport.on_frame,
+            Bundle: self._post.transport.on_frame,
+        }
         self.broker: Brokerage | None = None
         if context.is_broker:
             self._make_broker(was_made=False)
@@ -101,14 +114,14 @@ class Opportunistic(Strategy):
 
     def on_timer(self, name: TimerName) -> None:
         match name:
+            case ("flood", int() as publisher, int() as sequence):  # the most frequent
+                self._floods.on_timer(EventId(publisher, sequence))
             case "to self" | "spread" | ("reliable" | "bundle" | "spread", _):
                 self._post.on_timer(name)
             case "rows" | "numbers":
                 self._board.on_timer(name)
-            case "digest" | "answers":
+            case "digest" | "ask" | "answers":
                 self._gossip.on_timer(name)
-            case ("flood", int() as publisher, int() as sequence):
-                self._floods.on_timer(EventId(publisher, sequence))
             case "holes":
                 self._reading.pulls.on_timer()
             case "discovery" | "home lost":
@@ -130,21 +143,8 @@ class Opportunistic(Strategy):
             now = self._host.now()
             self._host.trace(Dropped(now, self._host.node, DropReason.WIRE, "frame", detail=str(error)))
             return
-        self._post.transport.on_heard(sender)
-        match frame:  # the most frequent first
-            case NodeDigest():
-                self._gossip.on_digest(sender, frame)
-            case Rows():
-                self._board.on_rows(frame)
-            case Flooded():
-                is_asked = self._gossip.on_copy(sender, frame.event.id)
-                self._floods.on_flooded(sender, frame, is_asked=is_asked)
-            case RowNumbers():
-                self._board.on_numbers(sender, frame)
-            case WantFlooded():
-                self._gossip.on_want(sender, frame)
-            case _:
-                self._post.transport.on_frame(sender, frame)
+        self._on_heard(sender)
+        self._frames[type(frame)](sender, frame)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         self._gossip.on_neighbour_up(neighbour)
@@ -206,6 +206,11 @@ class Opportunistic(Strategy):
                 self.client.on_own_row(entry.version)
         self._gossip.on_row()
 
+    def _on_flooded_frame(self, sender: NodeId, frame: Flooded) -> None:
+        event = frame.event.id
+        is_asked = self._gossip.on_copy(sender, event)
+        self._floods.on_flooded(sender, event, frame, is_asked=is_asked)
+
     def _on_flooded(self, sender: NodeId, copy: EventCopy, flood: FloodBase) -> None:
         self._gossip.on_event()
         self._reading.on_flooded(copy, flood)
@@ -226,7 +231,7 @@ class Opportunistic(Strategy):
                 self.broker.on_start()
                 self.client.on_role_changed()
         elif self.broker is None:
-            answer_for_no_broker(self._post, sender, message, held)
+            answer_for_no_broker(self._post, self._consumers, self._overlay, sender, message, held)
         else:
             self.broker.on_letter(sender, message, hops, held)
             if isinstance(message, Here) and self.broker.clients.on_here(sender, message):

@@ -71,4 +71,4 @@ class Tree(Strategy):
         self.overlay.on_neighbour_down(neighbour)
 
     def _tell_membership(self) -> None:
-        self.overlay.protocol.set_member(self._has_published or bool(self._broker.subscriptions()))
+        self.overlay.protocol.set_member(self._has_published or self._broker.has_subscriptions)

@@ -13,7 +13,7 @@ from roamcast.underlay.olsr.options import OlsrOptions
 from roamcast.underlay.olsr.outbox import MessageOutbox, WaitingMessage
 from roamcast.underlay.olsr.tables.duplicates import Duplicates
 from roamcast.units import Micros, micros
-from roamcast.wire.olsr import Address, MessageType, OlsrMessage, OlsrPacket, encode_message
+from roamcast.wire.olsr import Address, MessageType, OlsrMessage, encode_message
 
 NAMES = {type: type.name.lower() for type in MessageType}
 RELAYED = 255  # beside the numbers of interfaces, of which a node has at most 16
@@ -45,14 +45,6 @@ class Flooding:
         self._sequence = host.random.randrange(65_536)
 
     # What comes in.
-
-    def has_news(self, packet: OlsrPacket) -> bool:
-        """Half of all packets hold nothing but copies of known messages: those need no further look."""
-        now, duplicates, own = self._host.now(), self.duplicates.until, self._own
-        for message in packet.messages:
-            if duplicates.get(message.key, 0) <= now and message.originator != own:
-                return True
-        return False
 
     def note(self, message: OlsrMessage, interface: Address, now: Micros) -> bool:
         """A message was processed. False if an older one had to be forgotten for it."""

@@ -22,7 +22,7 @@ def select_relays(
 ) -> frozenset[Address]:
     """The multipoint relays of node `own`. Of neighbours that reach equally many, the one of the highest
     degree is taken (`by_degree`); ties that remain go to the one that comes first in `neighbours`."""
-    members = {own, *neighbours}
+    members = frozenset((own, *neighbours))
     # N2 as seen through each neighbour; a neighbour that never relays reaches nothing. Its size is
     # D(y) of step 2: the neighbour's degree without our own neighbours and ourselves.
     through = {

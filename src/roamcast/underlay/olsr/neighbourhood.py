@@ -11,7 +11,7 @@ from roamcast.underlay.olsr.mpr import RelayCandidate, select_relays
 from roamcast.underlay.olsr.options import OlsrOptions, RelayTies
 from roamcast.underlay.olsr.tables.associations import Associations
 from roamcast.underlay.olsr.tables.deadlines import Deadlines
-from roamcast.underlay.olsr.tables.links import LinkSet, LinkTuple
+from roamcast.underlay.olsr.tables.links import ASYMMETRIC, LOST, SYMMETRIC, LinkSet, LinkTuple
 from roamcast.underlay.olsr.tables.neighbours import Neighbours
 from roamcast.units import Micros, micros
 from roamcast.wire.olsr import (
@@ -26,6 +26,10 @@ from roamcast.wire.olsr import (
 )
 
 RELAY = int(NeighbourType.RELAY)  # compared with every HELLO
+# `link_code` without its link type.
+CODE_RELAY, CODE_SYMMETRIC, CODE_NOT = (
+    int(kind) << 2 for kind in (NeighbourType.RELAY, NeighbourType.SYMMETRIC, NeighbourType.NOT)
+)
 
 
 class Neighbourhood:
@@ -278,8 +282,12 @@ class Neighbourhood:
 
 def _code(link: LinkTuple, now: Micros, relays: frozenset[Address], symmetric: Container[Address]) -> int:
     """Section 6.2: what a HELLO says of a link and of the neighbour behind it."""
+    neighbour = CODE_SYMMETRIC if link.main in symmetric else CODE_NOT
     if link.main in relays:
-        neighbour = NeighbourType.RELAY
-    else:
-        neighbour = NeighbourType.SYMMETRIC if link.main in symmetric else NeighbourType.NOT
-    return link_code(link.status(now), neighbour)
+        neighbour = CODE_RELAY
+    if link.lost_until <= now:  # `status`, written out: each HELLO sent asks it of each link
+        if now < link.symmetric_until:
+            return neighbour | SYMMETRIC
+        if now < link.heard_until:
+            return neighbour | ASYMMETRIC
+    return neighbour | LOST

@@ -158,7 +158,7 @@ class Olsr(Underlay):
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
         packet = self._decoded(payload)
-        if packet is not None and (self._options.hysteresis or self._flooding.has_news(packet)):
+        if packet is not None:
             self._on_packet(self._own, self._addresses.address(sender), packet)
 
     def on_packet(self, interface: Address, source: Address, payload: bytes) -> None:
@@ -235,7 +235,7 @@ class Olsr(Underlay):
         # Asked for each flooded frame; the selectors tell most of the answers for this node itself.
         if node != self._host.node:
             return super().is_relay(node)
-        return bool(self._selectors) or (not self.own_relays() and not self.relays())
+        return len(self._selectors) > 0 or (not self.own_relays() and not self.relays())
 
     def routes(self) -> dict[Address, OlsrRoute]:
         """By main address and, where a node has several, by its other interface addresses."""

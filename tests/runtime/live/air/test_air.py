@@ -2,7 +2,10 @@
 
 import asyncio
 import socket
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from tests.runtime.live.nodes import acquainted, free_port, running, settings, until
@@ -12,11 +15,12 @@ from roamcast.errors import InputError
 from roamcast.event import Publication
 from roamcast.filter import Filter
 from roamcast.host import Channel, Frame, Kind
-from roamcast.runtime.live.air import interface
-from roamcast.runtime.live.air import sockets as air
+from roamcast.runtime.live.air import air, interface
 from roamcast.runtime.live.air.interface import Interface
+from roamcast.runtime.live.air.sockets import InterfaceSockets
 from roamcast.runtime.live.node import LiveNode
-from roamcast.runtime.live.settings import AirMode
+from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.settings import AirMode, AirSettings
 
 pytestmark = pytest.mark.realtime
 
@@ -34,7 +38,7 @@ def test_a_missing_interface_is_named_with_those_that_exist(name: str) -> None:
         interface.named(name, "air.interface")
 
 
-@pytest.mark.parametrize("address", ["10.255.255.254", "localhost", "::1"])
+@pytest.mark.parametrize("address", ["10.255.255.254", "localhost", "fe80::1"])
 def test_an_address_of_no_interface_is_refused(address: str) -> None:
     with pytest.raises(InputError, match=r"air\.address: is "):
         interface.with_address(address, "air.address")
@@ -146,7 +150,131 @@ def test_a_changed_address_is_noted() -> None:
         async with running(settings(1, port=free_port())) as (node,):
             weather.shows = loopback._replace(address="127.0.0.9")
             await until(lambda: node.counters.value("interface_changes_total"))
-            assert node.radio.air.interface.address == "127.0.0.9"
+            assert node.radio.air.used[0].working[0].address == "127.0.0.9"
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         asyncio.run(play(monkeypatch))
+
+
+class Machine:
+    """Interfaces and what /sys says of them, in the hands of a test."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder = folder
+        self._found: dict[str, Interface] = {}
+        monkeypatch.setattr(interface, "_CLASS", folder)
+        monkeypatch.setattr(interface, "names", lambda: list(self._found))
+        for module in (interface, air):
+            monkeypatch.setattr(module, "look", self._found.get)
+
+    def plug(self, name: str, address: str | None = "10.0.0.1", *marks: str) -> None:
+        """`marks`: device, wireless, master."""
+        for mark in marks:
+            (self._folder / name / mark).mkdir(parents=True)
+        loopback = name == "lo"
+        number = len(self._found) + 1
+        self._found[name] = Interface(name, number, address, True, loopback, 1_500, 24, "fe80::1")
+
+    def unplug(self, name: str) -> None:
+        del self._found[name]
+
+
+def test_without_a_name_hardware_is_used_cables_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path, monkeypatch)
+
+    def chosen() -> list[str]:
+        return [found.name for found in interface.chosen()]
+
+    assert chosen() == []
+    machine.plug("lo", "127.0.0.1")
+    assert chosen() == ["lo"]
+    machine.plug("docker0")
+    machine.plug("vpn0")
+    assert chosen() == ["docker0"], "better than the loopback"
+    machine.plug("wlan0", "10.0.0.2", "device", "wireless")
+    machine.plug("eth1", None, "device", "master")  # a part of a bridge
+    machine.plug("eth0", None, "device")  # IPv6 only
+    assert chosen() == ["eth0", "wlan0"]
+
+
+class StubSockets(InterfaceSockets):
+    """Opens nothing."""
+
+    def open(self) -> None:
+        self.listener = None
+
+
+def test_without_a_name_hardware_is_taken_when_it_comes_and_waited_for_when_it_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path, monkeypatch)
+    machine.plug("lo", "127.0.0.1")
+    monkeypatch.setattr(air, "InterfaceSockets", StubSockets)
+    monkeypatch.setattr(StubSockets, "is_open", True)
+
+    async def play() -> None:
+        all_air = air.Air(
+            asyncio.get_running_loop(), AirSettings(), (), Counters(), lambda data, source: None
+        )
+        gone: list[tuple[str, bool]] = []
+        all_air.on_away = lambda name, is_ipv6: gone.append((name, is_ipv6))
+
+        def look() -> list[tuple[str, bool]]:
+            all_air._looks = 0
+            all_air._look_now()
+            return [(used.name, used.is_up) for used in all_air.used]
+
+        all_air.open()
+        assert look() == [("lo", True)]
+        machine.plug("veth0", "10.0.0.9")
+        assert look() == [("veth0", True)]
+        machine.unplug("veth0")
+        assert look() == [("veth0", False)], "the loopback is no way to anybody"
+        machine.plug("wlan0", "10.0.0.2", "device", "wireless")
+        assert look() == [("wlan0", True)] and gone[:2] == [("lo", False), ("lo", True)]
+        machine.plug("eth0", "10.0.0.3", "device")
+        assert look() == [("wlan0", True), ("eth0", True)]
+        assert all_air.rank("eth0") < all_air.rank("wlan0")
+        machine.unplug("wlan0")
+        machine.unplug("eth0")
+        assert look() == [("wlan0", False), ("eth0", False)]
+        assert not all_air.is_several and ("eth0", False) in gone
+        machine.plug("eth0", "10.0.0.3")
+        assert look() == [("wlan0", False), ("eth0", True)]
+        all_air.close()
+
+    asyncio.run(play())
+
+
+WITHOUT_CAPABILITIES = """
+import asyncio, ctypes, struct
+from pathlib import Path
+from tests.runtime.live.nodes import free_port, running, settings
+ctypes.CDLL(None).capset(struct.pack("Ii", 0x20080522, 0), bytes(24))
+(effective,) = [line for line in Path("/proc/self/status").read_text().splitlines() if "CapEff" in line]
+async def play():
+    async with running(settings(1, port=free_port())) as (node,):
+        air = node.radio.air
+        print(int(effective.split()[1], 16), air.used[0].is_up, air._watch._socket is not None)
+asyncio.run(play())
+"""
+
+
+def test_a_node_needs_no_capability() -> None:
+    """The unit and the container of `examples/deploy` give it none."""
+    ended = subprocess.run(
+        [sys.executable, "-c", WITHOUT_CAPABILITIES], capture_output=True, text=True, check=False
+    )
+    assert ended.stdout == "0 True True\n", ended.stderr
+
+
+def test_the_container_recipe_names_what_is_there_and_runs_as_no_root() -> None:
+    root = Path(__file__).parents[4]
+    steps = (root / "examples" / "deploy" / "Containerfile").read_text().splitlines()
+    for step in steps:
+        if step.startswith("COPY ") and "--from" not in step:
+            for name in step.split()[1:-1]:
+                assert (root / name).exists(), name
+    assert "USER roamcast" in steps and "VOLUME /data" in steps

@@ -9,8 +9,8 @@ from tests.runtime.live.nodes import acquainted, free_port, running, settings, u
 
 from roamcast.host import Channel, Frame, Kind, SendFailure
 from roamcast.runtime.live.air.datagrams import REPEATS
+from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.runtime.live.air.peers import Peers
-from roamcast.runtime.live.air.sockets import Endpoint
 from roamcast.runtime.live.node import LiveNode
 from roamcast.units import SECOND, NodeId
 
@@ -60,6 +60,26 @@ def test_neighbours_that_open_links_to_each_other_at_once_lose_nothing_and_end_w
                 assert {who for who, _ in log} == {sender}
             assert failures == []
             await until(lambda: len(alice.radio.links) == len(bob.radio.links) == 1)
+
+    asyncio.run(play())
+
+
+def test_a_small_frame_does_not_wait_behind_large_ones() -> None:
+    async def play() -> None:
+        async with pair() as (alice, bob):
+            await until(acquainted(alice, bob))
+            log = log_of(bob)
+            failures: list[SendFailure] = []
+            count = 500  # two megabytes: more than the kernel takes ahead
+            for number in range(count):
+                send(alice, 2, data(number.to_bytes(2, "big") + bytes(4_094)), failures.append)
+            send(alice, 2, data(b"small"), failures.append)
+            await until(lambda: len(log) == count + 1)
+            payloads = [payload for _, payload in log]
+            assert payloads.index(b"small") < 100
+            payloads.remove(b"small")
+            assert [int.from_bytes(payload[:2], "big") for payload in payloads] == list(range(count))
+            assert failures == []
 
     asyncio.run(play())
 
@@ -151,7 +171,7 @@ def test_a_neighbour_that_answers_no_letter_is_not_dialled_to_the_end(
 
     async def play() -> None:
         async with running(settings(1, port=free_port())) as (node,):
-            node.radio.peers.heard(2, ("127.0.0.1", free_port()), node.clock.now)
+            node.radio.peers.heard(2, Endpoint("127.0.0.1", free_port(), "lo"), node.clock.now)
             failures: list[SendFailure] = []
             send(node, 2, data(b"hello"), failures.append)
             await until(lambda: failures)
@@ -177,7 +197,7 @@ def test_nodes_that_have_proven_themselves_greet_each_other_again() -> None:
 def test_a_neighbour_that_takes_no_link_is_a_broken_link() -> None:
     async def play() -> None:
         async with running(settings(1, port=free_port())) as (node,):
-            node.radio.peers.heard(2, ("127.0.0.1", free_port()), node.clock.now)
+            node.radio.peers.heard(2, Endpoint("127.0.0.1", free_port(), "lo"), node.clock.now)
             failures: list[SendFailure] = []
             send(node, 2, data(b"hello"), failures.append)
             assert failures == []
@@ -250,7 +270,7 @@ def test_a_letter_whose_acknowledgement_is_lost_is_repeated_and_handled_once() -
 
             def lossy(datagram: bytes, to: Endpoint) -> None:
                 nonlocal lost
-                if to == ("127.0.0.1", alice.radio.air.port) and lost:
+                if to.port == alice.radio.air.port and lost:
                     lost -= 1
                 else:
                     passed_on(datagram, to)
@@ -269,7 +289,7 @@ def test_a_letter_whose_acknowledgement_is_lost_is_repeated_and_handled_once() -
 def test_a_letter_to_a_node_that_has_gone_fails_when_all_attempts_are_used() -> None:
     async def play() -> None:
         async with running(settings(1, port=free_port())) as (node,):
-            node.radio.peers.heard(2, ("127.0.0.1", free_port()), node.clock.now)
+            node.radio.peers.heard(2, Endpoint("127.0.0.1", free_port(), "lo"), node.clock.now)
             failures: list[SendFailure] = []
             began = asyncio.get_running_loop().time()
             send(node, 2, control(b"anyone"), failures.append)
@@ -283,7 +303,7 @@ def test_a_letter_to_a_node_that_has_gone_fails_when_all_attempts_are_used() -> 
 
 
 def test_an_address_moves_when_the_old_one_is_silent_or_fails_or_its_node_proves_itself() -> None:
-    here, there = ("10.0.0.1", 4748), ("10.0.0.2", 4748)
+    here, there = Endpoint("10.0.0.1", 4748, "wlan0"), Endpoint("10.0.0.2", 4748, "wlan0")
     doubted: list[None] = []
     peers = Peers(lambda *_: None, lambda: doubted.append(None))
 
@@ -296,7 +316,7 @@ def test_an_address_moves_when_the_old_one_is_silent_or_fails_or_its_node_proves
     assert where(3.5, here) == there
     peer = peers.find(7)
     assert peer is not None
-    peer.failed_at = round(3.6 * SECOND)
+    peers.give_up(peer, round(3.6 * SECOND))
     assert where(3.7, here) == here  # frames to `there` failed
     assert where(3.8, there) == here
     peers.on_proven(7)
@@ -308,10 +328,75 @@ def test_thousands_of_past_peers_are_forgotten() -> None:
     evicted: list[NodeId] = []
     peers = Peers(lambda number, _: evicted.append(number), peers_max=100, expiry=60 * SECOND)
     for number in range(5_000):
-        peers.heard(number, ("10.0.0.1", 4748), number)
+        peers.heard(number, Endpoint("10.0.0.1", 4748, "wlan0"), number)
     assert len(peers) == 100
     assert evicted == list(range(4_900))
     assert peers.find(4_899) is None and peers.find(4_900) is not None
-    peers.heard(4_900, ("10.0.0.2", 4748), 50 * SECOND)
+    peers.heard(4_900, Endpoint("10.0.0.2", 4748, "wlan0"), 50 * SECOND)
     peers.forget_old(61 * SECOND)
     assert [(peer.number, peer.endpoint[0]) for peer in peers] == [(4_900, "10.0.0.2")]
+
+
+@pytest.mark.parametrize("kind", [Kind.CONTROL, Kind.DATA])
+def test_a_frame_over_a_path_that_is_dead_arrives_by_the_other_and_its_layer_hears_nothing(
+    kind: Kind,
+) -> None:
+    async def play() -> None:
+        async with pair() as (alice, bob):
+            await until(acquainted(alice, bob))
+            log = log_of(bob)
+            failures: list[SendFailure] = []
+            peer = alice.radio.peers.find(2)
+            works, dead = peer.endpoint, Endpoint("127.0.0.1", free_port(), "lo")
+            # As if the dead one were in use, and had been heard just now.
+            alice.radio.peers.heard(2, dead, alice.clock.now)
+            peer.path = peer.paths[dead]
+            send(alice, 2, Frame(b"by the other", kind, "test"), failures.append)
+            await until(lambda: log)
+            assert log == [(1, b"by the other")] and not failures
+            assert peer.endpoint == works
+            assert alice.counters.value("peers_moved_total") == 1
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_link_whose_neighbour_is_reached_elsewhere_loses_nothing(is_lost: bool) -> None:
+    async def play() -> None:
+        async with pair() as (alice, bob):
+            await until(acquainted(alice, bob))
+            log = log_of(bob)
+            failures: list[SendFailure] = []
+            peer = alice.radio.peers.find(2)
+            before, after = peer.endpoint, peer.endpoint._replace(address="127.0.0.2")
+            send(alice, 2, data(b"first"), failures.append)
+            await until(lambda: log)
+            count = 200
+            for number in range(count):
+                send(alice, 2, data(number.to_bytes(2, "big") * 500), failures.append)
+            alice.radio.peers.heard(2, after, alice.clock.now)
+            peer.path = peer.paths[after]
+            alice.radio.links.on_moved(peer, before, is_lost=is_lost)
+            send(alice, 2, data(b"last"), failures.append)
+            await until(lambda: len({payload for _, payload in log}) == count + 2)
+            assert not failures
+            (link,) = [link for link in alice.radio.links._links[2] if link.is_open]
+            assert link.leads_to(after)
+            if not is_lost:
+                assert len(log) == count + 2, "what is under way is not sent again"
+
+    asyncio.run(play())
+
+
+def test_an_acknowledgement_goes_back_by_the_path_of_its_datagram() -> None:
+    async def play() -> None:
+        async with pair() as (alice, bob):
+            await until(acquainted(alice, bob))
+            sent: list[Endpoint] = []
+            bob.radio.air.send = lambda datagram, to: sent.append(to)
+            elsewhere = bob.radio.peers.find(1).endpoint._replace(address="127.0.0.5")
+            bob.radio._datagrams.acknowledge(1, 77, elsewhere)
+            await until(lambda: sent)
+            assert elsewhere in sent
+
+    asyncio.run(play())

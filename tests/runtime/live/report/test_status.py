@@ -14,6 +14,7 @@ from roamcast.event import Publication
 from roamcast.filter import Filter
 from roamcast.gateway.local import LocalServer
 from roamcast.gateway.local.server import LocalOptions
+from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.runtime.live.report.metric_help import HELP
 from roamcast.runtime.live.report.peer_watch import PEERS_METERED
 from roamcast.wire.local import FROM_NODE, StatusAnswer
@@ -64,8 +65,8 @@ def test_a_node_says_what_it_is_whom_it_hears_and_what_is_wrong(tmp_path: Path) 
                 text = await asyncio.to_thread(said, "status", "--socket", socket)
                 assert text.splitlines()[0].startswith("WARNING: no other node is heard")
                 table = await asyncio.to_thread(said, "peers", "--socket", socket)
-                assert table.splitlines()[0].split()[:3] == ["peer", "address", "state"]
-                assert table.splitlines()[1].split()[:3] == ["4", f"127.0.0.1:{other.radio.air.port}", "gone"]
+                assert table.splitlines()[0].split()[:3] == ["peer", "address", "by"]
+                assert table.splitlines()[1].split()[:3] == ["4", f"127.0.0.1:{other.radio.air.port}", "lo"]
             finally:
                 await server.stop()
 
@@ -131,7 +132,7 @@ def test_every_metric_of_a_node_has_its_help_and_type(tmp_path: Path) -> None:
             assert any(line.startswith('roamcast_build_info{version="') for line in lines)
             assert {name.removeprefix("roamcast_") for name in typed} <= set(HELP)
             for number in range(1_000):
-                one.journal.peers.heard(1_000 + number, ("10.0.0.1", 1), 1, one.clock.now)
+                one.journal.peers.heard(1_000 + number, Endpoint("10.0.0.1", 1, "wlan0"), 1, one.clock.now)
             assert one.counters.to_text().count("roamcast_peer_up{") == PEERS_METERED
 
     asyncio.run(play())
@@ -145,7 +146,7 @@ def test_a_document_of_a_crowd_fits_one_message() -> None:
                 session.subscribe(Filter.sql(f"a{number} = '{'x' * 500}'"))
             for number in range(2_000):
                 node.journal.peers.heard(
-                    2**31 - 1 - number, ("255.255.255.255", 65_535), 2**40, node.clock.now
+                    2**31 - 1 - number, Endpoint("255.255.255.255", 65_535, "wlan0"), 2**40, node.clock.now
                 )
             status = node.status()
             assert status.peers_total == 2_000 and len(status.peers) == PEERS_SHOWN

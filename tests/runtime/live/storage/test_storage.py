@@ -205,7 +205,7 @@ def test_acknowledgements_wait_for_the_commit(path: Path) -> None:
     storage.close()
 
 
-def test_what_nobody_waits_for_is_committed_a_little_later(path: Path) -> None:
+def test_what_may_wait_and_nobody_waits_for_is_committed_a_little_later(path: Path) -> None:
     storage = Storage.open(path)
     told: list[StoreFullError | None] = []
 
@@ -213,18 +213,21 @@ def test_what_nobody_waits_for_is_committed_a_little_later(path: Path) -> None:
         storage.end_turn(now)
         return storage._connection.in_transaction
 
-    storage.keep(event(1), HOUR, 0, WALL)
+    storage.keep(event(1), HOUR, 0, WALL, is_lazy=True)
     assert pending(1_000) and pending(1_000 + LAZY - 1)
     assert not pending(1_000 + LAZY)
     assert not pending(2_000 + LAZY)  # nothing there
-    storage.keep(event(2), HOUR, 0, WALL)
+    storage.keep(event(2), HOUR, 0, WALL, is_lazy=True)
     assert pending(3_000 + LAZY)
     storage.on_durable(told.append)
     assert not pending(3_001 + LAZY) and told == [None]
     for sequence in range(LAZY_WRITES):
         assert not storage._written or pending(4_000 + LAZY)
-        storage.keep(event(10 + sequence), HOUR, 0, WALL)
+        storage.keep(event(10 + sequence), HOUR, 0, WALL, is_lazy=True)
     assert not pending(4_000 + LAZY)
+    storage.keep(event(5_000), HOUR, 0, WALL, is_lazy=True)
+    storage.keep(event(5_001), HOUR, 0, WALL)
+    assert not pending(5_000 + LAZY)  # the other event waits for nobody
     storage.close()
 
 

@@ -124,3 +124,30 @@ def test_the_wait_for_a_next_hop_follows_what_is_measured() -> None:
         echo.missed()
     assert echo.timeout == LONGEST
     assert 400 * MILLISECOND < echo.measured < LONGEST  # what retries wait for is not doubled
+
+
+def test_a_new_neighbour_and_those_behind_it_get_what_was_published_just_before() -> None:
+    parts = [(0, 1), (2, 3)]
+    network = Network(4, parts, options=replace(OPTIONS, consistency_interval=1_000.0))
+    network.subscribe(2, "a = 1")
+    network.subscribe(3, "a = 1")
+    network.run(20)
+    event, unwanted = network.publish(0, {"a": 1}), network.publish(0, {"a": 2})
+    network.run(0.5)
+    assert network.got(event) == {}
+    network.connect([*parts, (0, 2)])
+    network.run(3)
+    assert network.got(event) == {2: 1, 3: 1}
+    assert network.got(unwanted) == {}
+
+
+def test_a_neighbour_that_was_not_heard_for_a_moment_is_told_nothing() -> None:
+    network = settled([4, 5, 6])
+    network.publish(0, {"a": 1})
+    network.run(1.5)  # all tellings are over, the event can still be asked for
+    told = len(network.frames(Recap))
+    network.connect([pair for pair in TREE if pair != (1, 7)])
+    network.run(0.5)
+    network.connect(TREE)
+    network.run(3)
+    assert len(network.frames(Recap)) == told == 2 * 3

@@ -17,7 +17,6 @@ from roamcast.strategy.opportunistic.adaptation.events import (
     NeighboursFound,
     SystemEvent,
     TimeCame,
-    TopologyReceived,
 )
 from roamcast.strategy.opportunistic.adaptation.services import Alternative, Limits, Services
 from roamcast.units import SECOND, NodeId
@@ -68,9 +67,6 @@ class World:
 
     def propagate(self) -> None:
         self.done.append(("propagate",))
-
-    def rebuild_routes(self) -> None:
-        self.done.append(("rebuild",))
 
     def hops(self, node: NodeId) -> int | None:
         return self.away.get(node)
@@ -372,7 +368,6 @@ def test_the_topology_adaptor_looks_and_tells() -> None:
     world = World("topology")
     assert world.tell(TimeCame("broker_update", 0)) == [("discover",)]
     assert world.tell(NeighboursFound()) == [("propagate",)]
-    assert world.tell(TopologyReceived(OTHER)) == [("rebuild",)]
     assert world.tell(TimeCame("something else", 0)) == []
 
 

@@ -1,8 +1,11 @@
 """The eight steps at each of the two brokers, letter by letter; and what goes wrong between them."""
 
+from typing import Any
+
 from tests.strategy.opportunistic.station import COUNTING, PLAIN, WORK, Station
 
 from roamcast.modulator import ModulatorSpec
+from roamcast.strategy.opportunistic.brokerage import answer_for_no_broker
 from roamcast.strategy.opportunistic.homes.consumers import first_version
 from roamcast.strategy.opportunistic.overlay.board import BROKER, CLIENT
 from roamcast.strategy.opportunistic.wire.messages import (
@@ -25,7 +28,7 @@ from roamcast.strategy.opportunistic.wire.messages import (
 from roamcast.trace import HandedOff
 from roamcast.units import NodeId, micros
 
-CLIENT_A, SOURCE, DESTINATION, SUPPLIER, PRODUCER = 7, 1, 2, 3, 50
+CLIENT_A, SOURCE, DESTINATION, SUPPLIER, THIRD, PRODUCER = 7, 1, 2, 3, 4, 50
 
 
 def kinds(letters: list[tuple[NodeId, Letters]]) -> list[tuple[NodeId, str]]:
@@ -221,3 +224,29 @@ def test_a_broker_that_handed_the_client_on_passes_the_question_on() -> None:
     station.hear(DESTINATION, Taken(CLIENT_A, handoff.version))
     claim = Detour(CLIENT_A, first_version(2) + 1, SUPPLIER, SUPPLIER)
     assert station.hear(SUPPLIER, claim) == [(DESTINATION, claim)]
+
+
+def test_a_node_that_is_a_broker_no_more_leads_on_to_whom_it_handed_a_client() -> None:
+    """Schedule 50096: the client heard of the end first, and chose a third broker, which asks here."""
+    station = serving()
+    handoff = asked(station)
+    station.hear(DESTINATION, Accepted(CLIENT_A, handoff.version))
+    station.hear(SUPPLIER, Switched(CLIENT_A, handoff.version))
+    station.hear(DESTINATION, Taken(CLIENT_A, handoff.version))
+    claim = Detour(CLIENT_A, first_version(2) + 1, THIRD, THIRD)
+    post: Any = station.post
+    station.post.confirmed()
+    answer_for_no_broker(post, station.consumers, station.overlay, THIRD, claim, 0)
+    assert station.post.confirmed() == [(DESTINATION, claim)]
+    answer_for_no_broker(post, station.consumers, station.overlay, THIRD, claim, 0)  # a second copy
+    assert station.post.confirmed() == [(THIRD, Switched(CLIENT_A, claim.version))]
+
+
+def test_a_broker_asks_a_home_that_has_ended_for_what_it_knew_of_the_client() -> None:
+    station = Station(THIRD)
+    station.hear_row(BROKER, SOURCE, 1, BrokerRow((), life=1, is_over=True))
+    station.attach_client(CLIENT_A, COUNTING, generation=2, before=SOURCE)
+    claim = Detour(CLIENT_A, first_version(2) + 1, THIRD, THIRD)
+    assert station.post.to(SOURCE) == [claim] and station.broker.homes.clients == {}
+    station.hear(SOURCE, Switched(CLIENT_A, claim.version))  # it knows nothing
+    assert list(station.broker.homes.clients) == [CLIENT_A]

@@ -64,7 +64,7 @@ def test_all_agree_in_the_end_although_half_of_the_frames_are_lost(seed: int) ->
                     if other is one or (to is not None and to != other.host.node) or random.random() < 0.5:
                         continue
                     if isinstance(frame, Rows):
-                        other.board.on_rows(frame)
+                        other.board.on_rows(one.host.node, frame)
                     else:
                         other.board.on_numbers(one.host.node, frame)
             for other in nodes:
@@ -78,13 +78,13 @@ def test_all_agree_in_the_end_although_half_of_the_frames_are_lost(seed: int) ->
 def test_a_row_is_passed_on_once_and_not_if_others_have_done_so() -> None:
     told = Told(1)
     rows = Rows((Row(BROKER, 2, 5, 0, BROKER_ROWS.encode(row())),))
-    told.board.on_rows(rows)
-    told.board.on_rows(rows)
+    told.board.on_rows(1, rows)
+    told.board.on_rows(1, rows)
     told.host.advance(SECOND)
     assert len(told.frames()) == 1 and len(told.news) == 1
     later = Rows((Row(BROKER, 2, 6, 0, BROKER_ROWS.encode(row())),))
     for _ in range(4):
-        told.board.on_rows(later)
+        told.board.on_rows(1, later)
     told.host.advance(SECOND)
     assert told.frames() == []
 
@@ -93,7 +93,7 @@ def test_rows_that_cannot_be_are_dropped_and_counted() -> None:
     told = Told(1)
     body = BROKER_ROWS.encode(row())
     told.board.on_rows(
-        Rows((Row(BROKER, 2, VERSION_MAX, 0, body), Row(9, 2, 1, 0, body), Row(CLIENT, 2, 1, 0, b"x")))
+        1, Rows((Row(BROKER, 2, VERSION_MAX, 0, body), Row(9, 2, 1, 0, body), Row(CLIENT, 2, 1, 0, b"x")))
     )
     told.host.advance(SECOND)
     assert told.news == [] and told.frames() == []
@@ -103,10 +103,10 @@ def test_rows_that_cannot_be_are_dropped_and_counted() -> None:
 def test_a_row_from_too_far_in_the_future_is_dropped_and_leaves_the_true_one() -> None:
     told = Told(1)
     body = BROKER_ROWS.encode(row())
-    told.board.on_rows(Rows((Row(BROKER, 2, 5, 0, body),)))
-    told.board.on_rows(Rows((Row(BROKER, 2, 5 + VERSIONS_AHEAD, 0, BROKER_ROWS.encode(row((9, 1)))),)))
-    told.board.on_rows(Rows((Row(BROKER, 3, VERSIONS_AHEAD, 0, body),)))  # nor as the first of its owner
-    told.board.on_rows(Rows((Row(BROKER, 2, 6, 0, body),)))
+    told.board.on_rows(1, Rows((Row(BROKER, 2, 5, 0, body),)))
+    told.board.on_rows(1, Rows((Row(BROKER, 2, 5 + VERSIONS_AHEAD, 0, BROKER_ROWS.encode(row((9, 1)))),)))
+    told.board.on_rows(1, Rows((Row(BROKER, 3, VERSIONS_AHEAD, 0, body),)))  # nor as the first of its owner
+    told.board.on_rows(1, Rows((Row(BROKER, 2, 6, 0, body),)))
     assert [(kind, node, one.version) for kind, node, one in told.news if one] == [
         (BROKER, 2, 5),
         (BROKER, 2, 6),

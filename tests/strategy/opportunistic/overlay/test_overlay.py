@@ -69,7 +69,7 @@ def test_neighbours_are_all_within_the_first_ring_that_has_enough() -> None:
     setting = Setting()
     for broker, hops in {2: 1, 3: 1, 4: 2, 5: 2, 6: 3}.items():
         setting.hear(broker, hops)
-    setting.host.advance(2 * SECOND)
+    setting.host.advance(3 * SECOND)
     assert setting.neighbours() == [2, 3, 4, 5]
     assert setting.row().links == (2, 1, 3, 1, 4, 2, 5, 2) and setting.row().ring == 2
 
@@ -78,7 +78,7 @@ def test_a_neighbour_that_moves_too_far_away_is_one_no_more() -> None:
     setting = Setting()
     for broker in (2, 3, 4):
         setting.hear(broker, 1, (5, 1))  # there is another way to all of them
-    setting.host.advance(2 * SECOND)
+    setting.host.advance(3 * SECOND)
     setting.underlay.hops[2] = 4
     setting.hear(5, 1, (2, 1, 3, 1, 4, 1))
     setting.host.advance(20 * SECOND + 2 * PERIOD)
@@ -91,7 +91,7 @@ def test_a_far_broker_that_no_path_leads_to_is_a_bridge_until_one_does() -> None
     setting = Setting()
     for broker, hops in {2: 1, 3: 1, 4: 1, 9: 5}.items():
         setting.hear(broker, hops)
-    setting.host.advance(2 * SECOND)
+    setting.host.advance(3 * SECOND)
     assert setting.neighbours() == [2, 3, 4]
     setting.host.advance(18 * SECOND)
     assert setting.neighbours() == [2, 3, 4, 9]

@@ -11,8 +11,10 @@ from typing import NamedTuple
 from roamcast.broker.core import Delivery
 from roamcast.broker.retained import AT, FLAGS, RETAINED, is_retained
 from roamcast.broker.store import StoredEvent, StoreFullError
-from roamcast.errors import FilterError, InputError
-from roamcast.event import Event, EventId, Publication, Value
+from roamcast.chunks.form import count_of, digest_of
+from roamcast.chunks.transfer import pieces
+from roamcast.errors import EventError, FilterError, InputError
+from roamcast.event import PAYLOAD_BYTES_MAX, Event, EventId, Publication, Value
 from roamcast.filter import Filter
 from roamcast.filter.expression import Compare, Operator
 from roamcast.gateway.mqtt.mesh.content import parse_client_filter
@@ -32,6 +34,8 @@ from roamcast.pressure import PublishPressure
 from roamcast.units import SECOND, Micros, micros
 
 ALL_RETAINED = Filter(Compare(FLAGS, Operator.GREATER_OR_EQUAL, RETAINED))
+
+LARGE_WAITING_MAX = 64 * 1024 * 1024  # octets of large payloads under way from all clients; chosen by us
 
 _PLAIN: tuple[dict[str, Value], ...] = tuple({FLAGS: qos} for qos in range(3))
 
@@ -65,7 +69,8 @@ class MeshExchange:
         self._wall = wall
         self._retained_lifetime = micros(options.retained_lifetime)
         self._qos1_lifetime = micros(options.qos1_lifetime)
-        self._is_qos1_memorized = options.qos1 == "memorized"
+        self.keeps_qos1 = options.qos1 != "realtime"  # until every node has had it
+        self._shows_qos1 = options.qos1 == "memorized"  # to later subscribers too
         self._session = session = node.applications.open(self._on_delivery)
         self.interests = ClientInterests(session.reserve, session.subscribe_as, session.unsubscribe)
         self._stamps = RetainedStamps(
@@ -74,6 +79,8 @@ class MeshExchange:
         self._number = node.number
         self._publisher: MqttSession | None = None
         self._publishing = b""
+        self._publishing_large: EventId | None = None
+        self._large_bytes = 0  # of payloads that wait for the turn of their chunks
         self.published = 0  # messages from clients, and to them; the listener counts the increase
         self.delivered = 0
 
@@ -87,13 +94,20 @@ class MeshExchange:
     def pressure(self) -> PublishPressure:
         return self._node.applications.pressure
 
-    def reserve(self) -> int:
-        """The number of an event that is published later."""
-        return self._node.applications.node.broker.reserve()
+    def reserve(self, payload: bytes) -> int:
+        """The number of an event that is published later; of a large payload the first of its chunks'."""
+        return self._node.applications.node.broker.reserve(_events_of(payload))
 
-    def has_kept(self, sequence: int) -> bool:
-        """Whether the event of this number of ours is in the store."""
-        return EventId(self._number, sequence) in self._node.applications.node.broker.store
+    def has_kept(self, sequence: int, payload: bytes) -> bool:
+        """Whether the event of this number of ours, or the last of its chunks, is in the store."""
+        last = EventId(self._number, sequence + _events_of(payload) - 1)
+        return last in self._node.applications.node.broker.store
+
+    def has_room(self, payload_bytes: int) -> bool:
+        """Whether the store would take a message of QoS 1 or 2 that is not retained."""
+        if not self.keeps_qos1 or payload_bytes > PAYLOAD_BYTES_MAX:  # chunks have room of their own
+            return True
+        return self._node.applications.node.broker.store.has_room(payload_bytes, self._node.now())
 
     # From clients.
 
@@ -109,23 +123,10 @@ class MeshExchange:
     ) -> PublishOutcome:
         """Publish a client's message, or its will (without a session), in the mesh. `sequence`: the event's
         number, if it was reserved."""
-        if session is not None and not self._may(session, topic):
-            return NOT_ALLOWED
-        self.published += 1
-        lifetime = 0
-        attributes = _PLAIN[qos]
-        if retain or properties is not None or (qos and self._is_qos1_memorized):
-            try:
-                attributes = attributes_of(qos, retain, properties)
-            except TooLarge:
-                return TOO_LARGE
-            if retain or (qos and self._is_qos1_memorized):
-                lifetime = self._lifetime(retain and not payload, retain, properties)
-            if retain:
-                attributes[AT] = self._stamps.next(topic, self._wall())
-        publication = Publication(attributes, payload, topic, lifetime=lifetime)
-        pressure = self._node.applications.pressure
-        if not qos and not lifetime and pressure.sheds(publication):
+        publication = self._publication(session, topic, payload, qos, retain, properties)
+        if isinstance(publication, PublishOutcome):
+            return publication
+        if not qos and not publication.lifetime and self.pressure.sheds(publication):
             return SHED
         notes = self._notes
         notes.wrote = False
@@ -139,7 +140,89 @@ class MeshExchange:
             return TOO_LARGE  # all else was checked when the packet was decoded
         finally:
             self._publisher = None
-        return ACCEPTED_WHEN_DURABLE if notes.wrote or lifetime else ACCEPTED
+        return ACCEPTED_WHEN_DURABLE if notes.wrote or publication.lifetime else ACCEPTED
+
+    def publish_large(
+        self,
+        session: MqttSession,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        properties: Properties | None,
+        then: Callable[[ReasonCode], None],
+        sequence: int | None = None,
+    ) -> None:
+        """The same for a payload above the bound of an event: in chunks, each in its turn. `then` gets the
+        outcome when the last one is in the mesh, and durable where the event is memorized."""
+        publication = self._publication(session, topic, payload, qos, retain, properties)
+        if isinstance(publication, PublishOutcome):
+            then(publication.reason)
+            return
+        if self._large_bytes + len(payload) > LARGE_WAITING_MAX:
+            then(ReasonCode.QUOTA_EXCEEDED)
+            return
+        try:
+            frame = publication.without_payload()
+            transfer = self._session.begin(frame, len(payload), digest_of(payload), sequence)
+        except (InputError, StoreFullError):
+            then(ReasonCode.QUOTA_EXCEEDED)
+            return
+        octets = pieces(payload)
+        self._large_bytes += len(payload)
+
+        def ended(reason: ReasonCode) -> bool:
+            self._large_bytes -= len(payload)
+            then(reason)
+            return False
+
+        def step() -> bool:
+            self._publisher = session
+            self._publishing_large = EventId(self._number, transfer.first)
+            try:
+                transfer.add(next(octets))
+            except (InputError, StoreFullError):
+                return ended(ReasonCode.QUOTA_EXCEEDED)
+            finally:
+                self._publisher = None
+            if not transfer.is_over:
+                return True
+            self._node.when_durable(
+                lambda: then(ReasonCode.SUCCESS), lambda _: then(ReasonCode.QUOTA_EXCEEDED)
+            )
+            self._large_bytes -= len(payload)
+            return False
+
+        self._node.applications.chunks.add(step)
+
+    def _publication(
+        self,
+        session: MqttSession | None,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        properties: Properties | None,
+    ) -> Publication | PublishOutcome:
+        """What a message becomes, or why it is refused."""
+        if session is not None and not self._may(session, topic):
+            return NOT_ALLOWED
+        self.published += 1
+        lifetime = 0
+        attributes = _PLAIN[qos]
+        if retain or (qos and self.keeps_qos1):
+            lifetime = self._lifetime(retain and not payload, retain, properties)
+        if retain or properties is not None:
+            try:
+                attributes = attributes_of(qos, retain, properties)
+            except TooLarge:
+                return TOO_LARGE
+            if retain:
+                attributes[AT] = self._stamps.next(topic, self._wall())
+        try:
+            return Publication(attributes, payload, topic, lifetime=lifetime)
+        except EventError:
+            return TOO_LARGE
 
     def _may(self, session: MqttSession, topic: str) -> bool:
         rights = rights_of(self._options.rights, session.username or "") if self._options.rights else None
@@ -170,7 +253,6 @@ class MeshExchange:
         if parsed.share:
             return  # section 4.8.2: none for shared subscriptions
         identifiers = (identifier,) if identifier else ()
-        others = [found.parsed.wanted for found in session.subscriptions.values() if found != subscription]
         wants_retained = request.retain_handling == 0 or (request.retain_handling == 1 and is_new)
         for entry, message in self._shown(parsed.on_topic, set()):
             event = entry.event
@@ -181,7 +263,13 @@ class MeshExchange:
                     session.deliver(message, request.qos, True, identifiers)
                 else:
                     self._notes.on_done(session, message, None)
-            elif is_new and not any(other.matches(event) for other in others):
+            elif is_kept_message(event) and not self._shows_qos1:
+                self._notes.on_done(session, message, None)  # MQTT: for those who had subscribed before
+            elif is_new and not any(
+                other.parsed.wanted.matches(event)
+                for other in session.subscriptions.values()
+                if other != subscription
+            ):
                 session.deliver(message, request.qos, False, identifiers)
 
     def show_missed(self, session: MqttSession, delivered: set[EventId]) -> None:
@@ -207,8 +295,9 @@ class MeshExchange:
         attributes = event.attributes
         flags = attributes.get(FLAGS)
         # Fast path for the usual message without properties.
-        if type(flags) is int and 0 <= flags <= 2 and len(attributes) == 1 and not event.lifetime:
-            message = MeshMessage(event.topic, event.payload, flags)
+        if type(flags) is int and 0 <= flags <= 2 and len(attributes) == 1:
+            memorized = (event.id, self._clock() + event.lifetime) if event.lifetime else None
+            message = MeshMessage(event.topic, event.payload, flags, memorized=memorized)
         else:
             if is_retained(event):
                 self._stamps.on_event(event)
@@ -217,8 +306,10 @@ class MeshExchange:
         if groups:
             picked = [target for group in groups if (target := group.pick()) is not None]
             targets = (*targets, *picked)
-        # An event that a client is publishing at this moment comes back with the same payload object.
-        publisher = self._publisher if event.payload is self._publishing else None
+        # An event that a client is publishing at this moment comes back with the same payload object, or with
+        # the last of its chunks.
+        is_own = event.payload is self._publishing or event.id == self._publishing_large
+        publisher = self._publisher if is_own else None
         retained = message.retained
         for target in targets:
             chosen = target.own if target.session is publisher else target
@@ -255,3 +346,14 @@ class MeshExchange:
         if is_clearing or expiry is None:
             return default
         return max(1, min(expiry * SECOND, self._retained_lifetime) if retain else expiry * SECOND)
+
+
+def _events_of(payload: bytes) -> int:
+    """How many events a payload becomes."""
+    return count_of(len(payload)) if len(payload) > PAYLOAD_BYTES_MAX else 1
+
+
+def is_kept_message(event: Event) -> bool:
+    """Whether it is an MQTT message of QoS 1 or 2 that is not retained."""
+    flags = event.attributes.get(FLAGS)
+    return type(flags) is int and 1 <= flags <= 2

@@ -25,15 +25,12 @@ from roamcast.broker.retained import FLAGS, RETAINED
 from roamcast.event import NAME_LENGTH_MAX, TEXT_LENGTH_MAX, Event, Value
 from roamcast.gateway.mqtt.packets.numerals import number_in
 from roamcast.gateway.mqtt.packets.properties import Properties
+from roamcast.wire.exchange import CORRELATION, EXPIRY, OWN, PLAIN_QOS, RESPONSE_TOPIC
 
 RESERVED = "mqtt."
 FORMAT = "mqtt.format"
 CONTENT_TYPE = "mqtt.content_type"
-RESPONSE_TOPIC = "mqtt.response_topic"
-CORRELATION = "mqtt.correlation"
-EXPIRY = "mqtt.expiry"
 USER = "mqtt.user"
-PLAIN_QOS = 1  # of an event that no MQTT client published
 
 _PAIRS = msgspec.json.Decoder(list[tuple[str, str]])
 
@@ -79,7 +76,7 @@ def origin_of(event: Event) -> Origin:
         shown = [
             (name.replace("\0", ""), text_of(value))
             for name, value in attributes.items()
-            if value is not None
+            if value is not None and not name.startswith(OWN)
         ]
         return Origin(PLAIN_QOS, False, Properties(user_properties=shown) if shown else None, None)
     if len(attributes) == 1:
@@ -135,7 +132,7 @@ def _user_properties(attributes: dict[str, Value]) -> list[tuple[str, str]]:
     return [
         (name.replace("\0", ""), text_of(value))
         for name, value in attributes.items()
-        if value is not None and name != FLAGS and not name.startswith(RESERVED)
+        if value is not None and name != FLAGS and not name.startswith((RESERVED, OWN))
     ]
 
 

@@ -27,6 +27,7 @@ from roamcast.gateway.node import GatewayNode
 from roamcast.runtime.live.storage.clients import ClientRecords
 from roamcast.runtime.live.storage.database import CLOCK_SET
 from roamcast.units import Micros
+from roamcast.wire.sealed_event import is_sealed
 
 PREFIX = "mqtt:"
 INCOMING = "mqtt-in:"  # rows of `incoming.py`
@@ -126,6 +127,14 @@ class Notes:
 
     def on_dropped(self, reason: str) -> None:
         self._node.counters.count("mqtt_dropped_total", reason=reason)
+
+    def stored(self, event: EventId) -> MeshMessage | None:
+        found = self._node.applications.node.broker.store.find(event)
+        left = 0 if found is None else found.expires_at - self._node.now()
+        if found is None or left <= 0 or is_sealed(found.event):  # a sealed one is handed over opened
+            return None
+        now = self._clock()
+        return MeshMessage.of_event(found.event, now, now + left)
 
     # Sessions.
 

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from roamcast.broker.store import StoreFullError
+from roamcast.event import PAYLOAD_BYTES_MAX
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
 from roamcast.gateway.mqtt.packets.primitives import MalformedPacket
 from roamcast.gateway.mqtt.packets.properties import (
@@ -78,7 +79,7 @@ class IncomingMessages:
         """Write it, publish it once that is durable, and call back with the outcome."""
         kept = IncomingMessage(
             packet_id,
-            self._exchange.reserve(),
+            self._exchange.reserve(payload),
             self._wall() + AGAIN_WITHIN,
             topic,
             payload,
@@ -122,7 +123,7 @@ class IncomingMessages:
                 continue
             session.received[kept.packet_id] = row
             in_time = remaining(kept.until, self._wall(), AGAIN_WITHIN) > 0
-            if kept.until and in_time and not self._exchange.has_kept(kept.sequence):
+            if kept.until and in_time and not self._exchange.has_kept(kept.sequence, kept.payload):
                 self._publish(session, row, kept, properties, lambda _: None)
 
     def _publish(
@@ -135,15 +136,20 @@ class IncomingMessages:
     ) -> None:
         if self._is_closed:
             return
-        outcome = self._exchange.publish(
-            session, kept.topic, kept.payload, 2, kept.retain, properties, kept.sequence
-        )
-        if outcome.reason >= 0x80:
-            self._forget(session, kept.packet_id)
-        elif session.received.get(kept.packet_id) == row:
-            published = IncomingMessage(kept.packet_id, kept.sequence, 0)
-            self._write(lambda: self._queue(session.client_id).replace(row, _encoder.encode(published)))
-        on_taken(outcome.reason)
+        publish = (session, kept.topic, kept.payload, 2, kept.retain, properties)
+
+        def then(reason: ReasonCode) -> None:
+            if reason >= 0x80:
+                self._forget(session, kept.packet_id)
+            elif session.received.get(kept.packet_id) == row:
+                published = IncomingMessage(kept.packet_id, kept.sequence, 0)
+                self._write(lambda: self._queue(session.client_id).replace(row, _encoder.encode(published)))
+            on_taken(reason)
+
+        if len(kept.payload) > PAYLOAD_BYTES_MAX:
+            self._exchange.publish_large(*publish, then, kept.sequence)
+        else:
+            then(self._exchange.publish(*publish, kept.sequence).reason)
 
     def _forget(self, session: MqttSession, packet_id: int) -> bool:
         """Whether something was written."""

@@ -6,7 +6,7 @@ matched; `plan` turns those into clients, each once, with the highest QoS of its
 and all their identifiers (MQTT 5.0, section 3.3.4). Plans are kept until a subscription changes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from roamcast.filter import Filter
@@ -127,9 +127,14 @@ class ClientInterests:
             self._unsubscribe(shared.number)
         return True
 
-    def remove_all(self, session: MqttSession) -> None:
-        for text in list(session.subscriptions):
+    def remove_all(self, session: MqttSession) -> Iterator[None]:
+        """Step by step: until then an ended session may still get messages, and ignores them. Shared
+        subscriptions end at once, because a message for it would not go to another."""
+        shared_first = sorted(session.subscriptions, key=lambda text: not text.startswith("$share/"))
+        for text in shared_first:
             self.remove(session, text)
+            if not text.startswith("$share/"):
+                yield
 
     def plan(self, numbers: tuple[int, ...]) -> Plan:
         """Who gets an event that matched these subscriptions of the mesh."""

@@ -6,19 +6,23 @@ the client comes back. Nothing here does I/O; a `ClientLink` sends.
 
                  deliver                 room in flight              PUBACK, PUBCOMP
     (no session) ───────▶ waiting ─────────────────────▶ in flight ───────────────────▶ gone
-                             └─ queue full: oldest dropped   └─ PUBREC (QoS 2): released, PUBREL until PUBCOMP
+                             │                               └─ PUBREC (QoS 2): released, PUBREL until PUBCOMP
+                             └─ queue full: memorized ones stay in the node's store alone until there is room,
+                                            of the others the oldest is dropped
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
+from roamcast.event import EventId
 from roamcast.gateway.mqtt.mesh.content import ClientFilter
 from roamcast.gateway.mqtt.mesh.message import MeshMessage
 from roamcast.gateway.mqtt.packets.values import SubscriptionRequest, Will
 from roamcast.units import Micros
 
 PACKET_IDS = 65_535
+DEFERRED_MAX = 100_000  # messages for one client that are in the node's store alone; chosen by us
 
 
 class TopicSubscription(NamedTuple):
@@ -56,6 +60,16 @@ class UnacknowledgedMessage:
         self.released = False  # PUBREC came: only PUBREL is sent again
         self.row = 0  # the durable queue's number; 0: not written
         self.since = since
+
+
+class DeferredMessage(NamedTuple):
+    """A message that is in the node's store, and for which the queue had no room."""
+
+    event: EventId
+    qos: int
+    retain: bool
+    identifiers: tuple[int, ...]
+    since: Micros
 
 
 class ClientLink(Protocol):
@@ -100,6 +114,10 @@ class Watcher(Protocol):
 
     def on_dropped(self, reason: str) -> None: ...
 
+    def stored(self, event: EventId) -> MeshMessage | None:
+        """A memorized event, as long as the node's store has it."""
+        ...
+
 
 class MqttSession:
     def __init__(
@@ -117,6 +135,10 @@ class MqttSession:
         self.link: ClientLink | None = None
         self.expiry: Micros = 0  # after the connection ends; 0: at once
         self.expires_at: Micros | None = None  # while it is absent
+        self.is_ended = False  # what still comes is ignored
+        self.had: set[EventId] = (
+            set()
+        )  # memorized events of before a restart; neighbours may offer them again
         self.will: Will | None = None
         self.will_due: Micros | None = None  # while it is absent
         self.received: dict[
@@ -126,6 +148,7 @@ class MqttSession:
         self._clock = clock
         self._queue: deque[UnacknowledgedMessage] = deque()
         self._queue_bytes = 0
+        self._deferred: deque[DeferredMessage] = deque()
         self._queue_messages_max = queue_messages_max
         self._queue_bytes_max = queue_bytes_max
         self._inflight: dict[int, UnacknowledgedMessage] = {}  # by packet identifier, in the order of sending
@@ -149,6 +172,14 @@ class MqttSession:
     def waiting(self) -> int:
         return len(self._queue)
 
+    def owed(self, since: Micros) -> Iterator[EventId]:
+        """The memorized events that have waited for this client since then at the earliest, and that it needs
+        from the node's store, now or after a crash."""
+        yield from (one.event for one in self._deferred if one.since >= since)
+        for outgoing in self.unacknowledged() if self.is_durable else ():
+            if outgoing.message.memorized is not None and outgoing.since >= since:
+                yield outgoing.message.memorized[0]
+
     def unacknowledged(self) -> list[UnacknowledgedMessage]:
         """All that the client may not have, oldest first."""
         return [*self._inflight.values(), *self._queue]
@@ -170,6 +201,8 @@ class MqttSession:
                     self._watcher.on_done(self, message, None)
             else:
                 self._watcher.on_dropped("slow")
+            return
+        if self.had and message.memorized is not None and message.memorized[0] in self.had:
             return
         outgoing = UnacknowledgedMessage(message, qos, retain, identifiers, self._clock())
         if link is not None and not self._queue and self._has_room(link):
@@ -213,7 +246,7 @@ class MqttSession:
         """Send what waits while there is room in flight and the client reads."""
         link = self.link
         queue = self._queue
-        while queue and link is not None and self._has_room(link):
+        while link is not None and self._has_room(link) and (queue or self._refill()):
             outgoing = queue.popleft()
             self._queue_bytes -= outgoing.message.size
             if self._is_over(outgoing.message):
@@ -228,7 +261,7 @@ class MqttSession:
         if outgoing is None or outgoing.qos != qos:
             return False
         self._finish(outgoing)
-        if self._queue:
+        if self._queue or self._deferred:
             self.pump()
         return True
 
@@ -284,14 +317,55 @@ class MqttSession:
         self._watcher.on_done(self, outgoing.message, outgoing)
 
     def _enqueue(self, outgoing: UnacknowledgedMessage) -> None:
+        if self.is_ended:
+            return
+        if (self._deferred or self._is_full(outgoing.message.size)) and self._defer(outgoing):
+            return
         self._queue.append(outgoing)
         self._queue_bytes += outgoing.message.size
         self._watcher.on_waiting(self, outgoing)
-        while len(self._queue) > self._queue_messages_max or self._queue_bytes > self._queue_bytes_max:
-            dropped = self._queue.popleft()
+        while self._is_full(0) and len(self._queue) > 1:
+            # The oldest that the node's store does not have.
+            dropped = next((one for one in self._queue if one.message.memorized is None), self._queue[0])
+            self._queue.remove(dropped)
             self._queue_bytes -= dropped.message.size
             self._watcher.on_dropped("queue_full")
             self._watcher.on_done(self, dropped.message, dropped)
+
+    def _is_full(self, more_bytes: int) -> bool:
+        """Whether the queue is over its bounds, or would be with one more message."""
+        return (
+            len(self._queue) + (more_bytes > 0) > self._queue_messages_max
+            or self._queue_bytes + more_bytes > self._queue_bytes_max
+        )
+
+    def _defer(self, outgoing: UnacknowledgedMessage) -> bool:
+        """Leave a message to the node's store. False if that does not have it."""
+        memorized = outgoing.message.memorized
+        if memorized is None or self._watcher.stored(memorized[0]) is None:
+            return False
+        while self._deferred and self._watcher.stored(self._deferred[0].event) is None:
+            self._deferred.popleft()  # expired
+            self._watcher.on_dropped("expired")
+        if len(self._deferred) >= DEFERRED_MAX:
+            self._deferred.popleft()
+            self._watcher.on_dropped("queue_full")
+        self._deferred.append(
+            DeferredMessage(memorized[0], outgoing.qos, outgoing.retain, outgoing.identifiers, outgoing.since)
+        )
+        return True
+
+    def _refill(self) -> bool:
+        """Fetch what was left to the node's store. Whether there is something."""
+        while self._deferred and not self._is_full(1):
+            event, qos, retain, identifiers, since = self._deferred.popleft()
+            message = self._watcher.stored(event)
+            if message is None:
+                self._watcher.on_dropped("expired")
+                continue
+            self._queue.append(UnacknowledgedMessage(message, qos, retain, identifiers, since))
+            self._queue_bytes += message.size
+        return bool(self._queue)
 
     def _is_over(self, message: MeshMessage) -> bool:
         return message.expires_at is not None and message.expires_at <= self._clock()

@@ -11,6 +11,9 @@ A will is published when its delay is over, or when the session ends, whichever 
 import asyncio
 from collections.abc import Callable, Iterator
 
+from roamcast.broker.store import ABSENT_WAIT
+from roamcast.event import EventId
+from roamcast.gateway.mqtt.chores import Chores
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.sessions.durable import SETTLE, KeptSession, Notes, remaining
@@ -39,6 +42,7 @@ class Sessions:
         self._sessions: dict[str, MqttSession] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}  # of absent ones
         self._settle_timer: asyncio.TimerHandle | None = None
+        self.chores = Chores()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -48,6 +52,13 @@ class Sessions:
 
     def find(self, client_id: str) -> MqttSession | None:
         return self._sessions.get(client_id)
+
+    def owed(self) -> Iterator[EventId]:
+        """The memorized events that some client still needs from the node's store. A client is not waited for
+        longer than a node is."""
+        since = self._clock() - ABSENT_WAIT
+        for session in self._sessions.values():
+            yield from session.owed(since)
 
     # A client comes.
 
@@ -109,6 +120,7 @@ class Sessions:
 
     def close(self) -> None:
         """The listener stops. Wills of connected clients are published, because the mesh loses them."""
+        self.chores.finish()
         if self._settle_timer is not None:
             self._settle_timer.cancel()
         for session in list(self._sessions.values()):
@@ -132,6 +144,7 @@ class Sessions:
                 if outgoing.message.memorized is not None:
                     had.add(outgoing.message.memorized[0])
             self._exchange.show_missed(session, had)
+            session.had = had
         for session in restored:  # after all queues stand: this publishes
             self._incoming.restore(session)
             self._act(session)
@@ -190,7 +203,8 @@ class Sessions:
     def _end(self, session: MqttSession) -> None:
         self._cancel(session.client_id)
         self._publish_will(session)
-        self._exchange.interests.remove_all(session)
+        session.is_ended = True
+        self.chores.add(self._exchange.interests.remove_all(session))
         if self._sessions.get(session.client_id) is session:
             del self._sessions[session.client_id]
         self._notes.end(session)

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from roamcast.bounded import BoundedDict
 from roamcast.event import Publication
 from roamcast.pressure import REFUSED_FROM, Allowance, priority_of
+from roamcast.runtime.live.air.air import UnreadDatagrams
 from roamcast.runtime.live.air.frames import Congestion
-from roamcast.runtime.live.air.sockets import UnreadDatagrams
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.trace import DropReason
 from roamcast.units import NodeId
@@ -26,6 +26,8 @@ HOPS_MAX = 16
 JITTER_SECONDS = 0.02  # a report waits up to this before it is passed on
 REPORTS_KEPT = 1_024  # numbers of reports, so that each is passed on once
 PASSED_ON_MAX = 20  # reports per second
+BULK_UNSENT_BYTES = 16 * 1024  # more than this in the kernel: an event would wait behind it
+BULK_PAUSE_SECONDS = 0.005
 
 
 class CongestionWatch:
@@ -38,12 +40,15 @@ class CongestionWatch:
         counters: Counters,
         unread: Callable[[], UnreadDatagrams],
         broadcast: Callable[[Congestion], None],
+        unsent: Callable[[], int],
     ) -> None:
+        """`unread`, `unsent`: what waits in the kernel, in either direction."""
         self._loop = loop
         self._node = node
         self._counters = counters
         self._unread = unread
         self._broadcast = broadcast
+        self._unsent = unsent
         self.allowance = Allowance()
         self._number = random.SystemRandom().getrandbits(31)
         self._known: BoundedDict[tuple[NodeId, int], None] = BoundedDict(REPORTS_KEPT, lambda *_: None)
@@ -76,6 +81,11 @@ class CongestionWatch:
         wait = self.allowance.charge(self._loop.time())
         self._slowed.value += wait
         return wait
+
+    def bulk_wait(self) -> float:
+        if self._unsent() > BULK_UNSENT_BYTES:
+            return BULK_PAUSE_SECONDS
+        return self.allowance.bulk_wait(self._loop.time())
 
     @property
     def refuses(self) -> bool:

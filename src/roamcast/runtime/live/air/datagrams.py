@@ -5,6 +5,8 @@ datagram*: its addressee acknowledges it, and it is repeated a few times, becaus
 emulated radio promises delivery. At most one such datagram per neighbour is unacknowledged. Frames that come
 meanwhile wait and go together in the next one, so frames stay in order without a window. A repeat is sealed
 again (the old seal would be refused as a replay) and keeps its number, by which its addressee recognises it.
+Where several paths lead to a neighbour, two attempts without an answer turn to the next one. An
+acknowledgement goes back by the path that its datagram came by.
 """
 
 import asyncio
@@ -14,8 +16,11 @@ from typing import NamedTuple, Protocol
 
 from roamcast.host import Channel, Frame, Kind, SendFailure
 from roamcast.runtime.live.air import frames
+from roamcast.runtime.live.air.air import Air
+from roamcast.runtime.live.air.interface import Endpoint
+from roamcast.runtime.live.air.paths import Probe
 from roamcast.runtime.live.air.peers import Peer, Peers
-from roamcast.runtime.live.air.sockets import DATAGRAM_BYTES_MAX, Air
+from roamcast.runtime.live.air.sockets import DATAGRAM_BYTES_MAX
 from roamcast.runtime.live.port.inputs import Inputs
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NodeJournal
@@ -26,6 +31,7 @@ from roamcast.units import SECOND, Micros, NodeId
 REPEATS: tuple[Micros, ...] = (30_000, 45_000, 70_000, 100_000, 150_000)
 """How long each attempt waits for its acknowledgement, microseconds; 0.4 s in all. Chosen by us: longer
 survives longer disturbances, shorter notices sooner that a neighbour has left."""
+ATTEMPTS_PER_PATH = 2  # where there are several
 SILENT_ATTEMPTS = 2  # for a neighbour that was given up just now and has not been heard since
 BROADCASTS_MAX = 4_096  # frames of one turn; chosen by us, bounds the memory
 
@@ -89,7 +95,7 @@ class Datagrams:
         self._data: list[OutgoingFrame] = []
         self._unicasts: dict[NodeId, UnicastQueue] = {}
         self._ready: dict[NodeId, None] = {}  # whose datagram may be sent with the next flush
-        self._heard: dict[NodeId, list[bytes]] = {}  # acknowledgements to send
+        self._heard: dict[Endpoint, list[bytes]] = {}  # acknowledgements to send
         self._flush: asyncio.Handle | None = None
         self.broadcast_at: Micros = 0  # when we last sent a broadcast
 
@@ -144,18 +150,25 @@ class Datagrams:
 
     def say_hello(self) -> None:
         """Broadcast an empty datagram: this node is here. A node that does not know it sends a challenge."""
-        self._air.broadcast(self._sealer.seal(frames.RECORDS, b""))
+        self._air.broadcast_each(lambda: self._sealer.seal(frames.RECORDS, b""))
         self.broadcast_at = self._inputs.clock.now
+
+    def probe(self, peer: Peer, endpoint: Endpoint) -> None:
+        """Ask for an acknowledgement by a path that may be better than the one in use."""
+        peer.probe = Probe(endpoint, self._next_number(), self._inputs.clock.now)
+        asked = frames.asked(peer.number, peer.probe.number)
+        self._air.send(self._sealer.seal(frames.RECORDS, asked), endpoint)
 
     # Inputs from the air.
 
-    def acknowledge(self, to: NodeId, number: int) -> None:
+    def acknowledge(self, to: NodeId, number: int, by: Endpoint) -> None:
         """Send an acknowledgement to a neighbour with this turn's flush."""
-        self._heard.setdefault(to, []).append(frames.heard(to, number))
+        self._heard.setdefault(by, []).append(frames.heard(to, number))
         self._flush_soon()
 
     def on_heard(self, sender: NodeId, number: int) -> None:
         """A neighbour has acknowledged our datagram."""
+        self._peers.on_acknowledged(sender, number, self._inputs.clock.now)
         unicasts = self._unicasts.get(sender)
         if unicasts is None or not unicasts.is_under_way or unicasts.number != number:
             return
@@ -174,10 +187,8 @@ class Datagrams:
         for to in ready:
             self._send_unicasts(to)
         owed, self._heard = self._heard, {}
-        for to, records in owed.items():
-            peer = self._peers.find(to)
-            if peer is not None:
-                self._air.send(self._sealer.seal(frames.RECORDS, b"".join(records)), peer.endpoint)
+        for by, records in owed.items():
+            self._air.send(self._sealer.seal(frames.RECORDS, b"".join(records)), by)
 
     def _flush_soon(self) -> None:
         if self._flush is None:
@@ -214,10 +225,13 @@ class Datagrams:
                 break
             unicasts.sent.append(unicasts.waiting.popleft())
             room -= size
-        self._number = (self._number + 1) & frames.NUMBER_MAX
-        unicasts.number = self._number
+        unicasts.number = self._next_number()
         unicasts.attempt = 0
         self._attempt(to)
+
+    def _next_number(self) -> int:
+        self._number = (self._number + 1) & frames.NUMBER_MAX
+        return self._number
 
     def _attempt(self, to: NodeId) -> None:
         unicasts = self._unicasts[to]
@@ -229,6 +243,9 @@ class Datagrams:
         if peer is None or unicasts.attempt >= attempts:
             self._give_up(to, unicasts)
             return
+        if unicasts.attempt and unicasts.attempt % ATTEMPTS_PER_PATH == 0:
+            self._inputs.clock.enter()
+            self._peers.turn_from(peer, peer.endpoint, self._inputs.clock.now)
         self._write(unicasts, peer)
         wait = REPEATS[unicasts.attempt]
         unicasts.attempt += 1
@@ -236,7 +253,7 @@ class Datagrams:
 
     def _write(self, unicasts: UnicastQueue, peer: Peer) -> None:
         to = peer.number
-        records = self._heard.pop(to, [])  # acknowledgements to the same node share the datagram
+        records = self._heard.pop(peer.endpoint, [])  # acknowledgements to the same node share the datagram
         records.append(frames.asked(to, unicasts.number))
         common = OVERHEAD + sum(map(len, records))
         self._inputs.clock.enter()
@@ -251,7 +268,7 @@ class Datagrams:
         peer = self._peers.find(to)
         if peer is not None:
             self._inputs.clock.enter()
-            peer.failed_at = self._inputs.clock.now
+            self._peers.give_up(peer, self._inputs.clock.now)
         failed, askers = list(unicasts.sent), list(unicasts.askers)
         unicasts.askers.clear()
         self._end(to, unicasts)

@@ -1,7 +1,7 @@
-"""Network interfaces, as far as a node needs them: existence, state, IPv4 address and MTU.
+"""Network interfaces, as far as a node needs them: existence, state, addresses and MTU.
 
-Read by the ioctl calls of netdevice(7): they need neither a library nor a permission, and each takes about a
-microsecond, so a running node can look every second.
+Read by the ioctl calls of netdevice(7) and from /proc/net/if_inet6: they need neither a library nor a
+permission, and each takes some microseconds, so a running node can look every second.
 """
 
 import fcntl
@@ -17,17 +17,43 @@ from roamcast.errors import InputError
 
 NAME_BYTES_MAX = 15
 _SIOCGIFFLAGS, _SIOCGIFADDR, _SIOCGIFNETMASK, _SIOCGIFMTU = 0x8913, 0x8915, 0x891B, 0x8921
-_IFF_UP, _IFF_LOOPBACK = 0x1, 0x8
+_IFF_BROADCAST, _IFF_LOOPBACK = 0x2, 0x8
+_WORKING = 0x41  # IFF_UP and IFF_RUNNING
+_SCOPE_LINK, _NOT_USABLE = 0x20, 0x48  # of if_inet6: the link's own; tentative, or found to be a duplicate
+_IF_INET6 = Path("/proc/net/if_inet6")
+_CLASS = Path("/sys/class/net")
+
+
+class Endpoint(NamedTuple):
+    """Where a node is reached, or was heard: an address, a port, and by which interface of ours."""
+
+    address: str  # IPv4, or IPv6 of the link's own scope
+    port: int
+    interface: str
+
+    @property
+    def is_ipv6(self) -> bool:
+        return ":" in self.address
+
+    @property
+    def host(self) -> str:
+        """For people. The same link-local address may be another device on another interface."""
+        return f"{self.address}%{self.interface}" if self.is_ipv6 else self.address
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if self.is_ipv6 else f"{self.address}:{self.port}"
 
 
 class Interface(NamedTuple):
     name: str
     number: int  # the kernel's index of it; a new one after it was removed and plugged in again
     address: str | None  # the first IPv4 address; None: it has none
-    up: bool
+    up: bool  # and not without a cable, or without a network where it is wireless
     loopback: bool
     mtu: int
     prefix: int = 32  # bits of the address that name the network
+    link_local: str | None = None  # its IPv6 address on the link
+    broadcasts: bool = True  # false: has one other end, as a tunnel
 
 
 def look(name: str) -> Interface | None:
@@ -48,39 +74,24 @@ def look(name: str) -> Interface | None:
         except OSError:
             address, mask = None, bytes(4)
     prefix = int.from_bytes(mask, "big").bit_count()
-    return Interface(name, index, address, bool(flags & _IFF_UP), bool(flags & _IFF_LOOPBACK), mtu, prefix)
+    return Interface(
+        name,
+        index,
+        address,
+        flags & _WORKING == _WORKING,
+        bool(flags & _IFF_LOOPBACK),
+        mtu,
+        prefix,
+        _link_local(name),
+        bool(flags & _IFF_BROADCAST),
+    )
 
 
 def named(name: str, key: str) -> Interface:
-    """The interface that a configuration names, if it can be used; otherwise a one-line `InputError`."""
+    """The interface that a configuration names, with an IPv4 address; otherwise a one-line `InputError`."""
     found = look(name)
     if found is None:
-        raise InputError(key, f"is {name!r}, which does not exist; here are {', '.join(_names())}")
-    return _fit(found, key)
-
-
-def with_address(address: str, key: str) -> Interface:
-    """The interface that has an address."""
-    try:
-        wanted = str(ipaddress.IPv4Address(address))
-    except ValueError:
-        raise InputError(key, f"is {address!r}; allowed: an IPv4 address of this machine") from None
-    for found in _all():
-        if found.address == wanted:
-            return _fit(found, key)
-    here = ", ".join(f"{found.address} ({found.name})" for found in _all() if found.address)
-    raise InputError(key, f"is {address!r}, which no interface has as its first; here are {here or 'none'}")
-
-
-def chosen(key: str) -> Interface:
-    """Where the user names none: a wireless interface first, then any other, then the loopback."""
-    usable = [found for found in _all() if found.up and found.address is not None]
-    if not usable:
-        raise InputError(key, "is not given and no interface is up with an IPv4 address; name one")
-    return min(usable, key=lambda found: (found.loopback, not _is_wireless(found.name), found.number))
-
-
-def _fit(found: Interface, key: str) -> Interface:
+        raise InputError(key, f"is {name!r}, which does not exist; here are {', '.join(names())}")
     if not found.up:
         raise InputError(key, f"is {found.name!r}, which is down; `ip link set {found.name} up` first")
     if found.address is None:
@@ -92,16 +103,60 @@ def _fit(found: Interface, key: str) -> Interface:
     return found
 
 
-def _is_wireless(name: str) -> bool:
-    return Path("/sys/class/net", name, "wireless").exists()
+def with_address(address: str, key: str) -> Interface:
+    """The interface that has an address."""
+    try:
+        wanted = str(ipaddress.ip_address(address))
+    except ValueError:
+        raise InputError(key, f"is {address!r}; allowed: an address of this machine") from None
+    for found in _all():
+        if wanted in (found.address, found.link_local):
+            return found
+    here = ", ".join(f"{found.address} ({found.name})" for found in _all() if found.address)
+    raise InputError(key, f"is {address!r}, which no interface has as its first; here are {here or 'none'}")
 
 
-def _names() -> list[str]:
+def chosen() -> list[Interface]:
+    """Where the user names none: all Ethernet and Wi-Fi of this machine, cables first. A machine without any
+    that is up (a container, a test) takes the first other interface, or else the loopback."""
+    usable = [found for found in _all() if found.up and (found.address or found.link_local)]
+    hardware = [found for found in usable if is_hardware(found)]
+    if hardware:
+        return sorted(hardware, key=lambda one: (is_wireless(one.name), one.number))
+    others = sorted(usable, key=lambda found: (found.loopback, found.address is None, found.number))
+    return others[:1]
+
+
+def is_hardware(found: Interface) -> bool:
+    """No bridge, tunnel or container's end; and none that is a part of a bridge and has no address."""
+    folder = _CLASS / found.name
+    is_part = (folder / "master").exists() and found.address is None
+    return (folder / "device").exists() and found.broadcasts and not is_part
+
+
+def is_wireless(name: str) -> bool:
+    return (_CLASS / name / "wireless").exists()
+
+
+def names() -> list[str]:
     return [name for _, name in socket.if_nameindex()]
 
 
+def _link_local(name: str) -> str | None:
+    """proc(5): address, index, prefix, scope, flags, name."""
+    try:
+        rows = [line.split() for line in _IF_INET6.read_text().splitlines()]
+    except OSError:  # a kernel without IPv6
+        return None
+    for row in rows:
+        is_ours = len(row) == 6 and row[5] == name and int(row[3], 16) == _SCOPE_LINK
+        if is_ours and not int(row[4], 16) & _NOT_USABLE:
+            return str(ipaddress.IPv6Address(bytes.fromhex(row[0])))
+    return None
+
+
 def _all() -> list[Interface]:
-    return [found for name in _names() if (found := look(name)) is not None]
+    return [found for name in names() if (found := look(name)) is not None]
 
 
 @contextmanager

@@ -7,6 +7,9 @@ much of what we wrote the other side has acknowledged (SIOCOUTQ, tcp(7)), which 
 If nothing more is acknowledged for `timeout`, the link is broken and its frames have failed. TCP itself would
 try for minutes, and the neighbour may have left for good. After `STALL_SECONDS` already we send the neighbour
 an acknowledged datagram (`datagrams.py`); if it does not answer that, the link is broken too.
+
+Frames keep their order, but for large ones: those wait until no other does, and the kernel gets few of them
+ahead, so that a small event never waits behind a large payload that is handed over.
 """
 
 import asyncio
@@ -22,6 +25,7 @@ from typing import NamedTuple, Protocol
 from roamcast.errors import WireError
 from roamcast.runtime.live.air import frames
 from roamcast.runtime.live.air.datagrams import OutgoingFrame
+from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.runtime.live.report.journal import NodeJournal
 from roamcast.sealing import OVERHEAD, Opened, Sealer
 from roamcast.units import NodeId
@@ -32,6 +36,8 @@ STREAM = 1  # the seal's numbering for TCP; UDP has its own, because one may ove
 # Chosen by us, sizes and times.
 PIECE_BYTES_MAX = 16_384  # of plain records, unless a single frame is larger
 BUFFER_BYTES = 65_536  # written to the kernel ahead of acknowledgements, at most about this
+LARGE_FRAME_BYTES = 2_048  # a larger frame waits for the others
+UNSENT_BYTES_MAX = 32_768  # that the kernel has not sent
 HELLO_SECONDS = 2.0  # for an unknown node to say who it is
 FAREWELL_SECONDS = 2.0  # for the other side to close after we have
 LOOK_SECONDS = 0.1  # between two questions to the kernel about acknowledgements
@@ -80,6 +86,7 @@ class TcpLink(asyncio.Protocol):
         journal: NodeJournal,
         *,
         peer: NodeId | None,
+        interface: str,
         timeout: float,
         idle: float,
     ) -> None:
@@ -94,6 +101,7 @@ class TcpLink(asyncio.Protocol):
         self.is_closing = False
         self.is_silent = False  # it broke because nothing was acknowledged any more
         self.waiting: deque[OutgoingFrame] = deque()
+        self._large: deque[OutgoingFrame] = deque()  # these wait behind the others
         self._timeout = timeout
         self._idle = idle
         self._written: deque[Written] = deque()
@@ -105,7 +113,7 @@ class TcpLink(asyncio.Protocol):
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
         self._number = -1  # of its socket
-        self.address = ""  # of the other side
+        self.other = Endpoint("", 0, interface)  # the other side; of a link that it opened, not its own port
         self._closed_at: float | None = None  # when we closed our direction
         self._is_closed_by_peer = False  # theirs
         self._look: asyncio.TimerHandle | None = None
@@ -126,12 +134,22 @@ class TcpLink(asyncio.Protocol):
     @property
     def queued(self) -> int:
         """Frames that wait or are not acknowledged yet."""
-        return len(self.waiting) + len(self._written)
+        return len(self.waiting) + len(self._large) + len(self._written)
+
+    @property
+    def is_stalled(self) -> bool:
+        """The neighbour was asked because nothing is acknowledged any more, and nothing was since."""
+        return self._is_stalled
+
+    def leads_to(self, endpoint: Endpoint) -> bool:
+        """Whether it is on this path."""
+        return self.other.address == endpoint.address and self.other.interface == endpoint.interface
 
     # Inputs from the table.
 
     def send(self, outgoing: OutgoingFrame) -> None:
-        self.waiting.append(outgoing)
+        is_large = len(outgoing.frame.payload) > LARGE_FRAME_BYTES
+        (self._large if is_large else self.waiting).append(outgoing)
         if self._flush is None and self._may_write and self._transport is not None:
             self._flush = self._loop.call_soon(self._on_flush)
 
@@ -154,8 +172,9 @@ class TcpLink(asyncio.Protocol):
             self.abort()
 
     def take_unsent(self) -> list[OutgoingFrame]:
-        unsent = list(self.waiting)
+        unsent = [*self.waiting, *self._large]
         self.waiting.clear()
+        self._large.clear()
         return unsent
 
     def take_unacknowledged(self) -> list[OutgoingFrame]:
@@ -171,7 +190,8 @@ class TcpLink(asyncio.Protocol):
         transport.set_write_buffer_limits(high=BUFFER_BYTES)
         opened: socket.socket = transport.get_extra_info("socket")
         self._number = opened.fileno()
-        self.address = str((transport.get_extra_info("peername") or ("",))[0])
+        address, port = (transport.get_extra_info("peername") or ("", 0))[:2]
+        self.other = Endpoint(str(address), port, self.other.interface)
         tune(opened, self._timeout)
         self._progress_at = self._loop.time()
         if self.peer is not None:
@@ -275,25 +295,25 @@ class TcpLink(asyncio.Protocol):
         if self._flush is not None:
             self._flush.cancel()
             self._flush = None
-        if self.waiting:
+        if self.waiting or self._large:
             self._used_at = self._loop.time()
             if not self._written:
                 self._progress_at = self._used_at
-        while self.waiting and self._may_write and not self.is_broken:
-            self._write_piece()
+        while (self.waiting or self._large) and self._may_write and not self.is_broken:
+            self._write_piece(self.waiting or self._large)
 
-    def _write_piece(self) -> None:
+    def _write_piece(self, waiting: deque[OutgoingFrame]) -> None:
         records: list[bytes] = []
         joined: list[OutgoingFrame] = []
         size = 0
-        while self.waiting:
-            channel, frame, _ = self.waiting[0]
+        while waiting:
+            channel, frame, _ = waiting[0]
             if records and size + len(frame.payload) + frames.FRAME_OVERHEAD > PIECE_BYTES_MAX:
                 break
             record = frames.carried(channel, frame.payload)
             common = 0 if records else OVERHEAD + LENGTH.size
             self._journal.transmitted(channel, frame, self.peer, len(record) + common, 1)
-            joined.append(self.waiting.popleft())
+            joined.append(waiting.popleft())
             records.append(record)
             size += len(record)
         self._write(self._sealer.seal(frames.RECORDS, b"".join(records), STREAM))
@@ -367,5 +387,6 @@ def tune(opened: socket.socket, timeout: float) -> None:
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(timeout * 2_000))
     opened.setsockopt(socket.IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
     with contextlib.suppress(OSError):
         opened.setsockopt(socket.IPPROTO_TCP, TCP_RTO_MIN_US, REPEAT_AFTER_US)

@@ -5,6 +5,10 @@ still uses. So a node reads from every link it has. It sends over the newest lin
 number opened, or else over the newest. If there is a link of the lower number, the node with the higher one
 finishes its own: that takes no more frames and is closed when those in it have arrived. So the choice loses
 nothing and needs no agreement.
+
+A link is tied to the interface of the path that it was opened on. When its neighbour is reached by another
+one, it is finished; what does not arrive any more is sent again over a link on the new path. So a frame whose
+acknowledgement was lost may arrive twice, as with any repetition of the layers above.
 """
 
 import asyncio
@@ -16,9 +20,10 @@ from roamcast.bounded import BoundedDict
 from roamcast.host import Channel, SendFailure
 from roamcast.runtime.live.air import frames
 from roamcast.runtime.live.air.datagrams import OutgoingFrame, SendOutcomes
+from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.runtime.live.air.link import STALL_SECONDS, TcpLink
 from roamcast.runtime.live.air.peers import Peer, Peers
-from roamcast.runtime.live.air.sockets import Air
+from roamcast.runtime.live.air.sockets import InterfaceSockets
 from roamcast.runtime.live.port.inputs import Inputs
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NodeJournal
@@ -41,9 +46,8 @@ class TcpLinks:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        air: Air,
         sealer: Sealer,
-        open_sealed: Callable[[bytes, str], Opened],
+        open_sealed: Callable[[bytes, Endpoint], Opened],
         peers: Peers,
         inputs: Inputs,
         journal: NodeJournal,
@@ -53,10 +57,9 @@ class TcpLinks:
         ask: Callable[[NodeId, Callable[[], object]], None],
         settings: AirSettings,
     ) -> None:
-        """`open_sealed` gets a piece and the address it came from. `ask` sends a neighbour an acknowledged
+        """`open_sealed` gets a piece and where it came from. `ask` sends a neighbour an acknowledged
         datagram and calls back if it does not answer."""
         self._loop = loop
-        self._air = air
         self._sealer = sealer
         self._open_sealed = open_sealed
         self._peers = peers
@@ -72,23 +75,29 @@ class TcpLinks:
         self._strangers: BoundedDict[TcpLink, None] = BoundedDict(STRANGERS_MAX, self._on_stranger_evicted)
         self._opening: dict[NodeId, list[OutgoingFrame]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._servers: dict[InterfaceSockets, asyncio.Server] = {}
         self._is_closed = False
 
-    async def listen(self) -> None:
-        """Accept links at the air's own port; called again after the air was reopened."""
-        assert self._server is None and self._air.listener is not None
-        self._server = await self._loop.create_server(self._inbound, sock=self._air.listener)
+    async def listen(self, sockets: InterfaceSockets) -> None:
+        """Accept links at the node's own port on an interface."""
+        interface, listener = sockets.interface.name, sockets.listener
+        if listener is None:  # closed meanwhile
+            return
+        server = await self._loop.create_server(lambda: self._inbound(interface), sock=listener)
+        self._servers[sockets] = server
+        if not sockets.is_open:  # closed meanwhile
+            self.stop_listening(sockets)
 
-    def stop_listening(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+    def stop_listening(self, sockets: InterfaceSockets) -> None:
+        server = self._servers.pop(sockets, None)
+        if server is not None:
+            server.close()
 
     async def close(self) -> None:
         """Let what is under way arrive, for a moment; then break what is left."""
         self._is_closed = True
-        self.stop_listening()
+        for sockets in list(self._servers):
+            self.stop_listening(sockets)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -138,23 +147,26 @@ class TcpLinks:
             # The last link to it broke and it has not been heard since: it is no neighbour.
             self._outcomes.fail(outgoing, to, SendFailure.LINK)
         else:
-            self._opening[to] = [outgoing]
-            task = self._loop.create_task(self._connect(to))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            # If the neighbour does not answer a datagram either, further attempts to connect are pointless.
-            asking = self._loop.call_later(STALL_SECONDS, lambda: self._ask(to, task.cancel))
-            task.add_done_callback(lambda _: asking.cancel())
+            self._open(to, [outgoing])
 
     def cut(self, peer: NodeId) -> None:
         """End all links with a node; what is in them has failed."""
         for link in list(self._links.get(peer, ())):
             link.abort()
 
+    def on_moved(self, peer: Peer, before: Endpoint, *, is_lost: bool) -> None:
+        """A neighbour is reached by another path now. `is_lost`: nothing more arrives by the one before."""
+        for link in list(self._links.get(peer.number, ())):
+            if link.leads_to(before) and not link.leads_to(peer.endpoint):
+                if is_lost or link.is_stalled:
+                    link.abort()
+                else:
+                    link.finish()
+
     # Inputs from the links.
 
     def open_piece(self, link: TcpLink, data: bytes) -> Opened:
-        return self._open_sealed(data, link.address)
+        return self._open_sealed(data, link.other)
 
     def on_hello(self, link: TcpLink, sender: NodeId) -> bool:
         if not link.is_ours:
@@ -171,7 +183,11 @@ class TcpLinks:
 
     def on_stalled(self, link: TcpLink) -> None:
         assert link.peer is not None
-        self._ask(link.peer, link.on_unanswered)
+        peer = self._peers.find(link.peer)
+        if peer is None or link.leads_to(peer.endpoint) or not self._works_elsewhere(peer, link):
+            self._ask(link.peer, link.on_unanswered)
+        else:
+            link.abort()
 
     def on_closed(self, link: TcpLink) -> None:
         self._strangers.pop(link, None)
@@ -194,9 +210,40 @@ class TcpLinks:
             return
         if failed or unsent:
             self._counters.count("links_broken_total")
-            self._give_up(to, failed + unsent, is_silent=link.is_silent)
+            peer = self._peers.find(to)
+            if peer is not None and self._works_elsewhere(peer, link):
+                self._send_again(peer, failed + unsent)
+            else:
+                self._give_up(to, failed + unsent, is_silent=link.is_silent)
 
     # Private.
+
+    def _works_elsewhere(self, peer: Peer, link: TcpLink) -> bool:
+        """Whether the neighbour is reached by another path than this link's."""
+        self._inputs.clock.enter()
+        now = self._inputs.clock.now
+        if link.is_silent and link.leads_to(peer.endpoint):
+            self._peers.turn_from(peer, peer.endpoint, now)
+        return not link.leads_to(peer.endpoint) and self._peers.works(peer, now)
+
+    def _send_again(self, peer: Peer, outgoing: list[OutgoingFrame]) -> None:
+        link, waiting = self._usable(peer.number), self._opening.get(peer.number)
+        if link is not None:
+            for one in outgoing:
+                link.send(one)
+        elif waiting is not None:
+            waiting[:0] = outgoing
+        else:
+            self._open(peer.number, outgoing)
+
+    def _open(self, to: NodeId, waiting: list[OutgoingFrame]) -> None:
+        self._opening[to] = waiting
+        task = self._loop.create_task(self._connect(to))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # If the neighbour does not answer a datagram either, further attempts to connect are pointless.
+        asking = self._loop.call_later(STALL_SECONDS, lambda: self._ask(to, task.cancel))
+        task.add_done_callback(lambda _: asking.cancel())
 
     def _all(self) -> list[TcpLink]:
         return [link for links in self._links.values() for link in links]
@@ -251,12 +298,13 @@ class TcpLinks:
 
     async def _connected(self, peer: Peer, seconds: float) -> TcpLink | None:
         kind = socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
-        opened = socket.socket(socket.AF_INET, kind)
-        link = self._link(peer.number)
+        to = peer.endpoint
+        opened = socket.socket(socket.AF_INET6 if to.is_ipv6 else socket.AF_INET, kind)
+        link = self._link(peer.number, to.interface)
         try:
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, self._air.interface.name.encode())
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, to.interface.encode())
             async with asyncio.timeout(seconds):
-                await self._loop.sock_connect(opened, peer.endpoint)
+                await self._loop.sock_connect(opened, to[:2])
                 await self._loop.create_connection(lambda: link, sock=opened)
         except (OSError, TimeoutError, asyncio.CancelledError) as error:
             link.abort()
@@ -264,6 +312,9 @@ class TcpLinks:
                 opened.close()
             if isinstance(error, asyncio.CancelledError):
                 raise
+            self._inputs.clock.enter()
+            if self._peers.turn_from(peer, to, self._inputs.clock.now):
+                return None  # at once by the other path
             if not isinstance(error, TimeoutError):
                 await asyncio.sleep(seconds)  # refused at once: give the neighbour the same time
             return None
@@ -286,8 +337,8 @@ class TcpLinks:
         await asyncio.sleep(max(0.0, began + seconds - self._loop.time()))
         return False
 
-    def _inbound(self) -> TcpLink:
-        link = self._link(None)
+    def _inbound(self, interface: str) -> TcpLink:
+        link = self._link(None, interface)
         self._strangers[link] = None
         return link
 
@@ -295,13 +346,14 @@ class TcpLinks:
         self._counters.count("links_refused_total", reason="strangers")
         link.abort()
 
-    def _link(self, peer: NodeId | None) -> TcpLink:
+    def _link(self, peer: NodeId | None, interface: str) -> TcpLink:
         return TcpLink(
             self._loop,
             self,
             self._sealer,
             self._journal,
             peer=peer,
+            interface=interface,
             timeout=self._settings.link_timeout,
             idle=self._settings.link_idle,
         )
@@ -310,6 +362,6 @@ class TcpLinks:
         self._inputs.clock.enter()
         peer = self._peers.find(to)
         if peer is not None and is_silent:
-            peer.failed_at = self._inputs.clock.now
+            self._peers.give_up(peer, self._inputs.clock.now)
         for outgoing in failed:
             self._outcomes.fail(outgoing, to, SendFailure.LINK)

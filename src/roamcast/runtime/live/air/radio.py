@@ -1,24 +1,26 @@
 """One-hop radio of a live node: sealed datagrams and TCP links behind `broadcast` and `unicast`.
 
-Control frames go in datagrams: broadcast, or acknowledged if they are for one neighbour. Data frames to one
-neighbour go over a TCP link. A neighbour's address is the source of its last authentic datagram. Unknown
-nodes must answer a challenge first (`roamcast.sealing`). A node that has nothing to send announces itself, so
-that neighbours know each other before there is something to send.
+Control frames go in datagrams: broadcast on all interfaces, or acknowledged if they are for one neighbour.
+Data frames to one neighbour go over a TCP link. A neighbour is reached where its authentic datagrams come
+from, by its best path (`paths.py`). Unknown nodes must answer a challenge first (`roamcast.sealing`). A node
+that has nothing to send says hello, so that neighbours know each other before there is something to send; one
+with several interfaces always does, on each of them.
 """
 
 import asyncio
 import random
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 
 from roamcast.errors import WireError
 from roamcast.host import Channel, Frame, Kind, SendFailure
 from roamcast.runtime.live.air import frames
+from roamcast.runtime.live.air.air import Air, UsedInterface
 from roamcast.runtime.live.air.congestion import CongestionWatch
 from roamcast.runtime.live.air.datagrams import Datagrams, OutgoingFrame
-from roamcast.runtime.live.air.interface import Interface
+from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.runtime.live.air.links import TcpLinks
-from roamcast.runtime.live.air.peers import Peers
-from roamcast.runtime.live.air.sockets import Air, Endpoint
+from roamcast.runtime.live.air.peers import Peer, Peers
+from roamcast.runtime.live.air.sockets import InterfaceSockets
 from roamcast.runtime.live.air.statements import Statements
 from roamcast.runtime.live.port.inputs import Inputs
 from roamcast.runtime.live.report.counters import Counters
@@ -32,6 +34,7 @@ from roamcast.sealing import (
     FrameOpener,
     KeyRing,
     Opened,
+    Refusal,
     Sealer,
     SealError,
 )
@@ -54,7 +57,7 @@ class Radio:
         self,
         loop: asyncio.AbstractEventLoop,
         settings: AirSettings,
-        interface: Interface,
+        interfaces: Sequence[str],
         sealer: Sealer,
         stable: MutableMapping[str, bytes],
         inputs: Inputs,
@@ -79,14 +82,16 @@ class Radio:
         self._random = random.SystemRandom()
         self._handles: dict[str, asyncio.TimerHandle] = {}
         self._announced_at = 0.0
-        self._listening: asyncio.Task[None] | None = None
+        self._listening: set[asyncio.Task[None]] = set()
         self.receivers: dict[Channel, Receiver] = {}
         self.profile: Callable[[], NodeProfile] | None = None  # what our announcements say
         self.on_acquainted: Callable[[NodeId], None] = lambda node: None
         self.peers = Peers(
-            lambda *_: self._on_evicted("peers"), lambda: counters.count("addresses_doubted_total")
+            lambda *_: self._on_evicted("peers"),
+            lambda: counters.count("addresses_doubted_total"),
+            presence=micros(settings.presence),
         )
-        self.air = Air(loop, settings, interface, counters, self._on_datagram)
+        self.air = Air(loop, settings, interfaces, counters, self._on_datagram)
         first_number = self._random.getrandbits(32)
         self._datagrams = Datagrams(
             loop,
@@ -102,7 +107,6 @@ class Radio:
         )
         self.links = TcpLinks(
             loop,
-            self.air,
             sealer,
             self._open_piece,
             self.peers,
@@ -114,14 +118,26 @@ class Radio:
             self._datagrams.ask,
             settings,
         )
-        self.pressure = CongestionWatch(loop, sealer.identity.node, counters, self.air.unread, self._report)
+        self.peers.rank = self.air.rank
+        self.peers.on_moved = self._on_moved
+        self.air.on_opened = self._on_opened
+        self.pressure = CongestionWatch(
+            loop, sealer.identity.node, counters, self.air.unread, self._report, self.air.unsent
+        )
         self.air.on_closing = self.links.stop_listening
-        self.air.on_reopened = self._on_reopened
+        self.air.on_away = self._on_away
+        self.air.on_unreached = self._on_unreached
+        counters.family("interface_up", "interface", lambda: self._by_interface(lambda used: used.is_up))
+        counters.family(
+            "interface_peers",
+            "interface",
+            lambda: self._by_interface(lambda used: self.reached_by(used.name)),
+        )
 
     async def open(self) -> None:
         """Open the sockets and announce this node."""
         self.air.open()
-        await self.links.listen()
+        await asyncio.gather(*self._listening)
         for number in range(BOOT_ANNOUNCEMENTS):
             self._later(f"boot {number}", number * self._presence / 4, self._announce)
         self._later("presence", self._presence, self._on_presence)
@@ -133,8 +149,8 @@ class Radio:
         self._datagrams.flush()  # the frames of the last turn are still sent
         for handle in self._handles.values():
             handle.cancel()
-        if self._listening is not None:
-            self._listening.cancel()
+        for task in list(self._listening):
+            task.cancel()
         self.pressure.close()
         self._datagrams.close()
         await self.links.close()
@@ -155,6 +171,16 @@ class Radio:
     def group_key_ids(self) -> list[int]:
         """The first seals."""
         return list(self._sealer.ring.by_id)
+
+    def reached_by(self, interface: str) -> int:
+        """How many neighbours that are heard are reached by an interface."""
+        return sum(
+            record.is_up and record.endpoint.interface == interface
+            for record in self._journal.peers.latest_first()
+        )
+
+    def _by_interface(self, value: Callable[[UsedInterface], float]) -> list[tuple[str, float]]:
+        return [(used.name, value(used)) for used in self.air.used]
 
     @property
     def is_busy(self) -> bool:
@@ -193,22 +219,25 @@ class Radio:
 
     def _on_datagram(self, data: bytes, source: Endpoint) -> None:
         try:
-            sender, channel, payload = self._open(data, source[0])
+            sender, channel, payload = self._open(data, source)
             records = frames.decode(payload) if channel == frames.RECORDS else []
         except SealError:
             return  # counted where it was refused
         except WireError as error:
-            self._journal.refused(claimed_sender(data), "records", f"from {source[0]}: {error}")
+            self._journal.refused(claimed_sender(data), "records", f"from {source.host}: {error}")
             return
         if not frames.is_for(records, self._sealer.identity.node):
             # For the node that had this address before us, or picked up by an outsider and sent on.
             self._counters.count("frames_refused_total", reason="for_another")
             return
         self._inputs.clock.enter()
-        self._journal.peers.heard(sender, source, len(data), self._inputs.clock.now)
-        peer = self.peers.heard(sender, source, self._inputs.clock.now)
+        now = self._inputs.clock.now
+        peer = self.peers.heard(sender, source, now)
+        self._journal.peers.heard(sender, peer.endpoint, len(data), now)
+        if source != peer.endpoint and self.peers.is_worth_a_probe(peer, source, now):
+            self._datagrams.probe(peer, source)
         if channel == HANDSHAKE:
-            self._compare(sender, source[0])
+            self._compare(sender, source.host)
         for record in records:
             match record:
                 case frames.Carried(channel=layer, payload=carried):
@@ -216,7 +245,7 @@ class Radio:
                 case frames.Heard(number=number):
                     self._datagrams.on_heard(sender, number)
                 case frames.AcknowledgementRequest(number=number):
-                    self._datagrams.acknowledge(sender, number)
+                    self._datagrams.acknowledge(sender, number, source)
                     if number in peer.numbers:
                         return  # a repeat: our acknowledgement was lost
                     peer.numbers.append(number)
@@ -242,26 +271,39 @@ class Radio:
             self._inputs.handle(receiver, sender, payload)
             ways.sender = None
 
-    def _open_piece(self, data: bytes, address: str) -> Opened:
+    def _open_piece(self, data: bytes, source: Endpoint) -> Opened:
         """A piece of a TCP link."""
-        opened = self._open(data, address)
+        opened = self._open(data, source)
         self._journal.peers.received(opened.sender, len(data))
         return opened
 
-    def _open(self, data: bytes, address: str) -> Opened:
+    def _open(self, data: bytes, source: Endpoint) -> Opened:
         opener = self._opener
         try:
             opened = opener.open(data)
         except SealError as error:
             self._inputs.clock.enter()
-            self._journal.refused(claimed_sender(data), error.reason.value, f"from {address}: {error}")
-            self._journal.misfits.refused(error.reason, address, error.problem, self._inputs.clock.now)
+            if error.reason is Refusal.REPLAYED and self._is_heard_twice(claimed_sender(data)):
+                self._counters.count("frames_heard_twice_total")
+                raise
+            if error.reason is Refusal.UNPROVEN:  # of a member, or a recording of one
+                self.air.on_authentic(source)
+            host = source.host
+            self._journal.refused(claimed_sender(data), error.reason.value, f"from {host}: {error}")
+            self._journal.misfits.refused(error.reason, host, error.problem, self._inputs.clock.now)
             if opener.announcement_due:
                 self._announce_soon()
             raise
+        if source.is_ipv6:
+            self.air.on_authentic(source)
         if opened.channel == HANDSHAKE and opener.announcement_due:
             self._announce_soon()
         return opened
+
+    def _is_heard_twice(self, sender: NodeId | None) -> bool:
+        """A broadcast reaches us by each interface that we and its sender have in common."""
+        peer = None if sender is None else self.peers.find(sender)
+        return self.air.is_several or (peer is not None and len(peer.paths) > 1)
 
     def _on_evicted(self, table: str) -> None:
         self._counters.count("table_evictions_total", table=table)
@@ -331,7 +373,8 @@ class Radio:
     def _on_presence(self) -> None:
         self._later("presence", self._presence * (0.75 + self._random.random() / 4), self._on_presence)
         self._inputs.clock.enter()
-        if self._inputs.clock.now - self._datagrams.broadcast_at >= micros(self._presence):
+        is_due = self._inputs.clock.now - self._datagrams.broadcast_at >= micros(self._presence)
+        if is_due or self.air.is_several:
             self._datagrams.say_hello()
 
     def _on_turn(self) -> None:
@@ -346,9 +389,28 @@ class Radio:
         self._later("look", LOOK_SECONDS, self._on_look)
         self._journal.look()
 
-    def _on_reopened(self) -> None:
-        self._listening = self._loop.create_task(self.links.listen())
-        self._announce_soon()
+    # The interfaces.
+
+    def _on_opened(self, sockets: InterfaceSockets) -> None:
+        task = self._loop.create_task(self.links.listen(sockets))
+        self._listening.add(task)
+        task.add_done_callback(self._listening.discard)
+        if "presence" in self._handles:  # while the node runs; at its start it announces itself anyway
+            self._announce_soon()
+
+    def _on_away(self, interface: str, is_ipv6: bool) -> None:
+        self._inputs.clock.enter()
+        self.peers.on_away(interface, is_ipv6=is_ipv6, now=self._inputs.clock.now)
+
+    def _on_unreached(self, endpoint: Endpoint) -> None:
+        for peer in self.peers:
+            if peer.endpoint == endpoint:
+                self.peers.turn_from(peer, endpoint, self._inputs.clock.now)
+
+    def _on_moved(self, peer: Peer, before: Endpoint, is_lost: bool) -> None:
+        self._counters.count("peers_moved_total")
+        self._journal.peers.moved(peer.number, peer.endpoint)
+        self.links.on_moved(peer, before, is_lost=is_lost)
 
     def _later(self, name: str, seconds: float, action: Callable[[], None]) -> None:
         def act() -> None:

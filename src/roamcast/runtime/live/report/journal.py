@@ -2,6 +2,8 @@
 
 import logging
 
+from roamcast.broker.assembly import Problem as ChunkProblem
+from roamcast.event import EventId
 from roamcast.host import Channel, Frame, Host, Kind
 from roamcast.runtime.live.port.clock import Clock
 from roamcast.runtime.live.report.counters import Count, Counters
@@ -98,6 +100,12 @@ class NodeJournal:
         self.drops.count(record.reason.value, self._clock.now, record.detail or record.message)
         if record.publisher is not None and record.sequence is not None:
             self.ways.dropped(record.publisher, record.sequence, record.to, record.reason.value)
+
+    def given_up(self, problem: ChunkProblem, whole: EventId | None) -> None:
+        """A large payload, or a chunk of one, that no application gets."""
+        self._counters.count("drops_total", reason=f"chunk_{problem.reason}")
+        detail = "" if whole is None else f"event {whole.publisher}:{whole.sequence}"
+        self.drops.count(f"chunk_{problem.reason}", self._clock.now, detail)
 
     def transmitted(self, channel: Channel, frame: Frame, to: NodeId | None, size: int, attempt: int) -> None:
         """A frame was handed to the kernel. `size` includes the overhead of datagram and seal, so that sizes

@@ -9,36 +9,33 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from roamcast.bounded import BoundedDict, unreported
+from roamcast.runtime.live.air.interface import Endpoint
+from roamcast.runtime.live.air.paths import HeardSlots
 from roamcast.runtime.live.air.peers import EXPIRY, PEERS_MAX
-from roamcast.runtime.live.air.sockets import Endpoint
 from roamcast.units import Micros, NodeId, micros
 
 logger = logging.getLogger("roamcast.peers")
 
 # Chosen by us.
-SLOTS = 10  # that a quality is computed from
-SLOTS_MIN = 3  # fewer say nothing
 SILENT_SLOTS = 3  # without a word: the peer is gone
 PEERS_METERED = 64  # with metrics of their own: those heard last
 LINES_PER_MINUTE = 60  # about peers; a crowd in motion shall not fill the log
-_ALL_SLOTS = (1 << SLOTS) - 1
 
 
 class PeerRecord:
-    """One peer. `slots` has a bit for each slot in which it was heard, the latest lowest."""
+    """One peer."""
 
     __slots__ = (
         "bytes_received", "bytes_sent", "endpoint", "first_at", "frames_received", "frames_sent", "heard_at",
-        "is_up", "number", "slot", "slots",
+        "is_up", "number", "slots",
     )  # fmt: skip
 
-    def __init__(self, number: NodeId, endpoint: Endpoint, now: Micros, slot: int) -> None:
+    def __init__(self, number: NodeId, endpoint: Endpoint, now: Micros, slot_length: Micros) -> None:
         self.number = number
         self.endpoint = endpoint
         self.first_at = self.heard_at = now
         self.is_up = True
-        self.slot = slot
-        self.slots = 1
+        self.slots = HeardSlots(slot_length, now)
         self.frames_received = self.bytes_received = self.frames_sent = self.bytes_sent = 0
 
 
@@ -53,24 +50,27 @@ class PeerWatch:
         self.went = 0
 
     def heard(self, number: NodeId, endpoint: Endpoint, octets: int, now: Micros) -> None:
-        slot = now // self._slot_length
+        """`endpoint`: where it is reached."""
         record = self._records.get(number)
         if record is None:
-            record = self._records[number] = PeerRecord(number, endpoint, now, slot)
+            record = self._records[number] = PeerRecord(number, endpoint, now, self._slot_length)
             self._on_up(record)
         elif not record.is_up:
-            record.is_up, record.first_at, record.slot, record.slots = True, now, slot, 1
+            record.is_up, record.first_at, record.endpoint = True, now, endpoint
+            record.slots.begin(now)
             self._on_up(record)
-        elif slot != record.slot:
-            record.slots = (record.slots << min(slot - record.slot, SLOTS) | 1) & _ALL_SLOTS
-            record.slot = slot
+        elif record.slots.heard(now):
             self._records.move_to_end(number)
-        if endpoint != record.endpoint:
-            self._say("peer %d moved from %s to %s", number, _shown(record.endpoint), _shown(endpoint))
-            record.endpoint = endpoint
         record.heard_at = now
         record.frames_received += 1
         record.bytes_received += octets
+
+    def moved(self, number: NodeId, endpoint: Endpoint) -> None:
+        """It is reached elsewhere now."""
+        record = self._records.get(number)
+        if record is not None:
+            self._say("peer %d moved from %s to %s", number, _shown(record.endpoint), _shown(endpoint))
+            record.endpoint = endpoint
 
     def received(self, number: NodeId, octets: int) -> None:
         """Over a TCP link; it says nothing about where the peer is."""
@@ -96,15 +96,6 @@ class PeerWatch:
                     record.number, _shown(record.endpoint), (now - record.heard_at) / 1e6,
                 )  # fmt: skip
 
-    def quality(self, record: PeerRecord, now: Micros) -> float | None:
-        """The slot that is not over yet counts only if the peer was heard in it."""
-        slot = now // self._slot_length
-        slots = (record.slots << min(slot - record.slot, SLOTS)) & _ALL_SLOTS
-        lasting = min(slot - record.first_at // self._slot_length + 1, SLOTS)
-        if not slots & 1 and lasting > 1:
-            slots, lasting = slots >> 1, lasting - 1
-        return None if lasting < SLOTS_MIN else slots.bit_count() / lasting
-
     def forget_old(self, now: Micros) -> None:
         self._records.forget(lambda record: now - record.heard_at >= EXPIRY)
 
@@ -121,7 +112,7 @@ class PeerWatch:
 
         return {
             "peer_up": each(lambda record: record.is_up),
-            "peer_quality": each(lambda record: round(self.quality(record, self._now()) or 0, 2)),
+            "peer_quality": each(lambda record: round(record.slots.quality(self._now()) or 0, 2)),
             "peer_received_bytes_total": each(lambda record: record.bytes_received),
             "peer_sent_bytes_total": each(lambda record: record.bytes_sent),
         }
@@ -149,4 +140,4 @@ class PeerWatch:
 
 
 def _shown(endpoint: Endpoint) -> str:
-    return f"{endpoint[0]}:{endpoint[1]}"
+    return f"{endpoint} by {endpoint.interface}"

@@ -5,9 +5,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from roamcast import __version__
+from roamcast.runtime.live.air.air import UsedInterface
 from roamcast.runtime.live.report.misfits import is_error
 from roamcast.runtime.live.report.peer_watch import PeerRecord
 from roamcast.runtime.live.report.tally import ReasonTally
+from roamcast.runtime.live.settings import AirMode
 from roamcast.runtime.live.storage.database import CLOCK_SET
 from roamcast.units import SECOND, Micros, seconds
 from roamcast.wire.status import (
@@ -73,12 +75,14 @@ def status_of(node: "LiveNode") -> NodeStatus:
 def problems_of(node: "LiveNode") -> list[Problem]:
     """What an operator should look at, errors first."""
     now, journal = node.clock.now, node.journal
-    errors = [
-        f"interface {one.name} is away or has no address; the node waits for it"
-        for one in interfaces_of(node)
-        if not one.is_up
-    ]
-    warnings = [
+    errors: list[str] = []
+    warnings: list[str] = []
+    used = node.radio.air.used
+    away = [f"interface {one.name} {one.trouble}; the node waits for it" for one in used if not one.is_up]
+    (warnings if len(away) < len(used) else errors).extend(away)
+    if not used:
+        errors.append("this machine has no interface that can be used; the node waits for one")
+    warnings += [
         f"{count} dropped in a minute: {journal.drops.in_words(reason)}"
         for reason in ("queue_full", "store_full", "wire", "modulator")
         if (count := journal.drops.last_minute(reason, now))
@@ -114,30 +118,39 @@ def problems_of(node: "LiveNode") -> list[Problem]:
 
 
 def interfaces_of(node: "LiveNode") -> list[InterfaceStatus]:
-    air, settings = node.radio.air, node.settings.air
-    return [
-        InterfaceStatus(
-            name=air.interface.name,
-            address=air.interface.address or "",
-            is_up=not air.is_away,
-            port=settings.port,
-            own_port=air.port,
-            mode=settings.mode.value,
-        )
-    ]
+    return [_interface(node, used) for used in node.radio.air.used]
+
+
+def _interface(node: "LiveNode", used: UsedInterface) -> InterfaceStatus:
+    settings, working = node.settings.air, used.working
+    first = working[0] if working else None
+    return InterfaceStatus(
+        name=used.name,
+        address="" if first is None else first.address,
+        is_up=used.is_up,
+        port=settings.port,
+        own_port=0 if first is None else first.port,
+        mode=AirMode.MULTICAST.value if first is not None and first.is_ipv6 else settings.mode.value,
+        peers=node.radio.reached_by(used.name),
+        trouble=used.trouble,
+    )
 
 
 def _peer(node: "LiveNode", record: PeerRecord, is_neighbour: bool) -> PeerStatus:
     now = node.clock.now
+    peer = node.radio.peers.find(record.number)
+    paths = [] if peer is None else node.radio.peers.working(peer, now)
     return PeerStatus(
         number=record.number,
-        address=record.endpoint[0],
-        port=record.endpoint[1],
+        address=record.endpoint.host,
+        port=record.endpoint.port,
+        interface=record.endpoint.interface,
+        also_by=tuple(sorted({path.interface for path in paths[1:]} - {record.endpoint.interface})),
         is_up=record.is_up,
         is_neighbour=is_neighbour,
         age=seconds(now - record.heard_at),
         known_for=seconds(now - record.first_at),
-        quality=node.journal.peers.quality(record, now),
+        quality=record.slots.quality(now),
         links=node.radio.links.count(record.number),
         frames_received=record.frames_received,
         bytes_received=record.bytes_received,

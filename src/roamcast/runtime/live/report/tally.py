@@ -5,6 +5,7 @@ A reason that is part of normal operation (`NORMAL_…`) is counted and not logg
 
 import logging
 
+from roamcast.broker.assembly import PROBLEMS
 from roamcast.units import SECOND, Micros
 
 SLOT: Micros = 10 * SECOND
@@ -26,6 +27,7 @@ DROP_WORDS = {
     "modulator": "a consumer's function failed",
     "false_positive": "a summary matched by mistake; nobody here wanted it",
 }
+DROP_WORDS |= {f"chunk_{problem.reason}": problem.words for problem in PROBLEMS}
 NORMAL_DROPS = frozenset({"not_in_range", "expired", "superseded", "stale", "false_positive", "crashed"})
 
 REFUSAL_WORDS = {

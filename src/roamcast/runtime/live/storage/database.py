@@ -1,10 +1,10 @@
 """What survives a crash of a live node: one SQLite file.
 
 Every write goes into the transaction of the loop turn. `commit` makes the turn durable with one sync of the
-disk and then calls back everyone who waits to acknowledge (`on_durable`). `end_turn` commits at once only if
-someone waits. What a relay keeps for others may follow within `LAZY`, because a sync takes milliseconds in
-which the node does nothing else. A write to `stable` is durable on return, as `Host` promises; pending writes
-are committed with it.
+disk and then calls back everyone who waits to acknowledge (`on_durable`). A sync takes milliseconds in which
+the node does nothing else, so `end_turn` leaves out a turn that kept nothing but chunks of large payloads,
+unless someone waits: they come by the hundred, and may follow within `LAZY`. A write to `stable` is durable
+on return, as `Host` promises; pending writes are committed with it.
 
 Durable means on the disk: WAL with `synchronous = FULL` syncs each commit, so what was acknowledged survives
 SIGKILL and a power cut. `durability = "process"` leaves out the sync: what was acknowledged survives SIGKILL,
@@ -93,6 +93,7 @@ class Storage:
         self._waiting: list[OnDurable] = []
         self._failure: StoreFullError | None = None  # of the turn
         self._lazy_until: Micros | None = None
+        self._is_lazy = True  # all that is written may wait
         self._cautious = False  # after a failed commit: events are committed one by one
         self.trouble = ""  # why the last event could not be kept
         self.damaged = 0  # kept events that could not be read
@@ -142,8 +143,14 @@ class Storage:
             return
         if self._lazy_until is None:
             self._lazy_until = now + LAZY
-        if self._waiting or now >= self._lazy_until or len(self._written) >= LAZY_WRITES:
+        is_urgent = bool(self._waiting) or not self._is_lazy
+        if is_urgent or now >= self._lazy_until or len(self._written) >= LAZY_WRITES:
             self.commit()
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether something is written and not durable."""
+        return bool(self._written)
 
     def commit(self) -> None:
         """Make all writes durable, then call back everyone who waits. Costs nothing without writes."""
@@ -157,10 +164,17 @@ class Storage:
     # Memorized events.
 
     def keep(
-        self, event: Event, remaining: Micros, hops: int, wall: Micros, *, instead_of: EventId | None = None
+        self,
+        event: Event,
+        remaining: Micros,
+        hops: int,
+        wall: Micros,
+        *,
+        instead_of: EventId | None = None,
+        is_lazy: bool = False,
     ) -> None:
-        """Keep an event, maybe in the place of another. After `StoreFullError` nothing has changed. A crash
-        leaves at least one of the two events.
+        """Keep an event, maybe in the place of another; `is_lazy`: its sync may wait for others. After
+        `StoreFullError` nothing has changed. A crash leaves at least one of the two events.
 
         `wall`: the wall clock in microseconds since 1970. Where it is not set (before 2026), the lifetime
         does not run while the node is off: events are kept too long rather than lost.
@@ -169,7 +183,9 @@ class Storage:
         expires = wall + remaining if wall >= CLOCK_SET else None
         kept = (event.publisher, event.sequence, hops, expires, remaining, _encoder.encode(event))
         removed = () if instead_of is None else ((_REMOVE, tuple(instead_of)),)
+        was_lazy = self._is_lazy
         self._write(((_KEEP, kept), *removed))
+        self._is_lazy = is_lazy and was_lazy
         if self._cautious and self._flush():
             raise self._refused()
         if self.trouble:
@@ -236,6 +252,7 @@ class Storage:
             connection.execute("BEGIN IMMEDIATE")
         row = self._execute_together(write) if len(write) > 1 else connection.execute(*write[0]).lastrowid
         self._written.append(write)
+        self._is_lazy = False
         return row or 0
 
     def _execute_together(self, write: Write) -> int | None:
@@ -271,12 +288,14 @@ class Storage:
             return self._write_again()
         self._written.clear()
         self._lazy_until = None
+        self._is_lazy = True
         self._cautious = False
         return []
 
     def _write_again(self) -> list[Write]:
         written, self._written = self._written, []
         self._lazy_until = None
+        self._is_lazy = True
         lost = []
         for write in written:
             try:

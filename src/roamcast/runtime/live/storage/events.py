@@ -8,7 +8,8 @@ from contextlib import suppress
 
 from roamcast.broker.retained import order_of
 from roamcast.broker.store import BYTES_MAX, ENTRIES_MAX, EventStore, StoredEvent, StoreFullError
-from roamcast.event import Event, EventId
+from roamcast.chunks.form import is_chunk
+from roamcast.event import EventId
 from roamcast.runtime.live.storage.database import Storage
 from roamcast.units import Micros
 
@@ -28,21 +29,21 @@ class DurableEventStore(EventStore):
         self._storage = storage
         self._wall_clock = wall_clock
         self._replaced: EventId | None = None  # on the disk, by the event that is being kept
+        self._is_loaded = False
         for kept in storage.events(wall_clock()):
-            super().keep(kept.event, now + kept.remaining, kept.hops, now)
+            self.keep(kept.event, now + kept.remaining, kept.hops, now)
             if kept.event.id not in self:
                 self._remove_from_disk(kept.event.id)
+        self._is_loaded = True
         self._from_before = {topic: order_of(entry.event) for topic, entry in self._newest.items()}
 
-    def keep(self, event: Event, expires_at: Micros, hops: int, now: Micros) -> list[Event]:
-        """As `EventStore.keep`, durable after the next `Storage.commit`; `StoreFullError` changes nothing."""
-        self._forget_expired(now)
-        if expires_at <= now or not self._is_wanted(event):
-            return []
-        before = self.superseded_by(event)
-        self._storage.keep(event, expires_at - now, hops, self._wall_clock(), instead_of=before)
-        self._replaced = before
-        return super().keep(event, expires_at, hops, now)
+    def _write(self, entry: StoredEvent, before: EventId | None, now: Micros) -> None:
+        """Durable after the next `Storage.commit`."""
+        if self._is_loaded:
+            event, left, wall_now = entry.event, entry.expires_at - now, self._wall_clock()
+            lazy = is_chunk(event)
+            self._storage.keep(event, left, entry.hops, wall_now, instead_of=before, is_lazy=lazy)
+            self._replaced = before
 
     def _remove(self, event: EventId) -> StoredEvent:
         if event != self._replaced:

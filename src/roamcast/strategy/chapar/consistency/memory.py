@@ -33,7 +33,7 @@ class Memory:
     def publish(self, event: Event, sealed: bytes = b"") -> bool:
         """False for an event that is too large to be memorized."""
         state = self._state
-        if encoded_size(event) > state.options.event_bytes_max:
+        if encoded_size(event) > state.in_force.event_bytes_max:
             state.drop_event(event.id, DropReason.STORE_FULL, "memorized", "larger than event_bytes_max")
             return False
         now = state.host.now()
@@ -61,7 +61,7 @@ class Memory:
         expires_at = now + event.lifetime - message.age
         if (
             event.event_class is not EventClass.MEMORIZED
-            or encoded_size(event) > state.options.event_bytes_max
+            or encoded_size(event) > state.in_force.event_bytes_max
         ):
             state.drop(DropReason.WIRE, "memorized", "is no memorized event of a permitted size")
             return

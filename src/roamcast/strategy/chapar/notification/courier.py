@@ -22,7 +22,7 @@ from operator import or_
 from typing import NamedTuple
 
 from roamcast.bounded import BoundedDict
-from roamcast.event import Event, EventId
+from roamcast.event import Event, EventClass, EventId
 from roamcast.strategy.chapar.messages import BRANCHES_MAX, Carry, Decline, Spread
 from roamcast.strategy.chapar.notification.attachment import Attachment
 from roamcast.strategy.chapar.notification.echo import EchoTime
@@ -93,6 +93,7 @@ class NotificationCourier:
         carry = Carry(event, None, 0, sealed)
         now = self._state.host.now()
         if event.wants_subscribers:
+            self._keep_for_newcomers(carry, now)
             self._seek_broker(Pending(carry, None, None, now))
         else:
             # Point to point and to multipoint: the root of the tree is the publisher.
@@ -174,6 +175,7 @@ class NotificationCourier:
         """A copy has come: serve this node, and forward to the destinations that are new."""
         state, event = self._state, pending.carry.event.id
         state.broker.observe(event)
+        self._keep_for_newcomers(pending.carry, pending.born)
         known = self._taken.pop(event, None)
         taken = self._taken[event] = known or TakenOn()
         elsewhere = reduce(or_, taken.by_sender.values(), NO_NODES)
@@ -215,7 +217,7 @@ class NotificationCourier:
         ways = {node: state.addresses.bit(node) for node in state.addresses.nodes(branches.notified)}
         ways |= branches.groups
         is_listened_for = pending.is_awaited and pending.attempt == 0
-        if (len(ways) > 1 or is_listened_for) and self._may_broadcast(pending):
+        if (len(ways) > 1 or is_listened_for) and self._may_broadcast(pending.carry.event):
             self._broadcast(pending, ways)
         else:
             for hop, residual in ways.items():
@@ -223,8 +225,12 @@ class NotificationCourier:
         if branches.stranded:
             self._try_again(pending._replace(destinations=branches.stranded), "no route")
 
-    def _may_broadcast(self, pending: Pending) -> bool:
-        return self._state.in_force.notification == "broadcast" and not pending.carry.event.destinations
+    def _keep_for_newcomers(self, carry: Carry, born: Micros) -> None:
+        if self._may_broadcast(carry.event) and carry.event.event_class is EventClass.REALTIME:
+            self._recapitulation.keep(carry, born)  # memorized events are in the tables
+
+    def _may_broadcast(self, event: Event) -> bool:
+        return self._state.in_force.notification == "broadcast" and not event.destinations
 
     def _broadcast(self, pending: Pending, ways: dict[NodeId, NodeVector]) -> None:
         """One frame for all; a way that leads over a broken link or back gets a frame of its own."""
@@ -287,7 +293,9 @@ class NotificationCourier:
             # A neighbour that is still heard: the medium is full, and frames that are sent again and again
             # keep it full. Where events are broadcast, recapitulations make up for it.
             is_heard = to in self._state.underlay.neighbours()
-            attempt = pending.attempt + CONGESTION_COST * (is_heard and self._may_broadcast(pending))
+            attempt = pending.attempt + CONGESTION_COST * (
+                is_heard and self._may_broadcast(pending.carry.event)
+            )
             again = pending._replace(destinations=destinations, attempt=attempt)
             self._try_again(again, "the next hop is gone")
 

@@ -34,9 +34,10 @@ class SystemChannel:
 
     def publish(self, event: SystemEvent) -> None:
         """Subscribers hear of it in the order in which they subscribed."""
-        self._waiting.append(event)
-        if not self._running:
-            self._run()
+        if type(event) in self._subscribers:
+            self._waiting.append(event)
+            if not self._running:
+                self._run()
 
     def _run(self) -> None:
         self._running = True

@@ -214,9 +214,6 @@ class OverlayView:
     def propagate(self) -> None:
         self._overlay.propagate()
 
-    def rebuild_routes(self) -> None:
-        self._overlay.rebuild_routes()
-
     def create(self, node: NodeId) -> None:
         self._create(node)
 

@@ -34,10 +34,6 @@ class BrokerManager(Protocol):
         """Section 2.3, step 2: tell the neighbours what has changed."""
         ...
 
-    def rebuild_routes(self) -> None:
-        """Section 2.3, step 4: the topology has changed."""
-        ...
-
     def hops(self, node: NodeId) -> int | None:
         """How far any node is in the physical network; None: no way leads to it."""
         ...

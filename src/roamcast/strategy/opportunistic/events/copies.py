@@ -43,7 +43,9 @@ class Copies:
         self._copies: dict[NodeId, dict[int, EventCopy]] = {}
         self._floods: dict[NodeId, dict[int, FloodBase]] = {}
         self._runs: tuple[int, ...] | None = None  # None: since then something has changed
-        self._floor: dict[NodeId, int] = {}  # of those given up, the last
+        self._runs_of: dict[NodeId, tuple[int, ...]] = {}  # of each producer's that have not changed
+        # Of each publisher: all events until this one have come, or are over.
+        self._settled: dict[NodeId, int] = {}
         self._count = 0
         self._octets = 0
         self._looked_at: Micros = 0
@@ -65,7 +67,8 @@ class Copies:
             flooded = self._floods.setdefault(key.publisher, {})
             if key.sequence not in flooded:
                 flooded[key.sequence] = flood
-                self._runs = None
+                self._change_runs(key.publisher)
+                self._settle(key.publisher, -1)
                 is_new = True
         if self._host.now() - self._looked_at >= LOOK_THROUGH_EVERY:
             self._look_through()
@@ -84,13 +87,17 @@ class Copies:
     def is_known(self, event: EventId) -> bool:
         """As one that was flooded, or that was given up."""
         publisher, sequence = event
-        return sequence in self._floods.get(publisher, ()) or sequence <= self._floor.get(publisher, -1)
+        return sequence <= self._settled.get(publisher, -1) or sequence in self._floods.get(publisher, ())
 
     def unknown(self, publisher: NodeId, first: int, last: int) -> list[EventId]:
         """Which of a run are not known, both ends included."""
         theirs = self._floods.get(publisher, {})
-        first = max(first, self._floor.get(publisher, -1) + 1)
+        first = max(first, self.settled(publisher) + 1)
         return [EventId(publisher, n) for n in range(first, last + 1) if n not in theirs]
+
+    def settled(self, publisher: NodeId) -> int:
+        """All events until this one are known."""
+        return self._settled.get(publisher, -1)
 
     def of(self, producer: NodeId, after: int, until: int) -> list[EventCopy]:
         """In their order, both ends included."""
@@ -108,8 +115,10 @@ class Copies:
         if self._runs is None:
             named: list[int] = []
             for producer, floods in sorted(self._floods.items()):
-                theirs = tuple(runs(sorted(floods)))
-                named += (producer, len(theirs) // 2, *theirs)
+                if producer not in self._runs_of:
+                    theirs = tuple(runs(sorted(floods)))
+                    self._runs_of[producer] = (producer, len(theirs) // 2, *theirs)
+                named += self._runs_of[producer]
             self._runs = tuple(named)
         return self._runs
 
@@ -123,11 +132,15 @@ class Copies:
     def _look_through(self) -> None:
         now = self._host.now()
         self._looked_at = now
-        for producer, theirs in list(self._copies.items()):
-            for sequence, copy in list(theirs.items()):
-                age = copy.age(now)
-                if age >= LOOK_THROUGH_EVERY and is_over(copy.event, age, self._options):
-                    self._forget(producer, sequence)
+        until, options = now - LOOK_THROUGH_EVERY, self._options
+        over = [
+            (producer, sequence)
+            for producer, theirs in self._copies.items()
+            for sequence, copy in theirs.items()
+            if copy.published_at <= until and is_over(copy.event, now - copy.published_at, options)
+        ]
+        for producer, sequence in over:
+            self._forget(producer, sequence)
 
     def _forget(self, producer: NodeId, sequence: int) -> None:
         theirs = self._copies[producer]
@@ -136,12 +149,24 @@ class Copies:
             del self._copies[producer]
         floods = self._floods.get(producer, {})
         if floods.pop(sequence, None) is not None:
-            self._runs = None
+            self._change_runs(producer)
             if not floods:
                 del self._floods[producer]
-        self._floor[producer] = max(self._floor.get(producer, -1), sequence)
+        self._settle(producer, sequence)
         self._count -= 1
         self._octets -= len(copy.event.payload) + 100
+
+    def _change_runs(self, producer: NodeId) -> None:
+        self._runs = None
+        self._runs_of.pop(producer, None)
+
+    def _settle(self, producer: NodeId, given_up: int) -> None:
+        floods, before = self._floods.get(producer, ()), self._settled.get(producer, -1)
+        until = max(before, given_up)
+        while until + 1 in floods:
+            until += 1
+        if until > before:
+            self._settled[producer] = until
 
     def _forget_oldest(self) -> None:
         producer = next(iter(self._copies))

@@ -9,6 +9,7 @@ more that it does not know, and whoever hears a flood knows what it wants.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from roamcast.broker.core import Broker
 from roamcast.event import Event, EventClass
@@ -73,7 +74,7 @@ class NodeReading:
             self.own.since = self._host.now()
 
     def on_flooded(self, copy: EventCopy, flood: FloodBase) -> None:
-        for reader in self._all():
+        for reader in (self.own, *self.modulated.values()):
             base = copy.previous if reader.mark in flood.direct else flood.base
             self._take(reader, copy, base)
 
@@ -228,8 +229,11 @@ class Dispatch:
         shall have it."""
         nodes = len(self._underlay.known_nodes()) + 1
         least = FLOOD_LEAST if nodes > FEW_NODES else 1
-        near = [t for t in targets if t.consumer == self._host.node or self._is_near(t.consumer)]
-        return nodes == 1 or len(near) >= max(least, -(-nodes // FLOOD_SHARE))
+        wanted = max(least, -(-nodes // FLOOD_SHARE))
+        if nodes == 1 or len(targets) < wanted:
+            return nodes == 1
+        near = (t for t in targets if t.consumer == self._host.node or self._is_near(t.consumer))
+        return sum(1 for _ in islice(near, wanted)) == wanted
 
     def _costs_more(self, targets: list[EventTarget]) -> bool:
         """Whether letters would take more transmissions than a flood, which every node may pass on."""

@@ -26,7 +26,7 @@ OTHERS_LATER: Micros = 40 * MILLISECOND
 PENDING_MAX = 1_024
 
 
-@dataclass
+@dataclass(slots=True)
 class PendingFlood:
     enough: int
     heard: int = 1
@@ -62,20 +62,23 @@ class Floods:
         if frame is not None:
             self._host.unicast(to, frame)
 
-    def on_flooded(self, sender: NodeId, frame: Flooded, *, is_asked: bool) -> None:
-        key = frame.event.id
-        if self._copies.is_known(key):
-            if key in self._pending:
-                self._pending[key].heard += 1
+    def on_flooded(self, sender: NodeId, key: EventId, frame: Flooded, *, is_asked: bool) -> None:
+        """`key`: of the frame's event."""
+        pending = self._pending.get(key)
+        if pending is not None:
+            pending.heard += 1
             return
+        if self._copies.is_known(key):
+            return
+        now = self._host.now()
         flood = FloodBase(frame.base, frame.direct)
-        copy = EventCopy(frame.event, frame.previous, frame.gap, frame.hops + 1, self._host.now() - frame.age)
+        copy = EventCopy(frame.event, frame.previous, frame.gap, frame.hops + 1, now - frame.age)
         self._copies.add(copy, flood)
         if frame.hops + 1 < HOPS_MAX and len(self._pending) < PENDING_MAX and not is_asked:
             is_relay = self._underlay.is_relay(self._host.node)
             self._pending[key] = PendingFlood(HEARD_ENOUGH if is_relay else HEARD_ALONE)
             delay = int(self._host.random.random() * JITTER) + (0 if is_relay else OTHERS_LATER)
-            self._host.set_timer(("flood", *key), self._host.now() + delay)
+            self._host.set_timer(("flood", *key), now + delay)
         self._on_copy(sender, copy, flood)
 
     def on_timer(self, event: EventId) -> None:

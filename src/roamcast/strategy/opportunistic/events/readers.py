@@ -65,12 +65,18 @@ class EventReader:
         producer, sequence = copy.event.id
         if sequence <= self.cursors.get(producer, -1):
             return
+        early = Early(copy, base)
+        if producer not in self._waiting and self._is_next(producer, early):
+            self._set(producer, sequence)
+            self._on_next(copy)
+            self._note_hole(producer, now, has_moved=True)
+            return
         waiting = self._waiting.setdefault(producer, {})
         known = waiting.get(sequence)
         if known is None or base < known.base:
             if len(waiting) >= WAITING_MAX:
                 self._give_up(producer)
-            waiting[sequence] = Early(copy, base)
+            waiting[sequence] = early
         self._advance(producer, now)
 
     def on_head(self, producer: NodeId, until: int, now: Micros, *, is_all: bool) -> None:
@@ -118,21 +124,27 @@ class EventReader:
 
     def _advance(self, producer: NodeId, now: Micros) -> None:
         waiting = self._waiting.get(producer, {})
-        moved = False
+        has_moved = False
         while waiting:
             sequence = min(waiting)
             if not self._is_next(producer, waiting[sequence]):
                 break
             self._hand_on(producer, sequence)
-            moved = True
+            has_moved = True
         if not waiting:
             self._waiting.pop(producer, None)
+        self._note_hole(producer, now, has_moved=has_moved)
+
+    def _note_hole(self, producer: NodeId, now: Micros, *, has_moved: bool) -> None:
+        """Since when something of a producer is lacking, if it is."""
+        if not (self._heads or self._noticed or self._waiting):
+            return
         cursor = self.cursors.get(producer, -1)
         if self._heads.get(producer, cursor) <= cursor:
             self._heads.pop(producer, None)
-        if not waiting and producer not in self._heads:
+        if producer not in self._waiting and producer not in self._heads:
             self._noticed.pop(producer, None)
-        elif moved or producer not in self._noticed:
+        elif has_moved or producer not in self._noticed:
             self._noticed[producer] = now
 
     def _is_next(self, producer: NodeId, early: Early) -> bool:

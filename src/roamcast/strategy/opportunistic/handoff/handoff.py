@@ -160,17 +160,26 @@ class Handoffs:
     def _is_claimed(self, message: Detour) -> bool:
         """A client has given this home up. Its modulators go to the one that it chose, from here or from
         the broker that it was handed off to."""
-        row = self._consumers.find(message.consumer)
         life = self._overlay.life_of(message.home)
-        if self.source.on_claimed(message, life) or self.destination.on_claimed(message):
-            return True
-        is_elsewhere = row is not None and row.home not in (self._host.node, message.home)
-        if row is not None and is_elsewhere and self._consumers.version(message.consumer) < message.version:
-            self._consumers.switch(message.consumer, message.version, message.home, life)
-            self._post.write(row.home, message)
-            return True
-        return False
+        return (
+            self.source.on_claimed(message, life)
+            or self.destination.on_claimed(message)
+            or passed_on(message, self._post, self._consumers, self._overlay)
+        )
 
     def _release(self, carries: list[HeldCarry]) -> None:
         for held in carries:
             self._on_carry(held.aged(self._host.now()))
+
+
+def passed_on(claim: Detour, post: LetterPost, consumers: Consumers, overlay: BrokerOverlay) -> bool:
+    """A client has given up a home that had handed it on: whether the broker that has its modulators now is
+    told. So does a node that is a broker no more."""
+    row = consumers.find(claim.consumer)
+    if row is None or row.home in (overlay.own, claim.home):
+        return False
+    if claim.source != claim.home or consumers.version(claim.consumer) >= claim.version:
+        return False
+    consumers.switch(claim.consumer, claim.version, claim.home, overlay.life_of(claim.home))
+    post.write(row.home, claim)
+    return True

@@ -227,6 +227,8 @@ class ClientSide:
     def _look(self) -> None:
         """Step 1: is another broker nearer? And is the home still there?"""
         assert self.home is not None
+        if self.home == self._host.node:
+            return  # none is nearer
         found = self._overlay.near()
         others = [near for near in found if near.broker != self.home and near.load < FULL]
         if self._is_lost():
@@ -255,8 +257,8 @@ class ClientSide:
     def _attach(self, broker: NodeId, distance: int | None = None) -> None:
         self._generation += 1
         self._host.stable[GENERATION] = self._generation.to_bytes(8, "big")
-        self._before = self.home if self.home != broker else None
         if self.home is not None:
+            self._before = self.home if self.home != broker else None
             # What it has confirmed is in its hands; the rest goes through the new home, in the same order.
             self._take_back(self._post.take_back(self.home, TO_A_HOME))
         self._suspect_since = None
@@ -272,10 +274,10 @@ class ClientSide:
         self._home_life = self._overlay.life_of(broker)
 
     def _on_home_ended(self) -> None:
-        """It is a broker no more."""
+        """It is a broker no more. It has handed us on, and knows to whom; the word of that one is late."""
         assert self.home is not None
         self._take_back(self._post.take_back(self.home, TO_A_HOME))
-        self.home = None
+        self._before, self.home = self.home, None
         self.need_home()
 
     def _on_new_home(self, broker: NodeId) -> None:

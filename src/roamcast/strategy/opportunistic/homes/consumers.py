@@ -33,6 +33,8 @@ class Consumers:
     def __init__(self) -> None:
         self._rows: dict[NodeId, tuple[int, ClientRow]] = {}
         self._index: MatchingIndex[tuple[NodeId, int]] = MatchingIndex()
+        self._indexed: dict[NodeId, tuple[Interest, ...]] = {}  # what the index has of each
+        self._changed: dict[NodeId, None] = {}  # where it differs from the rows: most nodes dispatch nothing
         self._modulated: set[tuple[NodeId, int]] = set()
 
     # Inputs.
@@ -47,7 +49,7 @@ class Consumers:
             )
         before = () if known is None else known.interests
         if before != row.interests:
-            self._replace(consumer, before, row.interests)
+            self._changed[consumer] = None
         self._rows[consumer] = version, row
         return tuple(interest for interest in row.interests if interest not in before)
 
@@ -59,9 +61,8 @@ class Consumers:
             self._rows[consumer] = version, row
 
     def forget(self, consumer: NodeId) -> None:
-        known = self._rows.pop(consumer, None)
-        if known is not None:
-            self._replace(consumer, known[1].interests, ())
+        if self._rows.pop(consumer, None) is not None:
+            self._changed[consumer] = None
 
     # Questions.
 
@@ -77,11 +78,9 @@ class Consumers:
     def consumers(self) -> list[NodeId]:
         return sorted(self._rows)
 
-    def producers_at(self, home: NodeId) -> int:
-        return sum(row.produces and row.home == home for _, row in self._rows.values())
-
     def matching(self, event: Event) -> list[EventTarget]:
         """Whom an event is for, in increasing order."""
+        self._bring_up_to_date()
         own = event.publisher  # its plain subscriptions are served already; its modulators are not
         found: set[EventTarget] = set()
         for key in self._index.match(event) if event.wants_subscribers else ():
@@ -93,12 +92,20 @@ class Consumers:
 
     # Private.
 
-    def _replace(self, consumer: NodeId, old: tuple[Interest, ...], new: tuple[Interest, ...]) -> None:
-        for interest in old:
+    def _bring_up_to_date(self) -> None:
+        for consumer in self._changed:
+            row = self.find(consumer)
+            self._replace(consumer, () if row is None else row.interests)
+        self._changed.clear()
+
+    def _replace(self, consumer: NodeId, new: tuple[Interest, ...]) -> None:
+        for interest in self._indexed.pop(consumer, ()):
             key = (consumer, interest.number)
             self._modulated.discard(key)
             if key in self._index:
                 self._index.remove(key)
+        if new:
+            self._indexed[consumer] = new
         for interest in new:
             key = (consumer, interest.number)
             if interest.modulator is not None:

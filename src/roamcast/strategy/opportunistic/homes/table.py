@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from roamcast.chunks.form import is_chunk
 from roamcast.errors import WireError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
@@ -50,6 +51,7 @@ class HomeClient:
     came_at: Micros = 0
     nearest: NodeId | None = None  # the broker that it found last
     traffic: Traffic = field(default_factory=lambda: Traffic(0))
+    has_modulators: bool = False
     reader: EventReader | None = None  # of its modulators; None: it has none
     # Memorized events that each modulator has had: several brokers may serve old ones.
     stored: dict[int, dict[EventId, None]] = field(default_factory=dict)
@@ -63,6 +65,7 @@ class HomeClient:
                 self.modulators.pop(interest.number, None)
                 self.stored.pop(interest.number, None)
         self.interests = interests
+        self.has_modulators = any(interest.modulator is not None for interest in interests)
         since = {one.number: now - age for one, age in zip(interests, ages, strict=False)}
         self.since = {number: self.since.get(number, at) for number, at in since.items()}
         self.filters = {}
@@ -93,8 +96,8 @@ class HomeClient:
         return self.demand.total(now) * SECOND / WINDOW + self.work_before * before
 
     def modulated(self, event: Event) -> Iterable[Interest]:
-        """Those with a modulator that an event is for."""
-        if event.wants_subscribers:
+        """Those with a modulator that an event is for. A chunk is no event for a function: it is a piece."""
+        if event.wants_subscribers and not is_chunk(event):
             for interest in self.interests:
                 wanted = self.filters.get(interest.number)
                 if interest.modulator is not None and wanted is not None and wanted.matches(event):
@@ -111,7 +114,3 @@ class HomeClient:
             del had[next(iter(had))]
         had[event.id] = None
         return True
-
-    @property
-    def has_modulators(self) -> bool:
-        return any(interest.modulator is not None for interest in self.interests)

@@ -28,6 +28,9 @@ ROWS_PERIOD: Micros = (
 YOUNG: Micros = 10 * SECOND  # so long after its start a node says as soon that it has learnt a row
 LONGEST: Micros = 10 * SECOND  # a digest that says nothing new is said more and more rarely
 MEETING: Micros = 200 * MILLISECOND
+# A digest may be faster than the flood of its last event (`events/flood.py: OTHERS_LATER`), and all who lack
+# an event hear of it at the same moment.
+ASK_AFTER: Micros = 60 * MILLISECOND
 ASKED_FOR: Micros = 500 * MILLISECOND  # then an event may be asked for again
 SCANNED_MAX = 20_000  # events of one digest that are looked at
 ANSWERS_MAX = 4_096
@@ -36,7 +39,7 @@ ANSWER_BURST = 4
 
 
 class Gossip:
-    """The timers are `"digest"` and `"answers"`."""
+    """The timers are `"digest"`, `"ask"` and `"answers"`."""
 
     def __init__(self, host: Host, board: Board, copies: Copies, floods: Floods) -> None:
         self._host = host
@@ -45,6 +48,7 @@ class Gossip:
         self._floods = floods
         self._requests = EventRequests(copies.is_known, request_max=64, timeout=ASKED_FOR)
         self._answers: deque[tuple[NodeId, EventId]] = deque()
+        self._offering: dict[NodeId, None] = {}  # neighbours that have what we lack
         self._asked: dict[EventId, bool] = {}
         self._said: NodeDigest | None = None
         self._wait = PERIOD
@@ -61,6 +65,11 @@ class Gossip:
     def on_timer(self, name: str) -> None:
         if name == "answers":
             self._answer()
+            return
+        if name == "ask":
+            offering, self._offering = self._offering, {}
+            for neighbour in offering:
+                self._ask(neighbour)
             return
         if self._host.now() - self._forgot_at >= LONGEST:
             self._forgot_at = self._host.now()
@@ -99,8 +108,13 @@ class Gossip:
             self._hasten(self._rows_period())
         if self._said is not None and digest.runs == self._said.runs:
             return  # it has what we have
-        self._requests.on_offer(sender, self._unknown(digest.runs))
-        self._ask(sender)
+        unknown = self._unknown(digest.runs)
+        if unknown:
+            self._requests.on_offer(sender, unknown)
+            if not self._offering:
+                delay = ASK_AFTER + int(self._host.random.random() * ASK_AFTER)
+                self._host.set_timer("ask", self._host.now() + delay)
+            self._offering[sender] = None
 
     def on_want(self, sender: NodeId, want: WantFlooded) -> None:
         idle = not self._answers
@@ -112,6 +126,8 @@ class Gossip:
 
     def on_copy(self, sender: NodeId, event: EventId) -> bool:
         """A flooded event is heard; whether we had asked this neighbour for it."""
+        if not self._asked:
+            return False
         self._requests.on_copy(sender, event)
         return self._asked.pop(event, None) is not None
 
@@ -121,7 +137,8 @@ class Gossip:
         return PERIOD if self._host.now() - self._started_at < YOUNG else ROWS_PERIOD
 
     def _hasten(self, period: Micros) -> None:
-        self._wait = min(self._wait, period)
+        if self._wait > period:
+            self._wait = period
         if self._due > self._host.now() + period:
             self._set(int(period * (0.5 + 0.5 * self._host.random.random())))
 
@@ -155,7 +172,10 @@ class Gossip:
         at, left = 0, SCANNED_MAX
         while at + 1 < len(runs):
             publisher, count = runs[at], runs[at + 1]
-            at, end = at + 2, at + 2 + 2 * count
+            at, end = at + 2, min(at + 2 + 2 * count, len(runs))
+            if runs[end - 1] <= self._copies.settled(publisher):
+                at = end  # nearly all digests say nothing new
+                continue
             for first, last in zip(runs[at:end:2], runs[at + 1 : end : 2], strict=False):
                 last = min(last, first + left - 1)
                 events += self._copies.unknown(publisher, first, last)

@@ -29,7 +29,7 @@ from roamcast.underlay.base import Underlay
 from roamcast.units import SECOND, Micros, NodeId, micros
 
 STARTUP: Micros = 10 * SECOND
-STARTUP_PERIOD: Micros = SECOND  # the first of them, then twice as long each time
+STARTUP_PERIOD: Micros = SECOND  # before the first of them, then twice as long each time
 BRIDGES_MAX = 3
 RENEWALS = 3  # of a row within its lifetime
 LOAD_CHANGE = 5  # hundredths, that are worth a row when one is due
@@ -71,6 +71,7 @@ class BrokerOverlay:
         self._period = micros(options.broker_update)
         self._renewal = micros(options.registration_lifetime) // RENEWALS
         self._is_static = options.mode.startswith("static")
+        self.own = host.node
         self.life = boot
         self.topology = Topology(host.node)
         self._own: OwnWord | None = None  # None: this node is no broker
@@ -92,7 +93,9 @@ class BrokerOverlay:
         self._started_at = self._look_at = self._host.now()
         self._periods = 0
         self._post()
-        self._host.set_timer("broker update", self._started_at + self._chance(STARTUP_PERIOD))
+        self._host.set_timer(
+            "broker update", self._started_at + STARTUP_PERIOD + self._chance(STARTUP_PERIOD)
+        )
 
     def stop(self) -> None:
         """And now it is one no more: the last row says so."""
@@ -157,9 +160,6 @@ class BrokerOverlay:
         if self._own is not None:
             self._post_if_new()
 
-    def rebuild_routes(self) -> None:
-        """Step 4: routes are found when they are asked for (`topology.py`)."""
-
     def tell_load(self) -> None:
         """Now, because it has changed much."""
         if self._own is not None:
@@ -179,22 +179,23 @@ class BrokerOverlay:
 
     def near(self) -> list[Near]:
         """All brokers that a route leads to, nearest first; this node too, if it is one."""
-        found = []
+        own, distance_to, found = self._host.node, self._underlay.distance, []
         for broker in self.topology.brokers():
-            distance = 0 if broker == self._host.node else self._underlay.distance(broker)
+            distance = 0 if broker == own else distance_to(broker)
             if distance is not None:
                 found.append(Near(distance, self.load_of(broker) or 0, broker))
-        return sorted(found)
+        found.sort()
+        return found
 
     def load_of(self, broker: NodeId) -> int | None:
         """BIT: hundredths of its capacity, as last heard."""
         if broker == self._host.node and self._own is not None:
             return self._own.load()
-        row, entry = self.topology.row(broker), self._board.find(BROKER, broker)
-        if row is None or entry is None:
-            return None
-        heard = self._loads_heard.get(broker)
-        return row.load if heard is None or heard[0] < entry.version else heard[1]
+        row, heard = self.topology.row(broker), self._loads_heard.get(broker)
+        if row is None or heard is None:
+            return None if row is None else row.load
+        entry = self._board.find(BROKER, broker)
+        return row.load if entry is None or heard[0] < entry.version else heard[1]
 
     def producers_of(self, broker: NodeId) -> int:
         """BIT: how many of its clients publish."""

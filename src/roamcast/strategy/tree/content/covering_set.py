@@ -5,12 +5,16 @@ filter concerns only its children: they move to its parent or are placed anew. `
 incomplete; even so, whatever a hidden filter matches, a visible one matches too. For filters that it compares
 completely, the visible ones do not depend on the order of adding: they are the maximal ones, and among
 filters of equal meaning the one with the smallest encoding.
+
+Most filters of a client with thousands of them name one topic each. Two that name different ones cover
+nothing of each other, so a filter is compared with those of its own topic and with those that name none.
 """
 
 from collections.abc import KeysView
 from functools import lru_cache
 
 from roamcast.filter import Filter
+from roamcast.filter.expression import And, OnTopic
 from roamcast.units import Micros
 
 
@@ -21,6 +25,7 @@ class CoveringSet:
         self._count: dict[Filter, int] = {}
         self._since: dict[Filter, Micros] = {}
         self._visible: dict[Filter, None] = {}
+        self._by_topic: dict[str | None, dict[Filter, None]] = {}  # the visible ones; None: name no one topic
         self._above: dict[Filter, Filter] = {}
         self._below: dict[Filter, dict[Filter, None]] = {}
 
@@ -45,7 +50,7 @@ class CoveringSet:
             for each in below:
                 self._hang(each, above)
             return
-        del self._visible[wanted]
+        self._hide(wanted)
         for each in sorted(below, key=Filter.encode):
             del self._above[each]
             self._place(each)
@@ -64,18 +69,39 @@ class CoveringSet:
         return len(self._count)
 
     def _place(self, wanted: Filter) -> None:
-        for other in self._visible:
+        topic = _one_topic(wanted)
+        compared = list(self._visible)
+        if topic is not None:
+            compared = [*self._by_topic.get(topic, ()), *self._by_topic.get(None, ())]
+        for other in compared:
             if _covers(other, wanted) and not _stands_for(wanted, other):
                 self._hang(wanted, other)
                 return
-        for other in [each for each in self._visible if _covers(wanted, each)]:
-            del self._visible[other]
+        for other in [each for each in compared if _covers(wanted, each)]:
+            self._hide(other)
             self._hang(other, wanted)
         self._visible[wanted] = None
+        self._by_topic.setdefault(topic, {})[wanted] = None
+
+    def _hide(self, wanted: Filter) -> None:
+        del self._visible[wanted]
+        topic = _one_topic(wanted)
+        del self._by_topic[topic][wanted]
+        if not self._by_topic[topic]:
+            del self._by_topic[topic]
 
     def _hang(self, below: Filter, above: Filter) -> None:
         self._above[below] = above
         self._below.setdefault(above, {})[below] = None
+
+
+def _one_topic(wanted: Filter) -> str | None:
+    """The only topic whose events it matches, if it names one."""
+    expression = wanted.expression
+    for term in expression.terms if isinstance(expression, And) else (expression,):
+        if isinstance(term, OnTopic) and not {"+", "#"}.intersection(term.topic_filter):
+            return term.topic_filter
+    return None
 
 
 def _stands_for(wanted: Filter, other: Filter) -> bool:

@@ -23,6 +23,7 @@ from itertools import filterfalse, islice
 
 from roamcast.event import EventId
 from roamcast.host import Host
+from roamcast.strategy.burst import fragments
 from roamcast.strategy.newest import newest_first
 from roamcast.strategy.overflow import trace_overflow
 from roamcast.strategy.tree.content.messages import ContentMessage, Digest, Want, event_ids
@@ -45,7 +46,7 @@ TRIES = 3  # requests for one event, before the next digest names it
 BURST: Micros = 5 * MILLISECOND  # between two repeats
 HAND_MIN = WINDOW_MIN // 2  # events in a request from which on it is a hand-over
 HAND_PACE: Micros = 10 * MILLISECOND  # between two bursts of events that are handed over
-HAND_BURST = 4  # events
+HAND_BURST = 4  # events, or pieces of large ones
 
 
 class Recovery:
@@ -58,11 +59,11 @@ class Recovery:
         has: Callable[[EventId], bool],
         tell: Callable[[list[NodeId], Digest], None],
         send: Callable[[NodeId, ContentMessage, str, bool], None],
-        cast_again: Callable[[EventId, list[NodeId]], bool],
-        hand: Callable[[EventId, NodeId], bool],
+        cast_again: Callable[[EventId, list[NodeId]], int],
+        hand: Callable[[EventId, NodeId], int],
     ) -> None:
         """`has`: whether an event has been here. `tell`: broadcast a digest. `cast_again`: broadcast an event
-        for these neighbours, `hand`: send it to one; False if it is not kept any more."""
+        for these neighbours, `hand`: send it to one; its octets, 0 if it is not kept any more."""
         self._host = host
         self._links = links
         self._has = has
@@ -212,12 +213,12 @@ class Recovery:
         while self._handing and sent < HAND_BURST:
             event = next(iter(self._handing))
             askers = [node for node in sorted(self._handing.pop(event)) if node in self._links]
-            if len(askers) == 1 and self._hand(event, askers[0]):
+            if len(askers) == 1 and (size := self._hand(event, askers[0])):
                 self._links[askers[0]].offers.pop(event, None)
-                sent += 1
-            elif len(askers) > 1 and self._cast_again(event, askers):
+                sent += fragments(size)
+            elif len(askers) > 1 and (size := self._cast_again(event, askers)):
                 self._name_once_more(event, askers)
-                sent += 1
+                sent += fragments(size)
         if self._handing:
             self._host.set_timer((TIMER, "hand"), self._host.now() + HAND_PACE)
 

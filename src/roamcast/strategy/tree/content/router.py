@@ -403,28 +403,32 @@ class ContentRouter:
 
         self._recovery.on_want(neighbour, want, was_sent)
 
-    def _cast_again(self, event: EventId, to: list[NodeId]) -> bool:
-        kept = self._kept(event)
-        if kept is not None:
-            self._cast(kept, to, again=True)
-        return kept is not None
-
-    def _hand(self, event: EventId, to: NodeId) -> bool:
+    def _cast_again(self, event: EventId, to: list[NodeId]) -> int:
+        """Returns the octets, 0 if it is not kept any more."""
         kept = self._kept(event)
         if kept is None:
-            return False
+            return 0
+        self._cast(kept, to, again=True)
+        return 1 + len(kept.event.payload)
+
+    def _hand(self, event: EventId, to: NodeId) -> int:
+        """Likewise."""
+        kept = self._kept(event)
+        if kept is None:
+            return 0
         assert self._overlay is not None
         kept.told.add(to)
+        message = self._encoded(kept, again=True)
         self._overlay.send(
             to,
-            self._encoded(kept, again=True),
+            message,
             kind=Kind.DATA,
             message="recovery",
             event=event,
             own=False,
             on_failure=partial(self._on_not_handed, to, event),
         )
-        return True
+        return len(message)
 
     def _on_not_handed(self, neighbour: NodeId, event: EventId, _: SendFailure) -> None:
         if neighbour in self._links:

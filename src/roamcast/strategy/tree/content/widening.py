@@ -31,6 +31,8 @@ def widened(filters: Collection[Filter], most: int) -> Collection[Filter]:
         box = _box(each.expression)
         if box is None:
             result.add(each)
+            if len(result) > most:
+                return (EVERYTHING,)
             continue
         attributes = tuple(sorted(box))
         known = boxes.get(attributes, box)

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from roamcast.runtime.live.air.air import Air
 from roamcast.runtime.live.air.peers import Peers
-from roamcast.runtime.live.air.sockets import Air
 from roamcast.underlay.addresses import NO_ADDRESS, Address, Addresses, Subnet, parse_dotted
 from roamcast.underlay.routing_table import HostRoute, parse_proc_arp, parse_proc_route
 from roamcast.units import NodeId
@@ -27,12 +27,13 @@ class KernelRoutes:
 
 def numbers_of_hosts(own: NodeId, air: Air, peers: Peers) -> Addresses:
     """If this node's address is its number + 1 in its network (node 6 is 10.0.0.7), all nodes are assumed to
-    be numbered so, and the ends of multi-hop routes are known. Otherwise only heard nodes are known."""
-    address = parse_dotted(air.interface.address or "0.0.0.0")
-    prefix = air.interface.prefix
-    network = address >> (32 - prefix) << (32 - prefix)
-    if prefix < 31 and address - network == own + 1:
-        return Subnet(network, prefix)
+    be numbered so, and the ends of multi-hop routes are known. Otherwise only heard nodes are known. Both
+    are about IPv4 only: a neighbour that is reached by IPv6 has no address here."""
+    if air.ipv4 is not None:
+        address, prefix = parse_dotted(air.ipv4.address or "0.0.0.0"), air.ipv4.prefix
+        network = address >> (32 - prefix) << (32 - prefix)
+        if prefix < 31 and address - network == own + 1:
+            return Subnet(network, prefix)
     return HeardAddresses(own, air, peers)
 
 
@@ -45,14 +46,15 @@ class HeardAddresses:
         self._peers = peers
 
     def address(self, node: NodeId) -> Address:
-        peer = self._peers.find(node)
         if node == self._own:
-            return parse_dotted(self._air.interface.address or "0.0.0.0")
-        return 0 if peer is None else parse_dotted(peer.endpoint[0])
+            main = self._air.ipv4
+            return parse_dotted((None if main is None else main.address) or "0.0.0.0")
+        peer = self._peers.find(node)
+        return 0 if peer is None or peer.endpoint.is_ipv6 else parse_dotted(peer.endpoint.address)
 
     def node(self, address: Address) -> NodeId | None:
         for peer in self._peers:
-            if parse_dotted(peer.endpoint[0]) == address:
+            if not peer.endpoint.is_ipv6 and parse_dotted(peer.endpoint.address) == address:
                 return peer.number
         return None
 

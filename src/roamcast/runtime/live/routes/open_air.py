@@ -12,18 +12,18 @@ from collections.abc import Callable, Sequence
 
 from roamcast.errors import InputError
 from roamcast.host import Channel, Frame
+from roamcast.runtime.live.air.air import WATCH_SECONDS
 from roamcast.runtime.live.air.interface import Interface, look, named
-from roamcast.runtime.live.air.route_writer import RouteWriter
 from roamcast.runtime.live.air.sockets import (
     BROADCAST,
     DATAGRAM_BYTES_MAX,
     LOOPBACK_BROADCAST,
     RECEIVED_PER_TURN_MAX,
-    WATCH_SECONDS,
 )
 from roamcast.runtime.live.port.inputs import Inputs
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NodeJournal
+from roamcast.runtime.live.routes.route_writer import RouteWriter
 from roamcast.underlay.addresses import Address, dotted, netmask_of, parse_dotted, parse_network
 from roamcast.underlay.base import IpRoute, OpenOptions
 from roamcast.wire.olsr import PORT

@@ -1,0 +1,187 @@
+"""What a client gets back: answers to its requests, receipts of its publications, what a query found.
+
+`Asked` collects what the node brings for one request, until the node says that it is over.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from roamcast.client.publication import publication
+from roamcast.errors import InputError
+from roamcast.event import Event, EventId, Value
+from roamcast.units import Micros, NodeId, micros, seconds
+from roamcast.wire.exchange import (
+    APPLICATIONS,
+    CORRELATION,
+    EXPIRY,
+    FLAGS,
+    NODE_NAME,
+    PLAIN_QOS,
+    REPLY,
+    response_topic,
+)
+from roamcast.wire.local import AnswerMessage
+
+if TYPE_CHECKING:
+    from roamcast.client.client import Client, Message
+
+ANSWERS_MAX = 1_000  # as `exchange/inquiries.py` has it
+
+
+class Answer(NamedTuple):
+    """One reply to a request."""
+
+    event: Event
+    hops: int
+    after: float  # seconds since the request
+
+    @property
+    def payload(self) -> bytes:
+        return self.event.payload
+
+    @property
+    def node(self) -> NodeId:
+        """Whose application it was."""
+        return self.event.publisher
+
+
+class Receipt(NamedTuple):
+    """A node says that it has handed the event over."""
+
+    node: NodeId
+    name: str
+    applications: int  # to so many of its programs; 0: it was addressed to the node, and none listens there
+    after: float  # seconds since the publication
+
+
+class Reached(NamedTuple):
+    """Whom an event has reached when enough was known, or the deadline had come."""
+
+    event: EventId
+    receipts: tuple[Receipt, ...]
+    missing: tuple[str, ...]  # nodes that were named and have not confirmed
+    is_complete: bool  # whether as many confirmed as were asked for
+
+
+class QueryResult(NamedTuple):
+    """What was found, oldest first. `cut`: limit or octets allowed no more; the newest are here."""
+
+    messages: "tuple[Message, ...]"
+    ages: tuple[float, ...]  # seconds since the publication of each
+    found: int
+
+    @property
+    def cut(self) -> bool:
+        return self.found > len(self.messages)
+
+
+class IncomingRequest:
+    """A request of somebody on the mesh, to be answered once, several times or not at all."""
+
+    def __init__(self, client: "Client", message: "Message", expires_at: float | None) -> None:
+        self._client = client
+        self.event = message.event
+        self.hops = message.hops
+        self.expires_at = expires_at  # on the loop's clock; None: the request has no deadline
+
+    @property
+    def topic(self) -> str:
+        return self.event.topic
+
+    @property
+    def payload(self) -> bytes:
+        return self.event.payload
+
+    async def reply(
+        self, payload: bytes | bytearray | str = b"", attributes: Mapping[str, Value] | None = None
+    ) -> EventId:
+        """`ClientError` if this program may not publish on the topic that the request names."""
+        event, topic = self.event, response_topic(self.event)
+        given: dict[str, Value] = {FLAGS: PLAIN_QOS, **(attributes or {})}
+        if (correlation := event.attributes.get(CORRELATION)) is not None:
+            given[CORRELATION] = correlation
+        # To subscribers, and to the node that asked: its subscription may be too new to be known here.
+        is_own = topic.startswith(REPLY)
+        return await self._client.send(
+            publication(
+                topic=topic,
+                payload=payload,
+                attributes=given,
+                lifetime=seconds(event.lifetime) if event.lifetime else None,
+                to=() if is_own else (event.publisher,),
+                multimode=not is_own,
+            )
+        )
+
+
+class Asked:
+    """One open request of a client. Iterate over it."""
+
+    def __init__(self) -> None:
+        self.total = 0  # as the node says when it is over
+        self._waiting: deque[AnswerMessage] = deque()
+        self._is_over = False
+        self._failed: Exception | None = None
+        self._arrival = asyncio.Event()
+
+    def __aiter__(self) -> "Asked":
+        return self
+
+    async def __anext__(self) -> AnswerMessage:
+        while not self._waiting:
+            if self._failed is not None:
+                raise self._failed
+            if self._is_over:
+                raise StopAsyncIteration
+            self._arrival.clear()
+            await self._arrival.wait()
+        return self._waiting.popleft()
+
+    @property
+    def is_open(self) -> bool:
+        return not self._is_over and self._failed is None
+
+    def on_answer(self, answer: AnswerMessage) -> None:
+        self._waiting.append(answer)
+        self._arrival.set()
+
+    def on_over(self, total: int) -> None:
+        self.total, self._is_over = total, True
+        self._arrival.set()
+
+    def on_failed(self, error: Exception) -> None:
+        self._failed = error
+        self._arrival.set()
+
+
+def deadline_micros(deadline: float) -> Micros:
+    """What the node takes; it says what is allowed."""
+    if not isinstance(deadline, int | float) or not 0 <= deadline < 1e9:
+        raise InputError("deadline", f"is {deadline!r}; allowed: seconds")
+    return micros(deadline)
+
+
+def receipt_of(answer: AnswerMessage) -> Receipt:
+    """Of any octets that claim to be one."""
+    attributes = answer.event.attributes
+    name, served = attributes.get(NODE_NAME), attributes.get(APPLICATIONS)
+    return Receipt(
+        answer.event.publisher,
+        name if isinstance(name, str) else "",
+        served if type(served) is int and served > 0 else 0,
+        seconds(answer.after),
+    )
+
+
+def reached_of(event: EventId, wanted: int, named: tuple[str, ...], receipts: tuple[Receipt, ...]) -> Reached:
+    confirmed = {str(one.node) for one in receipts} | {one.name for one in receipts}
+    missing = tuple(name for name in named if name not in confirmed)
+    return Reached(event, receipts, missing, not missing if named else len(receipts) >= wanted)
+
+
+def expiry_of(event: Event) -> float | None:
+    """Seconds that a request gives, counted from its arrival here: MQTT's message expiry."""
+    expiry = event.attributes.get(EXPIRY)
+    return float(expiry) if type(expiry) is int and expiry >= 0 else None

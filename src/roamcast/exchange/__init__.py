@@ -1,0 +1,11 @@
+"""Between the applications of a node and those of others: requests and replies, receipts, queries.
+
+All of it is ordinary events and subscriptions, so that every strategy carries it (`wire/exchange.py` has
+their form). Read `exchanges.py` first.
+"""
+
+from roamcast.exchange.exchanges import ExchangeHost, Exchanges
+from roamcast.exchange.inquiries import Inquiry, Question
+from roamcast.exchange.queries import Found, QueryQuestion
+
+__all__ = ["ExchangeHost", "Exchanges", "Found", "Inquiry", "QueryQuestion", "Question"]

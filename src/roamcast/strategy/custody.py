@@ -1,0 +1,69 @@
+"""Which nodes a full store waits for, and which of its events they have had.
+
+Whoever was told that an event is kept relies on it until every node that this one knows has had it. A node is
+waited for while it is a neighbour and for `ABSENT_WAIT` after it was last one, across a restart of this node
+too; after that, and when their lifetime ends, events are not kept for it. Each node answers for its own
+neighbours: one that has no room for an event does not take it, so it stays with the node before.
+
+Nothing is noted where the store asks nobody (`EventStore.settled`), as in a simulation.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from roamcast.bounded import ExpiringDict, unreported
+from roamcast.broker.store import ABSENT_WAIT, EventStore, StoredEvent
+from roamcast.event import EventId
+from roamcast.host import Host
+from roamcast.units import Micros, NodeId
+
+ABSENT_MAX = 256  # nodes; chosen by us
+
+_STABLE = "custody"
+
+
+class Custody:
+    def __init__(self, host: Host, store: EventStore) -> None:
+        self._host = host
+        self._store = store
+        self._present: set[NodeId] = set()
+        self._absent: ExpiringDict[NodeId, Micros] = ExpiringDict(ABSENT_MAX, unreported, lambda until: until)
+        noted = host.stable.get(_STABLE, b"")
+        self._noted = {NodeId.from_bytes(noted[at : at + 8], "big") for at in range(0, len(noted) - 7, 8)}
+        for node in sorted(self._noted)[:ABSENT_MAX]:
+            self._absent[node] = host.now() + ABSENT_WAIT
+
+    def on_neighbour_up(self, node: NodeId) -> None:
+        if self._store.settled is None:
+            return
+        self._present.add(node)
+        self._absent.pop(node, None)
+        if node not in self._noted:
+            self._noted = self._waited_for()
+            self._host.stable[_STABLE] = b"".join(one.to_bytes(8, "big") for one in sorted(self._noted))
+
+    def on_neighbour_down(self, node: NodeId) -> None:
+        if self._store.settled is None:
+            return
+        self._present.discard(node)
+        self._absent[node] = self._host.now() + ABSENT_WAIT
+
+    def on_held(self, node: NodeId, events: Iterable[EventId]) -> None:
+        """A node has these events, among others."""
+        if self._store.settled is None:
+            return
+        find = self._store.find
+        for event in events:
+            stored = find(event)
+            if stored is not None and node not in stored.had_by:
+                stored.had_by += (node,)
+
+    def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
+        """Those of them that every node that is waited for has had."""
+        waited_for = self._waited_for()
+        for one in stored:
+            if not waited_for.difference(one.had_by, (one.event.publisher,)):
+                yield one
+
+    def _waited_for(self) -> set[NodeId]:
+        self._absent.expire(self._host.now())
+        return self._present.union(self._absent)

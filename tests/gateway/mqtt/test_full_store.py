@@ -1,0 +1,123 @@
+"""What was acknowledged stays: a store that others still need makes publishers wait, or refuses."""
+
+from collections.abc import Iterable, Iterator
+
+import pytest
+from tests.gateway.mqtt.harness import Served, in_loop, serving, until
+from tests.gateway.mqtt.stand_alone import StandAloneNode
+
+from roamcast.broker.store import EventStore, StoredEvent
+from roamcast.gateway.mqtt import connection
+from roamcast.gateway.mqtt.packets.values import V3_1_1, V5, Publish
+from roamcast.units import SECOND
+
+
+class Awaited:
+    """A node somewhere for which nothing may be pushed out, until it has had everything."""
+
+    is_there = False
+
+    def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
+        return iter(stored) if self.is_there else iter(())
+
+
+def node_that_keeps(entries: int) -> tuple[StandAloneNode, Awaited]:
+    node, awaited = StandAloneNode(), Awaited()
+    node.node.strategy.settled = awaited.settled  # type: ignore[method-assign]
+    store = EventStore(entries_max=entries)
+    store.settled = node.applications.settled
+    node.node.broker.store = store
+    return node, awaited
+
+
+def kept(served: Served) -> list[bytes]:
+    return [one.event.payload for one in served.node.node.broker.store.standing(served.node.now())]
+
+
+@pytest.mark.parametrize("version", [V3_1_1, V5])
+@pytest.mark.parametrize("qos", [1, 2])
+@in_loop
+async def test_a_publisher_waits_while_the_store_is_full(version: int, qos: int) -> None:
+    node, awaited = node_that_keeps(3)
+    async with serving(node=node) as server:
+        client = await server.client("pub", version)
+        for number in range(3):
+            await client.publish("a", b"%d" % number, qos)
+        client.say(Publish(topic="a", payload=b"3", qos=qos, packet_id=77))
+        client.say(Publish(topic="b", payload=b"behind it", qos=0))
+        await until(lambda: server.counted("mqtt_waits_total:store_full") == 1)
+        assert kept(server) == [b"0", b"1", b"2"]
+        other = await server.client("other")  # nobody else waits
+        await other.subscribe("b")
+        await other.publish("b", b"real-time", 0)
+        assert (await other.receive()).payload == b"real-time"
+        awaited.is_there = True
+        answer = await client.answer()
+        assert (answer.packet_id, answer.reason) == (77, 0)
+        assert kept(server) == [b"1", b"2", b"3"]
+        assert (await other.receive()).payload == b"behind it"
+
+
+@in_loop
+async def test_a_client_of_mqtt_5_is_refused_when_it_would_wait_for_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "REFUSED_FROM", 0.15)
+    node, _ = node_that_keeps(1)
+    async with serving(node=node) as server:
+        client = await server.client5("pub")
+        await client.publish("a", b"0", 1)
+        client.say(Publish(topic="a", payload=b"1", qos=1, packet_id=7))
+        answer = await client.answer()
+        assert (answer.packet_id, answer.reason) == (7, 0x97)
+        assert kept(server) == [b"0"]
+
+
+@in_loop
+async def test_a_client_that_was_away_gets_more_than_its_queue_holds_and_in_order() -> None:
+    node, awaited = node_that_keeps(20)
+    awaited.is_there = True
+    async with serving(node=node, queue_messages_max=3, inflight_max=2) as server:
+        client = await server.client("id", clean_start=False)
+        await client.subscribe("a", qos=1)
+        await client.disconnect()
+        writer = await server.client("writer")
+        for number in range(20):
+            await writer.publish("a", b"%d" % number, 1)
+        writer.say(Publish(topic="a", payload=b"20", qos=1, packet_id=9))
+        # The store is full of what the client needs.
+        await until(lambda: server.counted("mqtt_waits_total:store_full") == 1)
+        client = await server.client("id", clean_start=False)
+        assert await client.payloads(21) == [b"%d" % number for number in range(21)]
+        assert (await writer.answer()).reason == 0
+        assert server.counted("mqtt_dropped_total:queue_full") == 0
+
+
+@in_loop
+async def test_a_client_is_waited_for_ten_minutes() -> None:
+    node, awaited = node_that_keeps(2)
+    awaited.is_there = True
+    async with serving(node=node, queue_messages_max=1) as server:
+        client = await server.client("id", clean_start=False)
+        await client.subscribe("a", qos=1)
+        await client.disconnect()
+        writer = await server.client("writer")
+        for number in range(2):
+            await writer.publish("a", b"%d" % number, 1)
+        session = server.listener.sessions.find("id")
+        assert session is not None
+        now = server.listener.exchange.now()
+        assert len(set(session.owed(now - 600 * SECOND))) == 2
+        assert not list(session.owed(now + 1))
+
+
+@in_loop
+async def test_kept_messages_are_for_those_who_had_subscribed() -> None:
+    for qos1, count in (("kept", 0), ("memorized", 1)):
+        async with serving(qos1=qos1) as server:
+            writer = await server.client("writer")
+            await writer.publish("a", b"before", 1)
+            late = await server.client("late")
+            await late.subscribe("#", qos=1)
+            assert len(await late.payloads(count)) == count
+            await late.hears_nothing()

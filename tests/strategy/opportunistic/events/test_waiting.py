@@ -1,0 +1,100 @@
+"""What waits: letters for a node out of reach, and memorized events for consumers that subscribe later."""
+
+from typing import Any, cast
+
+from tests.strategy.opportunistic.station import COUNTING, PLAIN, Nobody, Outgoing
+
+from roamcast.broker.core import Broker
+from roamcast.event import Event, EventClass
+from roamcast.host import Layer, TimerName
+from roamcast.strategy.opportunistic.events.backlog import Backlog
+from roamcast.strategy.opportunistic.events.copies import EventCopy
+from roamcast.strategy.opportunistic.events.undeliverable import Undeliverable
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.wire.messages import CarryLetter, Deliver, Keep, NotHome, Skip
+from roamcast.testing import FakeHost
+from roamcast.trace import DropReason
+from roamcast.units import SECOND, Micros, NodeId
+
+OWN, PEER, CONSUMER, HOME, PRODUCER = 1, 2, 7, 3, 50
+
+
+class Waiting(Layer):
+    def __init__(self) -> None:
+        self.host, self.post = FakeHost(OWN), Outgoing()
+        options = OpportunisticOptions(keep_realtime=60.0)
+        self.undeliverable = Undeliverable(self.host, options, cast(Any, self.post))
+        self.host.attach(self)
+
+    def on_timer(self, name: TimerName) -> None:
+        match name:
+            case ("look through", int() as peer):
+                self.undeliverable.on_timer(peer)
+
+
+def deliver(number: int, age: Micros) -> Deliver:
+    return Deliver(1, number, age, 1, 1, Event(PRODUCER, number))
+
+
+def test_events_for_a_node_out_of_reach_are_given_up_in_time_and_the_rest_waits() -> None:
+    waiting = Waiting()
+    old, young, word = deliver(0, 61 * SECOND), deliver(1, SECOND), NotHome(1)
+    for letter in (old, young, word):
+        waiting.post.write(PEER, letter)
+    waiting.post.silent.add(PEER)
+    waiting.undeliverable.on_unreachable(PEER)
+    waiting.host.advance(6 * SECOND)
+    assert waiting.post.to(PEER) == [Skip(1, 0, 1), young, word]  # its reader does not wait for it
+    assert [reason for reason, *_ in waiting.post.dropped] == [DropReason.EXPIRED]
+
+
+def test_nothing_is_given_up_once_the_node_answers_again() -> None:
+    waiting = Waiting()
+    waiting.post.write(PEER, deliver(0, 61 * SECOND))
+    waiting.undeliverable.on_unreachable(PEER)
+    waiting.host.advance(6 * SECOND)
+    assert len(waiting.post.to(PEER)) == 1 and waiting.post.dropped == []
+    waiting.post.confirmed()
+    waiting.host.advance(60 * SECOND)
+    assert waiting.host.timers() == {}  # nothing waits: nobody looks
+
+
+class Keeping:
+    def __init__(self) -> None:
+        self.host, self.post = FakeHost(OWN), Outgoing()
+        self.backlog = Backlog(self.host, Broker(self.host, Nobody()), cast(Any, self.post))
+
+    def publish(self, sequence: int, lifetime: Micros, publisher: NodeId = PRODUCER) -> Event:
+        kind = EventClass.MEMORIZED if lifetime else EventClass.REALTIME
+        event = Event(publisher, sequence, event_class=kind, lifetime=lifetime)
+        self.backlog.on_published(EventCopy(event, sequence, 0, 1, self.host.now()))
+        return event
+
+
+def test_a_later_subscriber_gets_memorized_events_that_live_and_their_age() -> None:
+    keeping = Keeping()
+    event = keeping.publish(0, 100 * SECOND)
+    keeping.publish(1, 0)
+    keeping.publish(2, 5 * SECOND)
+    keeping.host.advance(30 * SECOND)
+    keeping.backlog.serve(CONSUMER, HOME, (PLAIN, COUNTING))
+    letters = [(to, cast(CarryLetter, letter)) for to, letter in keeping.post.written]
+    assert sorted((to, one.is_modulated, one.event, one.age) for to, one in letters) == [
+        (HOME, True, event, 30 * SECOND),
+        (CONSUMER, False, event, 30 * SECOND),
+    ]
+    assert all(one.is_stored for _, one in letters)
+
+
+def test_a_broker_that_ends_gives_what_it_keeps_to_another() -> None:
+    keeping, heir = Keeping(), Keeping()
+    keeping.publish(0, 100 * SECOND)
+    keeping.host.advance(40 * SECOND)
+    keeping.backlog.give_to(PEER)
+    ((to, keep),) = keeping.post.written
+    assert to == PEER and isinstance(keep, Keep) and keep.age == 40 * SECOND
+    heir.backlog.on_keep(keep, held=SECOND)
+    heir.backlog.on_keep(Keep(Event(PRODUCER, 9), 0, 1), held=0)  # nothing to be kept
+    heir.backlog.serve(CONSUMER, HOME, (PLAIN,))
+    ((to, letter),) = heir.post.written
+    assert to == CONSUMER and isinstance(letter, CarryLetter) and letter.age == 41 * SECOND

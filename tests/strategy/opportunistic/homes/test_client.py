@@ -1,0 +1,164 @@
+"""A node as a client: the home that it chooses, gives up or is given, and what it says to it."""
+
+from typing import Any, cast
+
+from tests.strategy.opportunistic.station import COUNT, Near, Outgoing
+
+from roamcast.broker.core import Broker, Subscription
+from roamcast.event import Event
+from roamcast.filter import Filter
+from roamcast.host import Layer, TimerName
+from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
+from roamcast.strategy.opportunistic.events.copies import Copies
+from roamcast.strategy.opportunistic.homes.client import ClientSide
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.overlay.board import BROKER, Board, BoardEntry
+from roamcast.strategy.opportunistic.overlay.overlay import BrokerOverlay
+from roamcast.strategy.opportunistic.wire.messages import (
+    BROKER_ROWS,
+    AttachLetter,
+    BrokerRow,
+    Deliver,
+    Here,
+    Letters,
+    NewHome,
+    NotHome,
+    PublishLetter,
+    Returned,
+    Row,
+    Rows,
+    Skip,
+)
+from roamcast.testing import FakeHost
+from roamcast.units import SECOND, NodeId, micros
+
+OWN, HOME, OTHER, THIRD, PRODUCER = 7, 1, 2, 3, 50
+
+
+class Client(Layer):
+    """Brokers 1, 2 … are known and one hop away."""
+
+    def __init__(self, brokers: tuple[NodeId, ...] = (HOME, OTHER), **options: Any) -> None:
+        self.host, self.post, self.got = FakeHost(OWN), Outgoing(), list[int]()
+        chosen, underlay, post = OpportunisticOptions(**options), Near(), cast(Any, self.post)
+        self.core = Broker(self.host, self)
+        self.board = Board(self.host, underlay, micros(chosen.registration_lifetime), self._on_row)
+        self.overlay = BrokerOverlay(self.host, underlay, chosen, SystemChannel(), self.board, 1)
+        copies = Copies(self.host, chosen)
+        self.side = ClientSide(self.host, self.core, underlay, chosen, post, self.overlay, copies)
+        self.host.attach(self)
+        for broker in brokers:
+            self.hear_row(broker, 1, BrokerRow((), life=1))
+
+    def on_event(self, delivery: Any) -> None:
+        self.got.append(delivery.event.sequence)
+
+    def on_timer(self, name: TimerName) -> None:
+        if name not in ("rows", "numbers"):
+            self.side.on_timer(name)
+
+    def _on_row(self, kind: int, node: NodeId, entry: BoardEntry | None) -> None:
+        self.overlay.on_row(node, entry)
+        if entry is not None and isinstance(entry.content, BrokerRow):
+            self.side.on_broker_row(node, entry.content)
+
+    def hear_row(self, broker: NodeId, version: int, row: BrokerRow) -> None:
+        self.board.on_rows(broker, Rows((Row(BROKER, broker, version, 0, BROKER_ROWS.encode(row)),)))
+
+    def hear(self, sender: NodeId, letter: Any) -> list[tuple[NodeId, Letters]]:
+        self.post.confirmed()
+        self.side.on_letter(sender, letter, 1, 0)
+        return list(self.post.written)
+
+    def subscribe(self) -> None:
+        self.core.subscribe(Subscription(1, Filter.everything(), modulator=COUNT))
+        self.side.on_subscribed(1)
+
+    def attached(self) -> list[tuple[NodeId, AttachLetter]]:
+        return [(to, one) for to, one in self.post.written if isinstance(one, AttachLetter)]
+
+
+def at_home(**options: Any) -> Client:
+    client = Client(**options)
+    client.subscribe()
+    ((to, attach),) = client.attached()
+    assert (to, attach.generation, attach.before) == (HOME, 1, None)
+    client.post.confirmed()
+    return client
+
+
+def test_a_client_whose_home_has_ended_says_to_the_next_which_it_was() -> None:
+    """Schedule 50096: the home had handed the client on, and the word of the new one was late."""
+    client = at_home()
+    client.hear_row(HOME, 2, BrokerRow((), life=1, is_over=True))
+    ((to, attach),) = client.attached()
+    assert (to, attach.generation, attach.before) == (OTHER, 2, HOME)
+
+
+def test_it_says_so_too_if_the_next_broker_is_found_much_later() -> None:
+    client = at_home(brokers=(HOME,))
+    client.hear_row(HOME, 2, BrokerRow((), life=1, is_over=True))
+    assert client.side.home is None and client.attached() == []
+    client.host.advance(5 * SECOND)
+    client.hear_row(THIRD, 1, BrokerRow((), life=1))
+    client.host.advance(2 * SECOND)
+    ((to, attach),) = client.attached()
+    assert (to, attach.before) == (THIRD, HOME)
+
+
+def test_a_client_that_is_told_of_its_new_home_chooses_none() -> None:
+    client = at_home()
+    ((to, attach),) = client.hear(OTHER, NewHome(1, 5))
+    assert to == OTHER == client.side.home
+    assert isinstance(attach, AttachLetter) and (attach.generation, attach.before) == (1, None)
+    assert client.hear(THIRD, NewHome(0, 6)) == [] and client.side.home == OTHER  # of another generation
+
+
+def test_a_home_that_knows_the_client_no_more_is_chosen_again() -> None:
+    client = at_home()
+    ((to, attach),) = client.hear(HOME, NotHome(1))
+    assert to == HOME and isinstance(attach, AttachLetter) and attach.generation == 2
+    assert client.hear(OTHER, NotHome(2)) == []  # nobody asked that one
+
+
+def test_a_home_that_is_silent_for_long_is_given_up_for_another() -> None:
+    client = at_home(home_timeout=10.0)
+    client.post.silent.add(HOME)
+    client.side.on_unreachable(HOME)
+    client.host.advance(12 * SECOND)
+    ((to, attach),) = client.attached()
+    assert (to, attach.before) == (OTHER, HOME)
+
+
+def test_a_client_says_every_period_where_it_is_and_who_is_as_near() -> None:
+    client = at_home(broker_discovery=3.0)
+    client.host.advance(5 * SECOND)
+    here = [(to, one) for to, one in client.post.written if isinstance(one, Here)]
+    assert here and here[0] == (HOME, Here(1, 1, False, OTHER, 1, 0))
+
+
+def test_events_wait_for_a_home_and_come_back_from_one_that_ended() -> None:
+    client = Client(brokers=())
+    first, second = Event(OWN, 0), Event(OWN, 1)
+    client.side.publish(first)
+    client.side.publish(second)
+    assert client.post.written == []
+    client.hear_row(HOME, 1, BrokerRow((), life=1))
+    client.host.advance(2 * SECOND)
+    sent = [one for one in client.post.to(HOME) if isinstance(one, PublishLetter)]
+    assert [(one.event.sequence, one.previous) for one in sent] == [(0, 0), (1, 1)]
+    ((to, again),) = client.hear(HOME, Returned(sent[0]))
+    assert to == HOME and isinstance(again, PublishLetter) and again.event == first
+
+
+def test_products_are_handed_over_in_their_order_whatever_way_they_came() -> None:
+    client = at_home()
+    number = client.core.subscriptions()[0].number
+    letters = [Deliver(1, n, 0, 1, number, Event(PRODUCER, n, {"sum": 1})) for n in range(4)]
+    for place in (1, 3, 0):
+        client.hear(HOME, letters[place])
+    assert client.got == [0, 1]
+    client.hear(HOME, Skip(1, 2, 3))
+    assert client.got == [0, 1, 3]
+    client.hear(HOME, letters[1])
+    assert client.got == [0, 1, 3]

@@ -1,0 +1,175 @@
+"""What neighbours say they have, and who asks whom for what it lacks; floods, which it hands on."""
+
+from roamcast.event import Event, EventId
+from roamcast.host import Layer, TimerName
+from roamcast.strategy.opportunistic.events.copies import Copies, EventCopy, FloodBase
+from roamcast.strategy.opportunistic.events.flood import HEARD_ENOUGH, OTHERS_LATER, Floods
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.overlay.board import BROKER, Board
+from roamcast.strategy.opportunistic.overlay.gossip import ASK_AFTER, LONGEST, Gossip
+from roamcast.strategy.opportunistic.wire.messages import (
+    FRAMES,
+    HOPS_MAX,
+    BrokerRow,
+    Flooded,
+    NodeDigest,
+    WantFlooded,
+)
+from roamcast.testing import FakeHost
+from roamcast.underlay.base import Underlay
+from roamcast.units import MILLISECOND, SECOND, NodeId
+
+OWN, NEAR, OTHER, PRODUCER = 1, 2, 3, 50
+
+
+class Relays(Underlay):
+    def __init__(self, is_relay: bool) -> None:
+        super().__init__()
+        self._is_relay = is_relay
+
+    def is_relay(self, node: NodeId) -> bool:
+        return self._is_relay
+
+
+class Setting(Layer):
+    def __init__(self, *, is_relay: bool = True) -> None:
+        self.host, underlay = FakeHost(OWN), Relays(is_relay)
+        self.copies = Copies(self.host, OpportunisticOptions())
+        self.news: list[int] = []
+        self.board = Board(self.host, underlay, 120 * SECOND, lambda *_: None)
+        self.floods = Floods(
+            self.host, underlay, self.copies, lambda _, copy, __: self.news.append(copy.event.sequence)
+        )
+        self.gossip = Gossip(self.host, self.board, self.copies, self.floods)
+        self.host.attach(self)
+
+    def on_timer(self, name: TimerName) -> None:
+        match name:
+            case ("flood", int() as publisher, int() as sequence):
+                self.floods.on_timer(EventId(publisher, sequence))
+            case "digest" | "ask" | "answers":
+                self.gossip.on_timer(str(name))
+
+    def hear(self, sequence: int, sender: NodeId = NEAR, hops: int = 1) -> None:
+        """A flooded event, as the strategy hands it in."""
+        frame = Flooded(Event(PRODUCER, sequence), sequence, 0, sequence, hops, 0)
+        is_asked = self.gossip.on_copy(sender, frame.event.id)
+        self.floods.on_flooded(sender, frame.event.id, frame, is_asked=is_asked)
+
+    def sent(self, kind: type) -> list[tuple[NodeId | None, object]]:
+        decoded = [(one.to, FRAMES.decode(one.frame.payload)) for one in self.host.sent]
+        return [(to, frame) for to, frame in decoded if isinstance(frame, kind)]
+
+
+def test_what_a_neighbour_names_and_a_flood_has_not_brought_is_asked_for_in_a_moment() -> None:
+    setting = Setting()
+    setting.hear(0)
+    setting.gossip.on_digest(NEAR, NodeDigest(0, (PRODUCER, 1, 0, 2)))
+    assert setting.sent(WantFlooded) == []
+    setting.hear(1)  # on its way all the while
+    setting.host.advance(2 * ASK_AFTER)
+    assert setting.sent(WantFlooded) == [(NEAR, WantFlooded((PRODUCER, 2)))]
+
+
+def test_two_neighbours_that_have_the_same_are_not_both_asked_at_once() -> None:
+    setting = Setting()
+    for neighbour in (NEAR, OTHER):
+        setting.gossip.on_digest(neighbour, NodeDigest(0, (PRODUCER, 1, 0, 0)))
+    setting.host.advance(2 * ASK_AFTER)
+    assert [to for to, _ in setting.sent(WantFlooded)] == [NEAR]
+    setting.host.advance(SECOND)  # no answer came
+    setting.gossip.on_digest(OTHER, NodeDigest(0, (PRODUCER, 1, 0, 0)))
+    setting.host.advance(2 * ASK_AFTER)
+    assert [to for to, _ in setting.sent(WantFlooded)] == [NEAR, OTHER]
+
+
+def test_a_digest_that_is_no_list_of_runs_asks_for_nothing() -> None:
+    setting = Setting()
+    for runs in ((PRODUCER,), (PRODUCER, 0), (PRODUCER, 9, 5, 4), (PRODUCER, 1 << 40), (PRODUCER, 1, 7)):
+        setting.gossip.on_digest(NEAR, NodeDigest(0, runs))
+    setting.host.advance(SECOND)
+    assert setting.sent(WantFlooded) == []
+
+
+def test_who_asks_gets_the_event_and_does_not_pass_it_on() -> None:
+    setting = Setting()
+    setting.hear(0)
+    setting.host.advance(SECOND)
+    setting.host.sent.clear()
+    setting.gossip.on_want(OTHER, WantFlooded((PRODUCER, 0, PRODUCER, 77)))
+    ((to, frame),) = setting.sent(Flooded)
+    assert to == OTHER and isinstance(frame, Flooded) and frame.event.sequence == 0
+    lacking = Setting()
+    lacking.gossip.on_digest(NEAR, NodeDigest(0, (PRODUCER, 1, 0, 0)))
+    lacking.host.advance(2 * ASK_AFTER)
+    lacking.hear(0)
+    lacking.host.advance(SECOND)
+    assert lacking.news == [0] and lacking.sent(Flooded) == []
+
+
+def test_digests_that_say_nothing_new_become_rare_until_something_comes() -> None:
+    setting = Setting()
+    setting.gossip.on_start()
+    setting.host.advance(60 * SECOND)
+    quiet = len(setting.sent(NodeDigest))
+    setting.host.advance(4 * LONGEST)
+    assert len(setting.sent(NodeDigest)) - quiet <= 5
+    setting.host.sent.clear()
+    setting.hear(0)
+    setting.gossip.on_event()
+    setting.host.advance(SECOND)
+    ((_, digest),) = setting.sent(NodeDigest)
+    assert digest == NodeDigest(setting.board.sum, (PRODUCER, 1, 0, 0))
+
+
+def test_a_neighbour_with_other_rows_is_told_soon_what_ours_sum_up_to() -> None:
+    setting = Setting()
+    setting.gossip.on_start()
+    setting.host.advance(60 * SECOND)
+    setting.host.sent.clear()
+    setting.board.post(BROKER, 9, 1, BrokerRow(()))
+    setting.gossip.on_digest(NEAR, NodeDigest(setting.board.sum ^ 1))
+    setting.host.advance(2 * SECOND)
+    assert (None, NodeDigest(setting.board.sum)) in setting.sent(NodeDigest)
+
+
+def test_a_relay_passes_a_flood_on_unless_it_was_heard_often() -> None:
+    setting = Setting()
+    setting.hear(0)
+    setting.host.advance(SECOND)
+    assert len(setting.sent(Flooded)) == 1
+    for _ in range(HEARD_ENOUGH):
+        setting.hear(1)
+    setting.host.advance(SECOND)
+    assert len(setting.sent(Flooded)) == 1 and setting.news == [0, 1]
+
+
+def test_others_wait_longer_and_pass_on_what_they_heard_once() -> None:
+    setting = Setting(is_relay=False)
+    setting.hear(0)
+    setting.hear(1)
+    setting.hear(1, OTHER)
+    setting.host.advance(OTHERS_LATER - MILLISECOND)
+    assert setting.sent(Flooded) == []
+    setting.host.advance(SECOND)
+    ((_, frame),) = setting.sent(Flooded)
+    assert isinstance(frame, Flooded) and (frame.event.sequence, frame.hops) == (0, 2)
+
+
+def test_a_flood_that_went_far_enough_ends() -> None:
+    setting = Setting()
+    setting.hear(0, hops=HOPS_MAX - 1)
+    setting.host.advance(SECOND)
+    assert setting.news == [0] and setting.sent(Flooded) == []
+
+
+def test_what_is_settled_is_known_whether_it_came_or_is_over() -> None:
+    host = FakeHost(OWN)
+    copies = Copies(host, OpportunisticOptions(keep_realtime=10.0))
+    for sequence in (0, 1, 3):
+        copies.add(EventCopy(Event(PRODUCER, sequence), sequence, 0, 1, host.now()), FloodBase(0, ()))
+    assert copies.settled(PRODUCER) == 1 and copies.runs() == (PRODUCER, 2, 0, 1, 3, 3)
+    assert copies.unknown(PRODUCER, 0, 4) == [(PRODUCER, 2), (PRODUCER, 4)]
+    host.advance(20 * SECOND)
+    assert copies.runs() == () and copies.settled(PRODUCER) == 3  # given up, 2 with them
+    assert copies.is_known(EventId(PRODUCER, 2)) and not copies.is_known(EventId(PRODUCER, 4))
