@@ -288,3 +288,35 @@ def test_what_is_only_sensed_is_neither_received_nor_disturbs() -> None:
     begins = [record.t for record in air.transmissions()]
     assert begins[:2] == [1_000, 1_100]  # 2 senses nobody
     assert begins[2] >= 1_100 + AIRTIME + 50
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_many_frames_at_once_those_collide_that_overlap_at_a_receiver(seed: int) -> None:
+    """Against all pairs of frames of the trace, on a long strip where most frames are far from each other."""
+    nodes, radio = 40, Csma(queue=50)
+    random = stream(seed, "strip")
+    places = sorted(random.uniform(0, 12) for _ in range(nodes))
+    near = {
+        reach: [(a, b) for a in range(nodes) for b in range(a) if places[a] - places[b] <= reach]
+        for reach in (1.0, 1.5)
+    }
+    air = Air(nodes, near[1.0], radio, seed, sensed=near[1.5] if seed % 2 else None)
+    for _ in range(400):
+        payload = bytes(random.randrange(200))
+        air.send(random.randrange(SECOND // 10), random.randrange(nodes), payload=payload)
+    air.run(10 * SECOND)
+    sent = air.transmissions()
+    assert len(sent) == 400  # nobody waits for ever
+    collisions = 0
+    for one in sent:
+        hit = touched = 0  # `touched`: at the very instant at which the other ends or begins
+        for other in sent:
+            ahead = min(one.t + one.airtime, other.t + other.airtime) - max(one.t, other.t)
+            if other is not one and ahead >= 0:
+                deaf = air.links.reach[one.node] & (air.links.reach[other.node] | 1 << other.node)
+                touched |= deaf
+                hit |= deaf if ahead else 0
+        assert hit & ~one.collided == 0 and one.collided & ~touched == 0
+        assert one.received == air.links.reach[one.node] & ~one.collided
+        collisions += one.collided.bit_count()
+    assert collisions > 50

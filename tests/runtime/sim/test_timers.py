@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from roamcast.host import Channel, Layer, TimerName
-from roamcast.runtime.sim.engine import Engine
+from roamcast.runtime.sim.engine import LINKS_FIRST, SLOT_BITS, Engine
 from roamcast.runtime.sim.host import SimHost
 from roamcast.runtime.sim.ideal import IdealMedium
 from roamcast.runtime.sim.links import RadioLinks
@@ -108,3 +108,35 @@ def test_what_is_played_in_turn_keeps_the_places_that_it_would_have_in_the_queue
     engine.run(END)
     assert played == ["before", "one", "two", "after", "three", "after three"]
     assert engine.executed == 6
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_actions_near_and_far_are_played_by_time_and_then_in_the_order_of_their_scheduling(seed: int) -> None:
+    """Those of a later slot wait unordered: against the sorted list of all that was scheduled."""
+    random, engine, slot = Random(seed), Engine(), 1 << SLOT_BITS
+    planned: list[tuple[Micros, int]] = []
+    played: list[tuple[Micros, int]] = []
+
+    def act(entry: tuple[Micros, int]) -> None:
+        assert engine.now == entry[0]
+        played.append(entry)
+        for _ in range(random.choice([0, 0, 1, 3])):
+            schedule()
+
+    def schedule() -> None:
+        anywhere = random.randrange(5 * slot)
+        ahead = random.choice([0, 1, slot - 1, slot, slot + 1, 3 * slot, 90 * slot, anywhere])
+        entry = (engine.now + ahead, len(planned))
+        planned.append(entry)
+        engine.at(entry[0], act, entry)
+
+    for until in (slot - 1, slot, 7 * slot, 7 * slot + 5, 40 * slot, 200 * slot):
+        for _ in range(20):
+            schedule()
+        if random.random() < 0.5:
+            engine.world_at(until - 1, LINKS_FIRST, lambda _: None)
+        engine.run(until)
+        assert engine.now == until
+        assert played == sorted(entry for entry in planned if entry[0] < until)
+        if len(planned) > 4_000:
+            break

@@ -39,11 +39,11 @@ class RealTimeEngine(Engine):
         self.at(0, self._beat, 0)
 
     def next_due(self) -> Micros | None:
-        return self._queue[0][0] if self._queue else None
+        return self._queue[0][0] if self._anything_ahead() else None
 
     def run(self, until: Micros) -> None:
         queue = self._queue
-        while queue and queue[0][0] < until:
+        while self._anything_ahead() and queue[0][0] < until:
             self.now, _, action, argument = heappop(queue)
             action(argument)
             self.executed += 1

@@ -14,8 +14,9 @@ more often than in simulators that sense at twice the range.
 Left out: RTS/CTS, capture of the stronger frame, disturbance from beyond the reception range, rate
 adaptation.
 
-Sets of nodes are integers (see `links`): the cost of a transmission grows with the number of other
-transmissions on the air at that moment, not with the number of nodes.
+Sets of nodes are integers (see `links`), so a transmission costs a few operations on such sets. It knows
+which others on the air are near it, and is compared with all of them only where somebody who senses it is
+busy already: elsewhere in a large network far more is on the air than here.
 """
 
 from random import Random
@@ -48,8 +49,8 @@ class Station:
         "window",
     )
 
-    def __init__(self, node: NodeId, queue: SendQueue, random: Random, window: int) -> None:
-        self.bit = 1 << node
+    def __init__(self, bit: int, queue: SendQueue, random: Random, window: int) -> None:
+        self.bit = bit
         self.queue = queue
         self.random = random
         self.job: Job | None = None  # the frame whose turn it is
@@ -73,6 +74,7 @@ class Transmission:
         "deaf",
         "heard_by",
         "job",
+        "near",
         "sender",
         "sensed_by",
     )
@@ -96,6 +98,7 @@ class Transmission:
         self.deaf = deaf  # the nodes that receive nothing else meanwhile, its sender included
         self.sensed_by = sensed_by  # the nodes that are busy because of it, its sender included
         self.clean = heard_by
+        self.near: list[Transmission] = []  # on the air and sensed by one of the same nodes
         self.acknowledges = acknowledges
         self.cut_off = False  # its sender crashed: nobody gets the rest
 
@@ -128,10 +131,10 @@ class CsmaMedium(Medium):
         # How long a sender waits for an acknowledgement before it tries again.
         self._acknowledgement_timeout = self._sifs + self._acknowledgement + self._slot
         self._stations = [
-            Station(node, SendQueue(radio.queue), stream(seed, "csma", node), radio.cw_min)
-            for node in range(links.nodes)
+            Station(alone, SendQueue(radio.queue), stream(seed, "csma", node), radio.cw_min)
+            for node, alone in enumerate(links.alone)
         ]
-        self._on_air: list[Transmission] = []
+        self._on_air: dict[Transmission, None] = {}  # a set in the order of its members' beginning
         self._busy = 0  # the nodes that send or sense somebody
         self._counting = 0  # the stations that count down
         self._waiting = 0  # the stations that have a frame and sense somebody
@@ -236,11 +239,14 @@ class CsmaMedium(Medium):
         sensed_by = deaf if self._sensed is self._links else self._sensed.reach[sender] | deaf
         transmission = Transmission(sender, job, now, airtime, heard_by, deaf, sensed_by, acknowledges)
         on_air = self._on_air
-        for other in on_air:
-            if other.deaf & deaf:  # else neither takes a receiver from the other
-                other.clean ^= other.clean & deaf
-                transmission.clean ^= transmission.clean & other.deaf
-        on_air.append(transmission)
+        if self._busy & sensed_by:
+            for other in on_air:
+                if other.sensed_by & sensed_by:
+                    other.near.append(transmission)
+                    transmission.near.append(other)
+                    other.clean ^= other.clean & deaf
+                    transmission.clean ^= transmission.clean & other.deaf
+        on_air[transmission] = None
         self._busy |= sensed_by
         counting = sensed_by & self._counting
         if counting:
@@ -250,14 +256,12 @@ class CsmaMedium(Medium):
     # The end of a transmission.
 
     def _end(self, transmission: Transmission) -> None:
-        on_air = self._on_air
-        on_air.remove(transmission)
-        busy = 0
-        for other in on_air:
-            busy |= other.sensed_by
-        self._busy = busy
+        del self._on_air[transmission]
         rests = transmission.sensed_by
-        rests ^= rests & busy
+        for other in transmission.near:
+            other.near.remove(transmission)
+            rests ^= rests & other.sensed_by
+        self._busy ^= rests  # all of them were busy, with this one
         idle_from = self._engine.now + self._difs
         came_to_rest = self._came_to_rest
         while came_to_rest and came_to_rest[0][0] + self._difs <= self._engine.now:
@@ -294,7 +298,7 @@ class CsmaMedium(Medium):
             self._finish(station)
             self._hand_up(job, received)
             return
-        got_it = received & 1 << job.to
+        got_it = received & self._links.alone[job.to]
         if got_it:
             self._engine.at(self._engine.now + self._sifs, self._acknowledge, job)
         self._engine.at(
@@ -320,7 +324,7 @@ class CsmaMedium(Medium):
     def _acknowledge(self, job: Job) -> None:
         assert job.to is not None
         if self._links.alive >> job.to & 1:
-            self._transmit(1 << job.to, job, job.to, self._acknowledgement, True)
+            self._transmit(self._links.alone[job.to], job, job.to, self._acknowledgement, True)
 
     def _acknowledged(self, transmission: Transmission) -> None:
         job = transmission.job

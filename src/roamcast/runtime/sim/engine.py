@@ -2,11 +2,15 @@
 
 Actions of the same instant run in the order in which they were scheduled. Changes of links and faults run
 before them, so that a frame sent at an instant sees the links of that instant.
+
+Every action pays for the length of the queue, and most of what thousands of nodes wait for is a second away.
+So only the actions of the present slot, a sixtieth of a second, are kept in order; later ones lie unordered
+in their slots until the turn comes to them (after the calendar queue: Brown, Comm. ACM 31(10), 1988).
 """
 
 import sys
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from mypy_extensions import mypyc_attr
@@ -14,9 +18,11 @@ from mypy_extensions import mypyc_attr
 from roamcast.units import Micros
 
 Action = Callable[[Any], None]
+Entry = tuple[Micros, int, Action, Any]  # with its place among the actions of the instant
 
 LINKS_FIRST = -2  # rank of the contact plan's next change; there is one in the queue at a time
 FAULTS_NEXT = -1  # rank of the next fault, likewise
+SLOT_BITS = 14  # a slot of the calendar is 2^14 microseconds; chosen by us: some frames long, most timers far
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # the emulator's engine waits for the clock
@@ -26,12 +32,18 @@ class Engine:
         self.end: Micros = sys.maxsize  # nothing is played from here on; for `spare` alone
         self.executed = 0
         self._number = 0
-        self._queue: list[tuple[Micros, int, Action, Any]] = []
+        self._queue: list[Entry] = []  # a heap of all that is due before `_horizon`
+        self._horizon: Micros = 1 << SLOT_BITS
+        self._later: dict[int, list[Entry]] = {}  # by slot
+        self._slots: list[int] = []  # a heap of the keys of `_later`
 
     def at(self, time: Micros, action: Action, argument: Any = None) -> None:
         """Run `action(argument)` at `time`, after whatever is already due then."""
         self._number = number = self._number + 1
-        heappush(self._queue, (time, number, action, argument))
+        if time < self._horizon:
+            heappush(self._queue, (time, number, action, argument))
+        else:
+            self._put_off((time, number, action, argument))
 
     def take_number(self) -> int:
         """The place, among those of one instant, of an action that `at_number` schedules, now or later."""
@@ -39,7 +51,10 @@ class Engine:
         return number
 
     def at_number(self, time: Micros, number: int, action: Action, argument: Any) -> None:
-        heappush(self._queue, (time, number, action, argument))
+        if time < self._horizon:
+            heappush(self._queue, (time, number, action, argument))
+        else:
+            self._put_off((time, number, action, argument))
 
     def spare(self, time: Micros) -> None:
         """Count an action that need not be scheduled because it would do nothing: how many actions a run has
@@ -60,7 +75,7 @@ class Engine:
     def _queue_next(self, series: tuple[list[tuple[Micros, int, Any]], Action]) -> None:
         if series[0]:
             time, number, _ = series[0][-1]
-            heappush(self._queue, (time, number, self._play_next, series))
+            self.at_number(time, number, self._play_next, series)
 
     def _play_next(self, series: tuple[list[tuple[Micros, int, Any]], Action]) -> None:
         plans, action = series
@@ -70,15 +85,35 @@ class Engine:
 
     def world_at(self, time: Micros, rank: int, action: Action, argument: Any = None) -> None:
         """Run a change of the world itself, before everything else of that instant."""
-        heappush(self._queue, (time, rank, action, argument))
+        self.at_number(time, rank, action, argument)
 
     def run(self, until: Micros) -> None:
         """Play everything due before `until`; the clock then stands at `until`."""
         queue = self._queue
         executed = 0
-        while queue and queue[0][0] < until:
-            self.now, _, action, argument = heappop(queue)
-            action(argument)
-            executed += 1
+        while self._anything_ahead() and queue[0][0] < until:
+            while queue and queue[0][0] < until:
+                self.now, _, action, argument = heappop(queue)
+                action(argument)
+                executed += 1
         self.executed += executed
         self.now = until
+
+    def _put_off(self, entry: Entry) -> None:
+        slot = entry[0] >> SLOT_BITS
+        entries = self._later.get(slot)
+        if entries is None:
+            self._later[slot] = [entry]
+            heappush(self._slots, slot)
+        else:
+            entries.append(entry)
+
+    def _anything_ahead(self) -> bool:
+        """Whether there is a next action; if so, it is the first in the queue afterwards."""
+        queue = self._queue
+        if not queue and self._slots:
+            slot = heappop(self._slots)
+            queue.extend(self._later.pop(slot))
+            heapify(queue)
+            self._horizon = slot + 1 << SLOT_BITS
+        return bool(queue)

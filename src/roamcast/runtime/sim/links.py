@@ -4,8 +4,6 @@ Sets of nodes are integers, bit n for node n: the media intersect and unite them
 instead of looping over receivers. `reach[n]` is the set that hears node n.
 """
 
-from collections.abc import Iterator
-
 from roamcast.units import NodeId
 
 MEMBERS_CACHED_MAX = 65_536  # sets of nodes; chosen by us: memory against computing a set's members again
@@ -15,6 +13,7 @@ class RadioLinks:
     def __init__(self, nodes: int) -> None:
         self.nodes = nodes
         self.alive = (1 << nodes) - 1
+        self.alone = [1 << node for node in range(nodes)]  # the set of each node by itself
         self.reach: list[int] = [0] * nodes
         self._heard: list[int] = [0] * nodes  # whom each node hears: `reach` the other way round
         self._planned: list[int] = [0] * nodes
@@ -107,7 +106,7 @@ class RadioLinks:
         else:
             self.reach[sender] = 0
         for receiver in _bits(before ^ self.reach[sender]):
-            self._heard[receiver] ^= 1 << sender
+            self._heard[receiver] ^= self.alone[sender]
 
     def _refresh_all(self) -> None:
         for node in range(self.nodes):
@@ -125,8 +124,12 @@ class Members(dict[int, tuple[NodeId, ...]]):
         return known
 
 
-def _bits(nodes: int) -> Iterator[NodeId]:
+def _bits(nodes: int) -> list[NodeId]:
+    """From the highest down, so that what is left of a set of thousands of nodes gets shorter."""
+    found = []
     while nodes:
-        lowest = nodes & -nodes
-        yield lowest.bit_length() - 1
-        nodes ^= lowest
+        highest = nodes.bit_length() - 1
+        found.append(highest)
+        nodes ^= 1 << highest
+    found.reverse()
+    return found

@@ -107,8 +107,10 @@ class Medium:
         self, job: Job, began: Micros, airtime: Micros, received: int, collided: int, faded: int
     ) -> None:
         if job.to is not None:
-            addressee = 1 << job.to
-            received, collided, faded = received & addressee, collided & addressee, faded & addressee
+            addressee = self._links.alone[job.to]  # one object for many records, see `csma`
+            received = addressee if received & addressee else 0
+            collided = addressee if collided & addressee else 0
+            faded = addressee if faded & addressee else 0
         frame = job.frame
         event = frame.event
         self._transmitted(
