@@ -16,7 +16,7 @@ from typing import Protocol, TypeAlias
 from roamcast.broker.assembly import Assembler, Problem
 from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoredEvent
-from roamcast.chunks.form import count_of, digest_of, is_chunk
+from roamcast.chunks.form import MARK, count_of, digest_of, is_chunk
 from roamcast.chunks.queue import ChunkQueue, Later
 from roamcast.chunks.transfer import Transfer, check, check_names, pieces
 from roamcast.errors import InputError
@@ -104,7 +104,7 @@ class Applications:
         try:
             while self._waiting:
                 delivery = self._waiting.popleft()
-                if is_chunk(delivery.event):
+                if MARK in delivery.event.attributes:  # `is_chunk`
                     self._join(delivery)
                 else:
                     self._hand_over(delivery)
@@ -135,23 +135,26 @@ class Applications:
             self._hand_over(whole)
 
     def _hand_over(self, delivery: Delivery) -> None:
-        is_plain = delivery.subscriptions and RECEIPT not in delivery.event.attributes
+        subscriptions = delivery.subscriptions
+        is_plain = subscriptions and RECEIPT not in delivery.event.attributes
         if not is_plain and self.intercept is not None and self.intercept(delivery):
             return
-        if not delivery.subscriptions:
+        if not subscriptions:
             for session in [session for session in self._sessions.values() if session.addressed]:
                 self.delivered += 1
                 session.receiver(delivery)
             return
         # All are of one application. It may have ended some of them, or closed its session, since the match.
         owners = self._owners
-        standing = tuple([number for number in delivery.subscriptions if number in owners])
-        if standing:
-            self.delivered += 1
-        if len(standing) == len(delivery.subscriptions):
-            owners[standing[0]].receiver(delivery)
-        elif standing:
-            owners[standing[0]].receiver(delivery._replace(subscriptions=standing))
+        standing = subscriptions
+        if len(subscriptions) > 1 or subscriptions[0] not in owners:
+            standing = tuple([number for number in subscriptions if number in owners])
+            if not standing:
+                return
+        self.delivered += 1
+        if len(standing) < len(subscriptions):
+            delivery = delivery._replace(subscriptions=standing)
+        owners[standing[0]].receiver(delivery)
 
 
 class ApplicationSession:
@@ -178,7 +181,8 @@ class ApplicationSession:
             publication = addressed(publication)
         if publication.is_large:
             return self._publish_large(publication, sequence)
-        check_names(publication)
+        if MARK in publication.attributes:
+            check_names(publication)
         applications = self._applications
         applications._gate.enter()
         event = applications.node.publish(publication, sequence)

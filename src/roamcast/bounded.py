@@ -40,9 +40,8 @@ class BoundedDict(OrderedDict[Key, Value]):
         self._on_evicted = on_evicted
 
     def __setitem__(self, key: Key, value: Value) -> None:
-        if self.is_full and key not in self:
-            first = self._first()
-            self._on_evicted(first, self.pop(first))
+        if len(self) >= self._most and key not in self:  # `is_full`
+            self._on_evicted(*self._taken_out())
         super().__setitem__(key, value)
 
     @property
@@ -69,9 +68,9 @@ class BoundedDict(OrderedDict[Key, Value]):
                 return
             del self[first]
 
-    def _first(self) -> Key:
-        """The entry to evict."""
-        return next(iter(self))
+    def _taken_out(self) -> tuple[Key, Value]:
+        """The entry to evict, which is no longer in the table."""
+        return self.popitem(last=False)
 
 
 class ExpiringDict(BoundedDict[Key, Value]):
@@ -92,8 +91,9 @@ class ExpiringDict(BoundedDict[Key, Value]):
     def next_expiry(self) -> Micros | None:
         return min(map(self._until, self.values()), default=None)
 
-    def _first(self) -> Key:
+    def _taken_out(self) -> tuple[Key, Value]:
         def rank(key: Key) -> tuple[Micros, Any]:
             return self._until(self[key]), key
 
-        return min(self, key=rank)
+        first = min(self, key=rank)
+        return first, self.pop(first)

@@ -11,6 +11,7 @@ An application passes a `Publication`; its node numbers it, which makes it an `E
 import math
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from functools import lru_cache
 from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
@@ -31,6 +32,7 @@ NUMBER_BYTES = 9  # a number's largest encoded form
 CONTENT_BYTES_MAX = 62_000  # payload, topic, type, attributes and destinations together
 LARGE_BYTES_MAX = 16 * 1024 * 1024  # of a payload that travels in chunks (`roamcast/chunks/`)
 LARGE_REST_MAX = 2_048  # of all else beside such a payload: every chunk carries it
+TOPICS_KNOWN_MAX = 256  # topics that were checked lately; publishers use the same ones again and again
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=NAME_LENGTH_MAX)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_LENGTH_MAX)]
@@ -62,8 +64,11 @@ class EventClass(Enum):
     MEMORIZED = "memorized"  # kept for its lifetime, for absent and later subscribers
 
 
-class Event(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One published event; the field order is its wire form."""
+class Event(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """One published event; the field order is its wire form.
+
+    Unknown to the garbage collector: it holds texts, numbers and octets, so no cycle can lead through it.
+    """
 
     publisher: Count
     sequence: Count
@@ -88,7 +93,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
         return self.multimode or not self.destinations
 
 
-class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """What an application publishes; the field order is its form on the local socket.
 
     The constructor checks it: `EventError` for anything that the decoder of another node would refuse. So
@@ -112,16 +117,17 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
         if self.attributes:
             size += _attribute_octets(self.attributes)
         if self.topic:
-            size += _text_octets("topic", self.topic, TEXT_LENGTH_MAX)
-            if problem := topic_problem(self.topic):
-                raise EventError("topic", f"is {msgspec.json.encode(self.topic[:80]).decode()}: {problem}")
+            if type(self.topic) is not str:
+                raise EventError("topic", f"is a {_type(self.topic)}; allowed: a text")
+            size += _topic_octets(self.topic)
         if self.type:
             size += _text_octets("type", self.type, NAME_LENGTH_MAX)
         if not 0 <= self.lifetime <= COUNT_MAX:
             raise EventError("lifetime", f"is {self.lifetime} microseconds; allowed: 0 to {COUNT_MAX}")
         if self.destinations:
             size += _destination_octets(self.destinations)
-        self._check_size(size)
+        if len(self.payload) + size > PAYLOAD_BYTES_MAX:  # below that, no bound is reached
+            self._check_size(size)
 
     def _check_size(self, rest: int) -> None:
         """`rest`: the octets of all but the payload."""
@@ -197,7 +203,10 @@ def _attribute_octets(attributes: dict[str, Value]) -> int:
         raise EventError("attributes", f"are {len(attributes)}; at most {ATTRIBUTES_MAX} are allowed")
     size = NUMBER_BYTES * len(attributes)
     for name, value in attributes.items():
-        size += _text_octets("attribute name", name, NAME_LENGTH_MAX)
+        if type(name) is str and name.isascii() and len(name) <= NAME_LENGTH_MAX:
+            size += len(name)  # nearly every name
+        else:
+            size += _text_octets("attribute name", name, NAME_LENGTH_MAX)
         # Exact types: a subclass of these, such as numpy's numbers, cannot be encoded.
         if type(value) is str:
             size += _text_octets(f"attribute {name[:40]!r}", value, TEXT_LENGTH_MAX)
@@ -210,6 +219,14 @@ def _attribute_octets(attributes: dict[str, Value]) -> int:
         elif value is not None and type(value) is not bool:
             problem = f"is a {_type(value)}; allowed: bool, int, float, str, None"
             raise EventError(f"attribute {name[:40]!r}", problem)
+    return size
+
+
+@lru_cache(TOPICS_KNOWN_MAX)
+def _topic_octets(topic: str) -> int:
+    size = _text_octets("topic", topic, TEXT_LENGTH_MAX)
+    if problem := topic_problem(topic):
+        raise EventError("topic", f"is {msgspec.json.encode(topic[:80]).decode()}: {problem}")
     return size
 
 

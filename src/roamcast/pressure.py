@@ -136,8 +136,11 @@ class Allowance:
     # Private.
 
     def _advance(self, now: float) -> None:
-        passed = max(0.0, now - self._at)
-        self._at = max(self._at, now)
+        passed = now - self._at
+        if passed > 0:
+            self._at = now
+        else:
+            passed = 0.0
         if now - self._counted_since >= 1.0:
             self._recent = self._counted / (now - self._counted_since)
             self._counted, self._counted_since = 0, now

@@ -138,8 +138,11 @@ class Broker:
     def create(self, publication: Publication, sequence: int | None = None) -> Event:
         """A new event of this node, with a number of its own or one that was reserved for it. Copies of it
         that come back are not new."""
-        event = publication.numbered(self._host.node, self.reserve() if sequence is None else sequence)
-        self.observe((event.publisher, event.sequence), event.lifetime)
+        host = self._host
+        number = self._sequences.take() if sequence is None else sequence
+        event = publication.numbered(host.node, number)
+        now = host.now()
+        self._seen.observe(host.node << 64 | number, now, now + event.lifetime)  # `event_key`
         return event
 
     # Inputs from the strategy.
@@ -202,6 +205,9 @@ class Broker:
     def keep(self, event: Event, hops: int, age: Micros = 0) -> None:
         """Store a memorized event, once; `StoreFullError` if the store can take no more."""
         now = self._host.now()
+        kept = self.store.find(event.id)
+        if kept is not None and kept.expires_at > now:
+            return  # as every event of this node, which is kept before it is delivered
         before = self.store.superseded_by(event)
         for pushed_out in self.store.keep(event, now + event.lifetime - age, hops, now):
             if self.store.loses:
@@ -260,11 +266,14 @@ class Broker:
             return
         for application, numbers in self._by_application(matched):
             if self._handed_over.observe(application << 128 | key, now, expires_at):
-                self._application.on_event(Delivery(event, tuple(numbers), hops))
+                part: Delivery = tuple.__new__(Delivery, (event, tuple(numbers), hops, False))
+                self._application.on_event(part)
 
     def _by_application(self, numbers: list[int]) -> list[tuple[int, list[int]]]:
         if not numbers:
             return [(0, [])]  # addressed to this node: handed over once for all
+        if len(numbers) == 1:
+            return [(self._subscriptions[numbers[0]].application, numbers)]
         parts: dict[int, list[int]] = {}
         for number in numbers:
             parts.setdefault(self._subscriptions[number].application, []).append(number)

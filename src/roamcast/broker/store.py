@@ -82,14 +82,15 @@ class EventStore:
         self._forget_expired(now)
         if expires_at <= now or not self._is_wanted(event):
             return []
-        before = self.superseded_by(event)
+        is_newest = supersedes(event)
+        before = self.superseded_by(event) if is_newest else None
         entry, of_chunk = StoredEvent(event, expires_at, hops), is_chunk(event)
         asks = self.settled is not None and not of_chunk
         pushed_out = self._make_room(entry.size, before, now) if asks else []
         self._write(entry, before, now)
         if before is not None:
             self._remove_whole(before)
-        if supersedes(event):
+        if is_newest:
             self._newest[event.topic] = entry
         self._entries[event.id] = entry
         if of_chunk:

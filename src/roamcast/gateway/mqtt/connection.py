@@ -262,7 +262,9 @@ class Connection(Outlet):
             return
         if wait := pressure.charge():
             self.slow(wait)
-        if len(session.received) + self._answers.unreceived >= self._options.receive_maximum:
+        most, received = self._options.receive_maximum, len(session.received)
+        # The first is never less than the second, and need not look at each.
+        if received + len(self._answers) >= most and received + self._answers.unreceived >= most:
             if self.version == V5:
                 raise MalformedPacket(
                     "PUBLISH", 0, "exceeds the receive maximum", ReasonCode.RECEIVE_MAXIMUM_EXCEEDED

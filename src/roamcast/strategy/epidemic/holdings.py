@@ -46,7 +46,8 @@ class Holdings:
         if age < self._recent_time:
             if self._recent.is_full:
                 self._forget_old(now)
-            self._recent[event.id] = RecentCopy(event, hops, age, now)
+            # As `RecentCopy(…)`, three times as fast.
+            self._recent[event.id] = tuple.__new__(RecentCopy, (event, hops, age, now))
 
     def find(self, key: EventId, now: Micros) -> Holding | None:
         stored = self._store.find(key)

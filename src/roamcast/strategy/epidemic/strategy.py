@@ -77,8 +77,10 @@ class Epidemic(Strategy):
         self._host.set_timer("digest", self._host.now() + first)
 
     def publish(self, event: Event) -> None:
-        self._remember(event, 0, 0)
-        if self._relay.may_be_heard(self._host.now()):
+        now = self._host.now()
+        if event.event_class is EventClass.REALTIME:
+            self._holdings.remember(event, 0, 0, now)
+        if self._relay.may_be_heard(now):
             self._send(FloodedEvent(event, 0, 0))
 
     def seal_id(self, clear: Event) -> bytes | None:

@@ -63,6 +63,7 @@ class MeshExchange:
         wall: Callable[[], Micros],
     ) -> None:
         self._node = node
+        self._applications = node.applications
         self._options = options
         self._notes = notes
         self._clock = clock
@@ -92,7 +93,7 @@ class MeshExchange:
 
     @property
     def pressure(self) -> PublishPressure:
-        return self._node.applications.pressure
+        return self._applications.pressure
 
     def reserve(self, payload: bytes) -> int:
         """The number of an event that is published later; of a large payload the first of its chunks'."""
@@ -126,7 +127,7 @@ class MeshExchange:
         publication = self._publication(session, topic, payload, qos, retain, properties)
         if isinstance(publication, PublishOutcome):
             return publication
-        if not qos and not publication.lifetime and self.pressure.sheds(publication):
+        if not qos and not publication.lifetime and self._applications.pressure.sheds(publication):
             return SHED
         notes = self._notes
         notes.wrote = False
@@ -205,7 +206,7 @@ class MeshExchange:
         properties: Properties | None,
     ) -> Publication | PublishOutcome:
         """What a message becomes, or why it is refused."""
-        if session is not None and not self._may(session, topic):
+        if self._options.rights and session is not None and not self._may(session, topic):
             return NOT_ALLOWED
         self.published += 1
         lifetime = 0
@@ -225,7 +226,7 @@ class MeshExchange:
             return TOO_LARGE
 
     def _may(self, session: MqttSession, topic: str) -> bool:
-        rights = rights_of(self._options.rights, session.username or "") if self._options.rights else None
+        rights = rights_of(self._options.rights, session.username or "")
         return rights is None or rights.may_publish(topic)
 
     def subscribe(

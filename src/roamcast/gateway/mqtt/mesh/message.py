@@ -1,14 +1,19 @@
 """One message for clients: made once per event, encoded once per form that clients need."""
 
+from functools import lru_cache
+
 from roamcast.event import Event, EventClass, EventId
 from roamcast.gateway.mqtt.mesh.mapping import origin_of
-from roamcast.gateway.mqtt.packets.primitives import text, variable
+from roamcast.gateway.mqtt.packets.primitives import text as encoded_text
+from roamcast.gateway.mqtt.packets.primitives import variable
 from roamcast.gateway.mqtt.packets.properties import encoded_properties
 from roamcast.gateway.mqtt.packets.values import V5
 from roamcast.units import SECOND, Micros
 
 _PUBLISH = 0x30
 _ONE_OR_TWO = [variable(length) for length in range(0x4000)]  # nearly every packet's remaining length
+TOPICS_KNOWN_MAX = 256  # encoded ones; most messages come on the topics of the last ones
+text = lru_cache(TOPICS_KNOWN_MAX)(encoded_text)
 
 
 class MeshMessage:
@@ -82,16 +87,13 @@ class MeshMessage:
         form = version << 1 | retain
         packet = self._plain.get(form)
         if packet is None:
-            topic = self.topic.encode()
+            head = text(self.topic)
             if version == V5:
-                properties = self.properties
-                body = b"%b%b%b%b" % (topic, variable(len(properties)), properties, self.payload)
-            else:
-                body = topic + self.payload
-            size = len(body) + 2
+                head += variable(len(self.properties)) + self.properties
+            size = len(head) + len(self.payload)
             length = _ONE_OR_TWO[size] if size < 0x4000 else variable(size)
-            packet = b"%c%b%b%b" % (_PUBLISH | retain, length, len(topic).to_bytes(2, "big"), body)
-            self._plain[form] = packet
+            first = b"\x31" if retain else b"\x30"  # PUBLISH
+            packet = self._plain[form] = b"".join((first, length, head, self.payload))
         return packet
 
     def packet(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from roamcast.bounded import BoundedDict
 from roamcast.event import Publication
-from roamcast.pressure import REFUSED_FROM, Allowance, priority_of
+from roamcast.pressure import NORMAL, REFUSED_FROM, Allowance, priority_of
 from roamcast.runtime.live.air.air import UnreadDatagrams
 from roamcast.runtime.live.air.frames import Congestion
 from roamcast.runtime.live.report.counters import Counters
@@ -72,7 +72,9 @@ class CongestionWatch:
     # For gateways.
 
     def sheds(self, publication: Publication) -> bool:
-        if self.allowance.take(self._loop.time(), priority_of(publication)):
+        # Without a limit every priority fits.
+        priority = NORMAL if self.allowance.rate is None else priority_of(publication)
+        if self.allowance.take(self._loop.time(), priority):
             return False
         self._shed.value += 1
         return True

@@ -113,16 +113,18 @@ class Datagrams:
 
     # Inputs from the layers.
 
-    def broadcast(self, outgoing: OutgoingFrame) -> None:
+    def broadcast(self, channel: Channel, frame: Frame) -> None:
         """To everyone who hears it. Data is not sent while nobody has been heard: whoever accepts a frame has
         answered its sender's challenge before (`roamcast.sealing`), so the sender has heard it."""
-        queue = self._control if outgoing.frame.kind is Kind.CONTROL else self._data
-        if queue is self._data and not self._peers:
+        if frame.kind is not Kind.CONTROL and not self._peers:
             self._unheard.value += 1
-        elif len(queue) >= BROADCASTS_MAX:
-            self._journal.dropped(outgoing.frame, None, DropReason.QUEUE_FULL)
+            return
+        queue = self._control if frame.kind is Kind.CONTROL else self._data
+        outgoing = OutgoingFrame(channel, frame, None)
+        if len(queue) >= BROADCASTS_MAX:
+            self._journal.dropped(frame, None, DropReason.QUEUE_FULL)
         elif not _fits(outgoing):
-            self._journal.dropped(outgoing.frame, None, DropReason.QUEUE_FULL, "larger than a datagram")
+            self._journal.dropped(frame, None, DropReason.QUEUE_FULL, "larger than a datagram")
         else:
             queue.append(outgoing)
             if self._flush is None:

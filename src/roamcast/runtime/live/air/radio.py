@@ -190,7 +190,7 @@ class Radio:
     # Inputs from the layers.
 
     def broadcast(self, channel: Channel, frame: Frame) -> None:
-        self._datagrams.broadcast(OutgoingFrame(channel, frame, None))
+        self._datagrams.broadcast(channel, frame)
 
     def unicast(
         self, channel: Channel, to: NodeId, frame: Frame, on_failure: Callable[[SendFailure], None] | None

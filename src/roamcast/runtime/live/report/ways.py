@@ -44,14 +44,13 @@ class EventWays:
 
     def arrived(self, event: Event, hops: int, age: Micros) -> None:
         """The broker has it: published here, or handed over by a neighbour."""
-        what = "arrived" if hops else "published"
         if self._left > 0 or self._turned():
             self._add(
                 _Step(
                     self._clock.now,
                     event.publisher,
                     event.sequence,
-                    what,
+                    "arrived" if hops else "published",
                     self.sender,
                     event.topic,
                     hops,
