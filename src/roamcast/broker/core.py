@@ -228,6 +228,11 @@ class Broker:
         return [self._subscriptions[number] for number in sorted(self._subscriptions)]
 
     @property
+    def plain_subscriptions(self) -> int:
+        """How many stand that have no modulator."""
+        return len(self._index)
+
+    @property
     def has_subscriptions(self) -> bool:
         return bool(self._subscriptions)
 

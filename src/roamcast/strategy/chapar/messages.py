@@ -23,7 +23,7 @@ from roamcast.units import NodeId
 from roamcast.wire import Codec
 
 LIST_MAX = 8192  # this and the next: chosen by us
-FILTERS_MAX = 4096  # of one node in one message
+FILTERS_MAX = 16_384  # of one node in one message: more than fit a frame
 BRANCHES_MAX = 64  # next hops in one broadcast
 RECAP_MAX = 128  # events in one recapitulation
 

@@ -27,7 +27,7 @@ from roamcast.strategy.chapar.notification.inbox import Inbox
 from roamcast.strategy.chapar.options import ChaparOptions
 from roamcast.strategy.chapar.roles import Role
 from roamcast.strategy.chapar.tables.event_table import EventTable, Memo
-from roamcast.strategy.chapar.tables.filter_table import FilterTable
+from roamcast.strategy.chapar.tables.filter_table import EVERYTHING, FilterTable
 from roamcast.strategy.chapar.tables.identifiers import IdentifierLayout
 from roamcast.strategy.chapar.tables.node_vector import (
     BloomAddresses,
@@ -42,6 +42,7 @@ from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
 RECORDS_BYTES = 1_200  # of registers in one frame; a larger register is sent alone. Chosen by us
+REGISTER_BYTES_MAX = 60_000  # of one register: a frame holds it, sealed too
 # A radio's queue is short. This and the next: chosen by us.
 TRANSFER_BURST = 4  # frames of a transfer at once, or pieces of large ones
 SPACING: Micros = 10 * MILLISECOND  # between bursts
@@ -132,7 +133,10 @@ class State:
         else:
             version = self.filters.version(subscriber)
             filter_ids = self.filters.filter_ids(subscriber)
-        return InterestRegister(subscriber, version, tuple(self.layout.encode(f) for f in filter_ids))
+        encoded = tuple(self.layout.encode(f) for f in filter_ids)
+        if _octets_of(encoded) > REGISTER_BYTES_MAX:
+            encoded = (self.layout.encode(EVERYTHING),)  # as in a full table: nobody misses an event
+        return InterestRegister(subscriber, version, encoded)
 
     def empty_filters(self) -> FilterTable:
         bits = self.layout.hash_bits * self.layout.slots
@@ -183,7 +187,7 @@ class State:
         batch: list[InterestRegister] = []
         size = 0
         for register in registers:
-            octets = 16 + sum(2 + len(f) for f in register.filter_ids)
+            octets = _octets_of(register.filter_ids)
             if batch and size + octets > RECORDS_BYTES:
                 self.send(to, Records(tuple(batch)), own=own)
                 batch, size = [], 0
@@ -251,6 +255,11 @@ class State:
             return False
         self.drop(DropReason.QUEUE_FULL, "consistency", "too many frames wait for their turn")
         return True
+
+
+def _octets_of(filter_ids: Sequence[bytes]) -> int:
+    """Of a register with these identifiers, at most."""
+    return 16 + sum(2 + len(each) for each in filter_ids)
 
 
 def label(message: AnyMessage) -> tuple[Kind, str, EventId | None]:

@@ -99,7 +99,7 @@ class MeshContext(Protocol):
 
     # Soft state.
 
-    def on_interests(self) -> None:
+    def on_interests(self, added: Filter | None = None, removed: Filter | None = None) -> None:
         """What this node's clients want has changed."""
         ...
 
@@ -154,7 +154,7 @@ class PlainContext:
     def wanting(self, members: Mapping[NodeId, int], digest: bytes) -> list[NodeId]:
         return list(members)
 
-    def on_interests(self) -> None:
+    def on_interests(self, added: Filter | None = None, removed: Filter | None = None) -> None:
         """They are asked for when a request comes."""
 
     def expire(self, now: Micros) -> None:
@@ -260,8 +260,8 @@ class SubscriptionContext:
             and (not digest or member not in self._members or member in matching)
         ]
 
-    def on_interests(self) -> None:
-        self._own.changed = True
+    def on_interests(self, added: Filter | None = None, removed: Filter | None = None) -> None:
+        self._own.on_changed(added, removed)
 
     def expire(self, now: Micros) -> None:
         self._known.expire(now)

@@ -124,10 +124,12 @@ class Odmrp(Strategy):
         self.publisher.advertise(self._advertised | self.service.types())
 
     def on_subscribed(self, subscription: Subscription) -> None:
-        self._on_interests()
+        self.context.on_interests(added=subscription.filter)
+        self._tell_interests_soon()
 
     def on_unsubscribed(self, subscription: Subscription) -> None:
-        self._on_interests()
+        self.context.on_interests(removed=subscription.filter)
+        self._tell_interests_soon()
 
     # The radio.
 
@@ -296,8 +298,7 @@ class Odmrp(Strategy):
                 self.publisher.on_member(entry.member, entry.version, row.lifetime, direct=direct)
                 self.tables.acknowledge(row.publisher, row.sequence, entry.member)
 
-    def _on_interests(self) -> None:
-        self.context.on_interests()
+    def _tell_interests_soon(self) -> None:
         self._host.set_timer(TIMER_INTERESTS, self._host.now() + INTERESTS_DELAY)
 
     def _tell_interests(self) -> None:
@@ -426,7 +427,8 @@ class Odmrp(Strategy):
 
     def _on_clients(self) -> None:
         """Clients of this broker want or advertise something else."""
-        self._on_interests()
+        self.context.on_interests()
+        self._tell_interests_soon()
         self._advertise()
 
     def _on_client_event(self, origin: NodeId, event: Event, hops: int, age: Micros) -> None:

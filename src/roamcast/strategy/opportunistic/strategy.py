@@ -124,7 +124,7 @@ class Opportunistic(Strategy):
                 self._gossip.on_timer(name)
             case "holes":
                 self._reading.pulls.on_timer()
-            case "discovery" | "home lost":
+            case "discovery" | "home lost" | "interests":
                 self.client.on_timer(name)
             case ("look through", int() as peer):
                 self._undeliverable.on_timer(peer)

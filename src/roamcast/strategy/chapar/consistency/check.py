@@ -180,7 +180,7 @@ class Consistency:
         self._changed()
         state.flood(("interest", interest.subscriber, interest.version), lambda: interest)
         if change is TableChange.GAP and sender != state.node:
-            state.send(sender, Request((), (interest.subscriber,)))
+            self._ask_register(sender, interest.subscriber)
         if interest.stands:
             self._notify(sender, interest.subscriber)
 
@@ -188,8 +188,13 @@ class Consistency:
         state = self._state
         if state.role is Role.NODE:
             return
+        heard = {each.subscriber: state.filters.heard(each.subscriber) for each in records.registers}
         news = [register for register in records.registers if self._replace(register)]
         self._trace_widened()
+        for register in news:
+            self._requested.pop(("gap", register.subscriber), None)
+            if heard[register.subscriber] > register.version:
+                self._ask_register(sender, register.subscriber)
         if not news or not state.is_broker:
             return
         self._changed()
@@ -283,6 +288,14 @@ class Consistency:
         if earlier:
             self._state.send(sender, Request(tuple(earlier)))
         return len(earlier)
+
+    def _ask_register(self, broker: NodeId, subscriber: NodeId) -> None:
+        """Changes of a subscriber are missing. Every change that follows them shows the same gap, and one
+        register closes it: it is asked for once, and again when it has come and there was more meanwhile."""
+        now = self._state.host.now()
+        if self._requested.get(("gap", subscriber), now) <= now:
+            self._requested["gap", subscriber] = now + REQUEST_TIMEOUT
+            self._state.send(broker, Request((), (subscriber,)), on_failure=self._ask_again)
 
     def _ask_again(self) -> None:
         self._requested.clear()

@@ -113,6 +113,11 @@ class FilterTable:
         register = self._registers.get(subscriber)
         return 0 if register is None else register.version
 
+    def heard(self, subscriber: NodeId) -> int:
+        """The highest version of any change of a subscriber, applied or not."""
+        register = self._registers.get(subscriber)
+        return 0 if register is None else register.heard
+
     def versions(self) -> list[tuple[NodeId, int]]:
         """Of every subscriber that has ever been entered, in increasing order."""
         return [(s, r.version) for s, r in sorted(self._registers.items()) if r.version]

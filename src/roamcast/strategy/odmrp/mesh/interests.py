@@ -16,8 +16,11 @@ from roamcast.errors import WireError
 from roamcast.filter import Filter
 from roamcast.filter.expression import Or
 from roamcast.strategy.odmrp.mesh.messages import SUMMARY_BYTES_MAX, JoinRequest
+from roamcast.strategy.odmrp.summary.conditions import entries_of
 from roamcast.strategy.odmrp.summary.digest import EventDigest
+from roamcast.strategy.odmrp.summary.entry import SummaryEntry
 from roamcast.strategy.odmrp.summary.geometry import SummaryOptions
+from roamcast.strategy.odmrp.summary.merging import thinned
 from roamcast.strategy.odmrp.summary.summary import Summary
 from roamcast.units import Micros, NodeId
 
@@ -32,11 +35,20 @@ class OwnInterests:
     def __init__(self, wanted: Callable[[], Sequence[Filter]], options: SummaryOptions) -> None:
         self._wanted = wanted
         self._options = options
-        self.changed = True
+        self._changed = True
         self._version = NO_SUBSCRIPTIONS
         self._summary: Summary | None = None
         self._octets: bytes | None = None
         self._filters: Sequence[Filter] = ()
+        self._entries: dict[Filter, tuple[SummaryEntry, ...]] = {}  # of the filters, and of new ones
+
+    def on_changed(self, added: Filter | None, removed: Filter | None) -> None:
+        """Entries are computed filter by filter as they come: all of thousands at once would take long."""
+        self._changed = True
+        if added is not None and added not in self._entries:
+            self._entries[added] = entries_of(added, self._options.geometry)
+        if removed is not None:  # if another subscription has it too, it is computed again
+            self._entries.pop(removed, None)
 
     @property
     def version(self) -> int:
@@ -65,13 +77,20 @@ class OwnInterests:
         )
 
     def _update(self) -> None:
-        if not self.changed:
+        if not self._changed:
             return
-        self.changed = False
+        self._changed = False
         self._filters = self._wanted()
         self._version, self._summary, self._octets = NO_SUBSCRIPTIONS, None, None
-        if self._filters:
-            self._summary = _bounded(Summary.of(self._filters, self._options))
+        if not self._filters:
+            self._entries = {}
+        else:
+            known, geometry = self._entries, self._options.geometry
+            self._entries = {
+                each: known[each] if each in known else entries_of(each, geometry) for each in self._filters
+            }
+            entries = {entry for several in self._entries.values() for entry in several}
+            self._summary = _bounded(Summary.of_entries(thinned(entries), self._options))
             self._octets = self._summary.encode()
             self._version = version_of(self._octets)
 

@@ -1,10 +1,14 @@
 """Keeping an array of entries short: covered entries are removed, the most similar ones are joined."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from functools import reduce
 from heapq import heapify, heappop, heappush
 from itertools import combinations
+from operator import or_
 
-from roamcast.strategy.odmrp.summary.entry import SummaryEntry
+from roamcast.strategy.odmrp.summary.entry import Key, SummaryEntry
+
+COMPARED_MAX = 64  # entries that take some 20 ms to compare pair by pair; chosen by us
 
 
 def merged(entries: Iterable[SummaryEntry], most: int) -> tuple[SummaryEntry, ...]:
@@ -19,6 +23,27 @@ def merged(entries: Iterable[SummaryEntry], most: int) -> tuple[SummaryEntry, ..
         if len(array) > most:
             array.join_closest()
     return tuple(sorted(array, key=order))
+
+
+def thinned(entries: Collection[SummaryEntry]) -> Collection[SummaryEntry]:
+    """At most about `COMPARED_MAX` for `merged`: of more, runs of those with the same keys and similar bits
+    are joined. Thousands of entries set most bits of an array anyway, whichever are joined."""
+    if len(entries) <= COMPARED_MAX:
+        return entries
+    alike: dict[tuple[Key, ...], list[tuple[int, ...]]] = {}
+    for entry in entries:
+        keys, bits = zip(*entry.constraints, strict=True) if entry.constraints else ((), ())
+        alike.setdefault(keys, []).append(bits)
+    if len(alike) > COMPARED_MAX:  # so many different ones share no condition
+        return [reduce(SummaryEntry.joined, entries)]
+    run = -(-len(entries) // COMPARED_MAX)
+    found = []
+    for keys, rows in alike.items():
+        rows.sort()
+        for at in range(0, len(rows), run):
+            columns = zip(*rows[at : at + run], strict=True)
+            found.append(SummaryEntry(zip(keys, (reduce(or_, column) for column in columns), strict=True)))
+    return found
 
 
 def order(entry: SummaryEntry) -> tuple[int, list[tuple[int, int]]]:

@@ -70,7 +70,7 @@ class NodeReading:
 
     def on_subscribed(self) -> None:
         """This node's application; what was before its first subscription is not for it."""
-        if sum(one.modulator is None for one in self._core.subscriptions()) == 1:
+        if self._core.plain_subscriptions == 1:
             self.own.since = self._host.now()
 
     def on_flooded(self, copy: EventCopy, flood: FloodBase) -> None:

@@ -45,6 +45,10 @@ from roamcast.units import SECOND, Micros, NodeId, micros
 GENERATION = "opportunistic-generation"  # key in stable storage
 HELD_MAX = 10_000
 EARLY_MAX = 1_000
+BURST_MAX = (
+    8  # changes of the interests that are told at once, in each `BURST_PERIOD`: later ones share a letter
+)
+BURST_PERIOD: Micros = SECOND // 10
 RETRY: Micros = SECOND
 BEST_PERIOD: Micros = SECOND
 FAR = 255
@@ -55,7 +59,7 @@ ClientLetter = Deliver | NewHome | NotHome | Skip | Returned | ModulatorFailed
 
 
 class ClientSide:
-    """Timers are `"discovery"` and `"home lost"`."""
+    """Timers are `"discovery"`, `"home lost"` and `"interests"`."""
 
     def __init__(
         self,
@@ -85,6 +89,9 @@ class ClientSide:
         self._produces = False
         self._said_at: Micros = 0  # when `Here` was last sent
         self._since: dict[int, Micros] = {}  # when each subscription was made
+        self._burst = 0  # changes of the interests in this period
+        self._burst_until: Micros = 0
+        self._tells_later = False
         self._refused: set[int] = set()  # subscriptions that are too many for a home broker
         self._expected = 0
         self._early: dict[int, tuple[Deliver, int]] = {}
@@ -128,8 +135,16 @@ class ClientSide:
     def _on_interests_changed(self) -> None:
         if self.home is None:
             self.need_home()
-        else:
+            return
+        now = self._host.now()
+        if now >= self._burst_until:
+            self._burst, self._burst_until = 0, now + BURST_PERIOD
+        if self._burst < BURST_MAX and len(self._since) <= SUBSCRIPTIONS_MAX:
+            self._burst += 1
             self._say_interests()
+        elif not self._tells_later:
+            self._tells_later = True
+            self._host.set_timer("interests", self._burst_until)
 
     # Inputs from the network and the clock.
 
@@ -141,6 +156,10 @@ class ClientSide:
             elif self._adapts:
                 self._host.set_timer("discovery", self._host.now() + self._period)
                 self._look()
+        elif name == "interests":
+            self._tells_later = False
+            if self.home is not None:  # the next one will be told all
+                self._say_interests()
         elif self._suspect_since is not None:
             self._look()
 
@@ -347,12 +366,14 @@ class ClientSide:
         taken: list[Interest] = []
         octets = 0
         for one in self._core.subscriptions():
-            interest = Interest(one.number, one.filter.encode(), one.modulator)
-            octets += interest.octets
             if len(taken) < SUBSCRIPTIONS_MAX and octets <= INTERESTS_BYTES_MAX:
-                taken.append(interest)
-                self._refused.discard(one.number)
-            elif one.number not in self._refused:
+                interest = Interest(one.number, one.filter.encode(), one.modulator)
+                octets += interest.octets
+                if octets <= INTERESTS_BYTES_MAX:
+                    taken.append(interest)
+                    self._refused.discard(one.number)
+                    continue
+            if one.number not in self._refused:
                 self._refused.add(one.number)
                 problem = f"a home takes {SUBSCRIPTIONS_MAX} of them, {INTERESTS_BYTES_MAX} octets in all"
                 self._core.notify(one.number, "roamcast.subscription_refused", problem)

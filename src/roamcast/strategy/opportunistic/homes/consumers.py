@@ -51,7 +51,8 @@ class Consumers:
         if before != row.interests:
             self._changed[consumer] = None
         self._rows[consumer] = version, row
-        return tuple(interest for interest in row.interests if interest not in before)
+        had = _by_number(before)
+        return tuple(interest for interest in row.interests if had.get(interest.number) != interest)
 
     def switch(self, consumer: NodeId, version: int, home: NodeId, life: int) -> None:
         """The news of a detour, before the row that says so has come."""
@@ -99,18 +100,28 @@ class Consumers:
         self._changed.clear()
 
     def _replace(self, consumer: NodeId, new: tuple[Interest, ...]) -> None:
-        for interest in self._indexed.pop(consumer, ()):
-            key = (consumer, interest.number)
-            self._modulated.discard(key)
-            if key in self._index:
-                self._index.remove(key)
+        """Only what differs: a client may change one of hundreds of interests after the other."""
+        before, after = _by_number(self._indexed.pop(consumer, ())), _by_number(new)
         if new:
             self._indexed[consumer] = new
-        for interest in new:
-            key = (consumer, interest.number)
-            if interest.modulator is not None:
-                self._modulated.add(key)
-            try:
-                self._index.add(key, Filter.decode(interest.filter))
-            except WireError:
-                continue  # what cannot be read matches nothing
+        for number, interest in before.items():
+            key = (consumer, number)
+            if after.get(number) != interest:
+                self._modulated.discard(key)
+                if key in self._index:
+                    self._index.remove(key)
+        for number, interest in after.items():
+            if before.get(number) != interest:
+                self._add((consumer, number), interest)
+
+    def _add(self, key: tuple[NodeId, int], interest: Interest) -> None:
+        if interest.modulator is not None:
+            self._modulated.add(key)
+        try:
+            self._index.add(key, Filter.decode(interest.filter))
+        except WireError:
+            return  # what cannot be read matches nothing
+
+
+def _by_number(interests: tuple[Interest, ...]) -> dict[int, Interest]:
+    return {interest.number: interest for interest in interests}

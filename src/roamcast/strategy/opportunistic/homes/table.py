@@ -68,8 +68,12 @@ class HomeClient:
         self.has_modulators = any(interest.modulator is not None for interest in interests)
         since = {one.number: now - age for one, age in zip(interests, ages, strict=False)}
         self.since = {number: self.since.get(number, at) for number, at in since.items()}
-        self.filters = {}
+        filters, self.filters = self.filters, {}
         for interest in interests:
+            known = before.get(interest.number)
+            if known is not None and known.filter == interest.filter and interest.number in filters:
+                self.filters[interest.number] = filters[interest.number]
+                continue
             try:
                 self.filters[interest.number] = Filter.decode(interest.filter)
             except WireError:
