@@ -114,6 +114,31 @@ def test_a_forged_request_does_not_send_the_root_to_and_fro() -> None:
     assert network.faults_at_rest() == []
 
 
+@pytest.mark.parametrize("numbers", [(5, 5), (5, 6)])
+@pytest.mark.parametrize("overhears", [False, True])
+def test_data_that_names_us_twice_over_no_link_of_ours_is_refused_as_a_whole(
+    numbers: tuple[int, int], overhears: bool
+) -> None:
+    """Found by the storm above: the refusal took away one of the two names, and the data went up."""
+    network = Network([0, 1], options=OPTIONS)
+    network.links.add((0, 1))
+    network.nodes[0].protocol._overhears = overhears
+    inject(network, 0, 1, CODEC.encode(Spread(tuple((0, number) for number in numbers), b"")))
+    assert network.received == []
+    assert [each.message for each in network.sent] == [Close(5)]
+
+
+def test_a_storm_with_data_that_names_its_receiver_twice_does_no_lasting_harm() -> None:
+    network = Network(NODES, LINKS, options=OPTIONS)
+    network.run(8)
+    request = RouteRequest(0, 0, Standing(0, 0, 0, 0), 0, 0, False, False)
+    for message in (request, request, Spread(((0, 0), (0, 0)), b"")):
+        inject(network, 0, 2, CODEC.encode(message))
+        network.run(0.05)
+    network.run(30)
+    assert network.faults_at_rest() == []
+
+
 @settings(max_examples=60)
 @given(st.randoms(use_true_random=False))
 def test_messages_replayed_to_their_own_addressees_in_any_order_make_no_cycle(chance: object) -> None:

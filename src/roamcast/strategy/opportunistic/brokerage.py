@@ -184,7 +184,7 @@ class Brokerage:
             return
         returned = None
         if known is None or known.generation < attach.generation:
-            returned = self.handoffs.on_return(node)
+            returned = self.handoffs.source.on_return(node)
             self.handoffs.on_superseded(node, first_version(attach.generation))
         if known is None and returned is None and self._may_have_modulators(attach):
             self.handoffs.destination.on_attach(node, attach, held)
@@ -310,7 +310,7 @@ def on_carry(
         client = broker.homes.clients.get(carry.consumer)
         if client is not None:
             if carry.is_stored:
-                broker.homes.on_stored(client, copy)
+                broker.homes.process(client, copy)
             else:
                 reading.on_carried(copy, carry)
             return

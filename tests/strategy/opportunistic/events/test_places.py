@@ -26,4 +26,4 @@ class Timers:
         self._processor = processor
 
     def on_timer(self, name: object) -> None:
-        self._processor.on_timer(name)
+        self._processor.on_timer()

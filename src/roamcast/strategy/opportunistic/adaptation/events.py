@@ -37,12 +37,6 @@ class NeighboursFound(NamedTuple):
     """The search for neighbours has ended, and the broker's own row says what it found."""
 
 
-class TopologyReceived(NamedTuple):
-    """Another broker's update has changed the topology table."""
-
-    sender: NodeId
-
-
 class Overloaded(NamedTuple):
     """A broker has more to do than it can, and found no other with room."""
 
@@ -50,6 +44,4 @@ class Overloaded(NamedTuple):
     load: float
 
 
-SystemEvent: TypeAlias = (
-    BrokerDiscovered | Measured | TimeCame | NeighboursFound | TopologyReceived | Overloaded
-)
+SystemEvent: TypeAlias = BrokerDiscovered | Measured | TimeCame | NeighboursFound | Overloaded

@@ -37,12 +37,12 @@ class BrokerClients:
         client = self._homes.clients.get(node)
         if client is None or message.nearer is None or client.generation != message.generation:
             return False
-        if self._handoffs.is_moving(node):
+        if self._handoffs.source.is_moving(node):
             return False
         self._overlay.on_load_heard(message.nearer, message.nearer_load)
         if client.access is not None:
             # Its modulators were placed elsewhere on purpose: only where they deliver to has changed.
-            between = self._overlay.path_length(self._host.node, message.nearer)
+            between = self._overlay.topology.length(self._host.node, message.nearer)
             is_better = between is not None and between + message.nearer_distance <= message.distance
             client.access = message.nearer if is_better else None
             client.access_at = self._host.now()
@@ -113,7 +113,7 @@ class BrokerClients:
     def modulated(self) -> list[NodeId]:
         rows = self._homes.clients.values()
         return sorted(
-            row.node for row in rows if row.has_modulators and not self._handoffs.is_moving(row.node)
+            row.node for row in rows if row.has_modulators and not self._handoffs.source.is_moving(row.node)
         )
 
     def source_brokers(self, client: NodeId) -> Sequence[NodeId]:
@@ -159,9 +159,9 @@ class BrokerClients:
         staying = sum(
             row.work(now)
             for row in self._homes.clients.values()
-            if row.has_modulators and not self._handoffs.is_moving(row.node)
+            if row.has_modulators and not self._handoffs.source.is_moving(row.node)
         )
-        return round(100 * (self._share(staying + self._handoffs.work_coming()) + self.taken()))
+        return round(100 * (self._share(staying + self._handoffs.destination.work_coming()) + self.taken()))
 
     def taken(self) -> float:
         """The share of this broker's capacity that something else than modulators takes."""
@@ -188,8 +188,10 @@ class OverlayView:
         self._overlay = overlay
         self._hops = hops
         self._is_willing = is_willing
-        self._create = create
-        self._retire = retire
+        self.create = create
+        self.retire = retire
+        self.discover_neighbours = overlay.discover_neighbours
+        self.propagate = overlay.propagate
 
     @property
     def own(self) -> NodeId:
@@ -200,22 +202,10 @@ class OverlayView:
 
     def path(self, start: NodeId, end: NodeId) -> float | None:
         # From the end, which is the same for many questions; links are the same both ways.
-        return self._overlay.path_length(end, start)
+        return self._overlay.topology.length(end, start)
 
     def hops(self, node: NodeId) -> int | None:
         return 0 if node == self._host.node else self._hops(node)
 
     def could_be_broker(self, node: NodeId) -> bool:
         return self._is_willing(node) and not self._overlay.topology.is_broker(node)
-
-    def discover_neighbours(self) -> None:
-        self._overlay.discover_neighbours()
-
-    def propagate(self) -> None:
-        self._overlay.propagate()
-
-    def create(self, node: NodeId) -> None:
-        self._create(node)
-
-    def retire(self) -> None:
-        self._retire()

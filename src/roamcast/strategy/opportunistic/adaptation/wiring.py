@@ -302,7 +302,7 @@ class Adaptation:
                     "octets_out": traffic.octets_out,
                     "took": traffic.took,
                 }
-            row.traffic = Traffic(now)
+            row.traffic = Traffic()
 
     def _read_latencies(self) -> Iterator[Values]:
         for near in [] if self._broker is None else self._broker.overlay.neighbours():

@@ -47,7 +47,6 @@ class Copies:
         # Of each publisher: all events until this one have come, or are over.
         self._settled: dict[NodeId, int] = {}
         self._count = 0
-        self._octets = 0
         self._looked_at: Micros = 0
 
     # Inputs.
@@ -62,7 +61,6 @@ class Copies:
                 self._forget_oldest()
             theirs[key.sequence] = copy
             self._count += 1
-            self._octets += len(copy.event.payload) + 100
         if flood is not None:
             flooded = self._floods.setdefault(key.publisher, {})
             if key.sequence not in flooded:
@@ -122,11 +120,6 @@ class Copies:
             self._runs = tuple(named)
         return self._runs
 
-    @property
-    def octets(self) -> int:
-        """About."""
-        return self._octets
-
     # Private.
 
     def _look_through(self) -> None:
@@ -144,7 +137,7 @@ class Copies:
 
     def _forget(self, producer: NodeId, sequence: int) -> None:
         theirs = self._copies[producer]
-        copy = theirs.pop(sequence)
+        del theirs[sequence]
         if not theirs:
             del self._copies[producer]
         floods = self._floods.get(producer, {})
@@ -154,7 +147,6 @@ class Copies:
                 del self._floods[producer]
         self._settle(producer, sequence)
         self._count -= 1
-        self._octets -= len(copy.event.payload) + 100
 
     def _change_runs(self, producer: NodeId) -> None:
         self._runs = None

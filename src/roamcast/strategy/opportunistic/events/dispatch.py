@@ -20,7 +20,7 @@ from roamcast.strategy.opportunistic.events.pulls import Pulls, carried
 from roamcast.strategy.opportunistic.events.readers import EventReader, mark
 from roamcast.strategy.opportunistic.homes.consumers import Consumers, EventTarget
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.wire.messages import CarryLetter, Fetch, Head
+from roamcast.strategy.opportunistic.wire.messages import CarryLetter, Head
 from roamcast.strategy.opportunistic.wire.post import LetterPost
 from roamcast.underlay.base import Underlay
 from roamcast.units import SECOND, Micros, NodeId
@@ -32,8 +32,6 @@ FEW_NODES = 4  # of which one consumer is enough
 SHORT_OCTETS = 1_500  # of a longer one the octets count, not the frames
 DIRECT_NAMED_MAX = 32
 PRODUCERS_MAX = 4_096
-
-EventLetter = CarryLetter | Fetch | Head
 
 
 class NodeReading:

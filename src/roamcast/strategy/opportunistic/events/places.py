@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from roamcast.event import Event
-from roamcast.host import Host, TimerName
+from roamcast.host import Host
 from roamcast.modulator import MODULATORS, Guard, Meter, Modulator, ModulatorError, make
 from roamcast.modulator.base import modulated
 from roamcast.modulator.guard import OverTimeError
@@ -65,7 +65,7 @@ class Processor:
             self._host.set_timer("processor", self._host.now() + takes)
         return True
 
-    def on_timer(self, name: TimerName) -> None:
+    def on_timer(self) -> None:
         # The one in front stays in the queue while it works, so that what it submits waits behind it.
         while self._queue:
             self._queue[0][1]()
@@ -90,11 +90,8 @@ class Processor:
 class Places:
     """The modulators of a broker's clients."""
 
-    def __init__(
-        self, processor: Processor, meter: Meter, on_failure: Callable[[HomeClient, int, str], None]
-    ) -> None:
+    def __init__(self, meter: Meter, on_failure: Callable[[HomeClient, int, str], None]) -> None:
         """`on_failure` gets the client, the subscription and what is wrong; the modulator runs no more."""
-        self._processor = processor
         self._guard = Guard(meter)
         self._on_failure = on_failure
 
@@ -155,7 +152,6 @@ class Places:
         except ModulatorError as error:
             self._cut_off(client, number, error)
             return None
-        client.took[number] = client.took.get(number, 0) + took
         client.traffic.took += took
         return None if content is None else modulated(event, content)
 

@@ -32,7 +32,6 @@ from roamcast.strategy.opportunistic.events.pulls import HeldCarry
 from roamcast.strategy.opportunistic.handoff.destination import Destination
 from roamcast.strategy.opportunistic.handoff.source import Source
 from roamcast.strategy.opportunistic.homes.consumers import Consumers
-from roamcast.strategy.opportunistic.homes.table import HomeClient
 from roamcast.strategy.opportunistic.overlay.overlay import BrokerOverlay
 from roamcast.strategy.opportunistic.wire.messages import (
     Accepted,
@@ -132,16 +131,7 @@ class Handoffs:
         """Whether an event is for a client on the move, and is seen to."""
         return self.source.on_carry(carry) or self.destination.on_carry(carry)
 
-    def on_return(self, node: NodeId) -> HomeClient | None:
-        return self.source.on_return(node)
-
     # Questions.
-
-    def is_moving(self, node: NodeId) -> bool:
-        return self.source.is_moving(node)
-
-    def work_coming(self) -> int:
-        return self.destination.work_coming()
 
     def is_idle(self) -> bool:
         """Whether nothing is under way."""

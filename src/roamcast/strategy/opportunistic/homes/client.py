@@ -261,7 +261,7 @@ class ClientSide:
         farthest = distance - 1 if self._options.mode == "best" else distance
         other = others[0] if others and others[0].distance <= farthest else None
         is_due = self._host.now() - self._said_at >= micros(self._options.broker_discovery)
-        if other is not None or (self.home != self._host.node and is_due):
+        if other is not None or is_due:
             self._say_here(other)
 
     def _is_lost(self) -> bool:

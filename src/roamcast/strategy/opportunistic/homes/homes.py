@@ -63,7 +63,7 @@ class Homes:
         self._consumers = consumers
         self._reading = reading
         self.processor = Processor(host, options.capacities.get(str(host.node), options.capacity))
-        self.places = Places(self.processor, meter, self._on_modulator_failure)
+        self.places = Places(meter, self._on_modulator_failure)
         self.clients: dict[NodeId, HomeClient] = {}  # CIT
         self.moved_away: dict[NodeId, Micros] = {}  # handed off, and until when they may say so
 
@@ -78,7 +78,7 @@ class Homes:
 
     def on_timer(self, name: str) -> None:
         if name == "processor":
-            self.processor.on_timer(name)
+            self.processor.on_timer()
             return
         now = self._host.now()
         self._host.set_timer("renew", now + self._check_period())
@@ -171,10 +171,6 @@ class Homes:
                 if isinstance(letter, Deliver):
                     self._post.write(row.home, Salvaged(node, undelivered(letter)))
 
-    def on_stored(self, client: HomeClient, copy: EventCopy) -> None:
-        """A memorized event from before a subscription."""
-        self._process(client, copy)
-
     # Who is at home here.
 
     def enter(
@@ -215,7 +211,7 @@ class Homes:
             self.tell(client)
 
     def _read(self, client: HomeClient, cursors: list[tuple[NodeId, int]]) -> None:
-        client.read(lambda copy: self._process(client, copy), cursors)
+        client.read(lambda copy: self.process(client, copy), cursors)
         if client.reader is None:
             self._reading.end(client.node)
         elif self._reading.find(client.node, True) is not client.reader:
@@ -238,7 +234,8 @@ class Homes:
 
     # Modulators at work.
 
-    def _process(self, client: HomeClient, copy: EventCopy) -> None:
+    def process(self, client: HomeClient, copy: EventCopy) -> None:
+        """The next event of its producer, or a memorized one from before a subscription."""
         event = copy.event
         matched = [one for one in client.modulated(event) if self._is_wanted(client, one, copy)]
         if not matched:

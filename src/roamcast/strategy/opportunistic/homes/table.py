@@ -21,7 +21,6 @@ CLIENTS_MAX = 4_096
 class Traffic:
     """What a client's modulators took in and gave out since the last reading of the monitor."""
 
-    since: Micros
     octets_of: dict[NodeId, float] = field(default_factory=dict)  # by producer
     octets_out: int = 0
     took: Micros = 0
@@ -45,12 +44,11 @@ class HomeClient:
     since: dict[int, Micros] = field(default_factory=dict)  # when each subscription was made
     filters: dict[int, Filter] = field(default_factory=dict)
     modulators: dict[int, Modulator | None] = field(default_factory=dict)  # None: cut off
-    took: dict[int, Micros] = field(default_factory=dict)  # time of each modulator
     demand: Demand = field(default_factory=Demand)  # of all its modulators, on a broker of capacity 1
     work_before: float = 0.0  # per second, as the broker said that it came from
     came_at: Micros = 0
     nearest: NodeId | None = None  # the broker that it found last
-    traffic: Traffic = field(default_factory=lambda: Traffic(0))
+    traffic: Traffic = field(default_factory=Traffic)
     has_modulators: bool = False
     reader: EventReader | None = None  # of its modulators; None: it has none
     # Memorized events that each modulator has had: several brokers may serve old ones.

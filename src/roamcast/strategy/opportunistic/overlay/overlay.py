@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from roamcast.host import Host
 from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
-from roamcast.strategy.opportunistic.adaptation.events import NeighboursFound, TimeCame, TopologyReceived
+from roamcast.strategy.opportunistic.adaptation.events import NeighboursFound, TimeCame
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.overlay.board import BROKER, Board, BoardEntry
 from roamcast.strategy.opportunistic.overlay.topology import Topology
@@ -146,8 +146,6 @@ class BrokerOverlay:
             self._post(is_over=self._own is None)
             return
         self.topology.update(broker, entry.content, entry.made_at)
-        if broker != self._host.node and self._own is not None:
-            self._channel.publish(TopologyReceived(broker))
 
     def discover_neighbours(self) -> None:
         """Step 1, when an adaptor says so."""
@@ -221,10 +219,6 @@ class BrokerOverlay:
             return (self._host.node, to)  # the underlay knows the shortest way at every instant
         route = self.topology.route(to)
         return (self._host.node, to) if route is None else route.path
-
-    def path_length(self, origin: NodeId, to: NodeId) -> int | None:
-        """Hops between two brokers, as this one sees the overlay."""
-        return self.topology.length(origin, to)
 
     def mean_path_from_producers(self, to: NodeId) -> float | None:
         """The average over all producers of the overlay's way from their home broker to `to`."""

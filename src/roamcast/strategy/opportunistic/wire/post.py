@@ -25,7 +25,6 @@ from roamcast.strategy.opportunistic.wire.reliable import (
     BODY_BYTES_MAX,
     Letter,
     Reliable,
-    StreamAcknowledgement,
     StreamSegment,
 )
 from roamcast.strategy.opportunistic.wire.transport import Transport
@@ -54,13 +53,13 @@ class LetterPost:
         self._underlay = underlay
         self._on_letter = on_letter
         self._on_reset = on_reset
-        self._on_unreachable = on_unreachable
+        self.on_unreachable = on_unreachable
         self._way = way
         self._to_self: deque[Letters] = deque()
         self._cut_off: dict[NodeId, None] = {}  # peers that no route leads to, as it was when we last tried
-        self._reliable = Reliable(host, self._Ways(self), self)
+        self._reliable = Reliable(host, self, self)
         self.boot = self._reliable.boot
-        self.transport = Transport(host, underlay, self._on_datagram, share_frames=share_frames)
+        self.transport = Transport(host, underlay, self._reliable.on_datagram, share_frames=share_frames)
 
     def write(self, to: NodeId, message: Letters) -> bool:
         """False if too much waits for `to` already."""
@@ -160,11 +159,14 @@ class LetterPost:
     def on_reset(self, peer: NodeId, unconfirmed: list[Letter]) -> None:
         self._on_reset(peer, self._opened(unconfirmed))
 
-    def on_unreachable(self, peer: NodeId) -> None:
-        self._on_unreachable(peer)
-
-    def _on_datagram(self, sender: NodeId, content: Content, hops: int) -> None:
-        self._reliable.on_datagram(sender, content, hops)
+    def send(self, to: NodeId, message: Content, letter: Letter) -> bool:
+        """A datagram for `Reliable`, on the source route of the moment."""
+        has_gone = self.transport.send(to, message, letter, self._way(to))
+        if has_gone:
+            self._cut_off.pop(to, None)
+        elif isinstance(message, StreamSegment):
+            self._cut_off[to] = None
+        return has_gone
 
     def _ending(self, message: Letters) -> bytes:
         """What copies to others will end in, too."""
@@ -180,17 +182,3 @@ class LetterPost:
                 message = msgspec.structs.replace(message, age=message.age + now - letter.written_at)
             opened.append(message)
         return opened
-
-    class _Ways:
-        """Datagrams for `Reliable`, on the source route of the moment."""
-
-        def __init__(self, post: "LetterPost") -> None:
-            self._post = post
-
-        def send(self, to: NodeId, message: StreamSegment | StreamAcknowledgement, letter: Letter) -> bool:
-            has_gone = self._post.transport.send(to, message, letter, self._post._way(to))
-            if has_gone:
-                self._post._cut_off.pop(to, None)
-            elif isinstance(message, StreamSegment):
-                self._post._cut_off[to] = None
-            return has_gone

@@ -213,7 +213,7 @@ class TreeProtocol:
             number = message.links[named.index(node)][1]
             if link is None or link.number != number:
                 self._refuse(sender, message, number)
-                named.remove(node)
+                named = [peer for peer in named if peer != node]  # hostile: it may be named twice
             else:
                 self._on_heard(sender, number)
         if link is not None:
