@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol, TypeVar
 
 from roamcast.errors import EventError, RoamcastError
-from roamcast.event import Event, Publication, Value
+from roamcast.event import PAYLOAD_BYTES_MAX, Event, Publication, Value
 from roamcast.modulator.base import STATE_BYTES_MAX, Content, Modulator, ModulatorError
 from roamcast.units import Micros
 
@@ -106,7 +106,10 @@ def _checked(content: object) -> Content:
     try:
         plain = {_plain_name(name): _plain(name, value) for name, value in attributes.items()}
         checked = Content(plain, bytes(payload), str(topic), str(type_))
-        Publication(plain, checked.payload, checked.topic, checked.type)  # makes sure that it can be one
+        if Publication(plain, checked.payload, checked.topic, checked.type).is_large:
+            # A product takes the place of an event in one letter; chunks are for publications.
+            size = len(checked.payload)
+            raise EventError("payload", f"has {size} octets; at most {PAYLOAD_BYTES_MAX} are allowed")
     except EventError as error:
         raise ModulatorError(f"returned content that can be no event: {error}") from None
     except ModulatorError:
