@@ -172,8 +172,11 @@ def draw(rows: Sequence[Row], file: Path) -> None:
             points = [(row["nodes"], row[name]) for row in rows if row["strategy"] == strategy]
             axis.plot(*zip(*points, strict=True), marker="o", label=strategy)
         axis.set(xscale="log", xlabel="nodes", ylabel=label)
-        axis.set_ylim(bottom=0)
-        axis.legend()
+        ticks = sorted({row["nodes"] for row in rows})
+        axis.set_xticks(ticks, [f"{nodes:,}" for nodes in ticks])
+        axis.minorticks_off()
+        axis.set_ylim(0, 1.2 * max(row[name] for row in rows))
+        axis.legend(loc="lower right")
     figure.savefig(file, dpi=110)
     pyplot.close(figure)
 
