@@ -32,7 +32,7 @@ demo: $(READY)  ## the main job in small: one scenario, every strategy, to an HT
 
 check: lint types quick  ## lint, types and the tests that need no Spark, no real time and no long computation; about 90 seconds on 2 cores
 
-test: lint types unit  ## lint, types and all tests; about seven minutes on 2 cores
+test: lint types unit  ## lint, types and all tests; about nine minutes on 2 cores
 
 lint: $(READY)
 	$(BIN)/ruff check .

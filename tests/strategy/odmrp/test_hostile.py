@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from roamcast.broker.core import Broker, Delivery, Subscription
@@ -158,6 +158,23 @@ def stack(*, is_broker: bool = True, **options: Any) -> tuple[FakeHost, Broker, 
 
 
 @given(steps, st.sampled_from(["k_means", "graph", "none"]), st.booleans(), st.booleans())
+@example(
+    [
+        (0, BrokerSearch(1, 4, 49)),
+        (
+            0,
+            Carried(
+                0,
+                2,
+                0,
+                ClientEvent(0, 0, Event(0, 0, {}, event_class=EventClass.MEMORIZED, lifetime=2**63 - 1)),
+            ),
+        ),
+    ],
+    "k_means",
+    False,
+    True,
+)
 @settings(max_examples=120, deadline=None)
 def test_no_sequence_of_messages_breaks_a_node(
     moves: list[Any], grouping: str, adapt: bool, is_broker: bool
@@ -187,8 +204,11 @@ def test_no_sequence_of_messages_breaks_a_node(
     assert len(strategy.routes) == len(strategy.forwarding) == len(strategy.context) == 0
     assert len(strategy.post) == 0
     assert [len(side) for side in (strategy.service, strategy.client) if side is not None] == [0]
-    assert len(strategy.publisher) == 0 and strategy.member_table == {} and len(strategy.tables) == 0
-    assert host.timers() == {}
+    # What clients had memorized is kept for its lifetime, up to the bound.
+    lasting = [one for one in strategy.publisher._recent.values() if one.event.lifetime > HOLD_MAX]
+    assert len(strategy.publisher) == len(lasting) <= 3
+    assert strategy.member_table == {} and len(strategy.tables) == 0
+    assert lasting or host.timers() == {}  # they are announced for as long
     assert all(msgspec.msgpack.decode(sent.frame.payload[1:]) for sent in host.sent)
 
 
@@ -213,3 +233,13 @@ def test_a_request_from_the_end_of_all_numbers_blocks_its_publisher_only_for_its
     host.advance(2 * SECOND)
     strategy.on_receive(1, CODEC.encode(JoinRequest(0, 5, 0, SECOND, False, True, (), (), (), 0, ())))
     assert len(strategy.routes) == 1
+
+
+def test_an_event_that_a_client_had_memorized_is_kept_for_its_lifetime_and_no_longer() -> None:
+    for lifetime, kept in (SECOND, 0), (2**63 - 1, 1):
+        host, _, strategy = stack(is_broker=True, grouping="k_means")
+        event = Event(0, 0, event_class=EventClass.MEMORIZED, lifetime=lifetime)
+        strategy.on_receive(0, CODEC.encode(BrokerSearch(1, 4, 49)))
+        strategy.on_receive(0, CODEC.encode(Carried(0, 2, 0, ClientEvent(0, 0, event))))
+        host.advance(HOLD_MAX + 60 * SECOND)
+        assert len(strategy.publisher) == kept
