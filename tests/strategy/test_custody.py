@@ -1,6 +1,6 @@
 from roamcast.broker.store import ABSENT_WAIT, EventStore
 from roamcast.event import Event, EventClass, EventId
-from roamcast.strategy.custody import Custody
+from roamcast.strategy.custody import HAD_MAX, Custody
 from roamcast.testing import FakeHost
 from roamcast.units import SECOND
 
@@ -34,6 +34,16 @@ def test_an_event_is_settled_when_every_neighbour_has_had_it() -> None:
     custody.on_held(2, [EventId(1, 2)])
     custody.on_held(2, [])  # it has pushed them out since: it had them
     assert settled(custody, store) == [1, 2]
+
+
+def test_thousands_of_nodes_met_in_passing_leave_a_bounded_note() -> None:
+    custody, store = custody_of(FakeHost(1), 1)
+    custody.on_neighbour_up(2)
+    for node in (*range(100, 100 + 3 * HAD_MAX), 2):
+        custody.on_held(node, [EventId(1, 0)])
+    found = store.find(EventId(1, 0))
+    assert found is not None and len(found.had_by) == HAD_MAX
+    assert settled(custody, store) == [0]
 
 
 def test_nobody_waits_for_the_publisher_of_an_event() -> None:

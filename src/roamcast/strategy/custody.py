@@ -16,7 +16,9 @@ from roamcast.event import EventId
 from roamcast.host import Host
 from roamcast.units import Micros, NodeId
 
-ABSENT_MAX = 256  # nodes; chosen by us
+# Chosen by us.
+ABSENT_MAX = 256  # nodes
+HAD_MAX = 512  # nodes that are noted to have had an event: those last heard of are the ones to wait for
 
 _STABLE = "custody"
 
@@ -55,7 +57,7 @@ class Custody:
         for event in events:
             stored = find(event)
             if stored is not None and node not in stored.had_by:
-                stored.had_by += (node,)
+                stored.had_by = (*stored.had_by[1 - HAD_MAX :], node)
 
     def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
         """Those of them that every node that is waited for has had."""
