@@ -72,21 +72,23 @@ def measure(side: float, duration: float) -> dict[str, Any]:
 
 
 def scenario(side: float, duration: float) -> Scenario:
-    return scenario_from(
-        {
-            "scenario": {"name": "olsr", "duration": duration, "seed": 1},
-            "world": {
-                "nodes": 40,
-                "area": [side, side],
-                "range": 250.0,
-                "mobility": {"model": "random_waypoint", "speed": [1.0, 1.0], "pause": [0.0, 0.0]},
-                "radio": {"model": "csma"},
-            },
-            "workload": {"rate": 0.0},
-            "strategy": {"name": "flooding"},
-            "underlay": {"name": "olsr", "options": {"hello_interval": 2.0, "tc_interval": 5.0}},
-        }
-    )
+    return scenario_from(tables(side, duration))
+
+
+def tables(side: float, duration: float) -> dict[str, Any]:
+    return {
+        "scenario": {"name": "olsr", "duration": duration, "seed": 1},
+        "world": {
+            "nodes": 40,
+            "area": [side, side],
+            "range": 250.0,
+            "mobility": {"model": "random_waypoint", "speed": [1.0, 1.0], "pause": [0.0, 0.0]},
+            "radio": {"model": "csma"},
+        },
+        "workload": {"rate": 0.0},
+        "strategy": {"name": "flooding"},
+        "underlay": {"name": "olsr", "options": {"hello_interval": 2.0, "tc_interval": 5.0}},
+    }
 
 
 def shares(simulation: Simulation) -> dict[str, float]:
