@@ -97,3 +97,8 @@ def test_what_is_taken_out_slowly_is_forgotten_at_once(
         now += passes
         assert seen.observe(event, now, now + lives_for) == plain.observe(event, now, now + lives_for)
         assert len(seen) <= 2 * capacity
+
+
+def test_the_keys_of_a_network_have_different_hashes() -> None:
+    keys = [key(publisher, sequence) for publisher in range(50) for sequence in range(1_000)]
+    assert len({hash(one) for one in keys}) == len(keys)

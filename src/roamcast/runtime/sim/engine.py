@@ -92,10 +92,16 @@ class Engine:
         queue = self._queue
         executed = 0
         while self._anything_ahead() and queue[0][0] < until:
-            while queue and queue[0][0] < until:
-                self.now, _, action, argument = heappop(queue)
-                action(argument)
-                executed += 1
+            if self._horizon <= until:  # so is all that comes into the queue
+                while queue:
+                    self.now, _, action, argument = heappop(queue)
+                    action(argument)
+                    executed += 1
+            else:
+                while queue and queue[0][0] < until:
+                    self.now, _, action, argument = heappop(queue)
+                    action(argument)
+                    executed += 1
         self.executed += executed
         self.now = until
 
