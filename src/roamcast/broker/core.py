@@ -7,7 +7,7 @@ destination, and no application sees an event twice.
 """
 
 from collections.abc import Callable, Container, Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from roamcast.broker.seen import APPLICATION_AT, PUBLISHER_AT, EventKey, SeenEvents, event_key
 from roamcast.broker.store import EventStore, StoredEvent, StoreFullError
@@ -24,6 +24,12 @@ from roamcast.wire.sealed_event import is_sealed
 SEQUENCE_BLOCK = 1_000
 SEQUENCE_BLOCK_MAX = 1_000_000
 """How many sequence numbers one stable write reserves, at first and at most (`stable.py`). Chosen by us."""
+
+
+_REALTIME: Final = EventClass.REALTIME  # a global name is found faster than a member of a class
+_made: Final[Callable[[type[Any], tuple[Any, ...]], Any]] = (
+    tuple.__new__
+)  # three times as fast as `Delivery(…)`
 
 
 class Subscription(NamedTuple):
@@ -175,7 +181,7 @@ class Broker:
         if self.on_arrival is not None:
             self.on_arrival(event, hops, age)
         now = self._host.now()
-        if event.event_class is EventClass.REALTIME:
+        if event.event_class is _REALTIME:
             if age > now - self._booted_at:  # `lived_through`
                 self.drop(event.id, DropReason.EXPIRED, "event")
                 return
@@ -270,14 +276,11 @@ class Broker:
         key = event.publisher << PUBLISHER_AT | event.sequence  # `event_key`
         if not self._shared:
             if self._handed_over.observe(key, now, expires_at):
-                # As `Delivery(…)`, three times as fast.
-                delivery: Delivery = tuple.__new__(Delivery, (event, tuple(matched), hops, False))
-                self._application.on_event(delivery)
+                self._application.on_event(_made(Delivery, (event, tuple(matched), hops, False)))
             return
         for application, numbers in self._by_application(matched):
             if self._handed_over.observe(application << APPLICATION_AT | key, now, expires_at):
-                part: Delivery = tuple.__new__(Delivery, (event, tuple(numbers), hops, False))
-                self._application.on_event(part)
+                self._application.on_event(_made(Delivery, (event, tuple(numbers), hops, False)))
 
     def _by_application(self, numbers: list[int]) -> list[tuple[int, list[int]]]:
         if not numbers:

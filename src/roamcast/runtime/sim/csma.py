@@ -67,17 +67,17 @@ class Transmission:
 
     __slots__ = ("began", "clean", "cut_off", "deaf", "heard_by", "job", "near", "sender", "sensed_by")
 
-    def __init__(
-        self, sender: NodeId, job: Job, began: Micros, heard_by: int, deaf: int, sensed_by: int
-    ) -> None:
-        self.sender = sender  # of the frame, or of its acknowledgement
-        self.job = job
-        self.began = began
-        self.heard_by = self.clean = heard_by
-        self.deaf = deaf  # the nodes that receive nothing else meanwhile, its sender included
-        self.sensed_by = sensed_by  # the nodes that are busy because of it, its sender included
+    sender: NodeId  # of the frame, or of its acknowledgement
+    job: Job
+    began: Micros
+    heard_by: int
+    clean: int
+    deaf: int  # the nodes that receive nothing else meanwhile, its sender included
+    sensed_by: int  # the nodes that are busy because of it, its sender included
+    cut_off: bool  # its sender crashed: nobody gets the rest
+
+    def __init__(self) -> None:
         self.near: list[Transmission] = []  # on the air and sensed by one of the same nodes
-        self.cut_off = False  # its sender crashed: nobody gets the rest
 
 
 class CsmaMedium(Medium):
@@ -112,6 +112,7 @@ class CsmaMedium(Medium):
             for node, alone in enumerate(links.alone)
         ]
         self._on_air: dict[Transmission, None] = {}  # a set in the order of its members' beginning
+        self._spare: list[Transmission] = []  # whose end has come: an object is used again faster than made
         self._busy = 0  # the nodes that send or sense somebody
         self._counting = 0  # the stations that count down
         self._waiting = 0  # the stations that have a frame and sense somebody
@@ -158,7 +159,8 @@ class CsmaMedium(Medium):
     # Access to the medium: contend, be frozen, resume, transmit.
 
     def _draw(self, station: Station) -> int:
-        return int(station.random() * (station.window + 1))
+        draw = station.random
+        return int(draw() * (station.window + 1))
 
     def _contend(self, station: Station, slots: int) -> None:
         station.slots = slots
@@ -214,7 +216,11 @@ class CsmaMedium(Medium):
         heard_by = links.reach[sender]
         deaf = heard_by | bit
         sensed_by = deaf if sensed is links else sensed.reach[sender] | deaf
-        transmission = Transmission(sender, job, now, heard_by, deaf, sensed_by)
+        transmission = self._spare.pop() if self._spare else Transmission()
+        transmission.sender, transmission.job, transmission.began = sender, job, now
+        transmission.heard_by = transmission.clean = heard_by
+        transmission.deaf, transmission.sensed_by = deaf, sensed_by
+        transmission.cut_off = False
         busy = self._busy
         if busy & sensed_by:
             for other in self._on_air:
@@ -235,9 +241,12 @@ class CsmaMedium(Medium):
     def _end(self, transmission: Transmission) -> None:
         del self._on_air[transmission]
         rests = transmission.sensed_by
-        for other in transmission.near:
-            other.near.remove(transmission)
-            rests ^= rests & other.sensed_by
+        near = transmission.near
+        if near:
+            for other in near:
+                other.near.remove(transmission)
+                rests ^= rests & other.sensed_by
+            near.clear()
         self._busy ^= rests  # all of them were busy, with this one
         now = self._engine.now
         idle_from = now + self._difs
@@ -250,6 +259,7 @@ class CsmaMedium(Medium):
             self._arrive(transmission, job, now)
         else:
             self._acknowledged(transmission)
+        self._spare.append(transmission)
         thawed = rests & self._waiting
         if thawed:
             self._waiting ^= thawed
@@ -287,7 +297,8 @@ class CsmaMedium(Medium):
         """The frame is finished. The next one contends, after a countdown in any case (IEEE 802.11)."""
         station.job = None
         station.window = self._window_min
-        slots = int(station.random() * (self._window_min + 1))
+        draw = station.random
+        slots = int(draw() * (self._window_min + 1))
         station.ready_at = self._engine.now + self._difs + slots * self._slot
         if station.queue.length:
             station.job = station.queue.take()

@@ -69,7 +69,7 @@ class Medium:
         self._links = links
         self._members = links.members
         self._trace = trace
-        self._transmitted: Callable[[Transmitted], None] = trace.of(Transmitted).append
+        self._transmitted: list[Transmitted] = trace.of(Transmitted)
         self._random = random
         self._loss = loss
         # receivers[channel][node]: where that node's frames go; None while the node is down.
@@ -113,7 +113,7 @@ class Medium:
             faded = addressee if faded & addressee else 0
         frame = job.frame
         event = frame.event
-        self._transmitted(
+        self._transmitted.append(
             Transmitted(
                 began,
                 job.sender,
