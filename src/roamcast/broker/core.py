@@ -9,7 +9,7 @@ destination, and no application sees an event twice.
 from collections.abc import Callable, Container, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
-from roamcast.broker.seen import APPLICATION_AT, PUBLISHER_AT, EventKey, SeenEvents, event_key
+from roamcast.broker.seen import APPLICATION_AT, PUBLISHER, EventKey, SeenEvents, event_key
 from roamcast.broker.store import EventStore, StoredEvent, StoreFullError
 from roamcast.event import Event, EventClass, EventId, Publication
 from roamcast.filter import Filter
@@ -148,7 +148,7 @@ class Broker:
         number = self._sequences.take() if sequence is None else sequence
         event = publication.numbered(host.node, number)
         now = host.now()
-        self._seen.observe(host.node << PUBLISHER_AT | number, now, now + event.lifetime)  # `event_key`
+        self._seen.observe(host.node * PUBLISHER + number, now, now + event.lifetime)  # `event_key`
         return event
 
     # Inputs from the strategy.
@@ -160,7 +160,7 @@ class Broker:
         """
         now = self._host.now()
         publisher, sequence = event
-        return self._seen.observe(publisher << PUBLISHER_AT | sequence, now, now + lives_for)
+        return self._seen.observe(publisher * PUBLISHER + sequence, now, now + lives_for)
 
     def observe_key(self, event: EventKey, lives_for: Micros = 0) -> bool:
         """As `observe`, for a strategy that has the key of the event already."""
@@ -170,7 +170,11 @@ class Broker:
     def has_seen(self, event: tuple[NodeId, int]) -> bool:
         """Whether a copy has been here, as far as this node remembers."""
         publisher, sequence = event
-        return publisher << PUBLISHER_AT | sequence in self._seen
+        return publisher * PUBLISHER + sequence in self._seen
+
+    def unseen(self, events: frozenset[EventKey]) -> frozenset[EventKey]:
+        """Those of many events that `has_seen` denies."""
+        return self._seen.unseen(events)
 
     def deliver(self, event: Event, hops: int, age: Micros = 0) -> None:
         """The event is here: keep it if it is memorized, hand it over if someone wants it.
@@ -273,7 +277,7 @@ class Broker:
         matched = self._index.match(event) if event.multimode or not destinations else []
         if not matched and self._host.node not in destinations:
             return
-        key = event.publisher << PUBLISHER_AT | event.sequence  # `event_key`
+        key = event.publisher * PUBLISHER + event.sequence  # `event_key`
         if not self._shared:
             if self._handed_over.observe(key, now, expires_at):
                 self._application.on_event(_made(Delivery, (event, tuple(matched), hops, False)))

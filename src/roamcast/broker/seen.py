@@ -24,15 +24,15 @@ TAKEN_OUT = 4  # forgotten entries removed per new one: all are gone before the 
 EventKey: TypeAlias = int
 """The key of an event, see `event_key`; or any other unique number."""
 
-PUBLISHER_AT: Final = 74
-"""Where the publisher begins in a key, above the 63 bits of a sequence number. Python hashes a number modulo
-2^61 - 1, so a dict sees sequence + 2^13 * publisher. With bit 64 it would see sequence + 8 * publisher: most
-events of a network would have the same hash as several others."""
-APPLICATION_AT: Final = 160  # likewise, for whoever puts something above the publisher's 63 bits
+PUBLISHER: Final = 2**64 + 2_654_435_761
+"""What a publisher counts in a key: more than any sequence number. Python hashes a number modulo 2^61 - 1;
+with 2^64 alone a dict would see sequence + 8 * publisher, the same for several events of most networks.
+What is added, the golden ratio of 2^32, spreads publishers over a dict of any size."""
+APPLICATION_AT: Final = 160  # the bits from here on are above every key of an event
 
 
 def event_key(publisher: NodeId, sequence: int) -> EventKey:
-    return publisher << PUBLISHER_AT | sequence
+    return publisher * PUBLISHER + sequence
 
 
 class SeenEvents:
@@ -75,6 +75,15 @@ class SeenEvents:
 
     def __contains__(self, event: EventKey) -> bool:
         return self.lately.get(event, -1) >= self._oldest or event in self._lasting
+
+    def unseen(self, events: frozenset[EventKey]) -> frozenset[EventKey]:
+        """Those of many events for which `in` is false, without a call for each of them."""
+        unseen = events.difference(self.lately)
+        if unseen and self._lasting:
+            unseen -= self._lasting
+        if self._forgotten:  # some that are in `lately` still
+            unseen |= {event for event in events if event not in self}
+        return unseen
 
     def __len__(self) -> int:
         return len(self._order) + len(self._lasting)
