@@ -17,7 +17,8 @@ from roamcast.trace import Record
 from roamcast.units import Micros, NodeId
 
 TimerName: TypeAlias = Hashable
-"""A string, or a tuple that begins with one: `"hello"`, `("relay", event_id)`."""
+"""A string, or a tuple that begins with one: `"hello"`, `("relay", event_id)`; or an object that the layer
+wants back when the time has come. One without `__eq__` is the cheapest name of all."""
 
 
 class Channel(IntEnum):

@@ -97,3 +97,23 @@ def test_what_is_taken_out_slowly_is_forgotten_at_once(
         now += passes
         assert seen.observe(event, now, now + lives_for) == plain.observe(event, now, now + lives_for)
         assert len(seen) <= 2 * capacity
+
+
+def test_the_keys_of_a_network_have_different_hashes() -> None:
+    keys = [key(publisher, sequence) for publisher in range(50) for sequence in range(1_000)]
+    assert len({hash(one) for one in keys}) == len(keys)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 15), st.sampled_from([0, 0, 1, 4, 31, 95]), st.integers(0, 90))),
+    st.frozensets(st.integers(0, 18)),
+)
+def test_many_asked_at_once_are_answered_as_each_by_itself(
+    steps: list[tuple[int, int, int]], asked: frozenset[int]
+) -> None:
+    seen = SeenEvents(hold=30, capacity=6)
+    now = 0
+    for event, passes, lives_for in steps:
+        now += passes
+        seen.observe(event, now, now + lives_for)
+        assert seen.unseen(asked) == {one for one in asked if one not in seen}

@@ -13,7 +13,7 @@ numbers, because Python's cyclic garbage collector visits every tuple, but no nu
 
 import heapq
 from collections import deque
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from roamcast.units import SECOND, Micros, NodeId
 
@@ -24,9 +24,15 @@ TAKEN_OUT = 4  # forgotten entries removed per new one: all are gone before the 
 EventKey: TypeAlias = int
 """The key of an event, see `event_key`; or any other unique number."""
 
+PUBLISHER: Final = 2**64 + 2_654_435_761
+"""What a publisher counts in a key: more than any sequence number. Python hashes a number modulo 2^61 - 1;
+with 2^64 alone a dict would see sequence + 8 * publisher, the same for several events of most networks.
+What is added, the golden ratio of 2^32, spreads publishers over a dict of any size."""
+APPLICATION_AT: Final = 160  # the bits from here on are above every key of an event
+
 
 def event_key(publisher: NodeId, sequence: int) -> EventKey:
-    return publisher << 64 | sequence
+    return publisher * PUBLISHER + sequence
 
 
 class SeenEvents:
@@ -42,7 +48,8 @@ class SeenEvents:
         self._order: deque[EventKey] = deque()  # as in `lately`, oldest first
         self._generation = 1
         self._oldest = 0  # generation that is not forgotten
-        self._current = self._previous = 0  # entries of the two generations; the others are forgotten
+        self._forgotten = self._previous = 0  # how many of `_order`, from its beginning, are neither current
+        self._full_at = self._generation_max  # the length of `_order` at which the current generation is full
         self._turns_at: Micros = hold
         self._lasting: set[EventKey] = set()
         self._lasting_by_expiry: list[tuple[Micros, EventKey]] = []
@@ -54,22 +61,29 @@ class SeenEvents:
         lately = self.lately
         if (event in lately and lately[event] >= self._oldest) or event in self._lasting:
             return False
-        if until > now + self._hold:
+        if until > now and until > now + self._hold:
             self._remember(event, now, until)
             return True
-        if self._current >= self._generation_max:
-            self._turn(now)
         order = self._order
-        current = self._current
-        if len(order) > current + self._previous:
+        if len(order) >= self._full_at:
+            self._turn(now)
+        if self._forgotten:
             self._take_out_forgotten()
         lately[event] = self._generation
         order.append(event)
-        self._current = current + 1
         return True
 
     def __contains__(self, event: EventKey) -> bool:
         return self.lately.get(event, -1) >= self._oldest or event in self._lasting
+
+    def unseen(self, events: frozenset[EventKey]) -> frozenset[EventKey]:
+        """Those of many events for which `in` is false, without a call for each of them."""
+        unseen = events.difference(self.lately)
+        if unseen and self._lasting:
+            unseen -= self._lasting
+        if self._forgotten:  # some that are in `lately` still
+            unseen |= {event for event in events if event not in self}
+        return unseen
 
     def __len__(self) -> int:
         return len(self._order) + len(self._lasting)
@@ -83,7 +97,11 @@ class SeenEvents:
     def _turn(self, now: Micros) -> None:
         # After two hold times without events even the current generation is too old to keep.
         is_kept = now < self._turns_at + self._hold
-        self._previous, self._current = self._current if is_kept else 0, 0
+        self._forgotten += self._previous
+        self._previous = len(self._order) - self._forgotten
+        if not is_kept:
+            self._forgotten, self._previous = len(self._order), 0
+        self._full_at = len(self._order) + self._generation_max
         self._oldest = self._generation if is_kept else self._generation + 1
         self._generation += 1
         self._turns_at = now + self._hold
@@ -91,8 +109,10 @@ class SeenEvents:
             self._lasting.discard(heapq.heappop(self._lasting_by_expiry)[1])
 
     def _take_out_forgotten(self) -> None:
-        forgotten = len(self._order) - self._current - self._previous
-        for _ in range(min(forgotten, TAKEN_OUT)):
+        out = min(self._forgotten, TAKEN_OUT)
+        for _ in range(out):
             event = self._order.popleft()
             if self.lately.get(event, self._oldest) < self._oldest:  # and not seen again since
                 del self.lately[event]
+        self._forgotten -= out
+        self._full_at -= out

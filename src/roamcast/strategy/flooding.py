@@ -17,8 +17,9 @@ from typing import Annotated
 import msgspec
 
 from roamcast.broker.core import Broker
+from roamcast.broker.seen import EventKey, event_key
 from roamcast.errors import WireError
-from roamcast.event import Count, Event, EventClass, EventId
+from roamcast.event import Count, Event, EventClass
 from roamcast.host import Frame, Host, Kind, TimerName
 from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.trace import Dropped, DropReason
@@ -43,6 +44,35 @@ class Flood(msgspec.Struct, frozen=True, array_like=True, tag=1, forbid_unknown_
 CODEC: Codec[Flood] = Codec("flood", 1, Flood)
 
 
+class Relay(msgspec.Struct, frozen=True, eq=False):  # without `eq`, a name of a timer that costs no hashing
+    """A flood that waits for its jitter to end."""
+
+    flood: Flood
+    arrived: Micros
+
+
+class LastHeard:
+    """The frame that was decoded last, for all nodes of this process: one broadcast reaches many nodes of a
+    simulation as the same object, most of them as a duplicate, so what follows from it is kept beside it."""
+
+    __slots__ = ("flood", "key", "payload")
+    payload: bytes | None
+    flood: Flood
+    key: EventKey
+
+    def __init__(self) -> None:
+        self.payload = None
+
+    def decode(self, payload: bytes) -> None:
+        flood = CODEC.decode(payload)
+        self.payload, self.flood = payload, flood
+        self.key = event_key(flood.event.publisher, flood.event.sequence)
+
+
+HEARD = LastHeard()
+DATA, MEMORIZED = Kind.DATA, EventClass.MEMORIZED  # a global name is found faster than a member of a class
+
+
 class Flooding(Strategy):
     def __init__(self, context: StrategyContext, options: FloodingOptions) -> None:
         self._host: Host = context.host
@@ -51,47 +81,51 @@ class Flooding(Strategy):
         self._jitter: Micros = micros(options.jitter)
         self._hop_limit = options.hop_limit
         self._pending_max = options.pending_max
-        self._pending: dict[EventId, tuple[Flood, Micros]] = {}  # with its time of arrival
+        self._pending = 0
 
     def publish(self, event: Event) -> None:
-        self._send(event.id, Flood(event, 0, 0))
+        self._send(Flood(event, 0, 0))
 
     def seal_id(self, clear: Event) -> bytes | None:
         return b""  # every node gets every event
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
-        try:
-            flood = CODEC.decode(payload)
-        except WireError as error:
-            now = self._host.now()
-            self._host.trace(Dropped(now, self._host.node, DropReason.WIRE, "flood", detail=str(error)))
+        heard = HEARD
+        if payload is not heard.payload:
+            try:
+                heard.decode(payload)
+            except WireError as error:
+                now = self._host.now()
+                record = Dropped(now, self._host.node, DropReason.WIRE, "flood", detail=str(error))
+                self._host.trace(record)
+                return
+        if heard.key in self._seen_lately:  # most copies
             return
-        event = flood.event
-        # `event_key`, written out: most copies are duplicates, so these lines are a simulation's hottest.
-        if event.publisher << 64 | event.sequence in self._seen_lately:
+        flood = heard.flood
+        event, age = flood.event, flood.age
+        lives_for = event.lifetime - age
+        broker = self._broker
+        if not broker.observe_key(heard.key, lives_for):
             return
-        event_id = event.id
-        lives_for = event.lifetime - flood.age
-        if not self._broker.observe(event_id, lives_for):
+        if lives_for <= 0 and event.event_class is MEMORIZED:
+            broker.drop(event.id, DropReason.EXPIRED, "flood")
             return
-        if event.event_class is EventClass.MEMORIZED and lives_for <= 0:
-            self._broker.drop(event_id, DropReason.EXPIRED, "flood")
-            return
-        self._broker.deliver(event, flood.hops + 1, flood.age)
+        broker.deliver(event, flood.hops + 1, age)
         if flood.hops + 1 >= self._hop_limit:
-            self._broker.drop(event_id, DropReason.EXPIRED, "flood")
-        elif len(self._pending) >= self._pending_max:
-            self._broker.drop(event_id, DropReason.QUEUE_FULL, "flood")
+            broker.drop(event.id, DropReason.EXPIRED, "flood")
+        elif self._pending >= self._pending_max:
+            broker.drop(event.id, DropReason.QUEUE_FULL, "flood")
         else:
+            self._pending += 1
             now = self._host.now()
-            self._pending[event_id] = (flood, now)
-            self._host.set_timer(event_id, now + int(self._host.random.random() * self._jitter))
+            self._host.set_timer(Relay(flood, now), now + int(self._host.random.random() * self._jitter))
 
     def on_timer(self, name: TimerName) -> None:
-        assert isinstance(name, EventId)
-        flood, arrived = self._pending.pop(name)
-        waited = self._host.now() - arrived
-        self._send(name, Flood(flood.event, flood.hops + 1, flood.age + waited))
+        assert isinstance(name, Relay)
+        self._pending -= 1
+        flood = name.flood
+        self._send(Flood(flood.event, flood.hops + 1, flood.age + self._host.now() - name.arrived))
 
-    def _send(self, event_id: EventId, flood: Flood) -> None:
-        self._host.broadcast(Frame(CODEC.encode(flood), Kind.DATA, "flood", event_id, flood.hops == 0))
+    def _send(self, flood: Flood) -> None:
+        frame = Frame(CODEC.encode(flood), DATA, "flood", flood.event.id, flood.hops == 0)
+        self._host.broadcast(frame)

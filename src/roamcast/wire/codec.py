@@ -56,7 +56,7 @@ class Codec(Generic[Message]):
         if data[0] != self._version:
             raise WireError(self._name, 0, f"has version {data[0]}, this node speaks {self._version}")
         try:
-            message = self._decoder.decode(memoryview(data)[1:])
+            message = self._decoder.decode(data[1:])
         except (msgspec.DecodeError, ValueError, RecursionError, MemoryError) as error:
             raise WireError(self._name, 1, f"cannot be read: {error}") from None
         if len(data) <= FRAME_BYTES_MAX:

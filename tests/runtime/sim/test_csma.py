@@ -124,7 +124,7 @@ def test_two_neighbours_that_start_within_the_carrier_sense_time_collide() -> No
         air = Air(3, [(0, 1), (0, 2), (1, 2)])
         air.send(1_000, 0)
         # Waiting for its DIFS, node 1 is already bound to send at 1_000 + apart.
-        air.medium._came_to_rest.append((1_000 + apart - 50, 0b10))
+        air.medium._idle_soon.append((1_000 + apart, 0b10))
         air.medium._stations[1].window = 0
         air.send(990, 1)
         air.run()

@@ -19,6 +19,7 @@ which others on the air are near it, and is compared with all of them only where
 busy already: elsewhere in a large network far more is on the air than here.
 """
 
+from collections.abc import Callable
 from random import Random
 from typing import Self
 
@@ -30,6 +31,7 @@ from roamcast.trace import DropReason, Trace
 from roamcast.units import SECOND, Micros, NodeId, micros
 from roamcast.world.radio import Csma
 
+NEVER: Micros = -1
 CARRIER_SENSE: Micros = 15  # a node that starts this soon after another cannot have sensed it (DSSS, CCA)
 
 
@@ -38,7 +40,6 @@ class Station:
 
     __slots__ = (
         "access_at",
-        "access_number",
         "bit",
         "counting_from",
         "job",
@@ -49,58 +50,34 @@ class Station:
         "window",
     )
 
-    def __init__(self, bit: int, queue: SendQueue, random: Random, window: int) -> None:
+    def __init__(self, bit: int, queue: SendQueue, random: Callable[[], float], window: int) -> None:
         self.bit = bit
         self.queue = queue
-        self.random = random
+        self.random = random  # draws from the station's own stream
         self.job: Job | None = None  # the frame whose turn it is
         self.window = window  # the contention window, in slots
         self.slots = 0  # still to count down
         self.counting_from: Micros = 0
-        self.access_at: Micros = 0
-        self.access_number = 0  # of the valid access action; a freeze makes earlier ones void
+        self.access_at: Micros = NEVER  # an access action of any other time is void: it was frozen
         self.ready_at: Micros = 0  # end of the countdown that follows each own transmission
 
 
 class Transmission:
     """What is on the air. `heard_by` is fixed at the start; `clean` shrinks with every collision."""
 
-    __slots__ = (
-        "acknowledges",
-        "airtime",
-        "began",
-        "clean",
-        "cut_off",
-        "deaf",
-        "heard_by",
-        "job",
-        "near",
-        "sender",
-        "sensed_by",
-    )
+    __slots__ = ("began", "clean", "cut_off", "deaf", "heard_by", "job", "near", "sender", "sensed_by")
 
-    def __init__(
-        self,
-        sender: NodeId,
-        job: Job,
-        began: Micros,
-        airtime: Micros,
-        heard_by: int,
-        deaf: int,
-        sensed_by: int,
-        acknowledges: bool,
-    ) -> None:
-        self.sender = sender
-        self.job = job
-        self.began = began
-        self.airtime = airtime
-        self.heard_by = heard_by
-        self.deaf = deaf  # the nodes that receive nothing else meanwhile, its sender included
-        self.sensed_by = sensed_by  # the nodes that are busy because of it, its sender included
-        self.clean = heard_by
+    sender: NodeId  # of the frame, or of its acknowledgement
+    job: Job
+    began: Micros
+    heard_by: int
+    clean: int
+    deaf: int  # the nodes that receive nothing else meanwhile, its sender included
+    sensed_by: int  # the nodes that are busy because of it, its sender included
+    cut_off: bool  # its sender crashed: nobody gets the rest
+
+    def __init__(self) -> None:
         self.near: list[Transmission] = []  # on the air and sensed by one of the same nodes
-        self.acknowledges = acknowledges
-        self.cut_off = False  # its sender crashed: nobody gets the rest
 
 
 class CsmaMedium(Medium):
@@ -131,16 +108,17 @@ class CsmaMedium(Medium):
         # How long a sender waits for an acknowledgement before it tries again.
         self._acknowledgement_timeout = self._sifs + self._acknowledgement + self._slot
         self._stations = [
-            Station(alone, SendQueue(radio.queue), stream(seed, "csma", node), radio.cw_min)
+            Station(alone, SendQueue(radio.queue), stream(seed, "csma", node).random, radio.cw_min)
             for node, alone in enumerate(links.alone)
         ]
         self._on_air: dict[Transmission, None] = {}  # a set in the order of its members' beginning
+        self._spare: list[Transmission] = []  # whose end has come: an object is used again faster than made
         self._busy = 0  # the nodes that send or sense somebody
         self._counting = 0  # the stations that count down
         self._waiting = 0  # the stations that have a frame and sense somebody
-        # Which nodes sensed nobody any more, and since when; the ends of the last DIFS, in their order. An
-        # earlier one is of no consequence, so nothing has to be kept for each node.
-        self._came_to_rest: list[tuple[Micros, int]] = [(0, (1 << links.nodes) - 1)]
+        # When which nodes will have sensed nobody for DIFS, in that order. What is in the past is of no
+        # consequence, so nothing has to be kept for each node.
+        self._idle_soon: list[tuple[Micros, int]] = [(self._difs, (1 << links.nodes) - 1)]
         self._airtimes: dict[int, Micros] = {}  # by octets of payload
         self._when_access, self._when_end = self._access, self._end  # made once, see `SimHost`
 
@@ -166,7 +144,7 @@ class CsmaMedium(Medium):
 
     def forget(self, node: NodeId) -> None:
         station = self._stations[node]
-        station.access_number += 1
+        station.access_at = NEVER
         self._counting &= ~station.bit
         self._waiting &= ~station.bit
         lost = ([station.job] if station.job else []) + station.queue.drain()
@@ -181,7 +159,8 @@ class CsmaMedium(Medium):
     # Access to the medium: contend, be frozen, resume, transmit.
 
     def _draw(self, station: Station) -> int:
-        return int(station.random.random() * (station.window + 1))
+        draw = station.random
+        return int(draw() * (station.window + 1))
 
     def _contend(self, station: Station, slots: int) -> None:
         station.slots = slots
@@ -193,17 +172,16 @@ class CsmaMedium(Medium):
     def _idle_from(self, bit: int) -> Micros:
         """When a node's medium will have been idle for DIFS; now, if it has been already."""
         now = self._engine.now
-        for ended, nodes in reversed(self._came_to_rest):
+        for idle_from, nodes in reversed(self._idle_soon):
             if nodes & bit:
-                return max(now, ended + self._difs)
+                return max(now, idle_from)
         return now
 
     def _count_down(self, station: Station, begin: Micros) -> None:
         station.counting_from = begin
         station.access_at = access_at = begin + station.slots * self._slot
-        station.access_number = number = station.access_number + 1
         self._counting |= station.bit
-        self._engine.at(access_at, self._when_access, (station, number))
+        self._engine.at(access_at, self._when_access, station)
 
     def _freeze(self, counting: int) -> None:
         """A node began to send: those who sense it stop counting, unless they send too soon to notice."""
@@ -215,39 +193,44 @@ class CsmaMedium(Medium):
                 continue
             if now > station.counting_from:
                 station.slots -= (now - station.counting_from) // slot
-            station.access_number += 1
+            station.access_at = NEVER
             self._counting ^= station.bit
             self._waiting |= station.bit
 
-    def _access(self, access: tuple[Station, int]) -> None:
-        station, number = access
+    def _access(self, station: Station) -> None:
         job = station.job
-        if station.access_number != number or job is None:
-            return
+        if station.access_at != self._engine.now or job is None:
+            return  # frozen meanwhile
+        station.access_at = NEVER
         self._counting ^= station.bit
         octets = len(job.frame.payload)
         airtime = self._airtimes.get(octets)
         if airtime is None:
             airtime = self._preamble + round((octets + self._header) * 8 * SECOND / self._bitrate)
             self._airtimes[octets] = airtime
-        self._transmit(station.bit, job, job.sender, airtime, False)
+        self._transmit(station.bit, job, job.sender, airtime)
 
-    def _transmit(self, bit: int, job: Job, sender: NodeId, airtime: Micros, acknowledges: bool) -> None:
+    def _transmit(self, bit: int, job: Job, sender: NodeId, airtime: Micros) -> None:
         now = self._engine.now
-        heard_by = self._links.reach[sender]
+        links, sensed = self._links, self._sensed
+        heard_by = links.reach[sender]
         deaf = heard_by | bit
-        sensed_by = deaf if self._sensed is self._links else self._sensed.reach[sender] | deaf
-        transmission = Transmission(sender, job, now, airtime, heard_by, deaf, sensed_by, acknowledges)
-        on_air = self._on_air
-        if self._busy & sensed_by:
-            for other in on_air:
+        sensed_by = deaf if sensed is links else sensed.reach[sender] | deaf
+        transmission = self._spare.pop() if self._spare else Transmission()
+        transmission.sender, transmission.job, transmission.began = sender, job, now
+        transmission.heard_by = transmission.clean = heard_by
+        transmission.deaf, transmission.sensed_by = deaf, sensed_by
+        transmission.cut_off = False
+        busy = self._busy
+        if busy & sensed_by:
+            for other in self._on_air:
                 if other.sensed_by & sensed_by:
                     other.near.append(transmission)
                     transmission.near.append(other)
                     other.clean ^= other.clean & deaf
                     transmission.clean ^= transmission.clean & other.deaf
-        on_air[transmission] = None
-        self._busy |= sensed_by
+        self._on_air[transmission] = None
+        self._busy = busy | sensed_by
         counting = sensed_by & self._counting
         if counting:
             self._freeze(counting)
@@ -258,39 +241,43 @@ class CsmaMedium(Medium):
     def _end(self, transmission: Transmission) -> None:
         del self._on_air[transmission]
         rests = transmission.sensed_by
-        for other in transmission.near:
-            other.near.remove(transmission)
-            rests ^= rests & other.sensed_by
+        near = transmission.near
+        if near:
+            for other in near:
+                other.near.remove(transmission)
+                rests ^= rests & other.sensed_by
+            near.clear()
         self._busy ^= rests  # all of them were busy, with this one
-        idle_from = self._engine.now + self._difs
-        came_to_rest = self._came_to_rest
-        while came_to_rest and came_to_rest[0][0] + self._difs <= self._engine.now:
-            del came_to_rest[0]
-        came_to_rest.append((self._engine.now, rests))
-        if transmission.acknowledges:
-            self._acknowledged(transmission)
+        now = self._engine.now
+        idle_from = now + self._difs
+        idle_soon = self._idle_soon
+        idle_soon.append((idle_from, rests))
+        while idle_soon[0][0] <= now:
+            del idle_soon[0]
+        job = transmission.job
+        if transmission.sender == job.sender:
+            self._arrive(transmission, job, now)
         else:
-            self._arrive(transmission)
+            self._acknowledged(transmission)
+        self._spare.append(transmission)
         thawed = rests & self._waiting
         if thawed:
             self._waiting ^= thawed
+            stations = self._stations
             for node in self._members[thawed]:
-                self._count_down(self._stations[node], idle_from)
+                self._count_down(stations[node], idle_from)
 
-    def _arrive(self, transmission: Transmission) -> None:
-        job = transmission.job
-        heard_by = transmission.heard_by
+    def _arrive(self, transmission: Transmission, job: Job, now: Micros) -> None:
+        heard_by, clean = transmission.heard_by, transmission.clean
         # If the link broke during the frame, the frame is lost.
         still_heard_by = 0 if transmission.cut_off else self._links.reach[job.sender]
-        clean = transmission.clean
         received = clean & still_heard_by
         if received == heard_by:
             received = heard_by  # one object for many records: a set of 5,000 nodes has 700 octets
         if self._loss:
             received = self._without_losses(received)
-        self._record(
-            job, transmission.began, transmission.airtime, received, heard_by ^ clean, clean ^ received
-        )
+        began = transmission.began
+        self._record(job, began, now - began, received, heard_by ^ clean, clean ^ received)
         station = self._stations[job.sender]
         if station.job is not job:
             return  # its sender crashed meanwhile
@@ -300,10 +287,8 @@ class CsmaMedium(Medium):
             return
         got_it = received & self._links.alone[job.to]
         if got_it:
-            self._engine.at(self._engine.now + self._sifs, self._acknowledge, job)
-        self._engine.at(
-            self._engine.now + self._acknowledgement_timeout, self._no_answer, (station, job, job.attempt)
-        )
+            self._engine.at(now + self._sifs, self._acknowledge, job)
+        self._engine.at(now + self._acknowledgement_timeout, self._no_answer, (station, job, job.attempt))
         if got_it and not job.arrived:
             job.arrived = True
             self._hand_up(job, got_it)
@@ -312,11 +297,11 @@ class CsmaMedium(Medium):
         """The frame is finished. The next one contends, after a countdown in any case (IEEE 802.11)."""
         station.job = None
         station.window = self._window_min
-        slots = self._draw(station)
+        draw = station.random
+        slots = int(draw() * (self._window_min + 1))
         station.ready_at = self._engine.now + self._difs + slots * self._slot
-        following = station.queue.take()
-        if following is not None:
-            station.job = following
+        if station.queue.length:
+            station.job = station.queue.take()
             self._contend(station, slots)
 
     # Unicast: acknowledgements and repeats.
@@ -324,7 +309,7 @@ class CsmaMedium(Medium):
     def _acknowledge(self, job: Job) -> None:
         assert job.to is not None
         if self._links.alive >> job.to & 1:
-            self._transmit(self._links.alone[job.to], job, job.to, self._acknowledgement, True)
+            self._transmit(self._links.alone[job.to], job, job.to, self._acknowledgement)
 
     def _acknowledged(self, transmission: Transmission) -> None:
         job = transmission.job

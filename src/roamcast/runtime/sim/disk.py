@@ -53,9 +53,9 @@ class DiskMedium(Medium):
             return  # its sender crashed meanwhile
         self._sending[job.sender] = None
         self._engine.at(self._engine.now + self._delay, self._arrive, ended)
-        following = self._queues[job.sender].take()
-        if following is not None:
-            self._begin(following)
+        queue = self._queues[job.sender]
+        if queue.length:
+            self._begin(queue.take())
 
     def _arrive(self, ended: tuple[Job, Micros, Micros]) -> None:
         job, began, airtime = ended

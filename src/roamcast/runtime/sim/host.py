@@ -47,6 +47,7 @@ class SimHost:
         self._path = path
         self._layer: Layer | None = None
         self._timers: dict[TimerName, Timer] = {}
+        self._spare: Timer | None = None  # one that was due: an object is used again faster than made
         self._when_due = self._due  # made once: a bound method costs as much as a call
 
     def attach(self, layer: Layer) -> None:
@@ -69,7 +70,14 @@ class SimHost:
             self.cancel_timer(name)
             timer = None
         if timer is None:
-            self._timers[name] = timer = Timer(name, at)
+            timer = self._spare
+            if timer is None:
+                timer = Timer(name, at)
+            else:
+                self._spare = None
+                timer.name = name
+                timer.at = timer.queued_at = at
+            self._timers[name] = timer
             engine.at(at, self._when_due, timer)
         else:
             if timer.at != timer.queued_at:
@@ -108,6 +116,7 @@ class SimHost:
             timer.queued_at = timer.at
             return
         del self._timers[name]
+        self._spare = timer
         assert self._layer is not None
         self._layer.on_timer(name)
 

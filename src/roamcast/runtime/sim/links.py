@@ -19,7 +19,7 @@ class RadioLinks:
         self._planned: list[int] = [0] * nodes
         self._cut: list[int] = [0] * nodes  # receivers that a cut hides from this sender
         self._distances: dict[NodeId, list[int | None]] = {}
-        self.members = Members()
+        self.members = Members(list(range(nodes)))
 
     # Changes. Each answers whether the link, not counting crashes, differs from before.
 
@@ -117,10 +117,14 @@ class Members(dict[int, tuple[NodeId, ...]]):
     """The numbers in a set of nodes, increasing. The same sets come again and again, so the answers are
     cached; looking up a cached one costs no Python call."""
 
+    def __init__(self, numbers: list[NodeId]) -> None:
+        self._numbers = numbers  # of all nodes: the same objects in all answers
+
     def __missing__(self, nodes: int) -> tuple[NodeId, ...]:
         if len(self) >= MEMBERS_CACHED_MAX:
             self.clear()
-        self[nodes] = known = tuple(_bits(nodes))
+        numbers = self._numbers
+        self[nodes] = known = tuple([numbers[node] for node in _bits(nodes)])
         return known
 
 

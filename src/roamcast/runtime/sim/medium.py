@@ -69,7 +69,7 @@ class Medium:
         self._links = links
         self._members = links.members
         self._trace = trace
-        self._transmitted: Callable[[Transmitted], None] = trace.of(Transmitted).append
+        self._transmitted: list[Transmitted] = trace.of(Transmitted)
         self._random = random
         self._loss = loss
         # receivers[channel][node]: where that node's frames go; None while the node is down.
@@ -113,7 +113,7 @@ class Medium:
             faded = addressee if faded & addressee else 0
         frame = job.frame
         event = frame.event
-        self._transmitted(
+        self._transmitted.append(
             Transmitted(
                 began,
                 job.sender,
@@ -155,37 +155,38 @@ class Medium:
 class SendQueue:
     """A bounded queue of frames, control before data."""
 
-    __slots__ = ("_control", "_data", "_length_max")
+    __slots__ = ("_control", "_data", "_length_max", "length")
 
     def __init__(self, length_max: int) -> None:
         self._control: deque[Job] = deque()
         self._data: deque[Job] = deque()
         self._length_max = length_max
+        self.length = 0
 
     def put(self, job: Job) -> Job | None:
         """Add a frame; returns the frame that had to be dropped. Control displaces the newest data frame."""
         control = job.frame.kind is Kind.CONTROL
         refused: Job | None = None
-        if len(self._control) + len(self._data) >= self._length_max:
+        if self.length >= self._length_max:
             if not control or not self._data:
                 return job
             refused = self._data.pop()
+        else:
+            self.length += 1
         (self._control if control else self._data).append(job)
         return refused
 
-    def take(self) -> Job | None:
-        if self._control:
-            return self._control.popleft()
-        return self._data.popleft() if self._data else None
+    def take(self) -> Job:
+        """The next frame of a queue that is not empty."""
+        self.length -= 1
+        return self._control.popleft() if self._control else self._data.popleft()
 
     def drain(self) -> list[Job]:
         jobs = [*self._control, *self._data]
         self._control.clear()
         self._data.clear()
+        self.length = 0
         return jobs
-
-    def __bool__(self) -> bool:
-        return bool(self._control or self._data)
 
 
 def _call(failed: tuple[Callable[[SendFailure], None], SendFailure]) -> None:

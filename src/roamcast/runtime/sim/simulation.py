@@ -240,23 +240,16 @@ class WorkloadApplication:
         self.subscriptions: dict[int, Subscription] = {}
         self.advertised: list[str] = []
         self._engine = simulation.engine
-        self._delivered = simulation.trace.of(Delivered).append
+        self._delivered = simulation.trace.of(Delivered)
         self._node = node
 
     def on_event(self, delivery: Delivery) -> None:
-        event = delivery.event
-        if event.publisher == self._node:
+        event, _, hops, _ = delivery
+        node, publisher = self._node, event.publisher
+        if publisher == node:
             return  # no metric counts an application's own events
-        self._delivered(
-            Delivered(
-                self._engine.now,
-                self._node,
-                event.publisher,
-                event.sequence,
-                delivery.hops,
-                is_right(delivery, self._node, self.subscriptions),
-            )
-        )
+        matched = is_right(delivery, node, self.subscriptions)
+        self._delivered.append(Delivered(self._engine.now, node, publisher, event.sequence, hops, matched))
 
 
 def _medium(scenario: Scenario, engine: Engine, playback: Playback, trace: Trace) -> Medium:

@@ -28,7 +28,10 @@ class EventRequests:
             return False
         # The newest first: a contact may be too short for all of them.
         missing = newest_first(islice(filterfalse(self._has_seen, events), 2 * OFFERED_MAX))
-        self._offered[neighbour] = deque(islice(missing, OFFERED_MAX))
+        if missing:
+            self._offered[neighbour] = deque(islice(missing, OFFERED_MAX))
+        else:  # nearly always; an empty deque has 600 octets
+            self._offered.pop(neighbour, None)
         return len(missing) <= OFFERED_MAX
 
     def request(self, neighbour: NodeId, now: Micros) -> list[EventId]:

@@ -1,10 +1,11 @@
 """What this node can give: memorized events from the broker's store, and recent real-time events."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, pairwise
 from typing import NamedTuple
 
 from roamcast.bounded import BoundedDict, OnEvicted
+from roamcast.broker.seen import EventKey, event_key
 from roamcast.broker.store import EventStore
 from roamcast.event import Event, EventId, event_ids
 from roamcast.strategy.epidemic.messages import PUBLISHERS_MAX, RANGES_MAX, HeldRuns
@@ -123,6 +124,29 @@ def events_of(held: Iterable[HeldRuns]) -> Iterator[EventId]:
             count = min(last - first + 1, left)
             yield from event_ids(entry.publisher, range(first, first + count))
             left -= max(count, 0)
+
+
+class DigestRead:
+    """The digest that was read last, for all nodes of this process: a broadcast reaches many nodes of a
+    simulation as the same object, and most have seen all of its events."""
+
+    def __init__(self) -> None:
+        self._held: tuple[HeldRuns, ...] = ()
+        self._events: dict[EventKey, EventId] = {}
+        self._keys: frozenset[EventKey] = frozenset()
+
+    def events_among(
+        self, held: tuple[HeldRuns, ...], choose: Callable[[frozenset[EventKey]], frozenset[EventKey]]
+    ) -> list[EventId]:
+        """Those that a digest names and `choose` takes, in the digest's order, as `events_of`."""
+        if held is not self._held:
+            self._events = {event_key(*event): event for event in events_of(held)}
+            self._held, self._keys = held, frozenset(self._events)
+        chosen = choose(self._keys)
+        return [event for key, event in self._events.items() if key in chosen] if chosen else []
+
+
+DIGEST_READ = DigestRead()
 
 
 def missing(held: Iterable[HeldRuns], told: Iterable[HeldRuns]) -> Iterator[EventId]:

@@ -14,7 +14,7 @@ from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.strategy.burst import fragments
 from roamcast.strategy.custody import Custody
 from roamcast.strategy.epidemic.exchange import EventRequests
-from roamcast.strategy.epidemic.holdings import Holdings, events_of, missing, runs_of
+from roamcast.strategy.epidemic.holdings import DIGEST_READ, Holdings, events_of, missing, runs_of
 from roamcast.strategy.epidemic.messages import (
     CODEC,
     FloodedEvent,
@@ -193,7 +193,7 @@ class Epidemic(Strategy):
     # Digests, requests, answers.
 
     def _on_digest(self, sender: NodeId, held: tuple[HeldRuns, ...]) -> None:
-        if not self._exchange.on_offer(sender, events_of(held)):
+        if not self._exchange.on_offer(sender, DIGEST_READ.events_among(held, self._broker.unseen)):
             trace_overflow(self._host, "digest", "NEIGHBOURS_MAX or OFFERED_MAX")
         if self._broker.store.is_filling:
             self._custody.on_held(sender, events_of(held))
