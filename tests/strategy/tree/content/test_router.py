@@ -468,7 +468,8 @@ def test_no_octets_stop_a_router(tail: bytes) -> None:
 def test_messages_from_a_node_that_is_no_neighbour_change_nothing() -> None:
     network = Network(3, [(0, 1)])
     update = FilterUpdate(1, 0, 1, True, ((Filter.everything().encode(), 0),), ())
-    for message in (update, UpdateAcknowledgement(1, 1), Digest((((0,), ((7, 7),)),)), Want(((0, 0),))):
+    digest, want = Digest((((0,), (EventId(7, 7),)),)), Want((EventId(0, 0),))
+    for message in (update, UpdateAcknowledgement(1, 1), digest, want):
         network.peers[0].router.on_receive(2, CODEC.encode(message))
     network.run(1)
     assert network.table(1, 0) == []

@@ -13,16 +13,13 @@ leads.
 
 from collections.abc import Callable, Iterable
 
-from roamcast.errors import WireError
 from roamcast.event import EventId
 from roamcast.host import Host, Kind, Layer, SendFailure, TimerName
 from roamcast.strategy.tree.overlay.courier import TIMER
 from roamcast.strategy.tree.overlay.evolved import Evolved
-from roamcast.strategy.tree.overlay.messages import CODEC
 from roamcast.strategy.tree.overlay.original import Original
 from roamcast.strategy.tree.overlay.parameters import ProtocolName, TreeOptions
 from roamcast.strategy.tree.overlay.protocol import OverlayListener, TreeProtocol
-from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import Underlay
 from roamcast.units import Micros, NodeId, micros
 
@@ -64,7 +61,7 @@ class Overlay(Layer):
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
         if sender in self._nearby:
             self._heard_at[sender] = self._host.now()
-        receive(self._host, self.protocol, sender, payload)
+        self.protocol.on_receive(sender, payload)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         self._host.cancel_timer((TIMER, "doubt", neighbour))
@@ -128,13 +125,3 @@ def make_protocol(
 ) -> TreeProtocol:
     kind = Evolved if options.protocol is ProtocolName.EVOLVED else Original
     return kind(host, options, listener, nearby, url)
-
-
-def receive(host: Host, protocol: TreeProtocol, sender: NodeId, payload: bytes) -> None:
-    """Decode, then act; octets that are no message of ours are dropped and traced."""
-    try:
-        message = CODEC.decode(payload)
-    except WireError as error:
-        host.trace(Dropped(host.now(), host.node, DropReason.WIRE, "tree", detail=str(error)))
-        return
-    protocol.on_message(sender, message)

@@ -55,8 +55,11 @@ class AgingDict(Generic[Key, Value]):
         self._entries: BoundedDict[Key, tuple[Micros, Value]] = BoundedDict(ENTRIES_MAX, on_evicted)
 
     def put(self, key: Key, value: Value, now: Micros) -> None:
-        self._entries.forget_oldest(lambda entry: entry[0] < now - KEPT)
-        self._entries.renew(key, (now, value))
+        entries = self._entries
+        oldest = next(iter(entries.values()), None)
+        if oldest is not None and oldest[0] < now - KEPT:
+            entries.forget_oldest(lambda entry: entry[0] < now - KEPT)
+        entries.renew(key, (now, value))
 
     def find(self, key: Key) -> Value | None:
         entry = self._entries.get(key)
