@@ -31,9 +31,9 @@ class Tree(Strategy):
     def __init__(self, context: StrategyContext, options: TreeStrategyOptions) -> None:
         self.router = ContentRouter(context.host, context.broker, options, micros(options.jitter))
         self.overlay = Overlay(context.host, context.underlay, options, self.router)
-        self.router.attach(self.overlay)
+        self.router.attach(self.overlay.protocol)
         # Not a method that calls it: of all calls of a node, this is the most frequent one.
-        self.on_receive = self.overlay.on_receive  # type: ignore[method-assign]
+        self.on_receive = self.overlay.protocol.on_receive  # type: ignore[method-assign]
         self._broker = context.broker
         self._has_published = False
 

@@ -553,7 +553,8 @@ def test_events_that_are_gone_when_they_are_asked_for_hold_nobody_up() -> None:
     while not network.count("digest"):
         network.run(0.001)
     for gone in events[-WINDOW_MIN // 2 :]:
-        del network.peers[0].router._recent._entries[gone.id]
+        recent = network.peers[0].router._recent
+        recent._order.remove(recent._entries.pop(gone.id))
     network.run(0.3)
     assert all(network.receivers(event) == [1] for event in events[: -WINDOW_MIN // 2])
 

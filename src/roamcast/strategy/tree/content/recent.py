@@ -5,11 +5,12 @@ has it (`had_by`), one for whom a frame with it was meant, ours or another's, pr
 link breaks, the second is cancelled for its other end.
 """
 
+from collections import deque
 from collections.abc import Callable
 
 import msgspec
 
-from roamcast.bounded import BoundedDict, OnEvicted
+from roamcast.bounded import OnEvicted
 from roamcast.event import Event, EventId
 from roamcast.units import Micros, NodeId
 
@@ -43,23 +44,31 @@ class RecentEvents:
         self, *, events_max: int, keep_for: Micros, on_evicted: OnEvicted[EventId, RecentEvent]
     ) -> None:
         self._keep_for = keep_for
-        self._entries: BoundedDict[EventId, RecentEvent] = BoundedDict(events_max, on_evicted)
+        self._events_max = events_max
+        self._on_evicted = on_evicted
+        # Not a `BoundedDict`, which takes six times as long for an entry.
+        self._entries: dict[EventId, RecentEvent] = {}
+        self._order: deque[RecentEvent] = deque()
         self.find: Callable[[EventId], RecentEvent | None] = self._entries.get
 
     def add(self, event: RecentEvent, now: Micros) -> None:
         # An expired event stays while a younger one that arrived before it does; `standing` leaves it out.
-        entries = self._entries
-        oldest = next(iter(entries.values()), None)
-        if oldest is not None and now - oldest.published_at >= self._keep_for:
-            entries.forget_oldest(lambda entry: now - entry.published_at >= self._keep_for)
+        order, entries = self._order, self._entries
+        while order and now - order[0].published_at >= self._keep_for:
+            del entries[order.popleft().id]
+        if len(order) >= self._events_max:
+            evicted = order.popleft()
+            del entries[evicted.id]
+            self._on_evicted(evicted.id, evicted)
+        order.append(event)
         entries[event.id] = event
 
     def standing(self, now: Micros) -> list[RecentEvent]:
         """Those young enough, in order of arrival."""
-        return [each for each in self._entries.values() if now - each.published_at < self._keep_for]
+        return [each for each in self._order if now - each.published_at < self._keep_for]
 
     def on_link_down(self, neighbour: NodeId) -> None:
-        for entry in self._entries.values():
+        for entry in self._order:
             entry.told.discard(neighbour)
 
     def __contains__(self, event: EventId) -> bool:

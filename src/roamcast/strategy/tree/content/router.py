@@ -302,7 +302,7 @@ class ContentRouter:
         neighbours = sorted(self._links)
         if kept.is_named:  # else it matters how many want it, those who have it too
             neighbours = [each for each in neighbours if each not in kept.had_by]
-        wanting = [each for each in neighbours if self._goes_to(each, kept.event)]
+        wanting = self._wanting(kept.event, neighbours)
         onward = [each for each in wanting if not kept.reached(each)]
         if not kept.is_named and len(wanting) <= 1:
             # A leaf. Where it wants the event itself, its neighbour sends it on for it, and if not, has none.
@@ -339,15 +339,20 @@ class ContentRouter:
         age = max(0, self._host.now() - kept.published_at)
         return CODEC.encode(Cast(kept.event, kept.hops, age, again))
 
-    def _goes_to(self, neighbour: NodeId, event: Event) -> bool:
-        if event.destinations and any(each != self._node for each in event.destinations):
-            return True
-        return event.wants_subscribers and self._tables.wants(neighbour, event)
+    def _wanting(self, event: Event, neighbours: list[NodeId]) -> list[NodeId]:
+        """Those of them over whose links the event goes."""
+        if event.destinations:
+            if any(each != self._node for each in event.destinations):
+                return neighbours
+            if not event.multimode:
+                return []
+        wants = self._tables.wants
+        return [each for each in neighbours if wants(each, event)]
 
     def _is_missed(self, neighbour: NodeId, event: Event, published_at: Micros) -> bool:
-        """As `_goes_to`, but a real-time event only if it was wanted when it was published."""
+        """As `_wanting`, but a real-time event only if it was wanted when it was published."""
         if event.destinations or event.event_class is EventClass.MEMORIZED:
-            return self._goes_to(neighbour, event)
+            return bool(self._wanting(event, [neighbour]))
         since = self._tables.wanted_since(neighbour, event)
         return since is not None and since <= published_at
 
@@ -374,7 +379,7 @@ class ContentRouter:
         missed = [
             stored.event.id
             for stored in self._broker.store.standing(now)
-            if is_asked_for(stored.event) and self._goes_to(neighbour, stored.event)
+            if is_asked_for(stored.event) and self._wanting(stored.event, [neighbour])
         ]
         if self._recovers:
             missed += [

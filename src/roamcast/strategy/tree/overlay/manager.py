@@ -114,7 +114,7 @@ class ObjectTree:
         payload, event = OBJECTS.encode(found), self._event_in(found.data)
         for neighbour in self.overlay.neighbours():
             if neighbour != but:
-                self.overlay.send(
+                self.overlay.protocol.send(
                     neighbour, payload, kind=Kind.DATA, message="object", event=event, own=but is None
                 )
 

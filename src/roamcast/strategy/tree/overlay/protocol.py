@@ -76,6 +76,7 @@ class TreeProtocol:
         self.label = Label(0, host.node, 0)
         self.hops = 0
         self.is_leader = False
+        self.heard_at: dict[NodeId, Micros] = {}  # of each node in `nearby`, when any frame last came
         self.dropped: dict[str, int] = {}  # how many messages were dropped, by the reason
         self._host = host
         self._node = host.node
@@ -99,6 +100,8 @@ class TreeProtocol:
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
         """Decode, then act; octets that are no message of ours are dropped and traced."""
+        if self._nearby is not None and sender in self._nearby:
+            self.heard_at[sender] = self._host.now()
         try:
             message = CODEC.decode(payload)
         except WireError as error:
@@ -164,12 +167,15 @@ class TreeProtocol:
         self,
         neighbour: NodeId,
         payload: bytes,
+        *,
         kind: Kind,
         message: str,
         event: EventId | None,
         own: bool,
-        on_failure: Callable[[SendFailure], None] | None,
+        on_failure: Callable[[SendFailure], None] | None = None,
     ) -> None:
+        """Send over a tree link, once. `on_failure` is called later if there is none or the hop failed;
+        several failures in a row break the link."""
         link = self.links.get(neighbour)
         if link is None or link.state is not LinkState.OPEN:
             if on_failure is not None:
@@ -192,11 +198,13 @@ class TreeProtocol:
         self,
         neighbours: Iterable[NodeId],
         payload: bytes,
+        *,
         kind: Kind,
         message: str,
         event: EventId | None,
         own: bool,
     ) -> None:
+        """Send to several tree neighbours in one broadcast, which nobody acknowledges."""
         named = []
         for peer in neighbours:
             link = self.links.get(peer)

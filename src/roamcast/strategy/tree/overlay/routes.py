@@ -56,9 +56,8 @@ class AgingDict(Generic[Key, Value]):
 
     def put(self, key: Key, value: Value, now: Micros) -> None:
         entries = self._entries
-        oldest = next(iter(entries.values()), None)
-        if oldest is not None and oldest[0] < now - KEPT:
-            entries.forget_oldest(lambda entry: entry[0] < now - KEPT)
+        while entries and next(iter(entries.values()))[0] < now - KEPT:
+            entries.popitem(last=False)
         entries.renew(key, (now, value))
 
     def find(self, key: Key) -> Value | None:
