@@ -47,8 +47,8 @@ Destinations: TypeAlias = Annotated[tuple[Count, ...], msgspec.Meta(max_length=D
 class EventId(NamedTuple):
     """Unique: a publisher never uses a sequence number twice, not even after a crash."""
 
-    publisher: NodeId
-    sequence: int
+    publisher: Count
+    sequence: Count
 
 
 def event_ids(publisher: NodeId, sequences: Iterable[int]) -> Iterator[EventId]:

@@ -50,6 +50,7 @@ class Beacons(Underlay):
         self._host = context.host
         self._interval: Micros = micros(options.interval)
         self._lone_interval: Micros = micros(options.lone_interval or options.interval)
+        self._is_steady = self._lone_interval == self._interval
         self._jitter = options.jitter
         # Half an interval of grace, so that a beacon that is merely late is not counted as lost.
         self._intervals_held = options.allowed_loss + 1.5
@@ -86,7 +87,8 @@ class Beacons(Underlay):
             self._host.set_timer("prompt", self._prompt_at(now + delay))
         if not self._heard_until and self._lone_interval > self._interval:
             self._host.set_timer("beacon", now + self._next_in(self._interval))
-        silent_at = now + int(self._interval_among(len(beacon.heard)) * self._intervals_held)
+        interval = self._interval if self._is_steady else self._interval_among(len(beacon.heard))
+        silent_at = now + int(interval * self._intervals_held)
         self._heard_until[sender] = silent_at
         self._heard_by[sender] = beacon.heard
         self._host.set_timer(("silent", sender), silent_at)

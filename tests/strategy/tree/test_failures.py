@@ -194,7 +194,7 @@ def stream(network: Network, sender: NodeId, to: NodeId, seconds: float) -> None
     for n in range(round(seconds * 10)):
         network.at(
             network.now + n * SECOND // 10,
-            lambda: network.nodes[sender].overlay.spread(
+            lambda: network.nodes[sender].protocol.spread(
                 [to], b"data", kind=Kind.DATA, message="test", event=None, own=True
             ),
         )

@@ -103,7 +103,7 @@ def test_data_crosses_a_tree_link_and_nothing_else() -> None:
     for a in range(3):
         for b in range(3):
             if a != b:
-                network.nodes[a].overlay.send(
+                network.nodes[a].protocol.send(
                     b,
                     b"%d" % a,
                     kind=Kind.DATA,

@@ -468,7 +468,8 @@ def test_no_octets_stop_a_router(tail: bytes) -> None:
 def test_messages_from_a_node_that_is_no_neighbour_change_nothing() -> None:
     network = Network(3, [(0, 1)])
     update = FilterUpdate(1, 0, 1, True, ((Filter.everything().encode(), 0),), ())
-    for message in (update, UpdateAcknowledgement(1, 1), Digest((((0,), ((7, 7),)),)), Want(((0, 0),))):
+    digest, want = Digest((((0,), (EventId(7, 7),)),)), Want((EventId(0, 0),))
+    for message in (update, UpdateAcknowledgement(1, 1), digest, want):
         network.peers[0].router.on_receive(2, CODEC.encode(message))
     network.run(1)
     assert network.table(1, 0) == []
@@ -552,7 +553,8 @@ def test_events_that_are_gone_when_they_are_asked_for_hold_nobody_up() -> None:
     while not network.count("digest"):
         network.run(0.001)
     for gone in events[-WINDOW_MIN // 2 :]:
-        del network.peers[0].router._recent._entries[gone.id]
+        recent = network.peers[0].router._recent
+        recent._order.remove(recent._entries.pop(gone.id))
     network.run(0.3)
     assert all(network.receivers(event) == [1] for event in events[: -WINDOW_MIN // 2])
 

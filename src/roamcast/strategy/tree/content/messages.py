@@ -21,7 +21,7 @@ from roamcast.wire import Codec
 
 ENTRIES_MAX = 4_096  # filters, nodes or event ids in one list; chosen by us
 
-Ids: TypeAlias = Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(max_length=ENTRIES_MAX)]
+Ids: TypeAlias = Annotated[tuple[EventId, ...], msgspec.Meta(max_length=ENTRIES_MAX)]
 Nodes: TypeAlias = Annotated[tuple[Count, ...], msgspec.Meta(max_length=ENTRIES_MAX)]
 
 
@@ -102,7 +102,3 @@ def change_of(update: FilterUpdate, now: Micros) -> FilterChange:
         {Filter.decode(encoded): now - age for encoded, age in update.add},
         tuple(Filter.decode(encoded) for encoded in update.remove),
     )
-
-
-def event_ids(pairs: tuple[tuple[int, int], ...]) -> list[EventId]:
-    return [EventId(publisher, sequence) for publisher, sequence in pairs]

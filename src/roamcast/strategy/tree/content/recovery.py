@@ -26,7 +26,7 @@ from roamcast.host import Host
 from roamcast.strategy.burst import fragments
 from roamcast.strategy.newest import newest_first
 from roamcast.strategy.overflow import trace_overflow
-from roamcast.strategy.tree.content.messages import ContentMessage, Digest, Want, event_ids
+from roamcast.strategy.tree.content.messages import ContentMessage, Digest, Want
 from roamcast.strategy.tree.content.neighbour import TIMER, TreeNeighbour
 from roamcast.strategy.tree.content.options import ContentOptions
 from roamcast.strategy.tree.content.pace import RecoveryPace
@@ -94,12 +94,11 @@ class Recovery:
         if offers:
             self._digest_within(PROMPT_DELAY if prompt else DIGEST_DELAY)
 
-    def on_shown(self, neighbour: NodeId, event: EventId) -> None:
+    def on_shown(self, link: TreeNeighbour, event: EventId) -> None:
         """The neighbour has shown that it has the event."""
-        link = self._links.get(neighbour)
-        if link is not None:
-            link.offers.pop(event, None)
-        self._served(event, (neighbour,))
+        link.offers.pop(event, None)
+        if self._repeats or self._handing:
+            self._served(event, (link.neighbour,))
 
     def on_event(self, event: EventId) -> None:
         """The event is here."""
@@ -125,7 +124,7 @@ class Recovery:
             event: WantedEvent(sender)
             for nodes, events in digest.groups
             if node in nodes
-            for event in event_ids(events)
+            for event in events
             if not self._has(event)
         }
         if not missing:
@@ -141,7 +140,7 @@ class Recovery:
     def on_want(self, neighbour: NodeId, want: Want, was_sent: Callable[[EventId], bool]) -> None:
         """`was_sent`: whether the neighbour should have had the event from us before."""
         is_idle = not self._handing
-        for event in event_ids(want.events):
+        for event in want.events:
             was_lost = was_sent(event)
             if was_lost:
                 self._pace.on_loss(self._host.now())
@@ -166,13 +165,19 @@ class Recovery:
         """One digest for all neighbours to whom something is offered, the newest events first."""
         self._digest_at = None
         neighbours: dict[EventId, list[NodeId]] = {}
+        node = self._host.node
         for neighbour, link in sorted(self._links.items()):
-            for event in self._to_name(link.offers):
-                link.offers[event] += 1
-                own = event.publisher == self._host.node
-                if link.offers[event] >= (OFFERS_OF_OWN if own else OFFERS):
-                    del link.offers[event]
-                neighbours.setdefault(event, []).append(neighbour)
+            offers = link.offers
+            for event in self._to_name(offers):
+                times = offers[event] + 1
+                if times < OFFERS or (event[0] == node and times < OFFERS_OF_OWN):
+                    offers[event] = times
+                else:
+                    del offers[event]
+                if event in neighbours:
+                    neighbours[event].append(neighbour)
+                else:
+                    neighbours[event] = [neighbour]
         groups: dict[tuple[NodeId, ...], list[EventId]] = {}
         for event, named in neighbours.items():
             groups.setdefault(tuple(named), []).append(event)

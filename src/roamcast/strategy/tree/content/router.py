@@ -45,7 +45,6 @@ from roamcast.strategy.tree.content.messages import (
     UpdateAcknowledgement,
     Want,
     change_of,
-    event_ids,
 )
 from roamcast.strategy.tree.content.neighbour import TIMER, TreeLinks, TreeNeighbour
 from roamcast.strategy.tree.content.options import ContentOptions
@@ -72,6 +71,7 @@ class ContentRouter:
 
     def __init__(self, host: Host, broker: Broker, options: ContentOptions, jitter: Micros = 0) -> None:
         self._host = host
+        self._node = host.node
         self._broker = broker
         self._options = options
         self._jitter = jitter
@@ -122,13 +122,15 @@ class ContentRouter:
 
     def publish(self, event: Event) -> None:
         now = self._host.now()
-        kept = self._recent.add(event, 0, now, False, now)
-        kept.is_named = True
+        kept = RecentEvent(event.id, event, 0, now, False, is_named=True)
+        self._recent.add(kept, now)
         self._send_on_soon(kept)
 
     def on_timer(self, name: TimerName) -> None:
         """A timer whose name begins with `TIMER`."""
         match name:
+            case (_, "cast", EventId() as event_id):
+                self._send_on(event_id)
             case (_, "announce"):
                 self._announcer.announce_all()
             case (_, "refresh"):
@@ -143,8 +145,6 @@ class ContentRouter:
                 self._recovery.send_repeat()
             case (_, "hand"):
                 self._recovery.hand_over()
-            case (_, "cast", int() as publisher, int() as sequence):
-                self._send_on(EventId(publisher, sequence))
 
     # Inputs from the overlay.
 
@@ -168,7 +168,7 @@ class ContentRouter:
 
     def on_receive(self, neighbour: NodeId, payload: bytes) -> None:
         """A message over a tree link, for us alone."""
-        self.on_spread(neighbour, payload, (self._host.node,))
+        self.on_spread(neighbour, payload, (self._node,))
 
     def on_spread(self, sender: NodeId, payload: bytes, named: Sequence[NodeId]) -> None:
         """A broadcast that names its receivers; we may be none of them, and the sender no neighbour."""
@@ -178,7 +178,7 @@ class ContentRouter:
                 self._on_event(sender, message, named)
             elif isinstance(message, Digest):
                 self._on_digest(sender, message)
-            elif sender in self._links and self._host.node in named:
+            elif sender in self._links and self._node in named:
                 self._on_control(self._links[sender], message)
             # Else the link is up at their end before ours; they repeat what matters.
         except WireError as error:
@@ -241,11 +241,12 @@ class ContentRouter:
         if kept is None:
             return
         kept.told.update(named)
-        self._show(sender, event_id, kept)
+        if sender not in kept.had_by:
+            self._show(sender, kept)
         if kept.again:
             if is_new and (self._recovers or cast.event.event_class is EventClass.MEMORIZED):
                 self._offer_on(kept)
-        elif not named or self._host.node in named:  # without links a node asks all who hear it
+        elif not named or self._node in named:  # without links a node asks all who hear it
             kept.is_named = True
             self._send_on_soon(kept, rivals=len(named))
         elif is_new:
@@ -262,18 +263,19 @@ class ContentRouter:
             return None
         now = self._host.now()
         hops = min(cast.hops + 1, HOPS_MAX)
-        kept = self._recent.add(event, hops, now - cast.age, cast.again, now)
+        kept = RecentEvent(event_id, event, hops, now - cast.age, cast.again)
+        self._recent.add(kept, now)
         self._recovery.on_event(event_id)
         if not cast.again or self._is_wanted_here(event, kept.published_at):
             self._broker.deliver(event, hops, cast.age)
         return kept
 
-    def _show(self, sender: NodeId, event_id: EventId, kept: RecentEvent) -> None:
-        """The sender has shown that it has the event."""
-        if sender not in kept.had_by:
-            kept.had_by.add(sender)
-            if sender in self._links:
-                self._recovery.on_shown(sender, event_id)
+    def _show(self, sender: NodeId, kept: RecentEvent) -> None:
+        """The sender has shown for the first time that it has the event."""
+        kept.had_by.add(sender)
+        link = self._links.get(sender)
+        if link is not None:
+            self._recovery.on_shown(link, kept.id)
 
     def _is_wanted_here(self, event: Event, published_at: Micros) -> bool:
         """Whether a recovered event is still for us: a real-time event is not for later subscriptions."""
@@ -290,14 +292,17 @@ class ContentRouter:
         kept.is_waiting = True
         share = self._host.random.random() * min(rivals, RIVALS) / RIVALS
         at = self._host.now() + int((patience + share) * self._jitter)
-        self._host.set_timer((TIMER, "cast", *kept.event.id), at)
+        self._host.set_timer((TIMER, "cast", kept.id), at)
 
     def _send_on(self, event_id: EventId) -> None:
         kept = self._recent.find(event_id)
         if kept is None:
             return
         kept.is_waiting = False
-        wanting = [each for each in sorted(self._links) if self._goes_to(each, kept.event)]
+        neighbours = sorted(self._links)
+        if kept.is_named:  # else it matters how many want it, those who have it too
+            neighbours = [each for each in neighbours if each not in kept.had_by]
+        wanting = self._wanting(kept.event, neighbours)
         onward = [each for each in wanting if not kept.reached(each)]
         if not kept.is_named and len(wanting) <= 1:
             # A leaf. Where it wants the event itself, its neighbour sends it on for it, and if not, has none.
@@ -314,17 +319,19 @@ class ContentRouter:
         if self._recovers:
             for neighbour in wanting:
                 if neighbour not in kept.had_by:
-                    self._recovery.offer(neighbour, [event_id], prompt=False)
+                    self._recovery.offer(neighbour, (event_id,), prompt=False)
 
     def _cast(self, kept: RecentEvent, to: list[NodeId], *, again: bool) -> None:
         assert self._overlay is not None
-        kept.told.update(each for each in to if self._links[each].is_settled)
+        for each in to:
+            if self._links[each].is_settled:
+                kept.told.add(each)
         self._overlay.spread(
             to,
             self._encoded(kept, again=again),
             kind=Kind.DATA,
             message="recovery" if again else "event",
-            event=kept.event.id,
+            event=kept.id,
             own=kept.hops == 0 and not again,
         )
 
@@ -332,15 +339,20 @@ class ContentRouter:
         age = max(0, self._host.now() - kept.published_at)
         return CODEC.encode(Cast(kept.event, kept.hops, age, again))
 
-    def _goes_to(self, neighbour: NodeId, event: Event) -> bool:
-        if event.destinations and any(each != self._host.node for each in event.destinations):
-            return True
-        return event.wants_subscribers and self._tables.wants(neighbour, event)
+    def _wanting(self, event: Event, neighbours: list[NodeId]) -> list[NodeId]:
+        """Those of them over whose links the event goes."""
+        if event.destinations:
+            if any(each != self._node for each in event.destinations):
+                return neighbours
+            if not event.multimode:
+                return []
+        wants = self._tables.wants
+        return [each for each in neighbours if wants(each, event)]
 
     def _is_missed(self, neighbour: NodeId, event: Event, published_at: Micros) -> bool:
-        """As `_goes_to`, but a real-time event only if it was wanted when it was published."""
+        """As `_wanting`, but a real-time event only if it was wanted when it was published."""
         if event.destinations or event.event_class is EventClass.MEMORIZED:
-            return self._goes_to(neighbour, event)
+            return bool(self._wanting(event, [neighbour]))
         since = self._tables.wanted_since(neighbour, event)
         return since is not None and since <= published_at
 
@@ -367,11 +379,11 @@ class ContentRouter:
         missed = [
             stored.event.id
             for stored in self._broker.store.standing(now)
-            if is_asked_for(stored.event) and self._goes_to(neighbour, stored.event)
+            if is_asked_for(stored.event) and self._wanting(stored.event, [neighbour])
         ]
         if self._recovers:
             missed += [
-                recent.event.id
+                recent.id
                 for recent in self._recent.standing(now)
                 if not has(recent)
                 and is_asked_for(recent.event)
@@ -382,17 +394,21 @@ class ContentRouter:
     def _offer_on(self, kept: RecentEvent) -> None:
         for neighbour in sorted(self._links):
             if not kept.reached(neighbour) and self._is_missed(neighbour, kept.event, kept.published_at):
-                self._recovery.offer(neighbour, [kept.event.id], prompt=True)
+                self._recovery.offer(neighbour, [kept.id], prompt=True)
 
     def _on_digest(self, sender: NodeId, digest: Digest) -> None:
+        find = self._recent.find
         for nodes, events in digest.groups:
-            for event in event_ids(events):
-                kept = self._recent.find(event)
-                if kept is not None:
-                    self._show(sender, event, kept)
-                    if self._host.node in nodes and not kept.is_named and not kept.again:
-                        kept.is_named = True  # we overheard it, and are asked now to send it on
-                        self._send_on_soon(kept)
+            is_asked = self._node in nodes
+            for event in events:
+                kept = find(event)
+                if kept is None:
+                    continue
+                if sender not in kept.had_by:
+                    self._show(sender, kept)
+                if is_asked and not kept.is_named and not kept.again:
+                    kept.is_named = True  # we overheard it, and are asked now to send it on
+                    self._send_on_soon(kept)
         if sender in self._links:
             self._recovery.on_digest(sender, digest)
 
@@ -441,7 +457,7 @@ class ContentRouter:
             return self._recent.find(event)
         published_at = stored.expires_at - stored.event.lifetime
         is_over = stored.expires_at <= self._host.now()
-        return None if is_over else RecentEvent(stored.event, stored.hops, published_at, True)
+        return None if is_over else RecentEvent(event, stored.event, stored.hops, published_at, True)
 
     # Private.
 

@@ -35,8 +35,6 @@ from roamcast.strategy.tree.overlay.messages import (
     RouteReply,
     RouteRequest,
     Sighting,
-    Spread,
-    TreeData,
 )
 from roamcast.strategy.tree.overlay.parameters import TreeOptions
 from roamcast.strategy.tree.overlay.protocol import OverlayListener
@@ -79,10 +77,6 @@ class Evolved(Searching):
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         match message:
-            case Spread():
-                self._on_spread(sender, message)
-            case TreeData():
-                self._on_data(sender, message)
             case RouteRequest():
                 self._on_request(sender, message)
             case GroupHello():

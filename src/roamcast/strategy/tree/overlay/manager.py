@@ -27,7 +27,7 @@ from roamcast.errors import InputError, WireError
 from roamcast.event import Count, EventId
 from roamcast.host import Channel, Host, Kind, Layer, TimerName
 from roamcast.stable import StableCounter
-from roamcast.strategy.tree.overlay.layer import Overlay, make_protocol, receive
+from roamcast.strategy.tree.overlay.layer import Overlay, make_protocol
 from roamcast.strategy.tree.overlay.links import LinkState
 from roamcast.strategy.tree.overlay.messages import HOPS_MAX
 from roamcast.strategy.tree.overlay.parameters import OverlayParameters, TreeOptions
@@ -114,7 +114,7 @@ class ObjectTree:
         payload, event = OBJECTS.encode(found), self._event_in(found.data)
         for neighbour in self.overlay.neighbours():
             if neighbour != but:
-                self.overlay.send(
+                self.overlay.protocol.send(
                     neighbour, payload, kind=Kind.DATA, message="object", event=event, own=but is None
                 )
 
@@ -317,7 +317,7 @@ class ReactiveManager(Layer):
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
         if self._runs:
-            receive(self._host, self._protocol, sender, payload)
+            self._protocol.on_receive(sender, payload)
 
     # The protocol's listener.
 

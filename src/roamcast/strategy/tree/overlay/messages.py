@@ -55,7 +55,8 @@ class Standing(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
     @property
     def label(self) -> Label:
-        return Label(self.sequence, self.leader, self.rank)
+        # As `Label(…)`, three times as fast.
+        return tuple.__new__(Label, (self.sequence, self.leader, self.rank))
 
 
 class RouteRequest(msgspec.Struct, frozen=True, array_like=True, tag=1, forbid_unknown_fields=True):

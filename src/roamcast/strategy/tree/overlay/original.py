@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from roamcast.host import Host, TimerName
 from roamcast.strategy.tree.overlay.label import Label
 from roamcast.strategy.tree.overlay.links import LinkState, TreeLink
-from roamcast.strategy.tree.overlay.messages import Close, Confirm, Message, Probe, Spread, TreeData
+from roamcast.strategy.tree.overlay.messages import Close, Confirm, Message, Probe
 from roamcast.strategy.tree.overlay.original_messages import (
     HOPS_MAX,
     RECEIVERS_MAX,
@@ -125,10 +125,6 @@ class Original(TreeProtocol):
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         match message:
-            case TreeData():
-                self._on_data(sender, message)
-            case Spread():
-                self._on_spread(sender, message)
             case MaodvHello():
                 self._on_hello(sender, message)
             case MaodvRequest() if message.repair:

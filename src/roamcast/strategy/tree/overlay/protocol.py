@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from roamcast.errors import WireError
 from roamcast.event import EventId
 from roamcast.host import Frame, Host, Kind, SendFailure, TimerName
 from roamcast.strategy.overflow import traced
@@ -75,9 +76,12 @@ class TreeProtocol:
         self.label = Label(0, host.node, 0)
         self.hops = 0
         self.is_leader = False
+        self.heard_at: dict[NodeId, Micros] = {}  # of each node in `nearby`, when any frame last came
         self.dropped: dict[str, int] = {}  # how many messages were dropped, by the reason
         self._host = host
+        self._node = host.node
         self._options = options
+        self._watches = options.quiet_probes
         self._listener = listener
         self._overhears = False  # whether data is passed up that names other nodes only
         self._nearby = nearby
@@ -94,7 +98,25 @@ class TreeProtocol:
     def on_start(self) -> None:
         raise NotImplementedError
 
+    def on_receive(self, sender: NodeId, payload: bytes) -> None:
+        """Decode, then act; octets that are no message of ours are dropped and traced."""
+        if self._nearby is not None and sender in self._nearby:
+            self.heard_at[sender] = self._host.now()
+        try:
+            message = CODEC.decode(payload)
+        except WireError as error:
+            now, node = self._host.now(), self._host.node
+            self._host.trace(Dropped(now, node, DropReason.WIRE, "tree", detail=str(error)))
+            return
+        if isinstance(message, Spread):
+            self._on_spread(sender, message)
+        elif isinstance(message, TreeData):
+            self._on_data(sender, message)
+        else:
+            self.on_message(sender, message)
+
     def on_message(self, sender: NodeId, message: Message) -> None:
+        """A message of the protocol, any that carries no data."""
         raise NotImplementedError
 
     def set_member(self, is_member: bool) -> None:
@@ -145,12 +167,15 @@ class TreeProtocol:
         self,
         neighbour: NodeId,
         payload: bytes,
+        *,
         kind: Kind,
         message: str,
         event: EventId | None,
         own: bool,
-        on_failure: Callable[[SendFailure], None] | None,
+        on_failure: Callable[[SendFailure], None] | None = None,
     ) -> None:
+        """Send over a tree link, once. `on_failure` is called later if there is none or the hop failed;
+        several failures in a row break the link."""
         link = self.links.get(neighbour)
         if link is None or link.state is not LinkState.OPEN:
             if on_failure is not None:
@@ -173,15 +198,20 @@ class TreeProtocol:
         self,
         neighbours: Iterable[NodeId],
         payload: bytes,
+        *,
         kind: Kind,
         message: str,
         event: EventId | None,
         own: bool,
     ) -> None:
-        links = [self.links[peer] for peer in neighbours if peer in self.links]
-        named = tuple((link.peer, link.number) for link in links if link.state is LinkState.OPEN)
+        """Send to several tree neighbours in one broadcast, which nobody acknowledges."""
+        named = []
+        for peer in neighbours:
+            link = self.links.get(peer)
+            if link is not None and link.state is LinkState.OPEN:
+                named.append((peer, link.number))
         if named or (self._overhears and self._nearby):  # without links it is for whoever hears it
-            spread = Spread(named[:LINKS_MAX], payload)
+            spread = Spread(tuple(named[:LINKS_MAX]), payload)
             self._host.broadcast(Frame(CODEC.encode(spread), kind, message, event, own))
 
     def _on_data_failed(self, neighbour: NodeId, link: TreeLink, number: int) -> None:
@@ -197,36 +227,40 @@ class TreeProtocol:
         if link is None or link.number != message.link:
             self._refuse(sender, message, message.link)
             return
-        self._on_heard(sender, message.link)
-        self._on_used(link)
+        if link.state is not LinkState.OPEN:
+            self._on_heard(sender, message.link)
+        if self._watches and sender == self.parent:
+            self._watch(link)
         self._listener.on_receive(sender, message.payload)
 
     def _on_spread(self, sender: NodeId, message: Spread) -> None:
         """A broadcast for several; a node that it does not name may still have use for it."""
-        node = self._host.node
-        named = [peer for peer, _ in message.links]
-        is_named = node in named
-        if not is_named and not self._overhears:
-            return
+        node = self._node
+        number: int | None = None
+        for peer, of_link in message.links:
+            if peer == node:
+                number = of_link
+                break
+        if number is None and not self._overhears:
+            return  # most of what is heard
         link = self.links.get(sender)
-        if is_named:
-            number = message.links[named.index(node)][1]
+        is_refused = False
+        if number is not None:
             if link is None or link.number != number:
+                is_refused = True
                 self._refuse(sender, message, number)
-                named = [peer for peer in named if peer != node]  # hostile: it may be named twice
-            else:
+            elif link.state is not LinkState.OPEN:
                 self._on_heard(sender, number)
-        if link is not None:
-            self._on_used(link)
-        if self._overhears or node in named:
+        if link is not None and self._watches and sender == self.parent:
+            self._watch(link)
+        if self._overhears or not is_refused:
+            named = [peer for peer, _ in message.links]
+            if is_refused:
+                named = [peer for peer in named if peer != node]  # hostile: it may be named twice
             self._listener.on_spread(sender, message.payload, named)
 
     def _on_heard(self, sender: NodeId, number: int) -> None:
         """The other end has used the link of this number."""
-
-    def _on_used(self, link: TreeLink) -> None:
-        if self._options.quiet_probes and link.peer == self.parent:
-            self._watch(link)
 
     def _watch(self, link: TreeLink) -> None:
         """R12: an upstream that stops sending in a stream of data is probed. Nobody acknowledges broadcasts,

@@ -55,8 +55,10 @@ class AgingDict(Generic[Key, Value]):
         self._entries: BoundedDict[Key, tuple[Micros, Value]] = BoundedDict(ENTRIES_MAX, on_evicted)
 
     def put(self, key: Key, value: Value, now: Micros) -> None:
-        self._entries.forget_oldest(lambda entry: entry[0] < now - KEPT)
-        self._entries.renew(key, (now, value))
+        entries = self._entries
+        while entries and next(iter(entries.values()))[0] < now - KEPT:
+            entries.popitem(last=False)
+        entries.renew(key, (now, value))
 
     def find(self, key: Key) -> Value | None:
         entry = self._entries.get(key)
