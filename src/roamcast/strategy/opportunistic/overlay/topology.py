@@ -8,8 +8,8 @@ routes are found, when somebody asks for a path; routes are forgotten only if a 
 for none.
 """
 
-import heapq
 from collections.abc import Collection
+from operator import itemgetter
 from typing import NamedTuple
 
 from roamcast.strategy.opportunistic.wire.messages import BrokerRow
@@ -31,9 +31,9 @@ class Topology:
         self._stated: dict[NodeId, dict[NodeId, int]] = {}  # by broker: its neighbours and their distances
         self._stated_by: dict[NodeId, dict[NodeId, None]] = {}  # by broker: who says to be its neighbour
         self._links: dict[NodeId, dict[NodeId, int]] = {}  # the overlay, both ways
+        self._rings: dict[NodeId, dict[int, set[NodeId]]] = {}  # the same by distance, as far as was asked
         self._changed: dict[NodeId, None] = {}  # brokers whose rows have not been looked at
         self._routes: dict[NodeId, dict[NodeId, Route]] = {}  # by origin
-        self._reachable: list[NodeId] | None = None
 
     def update(self, broker: NodeId, row: BrokerRow, made_at: Micros) -> None:
         """Take a row that its broker made at that time (step 3)."""
@@ -62,10 +62,7 @@ class Topology:
 
     def reachable(self) -> list[NodeId]:
         """The brokers that a path leads to, this one apart: those that a message can be for."""
-        self._look_at_rows()
-        if self._reachable is None:
-            self._reachable = sorted(self.connected_without(self._own, None) - {self._own})
-        return self._reachable.copy()
+        return sorted(self._from(self._own).keys() - {self._own})
 
     def route(self, to: NodeId) -> Route | None:
         """Step 4: by the shortest path on this broker's own view."""
@@ -81,15 +78,10 @@ class Topology:
         path leads through this broker, unless it begins here."""
         self._look_at_rows()
         found = {origin, self._own}
-        reached = [origin]
-        while reached:
-            here = reached.pop()
-            is_limited = here == origin and neighbours is not None
-            first = neighbours if is_limited else self._links.get(here, ())
-            assert first is not None
-            new = [broker for broker in first if broker not in found]
-            found.update(new)
-            reached.extend(new)
+        ahead = set(self._links.get(origin, ()) if neighbours is None else neighbours) - found
+        while ahead:
+            found |= ahead
+            ahead = set().union(*(self._links.get(broker, ()) for broker in ahead)) - found
         return found if origin == self._own else found - {self._own}
 
     # Private.
@@ -101,26 +93,33 @@ class Topology:
         return self._routes[origin]
 
     def _shortest_paths(self, origin: NodeId) -> dict[NodeId, Route]:
-        """Dijkstra's."""
+        """Dijkstra's, all brokers with equally long paths at a time. Sets of brokers spare a step for each
+        link: nearly all links lead to a broker that has been found."""
+        found: dict[NodeId, Route] = {}
+        left = {origin, *self._links}
         # Fewer hops first, then fewer brokers, then the lower numbers: the same choice everywhere.
-        best: dict[NodeId, tuple[int, int, tuple[NodeId, ...]]] = {origin: (0, 1, (origin,))}
-        queue = [best[origin]]
-        while queue:
-            entry = heapq.heappop(queue)
-            hops, brokers, path = entry
-            if best[path[-1]] is not entry:
-                continue
-            for neighbour, distance in self._links.get(path[-1], {}).items():
-                known = best.get(neighbour)
-                if known is not None:
-                    if hops + distance > known[0]:
-                        continue
-                    if hops + distance == known[0] and (brokers + 1, path) >= known[1:]:
-                        continue  # `path` is shorter than the known one: it is the less if it begins alike
-                longer = (hops + distance, brokers + 1, (*path, neighbour))
-                best[neighbour] = longer
-                heapq.heappush(queue, longer)
-        return {broker: Route(path, hops) for broker, (hops, _, path) in best.items()}
+        ahead: dict[tuple[int, int], list[tuple[tuple[NodeId, ...], set[NodeId]]]] = {
+            (0, 1): [((), {origin})]
+        }
+        while left and ahead:
+            length = min(ahead)
+            hops, brokers = length
+            for path, ring in sorted(ahead.pop(length), key=itemgetter(0)):
+                for broker in ring & left:
+                    longer = (*path, broker)
+                    found[broker] = Route(longer, hops)
+                    for distance, farther in self._rings_of(broker).items():
+                        ahead.setdefault((hops + distance, brokers + 1), []).append((longer, farther))
+                left -= ring
+        return found
+
+    def _rings_of(self, broker: NodeId) -> dict[int, set[NodeId]]:
+        rings = self._rings.get(broker)
+        if rings is None:
+            rings = self._rings[broker] = {}
+            for other, distance in self._links.get(broker, {}).items():
+                rings.setdefault(distance, set()).add(other)
+        return rings
 
     def _look_at_rows(self) -> None:
         if self._changed:
@@ -147,14 +146,17 @@ class Topology:
         known, links = self._links.get(broker, {}), self._links_of(broker)
         if links != known:
             for other in known.keys() - links.keys():
+                self._rings.pop(other, None)
                 del self._links[other][broker]
                 if not self._links[other]:
                     del self._links[other]
             for other, distance in links.items():
-                self._links.setdefault(other, {})[broker] = distance
+                if known.get(other) != distance:
+                    self._rings.pop(other, None)
+                    self._links.setdefault(other, {})[broker] = distance
+            self._rings.pop(broker, None)
             self._links[broker] = links
             self._routes.clear()
-            self._reachable = None
 
     def _links_of(self, broker: NodeId) -> dict[NodeId, int]:
         """What the two ends of a link say, at different times.
