@@ -31,7 +31,7 @@ class Topology:
         self._stated: dict[NodeId, dict[NodeId, int]] = {}  # by broker: its neighbours and their distances
         self._stated_by: dict[NodeId, dict[NodeId, None]] = {}  # by broker: who says to be its neighbour
         self._links: dict[NodeId, dict[NodeId, int]] = {}  # the overlay, both ways
-        self._rings: dict[NodeId, dict[int, set[NodeId]]] = {}  # the same by distance, as far as was asked
+        self._rings: dict[NodeId, dict[int, set[NodeId]]] = {}  # the same by distance
         self._changed: dict[NodeId, None] = {}  # brokers whose rows have not been looked at
         self._routes: dict[NodeId, dict[NodeId, Route]] = {}  # by origin
 
@@ -107,26 +107,20 @@ class Topology:
             for path, ring in sorted(ahead.pop(length), key=itemgetter(0)):
                 for broker in ring & left:
                     longer = (*path, broker)
-                    found[broker] = Route(longer, hops)
-                    for distance, farther in self._rings_of(broker).items():
+                    found[broker] = tuple.__new__(Route, (longer, hops))  # three times as fast as `Route(…)`
+                    for distance, farther in self._rings.get(broker, {}).items():
                         ahead.setdefault((hops + distance, brokers + 1), []).append((longer, farther))
                 left -= ring
         return found
-
-    def _rings_of(self, broker: NodeId) -> dict[int, set[NodeId]]:
-        rings = self._rings.get(broker)
-        if rings is None:
-            rings = self._rings[broker] = {}
-            for other, distance in self._links.get(broker, {}).items():
-                rings.setdefault(distance, set()).add(other)
-        return rings
 
     def _look_at_rows(self) -> None:
         if self._changed:
             changed, self._changed = self._changed, {}
             for broker in changed:
                 row = self._rows.get(broker)
-                self._restate(broker, {} if row is None or row.is_over else dict(row.neighbours()))
+                neighbours = {} if row is None or row.is_over else row.neighbours()
+                neighbours.pop(broker, None)  # a broker that names itself says nothing
+                self._restate(broker, neighbours)
             for broker in changed:
                 self._relink(broker)
 
@@ -145,18 +139,26 @@ class Topology:
     def _relink(self, broker: NodeId) -> None:
         known, links = self._links.get(broker, {}), self._links_of(broker)
         if links != known:
-            for other in known.keys() - links.keys():
-                self._rings.pop(other, None)
-                del self._links[other][broker]
-                if not self._links[other]:
-                    del self._links[other]
-            for other, distance in links.items():
-                if known.get(other) != distance:
-                    self._rings.pop(other, None)
-                    self._links.setdefault(other, {})[broker] = distance
-            self._rings.pop(broker, None)
-            self._links[broker] = links
+            for other, distance in known.items() - links.items():
+                self._unlink(broker, other, distance)
+                self._unlink(other, broker, distance)
+            for other, distance in links.items() - known.items():
+                self._link(broker, other, distance)
+                self._link(other, broker, distance)
             self._routes.clear()
+
+    def _link(self, broker: NodeId, other: NodeId, distance: int) -> None:
+        self._links.setdefault(broker, {})[other] = distance
+        self._rings.setdefault(broker, {}).setdefault(distance, set()).add(other)
+
+    def _unlink(self, broker: NodeId, other: NodeId, distance: int) -> None:
+        del self._links[broker][other]
+        ring = self._rings[broker][distance]
+        ring.remove(other)
+        if not ring:
+            del self._rings[broker][distance]
+        if not self._links[broker]:
+            del self._links[broker], self._rings[broker]
 
     def _links_of(self, broker: NodeId) -> dict[NodeId, int]:
         """What the two ends of a link say, at different times.
@@ -173,9 +175,12 @@ class Topology:
         links: dict[NodeId, int] = {}
         for other, distance in stated.items():
             if other in stated_by:
+                theirs = self._stated[other][broker]
                 # At the same time the higher number counts: the same choice everywhere.
-                is_later = (made_at, broker) > (self._made_at[other], other)
-                links[other] = distance if is_later else self._stated[other][broker]
+                if distance == theirs or (made_at, broker) > (self._made_at[other], other):
+                    links[other] = distance
+                else:
+                    links[other] = theirs
                 continue
             silent = self._rows.get(other)
             if silent is not None:
