@@ -64,6 +64,10 @@ class Topology:
         """The brokers that a path leads to, this one apart: those that a message can be for."""
         return sorted(self._from(self._own).keys() - {self._own})
 
+    def routes(self) -> list[Route]:
+        """`route` to each of them."""
+        return [route for to, route in self._from(self._own).items() if to != self._own]
+
     def route(self, to: NodeId) -> Route | None:
         """Step 4: by the shortest path on this broker's own view."""
         return self._from(self._own).get(to)
