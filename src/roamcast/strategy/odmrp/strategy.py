@@ -9,11 +9,12 @@ All of it is soft state: every entry has a deadline, and one timer removes expir
 of requests and packets survive a crash, so that a new one is never taken for an old one.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from operator import attrgetter
 
 from roamcast.bounded import ExpiringDict
 from roamcast.broker.core import Subscription
-from roamcast.broker.seen import SeenEvents
+from roamcast.broker.seen import EventKey, SeenEvents
 from roamcast.errors import WireError
 from roamcast.event import Event, EventClass
 from roamcast.filter import Filter
@@ -27,7 +28,7 @@ from roamcast.strategy.odmrp.clients.post import Post
 from roamcast.strategy.odmrp.clients.service import ClientService
 from roamcast.strategy.odmrp.context import MeshContext, PlainContext, SubscriptionContext
 from roamcast.strategy.odmrp.mesh import join_tables, publisher
-from roamcast.strategy.odmrp.mesh.forwarding_group import ForwardingGroup
+from roamcast.strategy.odmrp.mesh.forwarding_group import Branch, ForwardingGroup
 from roamcast.strategy.odmrp.mesh.interests import NO_SUBSCRIPTIONS
 from roamcast.strategy.odmrp.mesh.join_tables import JoinTables
 from roamcast.strategy.odmrp.mesh.messages import (
@@ -54,6 +55,7 @@ TIMER_EXPIRE = "expire"
 TIMER_INTERESTS = "interests"
 HOLD_FACTOR = 10  # hold times that others ask for are cut to so many forwarding timeouts; chosen by us
 INTERESTS_DELAY = 100 * MILLISECOND  # subscriptions made together share a message; chosen by us
+MEMBER = attrgetter("member")
 
 
 class Odmrp(Strategy):
@@ -137,11 +139,13 @@ class Odmrp(Strategy):
         try:
             message = CODEC.decode(payload)
             if type(message) is DataPacket:
-                self._on_data(message)
-            elif type(message) is JoinRequest:
-                self._on_join_request(sender, message)
+                key = message.source << 64 | message.packet  # `event_key`, written out
+                if key not in self._packets_lately:  # most are copies of what was here
+                    self._on_data(message, key)
             elif type(message) is JoinTable:
                 self._on_join_table(sender, message)
+            elif type(message) is JoinRequest:
+                self._on_join_request(sender, message)
             elif type(message) is Carried:
                 self._on_carried(sender, message)
             elif type(message) is BrokerSearch:
@@ -188,9 +192,11 @@ class Odmrp(Strategy):
             return
         now = self._host.now()
         known = self.routes.standing(request.publisher, now)
-        if known is None or request.sequence > known.sequence:
-            for digest in request.digests:
-                self.context.check(digest)  # raises WireError before any state changes
+        if known is not None and request.sequence <= known.sequence:
+            known.on_copy(request, sender)
+            return
+        for digest in request.digests:
+            self.context.check(digest)  # raises WireError before any state changes
         route = self.routes.on_request(request, sender, now, self._path_lifetime(request))
         if route is None:
             return
@@ -258,10 +264,11 @@ class Odmrp(Strategy):
         if self.tables.awaits(sender):  # most tables are overheard, and say nothing that this node waits for
             for row in table.rows:
                 if row.next_hop != node:
-                    self.tables.on_heard(sender, row.publisher, row.sequence, [e.member for e in row.entries])
+                    self.tables.on_heard(sender, row.publisher, row.sequence, map(MEMBER, row.entries))
             for said in table.acknowledgements:
                 self.tables.on_heard(sender, said.publisher, said.sequence, said.members)
-        self._watch_deadlines()
+        if self._expire_at is None:
+            self._watch_deadlines()
 
     def _on_row(self, sender: NodeId, row: PublisherRow) -> None:
         if row.publisher == self._host.node:
@@ -319,11 +326,8 @@ class Odmrp(Strategy):
 
     # Data (section 3.5.3).
 
-    def _on_data(self, data: DataPacket) -> None:
+    def _on_data(self, data: DataPacket, key: EventKey) -> None:
         event = data.event
-        key = data.source << 64 | data.packet  # `event_key`, written out
-        if key in self._packets_lately:
-            return
         if data.source == self._host.node:
             self.publisher.on_echo(data.packet)
             return
@@ -358,27 +362,30 @@ class Odmrp(Strategy):
     def _forwards(self, data: DataPacket, now: Micros) -> bool:
         """Whether this node is in the forwarding group and a branch behind it may want the event."""
         event = data.event
+        branches = self.forwarding.branches(data.source)
         if data.members:
-            branches = self.forwarding.branches(data.source, now)
-            return any(member in data.members for member, _ in branches)
+            return _names_any(branches, data.members, now)
         if self.context.asks_everyone and event.wants_subscribers:
             # In ODMRP the FG flag belongs to the group, not to a source, and plain ODMRP has one group.
             return self._is_forwarding and self.forwarding.stands(now)
-        branches = self.forwarding.branches(data.source, now)
         if not branches:
             return False
-        if event.destinations and any(member in event.destinations for member, _ in branches):
+        if event.destinations and _names_any(branches, event.destinations, now):
             return True
         if not event.wants_subscribers:
             return False
         route = self.routes.standing(data.source, now)
-        if route is not None and route.request.epoch == data.epoch:
-            bits, channels = route.bits, data.channels
-            branches = [branch for branch in branches if bits.get(branch[0], 1) & channels]
-        # Otherwise the packet names channels of another epoch, and any branch may belong to them.
-        if self._options.relay_filter == "channel" or not data.digest:
-            return bool(branches)
-        return any(self.context.wants(member, version, data.digest) for member, version in branches)
+        # Where the packet names channels of another epoch, any branch may belong to them.
+        bits = route.bits if route is not None and route.request.epoch == data.epoch else None
+        by_channel = self._options.relay_filter == "channel" or not data.digest
+        for member, branch in branches.items():  # a loop: the first that wants the event is enough
+            if (
+                now < branch.expires_at
+                and (bits is None or bits.get(member, 1) & data.channels)
+                and (by_channel or self.context.wants(member, branch.version, data.digest))
+            ):
+                return True
+        return False
 
     def _relay_later(self, data: DataPacket, now: Micros) -> None:
         if data.hops + 1 >= self._options.hop_limit:
@@ -493,3 +500,7 @@ class Odmrp(Strategy):
             self._is_forwarding = stands
             change = "role_on" if stands else "role_off"
             self._host.trace(OverlayChanged(now, self._host.node, change, role=ROLE))
+
+
+def _names_any(branches: Mapping[NodeId, Branch], named: Sequence[NodeId], now: Micros) -> bool:
+    return any(now < branches[member].expires_at for member in named if member in branches)

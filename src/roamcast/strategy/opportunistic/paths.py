@@ -15,8 +15,7 @@ def event_paths(broker: "Brokerage", options: OpportunisticOptions) -> Iterator[
     producers, through this broker and the consumer's home broker as known here, to every consumer."""
     overlay, consumers = broker.overlay, broker.consumers
     if options.paths == "brokers":
-        for other in overlay.topology.reachable():
-            yield overlay.path(other)
+        yield from overlay.paths()
         return
     for producer in broker.homes.clients.values():
         if not producer.produces:

@@ -105,7 +105,7 @@ def reference_links(rows: dict[int, tuple[BrokerRow, int]]) -> dict[tuple[int, i
                 if here in rows:
                     row, made_at = rows[here]
                     ring = -2 if row.is_over else row.ring
-                    words.append((made_at, here, dict(row.neighbours()).get(there), ring))
+                    words.append((made_at, here, row.neighbours().get(there), ring))
             words.sort(reverse=True)
             if any(ring == -2 for _, _, _, ring in words):
                 continue
@@ -160,3 +160,10 @@ def test_a_row_that_changes_no_link_leaves_the_routes_as_they_are() -> None:
     assert view.route(C) is route
     view.update(*said(B, (A, 1, C, 2), load=50), 2)
     assert view.route(C) == ((A, B, C), 3)
+
+
+def test_a_row_that_names_its_own_broker_links_it_to_nobody() -> None:
+    view = view_of(A, said(A, (A, 1, B, 1)), said(B, (B, 2, A, 1)))
+    assert view.reachable() == [B] and view.route(B) == ((A, B), 1)
+    view.update(*said(B, (B, 1), ring=1), 1)
+    assert view.reachable() == [] and view.connected_without(A, None) == {A}

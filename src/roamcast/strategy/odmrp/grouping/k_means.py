@@ -15,7 +15,8 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, combinations
+from functools import lru_cache
+from itertools import accumulate, chain, combinations, islice
 from typing import Protocol, TypeAlias
 
 from roamcast.strategy.odmrp.summary.bloom import positions
@@ -50,7 +51,11 @@ class Points:
         distinct = {vector: number for number, vector in enumerate(dict.fromkeys(vectors))}
         self.distinct = len(distinct)
         kinds = [distinct[vector] for vector in vectors]  # many nodes have equal vectors
-        rows = [[_product(one, other) for other in distinct] for one in distinct]
+        rows: list[list[int]] = []
+        for number, one in enumerate(distinct):  # products are the same both ways
+            rows.append(
+                [row[number] for row in rows] + [_product(one, x) for x in islice(distinct, number, None)]
+            )
         expanded = [[row[kind] for kind in kinds] for row in rows]
         self.products = [expanded[kind] for kind in kinds]
         self.lengths = [row[at] for at, row in enumerate(self.products)]  # of each point, squared
@@ -193,7 +198,9 @@ def _nearest(points: Points, centroids: Sequence[Centroid]) -> Labels:
 
 def _nearest_pair(points: Points, centroids: Sequence[Centroid]) -> tuple[int, int]:
     """By the sum of differences over all positions."""
-    counts = [Counter(_places(points.vectors[at] for at in centroid)) for centroid in centroids]
+    counts = [
+        Counter(chain.from_iterable(_places(points.vectors[at]) for at in centroid)) for centroid in centroids
+    ]
 
     def gap(pair: tuple[int, int]) -> float:
         (one, one_size), (other, other_size) = ((counts[number], len(centroids[number])) for number in pair)
@@ -240,5 +247,6 @@ def _union(vectors: Iterable[WeighedBits]) -> WeighedBits:
     return tuple(united.items())
 
 
-def _places(vectors: Iterable[WeighedBits]) -> Iterable[tuple[int, int]]:
-    return ((weight, place) for vector in vectors for weight, bits in vector for place in positions(bits))
+@lru_cache(maxsize=1_024)  # the same members are grouped again and again
+def _places(vector: WeighedBits) -> tuple[tuple[int, int], ...]:
+    return tuple((weight, place) for weight, bits in vector for place in positions(bits))

@@ -4,6 +4,8 @@ A branch is a member whose Join Table came through this node. The FG flag for a 
 one of its branches has not expired; no message ends it.
 """
 
+from collections.abc import Mapping
+
 from roamcast.units import Micros, NodeId
 
 
@@ -15,6 +17,9 @@ class Branch:
     def __init__(self, version: int, expires_at: Micros) -> None:
         self.version = version
         self.expires_at = expires_at
+
+
+NO_BRANCHES: Mapping[NodeId, Branch] = {}
 
 
 class ForwardingGroup:
@@ -45,12 +50,9 @@ class ForwardingGroup:
         branch = self._branches.get(publisher, {}).get(member)
         return branch is not None and branch.version == version
 
-    def branches(self, publisher: NodeId, now: Micros) -> list[tuple[NodeId, int]]:
-        """The members that have not expired, with their versions, in the order of arrival."""
-        found = self._branches.get(publisher)
-        if not found:
-            return []
-        return [(member, branch.version) for member, branch in found.items() if now < branch.expires_at]
+    def branches(self, publisher: NodeId) -> Mapping[NodeId, Branch]:
+        """The members, in the order of arrival; some may have expired."""
+        return self._branches.get(publisher, NO_BRANCHES)
 
     def stands(self, now: Micros) -> bool:
         """Whether this node forwards for any publisher."""

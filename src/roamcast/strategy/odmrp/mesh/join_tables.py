@@ -11,8 +11,8 @@ below it. So entries that only refresh wait up to `table_interval`, and a frame 
 entries along: Join Tables are broadcast periodically, as in the paper. Changes are sent within `table_delay`.
 """
 
-from collections import Counter
 from collections.abc import Iterable
+from operator import attrgetter
 
 from roamcast.bounded import BoundedDict
 from roamcast.host import Frame, Host, Kind
@@ -46,6 +46,9 @@ class Awaiting:
         self.due = due
 
 
+DUE = attrgetter("due")
+
+
 class JoinTables:
     def __init__(
         self,
@@ -66,7 +69,7 @@ class JoinTables:
         self._pending: dict[NodeId, dict[NodeId, tuple[int, bool]]] = {}
         self._acknowledge: dict[tuple[NodeId, int], dict[NodeId, None]] = {}
         self._awaiting: dict[tuple[NodeId, NodeId], Awaiting] = {}  # by publisher and member
-        self._awaited: Counter[NodeId] = Counter()  # how many of them each next hop owes an acknowledgement
+        self._awaited: dict[NodeId, int] = {}  # how many of them each next hop owes an acknowledgement
         # By next hop: the versions it is known to have. An evicted one gets summaries in full again.
         self._has: BoundedDict[NodeId, dict[NodeId, int]] = BoundedDict(
             NEXT_HOPS_MAX, traced(host, "join_table", "NEXT_HOPS_MAX")
@@ -100,7 +103,7 @@ class JoinTables:
             awaiting = self._awaiting.get((publisher, member))
             if awaiting is None or awaiting.next_hop != sender or sequence < awaiting.sequence:
                 continue
-            self._settle(publisher, member)
+            self._settle(publisher, member, awaiting)
             self._note(sender, member, awaiting.version)
         if not self._awaiting:
             self._host.cancel_timer(TIMER_REPEAT)
@@ -120,19 +123,18 @@ class JoinTables:
             for part in _parts(sorted(members))
         ]
         self._acknowledge.clear()
+        node = self._host.node
         for table in _frames(rows, acknowledgements):
-            own = all(entry.member == self._host.node for row in table.rows for entry in row.entries)
+            own = all(entry.member == node for row in table.rows for entry in row.entries)
             self._host.broadcast(Frame(CODEC.encode(table), Kind.CONTROL, "join_table", own=own))
-        if self._awaiting:
-            self._host.set_timer(TIMER_REPEAT, min(awaiting.due for awaiting in self._awaiting.values()))
+        self._watch()
 
     def on_repeat(self) -> None:
         now = self._host.now()
         turned: set[NodeId] = set()
-        for (publisher, member), awaiting in sorted(self._awaiting.items()):
-            if awaiting.due > now:
-                continue
-            self._settle(publisher, member)
+        for publisher, member in sorted(key for key, each in self._awaiting.items() if each.due <= now):
+            awaiting = self._awaiting[publisher, member]
+            self._settle(publisher, member, awaiting)
             route = self._routes.standing(publisher, now)
             if route is None or route.told.get(member) != awaiting.version:
                 continue  # the round is over, or a newer version is on its way
@@ -142,8 +144,7 @@ class JoinTables:
                     continue
                 turned.add(publisher)
             self._pend(publisher, member, attempts, True)
-        if self._awaiting:
-            self._host.set_timer(TIMER_REPEAT, min(awaiting.due for awaiting in self._awaiting.values()))
+        self._watch()
 
     def forget_all(self) -> None:
         """There is no publisher left."""
@@ -170,20 +171,26 @@ class JoinTables:
                 octets = self._context.octets(member, version)
             entries.append(MemberEntry(member, version, octets))
             due = now + self._timeout + (0 if soon else self._interval)
-            self._settle(publisher, member)
+            awaiting = self._awaiting.get((publisher, member))
+            if awaiting is not None:
+                self._settle(publisher, member, awaiting)
             waits = Awaiting(route.upstream, route.sequence, version, attempts, due)
             self._awaiting[publisher, member] = waits
-            self._awaited[route.upstream] += 1
+            self._awaited[route.upstream] = self._awaited.get(route.upstream, 0) + 1
         return PublisherRow(publisher, route.sequence, route.upstream, route.lifetime, tuple(entries))
 
-    def _settle(self, publisher: NodeId, member: NodeId) -> None:
+    def _settle(self, publisher: NodeId, member: NodeId, awaiting: Awaiting) -> None:
         """Nobody waits for this acknowledgement any more."""
-        awaiting = self._awaiting.pop((publisher, member), None)
-        if awaiting is None:
-            return
-        self._awaited[awaiting.next_hop] -= 1
-        if not self._awaited[awaiting.next_hop]:
+        del self._awaiting[publisher, member]
+        left = self._awaited[awaiting.next_hop] - 1
+        if left:
+            self._awaited[awaiting.next_hop] = left
+        else:
             del self._awaited[awaiting.next_hop]
+
+    def _watch(self) -> None:
+        if self._awaiting:
+            self._host.set_timer(TIMER_REPEAT, min(map(DUE, self._awaiting.values())))
 
     def _note(self, next_hop: NodeId, member: NodeId, version: int) -> None:
         self._has.setdefault(next_hop, {})[member] = version
@@ -219,7 +226,7 @@ def _frames(rows: list[PublisherRow], acknowledgements: list[Acknowledgement]) -
                 held, entries, room = [], [], FRAME_BYTES - ROW_BYTES
             entries.append(entry)
             room -= size
-        held.append(_with(row, entries))
+        held.append(row if len(entries) == len(row.entries) else _with(row, entries))
     said: list[Acknowledgement] = []
     for acknowledgement in acknowledgements:
         size = ROW_BYTES + NUMBER_BYTES * len(acknowledgement.members)

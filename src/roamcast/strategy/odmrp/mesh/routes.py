@@ -19,7 +19,9 @@ ALTERNATES_MAX = 3  # chosen by us
 class PublisherRoute:
     """One publisher's round. `hops` is this node's distance, `told` what it has sent upstream."""
 
-    __slots__ = ("alternates", "bits", "expires_at", "hops", "lifetime", "request", "told", "upstream")
+    __slots__ = (
+        *("alternates", "bits", "expires_at", "hops", "lifetime", "request", "sequence", "told", "upstream"),
+    )
 
     def __init__(
         self,
@@ -30,6 +32,7 @@ class PublisherRoute:
         bits: dict[NodeId, int],
     ) -> None:
         self.request = request
+        self.sequence = request.sequence
         self.upstream = upstream
         self.hops = request.hops + 1
         # Forwarding group members demote when no Join Request comes within the timeout (section 3.6), so
@@ -40,9 +43,12 @@ class PublisherRoute:
         self.alternates: list[NodeId] = []
         self.told: dict[NodeId, int] = {}  # member to version
 
-    @property
-    def sequence(self) -> int:
-        return self.request.sequence
+    def on_copy(self, request: JoinRequest, sender: NodeId) -> None:
+        """The same request once more, or an older one."""
+        nearer = request.sequence == self.sequence and request.hops < self.hops
+        news = sender != self.upstream and sender not in self.alternates
+        if nearer and news and len(self.alternates) < ALTERNATES_MAX:
+            self.alternates.append(sender)
 
     def turn(self) -> bool:
         """Take another upstream node, if one is left."""
@@ -70,10 +76,7 @@ class Routes:
         """The new route, or None for a duplicate or an old request."""
         known = self._routes.get(request.publisher)
         if known is not None and request.sequence <= known.sequence and now < known.expires_at:
-            nearer = request.sequence == known.sequence and request.hops < known.hops
-            news = sender != known.upstream and sender not in known.alternates
-            if nearer and news and len(known.alternates) < ALTERNATES_MAX:
-                known.alternates.append(sender)
+            known.on_copy(request, sender)
             return None
         if known is not None and known.request.epoch == request.epoch:
             bits = known.bits

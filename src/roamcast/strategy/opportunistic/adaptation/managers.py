@@ -165,6 +165,8 @@ class BrokerClients:
 
     def taken(self) -> float:
         """The share of this broker's capacity that something else than modulators takes."""
+        if not self._processor.is_known:
+            return 0.0  # always so in a simulation
         model = self._homes.processor
         return self._processor.taken(model.load() * model.capacity / 100) / model.capacity
 

@@ -29,9 +29,14 @@ class ProcessorWatch:
         while len(self._read) > 2 and self._read[1][0] <= now - WINDOW:
             self._read.popleft()
 
+    @property
+    def is_known(self) -> bool:
+        """Whether there are two readings to compare."""
+        return len(self._read) >= 2
+
     def taken(self, modulators: float) -> float:
         """The share of one processor that is gone for other reasons than modulators, which take that much."""
-        if len(self._read) < 2:
+        if not self.is_known:
             return 0.0
         (began, before), (ended, after) = self._read[0], self._read[-1]
         span = max(ended - began, 1)

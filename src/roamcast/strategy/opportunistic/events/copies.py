@@ -3,7 +3,7 @@
 Kept as long as the discard function says (`discard.py`); looked through every few seconds.
 """
 
-from typing import NamedTuple
+import msgspec
 
 from roamcast.event import Event, EventId
 from roamcast.host import Host
@@ -16,7 +16,7 @@ COPIES_MAX = 20_000
 LOOK_THROUGH_EVERY: Micros = 5 * SECOND
 
 
-class EventCopy(NamedTuple):
+class EventCopy(msgspec.Struct, frozen=True, gc=False):
     """An event, and what this node knows of its way. `previous` and `gap`: `wire/messages.py: Flooded`."""
 
     event: Event
@@ -29,7 +29,7 @@ class EventCopy(NamedTuple):
         return max(now - self.published_at, 0)
 
 
-class FloodBase(NamedTuple):
+class FloodBase(msgspec.Struct, frozen=True, gc=False):
     """What a flooded copy says beside: see `Flooded`."""
 
     base: int

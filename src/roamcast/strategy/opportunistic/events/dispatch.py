@@ -127,7 +127,7 @@ class NodeReading:
         """A node without subscriptions keeps no order of what is not for it."""
         if event.publisher == self._host.node:
             return self._host.node in event.destinations  # the core has served its subscriptions
-        if any(one.modulator is None for one in self._core.subscriptions()):
+        if self._core.plain_subscriptions:
             return True
         if self._host.node in event.destinations:
             return True

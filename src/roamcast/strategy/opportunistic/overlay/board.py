@@ -14,7 +14,8 @@ of its home.
 import zlib
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+
+import msgspec
 
 from roamcast.errors import WireError
 from roamcast.host import Frame, Host, Kind
@@ -52,7 +53,7 @@ ROW_OCTETS = 14  # beside its body, about
 Key = tuple[int, NodeId]
 
 
-class BoardEntry(NamedTuple):
+class BoardEntry(msgspec.Struct, frozen=True, gc=False):
     version: int
     made_at: Micros
     body: bytes
@@ -88,15 +89,15 @@ class Board:
 
     def post(self, kind: int, node: NodeId, version: int, content: BrokerRow | ClientRow) -> None:
         """A row of our own, newer than the one before."""
-        body = _encode(content)
-        self._enter(
-            (kind, node), BoardEntry(version, self._host.now(), body, content, _mix(kind, node, version))
-        )
-        self._pass_on((kind, node))
+        key, now = (kind, node), self._host.now()
+        entry = BoardEntry(version, now, _encode(content), content, _mix(kind, node, version))
+        self._enter(key, entry, self._entries.get(key), now)
+        self._pass_on(key)
 
     def on_rows(self, sender: NodeId, rows: Rows) -> None:
         entries, pending = self._entries, self._pending
-        is_relay: bool | None = None  # asked once for a frame
+        is_relay: bool | None = None  # asked once for a frame, like the time
+        now: Micros = -1
         for row in rows.rows:
             key = (row.kind, row.node)
             known = entries.get(key)
@@ -104,9 +105,11 @@ class Board:
                 if key in pending and known.version == row.version:
                     pending[key] += 1
                 continue
-            entry = self._opened(row)
+            if now < 0:
+                now = self._host.now()
+            entry = self._opened(row, known, now)
             if entry is not None:
-                self._enter(key, entry)
+                self._enter(key, entry, known, now)
                 if is_relay is None:
                     is_relay = self._underlay.is_relay(self._host.node)
                 if is_relay:
@@ -115,7 +118,6 @@ class Board:
     def on_sum(self, sender: NodeId, other: int) -> None:
         """A neighbour's. It lacks a row, or has one that we lack, if it has differed for long, or if no row
         has come here for long."""
-        now = self._host.now()
         if other == self.sum:
             self._differs.pop(sender, None)
             if self._different == sender:
@@ -123,8 +125,8 @@ class Board:
             return
         if len(self._differs) >= NEIGHBOURS_MAX:
             self._differs.clear()
-        since = self._differs.setdefault(sender, now)
-        if self._is_overdue(since):
+        now = self._host.now()
+        if self._is_overdue(self._differs.setdefault(sender, now), now):
             self._name_to(sender)
 
     def on_met(self, neighbour: NodeId) -> None:
@@ -152,8 +154,9 @@ class Board:
         if name == "numbers":
             to, self._different = self._different, None
             since = None if to is None else self._differs.get(to)
-            if to is not None and since is not None and self._is_overdue(since):
-                self._named_at = self._host.now()
+            now = self._host.now()
+            if to is not None and since is not None and self._is_overdue(since, now):
+                self._named_at = now
                 flat = [n for key, entry in self._entries.items() for n in (*key, entry.version)]
                 frame = Frame(
                     FRAMES.encode(RowNumbers(tuple(flat[: 3 * NUMBERS_MAX]))), Kind.CONTROL, "numbers"
@@ -185,9 +188,9 @@ class Board:
 
     # Private.
 
-    def _is_overdue(self, since: Micros) -> bool:
+    def _is_overdue(self, since: Micros, now: Micros) -> bool:
         """Whether what differs since then is not on its way any more."""
-        return self._host.now() - min(since, self._changed_at) >= SPREADING
+        return now - since >= SPREADING or now - self._changed_at >= SPREADING
 
     def _name_to(self, neighbour: NodeId) -> None:
         """What it has and we lack it will tell."""
@@ -200,11 +203,10 @@ class Board:
         known = self._entries.get(key)
         return -1 if known is None else known.version
 
-    def _opened(self, row: Row) -> BoardEntry | None:
-        now = self._host.now()
+    def _opened(self, row: Row, known: BoardEntry | None, now: Micros) -> BoardEntry | None:
         made_at = now - row.age * SECOND
         problem = ""
-        limit = min(max(self._version((row.kind, row.node)), 0) + VERSIONS_AHEAD, VERSION_MAX)
+        limit = min((0 if known is None else known.version) + VERSIONS_AHEAD, VERSION_MAX)
         if row.kind not in (BROKER, CLIENT) or row.version >= limit:
             problem = f"row {row.kind} of {row.node} has version {row.version}; allowed: below {limit}"
         elif len(self._entries) >= ENTRIES_MAX:
@@ -220,13 +222,13 @@ class Board:
         self._host.trace(Dropped(now, self._host.node, DropReason.WIRE, "rows", detail=problem))
         return None
 
-    def _enter(self, key: Key, entry: BoardEntry) -> None:
-        known = self._entries.get(key)
+    def _enter(self, key: Key, entry: BoardEntry, known: BoardEntry | None, now: Micros) -> None:
+        """`known`: what it replaces."""
         if known is not None:
             self.sum ^= known.mix
         self.sum ^= entry.mix
         self._entries[key] = entry
-        self._changed_at = self._host.now()
+        self._changed_at = now
         self._on_row(*key, entry)
 
     def _pass_on(self, key: Key) -> None:

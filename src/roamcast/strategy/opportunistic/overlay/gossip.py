@@ -78,7 +78,7 @@ class Gossip:
         if self._said is None or digest.runs != self._said.runs:
             self._wait = PERIOD
         elif digest.rows != self._said.rows:
-            self._wait = self._rows_period()
+            self._wait = self._rows_period(self._host.now())
         else:
             self._wait = min(2 * self._wait, LONGEST)
         self._say(digest)
@@ -86,11 +86,12 @@ class Gossip:
 
     def on_event(self) -> None:
         """Neighbours shall hear of it within a period."""
-        self._hasten(PERIOD)
+        self._hasten(PERIOD, self._host.now())
 
     def on_row(self) -> None:
         """The same, later: rows are flooded, and a digest only says that one may have been lost."""
-        self._hasten(self._rows_period())
+        now = self._host.now()
+        self._hasten(self._rows_period(now), now)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         """It may come from another part of the network."""
@@ -105,7 +106,7 @@ class Gossip:
     def on_digest(self, sender: NodeId, digest: NodeDigest) -> None:
         self._board.on_sum(sender, digest.rows)
         if digest.rows != self._board.sum:
-            self._hasten(self._rows_period())
+            self.on_row()
         if self._said is not None and digest.runs == self._said.runs:
             return  # it has what we have
         unknown = self._unknown(digest.runs)
@@ -133,13 +134,13 @@ class Gossip:
 
     # Private.
 
-    def _rows_period(self) -> Micros:
-        return PERIOD if self._host.now() - self._started_at < YOUNG else ROWS_PERIOD
+    def _rows_period(self, now: Micros) -> Micros:
+        return PERIOD if now - self._started_at < YOUNG else ROWS_PERIOD
 
-    def _hasten(self, period: Micros) -> None:
+    def _hasten(self, period: Micros, now: Micros) -> None:
         if self._wait > period:
             self._wait = period
-        if self._due > self._host.now() + period:
+        if self._due > now + period:
             self._set(int(period * (0.5 + 0.5 * self._host.random.random())))
 
     def _set(self, delay: Micros) -> None:

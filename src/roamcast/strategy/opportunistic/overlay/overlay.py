@@ -220,6 +220,12 @@ class BrokerOverlay:
         route = self.topology.route(to)
         return (self._host.node, to) if route is None else route.path
 
+    def paths(self) -> list[tuple[NodeId, ...]]:
+        """`path` to each broker that one leads to; of many brokers, all at once."""
+        if self._options.mode == "best":
+            return [self.path(to) for to in self.topology.reachable()]
+        return [route.path for route in self.topology.routes()]
+
     def mean_path_from_producers(self, to: NodeId) -> float | None:
         """The average over all producers of the overlay's way from their home broker to `to`."""
         total, count = 0, 0

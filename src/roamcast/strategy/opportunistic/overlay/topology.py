@@ -8,8 +8,8 @@ routes are found, when somebody asks for a path; routes are forgotten only if a 
 for none.
 """
 
-import heapq
 from collections.abc import Collection
+from operator import itemgetter
 from typing import NamedTuple
 
 from roamcast.strategy.opportunistic.wire.messages import BrokerRow
@@ -31,9 +31,9 @@ class Topology:
         self._stated: dict[NodeId, dict[NodeId, int]] = {}  # by broker: its neighbours and their distances
         self._stated_by: dict[NodeId, dict[NodeId, None]] = {}  # by broker: who says to be its neighbour
         self._links: dict[NodeId, dict[NodeId, int]] = {}  # the overlay, both ways
+        self._rings: dict[NodeId, dict[int, set[NodeId]]] = {}  # the same by distance
         self._changed: dict[NodeId, None] = {}  # brokers whose rows have not been looked at
         self._routes: dict[NodeId, dict[NodeId, Route]] = {}  # by origin
-        self._reachable: list[NodeId] | None = None
 
     def update(self, broker: NodeId, row: BrokerRow, made_at: Micros) -> None:
         """Take a row that its broker made at that time (step 3)."""
@@ -62,10 +62,11 @@ class Topology:
 
     def reachable(self) -> list[NodeId]:
         """The brokers that a path leads to, this one apart: those that a message can be for."""
-        self._look_at_rows()
-        if self._reachable is None:
-            self._reachable = sorted(self.connected_without(self._own, None) - {self._own})
-        return self._reachable.copy()
+        return sorted(self._from(self._own).keys() - {self._own})
+
+    def routes(self) -> list[Route]:
+        """`route` to each of them."""
+        return [route for to, route in self._from(self._own).items() if to != self._own]
 
     def route(self, to: NodeId) -> Route | None:
         """Step 4: by the shortest path on this broker's own view."""
@@ -81,15 +82,10 @@ class Topology:
         path leads through this broker, unless it begins here."""
         self._look_at_rows()
         found = {origin, self._own}
-        reached = [origin]
-        while reached:
-            here = reached.pop()
-            is_limited = here == origin and neighbours is not None
-            first = neighbours if is_limited else self._links.get(here, ())
-            assert first is not None
-            new = [broker for broker in first if broker not in found]
-            found.update(new)
-            reached.extend(new)
+        ahead = set(self._links.get(origin, ()) if neighbours is None else neighbours) - found
+        while ahead:
+            found |= ahead
+            ahead = set().union(*(self._links.get(broker, ()) for broker in ahead)) - found
         return found if origin == self._own else found - {self._own}
 
     # Private.
@@ -101,33 +97,34 @@ class Topology:
         return self._routes[origin]
 
     def _shortest_paths(self, origin: NodeId) -> dict[NodeId, Route]:
-        """Dijkstra's."""
+        """Dijkstra's, all brokers with equally long paths at a time. Sets of brokers spare a step for each
+        link: nearly all links lead to a broker that has been found."""
+        found: dict[NodeId, Route] = {}
+        left = {origin, *self._links}
         # Fewer hops first, then fewer brokers, then the lower numbers: the same choice everywhere.
-        best: dict[NodeId, tuple[int, int, tuple[NodeId, ...]]] = {origin: (0, 1, (origin,))}
-        queue = [best[origin]]
-        while queue:
-            entry = heapq.heappop(queue)
-            hops, brokers, path = entry
-            if best[path[-1]] is not entry:
-                continue
-            for neighbour, distance in self._links.get(path[-1], {}).items():
-                known = best.get(neighbour)
-                if known is not None:
-                    if hops + distance > known[0]:
-                        continue
-                    if hops + distance == known[0] and (brokers + 1, path) >= known[1:]:
-                        continue  # `path` is shorter than the known one: it is the less if it begins alike
-                longer = (hops + distance, brokers + 1, (*path, neighbour))
-                best[neighbour] = longer
-                heapq.heappush(queue, longer)
-        return {broker: Route(path, hops) for broker, (hops, _, path) in best.items()}
+        ahead: dict[tuple[int, int], list[tuple[tuple[NodeId, ...], set[NodeId]]]] = {
+            (0, 1): [((), {origin})]
+        }
+        while left and ahead:
+            length = min(ahead)
+            hops, brokers = length
+            for path, ring in sorted(ahead.pop(length), key=itemgetter(0)):
+                for broker in ring & left:
+                    longer = (*path, broker)
+                    found[broker] = tuple.__new__(Route, (longer, hops))  # three times as fast as `Route(…)`
+                    for distance, farther in self._rings.get(broker, {}).items():
+                        ahead.setdefault((hops + distance, brokers + 1), []).append((longer, farther))
+                left -= ring
+        return found
 
     def _look_at_rows(self) -> None:
         if self._changed:
             changed, self._changed = self._changed, {}
             for broker in changed:
                 row = self._rows.get(broker)
-                self._restate(broker, {} if row is None or row.is_over else dict(row.neighbours()))
+                neighbours = {} if row is None or row.is_over else row.neighbours()
+                neighbours.pop(broker, None)  # a broker that names itself says nothing
+                self._restate(broker, neighbours)
             for broker in changed:
                 self._relink(broker)
 
@@ -146,15 +143,26 @@ class Topology:
     def _relink(self, broker: NodeId) -> None:
         known, links = self._links.get(broker, {}), self._links_of(broker)
         if links != known:
-            for other in known.keys() - links.keys():
-                del self._links[other][broker]
-                if not self._links[other]:
-                    del self._links[other]
-            for other, distance in links.items():
-                self._links.setdefault(other, {})[broker] = distance
-            self._links[broker] = links
+            for other, distance in known.items() - links.items():
+                self._unlink(broker, other, distance)
+                self._unlink(other, broker, distance)
+            for other, distance in links.items() - known.items():
+                self._link(broker, other, distance)
+                self._link(other, broker, distance)
             self._routes.clear()
-            self._reachable = None
+
+    def _link(self, broker: NodeId, other: NodeId, distance: int) -> None:
+        self._links.setdefault(broker, {})[other] = distance
+        self._rings.setdefault(broker, {}).setdefault(distance, set()).add(other)
+
+    def _unlink(self, broker: NodeId, other: NodeId, distance: int) -> None:
+        del self._links[broker][other]
+        ring = self._rings[broker][distance]
+        ring.remove(other)
+        if not ring:
+            del self._rings[broker][distance]
+        if not self._links[broker]:
+            del self._links[broker], self._rings[broker]
 
     def _links_of(self, broker: NodeId) -> dict[NodeId, int]:
         """What the two ends of a link say, at different times.
@@ -171,9 +179,12 @@ class Topology:
         links: dict[NodeId, int] = {}
         for other, distance in stated.items():
             if other in stated_by:
+                theirs = self._stated[other][broker]
                 # At the same time the higher number counts: the same choice everywhere.
-                is_later = (made_at, broker) > (self._made_at[other], other)
-                links[other] = distance if is_later else self._stated[other][broker]
+                if distance == theirs or (made_at, broker) > (self._made_at[other], other):
+                    links[other] = distance
+                else:
+                    links[other] = theirs
                 continue
             silent = self._rows.get(other)
             if silent is not None:

@@ -140,10 +140,10 @@ class BrokerRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     life: Count = 0
     is_over: bool = False
 
-    def neighbours(self) -> list[tuple[int, int]]:
+    def neighbours(self) -> dict[int, int]:
         """A distance of 0 is none: only the row's own broker is so near."""
         pairs = zip(self.links[::2], self.links[1::2], strict=False)
-        return [(node, distance) for node, distance in pairs if distance > 0]
+        return {node: distance for node, distance in pairs if distance > 0}
 
 
 class Interest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
