@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterator
 
 from roamcast.errors import WireError
 from roamcast.underlay.olsr.changes import PurgeTimer, TableChanges
-from roamcast.underlay.olsr.mpr import RelaySelection
+from roamcast.underlay.olsr.mpr import RelayCandidate, RelaySelection
 from roamcast.underlay.olsr.options import OlsrOptions, RelayTies
 from roamcast.underlay.olsr.tables.associations import Associations
 from roamcast.underlay.olsr.tables.deadlines import Deadlines
@@ -225,7 +225,8 @@ class Neighbourhood:
         relays, symmetric = self.own_relays(now), self.neighbours.table
         for interface, links in self.links.items():
             by_code: dict[int, list[Address]] = {}
-            for address, link in sorted(links.table.items()):
+            for address in sorted(links.table):
+                link = links.table[address]
                 if now < link.until and (link.quality is None or link.is_named(now)):
                     code = _code(link, now, relays, symmetric)
                     if code in by_code:
@@ -306,9 +307,14 @@ class Neighbourhood:
             preferred = [address for address in dict.fromkeys(heard) if address in table]
         else:
             preferred = sorted(table)
-        candidates = {
-            address: (table[address].willingness, mains(table[address].reached(now))) for address in preferred
-        }
+        candidates: dict[Address, RelayCandidate] = {}
+        for address in preferred:
+            neighbour = table[address]
+            if neighbour.hello is not None and now < neighbour.until and not neighbour.left_out:
+                reached = neighbour.hello.symmetric  # `reached`, written out for nearly all neighbours
+            else:
+                reached = neighbour.reached(now)
+            candidates[address] = neighbour.willingness, mains(reached)
         return self._selection.select(candidates)
 
 

@@ -156,7 +156,15 @@ class LinkSet:
 
     def purge(self, now: Micros) -> Micros | None:
         """Forget expired links; returns the next deadline, if any link is left."""
-        ended = [source for source, link in self.table.items() if link.until <= now]
+        ended: list[Address] = []
+        deadlines: list[Micros] = []
+        for source, link in self.table.items():
+            if link.quality is None and link.lost_until <= now < link.symmetric_until:
+                deadlines.append(link.symmetric_until)  # `deadline`, written out for nearly all links
+            elif link.until <= now:
+                ended.append(source)
+            else:
+                deadlines.append(link.deadline(now))
         for source in ended:
             del self.table[source]
-        return min((link.deadline(now) for link in self.table.values()), default=None)
+        return min(deadlines, default=None)
