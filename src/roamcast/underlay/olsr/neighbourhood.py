@@ -241,10 +241,10 @@ class Neighbourhood:
         """The link codes of a HELLO sent now, without lost links, which need no second HELLO."""
         relays, symmetric = self.own_relays(now), self.neighbours.table
         return {
-            (interface, address): _code(link, now, relays, symmetric)
+            (interface, address): code
             for interface, links in self.links.items()
             for address, link in links.table.items()
-            if link.status(now) is not LinkType.LOST
+            if (code := _code(link, now, relays, symmetric)) & 3 != LOST
         }
 
     # Private.

@@ -232,10 +232,10 @@ class Olsr(Underlay):
         return self._numbers(self.routes())
 
     def relays(self) -> list[NodeId]:
-        own = {self._own} if self._selectors else set()
+        own = (self._own,) if self._selectors else ()
         # Open, others advertise more than their selectors; nodes of ours say themselves whether they relay.
         known = self._topology.relays() if self._node_numbers is None else self._node_numbers.relays()
-        return self._numbers(own | self.own_relays() | set(known))
+        return self._numbers({*own, *self.own_relays(), *known})
 
     def is_relay(self, node: NodeId) -> bool:
         # Asked for each flooded frame; the selectors tell most of the answers for this node itself.
@@ -457,8 +457,10 @@ class Olsr(Underlay):
         self._air.write_routes(host_routes(self.routes(), self.network_routes(), ways))
 
     def _numbers(self, addresses: Iterable[Address]) -> list[NodeId]:
-        numbers = (self._addresses.node(address) for address in addresses)
-        return sorted(number for number in numbers if number is not None)
+        node = self._addresses.node
+        numbers = [number for address in addresses if (number := node(address)) is not None]
+        numbers.sort()
+        return numbers
 
     # Losses.
 

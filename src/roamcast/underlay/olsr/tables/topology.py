@@ -65,7 +65,7 @@ class TopologySet:
 
     def relays(self) -> list[Address]:
         """Originators that somebody chose as relay, increasing."""
-        return sorted(address for address, known in self.table.items() if known.destinations)
+        return sorted([address for address, known in self.table.items() if known.destinations])
 
     def purge(self, now: Micros) -> tuple[bool, Micros | None]:
         """Whether the topology changed, and a time before which it will not change by expiry."""
