@@ -66,7 +66,7 @@ class Covering:
         for node in sorted(neighbours):
             said = self._said(node, now)
             if said is not None and self._node in said.neighbours:
-                candidates[node] = RelayCandidate(WILL_DEFAULT, frozenset(said.neighbours))
+                candidates[node] = WILL_DEFAULT, frozenset(said.neighbours)
         return select_relays(self._node, candidates)
 
     def _said(self, node: NodeId, now: Micros) -> Announcement | None:

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roamcast.underlay.olsr.mpr import RelayCandidate, select_relays
+from roamcast.underlay.olsr.mpr import BITS_MAX, RelayCandidate, RelaySelection, select_relays
 from roamcast.wire.olsr import WILL_ALWAYS, WILL_DEFAULT, WILL_NEVER
 
 OWN = 1
@@ -15,7 +15,7 @@ def select(reached: dict[int, set[int]], **willingness: int) -> set[int]:
         select_relays(
             OWN,
             {
-                address: RelayCandidate(willingness.get(f"n{address}", WILL_DEFAULT), frozenset(targets))
+                address: (willingness.get(f"n{address}", WILL_DEFAULT), frozenset(targets))
                 for address, targets in reached.items()
             },
         )
@@ -78,19 +78,40 @@ NEIGHBOURHOODS = st.dictionaries(
 @given(NEIGHBOURHOODS)
 @settings(max_examples=300, deadline=None)
 def test_relays_cover_all_that_can_be_covered_and_none_is_needless(
-    drawn: dict[int, tuple[int, frozenset[int]]],
+    neighbours: dict[int, RelayCandidate],
 ) -> None:
-    neighbours = {address: RelayCandidate(*candidate) for address, candidate in drawn.items()}
     relays = select_relays(OWN, neighbours)
     members = {OWN, *neighbours}
 
     def targets(addresses: set[int] | frozenset[int]) -> set[int]:
-        return {target for address in addresses for target in neighbours[address].reached} - members
+        return {target for address in addresses for target in neighbours[address][1]} - members
 
-    willing = {address for address, candidate in neighbours.items() if candidate.willingness != WILL_NEVER}
+    willing = {address for address, (willingness, _) in neighbours.items() if willingness != WILL_NEVER}
     assert relays <= willing
     assert targets(relays) == targets(willing)
-    assert {address for address in willing if neighbours[address].willingness == WILL_ALWAYS} <= relays
+    assert {address for address in willing if neighbours[address][0] == WILL_ALWAYS} <= relays
     for relay in relays:
-        if neighbours[relay].willingness != WILL_ALWAYS:
+        if neighbours[relay][0] != WILL_ALWAYS:
             assert targets(relays - {relay}) != targets(relays), f"{relay} is needless"
+
+
+@given(st.lists(NEIGHBOURHOODS, max_size=6), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_what_was_selected_before_makes_no_difference(
+    neighbourhoods: list[dict[int, RelayCandidate]], by_degree: bool
+) -> None:
+    selection = RelaySelection(OWN, by_degree=by_degree)
+    members: dict[int, RelayCandidate] = {}
+    for changed in neighbourhoods:
+        # Once with these neighbours alone, once with all so far: the same members may reach others now.
+        members |= changed
+        for neighbours in (changed, members):
+            assert selection.select(neighbours) == select_relays(OWN, neighbours, by_degree=by_degree)
+
+
+def test_no_more_addresses_are_remembered_than_the_bound_and_one_selection_take() -> None:
+    selection = RelaySelection(OWN, by_degree=True)
+    for first in range(10, 10 + 20 * BITS_MAX, BITS_MAX // 2):  # a neighbour that names others each time
+        reached = frozenset(range(first, first + BITS_MAX // 2))
+        assert selection.select({2: (WILL_DEFAULT, reached)}) == {2}
+        assert len(selection.bits) <= BITS_MAX + len(reached)

@@ -208,6 +208,17 @@ def test_a_flood_of_forged_numbers_pushes_out_the_oldest_and_says_so() -> None:
     assert list(duplicates.until) == [1, 2, 3]
 
 
+def test_expired_duplicates_make_room_without_a_report_and_begin_anew() -> None:
+    duplicates = Duplicates(hold=32, length_max=2)
+    assert duplicates.add(1, now=0) and duplicates.add(2, now=31)
+    assert duplicates.add(3, now=32)  # 1 has just expired
+    assert list(duplicates.until) == [2, 3]
+    assert duplicates.add(2, now=63)  # expired a moment ago, and maybe not swept yet
+    assert duplicates.until == {3: 64, 2: 95} and list(duplicates.until) == [3, 2]
+    assert not duplicates.add(4, now=63)  # both others still hold
+    assert list(duplicates.until) == [2, 4]
+
+
 # Associations.
 
 

@@ -15,7 +15,7 @@ from roamcast.underlay.olsr.tables.duplicates import Duplicates
 from roamcast.units import Micros, micros
 from roamcast.wire.olsr import Address, MessageType, OlsrMessage, encode_message
 
-NAMES = {type: type.name.lower() for type in MessageType}
+NAMES = {int(type): type.name.lower() for type in MessageType}
 RELAYED = 255  # beside the numbers of interfaces, of which a node has at most 16
 
 
@@ -81,9 +81,10 @@ class Flooding:
             self._host.set_timer("relay", now + int(self._host.random.random() * self._relay_jitter))
         if self._has_several_interfaces:
             self._considered.add(message.key << 8 | RELAYED, now)
+        waiting = WaitingMessage(data, name_of(message), own=False)
         for outbox in self._outboxes.values():
-            if not outbox.add(WaitingMessage(data, name_of(message), own=False)):
-                self._host.trace(Dropped(now, self._host.node, DropReason.QUEUE_FULL, name_of(message)))
+            if not outbox.add(waiting):
+                self._host.trace(Dropped(now, self._host.node, DropReason.QUEUE_FULL, waiting.name))
 
     def send(
         self,
@@ -112,7 +113,4 @@ class Flooding:
 
 def name_of(message: OlsrMessage) -> str:
     """For the trace."""
-    try:
-        return NAMES[MessageType(message.type)]
-    except ValueError:
-        return "olsr"
+    return NAMES.get(message.type, "olsr")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterator
 
 from roamcast.errors import WireError
 from roamcast.underlay.olsr.changes import PurgeTimer, TableChanges
-from roamcast.underlay.olsr.mpr import RelayCandidate, select_relays
+from roamcast.underlay.olsr.mpr import RelayCandidate, RelaySelection
 from roamcast.underlay.olsr.options import OlsrOptions, RelayTies
 from roamcast.underlay.olsr.tables.associations import Associations
 from roamcast.underlay.olsr.tables.deadlines import Deadlines
@@ -17,6 +17,7 @@ from roamcast.units import Micros, micros
 from roamcast.wire.olsr import (
     WILL_NEVER,
     Address,
+    Hello,
     LinkType,
     NeighbourType,
     OlsrMessage,
@@ -25,7 +26,8 @@ from roamcast.wire.olsr import (
     link_code,
 )
 
-RELAY = int(NeighbourType.RELAY)  # compared with every HELLO
+RELAY = int(NeighbourType.RELAY)  # this and the next: compared with every HELLO
+HEARD = frozenset((SYMMETRIC, ASYMMETRIC))
 # `link_code` without its link type.
 CODE_RELAY, CODE_SYMMETRIC, CODE_NOT = (
     int(kind) << 2 for kind in (NeighbourType.RELAY, NeighbourType.SYMMETRIC, NeighbourType.NOT)
@@ -73,6 +75,8 @@ class Neighbourhood:
         self.selectors: Deadlines[Address] = Deadlines(options.links_max)
         self.lost_relay = False  # since the last HELLO: a relay that should have forwarded our TCs
         self._relays: frozenset[Address] = frozenset()
+        by_degree = options.relay_ties is not RelayTies.FIRST_HEARD
+        self._selection = RelaySelection(self._own, by_degree=by_degree)
 
     # Inputs.
 
@@ -81,38 +85,39 @@ class Neighbourhood:
     ) -> None:
         if message.hops:
             raise WireError("HELLO hop count", 9, f"is {message.hops}; a HELLO is never relayed")
-        links, changes = self.links[interface], self._changes
-        hello = decode_hello(message.body)
-        main = message.originator
+        hello, main = decode_hello(message.body), message.originator
         until = now + (message.validity if message.validity < self._validity_max else self._validity_max)
-        known = links.table.get(source)
-        before, main_before = (None, main) if known is None else (known.status(now), known.main)
-        link = links.on_hello(source, main, hello, until, now, packet_sequence)
-        if link is None or len(hello.symmetric) > self._two_hop_max:
-            self._on_overflow("links" if link is None else "two_hop", "hello")
-            return
-        if link.status(now) is not before:
-            changes.to_say = True
-        if main_before != main:
-            self.check_neighbour(main_before, now)  # the interface has another owner
-        if until < self._deadlines.at:
-            self._deadlines.by(until)
-        if self._options.hysteresis:
-            self._deadlines.by(link.deadline(now))
-        if not link.lost_until <= now < link.symmetric_until:
-            self.check_neighbour(main, now)
+        code = hello.links.get(interface, 0)
+        links = self.links[interface]
+        link = links.table.get(source)
+        if (
+            link is not None
+            and link.lost_until <= now < link.symmetric_until
+            and code & 3 in HEARD
+            and link.main == main
+            and link.quality is None
+        ):
+            # `LinkSet.on_hello`, written out: nearly every HELLO only renews a symmetric link.
+            link.heard_at = now
+            link.heard_until = link.symmetric_until = until
+            link.until = until + links.hold
+        elif not self._sense(links, source, main, hello, until, now, packet_sequence):
             return
         neighbour = self.neighbours.table.get(main)
         if neighbour is not None and neighbour.hello is hello and now < neighbour.until:
             # Most HELLOs repeat the one before, and the decoder returns one object for equal bodies.
             neighbour.until = until
+        elif len(hello.symmetric) > self._two_hop_max:
+            self._on_overflow("two_hop", "hello")
+            return
         else:
             if neighbour is None:
-                changes.neighbours.append((True, main))
+                self._changes.neighbours.append((True, main))
                 self._associations.disown(main)
             if self.neighbours.on_hello(main, hello, until, now) or neighbour is None:
-                changes.mark_neighbourhood()
-        code = hello.links.get(self._own, 0)
+                self._changes.mark_neighbourhood()
+        if until < self._deadlines.at:
+            self._deadlines.by(until)
         if code >> 2 == RELAY or (
             self._has_several_interfaces
             and any(hello.links.get(interface, 0) >> 2 == RELAY for interface in self._interfaces)
@@ -220,7 +225,8 @@ class Neighbourhood:
         relays, symmetric = self.own_relays(now), self.neighbours.table
         for interface, links in self.links.items():
             by_code: dict[int, list[Address]] = {}
-            for address, link in sorted(links.table.items()):
+            for address in sorted(links.table):
+                link = links.table[address]
                 if now < link.until and (link.quality is None or link.is_named(now)):
                     code = _code(link, now, relays, symmetric)
                     if code in by_code:
@@ -235,13 +241,42 @@ class Neighbourhood:
         """The link codes of a HELLO sent now, without lost links, which need no second HELLO."""
         relays, symmetric = self.own_relays(now), self.neighbours.table
         return {
-            (interface, address): _code(link, now, relays, symmetric)
+            (interface, address): code
             for interface, links in self.links.items()
             for address, link in links.table.items()
-            if link.status(now) is not LinkType.LOST
+            if (code := _code(link, now, relays, symmetric)) & 3 != LOST
         }
 
     # Private.
+
+    def _sense(
+        self,
+        links: LinkSet,
+        source: Address,
+        main: Address,
+        hello: Hello,
+        until: Micros,
+        now: Micros,
+        packet_sequence: int,
+    ) -> bool:
+        """A HELLO over a link that was not symmetric, or is not named so now. Whether it is symmetric now."""
+        known = links.table.get(source)
+        before, main_before = (None, main) if known is None else (known.status(now), known.main)
+        link = links.on_hello(source, main, hello, until, now, packet_sequence)
+        if link is None or len(hello.symmetric) > self._two_hop_max:
+            self._on_overflow("links" if link is None else "two_hop", "hello")
+            return False
+        if link.status(now) is not before:
+            self._changes.to_say = True
+        if main_before != main:
+            self.check_neighbour(main_before, now)  # the interface has another owner
+        self._deadlines.by(until)
+        if self._options.hysteresis:
+            self._deadlines.by(link.deadline(now))
+        if not link.is_symmetric(now):
+            self.check_neighbour(main, now)
+            return False
+        return True
 
     def _add_selector(self, main: Address, until: Micros, now: Micros) -> None:
         if main not in self.selectors:
@@ -267,17 +302,20 @@ class Neighbourhood:
     def _select_relays(self, now: Micros) -> frozenset[Address]:
         mains = self._associations.mains
         table = self.neighbours.table
-        first_heard = self._options.relay_ties is RelayTies.FIRST_HEARD
-        if first_heard:
+        if self._options.relay_ties is RelayTies.FIRST_HEARD:
             heard = (link.main for links in self.links.values() for link in links.table.values())
             preferred = [address for address in dict.fromkeys(heard) if address in table]
         else:
             preferred = sorted(table)
-        candidates = {
-            address: RelayCandidate(table[address].willingness, mains(table[address].reached(now)))
-            for address in preferred
-        }
-        return select_relays(self._own, candidates, by_degree=not first_heard)
+        candidates: dict[Address, RelayCandidate] = {}
+        for address in preferred:
+            neighbour = table[address]
+            if neighbour.hello is not None and now < neighbour.until and not neighbour.left_out:
+                reached = neighbour.hello.symmetric  # `reached`, written out for nearly all neighbours
+            else:
+                reached = neighbour.reached(now)
+            candidates[address] = neighbour.willingness, mains(reached)
+        return self._selection.select(candidates)
 
 
 def _code(link: LinkTuple, now: Micros, relays: frozenset[Address], symmetric: Container[Address]) -> int:

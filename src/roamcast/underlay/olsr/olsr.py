@@ -43,7 +43,7 @@ from roamcast.wire.olsr import (
     is_host_address,
 )
 
-HELLO = int(MessageType.HELLO)  # compared with every message that arrives
+HELLO, TC = int(MessageType.HELLO), int(MessageType.TC)  # compared with every message that arrives
 TTL_MAX = 255
 # Open: routes are written into the host's table so long after a change; changes come in bursts. Chosen by us.
 ROUTES_DELAY: Micros = 100 * MILLISECOND
@@ -157,27 +157,32 @@ class Olsr(Underlay):
                 self._report()
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
-        packet = self._decoded(payload)
-        if packet is not None:
-            self._on_packet(self._own, self._addresses.address(sender), packet)
+        try:
+            packet = decode_packet(payload)
+        except WireError as error:
+            self._refuse("olsr", error)
+            return
+        self._on_packet(self._own, self._addresses.address(sender), packet)
 
     def on_packet(self, interface: Address, source: Address, payload: bytes) -> None:
         """Open: anybody's packet, on one of our interfaces."""
-        packet = self._decoded(payload)
-        if packet is not None:
+        try:
+            packet = decode_packet(payload)
             if source in self._links or not is_host_address(source):
-                self._refuse("olsr", WireError("source", 0, f"is {dotted(source)}, no address of another"))
-            else:
-                self._on_packet(interface, source, packet)
+                raise WireError("source", 0, f"is {dotted(source)}, no address of another")
+        except WireError as error:
+            self._refuse("olsr", error)
+            return
+        self._on_packet(interface, source, packet)
 
     def _on_packet(self, interface: Address, source: Address, packet: OlsrPacket) -> None:
         """Section 3.4."""
         now = self._host.now()
         if self._options.hysteresis:
             self._neighbourhood.weigh(interface, source, packet.sequence, now)
-        duplicates = self._duplicates.until
+        known_until = self._duplicates.until.get
         for message in packet.messages:
-            if duplicates.get(message.key, 0) > now:
+            if known_until(message.key, 0) > now:
                 if self._has_several_interfaces and message.ttl:
                     self._on_copy(interface, source, message, now)
                 continue
@@ -190,9 +195,10 @@ class Olsr(Underlay):
                     self._on_flooded(interface, source, message, now)
             except WireError as error:
                 self._refuse(name_of(message), error)
-        if self._changes.to_say:
+        changes = self._changes
+        if changes.to_say:
             self._speak_up(now)
-        if self._changes.to_report:
+        if changes.to_report:
             self._report()
 
     def on_acquainted(self, neighbour: NodeId) -> None:
@@ -226,10 +232,10 @@ class Olsr(Underlay):
         return self._numbers(self.routes())
 
     def relays(self) -> list[NodeId]:
-        own = {self._own} if self._selectors else set()
+        own = (self._own,) if self._selectors else ()
         # Open, others advertise more than their selectors; nodes of ours say themselves whether they relay.
         known = self._topology.relays() if self._node_numbers is None else self._node_numbers.relays()
-        return self._numbers(own | self.own_relays() | set(known))
+        return self._numbers({*own, *self.own_relays(), *known})
 
     def is_relay(self, node: NodeId) -> bool:
         # Asked for each flooded frame; the selectors tell most of the answers for this node itself.
@@ -295,7 +301,7 @@ class Olsr(Underlay):
         self._learn(message, now)
         if not self._flooding.note(message, interface, now):
             self._overflow("duplicates", name_of(message))
-        if message.ttl > 1 and link.main in self._selectors:
+        if message.ttl > 1 and link.main in self._selectors.until:
             self._flooding.relay(message, now)
 
     def _on_copy(self, interface: Address, source: Address, message: OlsrMessage, now: Micros) -> None:
@@ -311,13 +317,12 @@ class Olsr(Underlay):
         until = now + (message.validity if message.validity < self._validity_max else self._validity_max)
         changed: bool | None
         match message.type:
-            case MessageType.TC:
-                is_stranger = message.originator not in self._topology.table
-                if is_stranger:
+            case _ if message.type == TC:
+                if message.originator not in self._topology.table:
                     self._associations.disown(message.originator)
-                if self._options.prompt and is_stranger and self._advertised:
-                    # Two networks have met: an originator whose first TC comes here lacks our TC too.
-                    self._ask_tc()
+                    if self._options.prompt and self._advertised:
+                        # Two networks have met: an originator whose first TC comes here lacks our TC too.
+                        self._ask_tc()
                 changed = self._topology.on_tc(message.originator, decode_tc(message.body), until)
             case MessageType.MID:
                 # Whoever speaks for itself is nobody's second interface, whatever others say.
@@ -452,17 +457,12 @@ class Olsr(Underlay):
         self._air.write_routes(host_routes(self.routes(), self.network_routes(), ways))
 
     def _numbers(self, addresses: Iterable[Address]) -> list[NodeId]:
-        numbers = (self._addresses.node(address) for address in addresses)
-        return sorted(number for number in numbers if number is not None)
+        node = self._addresses.node
+        numbers = [number for address in addresses if (number := node(address)) is not None]
+        numbers.sort()
+        return numbers
 
     # Losses.
-
-    def _decoded(self, payload: bytes) -> OlsrPacket | None:
-        try:
-            return decode_packet(payload)
-        except WireError as error:
-            self._refuse("olsr", error)
-            return None
 
     def _refuse(self, name: str, error: WireError) -> None:
         now, node = self._host.now(), self._host.node

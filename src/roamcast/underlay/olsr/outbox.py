@@ -1,13 +1,13 @@
 """Messages that wait to go out together: several in one packet cost one header and one channel access
 (RFC 3626, section 3.3)."""
 
-from typing import NamedTuple
+import msgspec
 
 from roamcast.host import Frame, Kind
 from roamcast.wire.olsr import PACKET_HEADER, encode_packet
 
 
-class WaitingMessage(NamedTuple):
+class WaitingMessage(msgspec.Struct, frozen=True, gc=False):
     data: bytes  # the message, encoded
     name: str  # for the trace
     own: bool  # made here, not relayed
@@ -52,6 +52,9 @@ class MessageOutbox:
     def _frame(self, messages: list[WaitingMessage]) -> Frame:
         self._packet_sequence = (self._packet_sequence + 1) % 65_536
         payload = encode_packet(self._packet_sequence, [message.data for message in messages])
-        names = {message.name for message in messages}
-        name = names.pop() if len(names) == 1 else "olsr"
-        return Frame(payload, Kind.CONTROL, name, own=any(message.own for message in messages))
+        name, own = messages[0].name, False
+        for message in messages:
+            own = own or message.own
+            if message.name != name:
+                name = "olsr"
+        return Frame(payload, Kind.CONTROL, name, own=own)

@@ -43,7 +43,7 @@ def shortest_routes(
         distance += 1
         found: list[Address] = []
         for address in level:
-            fresh = edges.get(address, NOBODY) - routes.keys()
+            fresh = edges.get(address, NOBODY).difference(routes)  # of a view of keys all would be copied
             if fresh:
                 routes.update(dict.fromkeys(fresh, OlsrRoute(routes[address].next_hop, distance)))
                 found.extend(fresh)

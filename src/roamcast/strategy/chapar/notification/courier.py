@@ -17,6 +17,7 @@ copy from the same node is not forwarded. A copy from another node has gone in a
 it waits until the routes may have been repaired.
 """
 
+from collections.abc import Iterator
 from functools import reduce
 from operator import or_
 from typing import NamedTuple
@@ -324,8 +325,12 @@ class NotificationCourier:
         state.host.set_timer(("retry", self._number), state.host.now() + time)
 
     def _decoded(self, vector: bytes) -> NodeVector:
-        state = self._state
-        return state.addresses.decode(vector, [*state.underlay.known_nodes(), state.node])
+        return self._state.addresses.decode(vector, self._known())
+
+    def _known(self) -> Iterator[NodeId]:
+        """A generator: the underlay need not compute its routes where nobody asks for the first node."""
+        yield from self._state.underlay.known_nodes()
+        yield self._state.node
 
     def _is_own(self, pending: Pending) -> bool:
         return pending.carry.event.publisher == self._state.node

@@ -15,30 +15,31 @@ Thing = TypeVar("Thing", bound=Hashable)
 class Deadlines(Generic[Thing]):
     def __init__(self, length_max: int) -> None:
         self._length_max = length_max
-        self._until: dict[Thing, Micros] = {}
+        self.until: dict[Thing, Micros] = {}  # to look into; a purge may replace it
 
     def hold(self, thing: Thing, until: Micros) -> bool:
         """Remember or renew. False if there was no room."""
-        if thing not in self._until and len(self._until) >= self._length_max:
+        if thing not in self.until and len(self.until) >= self._length_max:
             return False
-        self._until[thing] = until
+        self.until[thing] = until
         return True
 
     def release(self, thing: Thing) -> None:
-        self._until.pop(thing, None)
+        self.until.pop(thing, None)
 
     def purge(self, now: Micros) -> tuple[bool, Micros | None]:
         """Whether anything has expired, and the next deadline."""
-        before = len(self._until)
-        if any(until <= now for until in self._until.values()):
-            self._until = {thing: until for thing, until in self._until.items() if now < until}
-        return len(self._until) < before, min(self._until.values(), default=None)
+        first = min(self.until.values(), default=None)
+        if first is None or now < first:
+            return False, first
+        self.until = {thing: until for thing, until in self.until.items() if now < until}
+        return True, min(self.until.values(), default=None)
 
     def __contains__(self, thing: object) -> bool:
-        return thing in self._until
+        return thing in self.until
 
     def __iter__(self) -> Iterator[Thing]:
-        return iter(self._until)
+        return iter(self.until)
 
     def __len__(self) -> int:
-        return len(self._until)
+        return len(self.until)

@@ -10,23 +10,29 @@ message that is heard.
 
 from roamcast.units import Micros
 
+SWEEPS = 16  # in a hold time; chosen by us: so the set is at most a sixteenth larger than it has to be
+
 
 class Duplicates:
     def __init__(self, hold: Micros, length_max: int) -> None:
         self._hold = hold  # DUP_HOLD_TIME
         self._length_max = length_max
+        self._sweep_at: Micros = 0
         self.until: dict[int, Micros] = {}  # by `Message.key`
 
     def add(self, key: int, now: Micros) -> bool:
         """Remember a message. False if an older one had to be forgotten before its time."""
         until = self.until
         pushed_out = False
-        while until:
+        if now >= self._sweep_at:
+            # Not for each message: in a dictionary whose first places are empty, the first entry is far.
+            self._sweep_at = now + self._hold // SWEEPS
+            for expired in [key for key, end in until.items() if end <= now]:
+                del until[expired]
+        while len(until) >= self._length_max:
             oldest = next(iter(until))
-            if until[oldest] > now:
-                if len(until) < self._length_max:
-                    break
-                pushed_out = True
+            pushed_out = pushed_out or until[oldest] > now
             del until[oldest]
+        until.pop(key, None)  # an expired one; the last entry shall be the youngest
         until[key] = now + self._hold
         return not pushed_out

@@ -81,7 +81,7 @@ class LinkSet:
         self._own = own  # the address of the interface
         self._failure_silence = failure_silence
         self._has_hysteresis = hysteresis
-        self._hold = hold  # NEIGHB_HOLD_TIME
+        self.hold = hold  # NEIGHB_HOLD_TIME
         self._lost_hold = hold if lost_hold is None else lost_hold
         self._links_max = links_max
         self.table: dict[Address, LinkTuple] = {}
@@ -91,7 +91,7 @@ class LinkSet:
         link = self.table.get(source)
         if link is not None and link.quality is not None:
             link.quality.on_packet(sequence, now)
-            link.accept_or_reject(now, self._hold)
+            link.accept_or_reject(now, self.hold)
         return link
 
     def on_hello(
@@ -116,7 +116,7 @@ class LinkSet:
             type = code & 3
             if type in (SYMMETRIC, ASYMMETRIC):
                 link.symmetric_until = until
-                link.until = until + self._hold
+                link.until = until + self.hold
             elif type == LOST:
                 link.symmetric_until = now  # they no longer hear us: this counts at once
         if link.until < until:
@@ -140,7 +140,7 @@ class LinkSet:
             if link.lost_until < PENDING:
                 link.lost_until = now + self._lost_hold
             link.heard_until = link.symmetric_until = min(link.symmetric_until, now)
-            link.until = max(link.until, now + self._hold)
+            link.until = max(link.until, now + self.hold)
         return link
 
     def is_symmetric_to(self, main: Address, now: Micros) -> bool:
@@ -152,11 +152,19 @@ class LinkSet:
         for link in self.table.values():
             if link.quality is not None and link.quality.silent_at <= now:
                 link.quality.on_silence(now)
-                link.accept_or_reject(now, self._hold)
+                link.accept_or_reject(now, self.hold)
 
     def purge(self, now: Micros) -> Micros | None:
         """Forget expired links; returns the next deadline, if any link is left."""
-        ended = [source for source, link in self.table.items() if link.until <= now]
+        ended: list[Address] = []
+        deadlines: list[Micros] = []
+        for source, link in self.table.items():
+            if link.quality is None and link.lost_until <= now < link.symmetric_until:
+                deadlines.append(link.symmetric_until)  # `deadline`, written out for nearly all links
+            elif link.until <= now:
+                ended.append(source)
+            else:
+                deadlines.append(link.deadline(now))
         for source in ended:
             del self.table[source]
-        return min((link.deadline(now) for link in self.table.values()), default=None)
+        return min(deadlines, default=None)

@@ -46,6 +46,12 @@ class Neighbours:
         neighbour = self.table.get(main)
         if neighbour is None:
             neighbour = self.table[main] = Neighbour()
+        elif neighbour.hello is not None and now < neighbour.until and not neighbour.left_out:
+            # Half of the HELLOs that differ from the one before name the same neighbours, by other codes.
+            said = neighbour.hello
+            if hello.symmetric == said.symmetric and hello.willingness == said.willingness:
+                neighbour.hello, neighbour.until = hello, until
+                return False
         before = neighbour.willingness, neighbour.reached(now)
         self._renew(neighbour, hello, until, now)
         return before != (neighbour.willingness, neighbour.reached(now))

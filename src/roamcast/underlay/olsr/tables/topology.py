@@ -13,15 +13,23 @@ NOBODY: frozenset[Address] = frozenset()
 class Advertisement:
     """What one originator advertises. A set too large for one TC comes in several of the same number."""
 
-    __slots__ = ("ansn", "destinations", "parts")
+    __slots__ = ("ansn", "destinations", "parts", "size")
 
-    def __init__(self, ansn: int) -> None:
-        self.ansn = ansn
-        self.parts: dict[frozenset[Address], Micros] = {}
-        self.destinations: frozenset[Address] = NOBODY  # of all parts
+    def __init__(self, tc: Tc, until: Micros) -> None:
+        self.ansn = tc.ansn
+        self.parts = {tc.advertised: until}
+        self.destinations = tc.advertised  # of all parts
+        self.size = size_of(tc.advertised)
 
-    def gather(self) -> None:
+    def add(self, part: frozenset[Address], until: Micros) -> None:
+        self.parts[part] = until
+        self.destinations = self.destinations | part
+        self.size += size_of(part)
+
+    def forget_expired(self, now: Micros) -> None:
+        self.parts = {part: until for part, until in self.parts.items() if now < until}
         self.destinations = NOBODY.union(*self.parts)
+        self.size = sum(map(size_of, self.parts))
 
 
 class TopologySet:
@@ -43,21 +51,21 @@ class TopologySet:
                     return False
             elif is_newer(known.ansn, tc.ansn):
                 return False  # a newer TC has overtaken it
-        forgotten = 0 if known is None or tc.ansn == known.ansn else _size(known)
-        # An empty part takes a place as well: its number protects against older TCs.
-        if self._tuples - forgotten + max(1, len(tc.advertised)) > self._tuples_max:
+        is_further_part = known is not None and tc.ansn == known.ansn
+        grows_by = size_of(tc.advertised) - (0 if known is None or is_further_part else known.size)
+        if self._tuples + grows_by > self._tuples_max:
             return None
+        self._tuples += grows_by
         before = NOBODY if known is None else known.destinations
-        if known is None or tc.ansn != known.ansn:
-            known = self.table[originator] = Advertisement(tc.ansn)
-        known.parts[tc.advertised] = until
-        known.gather()
-        self._tuples += max(1, len(tc.advertised)) - forgotten
+        if known is not None and tc.ansn == known.ansn:
+            known.add(tc.advertised, until)
+        else:
+            known = self.table[originator] = Advertisement(tc, until)
         return known.destinations != before
 
     def relays(self) -> list[Address]:
         """Originators that somebody chose as relay, increasing."""
-        return sorted(address for address, known in self.table.items() if known.destinations)
+        return sorted([address for address, known in self.table.items() if known.destinations])
 
     def purge(self, now: Micros) -> tuple[bool, Micros | None]:
         """Whether the topology changed, and a time before which it will not change by expiry."""
@@ -66,21 +74,21 @@ class TopologySet:
         changed = False
         self._purge_at = None
         for originator, known in list(self.table.items()):
-            ended = [part for part, until in known.parts.items() if until <= now]
-            for part in ended:
-                del known.parts[part]
-                self._tuples -= max(1, len(part))
-                changed = True
-            if not known.parts:
-                del self.table[originator]
-                continue
-            if ended:
-                known.gather()
             first = min(known.parts.values())
+            if first <= now:
+                changed = True
+                self._tuples -= known.size
+                known.forget_expired(now)
+                self._tuples += known.size
+                if not known.parts:
+                    del self.table[originator]
+                    continue
+                first = min(known.parts.values())
             if self._purge_at is None or first < self._purge_at:
                 self._purge_at = first
         return changed, self._purge_at
 
 
-def _size(known: Advertisement) -> int:
-    return sum(max(1, len(part)) for part in known.parts)
+def size_of(part: frozenset[Address]) -> int:
+    """In tuples. An empty part takes a place as well: its number protects against older TCs."""
+    return len(part) or 1
