@@ -41,4 +41,4 @@ class IdealUnderlay(Underlay):
         return [node for node in self._oracle.connected(self._node) if node != self._node]
 
     def distance(self, to: NodeId) -> int | None:
-        return self._oracle.distance(self._node, to)
+        return self._oracle.distance(to, self._node)  # the same both ways: one search for all questions here

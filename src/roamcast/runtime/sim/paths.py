@@ -31,7 +31,12 @@ def sample_overlay(nodes: Iterable[Node | None], links: RadioLinks, now: Micros)
         if paths is None:
             return None
         for path in paths:
-            legs = [links.distance(a, b) for a, b in pairwise(path)]
-            if None not in legs:
-                pairs, hops = pairs + 1, hops + sum(leg for leg in legs if leg is not None)
+            length = 0
+            for leg in pairwise(path):
+                away = links.distance(*leg)
+                if away is None:
+                    break
+                length += away
+            else:
+                pairs, hops = pairs + 1, hops + length
     return PathsSampled(now, "overlay", pairs, hops)
