@@ -161,8 +161,9 @@ class Broker:
         publisher, sequence = event
         return publisher << 64 | sequence in self._seen
 
-    def deliver(self, event: Event, hops: int, age: Micros = 0) -> None:
-        """The event is here: keep it if it is memorized, hand it over if someone wants it.
+    def deliver(self, event: Event, hops: int, age: Micros = 0, *, is_kept: bool = False) -> None:
+        """The event is here: keep it if it is memorized (unless that is done), hand it over if someone wants
+        it.
 
         A real-time event from before this node's boot is refused: subscriptions of then are gone, and
         after a restart nobody remembers whether it was handed over before the crash.
@@ -179,7 +180,8 @@ class Broker:
                 self.drop(event.id, DropReason.SUPERSEDED, "store")
                 return
             try:
-                self.keep(event, hops, age)
+                if not is_kept:
+                    self.keep(event, hops, age)
             except StoreFullError:
                 # Standing subscriptions get it now; later ones must find it at another node.
                 self.drop(event.id, DropReason.STORE_FULL, "store")
@@ -207,7 +209,7 @@ class Broker:
         now = self._host.now()
         kept = self.store.find(event.id)
         if kept is not None and kept.expires_at > now:
-            return  # as every event of this node, which is kept before it is delivered
+            return
         before = self.store.superseded_by(event)
         for pushed_out in self.store.keep(event, now + event.lifetime - age, hops, now):
             if self.store.loses:

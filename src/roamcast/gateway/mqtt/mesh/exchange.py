@@ -108,7 +108,7 @@ class MeshExchange:
         """Whether the store would take a message of QoS 1 or 2 that is not retained."""
         if not self.keeps_qos1 or payload_bytes > PAYLOAD_BYTES_MAX:  # chunks have room of their own
             return True
-        return self._node.applications.node.broker.store.has_room(payload_bytes, self._node.now())
+        return self._applications.node.broker.store.has_room(payload_bytes, self._node.now())
 
     # From clients.
 
@@ -141,7 +141,9 @@ class MeshExchange:
             return TOO_LARGE  # all else was checked when the packet was decoded
         finally:
             self._publisher = None
-        return ACCEPTED_WHEN_DURABLE if notes.wrote or publication.lifetime else ACCEPTED
+        if notes.is_kept and (notes.wrote or publication.lifetime):
+            return ACCEPTED_WHEN_DURABLE
+        return ACCEPTED
 
     def publish_large(
         self,
