@@ -129,6 +129,8 @@ class ContentRouter:
     def on_timer(self, name: TimerName) -> None:
         """A timer whose name begins with `TIMER`."""
         match name:
+            case (_, "cast", int() as publisher, int() as sequence):  # first: each event has one
+                self._send_on(EventId(publisher, sequence))
             case (_, "announce"):
                 self._announcer.announce_all()
             case (_, "refresh"):
@@ -143,8 +145,6 @@ class ContentRouter:
                 self._recovery.send_repeat()
             case (_, "hand"):
                 self._recovery.hand_over()
-            case (_, "cast", int() as publisher, int() as sequence):
-                self._send_on(EventId(publisher, sequence))
 
     # Inputs from the overlay.
 
@@ -318,6 +318,8 @@ class ContentRouter:
 
     def _cast(self, kept: RecentEvent, to: list[NodeId], *, again: bool) -> None:
         assert self._overlay is not None
+        if not to and not self._overlay.is_overheard:
+            return
         kept.told.update(each for each in to if self._links[each].is_settled)
         self._overlay.spread(
             to,

@@ -105,6 +105,11 @@ class Overlay(Layer):
         several failures in a row break the link."""
         self.protocol.send(neighbour, payload, kind, message, event, own, on_failure)
 
+    @property
+    def is_overheard(self) -> bool:
+        """Whether somebody may hear what is spread to nobody."""
+        return self.protocol.is_overheard
+
     def spread(
         self,
         neighbours: Iterable[NodeId],

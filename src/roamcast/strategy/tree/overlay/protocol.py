@@ -169,6 +169,11 @@ class TreeProtocol:
         frame = Frame(CODEC.encode(TreeData(link.number, payload)), kind, message, event, own)
         self._host.unicast(neighbour, frame, failed)
 
+    @property
+    def is_overheard(self) -> bool:
+        """Without links, data is for whoever hears it: whether there is somebody."""
+        return self._overhears and bool(self._nearby)
+
     def spread(
         self,
         neighbours: Iterable[NodeId],
@@ -180,7 +185,7 @@ class TreeProtocol:
     ) -> None:
         links = [self.links[peer] for peer in neighbours if peer in self.links]
         named = tuple((link.peer, link.number) for link in links if link.state is LinkState.OPEN)
-        if named or (self._overhears and self._nearby):  # without links it is for whoever hears it
+        if named or self.is_overheard:
             spread = Spread(named[:LINKS_MAX], payload)
             self._host.broadcast(Frame(CODEC.encode(spread), kind, message, event, own))
 
