@@ -114,6 +114,9 @@ class Broker:
             return  # the store has events, not the modulator's products
         now = self._host.now()
         for stored in in_order_of_publication(self.store.standing(now)):
+            key = subscription.application << 128 | event_key(*stored.event.id)
+            if self._shared and key in self._handed_over:
+                continue  # as most of a live node's store for a client that comes back
             readable = self.readable(stored.event)
             if readable.wants_subscribers and subscription.filter.matches(readable):
                 self._hand_over(stored.event, stored.hops, now, stored.expires_at)

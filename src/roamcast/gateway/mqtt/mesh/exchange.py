@@ -257,17 +257,21 @@ class MeshExchange:
             return  # section 4.8.2: none for shared subscriptions
         identifiers = (identifier,) if identifier else ()
         wants_retained = request.retain_handling == 0 or (request.retain_handling == 1 and is_new)
-        for entry, message in self._shown(parsed.on_topic, set()):
+        notes_what_is_done = self._notes.is_kept and session.is_durable
+        for entry in self._shown(parsed.on_topic, set()):
             event = entry.event
-            if not parsed.wanted.matches(event):
+            # MQTT: what is not retained is for those who had subscribed before.
+            is_for_others = is_kept_message(event) and not self._shows_qos1
+            if (is_for_others and not notes_what_is_done) or not parsed.wanted.matches(event):
                 continue
+            message = self._message(entry)
             if message.retained:
                 if wants_retained:
                     session.deliver(message, request.qos, True, identifiers)
                 else:
                     self._notes.on_done(session, message, None)
-            elif is_kept_message(event) and not self._shows_qos1:
-                self._notes.on_done(session, message, None)  # MQTT: for those who had subscribed before
+            elif is_for_others:
+                self._notes.on_done(session, message, None)
             elif is_new and not any(
                 other.parsed.wanted.matches(event)
                 for other in session.subscriptions.values()
@@ -282,11 +286,11 @@ class MeshExchange:
             request, parsed, identifier = subscription
             if parsed.share:
                 continue
-            for entry, message in self._shown(parsed.on_topic, delivered):
+            for entry in self._shown(parsed.on_topic, delivered):
                 event = entry.event
                 if event.id not in shown and parsed.wanted.matches(event):
                     shown.add(event.id)
-                    session.deliver(message, request.qos, False, (identifier,) if identifier else ())
+                    session.deliver(self._message(entry), request.qos, False, (identifier,) if identifier else ())
 
     # From the mesh.
 
@@ -324,20 +328,22 @@ class MeshExchange:
 
     # Private.
 
-    def _shown(self, on_topic: Filter, without: set[EventId]) -> Iterator[tuple[StoredEvent, MeshMessage]]:
+    def _shown(self, on_topic: Filter, without: set[EventId]) -> Iterator[StoredEvent]:
         """Stored events on these topics, of retained ones the newest, oldest arrival first."""
         stored = self._session.stored(on_topic)
         newest = {entry.event.id for entry in newest_retained(stored)}
-        now, node_now = self._clock(), self._node.now()
         for entry in stored:
             event = entry.event
             if (
-                not is_topic(event.topic)
-                or event.id in without
-                or (is_retained(event) and event.id not in newest)
+                is_topic(event.topic)
+                and event.id not in without
+                and (not is_retained(event) or event.id in newest)
             ):
-                continue
-            yield entry, MeshMessage.of_event(event, now, now + entry.expires_at - node_now)
+                yield entry
+
+    def _message(self, entry: StoredEvent) -> MeshMessage:
+        now = self._clock()
+        return MeshMessage.of_event(entry.event, now, now + entry.expires_at - self._node.now())
 
     def _held(self) -> Iterator[Event]:
         return (entry.event for entry in self._session.stored(ALL_RETAINED))
