@@ -284,13 +284,14 @@ class MeshExchange:
         shown: set[EventId] = set()
         for subscription in list(session.subscriptions.values()):
             request, parsed, identifier = subscription
+            identifiers = (identifier,) if identifier else ()
             if parsed.share:
                 continue
             for entry in self._shown(parsed.on_topic, delivered):
                 event = entry.event
                 if event.id not in shown and parsed.wanted.matches(event):
                     shown.add(event.id)
-                    session.deliver(self._message(entry), request.qos, False, (identifier,) if identifier else ())
+                    session.deliver(self._message(entry), request.qos, False, identifiers)
 
     # From the mesh.
 
