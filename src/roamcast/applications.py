@@ -20,7 +20,7 @@ from roamcast.chunks.form import MARK, count_of, digest_of, is_chunk
 from roamcast.chunks.queue import ChunkQueue, Later
 from roamcast.chunks.transfer import Transfer, check, check_names, pieces
 from roamcast.errors import InputError
-from roamcast.event import Event, EventId, Publication
+from roamcast.event import PAYLOAD_BYTES_MAX, Event, EventId, Publication
 from roamcast.filter import Filter
 from roamcast.modulator import ModulatorSpec
 from roamcast.node import Node
@@ -89,8 +89,9 @@ class Applications:
 
     def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
         """Of these memorized events, those that neither the mesh nor an application here waits for."""
+        settled = self.node.strategy.settled(stored)
         owed = {event for source in self.owed for event in source()}
-        return (one for one in self.node.strategy.settled(stored) if one.event.id not in owed)
+        return (one for one in settled if one.event.id not in owed) if owed else settled
 
     def on_event(self, delivery: Delivery) -> None:
         """From the broker core, while a handler runs: queue the delivery until it ends."""
@@ -179,15 +180,18 @@ class ApplicationSession:
         """
         if publication.topic.startswith(REPLY):
             publication = addressed(publication)
-        if publication.is_large:
+        if len(publication.payload) > PAYLOAD_BYTES_MAX:  # `is_large`
             return self._publish_large(publication, sequence)
         if MARK in publication.attributes:
             check_names(publication)
         applications = self._applications
         applications._gate.enter()
-        event = applications.node.publish(publication, sequence)
+        node = applications._node
+        assert node is not None, "an application came before its node"
+        event = node.publish(publication, sequence)
         applications.published += 1
-        applications.drain()
+        if applications._waiting:
+            applications.drain()
         return event
 
     def begin(self, frame: Publication, size: int, digest: bytes, sequence: int | None = None) -> Transfer:

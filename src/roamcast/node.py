@@ -110,11 +110,12 @@ class Node:
         """
         event = self.broker.create(publication, sequence)
         carried = self._sealed(event) if publication.sealed else event
-        if publication.lifetime:
+        is_kept = publication.lifetime > 0
+        if is_kept:
             self.broker.keep(carried, 0)
         if self._is_traced:
             self._host.trace(published_record(self._host.now(), event))
-        self.broker.deliver(carried, 0)
+        self.broker.deliver(carried, 0, is_kept=is_kept)
         self.strategy.publish(carried)
         return event
 

@@ -80,7 +80,7 @@ class Allowance:
         self._at = 0.0  # when tokens and rate were computed
         self._decreased_at = float("-inf")
         self._reported_at = float("-inf")
-        self._counted = 0  # publications since `_counted_since`
+        self.counted = 0  # publications since `_counted_since`
         self._counted_since = 0.0
         self._recent = 0.0  # publications per second, lately
 
@@ -88,11 +88,11 @@ class Allowance:
 
     def on_congestion(self, now: float) -> None:
         """Something was lost, here or elsewhere, because it came too fast."""
-        self._advance(now)
+        self.advance(now)
         self._reported_at = now
         if now - self._decreased_at < DECREASE_EVERY:
             return
-        published = max(self._recent, self._counted / max(now - self._counted_since, DECREASE_EVERY))
+        published = max(self._recent, self.counted / max(now - self._counted_since, DECREASE_EVERY))
         before = published if self.rate is None else min(self.rate, published)
         self.rate = max(RATE_MIN, before * DECREASE)
         self._tokens = min(self._tokens, self.rate * BURST_SECONDS)
@@ -101,14 +101,14 @@ class Allowance:
     def take(self, now: float, priority: int) -> bool:
         """A real-time publication: whether it fits. The first half of a burst is for all, the last fifth for
         high priorities."""
-        self._advance(now)
-        self._counted += 1
+        self.advance(now)
+        self.counted += 1
         if self.rate is None:
             return True
         room = self.rate * BURST_SECONDS
         kept_for_others = 0.5 if priority < NORMAL else 0.2 if priority == NORMAL else 0.0
         if self._tokens < max(1.0, room * kept_for_others):
-            self._counted -= 1
+            self.counted -= 1
             return False
         self._tokens -= 1
         return True
@@ -119,31 +119,24 @@ class Allowance:
 
     def charge(self, now: float) -> float:
         """A publication that must not be lost: seconds until the next one."""
-        self._advance(now)
-        self._counted += 1
+        self.advance(now)
+        self.counted += 1
         if self.rate is None:
             return 0.0
         self._tokens -= 1
         return self.debt
 
-    # Questions.
-
-    @property
-    def debt(self) -> float:
-        """Seconds until a publication fits again."""
-        return 0.0 if self.rate is None else max(0.0, -self._tokens / self.rate)
-
-    # Private.
-
-    def _advance(self, now: float) -> None:
+    def advance(self, now: float) -> None:
+        """Time passes. Whoever calls this often need not ask for a publication while there is no limit: it is
+        enough that it is `counted`."""
         passed = now - self._at
         if passed > 0:
             self._at = now
         else:
             passed = 0.0
         if now - self._counted_since >= 1.0:
-            self._recent = self._counted / (now - self._counted_since)
-            self._counted, self._counted_since = 0, now
+            self._recent = self.counted / (now - self._counted_since)
+            self.counted, self._counted_since = 0, now
         if self.rate is None:
             return
         if now - self._decreased_at >= 1.0:
@@ -152,6 +145,13 @@ class Allowance:
         if now - self._reported_at >= FREE_AFTER and self._recent < self.rate / 2:
             self.rate = None
             self._tokens = 0.0
+
+    # Questions.
+
+    @property
+    def debt(self) -> float:
+        """Seconds until a publication fits again."""
+        return 0.0 if self.rate is None else max(0.0, -self._tokens / self.rate)
 
 
 def priority_of(publication: Publication) -> int:

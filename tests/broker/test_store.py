@@ -1,10 +1,18 @@
 import random
+from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.broker.store import ASKED_EVERY, REMAINS_MIN, EventStore, StoreFullError
+from roamcast.broker.store import (
+    ASKED_AT_ONCE,
+    ASKED_EVERY,
+    REMAINS_MIN,
+    EventStore,
+    StoredEvent,
+    StoreFullError,
+)
 from roamcast.event import Event, EventClass, EventId
 
 
@@ -140,3 +148,32 @@ def test_a_retained_event_takes_its_place_in_a_full_store() -> None:
     assert store.has_room(1, 0, store.superseded_by(retained(2, 11)))
     assert store.keep(retained(2, 11), expires_at=100, hops=0, now=0) == []
     assert [one.event.sequence for one in store.standing(now=0)] == [2]
+
+
+def test_a_full_store_asks_for_few_events_at_a_time_where_they_are_settled() -> None:
+    store = EventStore(entries_max=4 * ASKED_AT_ONCE)
+    asked: list[int] = []
+
+    def settled(stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
+        entries = list(stored)
+        asked.append(len(entries))
+        return (one for one in entries if one.event.sequence >= waited_for)
+
+    waited_for = 0
+    store.settled = settled
+    for sequence in range(8 * ASKED_AT_ONCE):
+        store.keep(memorized(sequence), expires_at=10**9 + sequence, hops=0, now=0)
+    assert asked == [ASKED_AT_ONCE] * 4
+    assert store.standing(now=0)[0].event.sequence == 4 * ASKED_AT_ONCE
+    # Those that expire first are waited for: all are asked, once in a while, and what is settled goes.
+    waited_for = 8 * ASKED_AT_ONCE - 1
+    pushed_out = store.keep(memorized(8 * ASKED_AT_ONCE), expires_at=2 * 10**9, hops=0, now=0)
+    assert [event.sequence for event in pushed_out] == [waited_for]
+    assert asked[4:] == [ASKED_AT_ONCE, 4 * ASKED_AT_ONCE]
+    with pytest.raises(StoreFullError):
+        store.keep(memorized(10**6), expires_at=2 * 10**9, hops=0, now=ASKED_EVERY - 1)
+    assert len(asked) == 6
+    # What was asked for can still expire.
+    waited_for = 0
+    assert store.has_room(0, now=ASKED_EVERY)
+    assert [one.event.sequence for one in store.standing(now=2 * 10**9 - 1)] == [8 * ASKED_AT_ONCE]

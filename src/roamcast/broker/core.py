@@ -120,6 +120,9 @@ class Broker:
             return  # the store has events, not the modulator's products
         now = self._host.now()
         for stored in in_order_of_publication(self.store.standing(now)):
+            key = subscription.application << APPLICATION_AT | event_key(*stored.event.id)
+            if self._shared and key in self._handed_over:
+                continue  # as most of a live node's store for a client that comes back
             readable = self.readable(stored.event)
             if readable.wants_subscribers and subscription.filter.matches(readable):
                 self._hand_over(stored.event, stored.hops, now, stored.expires_at)
@@ -176,8 +179,9 @@ class Broker:
         """Those of many events that `has_seen` denies."""
         return self._seen.unseen(events)
 
-    def deliver(self, event: Event, hops: int, age: Micros = 0) -> None:
-        """The event is here: keep it if it is memorized, hand it over if someone wants it.
+    def deliver(self, event: Event, hops: int, age: Micros = 0, *, is_kept: bool = False) -> None:
+        """The event is here: keep it if it is memorized (unless that is done), hand it over if someone wants
+        it.
 
         A real-time event from before this node's boot is refused: subscriptions of then are gone, and
         after a restart nobody remembers whether it was handed over before the crash.
@@ -194,7 +198,8 @@ class Broker:
                 self.drop(event.id, DropReason.SUPERSEDED, "store")
                 return
             try:
-                self.keep(event, hops, age)
+                if not is_kept:
+                    self.keep(event, hops, age)
             except StoreFullError:
                 # Standing subscriptions get it now; later ones must find it at another node.
                 self.drop(event.id, DropReason.STORE_FULL, "store")
@@ -222,7 +227,7 @@ class Broker:
         now = self._host.now()
         kept = self.store.find(event.id)
         if kept is not None and kept.expires_at > now:
-            return  # as every event of this node, which is kept before it is delivered
+            return
         before = self.store.superseded_by(event)
         for pushed_out in self.store.keep(event, now + event.lifetime - age, hops, now):
             if self.store.loses:

@@ -35,9 +35,9 @@ def is_retained(event: Event) -> bool:
 def supersedes(event: Event) -> bool:
     """Whether a store that keeps this event needs none of its topic that is older. Of a payload in chunks the
     last one stands for all: it is sent last, so until then the one before is there."""
-    if event.event_class is not EventClass.MEMORIZED or not event.topic or event.destinations:
+    if not is_retained(event) or event.event_class is not EventClass.MEMORIZED:
         return False
-    return is_retained(event) and (not is_chunk(event) or is_last(event))
+    return bool(event.topic) and not event.destinations and (not is_chunk(event) or is_last(event))
 
 
 def clears(event: Event) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from roamcast.broker.retained import Order, order_of, supersedes
-from roamcast.chunks.form import is_chunk, readable
+from roamcast.chunks.form import MARK, is_chunk, readable
 from roamcast.errors import RoamcastError
 from roamcast.event import Event, EventId
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
@@ -29,7 +29,9 @@ REMAINS_MIN = 1_000  # fewer stale entries of the expiry queue are not worth cle
 OVERHEAD_BYTES = 500  # estimate, for one stored event beside its payload and attributes
 # How long events are kept for a node or a client that is away: as a live node remembers silent neighbours.
 ABSENT_WAIT: Micros = 600 * SECOND
-ASKED_EVERY: Micros = 100 * MILLISECOND  # how often a full store asks which events are settled; chosen by us
+# How a full store asks which events are settled; both chosen by us. To ask for all takes milliseconds.
+ASKED_AT_ONCE = 256  # events, those that expire first
+ASKED_EVERY: Micros = 100 * MILLISECOND  # for all, where most of those are not settled
 
 
 class StoreFullError(RoamcastError):
@@ -46,8 +48,9 @@ class StoredEvent:
         self.expires_at = expires_at
         self.hops = hops
         self.had_by: tuple[NodeId, ...] = ()
-        attributes = sum(len(k) + len(v) if isinstance(v, str) else 8 for k, v in event.attributes.items())
-        self.size = OVERHEAD_BYTES + len(event.payload) + attributes
+        self.size = OVERHEAD_BYTES + len(event.payload)
+        for name, value in event.attributes.items():
+            self.size += len(name) + len(value) if isinstance(value, str) else 8
 
 
 Settled: TypeAlias = Callable[[Iterable[StoredEvent]], Iterator[StoredEvent]]
@@ -68,40 +71,48 @@ class EventStore:
         self.loses = True  # whether somebody may still need what is pushed out
         self._entries: dict[EventId, StoredEvent] = {}
         self._chunks = ChunkRoom() if chunks is None else chunks
-        self._bytes = 0  # of all but chunks
+        self._count = 0  # of all but chunks
+        self._bytes = 0  # likewise
         self._by_expiry: list[tuple[Micros, EventId]] = []  # may hold events that are gone
         self._chunks_by_expiry: list[tuple[Micros, EventId]] = []  # the same, of chunks
         self._newest: dict[str, StoredEvent] = {}  # of retained events, by topic
         self._from_before: dict[str, Order] = {}  # the newest that stood when this node started, by topic
-        self._may_go: list[tuple[Micros, EventId]] = []  # settled ones, as by the last answer
-        self._asked_at: Micros = -ASKED_EVERY
+        self._may_go: list[tuple[Micros, EventId]] = []  # settled ones, as by the last answer, last first
+        self._asked_at: Micros = -ASKED_EVERY  # for all
 
     def keep(self, event: Event, expires_at: Micros, hops: int, now: Micros) -> list[Event]:
         """Keep an event that is not yet kept; returns what had to go to make room, maybe itself. What it
         supersedes is removed without being returned; what is superseded already is not kept."""
         self._forget_expired(now)
-        if expires_at <= now or not self._is_wanted(event):
+        key = event.id
+        if expires_at <= now or key in self._entries:
             return []
         is_newest = supersedes(event)
         before = self.superseded_by(event) if is_newest else None
-        entry, of_chunk = StoredEvent(event, expires_at, hops), is_chunk(event)
-        asks = self.settled is not None and not of_chunk
-        pushed_out = self._make_room(entry.size, before, now) if asks else []
+        if is_newest and before is None and event.topic in self._newest:
+            return []
+        entry, of_chunk = StoredEvent(event, expires_at, hops), MARK in event.attributes  # `is_chunk`
+        pushed_out: list[Event] = []
+        if self.settled is not None and not of_chunk:
+            self._make_room(entry.size, before, now, pushed_out)
         self._write(entry, before, now)
         if before is not None:
             self._remove_whole(before)
         if is_newest:
             self._newest[event.topic] = entry
-        self._entries[event.id] = entry
+        self._entries[key] = entry
         if of_chunk:
-            heapq.heappush(self._chunks_by_expiry, (expires_at, event.id))
-            self._chunks.add(event.id, entry.size)
+            heapq.heappush(self._chunks_by_expiry, (expires_at, key))
+            self._chunks.add(key, entry.size)
             pushed_out += [self._remove(chunk).event for chunk in self._chunks.excess()]
         else:
-            heapq.heappush(self._by_expiry, (expires_at, event.id))
+            heapq.heappush(self._by_expiry, (expires_at, key))
+            self._count += 1
             self._bytes += entry.size
-            pushed_out += self._excess()
-        self._clear_remains()
+            if self._count > self._entries_max or self._bytes > self._bytes_max:
+                self._excess(pushed_out)
+        if len(self._by_expiry) + len(self._chunks_by_expiry) > 2 * len(self._entries) + REMAINS_MIN:
+            self._clear_remains()
         return pushed_out
 
     def has_room(self, payload_bytes: int, now: Micros, before: EventId | None = None) -> bool:
@@ -115,7 +126,7 @@ class EventStore:
     @property
     def is_filling(self) -> bool:
         """Whether more than half of the room is taken."""
-        return 2 * self._count() > self._entries_max or 2 * self._bytes > self._bytes_max
+        return 2 * self._count > self._entries_max or 2 * self._bytes > self._bytes_max
 
     def standing(self, now: Micros) -> list[StoredEvent]:
         """What is kept and has not expired, oldest arrival first."""
@@ -136,7 +147,7 @@ class EventStore:
     def is_history(self, event: Event) -> bool:
         """Whether an event was superseded before this node started. It was here before, or comes too late;
         only the newest survives a restart, so the two cannot be told apart."""
-        newest = self._from_before.get(event.topic)
+        newest = self._from_before.get(event.topic) if self._from_before else None
         return newest is not None and supersedes(event) and order_of(event) < newest
 
     def __len__(self) -> int:
@@ -148,86 +159,87 @@ class EventStore:
     def _write(self, entry: StoredEvent, before: EventId | None, now: Micros) -> None:
         """For stores that outlive their node: `StoreFullError` refuses the event."""
 
-    def _make_room(self, size: int, before: EventId | None, now: Micros) -> list[Event]:
-        pushed_out: list[Event] = []
+    def _make_room(self, size: int, before: EventId | None, now: Micros, pushed_out: list[Event]) -> None:
         while not self._fits(size, before):
             first = self._first_settled(now)
             if first is None:
-                waited_for = f"others still wait for its {self._count()} memorized events"
+                waited_for = f"others still wait for its {self._count} memorized events"
                 raise StoreFullError(f"the store is full: {waited_for}")
             pushed_out.append(self._remove(first).event)
-        return pushed_out
 
     def _fits(self, size: int, before: EventId | None) -> bool:
-        entries, octets = self._count() + 1, self._bytes + size
+        entries, octets = self._count + 1, self._bytes + size
         if before is not None and before not in self._chunks:
             entries, octets = entries - 1, octets - self._entries[before].size
         return entries <= self._entries_max and octets <= self._bytes_max
 
     def _first_settled(self, now: Micros) -> EventId | None:
         """The settled event that would expire first."""
-        assert self.settled is not None
-        for ask in (False, True):
-            if ask:
-                if now - self._asked_at < ASKED_EVERY:
-                    return None
-                self._asked_at = now
-                self._may_go = [
-                    (one.expires_at, one.event.id)
-                    for one in self.settled(self._entries.values())
-                    if one.event.id not in self._chunks
-                ]
-                heapq.heapify(self._may_go)
+        while True:
             while self._may_go:
-                if self._may_go[0][1] in self._entries:
-                    return self._may_go[0][1]
-                heapq.heappop(self._may_go)
-        return None
+                first = self._may_go[-1][1]
+                if first in self._entries:
+                    return first
+                self._may_go.pop()
+            if not self._find_settled(now):
+                return None
+
+    def _find_settled(self, now: Micros) -> bool:
+        """Ask which events may go: of those that expire first, and if these are waited for, of all. False if
+        there is none, as far as is known."""
+        assert self.settled is not None
+        if now - self._asked_at < ASKED_EVERY:
+            return False
+        asked: list[tuple[Micros, EventId]] = []
+        while self._by_expiry and len(asked) < ASKED_AT_ONCE:
+            first = heapq.heappop(self._by_expiry)
+            if first[1] in self._entries:
+                asked.append(first)
+        settled = set(self.settled([self._entries[key] for _, key in asked]))
+        for one in asked:
+            if self._entries[one[1]] not in settled:
+                heapq.heappush(self._by_expiry, one)
+        if 2 * len(settled) < len(asked):
+            self._asked_at = now
+            settled = {one for one in self.settled(self._entries.values()) if not is_chunk(one.event)}
+        self._may_go = sorted([(one.expires_at, one.event.id) for one in settled], reverse=True)
+        return bool(settled)
 
     def _forget_expired(self, now: Micros) -> None:
         for queue in (self._by_expiry, self._chunks_by_expiry):
             while queue and queue[0][0] <= now:
-                expired = self._entries.get(heapq.heappop(queue)[1])
-                if expired is not None and expired.expires_at <= now:
-                    self._remove(expired.event.id)
+                self._forget_if_expired(heapq.heappop(queue)[1], now)
+        while self._may_go and self._may_go[-1][0] <= now:
+            self._forget_if_expired(self._may_go.pop()[1], now)
 
-    def _count(self) -> int:
-        """Of all but chunks."""
-        return len(self._entries) - len(self._chunks)
+    def _forget_if_expired(self, event: EventId, now: Micros) -> None:
+        entry = self._entries.get(event)
+        if entry is not None and entry.expires_at <= now:
+            self._remove(event)
 
-    def _excess(self) -> list[Event]:
-        """What has to go so that all but the chunks are within their bounds."""
-        pushed_out: list[Event] = []
-        while self._count() > self._entries_max or self._bytes > self._bytes_max:
+    def _excess(self, pushed_out: list[Event]) -> None:
+        """Remove what has to go so that all but the chunks are within their bounds."""
+        while self._count > self._entries_max or self._bytes > self._bytes_max:
             _, first = heapq.heappop(self._by_expiry)
             if first in self._entries:
                 pushed_out.append(self._remove(first).event)
-        return pushed_out
 
     def _clear_remains(self) -> None:
         """The queues of expiry hold what is gone; when that is most of them, they are made anew."""
-        if len(self._by_expiry) + len(self._chunks_by_expiry) <= 2 * len(self._entries) + REMAINS_MIN:
-            return
         for queue, of_chunks in ((self._by_expiry, False), (self._chunks_by_expiry, True)):
             queue[:] = [
                 (entry.expires_at, key)
                 for key, entry in self._entries.items()
-                if (key in self._chunks) is of_chunks
+                if is_chunk(entry.event) is of_chunks
             ]
             heapq.heapify(queue)
 
-    def _is_wanted(self, event: Event) -> bool:
-        """False for what is kept already, and for what is superseded already."""
-        if event.id in self._entries:
-            return False
-        newest = self._newest.get(event.topic) if supersedes(event) else None
-        return newest is None or order_of(newest.event) < order_of(event)
-
     def _remove(self, event: EventId) -> StoredEvent:
         entry = self._entries.pop(event)
-        if event in self._chunks:
+        if MARK in entry.event.attributes:  # `is_chunk`
             self._chunks.remove(event, entry.size)
         else:
+            self._count -= 1
             self._bytes -= entry.size
         if self._newest.get(entry.event.topic) is entry:
             del self._newest[entry.event.topic]

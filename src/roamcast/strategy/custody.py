@@ -63,7 +63,7 @@ class Custody:
         """Those of them that every node that is waited for has had."""
         waited_for = self._waited_for()
         for one in stored:
-            if not waited_for.difference(one.had_by, (one.event.publisher,)):
+            if not waited_for or not waited_for.difference(one.had_by, (one.event.publisher,)):
                 yield one
 
     def _waited_for(self) -> set[NodeId]:

@@ -253,9 +253,13 @@ class Connection(Outlet):
         if qos == 2 and packet_id in session.received:
             self._answers.give(answer_type, packet_id, ReasonCode.SUCCESS, self.version)  # we have it already
             return
-        if not retain and not self._finds_room(answer_type, packet_id, len(payload)):
+        exchange = self._exchange
+        if retain or exchange.has_room(len(payload)):
+            self._no_room_since = None
+        else:
+            self._wait_for_room(answer_type, packet_id)
             return
-        pressure = self._exchange.pressure
+        pressure = exchange.pressure
         if self.version == V5 and pressure.refuses:
             self._count("mqtt_dropped_total", "mesh_busy")
             self._answers.give(answer_type, packet_id, ReasonCode.QUOTA_EXCEEDED, self.version)
@@ -264,12 +268,13 @@ class Connection(Outlet):
             self.slow(wait)
         most, received = self._options.receive_maximum, len(session.received)
         # The first is never less than the second, and need not look at each.
-        if received + len(self._answers) >= most and received + self._answers.unreceived >= most:
+        waiting = len(self._answers.waiting)
+        if received + waiting >= most and received + self._answers.unreceived >= most:
             if self.version == V5:
                 raise MalformedPacket(
                     "PUBLISH", 0, "exceeds the receive maximum", ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
                 )
-            self.hold(bool(len(self._answers)))  # 3.1.1 has no such bound: reading resumes after the answers
+            self.hold(waiting > 0)  # 3.1.1 has no such bound: reading resumes after the answers
         if qos == 2 and self._server.incoming.keeps(session):
             taken = self._answers.hold_back(answer_type, packet_id)
             self._server.incoming.take(
@@ -282,7 +287,7 @@ class Connection(Outlet):
                 session.received[packet_id] = 0
             self._publish_large(session, answer, topic, payload, retain, properties)
             return
-        outcome = self._exchange.publish(session, topic, payload, qos, retain, properties)
+        outcome = exchange.publish(session, topic, payload, qos, retain, properties)
         if self.is_closing:
             return
         if outcome.reason >= 0x80:
@@ -326,12 +331,9 @@ class Connection(Outlet):
         if self._large > 1:
             self.hold(True)
 
-    def _finds_room(self, answer_type: PacketType, packet_id: int, payload_bytes: int) -> bool:
-        """Whether a message of QoS 1 or 2 can be kept. If not, this client is not read until it can; one of
-        MQTT 5 is refused where that takes too long (3.1.1 has no such answer)."""
-        if self._exchange.has_room(payload_bytes):
-            self._no_room_since = None
-            return True
+    def _wait_for_room(self, answer_type: PacketType, packet_id: int) -> None:
+        """A message of QoS 1 or 2 cannot be kept: this client is not read until it can; one of MQTT 5 is
+        refused where that takes too long (3.1.1 has no such answer)."""
         now = self._loop.time()
         if self._no_room_since is None:
             self._no_room_since = now
@@ -342,7 +344,6 @@ class Connection(Outlet):
             self.slow(ROOM_SECONDS)  # a program that tries again at once would keep us busy
         else:
             self.again(ROOM_SECONDS)
-        return False
 
     def _checked_topic(self, raw: bytes, end: int, available: int) -> str:
         if end > available:

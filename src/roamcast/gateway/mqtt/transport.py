@@ -316,7 +316,8 @@ class PacketTransport(asyncio.Protocol):
                 begin, at = at, stop
                 left -= 1
                 self.on_packet(data[begin], data[start:stop])
-                if self.is_closing or self._is_stopped:
+                # `_is_stopped` in full: a call less for each packet
+                if self.is_closing or self._is_held or self._is_busy or self._slowed is not None:
                     if self._is_again:
                         self._is_again, at = False, begin
                     break

@@ -251,8 +251,9 @@ class LiveNode:
     # The application that the broker core knows.
 
     def on_event(self, delivery: Delivery) -> None:
-        self.journal.ways.delivered(delivery.event, len(delivery.subscriptions))
-        if self.journal.is_traced:
+        journal = self.journal
+        journal.ways.delivered(delivery.event, len(delivery.subscriptions))
+        if journal.is_traced:
             # As in a simulation: no metric counts own events, and what several applications get in one turn
             # is one delivery to this node.
             key = (delivery.event.publisher, delivery.event.sequence, self.clock.now)

@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from roamcast.bounded import ExpiringDict
 from roamcast.broker.core import Subscription
-from roamcast.broker.seen import EventKey, SeenEvents
+from roamcast.broker.seen import PUBLISHER, EventKey, SeenEvents
 from roamcast.errors import WireError
 from roamcast.event import Event, EventClass
 from roamcast.filter import Filter
@@ -139,7 +139,7 @@ class Odmrp(Strategy):
         try:
             message = CODEC.decode(payload)
             if type(message) is DataPacket:
-                key = message.source << 64 | message.packet  # `event_key`, written out
+                key = message.source * PUBLISHER + message.packet  # `event_key`, written out
                 if key not in self._packets_lately:  # most are copies of what was here
                     self._on_data(message, key)
             elif type(message) is JoinTable:

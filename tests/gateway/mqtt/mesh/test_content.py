@@ -158,7 +158,7 @@ def test_any_event_of_any_node_can_be_shown(attributes: dict[str, Value]) -> Non
     from roamcast.gateway.mqtt.packets.values import V5
 
     message = MeshMessage.of_event(Event(1, 1, attributes, b"", "t"), 0)
-    packet = message.packet(V5, expiry=message.seconds_left(0))
+    packet = message.packet(V5, 0)
     decode_publish(packet[0], packet[2 if packet[1] < 0x80 else 3 :], V5)
 
 

@@ -69,6 +69,10 @@ class Peer(Layer):
     ) -> None:
         self.network.send(self.host.node, neighbour, payload, message, None)
 
+    @property
+    def is_overheard(self) -> bool:
+        return bool(self.network.in_range.get(self.host.node, ()))
+
     def spread(
         self,
         neighbours: Iterable[NodeId],

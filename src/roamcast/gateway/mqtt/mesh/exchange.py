@@ -108,7 +108,7 @@ class MeshExchange:
         """Whether the store would take a message of QoS 1 or 2 that is not retained."""
         if not self.keeps_qos1 or payload_bytes > PAYLOAD_BYTES_MAX:  # chunks have room of their own
             return True
-        return self._node.applications.node.broker.store.has_room(payload_bytes, self._node.now())
+        return self._applications.node.broker.store.has_room(payload_bytes, self._node.now())
 
     # From clients.
 
@@ -141,7 +141,9 @@ class MeshExchange:
             return TOO_LARGE  # all else was checked when the packet was decoded
         finally:
             self._publisher = None
-        return ACCEPTED_WHEN_DURABLE if notes.wrote or publication.lifetime else ACCEPTED
+        if notes.is_kept and (notes.wrote or publication.lifetime):
+            return ACCEPTED_WHEN_DURABLE
+        return ACCEPTED
 
     def publish_large(
         self,
@@ -255,17 +257,21 @@ class MeshExchange:
             return  # section 4.8.2: none for shared subscriptions
         identifiers = (identifier,) if identifier else ()
         wants_retained = request.retain_handling == 0 or (request.retain_handling == 1 and is_new)
-        for entry, message in self._shown(parsed.on_topic, set()):
+        notes_what_is_done = self._notes.is_kept and session.is_durable
+        for entry in self._shown(parsed.on_topic, set()):
             event = entry.event
-            if not parsed.wanted.matches(event):
+            # MQTT: what is not retained is for those who had subscribed before.
+            is_for_others = is_kept_message(event) and not self._shows_qos1
+            if (is_for_others and not notes_what_is_done) or not parsed.wanted.matches(event):
                 continue
+            message = self._message(entry)
             if message.retained:
                 if wants_retained:
                     session.deliver(message, request.qos, True, identifiers)
                 else:
                     self._notes.on_done(session, message, None)
-            elif is_kept_message(event) and not self._shows_qos1:
-                self._notes.on_done(session, message, None)  # MQTT: for those who had subscribed before
+            elif is_for_others:
+                self._notes.on_done(session, message, None)
             elif is_new and not any(
                 other.parsed.wanted.matches(event)
                 for other in session.subscriptions.values()
@@ -278,13 +284,14 @@ class MeshExchange:
         shown: set[EventId] = set()
         for subscription in list(session.subscriptions.values()):
             request, parsed, identifier = subscription
+            identifiers = (identifier,) if identifier else ()
             if parsed.share:
                 continue
-            for entry, message in self._shown(parsed.on_topic, delivered):
+            for entry in self._shown(parsed.on_topic, delivered):
                 event = entry.event
                 if event.id not in shown and parsed.wanted.matches(event):
                     shown.add(event.id)
-                    session.deliver(message, request.qos, False, (identifier,) if identifier else ())
+                    session.deliver(self._message(entry), request.qos, False, identifiers)
 
     # From the mesh.
 
@@ -322,20 +329,22 @@ class MeshExchange:
 
     # Private.
 
-    def _shown(self, on_topic: Filter, without: set[EventId]) -> Iterator[tuple[StoredEvent, MeshMessage]]:
+    def _shown(self, on_topic: Filter, without: set[EventId]) -> Iterator[StoredEvent]:
         """Stored events on these topics, of retained ones the newest, oldest arrival first."""
         stored = self._session.stored(on_topic)
         newest = {entry.event.id for entry in newest_retained(stored)}
-        now, node_now = self._clock(), self._node.now()
         for entry in stored:
             event = entry.event
             if (
-                not is_topic(event.topic)
-                or event.id in without
-                or (is_retained(event) and event.id not in newest)
+                is_topic(event.topic)
+                and event.id not in without
+                and (not is_retained(event) or event.id in newest)
             ):
-                continue
-            yield entry, MeshMessage.of_event(event, now, now + entry.expires_at - node_now)
+                yield entry
+
+    def _message(self, entry: StoredEvent) -> MeshMessage:
+        now = self._clock()
+        return MeshMessage.of_event(entry.event, now, now + entry.expires_at - self._node.now())
 
     def _held(self) -> Iterator[Event]:
         return (entry.event for entry in self._session.stored(ALL_RETAINED))

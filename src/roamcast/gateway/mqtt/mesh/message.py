@@ -87,52 +87,27 @@ class MeshMessage:
         form = version << 1 | retain
         packet = self._plain.get(form)
         if packet is None:
-            head = text(self.topic)
-            if version == V5:
-                head += variable(len(self.properties)) + self.properties
-            size = len(head) + len(self.payload)
-            length = _ONE_OR_TWO[size] if size < 0x4000 else variable(size)
-            first = b"\x31" if retain else b"\x30"  # PUBLISH
-            packet = self._plain[form] = b"".join((first, length, head, self.payload))
+            packet = self._plain[form] = self.packet(version, retain)
         return packet
 
     def packet(
-        self,
-        version: int,
-        *,
-        qos: int = 0,
-        retain: bool = False,
-        duplicate: bool = False,
-        packet_id: int = 0,
-        identifiers: tuple[int, ...] = (),
-        alias: int = 0,
-        with_topic: bool = True,
-        expiry: int | None = None,
+        self, version: int, flags: int, packet_id: int = 0, own: bytes = b"", with_topic: bool = True
     ) -> bytes:
-        """The PUBLISH for one client. `alias` 0: none; `expiry`: seconds left."""
-        first = _PUBLISH | duplicate << 3 | qos << 1 | retain
-        parts = [text(self.topic) if with_topic else b"\0\0"]
-        if qos:
-            parts.append(packet_id.to_bytes(2, "big"))
+        """The PUBLISH for one client. `flags` as in its first octet; `own`: properties for this client."""
+        head = text(self.topic) if with_topic else b"\0\0"
+        if packet_id:
+            head += packet_id.to_bytes(2, "big")
         if version == V5:
-            properties = self.properties
-            if alias:
-                properties += b"\x23" + alias.to_bytes(2, "big")
-            if identifiers:
-                properties += b"".join(b"\x0b" + variable(number) for number in identifiers)
-            if expiry is not None:
-                properties += b"\x02" + expiry.to_bytes(4, "big")
-            parts += [variable(len(properties)), properties]
-        parts.append(self.payload)
-        body = b"".join(parts)
-        size = len(body)
-        return b"%c%b%b" % (first, _ONE_OR_TWO[size] if size < 0x4000 else variable(size), body)
+            properties = self.properties + own
+            head += variable(len(properties)) + properties
+        size = len(head) + len(self.payload)
+        length = _ONE_OR_TWO[size] if size < 0x4000 else variable(size)
+        return b"%c%b%b%b" % (_PUBLISH | flags, length, head, self.payload)
 
-    def seconds_left(self, now: Micros) -> int | None:
+    def seconds_left(self, now: Micros) -> int:
         """The message expiry to send (MQTT 5.0, section 3.3.2.3.3); 0 after it has passed."""
-        if self.expires_at is None:
-            return None
-        return max(0, -(-(self.expires_at - now) // SECOND))
+        assert self.expires_at is not None
+        return min(max(0, -(-(self.expires_at - now) // SECOND)), 0xFFFF_FFFF)
 
 
 def _without_length(encoded: bytes) -> bytes:

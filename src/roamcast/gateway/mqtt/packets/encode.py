@@ -20,6 +20,7 @@ from roamcast.gateway.mqtt.packets.values import (
 )
 
 PING_RESPONSE = b"\xd0\x00"
+_ACKNOWLEDGED = {type: bytes((type << 4 | (2 if type is PacketType.PUBREL else 0), 2)) for type in PacketType}
 
 
 def encode(packet: Packet, version: int) -> bytes:
@@ -69,7 +70,7 @@ def encode_publish(packet: Publish, version: int) -> bytes:
 
 def acknowledgement(type: PacketType, packet_id: int) -> bytes:
     """The short form of success: the same four octets in both versions."""
-    return bytes((type << 4 | (2 if type is PacketType.PUBREL else 0), 2, packet_id >> 8, packet_id & 0xFF))
+    return _ACKNOWLEDGED[type] + packet_id.to_bytes(2, "big")
 
 
 def _connect(packet: Connect) -> bytes:

@@ -83,11 +83,8 @@ class Notes:
         self._wall = wall
         self._queue_max = queue_max
         self._records = None if node.storage is None else ClientRecords(node.storage)
+        self.is_kept = self._records is not None
         self.wrote = False  # something that is not durable yet; `MeshExchange.publish` resets and reads it
-
-    @property
-    def is_kept(self) -> bool:
-        return self._records is not None
 
     # The watcher.
 

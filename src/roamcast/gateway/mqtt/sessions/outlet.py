@@ -5,6 +5,7 @@ from collections.abc import Callable
 from roamcast.gateway.mqtt.mesh.message import MeshMessage
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.encode import acknowledgement
+from roamcast.gateway.mqtt.packets.primitives import variable
 from roamcast.gateway.mqtt.packets.properties import PacketType, Properties
 from roamcast.gateway.mqtt.packets.values import V3_1_1
 from roamcast.gateway.mqtt.sessions.session import UnacknowledgedMessage
@@ -50,46 +51,30 @@ class Outlet(PacketTransport):
                 self._out_bytes += len(packet)
             else:
                 self._count("mqtt_dropped_total", "packet_too_large")
-        elif not self._send_message(message, 0, retain, False, 0, identifiers):
+        elif not self._send_message(message, retain, 0, identifiers):
             self._count("mqtt_dropped_total", "packet_too_large")
 
     def send_outgoing(self, outgoing: UnacknowledgedMessage, duplicate: bool) -> bool:
-        return self._send_message(
-            outgoing.message,
-            outgoing.qos,
-            outgoing.retain,
-            duplicate,
-            outgoing.packet_id,
-            outgoing.identifiers,
-        )
+        flags = duplicate << 3 | outgoing.qos << 1 | outgoing.retain
+        return self._send_message(outgoing.message, flags, outgoing.packet_id, outgoing.identifiers)
 
     def send_release(self, packet_id: int) -> None:
         self.send(acknowledgement(PacketType.PUBREL, packet_id))
 
     def _send_message(
-        self,
-        message: MeshMessage,
-        qos: int,
-        retain: bool,
-        duplicate: bool,
-        packet_id: int,
-        identifiers: tuple[int, ...],
+        self, message: MeshMessage, flags: int, packet_id: int, identifiers: tuple[int, ...]
     ) -> bool:
-        alias = 0
-        with_topic = True
+        """`flags`: of the PUBLISH."""
+        alias, with_topic, own = 0, True, b""
         if self._alias_out_max:
             alias, with_topic = self._alias_for(message.topic)
-        packet = message.packet(
-            self.version,
-            qos=qos,
-            retain=retain,
-            duplicate=duplicate,
-            packet_id=packet_id,
-            identifiers=identifiers,
-            alias=alias,
-            with_topic=with_topic,
-            expiry=None if message.expires_at is None else message.seconds_left(self._clock()),
-        )
+            if alias:
+                own = b"\x23" + alias.to_bytes(2, "big")
+        for number in identifiers:
+            own += b"\x0b" + variable(number)
+        if message.expires_at is not None:
+            own += b"\x02" + message.seconds_left(self._clock()).to_bytes(4, "big")
+        packet = message.packet(self.version, flags, packet_id, own, with_topic)
         if self._packet_size_max and len(packet) > self._packet_size_max:
             if with_topic and alias:
                 del self._aliases_out[message.topic]  # the client has not got it

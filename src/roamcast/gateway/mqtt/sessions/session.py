@@ -286,8 +286,11 @@ class MqttSession:
         return len(self._inflight) < link.inflight_max and link.is_writable
 
     def _send(self, link: ClientLink, outgoing: UnacknowledgedMessage) -> None:
-        outgoing.packet_id = self._take_packet_id()
-        self._inflight[outgoing.packet_id] = outgoing
+        packet_id = self._last_packet_id % PACKET_IDS + 1
+        while packet_id in self._inflight:
+            packet_id = packet_id % PACKET_IDS + 1
+        self._last_packet_id = outgoing.packet_id = packet_id
+        self._inflight[packet_id] = outgoing
         if outgoing.qos == 2:
             outgoing.is_held = True
             self._watcher.before_step(self, outgoing, lambda: self._on_durable(outgoing))
@@ -369,9 +372,3 @@ class MqttSession:
 
     def _is_over(self, message: MeshMessage) -> bool:
         return message.expires_at is not None and message.expires_at <= self._clock()
-
-    def _take_packet_id(self) -> int:
-        while True:
-            self._last_packet_id = self._last_packet_id % PACKET_IDS + 1
-            if self._last_packet_id not in self._inflight:
-                return self._last_packet_id

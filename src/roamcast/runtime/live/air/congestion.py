@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from roamcast.bounded import BoundedDict
 from roamcast.event import Publication
-from roamcast.pressure import NORMAL, REFUSED_FROM, Allowance, priority_of
+from roamcast.pressure import REFUSED_FROM, Allowance, priority_of
 from roamcast.runtime.live.air.air import UnreadDatagrams
 from roamcast.runtime.live.air.frames import Congestion
 from roamcast.runtime.live.report.counters import Counters
@@ -72,15 +72,21 @@ class CongestionWatch:
     # For gateways.
 
     def sheds(self, publication: Publication) -> bool:
-        # Without a limit every priority fits.
-        priority = NORMAL if self.allowance.rate is None else priority_of(publication)
-        if self.allowance.take(self._loop.time(), priority):
+        allowance = self.allowance
+        if allowance.rate is None:  # every publication fits; `_look` tells the time
+            allowance.counted += 1
+            return False
+        if allowance.take(self._loop.time(), priority_of(publication)):
             return False
         self._shed.value += 1
         return True
 
     def charge(self) -> float:
-        wait = self.allowance.charge(self._loop.time())
+        allowance = self.allowance
+        if allowance.rate is None:
+            allowance.counted += 1
+            return 0.0
+        wait = allowance.charge(self._loop.time())
         self._slowed.value += wait
         return wait
 
@@ -122,6 +128,7 @@ class CongestionWatch:
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
+        self.allowance.advance(self._loop.time())
         unread = self._unread()
         lost = self._losses(unread)
         # What waits and gets less needs no report: the publishers are slow enough already.

@@ -105,6 +105,7 @@ class Radio:
             first_number,
             settings.queue_frames,
         )
+        self.broadcast = self._datagrams.broadcast
         self.links = TcpLinks(
             loop,
             sealer,
@@ -188,9 +189,6 @@ class Radio:
         return self._datagrams.is_busy or self.links.is_busy
 
     # Inputs from the layers.
-
-    def broadcast(self, channel: Channel, frame: Frame) -> None:
-        self._datagrams.broadcast(channel, frame)
 
     def unicast(
         self, channel: Channel, to: NodeId, frame: Frame, on_failure: Callable[[SendFailure], None] | None

@@ -31,4 +31,8 @@ class Clock:
     def enter_not_before(self, at: Micros) -> None:
         """A timer's input begins. The loop may wake us a tick early, but no layer sees a time before its own
         timer's."""
-        self.now = max(self.now, at, monotonic())
+        moment = time.monotonic_ns() // 1_000
+        if at > moment:
+            moment = at
+        if moment > self.now:
+            self.now = moment

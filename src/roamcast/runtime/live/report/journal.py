@@ -70,6 +70,10 @@ class NodeJournal:
         self._clock = clock
         self._counters = counters
         self._trace = trace
+        self.is_traced = trace is not None
+        self._drop_counts = {
+            reason: counters.counter("drops_total", reason=reason.value) for reason in DropReason
+        }
         self._sent: dict[tuple[Channel, Kind], tuple[Count, Count]] = {}  # frames and octets
         for channel, layer in _LAYERS.items():
             for kind, name in _KINDS.items():
@@ -78,14 +82,10 @@ class NodeJournal:
                     counters.counter("frame_bytes_sent_total", kind=name, layer=layer),
                 )
 
-    @property
-    def is_traced(self) -> bool:
-        return self._trace is not None
-
     def add(self, record: Record) -> None:
         """A record of a layer."""
         if type(record) is Dropped:
-            self._counters.count("drops_total", reason=record.reason.value)
+            self._drop_counts[record.reason].value += 1
             # A table of a strategy that lets its oldest entry go does its work: counted, no news for anyone.
             if record.reason is not DropReason.STORE_FULL or not record.detail:
                 self._dropped(record)

@@ -14,12 +14,10 @@ With purging (6) it then takes every available node off its list, because that n
 same. An event is lost to a node whose broker failed to hand it over.
 """
 
-from operator import attrgetter
-
-from roamcast.bounded import ExpiringDict
 from roamcast.event import EventId
 from roamcast.strategy.chapar.messages import LIST_MAX, Attach, BrokerAnswer, Decline, WantOffered
 from roamcast.strategy.chapar.notification.multicast import available, returned
+from roamcast.strategy.chapar.notification.own_events import OwnEvents
 from roamcast.strategy.chapar.state import State
 from roamcast.strategy.chapar.tables import digest_of
 from roamcast.strategy.chapar.tables.event_table import Memo
@@ -35,9 +33,7 @@ class Attachment:
     def __init__(self, state: State) -> None:
         self._state = state
         self._declined: dict[NodeId, Micros] = {}
-        self._own: ExpiringDict[EventId, Memo] = ExpiringDict(
-            OWN_MAX, traced(state.host, "memorized", "OWN_MAX"), attrgetter("expires_at")
-        )
+        self._own = OwnEvents(OWN_MAX, traced(state.host, "memorized", "OWN_MAX"))
         self._tried: set[EventId] = set()  # own events whose first frame was lost and repeated
         self._offers: dict[NodeId, frozenset[EventId]] = {}  # the latest offer to each node
         self._has_passes = state.options.absent_subscribers != "digest"
@@ -79,7 +75,7 @@ class Attachment:
         received = (memo.id for memo in state.inbox.kept() if self._is_mine(memo))
         attach = Attach(
             state.interests.version,
-            digest_of((memo.event.sequence,) for memo in self._own.values()),
+            digest_of((memo.event.sequence,) for memo in self._own.in_order()),
             b"" if self._has_passes else digest_of(received),
             tuple(state.inbox.ask()),
         )
@@ -87,7 +83,7 @@ class Attachment:
 
     def answer_for(self, memo: Memo) -> None:
         """Add a memorized event of this node to those it is responsible for."""
-        self._own[memo.id] = memo
+        self._own.add(memo)
 
     def hand_in(self, broker: NodeId, memo: Memo) -> None:
         """Publish in one hop: send an own event to the broker, in the order of the calls."""
@@ -102,17 +98,17 @@ class Attachment:
 
     def own_events(self) -> list[Memo]:
         self._forget_expired()
-        return [self._own[key] for key in sorted(self._own)]
+        return self._own.in_order()
 
     def own_event(self, event: EventId) -> Memo | None:
-        return self._own.get(event)
+        return self._own.find(event)
 
     def previous(self) -> tuple[int, Micros] | None:
         """The latest own memorized event that has not expired, and its remaining lifetime."""
         self._forget_expired()
-        if not self._own:
+        latest = self._own.latest()
+        if latest is None:
             return None
-        latest = self._own[max(self._own)]
         return latest.event.sequence, latest.expires_at - self._state.host.now()
 
     def on_answer(self, sender: NodeId, answer: BrokerAnswer) -> None:
@@ -264,5 +260,5 @@ class Attachment:
     def _forget_expired(self) -> None:
         now = self._state.host.now()
         self._state.inbox.forget_expired()
-        self._own.expire(now)
-        self._tried &= self._own.keys()
+        self._own.forget_expired(now)
+        self._tried = {event for event in self._tried if self._own.find(event) is not None}

@@ -27,7 +27,7 @@ KNOWN_MAX_FACTOR = 20  # pushed-out identifiers remembered per entry of `entries
 class Memo:
     """One memorized event as this node keeps it. `expires_at` is on this node's own clock."""
 
-    __slots__ = ("event", "event_id", "expires_at", "hops", "notified", "previous", "sealed")
+    __slots__ = ("event", "event_id", "expires_at", "hops", "id", "notified", "previous", "sealed")
 
     def __init__(
         self,
@@ -39,16 +39,13 @@ class Memo:
         sealed: bytes = b"",
     ) -> None:
         self.event = event
+        self.id: EventId = event.id
         self.event_id = event_id
         self.expires_at = expires_at
         self.hops = hops
         self.previous = previous
         self.sealed = sealed
         self.notified: NodeVector = NO_NODES
-
-    @property
-    def id(self) -> EventId:
-        return self.event.id
 
     def unavailable(self, wanted: NodeVector) -> NodeVector:
         """USNV: of those who want it, the ones not known to have it."""
@@ -83,7 +80,8 @@ class EventTable:
         self._pushed_out: BoundedDict[EventId, Micros] = BoundedDict(
             KNOWN_MAX_FACTOR * entries_max, on_forgotten
         )
-        self._by_expiry: list[tuple[Micros, EventId]] = []
+        self._by_expiry: list[tuple[Micros, EventId]] = []  # of all that is known
+        self._kept_by_expiry: list[tuple[Micros, EventId]] = []  # of what is kept
         self._digest: bytes | None = None
 
     def keep(self, memo: Memo, now: Micros) -> list[Memo]:
@@ -94,12 +92,12 @@ class EventTable:
         self._entries[memo.id] = memo
         self._digest = None
         heapq.heappush(self._by_expiry, (memo.expires_at, memo.id))
+        heapq.heappush(self._kept_by_expiry, (memo.expires_at, memo.id))
         if len(self._entries) <= self._entries_max:
             return []
-        first = min(self._entries.values(), key=lambda entry: (entry.expires_at, entry.id))
-        del self._entries[first.id]
-        self._pushed_out[first.id] = first.expires_at
-        return [first]
+        expires_at, first = heapq.heappop(self._kept_by_expiry)
+        self._pushed_out[first] = expires_at
+        return [self._entries.pop(first)]
 
     def forget_expired(self, now: Micros) -> None:
         while self._by_expiry and self._by_expiry[0][0] <= now:
@@ -107,11 +105,14 @@ class EventTable:
             self._entries.pop(expired, None)
             self._pushed_out.pop(expired, None)
             self._digest = None
+        while self._kept_by_expiry and self._kept_by_expiry[0][0] <= now:
+            heapq.heappop(self._kept_by_expiry)
 
     def clear(self) -> None:
         self._entries.clear()
         self._pushed_out.clear()
         self._by_expiry.clear()
+        self._kept_by_expiry.clear()
         self._digest = None
 
     def forget_notified(self, node: NodeVector) -> None:

@@ -3,6 +3,9 @@
 Kept as long as the discard function says (`discard.py`); looked through every few seconds.
 """
 
+from collections import OrderedDict
+from collections.abc import Mapping
+
 import msgspec
 
 from roamcast.event import Event, EventId
@@ -40,7 +43,8 @@ class Copies:
     def __init__(self, host: Host, options: OpportunisticOptions) -> None:
         self._host = host
         self._options = options
-        self._copies: dict[NodeId, dict[int, EventCopy]] = {}
+        # Ordered: the first of a dictionary is far to seek where thousands before it were taken out.
+        self._copies: dict[NodeId, OrderedDict[int, EventCopy]] = {}
         self._floods: dict[NodeId, dict[int, FloodBase]] = {}
         self._runs: tuple[int, ...] | None = None  # None: since then something has changed
         self._runs_of: dict[NodeId, tuple[int, ...]] = {}  # of each producer's that have not changed
@@ -54,7 +58,9 @@ class Copies:
     def add(self, copy: EventCopy, flood: FloodBase | None) -> bool:
         """Whether it is news: as an event, or as one that was flooded."""
         key = copy.event.id
-        theirs = self._copies.setdefault(key.publisher, {})
+        theirs = self._copies.get(key.publisher)
+        if theirs is None:
+            theirs = self._copies[key.publisher] = OrderedDict()
         is_new = key.sequence not in theirs
         if is_new:
             if self._count >= COPIES_MAX:
@@ -99,7 +105,7 @@ class Copies:
 
     def of(self, producer: NodeId, after: int, until: int) -> list[EventCopy]:
         """In their order, both ends included."""
-        theirs = self._copies.get(producer, {})
+        theirs: Mapping[int, EventCopy] = self._copies.get(producer, {})
         return [theirs[n] for n in sorted(n for n in theirs if after <= n <= until)]
 
     def producers(self) -> list[NodeId]:

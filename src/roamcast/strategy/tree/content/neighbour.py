@@ -42,6 +42,9 @@ class TreeNeighbour(TableLink):
 class TreeLinks(Protocol):
     """The part of the overlay that this layer uses."""
 
+    @property
+    def is_overheard(self) -> bool: ...
+
     def send(
         self,
         neighbour: NodeId,

@@ -323,6 +323,8 @@ class ContentRouter:
 
     def _cast(self, kept: RecentEvent, to: list[NodeId], *, again: bool) -> None:
         assert self._overlay is not None
+        if not to and not self._overlay.is_overheard:
+            return
         for each in to:
             if self._links[each].is_settled:
                 kept.told.add(each)

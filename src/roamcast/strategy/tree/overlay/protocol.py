@@ -194,6 +194,11 @@ class TreeProtocol:
         frame = Frame(CODEC.encode(TreeData(link.number, payload)), kind, message, event, own)
         self._host.unicast(neighbour, frame, failed)
 
+    @property
+    def is_overheard(self) -> bool:
+        """Without links, data is for whoever hears it: whether there is somebody."""
+        return self._overhears and bool(self._nearby)
+
     def spread(
         self,
         neighbours: Iterable[NodeId],
@@ -210,7 +215,7 @@ class TreeProtocol:
             link = self.links.get(peer)
             if link is not None and link.state is LinkState.OPEN:
                 named.append((peer, link.number))
-        if named or (self._overhears and self._nearby):  # without links it is for whoever hears it
+        if named or self.is_overheard:
             spread = Spread(tuple(named[:LINKS_MAX]), payload)
             self._host.broadcast(Frame(CODEC.encode(spread), kind, message, event, own))
 
