@@ -8,6 +8,8 @@ EXTRAS := dev
 # The lock's versions on the Python that it is for; on others its lines do not apply, and pip takes the newest.
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock
 QUICK := not spark and not realtime and not long
+# Bytecode is kept, whatever the machine's own setting: the tests start hundreds of processes of this package.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check test lint types quick unit coverage pictures docs hooks lock bench compiled emulation torture reproduce league clean
