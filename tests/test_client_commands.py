@@ -10,13 +10,13 @@ from random import Random
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.gateway.mqtt.stand_alone import UnaskedNode
 
 from roamcast.applications import Applications
 from roamcast.cli import app
 from roamcast.client import ClientError, blocking
 from roamcast.client.commands import parse_attributes
 from roamcast.errors import InputError
-from roamcast.event import EventId
 from roamcast.exchange import Exchanges
 from roamcast.gateway.local import LocalServer
 from roamcast.gateway.local.server import LocalOptions
@@ -25,10 +25,9 @@ from roamcast.node import Node, NodeConfig
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.strategy.odmrp.mesh.messages import CODEC, JoinRequest
 from roamcast.testing import FakeHost
-from roamcast.wire.status import EventWay, NodeStatus
 
 
-class OneNode:
+class OneNode(UnaskedNode):
     number, name, storage = 3, "three", None
 
     def __init__(self, strategy: str) -> None:
@@ -44,21 +43,6 @@ class OneNode:
 
     def now(self) -> int:
         return 0
-
-    def later(self, delay: int, action: Callable[[], None]) -> Callable[[], None]:
-        return asyncio.get_running_loop().call_later(delay / 1e6, action).cancel
-
-    def heard(self) -> int:
-        return 0
-
-    def status(self) -> NodeStatus:
-        raise AssertionError("nobody asks this node")
-
-    def revoke(self, device: int, *, undo: bool = False) -> None:
-        raise AssertionError("nobody asks this node")
-
-    def way_of(self, event: EventId) -> EventWay:
-        raise AssertionError("nobody asks this node")
 
     def when_durable(self, callback: Callable[[], None], on_failure: object = None) -> None:
         callback()

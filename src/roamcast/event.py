@@ -17,7 +17,7 @@ from typing import Annotated, NamedTuple, TypeAlias
 import msgspec
 
 from roamcast.errors import EventError
-from roamcast.units import Micros, NodeId
+from roamcast.units import NodeId
 
 Value: TypeAlias = bool | int | float | str | None
 """An attribute's value. None is SQL's NULL, and so is an attribute that is absent."""
@@ -171,11 +171,6 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
             self.destinations,
             self.multimode,
         )
-
-
-def lifetime_ends(event: Event, published: Micros) -> Micros:
-    """The last instant at which a memorized event is still handed to a late subscriber."""
-    return published + event.lifetime
 
 
 def topic_problem(topic: str) -> str | None:

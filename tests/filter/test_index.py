@@ -31,8 +31,7 @@ from roamcast.filter.expression import (
 from roamcast.filter.filter import Filter
 from roamcast.filter.index import MatchingIndex, bitmap, block, layout, matching
 from roamcast.filter.index.bitmap import Bitmap
-from roamcast.filter.index.column import BitmapColumn
-from roamcast.filter.index.conjunction import Conjunction
+from roamcast.filter.index.closed import ClosedColumn
 from roamcast.filter.index.rows import AttributeRows, Place, choose_cuts, following
 from roamcast.filter.index.topics import TopicTree
 from roamcast.filter.topic import topic_matches
@@ -68,6 +67,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block, "SCAN_MAX", 4)
     monkeypatch.setattr(block, "WIDTH", 24)
     monkeypatch.setattr(block, "CLOSED_WIDTH", 72)
+    monkeypatch.setattr(block, "STEPS", 3)
     monkeypatch.setattr(layout, "COLUMNS_MAX", 3)
     monkeypatch.setattr(layout, "CUTS_TOTAL", 12)
     monkeypatch.setattr(layout, "CUTS_MIN", 2)
@@ -242,25 +242,39 @@ def test_filters_on_more_attributes_than_a_bitmap_has_are_tried_only_if_the_even
     assert sum(tried) <= 4
 
 
-def test_adding_does_not_rebuild_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[int] = []
-    original = Bitmap._filled
-
-    def counting(self: Bitmap, conjunctions: list[Conjunction]) -> list[BitmapColumn]:
-        built.append(len(conjunctions))
-        return original(self, conjunctions)
-
-    monkeypatch.setattr(Bitmap, "_filled", counting)
+def test_a_change_builds_a_bounded_part_of_what_many_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted: conjunctions entered into bitmaps, and rows closed or joined, by each addition and removal."""
+    entered = count_calls(monkeypatch, Bitmap, "_enter")
+    closed = count_calls(monkeypatch, ClosedColumn, "_append_row")
     monkeypatch.setattr(block, "WIDTH", 512)
+    monkeypatch.setattr(block, "CLOSED_WIDTH", 2048)
     index: MatchingIndex[int] = MatchingIndex()
+    most = 0
     for key in range(3000):
+        before = entered[0] + closed[0]
         index.add(key, Filter(Compare("a", Operator.GREATER, key)))
-    assert built, "without a bitmap the rest proves nothing"
-    assert sum(built) < 4 * 3000 and max(built) <= 512
-    built.clear()
-    for key in range(3000):
+        most = max(most, entered[0] + closed[0] - before)
+    assert 3000 < entered[0] < 4 * 3000 and closed[0], "without bitmaps the rest proves nothing"
+    assert most <= 2 * block.SCAN_MAX + 2
+    entered[0] = most = 0
+    for key in Random(1).sample(range(3000), 3000):
+        before = entered[0] + closed[0]
         index.remove(key)
-    assert sum(built) < 3000
+        most = max(most, entered[0] + closed[0] - before)
+    assert 0 < entered[0] < 3000
+    assert most <= block.STEPS + 1
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[int]:
+    original = getattr(owner, name)
+    calls = [0]
+
+    def counting(*arguments: object) -> object:
+        calls[0] += 1
+        return original(*arguments)
+
+    monkeypatch.setattr(owner, name, counting)
+    return calls
 
 
 @pytest.mark.parametrize("topic", TOPICS)

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.gateway.mqtt.stand_alone import UnaskedNode
 
 from roamcast.applications import Applications
 from roamcast.broker.store import StoreFullError
@@ -48,10 +49,9 @@ from roamcast.wire.local import (
     UnsubscribeRequest,
     framed,
 )
-from roamcast.wire.status import EventWay, NodeStatus
 
 
-class StandingNode:
+class StandingNode(UnaskedNode):
     """A node without a radio, whose disk is written when the test says so."""
 
     number = 7
@@ -77,21 +77,6 @@ class StandingNode:
 
     def now(self) -> Micros:
         return self._host.now()
-
-    def later(self, delay: Micros, action: Callable[[], None]) -> Callable[[], None]:
-        return asyncio.get_running_loop().call_later(delay / 1e6, action).cancel
-
-    def heard(self) -> int:
-        return 0
-
-    def status(self) -> NodeStatus:
-        raise AssertionError("nobody asks this node")
-
-    def revoke(self, device: int, *, undo: bool = False) -> None:
-        raise AssertionError("nobody asks this node")
-
-    def way_of(self, event: EventId) -> EventWay:
-        raise AssertionError("nobody asks this node")
 
     def when_durable(
         self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], None] | None = None

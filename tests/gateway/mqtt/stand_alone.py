@@ -64,7 +64,26 @@ class Counts:
         self.gauges[name] = read
 
 
-class StandAloneNode:
+class UnaskedNode:
+    """What nodes of tests have in common for their clients: a clock, and nobody who asks about them."""
+
+    def later(self, delay: Micros, action: Callable[[], None]) -> Callable[[], None]:
+        return asyncio.get_running_loop().call_later(delay / 1e6, action).cancel
+
+    def heard(self) -> int:
+        return 0
+
+    def status(self) -> NodeStatus:
+        raise AssertionError("nobody asks this node")
+
+    def revoke(self, device: int, *, undo: bool = False) -> None:
+        raise AssertionError("nobody asks this node")
+
+    def way_of(self, event: EventId) -> EventWay:
+        raise AssertionError("nobody asks this node")
+
+
+class StandAloneNode(UnaskedNode):
     """As `LiveNode`, without a radio."""
 
     def __init__(self, number: int = 1, storage: Storage | None = None) -> None:
@@ -103,21 +122,6 @@ class StandAloneNode:
 
     def now(self) -> Micros:
         return self.hosts[Channel.STRATEGY].now()
-
-    def later(self, delay: Micros, action: Callable[[], None]) -> Callable[[], None]:
-        return asyncio.get_running_loop().call_later(delay / 1e6, action).cancel
-
-    def heard(self) -> int:
-        return 0
-
-    def status(self) -> NodeStatus:
-        raise AssertionError("nobody asks this node")
-
-    def revoke(self, device: int, *, undo: bool = False) -> None:
-        raise AssertionError("nobody asks this node")
-
-    def way_of(self, event: EventId) -> EventWay:
-        raise AssertionError("nobody asks this node")
 
     def when_durable(
         self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], None] | None = None

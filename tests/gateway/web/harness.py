@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 from tests.gateway.mqtt.harness import TIMEOUT
 from tests.gateway.mqtt.stand_alone import StandAloneNode
 
@@ -101,7 +102,8 @@ class Wire:
         """The answer to its end; the server closes after it."""
         async with asyncio.timeout(TIMEOUT):
             head, _, body = (await self.reader.read()).partition(b"\r\n\r\n")
-            return HttpAnswer(head, body)
+        self.end()  # or the server would linger
+        return HttpAnswer(head, body)
 
     async def upgraded(self, **headers: str | None) -> "Wire":
         self.say(request("/mqtt", method="GET", **headers))
@@ -136,6 +138,7 @@ class Wire:
                 self.say(frame(CLOSE, data[:2]))
                 async with asyncio.timeout(TIMEOUT):
                     assert await self.reader.read() == b""
+                self.end()  # or the server would linger
                 return code
 
     # MQTT.
@@ -176,6 +179,10 @@ class ServedWeb:
 
     def counted(self, name: str) -> int:
         return self.node.counters.counts[name]
+
+    def be_impatient(self, request_timeout: float) -> None:
+        """With connections from now on: requests before, on a busy machine, shall not be too slow for it."""
+        self.server.options = msgspec.structs.replace(self.server.options, request_timeout=request_timeout)
 
     async def wire(self) -> Wire:
         wire = Wire(*await asyncio.open_connection("127.0.0.1", self.server.port))

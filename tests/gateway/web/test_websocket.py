@@ -1,6 +1,7 @@
 """RFC 6455 as a hostile or a careful client sees it; what MQTT over it must keep."""
 
 import asyncio
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from tests.gateway.web.harness import (
     serving_web,
 )
 
+from roamcast.gateway.mqtt import transport
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.encode import encode
 from roamcast.gateway.mqtt.packets.values import (
@@ -32,6 +34,7 @@ from roamcast.gateway.mqtt.packets.values import (
     Subscribe,
     SubscriptionRequest,
 )
+from roamcast.gateway.web import connection
 from roamcast.gateway.web.connection import REQUEST_BYTES_MAX
 
 
@@ -180,10 +183,11 @@ async def test_a_page_of_an_allowed_origin_may_connect() -> None:
 @in_loop
 async def test_a_slow_handshake_and_a_silent_socket_expire() -> None:
     options = MqttOptions(connect_timeout=0.05)
-    async with serving_web(request_timeout=0.05, mqtt=options) as served:
-        slow, silent = await served.wire(), await served.wire()
+    async with serving_web(mqtt=options) as served:
+        silent = await (await served.wire()).upgraded()
+        served.be_impatient(0.05)
+        slow = await served.wire()
         slow.say(request()[:40])
-        await silent.upgraded()
         assert (await slow.answer()).status == 408
         assert await silent.close_code() == 1000
         assert served.counted("web_refused_total:slow") == 1
@@ -212,8 +216,8 @@ async def test_connections_that_ask_nothing_are_bounded_and_clients_do_not_count
 async def test_a_client_that_pings_and_never_reads_is_not_read_from() -> None:
     async with serving_web(mqtt=MqttOptions(write_bytes_max=1_024)) as served:
         wire = await (await served.wire()).connected()
-        (connection,) = served.server._connections
-        stream = connection._stream
+        (opened,) = served.server._connections
+        stream = opened._stream
         assert stream is not None
         flood = frame(PING, bytes(125)) * 1_000
         for _ in range(10_000):
@@ -253,23 +257,27 @@ async def test_users_are_those_of_the_page_and_a_wrong_password_is_refused() -> 
         await (await served.wire()).connected(username="ada", password=b"engine-1843")
 
 
-@settings(max_examples=5, deadline=None)  # each waits for seconds: so several connections at a time
+@settings(max_examples=5, deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=400), st.binary(max_size=200)), min_size=6, max_size=6))
 def test_any_octets_end_in_an_answer_or_a_close_and_others_are_served(
     said: list[tuple[bytes, bytes]],
 ) -> None:
     @in_loop
     async def run() -> None:
-        async with serving_web(request_timeout=0.01, mqtt=MqttOptions(connect_timeout=0.01)) as served:
-            for head, tail in said:
-                raw = await served.wire()
-                raw.say(head)
+        async with serving_web(mqtt=MqttOptions(connect_timeout=0.01)) as served:
+            for _, tail in said:
                 opened = await (await served.wire()).upgraded()
                 opened.say(tail)
+            served.be_impatient(0.01)
+            for head, _ in said:
+                raw = await served.wire()
+                raw.say(head)
             await until(lambda: not served.server._connections)
             assert not served.mqtt._connections
 
-    run()
+    # None of these clients closes.
+    with mock.patch.object(connection, "LINGER", 0.1), mock.patch.object(transport, "LINGER", 0.1):
+        run()
 
 
 @settings(max_examples=40, deadline=None)

@@ -10,13 +10,15 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from click.testing import CliRunner
+from pyspark.errors import PySparkException
 from rich.console import Console
 from tests.lab.live.segments import write_node, write_trace
 from tests.lab.live.test_windows import by_hand, published, random_trace, transmitted
 
 from roamcast.cli import app
 from roamcast.cli.mesh_page import MeshPage
-from roamcast.errors import FileError, InputError
+from roamcast.errors import FileError, InputError, RoamcastError
+from roamcast.lab.live import streaming
 from roamcast.lab.live.screen import WindowScreen
 from roamcast.lab.live.source import Numbers
 from roamcast.lab.live.streaming import read_unread, read_windows, watch
@@ -38,6 +40,29 @@ def rows_of(out: Path, run: str) -> list[dict[str, Any]]:
         for row in read_windows(str(out)).to_pylist()
         if row["run"] == run
     ]
+
+
+def test_a_worker_that_starts_too_late_on_a_busy_machine_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+    enough = 3
+
+    def late(*_: Any) -> None:
+        tries.append(1)
+        if len(tries) < enough:
+            raise PySparkException("Timed out while waiting for the Python worker to connect back")
+
+    monkeypatch.setattr(streaming, "_stream", late)
+    folder, out = tmp_path / "traces", tmp_path / "out"
+    folder.mkdir()
+    watch(str(folder), str(out), **SETTINGS)
+    assert len(tries) == enough
+    tries.clear()
+    enough = 9
+    with pytest.raises(RoamcastError, match="connect back"):
+        watch(str(folder), str(out), **SETTINGS)
+    assert len(tries) == streaming.WORKER_TRIES
 
 
 def test_restarts_and_a_batch_cut_short_leave_what_one_look_at_everything_gives(tmp_path: Path) -> None:

@@ -140,7 +140,9 @@ def test_a_consumers_home_follows_it_along_a_line_and_its_modulator_keeps_its_st
         ],
     }
     emulated = Emulation(line(3, 26.0, **tables)).run()
-    moved = [one for one in emulated.trace.of(HandedOff) if one.node == 2 and one.outcome == "moved"]
+    # On a busy machine B may start late, and its home is on A before that.
+    since = [one for one in emulated.trace.of(HandedOff) if one.t > 10 * SECOND]
+    moved = [one for one in since if one.node == 2 and one.outcome == "moved"]
     assert [(one.source, one.destination) for one in moved][:1] == [(1, 0)]
     completed = [record.sequence for record in emulated.trace.of(Delivered)]
     assert completed == list(range(2, 30, 3))  # none twice, none begun anew

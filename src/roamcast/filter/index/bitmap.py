@@ -15,14 +15,14 @@ Conjunctions get consecutive slots in the order of adding. A removed one leaves 
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import compress
+from collections.abc import Iterable, Iterator
+from itertools import compress, islice
 from typing import Any
 
 from roamcast.event import Event
 from roamcast.extras import numpy_is_installed
-from roamcast.filter.index.closed import ClosedColumn
-from roamcast.filter.index.column import BitmapColumn
+from roamcast.filter.index.closed import ClosedColumn, Seen, closed, joined
+from roamcast.filter.index.column import BitmapColumn, ColumnDraft, Steps
 from roamcast.filter.index.conjunction import Conjunction, attribute_of
 from roamcast.filter.index.layout import BitmapLayout, Located
 from roamcast.filter.index.rows import Truth, both
@@ -33,58 +33,75 @@ _TRUTH = bytes(byte == ord("1") for byte in range(256))
 
 
 class Bitmap:
-    def __init__(self, conjunctions: Sequence[Conjunction], layout: BitmapLayout) -> None:
+    def __init__(self, layout: BitmapLayout) -> None:
         self.layout = layout
         self.is_closed = False
-        self.without_column = 0  # conjunctions that no column narrows
-        self._members: list[Conjunction | None] = []
+        self.without_column = 0  # conjunctions that no column narrows, for which a new layout could have some
+        self.members: list[Conjunction | None] = []  # by slot
         self._keys: Any = []  # a list, in the end an array where numpy is installed
         self._sequences = array("q")
         self._live = 0
         self._used = 0  # a bit for every slot in use or empty again
         self._empty = 0
         self._asked = 0  # those on which the filter always has the last word
-        self._columns = self._filled(conjunctions)
+        self._columns = [BitmapColumn(rows.count) for rows in layout.columns.values()]
         self._closed: list[ClosedColumn] = []  # in the end, in place of these
 
     def add(self, conjunction: Conjunction) -> None:
         """The latest of all so far."""
-        slot = len(self._members)
+        slot = self.slots
         for number, truth in self._enter(conjunction).items():
             self._columns[number].add(slot, truth)
 
+    def fill(self, members: Iterable[Conjunction | None]) -> Steps[None]:
+        """Add to an empty bitmap all that are there, in their order; faster than one by one."""
+        drafts = [ColumnDraft(rows.count) for rows in self.layout.columns.values()]
+        for conjunction in members:
+            if conjunction is not None:
+                slot = self.slots
+                for number, truth in self._enter(conjunction).items():
+                    drafts[number].add(slot, truth)
+                del conjunction  # it may be removed before the next step, and must not stay alive here
+                yield
+        self.without_column = 0
+        for number, draft in enumerate(drafts):
+            self._columns[number] = yield from draft.finished()
+
     def remove(self, conjunction: Conjunction) -> None:
+        """Take it out, if it is here."""
         slot = bisect_left(self._sequences, conjunction.sequence)
-        self._members[slot] = self._keys[slot] = None
-        self._empty |= 1 << slot
-        self._live -= 1
+        if slot < self.slots and self.members[slot] is conjunction:
+            self.members[slot] = self._keys[slot] = None
+            self._empty |= 1 << slot
+            self._live -= 1
 
-    def close(self) -> None:
+    def close(self) -> Steps[None]:
         """Nothing will be added, except whole bitmaps."""
-        if not self.is_closed:
-            self.is_closed = True
-            self._closed = [ClosedColumn(column) for column in self._columns]
-            self._columns = []
-            self._settle()
+        seen: Seen = {}
+        for column in self._columns:
+            self._closed += [(yield from closed(column, seen))]
+        self._columns = []
+        self.is_closed = True
+        self._settle()
 
-    def append(self, other: "Bitmap") -> None:
-        """Take over a later one of the same layout, both closed; faster than adding its conjunctions."""
+    def join(self, later: "Bitmap") -> Steps[None]:
+        """Take over one of the same layout, both closed; faster than adding its conjunctions."""
         by = self.slots
-        self._members += other._members
-        self._keys = [*self._keys, *other._keys]
-        self._sequences += other._sequences
-        self._live += other._live
-        self._used |= other._used << by
-        self._empty |= other._empty << by
-        self._asked |= other._asked << by
-        for column, more in zip(self._closed, other._closed, strict=True):
-            column.append(more, by)
+        seen: Seen = {}
+        columns: list[ClosedColumn] = []
+        for column, more in zip(self._closed, later._closed, strict=True):
+            columns += [(yield from joined(column, more, by, seen))]
+        self._closed = columns
+        self.members += later.members
+        self._keys = [*self._keys, *later._keys]
+        self._sequences += later._sequences
+        self._live += later._live
+        self._used |= later._used << by
+        self._empty |= later._empty << by
+        self._asked |= later._asked << by
         self._settle()
 
     def _settle(self) -> None:
-        seen: dict[int, int] = {}
-        for column in self._closed:
-            column.share_rows(seen)
         if numpy_is_installed():
             import numpy as np
 
@@ -96,15 +113,16 @@ class Bitmap:
     @property
     def slots(self) -> int:
         """Used and empty ones."""
-        return len(self._members)
+        return len(self.members)
 
     @property
     def first_sequence(self) -> int:
         return self._sequences[0]
 
-    def conjunctions(self) -> list[Conjunction]:
-        """In the order of adding."""
-        return [member for member in self._members if member is not None]
+    def added_after(self, other: "Bitmap") -> Iterator[Conjunction | None]:
+        """What the other one, made of the same, does not have yet; also what is added while this goes on."""
+        last = other._sequences[-1] if other.slots else -1
+        return islice(self.members, bisect_right(self._sequences, last), None)
 
     def match(self, event: Event, located: Located) -> int:
         """A bit for each slot that matches."""
@@ -112,7 +130,7 @@ class Bitmap:
         matched = self._used ^ (self._empty | false)
         asked = self._asked & matched
         if asked:
-            members: list[Any] = self._members
+            members: list[Any] = self.members
             for slot in _slots_in(asked):
                 if not members[slot].filter.matches(event):
                     matched ^= 1 << slot
@@ -148,21 +166,12 @@ class Bitmap:
         return _select(self._keys, matched)
 
     def members_of(self, matched: int) -> list[Conjunction]:
-        return _select(self._members, matched)
-
-    def _filled(self, conjunctions: Sequence[Conjunction]) -> list[BitmapColumn]:
-        entries: list[list[tuple[int, Truth]]] = [[] for _ in self.layout.columns]
-        for slot, conjunction in enumerate(conjunctions):
-            for number, truth in self._enter(conjunction).items():
-                entries[number].append((slot, truth))
-        self.without_column = 0  # counts conjunctions added later, for which a new layout could have columns
-        counts = [rows.count for rows in self.layout.columns.values()]
-        return [BitmapColumn(count, each) for count, each in zip(counts, entries, strict=True)]
+        return _select(self.members, matched)
 
     def _enter(self, conjunction: Conjunction) -> dict[int, Truth]:
         """Fill the next slot, except for the columns; returns what to enter there."""
-        bit = 1 << len(self._members)
-        self._members.append(conjunction)
+        bit = 1 << self.slots
+        self.members.append(conjunction)
         self._keys.append(conjunction.key)
         self._sequences.append(conjunction.sequence)
         self._live += 1

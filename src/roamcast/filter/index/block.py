@@ -1,54 +1,53 @@
 """Conjunctions that one access path leads to: tried one by one while few, by bitmaps when many.
 
-Each bitmap has a bounded width, so that adding never has to build a large one anew. They follow each other in
-the order of adding.
+Each bitmap has a bounded width. They follow each other in the order of adding. To build one anew, to close a
+full one and to join it to the one before can take half a second: each change does a few steps of it, and
+meanwhile the old bitmaps answer.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import chain, islice
 
 from roamcast.event import Event
 from roamcast.filter.index.bitmap import Bitmap
+from roamcast.filter.index.column import Steps
 from roamcast.filter.index.conjunction import Conjunction
 from roamcast.filter.index.found import MatchesFound
-from roamcast.filter.index.layout import BitmapLayout, Located
+from roamcast.filter.index.layout import BitmapLayout, Located, layout_for
 
 SCAN_MAX = 16  # so many compiled filters cost about as much as a bitmap's fixed part
-WIDTH = 4096  # slots of a bitmap; chosen by us: an OR takes 0.1 µs, building one anew some 40 ms
+WIDTH = 4096  # slots of a bitmap; chosen by us: an OR takes 0.1 µs
+STEPS = 16  # of building, with each change: done long before the bitmap has doubled again
 
 CLOSED_WIDTH = 32768  # of several joined, to which nothing is added; the most that marks allow (`closed.py`)
 
 
 class Block:
-    __slots__ = ("_bitmaps", "_room", "_scanned", "_stated")
+    __slots__ = ("_bitmaps", "_building", "_coming", "_room", "_scanned", "_stated")
 
     def __init__(self) -> None:
         self._stated: dict[Conjunction, None] | None = None  # true whenever the access path leads here
         self._scanned: list[Conjunction] = []
         self._bitmaps: list[Bitmap] | None = None
         self._room = 0  # slots of the last bitmap
+        self._building: Steps[None] | None = None
+        self._coming: Bitmap | None = None  # the bitmap that is being built
 
     def add(self, conjunction: Conjunction) -> None:
         """`conjunction` has conditions beside the one that leads here."""
-        bitmaps = self._bitmaps
-        if bitmaps is None:
+        if self._bitmaps is None:
             self._scanned.append(conjunction)
             if len(self._scanned) > SCAN_MAX:
-                self._bitmaps = []
-                self._append_new(self._scanned)
+                self._bitmaps = self._of_scanned()
                 self._scanned = []
             return
-        last = bitmaps[-1]
-        if last.is_closed or last.slots >= self._room:
-            if last.slots < WIDTH:
-                self._renew_last()
-            else:
-                self._close_last()
-                bitmaps.append(Bitmap([conjunction], last.layout))
-                self._room = WIDTH
-                return
-        bitmaps[-1].add(conjunction)
-        if 8 * bitmaps[-1].without_column > len(bitmaps[-1]) + SCAN_MAX:
-            self._renew_last()
+        last = self._bitmaps[-1]
+        if last.is_closed or (last.slots >= WIDTH and self._building is None):
+            self._bitmaps.append(Bitmap(last.layout))
+            self._room = WIDTH
+        self._bitmaps[-1].add(conjunction)
+        self._build_on(self._bitmaps)
 
     def add_stated(self, conjunction: Conjunction) -> None:
         """`conjunction` is nothing but the condition that leads here: no test is needed."""
@@ -67,10 +66,14 @@ class Block:
             self._scanned.remove(conjunction)
             return
         at = bisect_right(bitmaps, conjunction.sequence, key=lambda bitmap: bitmap.first_sequence) - 1
-        bitmap = bitmaps[at]
-        bitmap.remove(conjunction)
-        if 2 * len(bitmap) < bitmap.slots:
-            self._close_up(at)
+        bitmaps[at].remove(conjunction)
+        if self._coming is not None:
+            self._coming.remove(conjunction)
+        if 2 * self.tested <= SCAN_MAX:
+            self._scanned = [member for member in _members(bitmaps) if member is not None]
+            self._bitmaps = self._building = self._coming = None
+        else:
+            self._build_on(bitmaps)
 
     @property
     def tested(self) -> int:
@@ -99,45 +102,74 @@ class Block:
                 if matched:
                     found.add_many(bitmap, matched)
 
-    def _append_new(self, conjunctions: list[Conjunction]) -> None:
-        assert self._bitmaps is not None
-        self._bitmaps.append(Bitmap(conjunctions, BitmapLayout(conjunctions)))
-        self._room = min(WIDTH, 2 * len(conjunctions))
+    def _of_scanned(self) -> list[Bitmap]:
+        bitmaps = [Bitmap(BitmapLayout({}))]
+        for conjunction in self._scanned:
+            bitmaps[0].add(conjunction)
+        for _ in self._renew(bitmaps, 0, 1, with_layout=True):
+            pass
+        return bitmaps
 
-    def _renew_last(self) -> None:
-        """With twice the room, and the cuts of the conjunctions that came meanwhile."""
-        assert self._bitmaps is not None
-        self._append_new(self._bitmaps.pop().conjunctions())
+    def _build_on(self, bitmaps: list[Bitmap]) -> None:
+        if self._building is None:
+            self._building = self._next_building(bitmaps)
+        if self._building is not None and len(list(islice(self._building, STEPS))) < STEPS:
+            self._building = None
 
-    def _close_last(self) -> None:
-        """It becomes a part of the one before, if that has room."""
-        assert self._bitmaps is not None
-        last = self._bitmaps[-1]
-        last.close()
-        before = self._bitmaps[-2] if len(self._bitmaps) > 1 else last
-        is_near = before is not last and before.is_closed and before.layout is last.layout
-        if is_near and before.slots + last.slots <= CLOSED_WIDTH:
-            before.append(last)
-            del self._bitmaps[-1]
+    def _next_building(self, bitmaps: list[Bitmap]) -> Steps[None] | None:
+        for at, bitmap in enumerate(bitmaps):
+            if 2 * len(bitmap) < bitmap.slots:
+                return self._close_up(bitmaps, at)
+        if len(bitmaps) > 1 and not bitmaps[-2].is_closed:
+            return _close(bitmaps, len(bitmaps) - 2)
+        last = bitmaps[-1]
+        is_full = self._room <= last.slots < WIDTH
+        if is_full or 8 * last.without_column > len(last) + SCAN_MAX:
+            return self._renew(bitmaps, len(bitmaps) - 1, len(bitmaps), with_layout=True)
+        return None
 
-    def _close_up(self, at: int) -> None:
+    def _close_up(self, bitmaps: list[Bitmap], at: int) -> Steps[None]:
         """Build a bitmap anew that is half empty, together with a neighbour where there is room."""
-        bitmaps = self._bitmaps
-        assert bitmaps is not None
         start, end = at, at + 1
         if at > 0 and 2 * (len(bitmaps[at - 1]) + len(bitmaps[at])) <= WIDTH:
             start -= 1
         elif end < len(bitmaps) and 2 * (len(bitmaps[at]) + len(bitmaps[end])) <= WIDTH:
             end += 1
-        kept = [conjunction for bitmap in bitmaps[start:end] for conjunction in bitmap.conjunctions()]
-        if len(bitmaps) == end - start:
-            if 2 * len(kept) <= SCAN_MAX:
-                self._scanned, self._bitmaps = kept, None
-            else:
-                bitmaps.clear()
-                self._append_new(kept)
-        else:
-            bitmaps[start:end] = [Bitmap(kept, bitmaps[start].layout)] if kept else []
-            if kept and start < len(bitmaps) - 1:
-                bitmaps[start].close()
-            self._room = WIDTH
+        return self._renew(bitmaps, start, end, with_layout=end - start == len(bitmaps))
+
+    def _renew(self, bitmaps: list[Bitmap], start: int, end: int, with_layout: bool) -> Steps[None]:
+        """One bitmap in place of some, perhaps with the cuts of the conjunctions that came meanwhile."""
+        old = bitmaps[start:end]
+        layout, room = old[0].layout, WIDTH
+        if with_layout:
+            slots = sum(bitmap.slots for bitmap in old)
+            room = min(WIDTH, 2 * sum(map(len, old)))
+            layout = yield from layout_for(islice(_members(old), 0, None, -(-slots // WIDTH)))
+        new = self._coming = Bitmap(layout)
+        yield from new.fill(_members(old))
+        if end < len(bitmaps) or (old[-1].is_closed and new.slots >= WIDTH):
+            yield from new.close()
+        for conjunction in old[-1].added_after(new):
+            if conjunction is not None:
+                new.add(conjunction)
+                del conjunction
+            yield
+        if end == len(bitmaps):
+            self._room = room
+        bitmaps[start:end] = [new] if len(new) else []
+        self._coming = None
+
+
+def _close(bitmaps: list[Bitmap], at: int) -> Steps[None]:
+    """It becomes a part of the one before, if that has room."""
+    bitmap = bitmaps[at]
+    yield from bitmap.close()
+    before = bitmaps[at - 1] if at else bitmap
+    is_near = before is not bitmap and before.is_closed and before.layout is bitmap.layout
+    if is_near and before.slots + bitmap.slots <= CLOSED_WIDTH:
+        yield from before.join(bitmap)
+        del bitmaps[at]
+
+
+def _members(bitmaps: list[Bitmap]) -> Iterator[Conjunction | None]:
+    return chain.from_iterable(bitmap.members for bitmap in bitmaps)

@@ -24,7 +24,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
@@ -40,6 +40,7 @@ from roamcast.units import Micros, micros
 REFRESH_SECONDS = 1  # chosen by us, as are the next
 STATE_PARTITIONS = 2  # a key is a whole run, and few runs are watched at a time
 STATE_VERSIONS = 10  # that Spark keeps: a restart needs the last two
+WORKER_TRIES = 3  # Spark gives a Python worker ten seconds to start; on a busy machine that may be too short
 UNREAD_MAX = 100_000
 
 OnTable: TypeAlias = Callable[[pa.Table], None]
@@ -94,6 +95,21 @@ def watch(
     spark.conf.set("spark.sql.shuffle.partitions", str(STATE_PARTITIONS))
     spark.conf.set("spark.sql.streaming.minBatchesToRetain", str(STATE_VERSIONS))
     spark.dataSource.register(SegmentStream)
+    with spark_errors_in_a_line("called again with the same folder, it goes on"):
+        for tries_left in reversed(range(WORKER_TRIES)):
+            try:
+                _stream(spark, settings, tables, once)
+                break
+            except KeyboardInterrupt:
+                break
+            except (Py4JError, PySparkException) as error:
+                if tables.failure is not None:
+                    raise tables.failure from None
+                if not tries_left or "to connect back" not in str(error):
+                    raise
+
+
+def _stream(spark: SparkSession, settings: Settings, tables: "WatchTables", once: bool) -> None:
     segments = (
         spark.readStream.format(NAME)
         .option("folder", settings.folder)
@@ -111,23 +127,16 @@ def watch(
     writer = (
         changed.writeStream.outputMode("update")
         .foreachBatch(tables.on_batch)
-        .option("checkpointLocation", Storage.open(out).spark_name("checkpoint"))
+        .option("checkpointLocation", tables.checkpoint)
     )
     refresh: dict[str, Any] = (
         {"availableNow": True} if once else {"processingTime": f"{REFRESH_SECONDS} seconds"}
     )
     running = writer.trigger(**refresh).start()
-    with spark_errors_in_a_line("called again with the same folder, it goes on"):
-        try:
-            _wait(running)
-        except KeyboardInterrupt:
-            pass
-        except (Py4JError, PySparkException):
-            if tables.failure is not None:
-                raise tables.failure from None
-            raise
-        finally:
-            running.stop()
+    try:
+        _wait(running)
+    finally:
+        running.stop()
 
 
 def _wait(running: StreamingQuery) -> None:
@@ -187,6 +196,7 @@ class WatchTables:
         self._on_table = on_table
         self._on_unread = on_unread
         self.failure: Exception | None = None
+        self.checkpoint = out.spark_name("checkpoint")
 
     def claim(self, settings: Settings) -> None:
         """Make the output folder, or check that it belongs to this job."""

@@ -33,7 +33,6 @@ from roamcast.world.formats.motion.projection import MapProjection
 from roamcast.world.pieces import Numbers, Pieces
 from roamcast.world.trajectory import Metres
 
-BATCH_ROWS = 1 << 16  # chosen by us: how many values are summed up at a time
 SKETCH = 128  # times that stand for all pieces of a bucket; chosen by us
 # Rounding must not keep a node out of a cell: boxes grow by this share of the largest coordinate. Chosen by
 # us: far above the rounding of a double (1e-16), far below any radio range.
