@@ -49,7 +49,7 @@ def main() -> int:
             try:
                 row = compared(tables, before, series.ROOT / "src", options.rounds)
             except RunError as error:  # such as an option that the earlier version does not have
-                print(f"{name:24} not compared: {error}", flush=True)
+                print(f"{name:24} not compared: {str(error)[:100]}", flush=True)
                 continue
             print(json.dumps({"case": name, **row}) if options.json else as_text(name, row), flush=True)
     return 0
