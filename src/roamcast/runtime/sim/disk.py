@@ -8,6 +8,8 @@ link-layer repeats.
 from random import Random
 from typing import Self
 
+from mypy_extensions import mypyc_attr
+
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.links import RadioLinks
 from roamcast.runtime.sim.medium import Air, Job, Medium, SendQueue
@@ -16,6 +18,7 @@ from roamcast.units import SECOND, Micros, NodeId, micros
 from roamcast.world.radio import Disk
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # the emulator's carry frames
 class DiskMedium(Medium):
     def __init__(self, engine: Engine, links: RadioLinks, trace: Trace, random: Random, radio: Disk) -> None:
         super().__init__(engine, links, trace, random, radio.loss)

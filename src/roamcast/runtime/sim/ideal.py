@@ -1,10 +1,13 @@
 """The ideal radio: who is in range receives, in the same instant. Only random loss can be added."""
 
+from mypy_extensions import mypyc_attr
+
 from roamcast.runtime.sim.medium import Job, Medium
 from roamcast.trace import DropReason
 from roamcast.units import NodeId
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # the emulator's carry frames, those of tests listen in
 class IdealMedium(Medium):
     def send(self, job: Job) -> None:
         self._engine.at(self._engine.now, self._arrive, job)

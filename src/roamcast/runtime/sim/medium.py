@@ -22,6 +22,7 @@ KIND_NAMES = {kind: kind.name.lower() for kind in Kind}
 LAYER_NAMES = {channel: channel.name.lower() for channel in Channel}
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # the emulator's have what it carries
 class Job:
     """One frame that a node wants on the air."""
 
