@@ -17,8 +17,9 @@ from roamcast.trace import Record
 from roamcast.units import Micros, NodeId
 
 TimerName: TypeAlias = Hashable
-"""A string, or a tuple that begins with one: `"hello"`, `("relay", event_id)`; or an object that the layer
-wants back when the time has come. One without `__eq__` is the cheapest name of all."""
+"""Any object that a host can compare and keep. A layer gets it back when the time has come. The timers of
+`kit/protocol.py` are their own names; plug-ins may use strings or tuples. One without `__eq__` is the
+cheapest name of all."""
 
 
 class Channel(IntEnum):

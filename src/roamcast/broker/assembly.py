@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from roamcast.bounded import ExpiringDict
 from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoredEvent
 from roamcast.chunks.form import MARK, Chunk, content, digest_of, is_chunk, parse, readable, whole_of
 from roamcast.errors import WireError
 from roamcast.event import Event, EventId
+from roamcast.kit.tables import ExpiringDict
 from roamcast.units import Micros
 
 ASSEMBLIES_MAX = 512  # wholes that are known at a time, finished ones included; chosen by us

@@ -15,8 +15,8 @@ from roamcast.event import Event, EventClass, EventId, Publication
 from roamcast.filter import Filter
 from roamcast.filter.index import MatchingIndex
 from roamcast.host import Host
+from roamcast.kit.numbers import StableCounter
 from roamcast.modulator.base import ModulatorSpec
-from roamcast.stable import StableCounter
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import Micros, NodeId
 from roamcast.wire.sealed_event import is_sealed

@@ -12,11 +12,11 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from roamcast.bounded import BoundedDict, unreported
 from roamcast.broker.core import Delivery
 from roamcast.errors import InputError
 from roamcast.event import PAYLOAD_BYTES_MAX, Event, Publication, Value
 from roamcast.exchange.host import ExchangeHost
+from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.units import SECOND, Micros, NodeId
 from roamcast.wire.exchange import (
     CORRELATION,

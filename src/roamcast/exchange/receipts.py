@@ -16,12 +16,12 @@ from collections.abc import Callable
 from random import Random
 
 from roamcast.applications import ApplicationSession
-from roamcast.bounded import BoundedDict, unreported
 from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoreFullError
 from roamcast.errors import WireError
 from roamcast.event import Event, EventId, Publication
 from roamcast.exchange.host import ExchangeHost
+from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.units import MILLISECOND, SECOND, Micros
 from roamcast.wire.exchange import (
     APPLICATIONS,

@@ -19,8 +19,8 @@ from typing import TypeVar
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from roamcast.bounded import BoundedDict
 from roamcast.errors import RoamcastError
+from roamcast.kit.tables import BoundedDict
 from roamcast.sealing.announcement import LIST_MAX, NONCE_BYTES, Announcement, decode, encode
 from roamcast.sealing.frame import (
     CLEAR,

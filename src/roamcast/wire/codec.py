@@ -26,7 +26,7 @@ class Codec(Generic[Message]):
 
     def __init__(self, name: str, version: int, types: object, *, bytes_max: int = FRAME_BYTES_MAX) -> None:
         assert 0 < version < 256
-        self._name = name
+        self.name = name
         self._version = version
         self._prefix = bytes([version])
         self.bytes_max = self._bytes_max = bytes_max
@@ -37,7 +37,7 @@ class Codec(Generic[Message]):
 
     def encode(self, message: Message) -> bytes:
         data = self._prefix + self._encoder.encode(message)
-        assert len(data) <= self._bytes_max, f"{self._name}: a message of {len(data)} octets"
+        assert len(data) <= self._bytes_max, f"{self.name}: a message of {len(data)} octets"
         return data
 
     def is_of_this_version(self, data: bytes) -> bool:
@@ -50,15 +50,15 @@ class Codec(Generic[Message]):
         if data is self._last_data:
             return self._last_message
         if len(data) > self._bytes_max:
-            raise WireError(self._name, 0, f"has {len(data)} octets, at most {self._bytes_max} are allowed")
+            raise WireError(self.name, 0, f"has {len(data)} octets, at most {self._bytes_max} are allowed")
         if not data:
-            raise WireError(self._name, 0, "is empty")
+            raise WireError(self.name, 0, "is empty")
         if data[0] != self._version:
-            raise WireError(self._name, 0, f"has version {data[0]}, this node speaks {self._version}")
+            raise WireError(self.name, 0, f"has version {data[0]}, this node speaks {self._version}")
         try:
             message = self._decoder.decode(data[1:])
         except (msgspec.DecodeError, ValueError, RecursionError, MemoryError) as error:
-            raise WireError(self._name, 1, f"cannot be read: {error}") from None
+            raise WireError(self.name, 1, f"cannot be read: {error}") from None
         if len(data) <= FRAME_BYTES_MAX:
             self._last_data, self._last_message = data, message
         return message

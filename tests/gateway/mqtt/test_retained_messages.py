@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from tests.gateway.mqtt.harness import in_loop, serving
 from tests.gateway.mqtt.stand_alone import StandAloneNode
 
-from roamcast.bounded import unreported
 from roamcast.broker.retained import STAMP_MAX
 from roamcast.broker.store import StoredEvent
 from roamcast.event import Event, EventClass, Value
@@ -18,6 +17,7 @@ from roamcast.gateway.mqtt.mesh.retained import (
 )
 from roamcast.gateway.mqtt.packets.properties import Properties
 from roamcast.gateway.mqtt.packets.values import SubscriptionRequest
+from roamcast.kit.tables import unreported
 from roamcast.units import SECOND, Micros
 
 

@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roamcast.bounded import unreported
 from roamcast.broker.store import EventStore
 from roamcast.event import Event, EventClass, EventId
+from roamcast.kit.tables import unreported
 from roamcast.strategy.epidemic.exchange import EventRequests
 from roamcast.strategy.epidemic.holdings import SCANNED_MAX, Holdings, events_of, missing
 from roamcast.strategy.epidemic.messages import CODEC, PUBLISHERS_MAX, HeldRuns, HoldingsDigest

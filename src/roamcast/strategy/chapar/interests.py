@@ -8,7 +8,7 @@ from collections.abc import MutableMapping
 from typing import NamedTuple
 
 from roamcast.broker.core import Subscription
-from roamcast.stable import StableCounter
+from roamcast.kit.numbers import StableCounter
 from roamcast.strategy.chapar.tables.identifiers import IdentifierLayout, matches
 
 VERSION_BLOCK = 1_000

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from roamcast.broker.core import Broker
 from roamcast.event import Event, EventId
 from roamcast.host import Frame, Host, Kind, SendFailure
+from roamcast.kit.protocol import overflow_traced
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.burst import fragments
 from roamcast.strategy.chapar.interests import VersionedInterests
@@ -36,7 +37,6 @@ from roamcast.strategy.chapar.tables.node_vector import (
     OrderedAddresses,
     vector_of,
 )
-from roamcast.strategy.overflow import traced
 from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
@@ -76,7 +76,7 @@ class State:
         self.filters = self.empty_filters()
         self.events = EventTable(
             entries_max=self.in_force.met_entries_max,
-            on_forgotten=traced(self.host, "memorized", "KNOWN_MAX_FACTOR"),
+            on_forgotten=overflow_traced(self.host, "memorized", "KNOWN_MAX_FACTOR"),
         )
         self.brokers: frozenset[NodeId] = frozenset()  # as this node computes them
         self.attached: NodeId | None = None  # this node's broker, if it is none itself

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, pairwise
 from typing import NamedTuple
 
-from roamcast.bounded import BoundedDict, OnEvicted
 from roamcast.broker.seen import EventKey, event_key
 from roamcast.broker.store import EventStore
 from roamcast.event import Event, EventId, event_ids
+from roamcast.kit.tables import BoundedDict, OnEvicted
 from roamcast.strategy.epidemic.messages import PUBLISHERS_MAX, RANGES_MAX, HeldRuns
 from roamcast.units import Micros, NodeId
 

@@ -17,8 +17,8 @@ nobody.
 
 from typing import NamedTuple
 
-from roamcast.bounded import BoundedDict, unreported
 from roamcast.event import Event, EventId
+from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.underlay.base import Underlay
 from roamcast.units import SECOND, Micros, NodeId
 

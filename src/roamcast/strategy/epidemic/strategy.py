@@ -10,9 +10,10 @@ from roamcast.chunks.form import is_chunk
 from roamcast.errors import WireError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.host import Frame, Host, Kind, SendFailure, TimerName
+from roamcast.kit.custody import Custody
+from roamcast.kit.protocol import trace_overflow
 from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.strategy.burst import fragments
-from roamcast.strategy.custody import Custody
 from roamcast.strategy.epidemic.exchange import EventRequests
 from roamcast.strategy.epidemic.holdings import DIGEST_READ, Holdings, events_of, missing, runs_of
 from roamcast.strategy.epidemic.messages import (
@@ -26,7 +27,6 @@ from roamcast.strategy.epidemic.messages import (
 )
 from roamcast.strategy.epidemic.options import EpidemicOptions
 from roamcast.strategy.epidemic.relay import CROWD, RelayQueue
-from roamcast.strategy.overflow import trace_overflow
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 

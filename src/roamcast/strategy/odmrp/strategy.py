@@ -12,14 +12,15 @@ of requests and packets survive a crash, so that a new one is never taken for an
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 
-from roamcast.bounded import ExpiringDict
 from roamcast.broker.core import Subscription
 from roamcast.broker.seen import PUBLISHER, EventKey, SeenEvents
 from roamcast.errors import WireError
 from roamcast.event import Event, EventClass
 from roamcast.filter import Filter
 from roamcast.host import Frame, Kind, TimerName
-from roamcast.stable import StableCounter
+from roamcast.kit.numbers import StableCounter
+from roamcast.kit.protocol import overflow_traced, trace_overflow
+from roamcast.kit.tables import ExpiringDict
 from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.strategy.odmrp.clients import client, post, service
 from roamcast.strategy.odmrp.clients.client import RemoteClient
@@ -44,7 +45,6 @@ from roamcast.strategy.odmrp.mesh.prediction import link_lifetime
 from roamcast.strategy.odmrp.mesh.publisher import Publisher
 from roamcast.strategy.odmrp.mesh.routes import PublisherRoute, Routes
 from roamcast.strategy.odmrp.options import OdmrpOptions
-from roamcast.strategy.overflow import trace_overflow, traced
 from roamcast.trace import Dropped, DropReason, OverlayChanged
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
@@ -66,7 +66,7 @@ class Odmrp(Strategy):
         self._jitter = micros(options.jitter)
         numbers = StableCounter(context.host.stable, NUMBERS, NUMBERS_BLOCK)
         hold_max = min(HOLD_FACTOR * micros(options.forwarding_timeout), HOLD_MAX)
-        too_many_publishers = traced(context.host, "join_request", "publishers_max")
+        too_many_publishers = overflow_traced(context.host, "join_request", "publishers_max")
         self.routes = Routes(options.publishers_max, too_many_publishers, hold_max)
         self.forwarding = ForwardingGroup(options.publishers_max, options.members_max)
         self._advertised: frozenset[str] = frozenset()  # by applications of this node
@@ -85,7 +85,7 @@ class Odmrp(Strategy):
         if options.grouping == "none":
             self.context = PlainContext(self._filters)
         else:
-            too_many_members = traced(context.host, "join_table", "SUMMARIES_MAX")
+            too_many_members = overflow_traced(context.host, "join_table", "SUMMARIES_MAX")
             self.context = SubscriptionContext(
                 context.host.node, self._filters, options, context.host.random, too_many_members
             )

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roamcast.bounded import unreported
 from roamcast.broker.core import Subscription
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
+from roamcast.kit.tables import unreported
 from roamcast.strategy.chapar.interests import VERSION_BLOCK, VersionedInterests
 from roamcast.strategy.chapar.tables import filter_table
 from roamcast.strategy.chapar.tables.event_table import EventTable, Memo, encoded_size

@@ -13,10 +13,10 @@ of publishers that had not seen each other's are ordered by clock, then by node 
 
 from collections.abc import Callable, Iterable
 
-from roamcast.bounded import BoundedDict, OnEvicted
 from roamcast.broker.retained import is_retained, order_of, stamp_of
 from roamcast.broker.store import StoredEvent
 from roamcast.event import Event
+from roamcast.kit.tables import BoundedDict, OnEvicted
 from roamcast.units import SECOND, Micros
 
 # Both chosen by us.

@@ -10,8 +10,8 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from roamcast.bounded import BoundedDict
 from roamcast.event import Publication
+from roamcast.kit.tables import BoundedDict
 from roamcast.pressure import REFUSED_FROM, Allowance, priority_of
 from roamcast.runtime.live.air.air import UnreadDatagrams
 from roamcast.runtime.live.air.frames import Congestion

@@ -16,8 +16,8 @@ import logging
 import socket
 from collections.abc import Callable
 
-from roamcast.bounded import BoundedDict
 from roamcast.host import Channel, SendFailure
+from roamcast.kit.tables import BoundedDict
 from roamcast.runtime.live.air import frames
 from roamcast.runtime.live.air.datagrams import OutgoingFrame, SendOutcomes
 from roamcast.runtime.live.air.interface import Endpoint

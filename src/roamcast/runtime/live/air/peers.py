@@ -13,7 +13,7 @@ them for ever.
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from roamcast.bounded import BoundedDict, OnEvicted
+from roamcast.kit.tables import BoundedDict, OnEvicted
 from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.runtime.live.air.paths import (
     BETTER,

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import suppress
 
-from roamcast.bounded import BoundedDict
 from roamcast.errors import InputError, RoamcastError, WireError
+from roamcast.kit.tables import BoundedDict
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.storage.database import CLOCK_SET
 from roamcast.sealing.identity import Identity

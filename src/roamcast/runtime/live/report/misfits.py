@@ -15,8 +15,8 @@ from typing import Annotated
 
 import msgspec
 
-from roamcast.bounded import BoundedDict, unreported
 from roamcast.host import Channel
+from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.sealing import Refusal
 from roamcast.units import SECOND, Micros, NodeId, seconds

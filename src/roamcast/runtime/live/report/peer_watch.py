@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from roamcast.bounded import BoundedDict, unreported
+from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.runtime.live.air.paths import HeardSlots
 from roamcast.runtime.live.air.peers import EXPIRY, PEERS_MAX

@@ -15,13 +15,13 @@ same. An event is lost to a node whose broker failed to hand it over.
 """
 
 from roamcast.event import EventId
+from roamcast.kit.protocol import overflow_traced
 from roamcast.strategy.chapar.messages import LIST_MAX, Attach, BrokerAnswer, Decline, WantOffered
 from roamcast.strategy.chapar.notification.multicast import available, returned
 from roamcast.strategy.chapar.notification.own_events import OwnEvents
 from roamcast.strategy.chapar.state import State
 from roamcast.strategy.chapar.tables import digest_of
 from roamcast.strategy.chapar.tables.event_table import Memo
-from roamcast.strategy.overflow import traced
 from roamcast.units import SECOND, Micros, NodeId, micros
 
 DECLINED_FOR: Micros = 5 * SECOND  # how long a node that declined is not asked again; chosen by us
@@ -33,7 +33,7 @@ class Attachment:
     def __init__(self, state: State) -> None:
         self._state = state
         self._declined: dict[NodeId, Micros] = {}
-        self._own = OwnEvents(OWN_MAX, traced(state.host, "memorized", "OWN_MAX"))
+        self._own = OwnEvents(OWN_MAX, overflow_traced(state.host, "memorized", "OWN_MAX"))
         self._tried: set[EventId] = set()  # own events whose first frame was lost and repeated
         self._offers: dict[NodeId, frozenset[EventId]] = {}  # the latest offer to each node
         self._has_passes = state.options.absent_subscribers != "digest"

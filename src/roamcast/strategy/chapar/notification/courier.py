@@ -22,8 +22,10 @@ from functools import reduce
 from operator import or_
 from typing import NamedTuple
 
-from roamcast.bounded import BoundedDict
 from roamcast.event import Event, EventClass, EventId
+from roamcast.kit.confirm import Backoff
+from roamcast.kit.protocol import overflow_traced
+from roamcast.kit.tables import BoundedDict
 from roamcast.strategy.chapar.messages import BRANCHES_MAX, Carry, Decline, Spread
 from roamcast.strategy.chapar.notification.attachment import Attachment
 from roamcast.strategy.chapar.notification.echo import EchoTime
@@ -32,8 +34,6 @@ from roamcast.strategy.chapar.notification.recapitulation import Recapitulation
 from roamcast.strategy.chapar.sealing import opened
 from roamcast.strategy.chapar.state import State
 from roamcast.strategy.chapar.tables.node_vector import NO_NODES, NodeVector, vector_of
-from roamcast.strategy.overflow import traced
-from roamcast.strategy.repetition import Backoff
 from roamcast.trace import DropReason
 from roamcast.units import Micros, NodeId, micros
 
@@ -79,7 +79,7 @@ class NotificationCourier:
         self._state = state
         self._attachment = attachment
         self._taken: BoundedDict[EventId, TakenOn] = BoundedDict(
-            TAKEN_MAX, traced(state.host, "event", "TAKEN_MAX")
+            TAKEN_MAX, overflow_traced(state.host, "event", "TAKEN_MAX")
         )
         self._recapitulation = recapitulation
         self._awaited: dict[EventId, AwaitedRelays] = {}

@@ -18,15 +18,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from roamcast.bounded import BoundedDict, unreported
 from roamcast.broker.core import Broker
 from roamcast.event import EventId
 from roamcast.host import Host
+from roamcast.kit.protocol import trace_overflow
+from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.chapar.messages import is_between
 from roamcast.strategy.chapar.sealing import ContentReader, opened
 from roamcast.strategy.chapar.tables.event_table import Memo
 from roamcast.strategy.chapar.tables.identifiers import matches
-from roamcast.strategy.overflow import trace_overflow
 from roamcast.trace import DropReason
 from roamcast.units import Micros
 

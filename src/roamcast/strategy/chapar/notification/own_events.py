@@ -6,8 +6,8 @@ thousands of them in a second, so nothing here looks at all of them for each.
 
 import heapq
 
-from roamcast.bounded import OnEvicted
 from roamcast.event import EventId
+from roamcast.kit.tables import OnEvicted
 from roamcast.strategy.chapar.tables.event_table import Memo
 from roamcast.units import Micros
 

@@ -14,8 +14,8 @@ pairs instead of 0.98).
 
 from typing import NamedTuple
 
-from roamcast.bounded import BoundedDict, unreported
 from roamcast.event import EventId
+from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.chapar.messages import RECAP_MAX, Carry, Recap, RecapEntry, Request
 from roamcast.strategy.chapar.state import State
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId

@@ -13,8 +13,8 @@ import heapq
 
 import msgspec
 
-from roamcast.bounded import BoundedDict, OnEvicted
 from roamcast.event import Event, EventId
+from roamcast.kit.tables import BoundedDict, OnEvicted
 from roamcast.strategy.chapar.messages import Memorized
 from roamcast.strategy.chapar.notification.multicast import without
 from roamcast.strategy.chapar.tables import digest_of

@@ -8,11 +8,12 @@ waits: a real-time event for `settle_time`, a memorized one as long as it lives.
 
 from collections.abc import Callable, Collection, Sequence
 
-from roamcast.bounded import BoundedDict
 from roamcast.broker.core import Broker
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
 from roamcast.host import Host
+from roamcast.kit.confirm import Backoff, Repetition
+from roamcast.kit.tables import BoundedDict
 from roamcast.strategy.odmrp.clients.messages import (
     FILTER_BYTES_MAX,
     FILTERS_MAX,
@@ -27,7 +28,6 @@ from roamcast.strategy.odmrp.clients.messages import (
 )
 from roamcast.strategy.odmrp.clients.post import Post
 from roamcast.strategy.odmrp.options import OdmrpOptions
-from roamcast.strategy.repetition import Backoff, Repetition
 from roamcast.trace import DropReason
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 

@@ -7,13 +7,13 @@ paths are soft state.
 
 from collections.abc import Callable
 
-from roamcast.bounded import ExpiringDict
 from roamcast.event import EventId
 from roamcast.host import Frame, Host, Kind, SendFailure
+from roamcast.kit.protocol import overflow_traced
+from roamcast.kit.tables import ExpiringDict
 from roamcast.strategy.odmrp.clients.messages import NAMES, BrokerSearch, Carried, ClientContent, ClientEvent
 from roamcast.strategy.odmrp.mesh.messages import CODEC
 from roamcast.strategy.odmrp.options import OdmrpOptions
-from roamcast.strategy.overflow import traced
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import Micros, NodeId, micros
 
@@ -33,12 +33,13 @@ class Post:
         self._hop_limit = options.hop_limit
         self._hold = micros(options.forwarding_timeout)
         self._jitter = micros(options.jitter)
+        is_full = overflow_traced(host, "broker_search", "publishers_max")
         self._paths: ExpiringDict[NodeId, tuple[NodeId, Micros]] = ExpiringDict(
-            options.publishers_max, traced(host, "broker_search", "publishers_max"), lambda path: path[1]
+            options.publishers_max, is_full, lambda path: path[1]
         )
         # The last search of each client that was heard.
         self._searches: ExpiringDict[NodeId, tuple[int, Micros]] = ExpiringDict(
-            options.publishers_max, traced(host, "broker_search", "publishers_max"), lambda search: search[1]
+            options.publishers_max, is_full, lambda search: search[1]
         )
         self._relayed: dict[NodeId, BrokerSearch] = {}
 

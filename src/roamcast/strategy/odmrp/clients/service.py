@@ -5,11 +5,13 @@ To the mesh their subscriptions are this broker's own: they are part of its summ
 
 from collections.abc import Callable, Sequence
 
-from roamcast.bounded import ExpiringDict
 from roamcast.broker.core import Broker
 from roamcast.event import Event, EventId
 from roamcast.filter import Filter
 from roamcast.host import Host
+from roamcast.kit.confirm import Backoff, Repetition
+from roamcast.kit.protocol import trace_overflow
+from roamcast.kit.tables import ExpiringDict
 from roamcast.strategy.odmrp.clients.messages import (
     HOPS_MAX,
     BrokerOffer,
@@ -22,8 +24,6 @@ from roamcast.strategy.odmrp.clients.messages import (
 )
 from roamcast.strategy.odmrp.clients.post import Post
 from roamcast.strategy.odmrp.options import OdmrpOptions
-from roamcast.strategy.overflow import trace_overflow
-from roamcast.strategy.repetition import Backoff, Repetition
 from roamcast.trace import DropReason
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 

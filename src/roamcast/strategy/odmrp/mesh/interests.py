@@ -11,10 +11,10 @@ from functools import lru_cache
 from typing import TypeAlias
 from zlib import crc32
 
-from roamcast.bounded import BoundedDict, OnEvicted
 from roamcast.errors import WireError
 from roamcast.filter import Filter
 from roamcast.filter.expression import Or
+from roamcast.kit.tables import BoundedDict, OnEvicted
 from roamcast.strategy.odmrp.mesh.messages import SUMMARY_BYTES_MAX, JoinRequest
 from roamcast.strategy.odmrp.summary.conditions import entries_of
 from roamcast.strategy.odmrp.summary.digest import EventDigest

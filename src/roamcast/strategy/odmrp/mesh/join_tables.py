@@ -14,14 +14,14 @@ entries along: Join Tables are broadcast periodically, as in the paper. Changes 
 from collections.abc import Iterable
 from operator import attrgetter
 
-from roamcast.bounded import BoundedDict
 from roamcast.host import Frame, Host, Kind
+from roamcast.kit.protocol import overflow_traced
+from roamcast.kit.tables import BoundedDict
 from roamcast.strategy.odmrp.context import MeshContext
 from roamcast.strategy.odmrp.mesh.interests import NO_SUBSCRIPTIONS
 from roamcast.strategy.odmrp.mesh.messages import CODEC, Acknowledgement, JoinTable, MemberEntry, PublisherRow
 from roamcast.strategy.odmrp.mesh.routes import PublisherRoute, Routes
 from roamcast.strategy.odmrp.options import OdmrpOptions
-from roamcast.strategy.overflow import traced
 from roamcast.units import Micros, NodeId, micros
 
 FRAME_BYTES = 1_200  # a longer Join Table is split: this and its headers fit an Ethernet frame
@@ -72,7 +72,7 @@ class JoinTables:
         self._awaited: dict[NodeId, int] = {}  # how many of them each next hop owes an acknowledgement
         # By next hop: the versions it is known to have. An evicted one gets summaries in full again.
         self._has: BoundedDict[NodeId, dict[NodeId, int]] = BoundedDict(
-            NEXT_HOPS_MAX, traced(host, "join_table", "NEXT_HOPS_MAX")
+            NEXT_HOPS_MAX, overflow_traced(host, "join_table", "NEXT_HOPS_MAX")
         )
 
     # Inputs.

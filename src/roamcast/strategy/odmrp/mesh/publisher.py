@@ -15,10 +15,11 @@ it hears none.
 from collections.abc import Callable, Collection, Sized
 from itertools import islice
 
-from roamcast.bounded import BoundedDict, unreported
 from roamcast.broker.core import Broker
 from roamcast.event import DESTINATIONS_MAX, Event, EventClass, EventId
 from roamcast.host import Frame, Host, Kind
+from roamcast.kit.protocol import overflow_traced, trace_overflow
+from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.odmrp.context import MeshContext
 from roamcast.strategy.odmrp.mesh.messages import (
     CODEC,
@@ -30,7 +31,6 @@ from roamcast.strategy.odmrp.mesh.messages import (
     SenderPosition,
 )
 from roamcast.strategy.odmrp.options import OdmrpOptions
-from roamcast.strategy.overflow import trace_overflow, traced
 from roamcast.trace import DropReason, OverlayChanged
 from roamcast.units import Micros, NodeId, micros
 
@@ -94,7 +94,7 @@ class Publisher:
         # The types of what was published, and until when: with the option `advertisement` they are announced.
         # With more types than fit into a request, everyone is asked.
         self._types: BoundedDict[str, Micros] = BoundedDict(
-            options.recent_max, traced(host, "join_request", "recent_max")
+            options.recent_max, overflow_traced(host, "join_request", "recent_max")
         )
         self._advertised: tuple[str, ...] = ()  # types that clients advertise, until they withdraw them
         self._unheard: dict[int, Frame] = {}  # packets that no relay was heard to repeat yet

@@ -9,7 +9,7 @@ path can form a loop.
 
 from operator import attrgetter
 
-from roamcast.bounded import ExpiringDict, OnEvicted
+from roamcast.kit.tables import ExpiringDict, OnEvicted
 from roamcast.strategy.odmrp.mesh.messages import HOLD_MAX, JoinRequest
 from roamcast.units import Micros, NodeId
 

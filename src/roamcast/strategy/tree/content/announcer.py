@@ -10,7 +10,7 @@ import msgspec
 
 from roamcast.filter import Filter
 from roamcast.host import Host
-from roamcast.strategy.repetition import Backoff, Repetition
+from roamcast.kit.confirm import Backoff, Repetition
 from roamcast.strategy.tree.content.messages import (
     ContentMessage,
     FilterChange,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from roamcast.event import EventId
 from roamcast.host import Kind, SendFailure
-from roamcast.strategy.repetition import Repetition
+from roamcast.kit.confirm import Repetition
 from roamcast.strategy.tree.content.session import FilterAnnouncement, NeighbourTable
 from roamcast.strategy.tree.content.tables import TableLink
 from roamcast.units import Micros, NodeId

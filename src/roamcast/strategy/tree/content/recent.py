@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from roamcast.bounded import OnEvicted
 from roamcast.event import Event, EventId
+from roamcast.kit.tables import OnEvicted
 from roamcast.units import Micros, NodeId
 
 

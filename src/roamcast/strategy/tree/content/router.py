@@ -31,8 +31,8 @@ from roamcast.errors import WireError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
 from roamcast.host import Host, Kind, SendFailure, TimerName
-from roamcast.stable import count_boot
-from roamcast.strategy.overflow import trace_overflow
+from roamcast.kit.numbers import count_boot
+from roamcast.kit.protocol import trace_overflow
 from roamcast.strategy.tree.content.announcer import Announcer
 from roamcast.strategy.tree.content.messages import (
     CODEC,

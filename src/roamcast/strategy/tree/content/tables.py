@@ -22,10 +22,10 @@ travels and is withdrawn with the ghost.)
 from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
 
-from roamcast.bounded import ExpiringDict
 from roamcast.event import Event
 from roamcast.filter import Filter
 from roamcast.filter.index import MatchingIndex
+from roamcast.kit.tables import ExpiringDict
 from roamcast.strategy.tree.content.covering_set import CoveringSet
 from roamcast.strategy.tree.content.widening import widened
 from roamcast.units import Micros, NodeId

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from roamcast.host import Frame, Host, Kind, SendFailure
-from roamcast.strategy.overflow import trace_overflow
-from roamcast.strategy.repetition import Backoff, Repetition
+from roamcast.kit.confirm import Backoff, Repetition
+from roamcast.kit.protocol import trace_overflow
 from roamcast.strategy.tree.overlay.messages import CODEC, NAMES, Message
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 

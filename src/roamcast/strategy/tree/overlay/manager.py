@@ -26,7 +26,7 @@ from roamcast.broker.seen import SeenEvents, event_key
 from roamcast.errors import InputError, WireError
 from roamcast.event import Count, EventId
 from roamcast.host import Channel, Host, Kind, Layer, TimerName
-from roamcast.stable import StableCounter
+from roamcast.kit.numbers import StableCounter
 from roamcast.strategy.tree.overlay.layer import Overlay, make_protocol
 from roamcast.strategy.tree.overlay.links import LinkState
 from roamcast.strategy.tree.overlay.messages import HOPS_MAX

@@ -6,7 +6,7 @@ from typing import Protocol
 from roamcast.errors import WireError
 from roamcast.event import EventId
 from roamcast.host import Frame, Host, Kind, SendFailure, TimerName
-from roamcast.strategy.overflow import traced
+from roamcast.kit.protocol import overflow_traced
 from roamcast.strategy.tree.overlay.courier import TIMER, TreeCourier
 from roamcast.strategy.tree.overlay.label import Label
 from roamcast.strategy.tree.overlay.links import LinkState, TreeLink
@@ -89,7 +89,7 @@ class TreeProtocol:
         self._adaptation = ParameterAdaptation(options)
         self._courier = TreeCourier(host, options.jitter, options.link_attempts, self._on_undelivered)
         self._broken_at: Micros | None = None  # when the upstream was lost that is being replaced
-        self._too_many = traced(host, "tree", "ENTRIES_MAX")
+        self._too_many = overflow_traced(host, "tree", "ENTRIES_MAX")
         self._refused: AgingDict[tuple[NodeId, int], Micros] = AgingDict(self._too_many)
         self._failed: list[Callable[[SendFailure], None]] = []  # call-backs of data that had no link
 

@@ -7,7 +7,7 @@ for, done when a new entry comes.
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from roamcast.bounded import BoundedDict, OnEvicted
+from roamcast.kit.tables import BoundedDict, OnEvicted
 from roamcast.strategy.tree.overlay.label import Label
 from roamcast.units import SECOND, Micros, NodeId
 

@@ -1,6 +1,6 @@
 from roamcast.broker.store import ABSENT_WAIT, EventStore
 from roamcast.event import Event, EventClass, EventId
-from roamcast.strategy.custody import HAD_MAX, Custody
+from roamcast.kit.custody import HAD_MAX, Custody
 from roamcast.testing import FakeHost
 from roamcast.units import SECOND
 

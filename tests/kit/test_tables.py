@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.bounded import BoundedDict, ExpiringDict, unreported
+from roamcast.kit.tables import BoundedDict, ExpiringDict, unreported
 
 MOST = 3
 keys = st.integers(0, 6)

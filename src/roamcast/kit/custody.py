@@ -10,10 +10,10 @@ Nothing is noted where the store asks nobody (`EventStore.settled`), as in a sim
 
 from collections.abc import Iterable, Iterator
 
-from roamcast.bounded import ExpiringDict, unreported
 from roamcast.broker.store import ABSENT_WAIT, EventStore, StoredEvent
 from roamcast.event import EventId
 from roamcast.host import Host
+from roamcast.kit.tables import ExpiringDict, unreported
 from roamcast.units import Micros, NodeId
 
 # Chosen by us.

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.stable import StableCounter, count_boot
+from roamcast.kit.numbers import StableCounter, count_boot
 
 
 class FullDisk(dict[str, bytes]):

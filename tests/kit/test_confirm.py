@@ -1,4 +1,4 @@
-from roamcast.strategy.repetition import Backoff, Repetition
+from roamcast.kit.confirm import Backoff, Repetition
 from roamcast.testing import FakeHost
 
 

@@ -1,0 +1,10 @@
+"""What protocols are made of, each mechanism once. A strategy or an underlay is a policy over these parts.
+
+- `protocol.py`: timers that know their action; messages that know their label; decode or drop, then dispatch.
+- `tables.py`: bounded and expiring tables that report what they push out; related tables that evict together.
+- `numbers.py`: counters that survive a crash, for everything that other nodes compare.
+- `confirm.py`: a message that is sent again until it is acknowledged.
+- `custody.py`: which nodes a full store waits for.
+
+`docs/develop/architecture.md` says when to use which. None of them knows a strategy.
+"""
