@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kit.tables": {"units"},
     "kit.numbers": set(),
     "kit.protocol": VALUES | {"host", "wire"},
-    "kit.confirm": VALUES | {"host"},
+    "kit.confirm": VALUES | {"host", "kit.protocol"},
     "kit.custody": VALUES | {"host", "broker", "kit.tables"},
     "pressure": {"event"},
     "filter": VALUES,

@@ -3,7 +3,7 @@
 - `protocol.py`: timers that know their action; messages that know their label; decode or drop, then dispatch.
 - `tables.py`: bounded and expiring tables that report what they push out; related tables that evict together.
 - `numbers.py`: counters that survive a crash, for everything that other nodes compare.
-- `confirm.py`: a message that is sent again until it is acknowledged.
+- `confirm.py`: sent until confirmed, by an acknowledgement or by overhearing; measured round trips.
 - `custody.py`: which nodes a full store waits for.
 
 `docs/develop/architecture.md` says when to use which. None of them knows a strategy.
