@@ -1,4 +1,5 @@
-"""What all tests share: how much Hypothesis tries, one Spark for all that need one, and marks that are true.
+"""What all tests share: how much Hypothesis tries, one Spark for all that need one, marks that are true, and
+a last line that names what this machine could not test.
 
 `spark` marks what starts Spark, `realtime` what waits for a clock, `long` what computes for long; `make
 check` leaves them out. A test that starts Spark or waits without the mark fails here, whatever it asserts.
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -70,6 +72,23 @@ def _tests_with_spark(file: Path) -> frozenset[str]:
 
 def _has_mark(node: ast.AST) -> bool:
     return "pytest.mark.spark" in ast.unparse(node)
+
+
+# What was skipped, and for want of what.
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line: a machine without a program or a right is silent on whole subjects otherwise."""
+    reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", ()))
+    if reasons:
+        named = "; ".join(f"{reason} ({count})" for reason, count in sorted(reasons.items()))
+        terminalreporter.write_line(f"skipped here: {named}")
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """A skipped test's report has the file, the line and the reason; one that is expected to fail has not."""
+    said = report.longrepr[2] if isinstance(report.longrepr, tuple | list) else str(report.longrepr)
+    return " ".join(said.removeprefix("Skipped: ").split())
 
 
 # Marks that are true.

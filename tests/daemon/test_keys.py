@@ -11,15 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from roamcast.cli import app
 from roamcast.daemon import invitation
 from roamcast.daemon.config import load_config
 from roamcast.daemon.fresh import init
-from roamcast.daemon.invitation import read_invitation, to_invitation_text
-from roamcast.daemon.network import Network
+from roamcast.daemon.invitation import read_invitation
 from roamcast.errors import InputError
 from roamcast.sealing import GroupKey, Identity
 from roamcast.sealing.content import ContentKey
@@ -88,20 +87,25 @@ def test_an_invitation_is_used_once_in_a_folder_and_never_after_its_time(
     assert not (tmp_path / "carol.toml").exists()
 
 
-@given(st.data())
-def test_a_damaged_invitation_is_refused_wherever_the_damage_is(data: st.DataObject) -> None:
-    text = to_invitation_text(Network(group=(GROUP,)), (), 2_000_000_000)
-    at = data.draw(st.integers(len("ROAMCAST:"), len(text) - 1))
-    sign = data.draw(
-        st.sampled_from("ABCDEFGHIJKLMNOPQRSTUVWXYZ2345679!").filter(lambda sign: sign != text[at])
-    )
-    damaged = data.draw(st.sampled_from([text[:at] + sign + text[at + 1 :], text[:at]]))
+WHOLE = (  # a fixed one: a new invitation has another number and checksum each time, and so other letters
+    "ROAMCAST:PZJSZE42AHCAQAABAIBQIBIGA7HHONMUACI4IIAAAEBAGBAFAYDQQCIKBMGA2DQPCAIREEYUCULBOGAZDINRYHI6D7BYBEWAQCJMBAEQSA"
+)
+
+
+@given(
+    st.integers(len("ROAMCAST:"), len(WHOLE) - 1),
+    st.sampled_from("ABCDEFGHIJKLMNOPQRSTUVWXYZ2345679!") | st.none(),
+)
+def test_a_damaged_invitation_is_refused_wherever_the_damage_is(at: int, letter: str | None) -> None:
+    """Another letter in one place, or the rest is missing from there on."""
+    assume(letter != WHOLE[at])
+    damaged = WHOLE[:at] if letter is None else WHOLE[:at] + letter + WHOLE[at + 1 :]
     try:
         read = read_invitation(damaged)
     except InputError:
         pass
     else:  # the last letter has bits that mean nothing
-        assert read == read_invitation(text)
+        assert read == read_invitation(WHOLE)
 
 
 @pytest.mark.parametrize("text", ["", "hello", "ROAMCAST:", "ROAMCAST:AAAA", "ROAMCAST:" + "A" * 100_000])
