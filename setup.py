@@ -22,6 +22,7 @@ COMPILED = (
     "src/roamcast/runtime/sim/ideal.py",
     "src/roamcast/runtime/sim/links.py",
     "src/roamcast/runtime/sim/medium.py",
+    "src/roamcast/world/reach.py",
 )
 
 extensions = []

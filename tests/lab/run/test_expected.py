@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from roamcast.lab.run.derived import Expected
 from roamcast.lab.run.expected import expected, sample_paths
-from roamcast.lab.run.graph import ContactGraph, LinkHistory
+from roamcast.lab.run.graph import ContactGraph, links_up, nodes_up
 from roamcast.trace import (
     FaultHappened,
     LinkChanged,
@@ -188,24 +188,26 @@ def test_every_search_agrees_with_floyd_and_warshall(size: int, density: float, 
     lengths = [distance[a][b] for a in brokers for b in brokers if a != b and distance[a][b] < far]
     assert graph.path_lengths(brokers, size) == (len(lengths), sum(lengths))
     origin = source.randrange(size)
-    for hops, level in enumerate(graph.levels(origin)):
-        assert level == sum(1 << n for n in range(size) if distance[origin][n] == hops)
+    assert graph.distances(origin) == {
+        n: distance[origin][n] for n in range(size) if distance[origin][n] < far
+    }
     for node, parent in graph.parents(1 << origin).items():
         assert distance[origin][parent] + 1 == distance[origin][node]
 
 
 def test_history_answers_for_any_instant() -> None:
     links = [link(5, 0, 1), link(10, 0, 1, up=False), link(12, 0, 1), link(20, 0, 1, up=False, both=False)]
-    history = LinkHistory(links, [FaultHappened(7, "crash", 1), FaultHappened(9, "restart", 1)])
-    assert history.link_down_since(0, 1, 4) == -1
-    assert history.link_down_since(0, 1, 5) is None
-    assert history.link_down_since(1, 0, 11) == 10
-    assert history.link_down_since(1, 0, 25) is None
-    assert history.link_falls(0, 1, 5, 9) is None
-    assert history.link_falls(0, 1, 5, 10) == 10
-    assert history.link_falls(0, 1, 21, 22) == 21
-    assert [history.down_since(1, t) for t in (6, 7, 8, 9)] == [None, 7, 7, None]
-    assert history.first_down(1, 0, 6) is None
-    assert history.first_down(1, 0, 7) == 7
-    assert history.up_in(1, 7, 8) is False
-    assert history.up_in(1, 7, 9) is True
+    of_links = links_up(links)
+    nodes = nodes_up([FaultHappened(7, "crash", 1), FaultHappened(9, "restart", 1)])
+    assert of_links.down_since((0, 1), 4) == -1
+    assert of_links.down_since((0, 1), 5) is None
+    assert of_links.down_since((1, 0), 11) == 10
+    assert of_links.down_since((1, 0), 25) is None
+    assert of_links.first_down((0, 1), 5, 9) is None
+    assert of_links.first_down((0, 1), 5, 10) == 10
+    assert of_links.first_down((0, 1), 21, 22) == 21
+    assert [nodes.down_since(1, t) for t in (6, 7, 8, 9)] == [None, 7, 7, None]
+    assert nodes.first_down(1, 0, 6) is None
+    assert nodes.first_down(1, 0, 7) == 7
+    assert nodes.up_in(1, 7, 8) is False
+    assert nodes.up_in(1, 7, 9) is True

@@ -1,7 +1,7 @@
 """Noise, counted by hand."""
 
 from roamcast.lab.run.derived import Expected, Reached
-from roamcast.lab.run.reach import reached
+from roamcast.lab.run.expected import reached
 from roamcast.trace import Transmitted
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from roamcast.errors import FileError
 from roamcast.lab.run import tables as lab
 from roamcast.lab.run.derived import TABLES, Derived, Expected, OverlayJudged, Reached
-from roamcast.lab.run.graph import members, unpack
+from roamcast.lab.run.graph import unpack
 from roamcast.lab.run.tables import RunInfo
 from roamcast.trace import (
     Delivered,
@@ -28,6 +28,7 @@ from roamcast.trace import (
     Trace,
     Transmitted,
 )
+from roamcast.world.reach import members
 
 RUN = RunInfo(
     name="walkers",
@@ -115,7 +116,7 @@ def test_unpacked_sets_are_the_sets(sets: list[set[int]]) -> None:
     bitmaps = [sum(1 << node for node in nodes) for nodes in sets]
     offsets, nodes = unpack(bitmaps)
     assert [nodes[a:b].tolist() for a, b in pairwise(offsets)] == [sorted(part) for part in sets]
-    assert [list(members(bitmap)) for bitmap in bitmaps] == [sorted(part) for part in sets]
+    assert [members(bitmap) for bitmap in bitmaps] == [sorted(part) for part in sets]
 
 
 def test_sets_are_unpacked_in_parts_alike(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ from roamcast.lab.run.derived import Expected
 from roamcast.lab.run.graph import ContactGraph
 from roamcast.lab.run.tables import records
 from roamcast.trace import Delivered, FaultHappened, LinkChanged, Published, Transmitted
-from roamcast.units import SECOND, NodeId
+from roamcast.units import SECOND
+from roamcast.world.reach import members
 
 POINTS = 200  # of a curve: more than a timeline has room for; chosen by us
 
@@ -72,24 +73,18 @@ def _parts(tables: Mapping[str, pa.Table], edges: Shares, window: Window) -> lis
     if not links:
         return []
     graph = ContactGraph(links, faults)
-    down: set[NodeId] = set()
-    waiting = sorted((f for f in faults if f.kind in ("crash", "restart")), key=lambda f: f.t, reverse=True)
     found: list[int] = []
     epoch = -1
     for middle in ((edges[1:] + edges[:-1]) / 2).astype(np.int64).tolist():
-        while waiting and waiting[-1].t <= middle:
-            fault = waiting.pop()
-            (down.add if fault.kind == "crash" else down.discard)(fault.node)
         graph.advance(middle)
         if graph.epoch == epoch:
             found.append(found[-1])
             continue
         epoch = graph.epoch
-        left = set(window.nodes.tolist()) - down
+        left = set(window.nodes.tolist()).difference(members(graph.down))
         count = 0
         while left:
-            start = min(left)
-            left -= {start, *graph.parents(1 << start)}
+            left -= graph.distances(min(left)).keys()
             count += 1
         found.append(count)
     return found

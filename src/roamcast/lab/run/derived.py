@@ -22,7 +22,7 @@ class OverlayJudged(Derived, frozen=True):
 
 
 class Reached(Derived, frozen=True):
-    """One row per event that somebody received: whom its frames reached (`reach.py`)."""
+    """One row per event that somebody received: whom its frames reached (`expected.py`)."""
 
     TABLE: ClassVar[str] = "reached"
     publisher: NodeId

@@ -1,4 +1,4 @@
-"""Ground truth: who should get which event, and how far away it was.
+"""Ground truth: who should get which event, how far away it was, and who received it without wanting it.
 
 Derived after the run from what applications did and from the contact graph alone, so no strategy can
 influence it: filters are tried one by one, without any index.
@@ -17,11 +17,20 @@ import msgspec
 
 from roamcast.event import Event, EventClass
 from roamcast.filter import Filter
-from roamcast.lab.run.derived import Expected
-from roamcast.lab.run.graph import ContactGraph, members
-from roamcast.runtime.sim.paths import path_instants
-from roamcast.trace import FaultHappened, LinkChanged, PathsSampled, Published, Subscribed, Trace
+from roamcast.lab.run.derived import Expected, Reached
+from roamcast.lab.run.graph import ContactGraph
+from roamcast.trace import (
+    FaultHappened,
+    LinkChanged,
+    NodeSet,
+    PathsSampled,
+    Published,
+    Subscribed,
+    Trace,
+    Transmitted,
+)
 from roamcast.units import Micros, NodeId
+from roamcast.world.reach import path_instants
 
 
 def expected(trace: Trace) -> list[Expected]:
@@ -29,16 +38,19 @@ def expected(trace: Trace) -> list[Expected]:
     interests = RecordedInterests(trace.of(Subscribed))
     graph = ContactGraph(trace.of(LinkChanged), trace.of(FaultHappened))
     rows = []
-    distances = _Distances(graph)
+    known: dict[NodeId, dict[NodeId, int]] = {}  # distances, until the graph changes
+    known_epoch = graph.epoch
     for publication in sorted(trace.of(Published), key=_time):
         graph.advance(publication.t)
-        hops = distances.from_node(publication.publisher)
+        if graph.epoch != known_epoch:
+            known_epoch = graph.epoch
+            known.clear()
+        if publication.publisher not in known:
+            known[publication.publisher] = graph.distances(publication.publisher)
         for node, since in sorted(interests.in_event(publication).items()):
-            reached = hops.get(node)
+            hops = known[publication.publisher].get(node)
             rows.append(
-                Expected(
-                    publication.publisher, publication.sequence, node, since, reached is not None, reached
-                )
+                Expected(publication.publisher, publication.sequence, node, since, hops is not None, hops)
             )
     return rows
 
@@ -148,22 +160,33 @@ def sample_paths(
     return samples
 
 
-class _Distances:
-    """Hops from a node to every other, kept until the graph changes."""
+def reached(transmissions: Iterable[Transmitted], expected: Iterable[Expected]) -> list[Reached]:
+    """Noise: one row per event that was received by somebody, by publisher and sequence.
 
-    def __init__(self, graph: ContactGraph) -> None:
-        self._graph = graph
-        self._epoch = graph.epoch
-        self._known: dict[NodeId, dict[NodeId, int]] = {}
-
-    def from_node(self, source: NodeId) -> dict[NodeId, int]:
-        if self._graph.epoch != self._epoch:
-            self._epoch = self._graph.epoch
-            self._known.clear()
-        if source not in self._known:
-            levels = self._graph.levels(source)
-            self._known[source] = {n: hops for hops, level in enumerate(levels) for n in members(level)}
-        return self._known[source]
+    A broadcast is heard by every neighbour of its sender, so relays and nodes that only overhear both count
+    as noise: both received and decoded something that no application on their node asked for. Relays are
+    also counted apart.
+    """
+    heard: dict[tuple[NodeId, int], NodeSet] = {}
+    sent: dict[tuple[NodeId, int], NodeSet] = {}
+    for frame in transmissions:
+        if frame.publisher is not None and frame.sequence is not None:
+            event = (frame.publisher, frame.sequence)
+            heard[event] = heard.get(event, 0) | frame.received
+            sent[event] = sent.get(event, 0) | 1 << frame.node
+    wanted: dict[tuple[NodeId, int], NodeSet] = {}
+    for pair in expected:
+        event = (pair.publisher, pair.sequence)
+        wanted[event] = wanted.get(event, 0) | 1 << pair.node
+    rows = []
+    for (publisher, sequence), nodes in sorted(heard.items()):
+        others = nodes & ~(1 << publisher)
+        unwanted = others & ~wanted.get((publisher, sequence), 0)
+        if others:
+            relays = unwanted & sent[publisher, sequence]
+            counts = (others.bit_count(), unwanted.bit_count(), relays.bit_count())
+            rows.append(Reached(publisher, sequence, *counts))
+    return rows
 
 
 def _time(record: Published | Subscribed) -> Micros:

@@ -1,23 +1,25 @@
-"""The contact graph of a finished run, replayed from its trace.
+"""The contacts of a finished run, replayed from its trace: who heard whom, and what could have reached whom.
 
-Sets of nodes are integers with bit n for node n: a breadth-first search is then a few operations on
-whole sets, and a thousand of them take less time than reading their links. Links go from sender to
-receiver; a node that is down keeps its links in the plan, but nothing passes through it.
-
-At equal times the changes come first: a link that goes up at `t` is there for what happens at `t`.
-The runtimes play the contact plan and the faults before anything else of the same instant.
+Links go from sender to receiver; a node that is down keeps its links in the plan, but nothing passes through
+it. At equal times the changes come first: a link that goes up at `t` is there for what happens at `t`. The
+runtimes play the contact plan and the faults before anything else of the same instant.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from roamcast.trace import FaultHappened, LinkChanged, NodeSet
 from roamcast.units import Micros, NodeId
+from roamcast.world import reach
 
 Numbers = npt.NDArray[np.int64]
+Link = tuple[NodeId, NodeId]
+Key = TypeVar("Key")
 UNPACKED_BYTES_MAX = 1 << 26  # of sets that `unpack` reads at a time; chosen by us
 
 
@@ -25,12 +27,12 @@ class ContactGraph:
     """Who hears whom at the current instant, which only moves forward."""
 
     def __init__(self, links: Iterable[LinkChanged], faults: Iterable[FaultHappened]) -> None:
-        self._changes = sorted(links, key=_time)
-        self._faults = sorted((f for f in faults if f.kind in ("crash", "restart")), key=_time)
-        self._next_change = 0
-        self._next_fault = 0
-        self._hearers: dict[NodeId, NodeSet] = {}
-        self._down: NodeSet = 0
+        changes: list[LinkChanged | FaultHappened] = [*links]
+        changes.extend(fault for fault in faults if fault.kind in ("crash", "restart"))
+        self._to_come = sorted(changes, key=_time)
+        self._to_come.reverse()  # the next one last
+        self._hearers: defaultdict[NodeId, NodeSet] = defaultdict(int)
+        self.down: NodeSet = 0
         self.now: Micros = 0
         self.epoch = 0  # grows with each change, so that results can be kept between changes
 
@@ -38,55 +40,29 @@ class ContactGraph:
         """Play every change up to and including `to`."""
         assert to >= self.now, "the graph is replayed forwards"
         self.now = to
-        while self._next_change < len(self._changes) and self._changes[self._next_change].t <= to:
-            self._play(self._changes[self._next_change])
-            self._next_change += 1
-        while self._next_fault < len(self._faults) and self._faults[self._next_fault].t <= to:
-            fault = self._faults[self._next_fault]
-            bit = 1 << fault.node
-            self._down = self._down | bit if fault.kind == "crash" else self._down & ~bit
-            self._next_fault += 1
+        while self._to_come and self._to_come[-1].t <= to:
+            change = self._to_come.pop()
             self.epoch += 1
+            if isinstance(change, FaultHappened):
+                self.down = _with(self.down, change.node, change.kind == "crash")
+            else:
+                for sender, receiver in _links_of(change):
+                    self._hearers[sender] = _with(self._hearers[sender], receiver, change.up)
 
     # Questions.
 
     def hearers(self, node: NodeId) -> NodeSet:
         """Who would hear `node` if it sent now."""
-        if self._down >> node & 1:
-            return 0
-        return self._hearers.get(node, 0) & ~self._down
+        return 0 if self.down >> node & 1 else self._hearers[node] & ~self.down
 
-    def levels(self, source: NodeId) -> list[NodeSet]:
-        """`levels(source)[h]`: the nodes whose shortest path from `source` has h hops."""
-        seen = 1 << source
-        levels = [seen]
-        while True:
-            reached = 0
-            for node in members(levels[-1]):
-                reached |= self.hearers(node)
-            reached &= ~seen
-            if not reached:
-                return levels
-            seen |= reached
-            levels.append(reached)
+    def distances(self, source: NodeId) -> dict[NodeId, int]:
+        """The hops of the shortest path to each node that has one."""
+        rings = reach.rings(1 << source, self.hearers)
+        return {node: hops for hops, ring in enumerate(rings) for node in ring}
 
     def parents(self, sources: NodeSet) -> dict[NodeId, NodeId]:
-        """For each node that `sources` can reach: the node before it on a shortest path.
-
-        Of several shortest paths the one through the lowest node numbers is taken.
-        """
-        parents: dict[NodeId, NodeId] = {}
-        seen = frontier = sources
-        while frontier:
-            reached = 0
-            for node in members(frontier):
-                new = self.hearers(node) & ~seen
-                seen |= new
-                reached |= new
-                for hearer in members(new):
-                    parents[hearer] = node
-            frontier = reached
-        return parents
+        """For each node that `sources` can reach: the node before it on a shortest path."""
+        return reach.parents(sources, self.hearers)
 
     def path_lengths(self, nodes: Sequence[NodeId], size: int) -> tuple[int, int]:
         """Over ordered pairs of `nodes` with a path: how many pairs, and the sum of their hops.
@@ -113,64 +89,101 @@ class ContactGraph:
             reach = wider
         return pairs, total
 
-    # Private.
 
-    def _play(self, change: LinkChanged) -> None:
-        self._set(change.sender, change.receiver, change.up)
-        if change.both:
-            self._set(change.receiver, change.sender, change.up)
-        self.epoch += 1
+class UpTimes(Generic[Key]):
+    """When links, or nodes, were up and down."""
 
-    def _set(self, sender: NodeId, receiver: NodeId, up: bool) -> None:
-        hearers = self._hearers.get(sender, 0)
-        bit = 1 << receiver
-        self._hearers[sender] = hearers | bit if up else hearers & ~bit
+    def __init__(self, changes: Iterable[tuple[Key, Micros, bool]], before: Micros | None = None) -> None:
+        """Changes come by time. `before`: since when one is down that has not changed yet; None: it is up."""
+        self._before = before
+        self._changes: dict[Key, list[tuple[Micros, bool]]] = {}
+        for key, t, up in changes:
+            self._changes.setdefault(key, []).append((t, up))
 
+    def __bool__(self) -> bool:
+        return bool(self._changes)
 
-class LinkHistory:
-    """For any past instant: whether a link was up, whether a node was up."""
+    def down_since(self, key: Key, at: Micros) -> Micros | None:
+        """When what is down at `at` went down; None if it is up."""
+        changes = self._changes.get(key, [])
+        index = bisect_right(changes, (at, True))  # (at, False) < (at, True): all changes at `at` are past
+        while index and not changes[index - 1][1]:
+            if index == 1 or changes[index - 2][1]:
+                return changes[index - 1][0]
+            index -= 1  # reported down twice: the first report counts
+        return None if index else self._before
 
-    def __init__(self, links: Iterable[LinkChanged], faults: Iterable[FaultHappened]) -> None:
-        self._links: dict[tuple[NodeId, NodeId], list[tuple[Micros, bool]]] = {}
-        for change in sorted(links, key=_time):
-            self._links.setdefault((change.sender, change.receiver), []).append((change.t, change.up))
-            if change.both:
-                self._links.setdefault((change.receiver, change.sender), []).append((change.t, change.up))
-        self._nodes: dict[NodeId, list[tuple[Micros, bool]]] = {}
-        for fault in sorted(faults, key=_time):
-            if fault.kind in ("crash", "restart"):
-                self._nodes.setdefault(fault.node, []).append((fault.t, fault.kind == "restart"))
+    def first_down(self, key: Key, start: Micros, end: Micros) -> Micros | None:
+        """The first instant in [start, end] at which it is down."""
+        if self.down_since(key, start) is not None:
+            return start
+        return next((t for t, up in self._between(key, start, end) if not up), None)
 
-    def link_down_since(self, sender: NodeId, receiver: NodeId, at: Micros) -> Micros | None:
-        """When the link that is down at `at` went down: None if it is up, -1 if it was never up before."""
-        return _down_since(self._links.get((sender, receiver), []), at, before=-1)
+    def up_in(self, key: Key, start: Micros, end: Micros) -> bool:
+        """Whether it was up at some instant of [start, end]."""
+        return self.down_since(key, start) is None or any(up for _, up in self._between(key, start, end))
 
-    def link_falls(self, sender: NodeId, receiver: NodeId, start: Micros, end: Micros) -> Micros | None:
-        """The first instant in [start, end] at which the link is down."""
-        return _first_down(self._links.get((sender, receiver), []), start, end, before=-1)
-
-    def down_since(self, node: NodeId, at: Micros) -> Micros | None:
-        """When the node that is down at `at` crashed; None if it is up."""
-        return _down_since(self._nodes.get(node, []), at, before=None)
-
-    def first_down(self, node: NodeId, start: Micros, end: Micros) -> Micros | None:
-        """The first instant in [start, end] at which the node is down."""
-        return _first_down(self._nodes.get(node, []), start, end, before=None)
-
-    def up_in(self, node: NodeId, start: Micros, end: Micros) -> bool:
-        """Whether the node was up at some instant of [start, end]."""
-        if self.down_since(node, start) is None:
-            return True
-        changes = self._nodes[node]
-        return any(up for t, up in changes[bisect_right(changes, (start, True)) :] if t <= end)
+    def _between(self, key: Key, start: Micros, end: Micros) -> list[tuple[Micros, bool]]:
+        changes = self._changes.get(key, [])
+        return changes[bisect_right(changes, (start, True)) : bisect_right(changes, (end, True))]
 
 
-def members(nodes: NodeSet) -> Iterator[NodeId]:
-    """The nodes of a set, in increasing order."""
-    while nodes:
-        lowest = nodes & -nodes
-        yield lowest.bit_length() - 1
-        nodes ^= lowest
+def links_up(links: Iterable[LinkChanged]) -> UpTimes[Link]:
+    """Of each direction of a link. One that was never up is down since -1."""
+    return UpTimes(
+        ((link, change.t, change.up) for change in sorted(links, key=_time) for link in _links_of(change)),
+        before=-1,
+    )
+
+
+def nodes_up(faults: Iterable[FaultHappened]) -> UpTimes[NodeId]:
+    in_time = sorted(faults, key=_time)
+    return UpTimes((f.node, f.t, f.kind == "restart") for f in in_time if f.kind in ("crash", "restart"))
+
+
+class IdealSpread:
+    """Which nodes ideal store-and-forward would have reached: an event's spread over all later contacts."""
+
+    def __init__(self, links: Sequence[LinkChanged], faults: Sequence[FaultHappened]) -> None:
+        self._links, self._faults = links, faults
+        # Each time at which a path may open, with its two ends: a link comes up, a node restarts.
+        rises: list[tuple[Micros, NodeSet, NodeSet]] = [
+            (change.t, 1 << sender, 1 << receiver)
+            for change in links
+            if change.up
+            for sender, receiver in _links_of(change)
+        ]
+        for fault in faults:
+            if fault.kind == "restart":
+                rises.append((fault.t, -1, 1 << fault.node))  # from anyone
+                rises.append((fault.t, 1 << fault.node, -1))  # to anyone
+        self._rises = sorted(rises)
+
+    def reached(
+        self, held_since: Mapping[NodeId, Micros], since: Micros, deadline: Micros
+    ) -> dict[NodeId, tuple[NodeId, Micros]]:
+        """The nodes that would have the event by the deadline: from which node, and when."""
+        graph = ContactGraph(self._links, self._faults)
+        reached: dict[NodeId, tuple[NodeId, Micros]] = {}
+        seen: NodeSet = 0
+        arrivals = [(max(held, since), 1 << holder) for holder, held in held_since.items()]
+        first = bisect_right(self._rises, since, key=lambda rise: rise[0])
+        # A new link matters only if it leads from a reached node to one that is not reached.
+        steps = sorted(
+            [(t, 0, bit) for t, bit in arrivals]
+            + [(since, 0, 0)]
+            + [(t, from_, to) for t, from_, to in self._rises[first:] if t <= deadline]
+        )
+        for t, from_, to in steps:
+            if from_ == 0:
+                seen |= to
+            elif not (seen & from_ and to & ~seen):
+                continue
+            graph.advance(t)
+            for node, giver in graph.parents(seen).items():
+                seen |= 1 << node
+                reached[node] = (giver, t)
+        return reached
 
 
 def unpack(sets: Sequence[NodeSet]) -> tuple[Numbers, npt.NDArray[np.int32]]:
@@ -200,28 +213,15 @@ def _packed_identity(size: int) -> npt.NDArray[np.uint64]:
     return identity
 
 
+def _links_of(change: LinkChanged) -> list[Link]:
+    """A link that changed, or the two directions that did so together."""
+    forth, back = (change.sender, change.receiver), (change.receiver, change.sender)
+    return [forth, back] if change.both else [forth]
+
+
+def _with(nodes: NodeSet, node: NodeId, is_in: bool) -> NodeSet:
+    return nodes | 1 << node if is_in else nodes & ~(1 << node)
+
+
 def _time(record: LinkChanged | FaultHappened) -> Micros:
     return record.t
-
-
-def _down_since(changes: list[tuple[Micros, bool]], at: Micros, before: Micros | None) -> Micros | None:
-    """`before` is the result for the time before the first change: None if the first state is up."""
-    index = bisect_right(changes, (at, True))  # (at, False) < (at, True): all changes at `at` are past
-    while index and not changes[index - 1][1]:
-        if index == 1 or changes[index - 2][1]:
-            return changes[index - 1][0]
-        index -= 1  # reported down twice: the first report counts
-    return None if index else before
-
-
-def _first_down(
-    changes: list[tuple[Micros, bool]], start: Micros, end: Micros, before: Micros | None
-) -> Micros | None:
-    if _down_since(changes, start, before) is not None:
-        return start
-    for t, up in changes[bisect_right(changes, (start, True)) :]:
-        if t > end:
-            return None
-        if not up:
-            return t
-    return None

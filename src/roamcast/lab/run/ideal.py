@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from roamcast.event import EventClass, EventId
+from roamcast.event import EventClass
 from roamcast.lab.run.derived import Expected
-from roamcast.lab.run.graph import ContactGraph, members
+from roamcast.lab.run.graph import IdealSpread
 from roamcast.lab.run.tables import RunInfo, records
-from roamcast.trace import Delivered, FaultHappened, LinkChanged, NodeSet, Published
+from roamcast.trace import Delivered, FaultHappened, LinkChanged, Published
 from roamcast.units import Micros, NodeId
 
 Pair = tuple[NodeId, int, NodeId]
@@ -72,67 +72,13 @@ def earliest_arrivals(
     real-time event has no lifetime, so it reaches only the nodes that it reaches at once. Changes of the
     graph at an instant come before publications at it.
     """
-    links, faults = list(links), list(faults)
-    graph = ContactGraph(links, faults)
-    instants = sorted({change.t for change in links} | {fault.t for fault in faults})
-    waiting = sorted(publications, key=lambda event: event.t)
+    spread = IdealSpread(list(links), list(faults))
     arrivals: dict[Pair, Micros] = {}
-    spreading: dict[EventId, _Spreading] = {}
-    at = 0
-    for now in [*(instant for instant in instants if instant < duration), duration]:
-        # Events published before the next change of the graph spread over the graph as it is now.
-        closures = _Closures(graph)
-        while at < len(waiting) and waiting[at].t < now:
-            event = waiting[at]
-            key = EventId(event.publisher, event.sequence)
-            spreading[key] = _Spreading(1 << event.publisher, _last(event))
-            _spread(key, spreading[key], closures, event.t, arrivals)
-            at += 1
-        if now >= duration:
-            break
-        graph.advance(now)
-        spreading = {key: event for key, event in spreading.items() if event.until >= now}
-        closures = _Closures(graph)
-        for key, event_so_far in spreading.items():
-            _spread(key, event_so_far, closures, now, arrivals)
+    for event in publications:
+        if event.t < duration:
+            lifetime = event.lifetime if event.event_class == EventClass.MEMORIZED.value else 0
+            deadline = min(event.t + lifetime, duration - 1)
+            reached = spread.reached({event.publisher: event.t}, event.t, deadline)
+            for node, (_, t) in reached.items():
+                arrivals[event.publisher, event.sequence, node] = t
     return arrivals
-
-
-class _Spreading:
-    __slots__ = ("holders", "until")
-
-    def __init__(self, holders: NodeSet, until: Micros) -> None:
-        self.holders = holders
-        self.until = until
-
-
-class _Closures:
-    """Which nodes the holders of an event reach over the current graph. Many events have the same holders."""
-
-    def __init__(self, graph: ContactGraph) -> None:
-        self._graph = graph
-        self._of_node: dict[NodeId, NodeSet] = {}
-        self._known: dict[NodeSet, NodeSet] = {}
-
-    def __getitem__(self, holders: NodeSet) -> NodeSet:
-        if holders not in self._known:
-            reached = holders
-            for node in members(holders):
-                if node not in self._of_node:
-                    self._of_node[node] = sum(self._graph.levels(node))  # the levels do not overlap
-                reached |= self._of_node[node]
-            self._known[holders] = reached
-        return self._known[holders]
-
-
-def _spread(
-    key: EventId, event: _Spreading, closures: _Closures, now: Micros, arrivals: dict[Pair, Micros]
-) -> None:
-    reached = closures[event.holders]
-    for node in members(reached & ~event.holders):
-        arrivals[key.publisher, key.sequence, node] = now
-    event.holders = reached
-
-
-def _last(event: Published) -> Micros:
-    return event.t + (event.lifetime if event.event_class == EventClass.MEMORIZED.value else 0)

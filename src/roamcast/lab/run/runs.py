@@ -8,10 +8,9 @@ from pathlib import Path
 import msgspec
 
 from roamcast.lab.run.derived import Derived
-from roamcast.lab.run.expected import expected, sample_paths
+from roamcast.lab.run.expected import expected, reached, sample_paths
 from roamcast.lab.run.metrics import Figure, measure
 from roamcast.lab.run.overlay_graph import overlay_health
-from roamcast.lab.run.reach import reached
 from roamcast.lab.run.tables import RunInfo, Tables, tables, write
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario import Scenario

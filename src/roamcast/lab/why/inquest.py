@@ -23,7 +23,6 @@ A memorized event matters until its lifetime or the run ends; a late subscriber'
 the instant of its subscription on.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -33,10 +32,9 @@ from roamcast.errors import InputError
 from roamcast.event import EventId
 from roamcast.lab.run.derived import Expected
 from roamcast.lab.run.expected import RecordedInterests
-from roamcast.lab.run.graph import ContactGraph, LinkHistory
+from roamcast.lab.run.graph import ContactGraph, IdealSpread, UpTimes, links_up, nodes_up
 from roamcast.lab.run.tables import RunInfo, records
 from roamcast.lab.why.answer import DeliveryPath, Explanation, LossReason, clock, event_text
-from roamcast.lab.why.spread import IdealSpread
 from roamcast.lab.why.story import Story, frames_of, served
 from roamcast.strategy import STRATEGIES
 from roamcast.trace import (
@@ -130,26 +128,6 @@ class _Finding(NamedTuple):
     detail: str
 
 
-class _OverlayLinks:
-    """Which links of an overlay each node had, as it recorded them itself."""
-
-    def __init__(self, changes: Iterable[OverlayChanged]) -> None:
-        self._changes: dict[tuple[NodeId, NodeId], list[tuple[Micros, bool]]] = {}
-        for change in changes:
-            if change.change in ("link_up", "link_down") and change.peer is not None:
-                known = self._changes.setdefault((change.node, change.peer), [])
-                known.append((change.t, change.change == "link_up"))
-
-    @property
-    def has_links(self) -> bool:
-        return bool(self._changes)
-
-    def linked(self, node: NodeId, peer: NodeId, t: Micros) -> bool:
-        known = self._changes.get((node, peer), [])
-        before = bisect_right(known, (t, True))
-        return before > 0 and known[before - 1][1]
-
-
 class _Inquest:
     """Explains missing pairs."""
 
@@ -158,11 +136,18 @@ class _Inquest:
     ) -> None:
         links, faults = records(tables, LinkChanged), records(tables, FaultHappened)
         self._run = run
-        self._knows_links = bool(links)
         self._spread = IdealSpread(links, faults)
         self._graph = ContactGraph(links, faults)
-        self._history = LinkHistory(links, faults)
-        self._overlay = _OverlayLinks(records(tables, OverlayChanged))
+        self._links = links_up(links)
+        self._nodes = nodes_up(faults)
+        self._overlay = UpTimes(  # as each node recorded its own links
+            (
+                ((change.node, change.peer), change.t, change.change == "link_up")
+                for change in records(tables, OverlayChanged)
+                if change.change in ("link_up", "link_down") and change.peer is not None
+            ),
+            before=-1,
+        )
         self._interests = RecordedInterests(records(tables, Subscribed))
         drops = records(tables, Dropped)
         frames = frames_of(tables, set(events), drops)
@@ -214,7 +199,7 @@ class _Inquest:
             return _Finding(reason, giver, node, t, detail)
 
         wanted = max(held, pair.since)
-        crash = self._history.first_down(node, held, wanted)
+        crash = self._nodes.first_down(node, held, wanted)
         if crash is not None:
             return found(LossReason.SUBSCRIBER_CRASHED, crash, f"node {node} lost its copy by a crash")
         ended = self._interests.ended(story.publication, node, wanted)
@@ -240,8 +225,8 @@ class _Inquest:
             return found(LossReason.IN_ORDER, held, detail)
         if held + self._settling_time > self._run.duration:
             return found(LossReason.RUN_ENDED, self._run.duration, "the run ended while it arrived")
-        if self._overlay.has_links and not any(
-            frame.to is not None or self._overlay.linked(node, frame.sender, frame.end)
+        if self._overlay and not any(
+            frame.to is not None or self._overlay.down_since((node, frame.sender), frame.end) is None
             for frame in story.frames
             if node in frame.received
         ):
@@ -261,10 +246,10 @@ class _Inquest:
         return max(missing, default=None)
 
     def _down(self, story: Story, pair: Expected) -> _Finding | None:
-        crash = self._history.down_since(pair.node, pair.since)
+        crash = self._nodes.down_since(pair.node, pair.since)
         if crash is None:
             return None
-        if story.memorized and self._history.up_in(pair.node, pair.since, self._deadline(story)):
+        if story.memorized and self._nodes.up_in(pair.node, pair.since, self._deadline(story)):
             return None
         detail = f"node {pair.node} was down when the event was published"
         return _Finding(LossReason.SUBSCRIBER_CRASHED, pair.publisher, pair.node, crash, detail)
@@ -276,7 +261,7 @@ class _Inquest:
             return None
         last = frames[-1]
         for who in (last.sender, node):  # a radio may report a frame that a crash cut short as collided
-            crash = self._history.first_down(who, last.t, last.end)
+            crash = self._nodes.first_down(who, last.t, last.end)
             if crash is not None:
                 return self._crashed(story, pair, who, last.sender, node, crash)
         collided = sum(node in frame.collided for frame in frames)
@@ -293,7 +278,7 @@ class _Inquest:
             return _Finding(LossReason.SEAL, last.sender, node, last.end, detail)
         if node in last.collided:
             return _Finding(LossReason.COLLISION, last.sender, node, last.t, detail)
-        broke = self._history.link_falls(last.sender, node, last.t, last.end)
+        broke = self._links.first_down((last.sender, node), last.t, last.end)
         if broke is not None:
             detail = f"node {node} left the range of node {last.sender} during the frame"
             return _Finding(LossReason.LINK_BROKE, last.sender, node, broke, detail)
@@ -301,7 +286,7 @@ class _Inquest:
 
     def _on_the_way(self, story: Story, pair: Expected) -> _Finding:
         hop = self._first_hop(story, pair)
-        if hop is None and self._run.runtime == "live" and not self._knows_links:
+        if hop is None and self._run.runtime == "live" and not self._links:
             detail = "no node's underlay told its neighbours, and no record says what became of it"
             return _Finding(LossReason.UNKNOWN, pair.publisher, pair.node, pair.since, detail)
         if hop is None:
@@ -343,17 +328,17 @@ class _Inquest:
             return None
         frame = frames[-1]
         latest = frame.end + self._settling_time
-        crash = self._history.first_down(missed, frame.t, latest)
-        broke = self._history.link_falls(holder, missed, frame.t, latest)
+        crash = self._nodes.first_down(missed, frame.t, latest)
+        broke = self._links.first_down((holder, missed), frame.t, latest)
         if crash is not None and (broke is None or crash <= broke):
-            crash = self._history.down_since(missed, crash)
+            crash = self._nodes.down_since(missed, crash)
             assert crash is not None
             return self._crashed(story, pair, missed, holder, missed, crash)
-        crash = self._history.first_down(holder, frame.t, frame.end)
+        crash = self._nodes.first_down(holder, frame.t, frame.end)
         if crash is not None:
             return self._crashed(story, pair, holder, holder, missed, crash)
         if broke is not None:
-            down_since = self._history.link_down_since(holder, missed, broke)
+            down_since = self._links.down_since((holder, missed), broke)
             assert down_since is not None
             detail = f"node {missed} was out of range when node {holder} sent at {clock(frame.t)}"
             return _Finding(LossReason.LINK_BROKE, holder, missed, max(down_since, since), detail)
@@ -368,7 +353,7 @@ class _Inquest:
         held = story.held_since[holder]
         begin = max(held, since)
         sent = story.sent_by(holder)
-        crash = self._history.first_down(holder, held, begin + self._settling_time)
+        crash = self._nodes.first_down(holder, held, begin + self._settling_time)
         if crash is not None:
             return self._crashed(story, pair, holder, holder, missed, crash)
         if any(frame.t >= since and frame.to in (None, missed) for frame in sent):

@@ -4,7 +4,9 @@ Sets of nodes are integers, bit n for node n: the media intersect and unite them
 instead of looping over receivers. `reach[n]` is the set that hears node n.
 """
 
+from roamcast.trace import NodeSet
 from roamcast.units import NodeId
+from roamcast.world.reach import members, rings
 
 MEMBERS_CACHED_MAX = 65_536  # sets of nodes; chosen by us: memory against computing a set's members again
 
@@ -14,32 +16,21 @@ class RadioLinks:
         self.nodes = nodes
         self.alive = (1 << nodes) - 1
         self.alone = [1 << node for node in range(nodes)]  # the set of each node by itself
-        self.reach: list[int] = [0] * nodes
-        self._heard: list[int] = [0] * nodes  # whom each node hears: `reach` the other way round
-        self._planned: list[int] = [0] * nodes
-        self._cut: list[int] = [0] * nodes  # receivers that a cut hides from this sender
+        self.reach: list[NodeSet] = [0] * nodes
+        self._heard: list[NodeSet] = [0] * nodes  # whom each node hears: `reach` the other way round
+        self._near: list[NodeSet] = [0] * nodes  # those with a working link in both directions
+        self._planned: list[NodeSet] = [0] * nodes
+        self._cut: list[NodeSet] = [0] * nodes  # receivers that a cut hides from this sender
         self._distances: dict[NodeId, list[int | None]] = {}
         self.members = Members(list(range(nodes)))
 
     # Changes. Each answers whether the link, not counting crashes, differs from before.
 
     def plan(self, sender: NodeId, receiver: NodeId, up: bool) -> bool:
-        before = self.linked(sender, receiver)
-        if up:
-            self._planned[sender] |= 1 << receiver
-        else:
-            self._planned[sender] &= ~(1 << receiver)
-        self._refresh(sender)
-        return self.linked(sender, receiver) != before
+        return self._change(self._planned, sender, receiver, up)
 
     def cut(self, sender: NodeId, receiver: NodeId, is_cut: bool) -> bool:
-        before = self.linked(sender, receiver)
-        if is_cut:
-            self._cut[sender] |= 1 << receiver
-        else:
-            self._cut[sender] &= ~(1 << receiver)
-        self._refresh(sender)
-        return self.linked(sender, receiver) != before
+        return self._change(self._cut, sender, receiver, is_cut)
 
     def crash(self, node: NodeId) -> None:
         self.alive &= ~(1 << node)
@@ -60,12 +51,17 @@ class RadioLinks:
 
     def neighbours(self, node: NodeId) -> list[NodeId]:
         """Those with a working link in both directions, in increasing order."""
-        return list(self.members[self.reach[node] & self._heard[node]])
+        return list(self.members[self._near[node]])
 
     def distance(self, node: NodeId, to: NodeId) -> int | None:
-        """Hops of the shortest path from `node` to `to`, by one search per destination and link state."""
+        """Hops of the shortest path from `node` to `to` over links that work in both directions. There is
+        one search per destination and link state."""
         if to not in self._distances:
-            self._distances[to] = self._search(to)
+            distances: list[int | None] = [None] * self.nodes
+            self._distances[to] = distances
+            for hops, ring in enumerate(rings(1 << to, self._near.__getitem__)):
+                for reached in ring:
+                    distances[reached] = hops
         return self._distances[to][node]
 
     def connected(self, node: NodeId) -> list[NodeId]:
@@ -77,26 +73,19 @@ class RadioLinks:
         away = self.distance(node, to)
         if not away:
             return None
-        distances, near = self._distances[to], self.members[self.reach[node] & self._heard[node]]
-        return next(peer for peer in near if distances[peer] == away - 1)
+        distances = self._distances[to]
+        return next(peer for peer in self.members[self._near[node]] if distances[peer] == away - 1)
 
     # Private.
 
-    def _search(self, to: NodeId) -> list[int | None]:
-        """Breadth first from `to` over links that work in both directions."""
-        distances: list[int | None] = [None] * self.nodes
-        reach, heard, members = self.reach, self._heard, self.members
-        found = frontier = 1 << to
-        hops = 0
-        while frontier:
-            ahead = 0
-            for node in members[frontier]:
-                distances[node] = hops
-                ahead |= reach[node] & heard[node]
-            frontier = ahead & ~found
-            found |= frontier
-            hops += 1
-        return distances
+    def _change(self, sets: list[NodeSet], sender: NodeId, receiver: NodeId, is_in: bool) -> bool:
+        before = self.linked(sender, receiver)
+        if is_in:
+            sets[sender] |= 1 << receiver
+        else:
+            sets[sender] &= ~(1 << receiver)
+        self._refresh(sender)
+        return self.linked(sender, receiver) != before
 
     def _refresh(self, sender: NodeId) -> None:
         self._distances.clear()
@@ -105,35 +94,26 @@ class RadioLinks:
             self.reach[sender] = self._planned[sender] & ~self._cut[sender] & self.alive
         else:
             self.reach[sender] = 0
-        for receiver in _bits(before ^ self.reach[sender]):
+        for receiver in members(before ^ self.reach[sender]):
             self._heard[receiver] ^= self.alone[sender]
+            self._near[receiver] = self.reach[receiver] & self._heard[receiver]
+        self._near[sender] = self.reach[sender] & self._heard[sender]
 
     def _refresh_all(self) -> None:
         for node in range(self.nodes):
             self._refresh(node)
 
 
-class Members(dict[int, tuple[NodeId, ...]]):
+class Members(dict[NodeSet, tuple[NodeId, ...]]):
     """The numbers in a set of nodes, increasing. The same sets come again and again, so the answers are
     cached; looking up a cached one costs no Python call."""
 
     def __init__(self, numbers: list[NodeId]) -> None:
         self._numbers = numbers  # of all nodes: the same objects in all answers
 
-    def __missing__(self, nodes: int) -> tuple[NodeId, ...]:
+    def __missing__(self, nodes: NodeSet) -> tuple[NodeId, ...]:
         if len(self) >= MEMBERS_CACHED_MAX:
             self.clear()
         numbers = self._numbers
-        self[nodes] = known = tuple([numbers[node] for node in _bits(nodes)])
+        self[nodes] = known = tuple([numbers[node] for node in members(nodes)])
         return known
-
-
-def _bits(nodes: int) -> list[NodeId]:
-    """From the highest down, so that what is left of a set of thousands of nodes gets shorter."""
-    found = []
-    while nodes:
-        highest = nodes.bit_length() - 1
-        found.append(highest)
-        nodes ^= 1 << highest
-    found.reverse()
-    return found

@@ -2,9 +2,10 @@
 
 import gc
 import time
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
 from roamcast.broker.core import Delivery, Subscription
 from roamcast.broker.judgement import is_right
@@ -13,8 +14,8 @@ from roamcast.node import Node, NodeConfig
 from roamcast.runtime.meter import SimMeter
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.host import SimHost
+from roamcast.runtime.sim.links import RadioLinks
 from roamcast.runtime.sim.medium import Air, Medium
-from roamcast.runtime.sim.paths import path_instants, sample_overlay
 from roamcast.runtime.sim.playback import Playback
 from roamcast.scenario.model import Scenario, model_name
 from roamcast.scenario.workload import (
@@ -30,9 +31,10 @@ from roamcast.scenario.workload import (
 from roamcast.scenario.world import motion_of
 from roamcast.strategy.base import LimitsModulators
 from roamcast.streams import stream
-from roamcast.trace import Delivered, Subscribed, Trace
-from roamcast.units import NodeId, micros
+from roamcast.trace import Delivered, PathsSampled, Subscribed, Trace
+from roamcast.units import Micros, NodeId, micros
 from roamcast.world.radio import RADIOS
+from roamcast.world.reach import path_instants
 from roamcast.world.trajectory import Motion
 
 MODULATOR_LIMIT_S = 1.0  # chosen by us; not used by a strategy that has an option `modulator_limit`
@@ -201,7 +203,7 @@ class Simulation:
             self.engine.at(instant, self._sample_paths)
 
     def _sample_paths(self, _: None) -> None:
-        sample = sample_overlay(self.nodes, self.links, self.engine.now)
+        sample = _sampled_overlay(self.nodes, self.links, self.engine.now)
         if sample is not None:
             self.trace.add(sample)
             self._schedule_paths()
@@ -256,6 +258,28 @@ def _medium(scenario: Scenario, engine: Engine, playback: Playback, trace: Trace
     radio, random = scenario.world.radio, stream(scenario.seed, "radio")
     medium: type[Medium] = RADIOS.maker(model_name(radio))
     return medium.of(Air(engine, playback.links, playback.sensed, trace, random, scenario.seed), radio)
+
+
+def _sampled_overlay(nodes: Iterable[Node | None], links: RadioLinks, now: Micros) -> PathsSampled | None:
+    """The lengths of all overlay paths that the nodes know, each leg by the shortest physical path. Paths
+    with a leg that has no physical path are left out. None where the strategy has no overlay."""
+    pairs = hops = 0
+    for node in nodes:
+        if node is None:
+            continue
+        paths = node.strategy.overlay_paths()
+        if paths is None:
+            return None
+        for path in paths:
+            length = 0
+            for leg in pairwise(path):
+                away = links.distance(*leg)
+                if away is None:
+                    break
+                length += away
+            else:
+                pairs, hops = pairs + 1, hops + length
+    return PathsSampled(now, "overlay", pairs, hops)
 
 
 @contextmanager
