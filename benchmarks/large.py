@@ -39,9 +39,9 @@ from roamcast.filter import Filter
 from roamcast.pressure import NoPressure
 from roamcast.runtime.emulate.emulation import Emulation, EmulationResult
 from roamcast.runtime.emulate.stage import Stage
-from roamcast.runtime.sim.disk import DiskMedium
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.links import RadioLinks
+from roamcast.runtime.sim.medium import DiskMedium
 from roamcast.scenario import scenario_from
 from roamcast.testing import network
 from roamcast.trace import Trace, Transmitted

@@ -24,7 +24,7 @@ from roamcast.trace import Transmitted
 SCENARIO = Path(__file__).parent.parent / "examples" / "flooding-csma.toml"
 LIMIT_S = 4.0
 PARTS = {
-    "radio": ("runtime/sim/csma", "runtime/sim/medium", "runtime/sim/links", "runtime/sim/disk"),
+    "radio": ("runtime/sim/csma", "runtime/sim/medium", "runtime/sim/links"),
     "engine": ("runtime/sim/engine", "runtime/sim/host", "runtime/sim/simulation"),
     "protocol": ("strategy/", "broker/", "wire/", "filter/", "event.py", "underlay/", "node.py"),
     "trace": ("trace.py",),

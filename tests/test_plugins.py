@@ -127,7 +127,7 @@ def test_an_experiment_file_names_modules_too(tmp_path: Path) -> None:
 
 def test_mobility_and_radio_models_come_from_outside(tmp_path: Path) -> None:
     (tmp_path / "own_world.py").write_text(
-        "from roamcast.runtime.sim.ideal import IdealMedium\n"
+        "from roamcast.runtime.sim.medium import IdealMedium\n"
         "from roamcast.world.mobility import MOBILITY, Static\n"
         "from roamcast.world.radio import RADIOS, Radio\n"
         "class Row(Static, frozen=True, kw_only=True, tag='row'):\n"

@@ -13,20 +13,16 @@ import pytest
 
 from roamcast.host import Channel, Host, Layer
 from roamcast.runtime.live.air.radio import Radio
-from roamcast.runtime.live.port.clock import Clock, monotonic
-from roamcast.runtime.live.port.host import LiveHost
-from roamcast.runtime.live.port.inputs import Inputs
-from roamcast.runtime.live.port.timers import Timers
+from roamcast.runtime.live.inputs import Clock, Inputs, Timers, monotonic
+from roamcast.runtime.live.node import LiveHost
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NodeJournal
 from roamcast.runtime.live.settings import AirSettings
 from roamcast.runtime.sim.csma import CsmaMedium
-from roamcast.runtime.sim.disk import DiskMedium
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.host import SimHost
-from roamcast.runtime.sim.ideal import IdealMedium
 from roamcast.runtime.sim.links import RadioLinks
-from roamcast.runtime.sim.medium import Medium
+from roamcast.runtime.sim.medium import DiskMedium, IdealMedium, Medium
 from roamcast.sealing import GroupKey, Identity, KeyRing, Sealer
 from roamcast.streams import stream
 from roamcast.testing.contract import Harness, HostContract

@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from roamcast.runtime.live.report.metric_help import HELP
+from roamcast.runtime.live.report.counters import HELP
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "examples" / "deploy" / "grafana-dashboard.json"

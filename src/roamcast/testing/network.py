@@ -23,9 +23,8 @@ from roamcast.host import Channel, Host
 from roamcast.node import Node, NodeConfig
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.host import SimHost
-from roamcast.runtime.sim.ideal import IdealMedium
 from roamcast.runtime.sim.links import RadioLinks
-from roamcast.runtime.sim.medium import Job
+from roamcast.runtime.sim.medium import IdealMedium, Job
 from roamcast.strategy import STRATEGIES
 from roamcast.streams import stream
 from roamcast.trace import Trace, Transmitted

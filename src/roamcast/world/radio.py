@@ -95,6 +95,6 @@ RADIOS: ModelRegistry[Any, Any, NothingDeclared] = ModelRegistry(
     "radio model", "roamcast.radios", NothingDeclared
 )
 """Each model's parameters, and the name of its class in `runtime/sim`; the class is imported there."""
-RADIOS.declare("ideal", "roamcast.world.radio:Ideal", "roamcast.runtime.sim.ideal:IdealMedium")
-RADIOS.declare("disk", "roamcast.world.radio:Disk", "roamcast.runtime.sim.disk:DiskMedium")
+RADIOS.declare("ideal", "roamcast.world.radio:Ideal", "roamcast.runtime.sim.medium:IdealMedium")
+RADIOS.declare("disk", "roamcast.world.radio:Disk", "roamcast.runtime.sim.medium:DiskMedium")
 RADIOS.declare("csma", "roamcast.world.radio:Csma", "roamcast.runtime.sim.csma:CsmaMedium")

@@ -25,8 +25,7 @@ from roamcast.gateway.mqtt.listener import MqttListener
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.host import Channel, Frame, Host
 from roamcast.node import Node, NodeConfig
-from roamcast.runtime.live.storage.database import Storage
-from roamcast.runtime.live.storage.events import DurableEventStore
+from roamcast.runtime.live.storage.database import DurableEventStore, Storage
 from roamcast.testing import FakeHost
 from roamcast.trace import Record
 from roamcast.units import Micros, NodeId

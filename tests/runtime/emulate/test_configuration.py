@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roamcast.daemon.config import load_config
-from roamcast.runtime.emulate.configuration import Configuration
+from roamcast.runtime.emulate.conductor import Configuration
 from roamcast.scenario import scenario_from
 from roamcast.toml_text import tables_text
 

@@ -19,7 +19,7 @@ from roamcast.lab.run.tables import records
 from roamcast.lab.why.answer import LossReason, counts
 from roamcast.lab.why.inquest import explain
 from roamcast.runtime.emulate.collect import Circumstances
-from roamcast.runtime.emulate.configuration import FILE, Configuration
+from roamcast.runtime.emulate.conductor import FILE, Configuration
 from roamcast.runtime.emulate.emulation import Emulation, EmulationResult
 from roamcast.scenario import Scenario, scenario_from
 from roamcast.scenario.workload import roles

@@ -5,8 +5,8 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roamcast.runtime.emulate.ether import NONE, EthernetFrame, Reader
 from roamcast.runtime.emulate.namespaces import mac_of
-from roamcast.runtime.emulate.packet import NONE, EthernetFrame, Reader
 
 BROADCAST = b"\xff" * 6
 

@@ -9,8 +9,8 @@ from tests.runtime.live.nodes import GROUP, acquainted, free_port, running, sett
 from roamcast.broker.core import Delivery
 from roamcast.event import Publication
 from roamcast.filter import Filter
+from roamcast.runtime.live.inputs import monotonic
 from roamcast.runtime.live.node import LiveNode
-from roamcast.runtime.live.port.clock import monotonic
 from roamcast.runtime.live.report.segments import read_trace
 from roamcast.runtime.live.settings import KeySettings, TraceSettings
 from roamcast.sealing import GroupKey, Identity

@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 from tests.runtime.live.nodes import free_port, running, settings, until
 
 from roamcast.host import TimerName
+from roamcast.runtime.live import routes
 from roamcast.runtime.live.air import interface
 from roamcast.runtime.live.air.interface import Endpoint
-from roamcast.runtime.live.port.clock import Clock, monotonic
-from roamcast.runtime.live.port.inputs import Inputs
-from roamcast.runtime.live.port.timers import REMAINS_MIN, Timers
+from roamcast.runtime.live.inputs import REMAINS_MIN, Clock, Inputs, Timers, monotonic
 from roamcast.runtime.live.report.counters import Counters
-from roamcast.runtime.live.routes import kernel_routes
-from roamcast.runtime.live.routes.kernel_routes import (
+from roamcast.runtime.live.routes import (
     HeardAddresses,
     KernelRoutes,
     NumberedAddresses,
@@ -137,8 +135,8 @@ def test_the_routing_table_of_this_machine_can_be_read(
         "IP address       HW type     Flags       HW address            Mask     Device\n"
         "10.0.0.2         0x1         0x2         02:00:00:00:00:02     *        wlan0\n"
     )
-    monkeypatch.setattr(kernel_routes, "ROUTES", route)
-    monkeypatch.setattr(kernel_routes, "LINK", arp)
+    monkeypatch.setattr(routes, "ROUTES", route)
+    monkeypatch.setattr(routes, "LINK", arp)
     two, three = parse_dotted("10.0.0.2"), parse_dotted("10.0.0.3")
     assert KernelRoutes().routes() == [HostRoute(three, two, 2), HostRoute(two, None, 1)]
 

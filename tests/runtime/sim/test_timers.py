@@ -7,8 +7,8 @@ import pytest
 from roamcast.host import Channel, Layer, TimerName
 from roamcast.runtime.sim.engine import LINKS_FIRST, SLOT_BITS, Engine
 from roamcast.runtime.sim.host import SimHost
-from roamcast.runtime.sim.ideal import IdealMedium
 from roamcast.runtime.sim.links import RadioLinks
+from roamcast.runtime.sim.medium import IdealMedium
 from roamcast.streams import stream
 from roamcast.trace import Trace
 from roamcast.units import Micros

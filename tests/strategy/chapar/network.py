@@ -12,9 +12,8 @@ from roamcast.filter import Filter
 from roamcast.host import Channel
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.host import SimHost
-from roamcast.runtime.sim.ideal import IdealMedium
 from roamcast.runtime.sim.links import RadioLinks
-from roamcast.runtime.sim.medium import Job
+from roamcast.runtime.sim.medium import IdealMedium, Job
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.chapar import Chapar, ChaparOptions
 from roamcast.strategy.chapar.messages import CODEC, AnyMessage

@@ -12,7 +12,7 @@ from roamcast.errors import WireError
 from roamcast.event import Event, EventClass
 from roamcast.filter import Filter
 from roamcast.host import SendFailure
-from roamcast.runtime.live.routes.kernel_routes import NumberedAddresses
+from roamcast.runtime.live.routes import NumberedAddresses
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.chapar import Chapar, ChaparOptions
 from roamcast.strategy.chapar.messages import (

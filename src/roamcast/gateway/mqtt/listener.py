@@ -31,7 +31,7 @@ from roamcast.gateway.mqtt.transport import Turn
 from roamcast.gateway.node import GatewayNode
 from roamcast.gateway.rights import rights_of
 from roamcast.gateway.users import is_user
-from roamcast.runtime.live.report.tally import ReasonTally
+from roamcast.runtime.live.report.journal import ReasonTally
 from roamcast.units import Micros, seconds
 
 CLIENT_ID_LENGTH_MAX = 1_024

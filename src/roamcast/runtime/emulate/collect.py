@@ -21,7 +21,7 @@ import msgspec
 
 from roamcast.event import EventId
 from roamcast.runtime.emulate import journal
-from roamcast.runtime.emulate.configuration import LOG
+from roamcast.runtime.emulate.conductor import LOG
 from roamcast.runtime.emulate.stage import Stage
 from roamcast.runtime.live.report.segments import close_partials, read_trace
 from roamcast.scenario.model import Scenario

@@ -12,16 +12,20 @@ import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from roamcast.client import ClientError
+from roamcast.plugins import load_modules, shipment
 from roamcast.runtime.emulate.applications import NodeApplication, play
-from roamcast.runtime.emulate.configuration import FILE, LOG, Configuration
 from roamcast.runtime.emulate.journal import PartJournal
-from roamcast.runtime.emulate.namespaces import Namespace, die_with_parent, enter
+from roamcast.runtime.emulate.namespaces import INTERFACE, Namespace, die_with_parent, enter
 from roamcast.runtime.emulate.real_time import monotonic, percentile
 from roamcast.runtime.emulate.stage import SOCKET, EmulationError, Stage
 from roamcast.scenario.faults import FaultPlan, faults
 from roamcast.scenario.model import FaultKind, Scenario
+from roamcast.scenario.workload import roles
+from roamcast.sealing import GroupKey, Identity
+from roamcast.toml_text import tables_text
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 SETTLING = SECOND
@@ -294,3 +298,50 @@ def _started(command: list[str], network: int | None, **options: object) -> "sub
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     # The one thread here is the loop's own, so running Python between fork and exec is safe.
     return subprocess.Popen(command, preexec_fn=before, env=environment, **options)  # type: ignore[call-overload,no-any-return]
+
+
+FILE = "node.toml"
+LOG = "log"
+TRACE_BYTES_MAX = 2**36  # large enough that no segment goes: a run needs its whole trace
+TRACED_RUN = "emulated"
+PRIVATE = 0o600
+
+
+class Configuration:
+    def __init__(self, scenario: Scenario, traces: Path, *, epoch: Micros) -> None:
+        """`traces`: where all nodes put their segments; `epoch`: where these have their zero, on the
+        machine's monotonic clock."""
+        self._traces = traces
+        self._scenario = scenario
+        self._brokers = roles(scenario).brokers
+        self._epoch = epoch
+        self._group = GroupKey.generate().to_text()
+        modules = scenario.scenario.modules or ()
+        self._modules = shipment(load_modules(modules, scenario.base, "scenario.modules"))
+
+    def write(self, node: NodeId, folder: Path) -> None:
+        folder.mkdir()
+        self._modules.write(folder)
+        path = folder / FILE
+        path.touch(PRIVATE)
+        path.write_text(tables_text(self.tables(node, folder)))
+
+    def tables(self, node: NodeId, folder: Path) -> dict[str, dict[str, Any]]:
+        strategy, underlay = self._scenario.strategy, self._scenario.underlay
+        tables: dict[str, dict[str, Any]] = {
+            "node": {"number": node, "state": str(folder / "state"), "broker": node in self._brokers}
+            | ({"modules": self._modules.modules} if self._modules.plugins else {}),
+            "keys": {"identity": Identity.generate(node).to_text(), "group": [self._group]},
+            "air": {"interface": INTERFACE},
+            "strategy": {"name": strategy.name, "options": strategy.options},
+            "clients": {"socket": str(folder / SOCKET)},
+            "trace": {
+                "folder": str(self._traces),
+                "run": TRACED_RUN,
+                "epoch": self._epoch,
+                "bytes_max": TRACE_BYTES_MAX,
+            },
+        }
+        if underlay.name is not None:
+            tables["underlay"] = {"name": underlay.name, "options": underlay.options}
+        return tables

@@ -18,15 +18,18 @@ listens, and reads the clock's zero in microseconds from standard input.
 import gc
 import os
 import select
+import struct
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
+from roamcast.host import Channel, Frame, Kind
 from roamcast.runtime.emulate.journal import PartJournal
-from roamcast.runtime.emulate.media import CHANNEL, EtherJob, medium_of
-from roamcast.runtime.emulate.packet import NONE, EthernetFrame, Reader
+from roamcast.runtime.emulate.namespaces import mac_of
 from roamcast.runtime.emulate.real_time import (
     RealTimeEngine,
     ask_for_exact_timers,
@@ -36,15 +39,115 @@ from roamcast.runtime.emulate.real_time import (
     seconds_until,
 )
 from roamcast.runtime.emulate.stage import read_scenario
-from roamcast.runtime.sim.medium import Receive
+from roamcast.runtime.sim.engine import Engine
+from roamcast.runtime.sim.medium import Air, Job, Medium, Receive
 from roamcast.runtime.sim.playback import Playback
-from roamcast.scenario.model import Scenario
-from roamcast.trace import DropReason
+from roamcast.scenario.model import Scenario, model_name
+from roamcast.streams import stream
+from roamcast.trace import DropReason, Trace
 from roamcast.units import Micros, NodeId
+from roamcast.world.radio import RADIOS, Csma
 
 FRAME_BYTES_MAX = 65_536
 READY = b"ready\n"
 FRAMES_AT_ONCE = 64  # read from one device in a row; chosen by us: fewer calls against delay for the others
+
+NONE = -1
+"""The addressee of a unicast frame to a device that does not exist."""
+ETHERNET = struct.Struct("!6s6sH")
+ETHERTYPES = {0x0806: "arp", 0x86DD: "ipv6"}
+IPV4 = 0x0800
+IPV4_HEADER_MIN = 20
+PROTOCOLS = {1: "icmp", 2: "igmp", 6: "tcp", 17: "udp"}
+FRAGMENT_OFFSET = 0x1FFF
+UDP_HEADER = 8
+
+CHANNEL = Channel.STRATEGY  # the models need one; the ether does not distinguish channels
+HEADERS_CARRIED = 14 + 20 + 8  # Ethernet, IPv4, UDP
+
+
+class EthernetFrame(NamedTuple):
+    to: NodeId | None  # None: a group address, for everyone in range
+    protocol: str
+    datagram: int | None = None  # payload octets, where a UDP datagram begins
+
+
+class Reader:
+    """Knows the MAC addresses of all nodes."""
+
+    def __init__(self, nodes: int) -> None:
+        self._nodes = {mac_of(node): node for node in range(nodes)}
+
+    def read(self, frame: bytes) -> EthernetFrame | None:
+        """None for what is no Ethernet frame."""
+        if len(frame) < ETHERNET.size:
+            return None
+        destination, _, ethertype = ETHERNET.unpack_from(frame)
+        to = None if destination[0] & 1 else self._nodes.get(destination, NONE)
+        if ethertype != IPV4 or len(frame) < ETHERNET.size + IPV4_HEADER_MIN:
+            return EthernetFrame(to, ETHERTYPES.get(ethertype, "other"))
+        fragment, protocol = struct.unpack_from("!6xHxB", frame, ETHERNET.size)
+        name = PROTOCOLS.get(protocol, "other")
+        if name != "udp" or fragment & FRAGMENT_OFFSET:
+            return EthernetFrame(to, name)
+        at = ETHERNET.size + (frame[ETHERNET.size] & 15) * 4
+        if len(frame) < at + UDP_HEADER:
+            return EthernetFrame(to, name)
+        (length,) = struct.unpack_from("!4xH", frame, at)
+        return EthernetFrame(to, name, max(length - UDP_HEADER, 0))
+
+
+class EtherJob(Job):
+    """One Ethernet frame, numbered in the order in which the ether took them."""
+
+    __slots__ = ("number", "packet", "taken")
+
+    def __init__(
+        self, number: int, taken: Micros, sender: NodeId, packet: EthernetFrame, frame: bytes
+    ) -> None:
+        super().__init__(sender, CHANNEL, Frame(frame, Kind.DATA, packet.protocol), packet.to, None)
+        self.number = number
+        self.taken = taken
+        self.packet = packet
+
+
+OnAttempt = Callable[[EtherJob, Micros, Micros, int, int, int], None]
+"""A frame, when an attempt began, its airtime; the sets that received it, lost it to a collision, faded."""
+OnGivenUp = Callable[[EtherJob, DropReason], None]
+
+
+class _Carrying(Medium):
+    """Calls the ether back instead of writing records."""
+
+    on_attempt: OnAttempt
+    on_given_up: OnGivenUp
+
+    def _record(
+        self, job: Job, began: Micros, airtime: Micros, received: int, collided: int, faded: int
+    ) -> None:
+        assert isinstance(job, EtherJob)
+        if job.to is not None:
+            addressee = 1 << job.to
+            received, collided, faded = received & addressee, collided & addressee, faded & addressee
+        self.on_attempt(job, began, airtime, received, collided, faded)
+
+    def _give_up(self, job: Job, reason: DropReason) -> None:
+        assert isinstance(job, EtherJob)
+        self.on_given_up(job, reason)
+
+
+def medium_of(
+    scenario: Scenario, engine: Engine, playback: Playback, on_attempt: OnAttempt, on_given_up: OnGivenUp
+) -> Medium:
+    radio = scenario.world.radio
+    model: type[Medium] = RADIOS.maker(model_name(radio))
+    carrying: type[_Carrying] = type(f"Carrying{model.__name__}", (_Carrying, model), {})
+    if isinstance(radio, Csma):
+        radio = msgspec.structs.replace(radio, header=max(radio.header - HEADERS_CARRIED, 0))
+    random, unused = stream(scenario.seed, "radio"), Trace()
+    medium = carrying.of(Air(engine, playback.links, playback.sensed, unused, random, scenario.seed), radio)
+    medium.on_attempt, medium.on_given_up = on_attempt, on_given_up
+    return medium
 
 
 class Lateness(msgspec.Struct, frozen=True):

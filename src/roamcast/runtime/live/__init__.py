@@ -2,11 +2,11 @@
 
 To read in this order:
 
-- `settings.py`: what can be configured. `parts.py`: makes the parts of a node from it.
+- `settings.py`: what can be configured. and the keys, names and interfaces that follow from it.
 - `node.py`: `LiveNode`, which puts all parts together.
-- `port/`: the port (`roamcast.host.Host`) and its promises.
+- `inputs.py`: one input at a time, the node's clock and timers.
 - `air/`: one hop, by sealed datagrams and TCP links; `docs/use/live.md` describes it.
-- `routes/`: the host's own routing table, and foreign routers.
+- `routes.py`, `open_air.py`: the host's own routing table, and foreign routers.
 - `storage/`: what survives a crash.
 - `report/`: a node's counters and traces.
 

@@ -26,10 +26,26 @@ from roamcast.broker.store import EventStore, StoreFullError
 from roamcast.errors import InputError
 from roamcast.event import EventId
 from roamcast.exchange import Exchanges
-from roamcast.host import Channel, Host
+from roamcast.host import Channel, Frame, Host, Layer, Position, SendFailure, TimerName
 from roamcast.node import Node, NodeConfig
 from roamcast.runtime.live.air.radio import Radio
-from roamcast.runtime.live.parts import (
+from roamcast.runtime.live.inputs import Clock, Inputs, Timers, monotonic
+from roamcast.runtime.live.open_air import LiveOpenAir
+from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.report.journal import NeighbourJournal, NodeJournal
+from roamcast.runtime.live.report.misfits import NodeProfile, options_text
+from roamcast.runtime.live.report.segments import TraceSegments
+from roamcast.runtime.live.report.status import status_of, view_of
+from roamcast.runtime.live.routes import (
+    HeardAddresses,
+    KernelRoutes,
+    NumberedAddresses,
+    numbers_of_hosts,
+)
+from roamcast.runtime.live.settings import (
+    KeySettings,
+    LiveSettings,
+    PartSettings,
     content_keys_in,
     identity_in,
     interfaces_in,
@@ -37,38 +53,18 @@ from roamcast.runtime.live.parts import (
     name_in,
     trace_in,
 )
-from roamcast.runtime.live.port.clock import Clock, monotonic
-from roamcast.runtime.live.port.host import LiveHost
-from roamcast.runtime.live.port.inputs import Inputs
-from roamcast.runtime.live.port.timers import Timers
-from roamcast.runtime.live.report.counters import Counters
-from roamcast.runtime.live.report.journal import NeighbourJournal, NodeJournal
-from roamcast.runtime.live.report.misfits import NodeProfile, options_text
-from roamcast.runtime.live.report.segments import TraceSegments
-from roamcast.runtime.live.report.status import status_of
-from roamcast.runtime.live.report.view import view_of
-from roamcast.runtime.live.routes.kernel_routes import (
-    HeardAddresses,
-    KernelRoutes,
-    NumberedAddresses,
-    numbers_of_hosts,
-)
-from roamcast.runtime.live.routes.open_air import LiveOpenAir
-from roamcast.runtime.live.settings import KeySettings, LiveSettings, PartSettings
-from roamcast.runtime.live.storage.database import CLOCK_SET, LAZY, Storage
-from roamcast.runtime.live.storage.events import DurableEventStore
-from roamcast.runtime.machine import LinuxMachine
+from roamcast.runtime.live.storage.database import CLOCK_SET, LAZY, DurableEventStore, Storage
+from roamcast.runtime.live.world import LinuxMachine
 from roamcast.runtime.meter import LiveMeter
 from roamcast.sealing import Sealer, reserve_epoch
 from roamcast.strategy import LIVE_DEFAULT, STRATEGIES, default_underlay
 from roamcast.strategy.base import LimitsModulators
-from roamcast.trace import Delivered
+from roamcast.trace import Delivered, Record
 from roamcast.underlay import UNDERLAYS
 from roamcast.underlay.addresses import Addresses
 from roamcast.underlay.base import OpenOptions, OpenUnderlay
 from roamcast.units import SECOND, Micros, NodeId, micros, seconds
-from roamcast.wire.status import EventWay, NodeStatus
-from roamcast.wire.view import NodeView
+from roamcast.wire.status import EventWay, NodeStatus, NodeView
 
 logger = logging.getLogger("roamcast.node")
 
@@ -434,3 +430,55 @@ def _options(part: PartSettings) -> msgspec.Struct | None:
     if part.name is None:
         return None
     return msgspec.convert(part.options, UNDERLAYS.options_type(part.name))
+
+
+class LiveHost:
+    """One layer of one running node."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        channel: Channel,
+        clock: Clock,
+        timers: Timers,
+        radio: Radio,
+        journal: NodeJournal,
+        random: Random,
+        stable: MutableMapping[str, bytes],
+    ) -> None:
+        self.node = node
+        self.random = random
+        self.stable = stable
+        self._channel = channel
+        self._clock = clock
+        self._timers = timers.layer()
+        self._radio = radio
+        self._journal = journal
+
+    def attach(self, layer: Layer) -> None:
+        self._timers.handler = layer.on_timer
+        self._radio.receivers[self._channel] = layer.on_receive
+
+    def now(self) -> Micros:
+        return self._clock.now
+
+    def set_timer(self, name: TimerName, at: Micros) -> None:
+        self._timers.set(name, at)
+
+    def cancel_timer(self, name: TimerName) -> None:
+        self._timers.cancel(name)
+
+    def broadcast(self, frame: Frame) -> None:
+        self._radio.broadcast(self._channel, frame)
+
+    def unicast(
+        self, to: NodeId, frame: Frame, on_failure: Callable[[SendFailure], None] | None = None
+    ) -> None:
+        assert to != self.node, "a node does not send to itself"
+        self._radio.unicast(self._channel, to, frame, on_failure)
+
+    def position(self) -> Position | None:
+        return None  # no source of positions is connected yet
+
+    def trace(self, record: Record) -> None:
+        self._journal.add(record)

@@ -3,8 +3,7 @@
 import pytest
 
 from roamcast.runtime.live.air.interface import Endpoint
-from roamcast.runtime.live.air.paths import FAILED_FOR, PATHS_MAX, HeardSlots, Probe
-from roamcast.runtime.live.air.peers import Peer, Peers
+from roamcast.runtime.live.air.peers import FAILED_FOR, PATHS_MAX, HeardSlots, Peer, Peers, Probe
 from roamcast.units import SECOND, Micros
 
 WIRE, RADIO = Endpoint("10.1.0.2", 4748, "eth0"), Endpoint("10.2.0.2", 4748, "wlan0")

@@ -15,8 +15,8 @@ from roamcast.filter import Filter
 from roamcast.gateway.local import LocalServer
 from roamcast.gateway.local.server import LocalOptions
 from roamcast.runtime.live.air.interface import Endpoint
-from roamcast.runtime.live.report.metric_help import HELP
-from roamcast.runtime.live.report.peer_watch import PEERS_METERED
+from roamcast.runtime.live.air.peers import PEERS_METERED
+from roamcast.runtime.live.report.counters import HELP
 from roamcast.wire.local import FROM_NODE, StatusAnswer
 from roamcast.wire.status import PEERS_SHOWN
 

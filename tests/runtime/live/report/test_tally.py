@@ -7,11 +7,10 @@ import pytest
 from roamcast.broker.assembly import DAMAGED, PROBLEMS
 from roamcast.event import EventId
 from roamcast.runtime.live.air.interface import Endpoint
-from roamcast.runtime.live.port.clock import Clock
+from roamcast.runtime.live.air.peers import LINES_PER_MINUTE, PeerWatch
+from roamcast.runtime.live.inputs import Clock
 from roamcast.runtime.live.report.counters import Counters
-from roamcast.runtime.live.report.journal import NodeJournal
-from roamcast.runtime.live.report.peer_watch import LINES_PER_MINUTE, PeerWatch
-from roamcast.runtime.live.report.tally import DROP_WORDS, MINUTE, NORMAL_DROPS, ReasonTally
+from roamcast.runtime.live.report.journal import DROP_WORDS, MINUTE, NORMAL_DROPS, NodeJournal, ReasonTally
 from roamcast.trace import DropReason
 from roamcast.units import SECOND
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from roamcast.broker.core import Broker, Delivery
 from roamcast.broker.store import StoreFullError
 from roamcast.event import Publication, Value
-from roamcast.runtime.live.storage.database import Storage
-from roamcast.runtime.live.storage.events import DurableEventStore
+from roamcast.runtime.live.storage.database import DurableEventStore, Storage
 from roamcast.sealing import reserve_epoch
 from roamcast.testing import FakeHost
 from roamcast.units import SECOND

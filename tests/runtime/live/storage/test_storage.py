@@ -17,8 +17,14 @@ from roamcast.broker.store import StoreFullError
 from roamcast.errors import FileError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.runtime.live.storage.clients import DELIVERED_MAX, ClientRecords, KeptSubscription
-from roamcast.runtime.live.storage.database import LAZY, LAZY_WRITES, PAGE_BYTES, Durability, Storage
-from roamcast.runtime.live.storage.events import DurableEventStore
+from roamcast.runtime.live.storage.database import (
+    LAZY,
+    LAZY_WRITES,
+    PAGE_BYTES,
+    Durability,
+    DurableEventStore,
+    Storage,
+)
 from roamcast.units import SECOND, Micros
 
 WALL: Micros = 1_800_000_000 * SECOND  # in 2027

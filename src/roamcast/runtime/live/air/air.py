@@ -15,6 +15,7 @@ from roamcast.errors import InputError
 from roamcast.runtime.live.air.interface import (
     Endpoint,
     Interface,
+    InterfaceWatch,
     chosen,
     is_hardware,
     is_wireless,
@@ -22,7 +23,6 @@ from roamcast.runtime.live.air.interface import (
     names,
 )
 from roamcast.runtime.live.air.sockets import InterfaceSockets
-from roamcast.runtime.live.air.watch import InterfaceWatch
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.settings import AirFamily, AirSettings
 

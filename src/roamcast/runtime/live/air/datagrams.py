@@ -18,10 +18,9 @@ from roamcast.host import Channel, Frame, Kind, SendFailure
 from roamcast.runtime.live.air import frames
 from roamcast.runtime.live.air.air import Air
 from roamcast.runtime.live.air.interface import Endpoint
-from roamcast.runtime.live.air.paths import Probe
-from roamcast.runtime.live.air.peers import Peer, Peers
+from roamcast.runtime.live.air.peers import Peer, Peers, Probe
 from roamcast.runtime.live.air.sockets import DATAGRAM_BYTES_MAX
-from roamcast.runtime.live.port.inputs import Inputs
+from roamcast.runtime.live.inputs import Inputs
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NodeJournal
 from roamcast.sealing import OVERHEAD, Sealer

@@ -24,7 +24,7 @@ from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.runtime.live.air.link import STALL_SECONDS, TcpLink
 from roamcast.runtime.live.air.peers import Peer, Peers
 from roamcast.runtime.live.air.sockets import InterfaceSockets
-from roamcast.runtime.live.port.inputs import Inputs
+from roamcast.runtime.live.inputs import Inputs
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NodeJournal
 from roamcast.runtime.live.settings import AirSettings

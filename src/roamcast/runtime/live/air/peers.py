@@ -2,7 +2,7 @@
 
 Learnt from authenticated datagrams only. An outsider cannot make one, but he can send on what he picked up,
 from his own address. So a datagram for another node moves no address, and neither does one from elsewhere
-while the address that we know still speaks (`paths.py`). A node that moved is believed when its old address
+while the address that we know still speaks (`Path`). A node that moved is believed when its old address
 has been silent for `SETTLED`, when frames to it failed there, or when it has just proven itself
 (`roamcast.sealing`).
 
@@ -10,21 +10,14 @@ The table is bounded and its entries expire, so that a node that has met thousan
 them for ever.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 
-from roamcast.kit.tables import BoundedDict, OnEvicted
+from roamcast.kit.tables import BoundedDict, OnEvicted, unreported
 from roamcast.runtime.live.air.interface import Endpoint
-from roamcast.runtime.live.air.paths import (
-    BETTER,
-    FAILED_FOR,
-    PATHS_MAX,
-    PROBE_INTERVAL,
-    SETTLED,
-    Path,
-    Probe,
-)
-from roamcast.units import SECOND, Micros, NodeId
+from roamcast.units import SECOND, Micros, NodeId, micros
 
 # Chosen by us.
 PEERS_MAX = 4_096
@@ -32,6 +25,75 @@ EXPIRY: Micros = 600 * SECOND  # without a datagram
 PATH_EXPIRY: Micros = 60 * SECOND
 SILENT_FOR: Micros = 1 * SECOND  # then frames to it are tried again in full, even if it was not heard
 NUMBERS_KEPT = 8  # of acknowledged datagrams; one would do, as a sender has one unacknowledged at a time
+
+# Chosen by us.
+SLOTS = 10  # that a quality is computed from
+SLOTS_MIN = 3  # fewer say nothing
+PATHS_MAX = 8  # to one neighbour
+SETTLED: Micros = 2 * SECOND  # a path is kept for this long without a datagram from it: two announcements
+BETTER = 0.3  # difference of two qualities that is worth a change
+PROBE_INTERVAL: Micros = 1 * SECOND
+FAILED_FOR: Micros = (
+    10 * SECOND
+)  # a path that failed is not preferred for so long, unless the others fail too
+_ALL_SLOTS = (1 << SLOTS) - 1
+
+
+class HeardSlots:
+    """In which of the last `SLOTS` slots something was heard; a bit for each, the latest lowest."""
+
+    __slots__ = ("_bits", "_first", "_length", "_slot")
+
+    def __init__(self, length: Micros, now: Micros) -> None:
+        self._length = length
+        self.begin(now)
+
+    def begin(self, now: Micros) -> None:
+        self._first = self._slot = now // self._length
+        self._bits = 1
+
+    def heard(self, now: Micros) -> bool:
+        """Whether this is the first time in its slot."""
+        slot = now // self._length
+        if slot == self._slot:
+            return False
+        self._bits = (self._bits << min(slot - self._slot, SLOTS) | 1) & _ALL_SLOTS
+        self._slot = slot
+        return True
+
+    def quality(self, now: Micros) -> float | None:
+        """The share of slots; None: too few. A slot that is not over counts only if something was heard."""
+        slot = now // self._length
+        bits = (self._bits << min(slot - self._slot, SLOTS)) & _ALL_SLOTS
+        lasting = min(slot - self._first + 1, SLOTS)
+        if not bits & 1 and lasting > 1:
+            bits, lasting = bits >> 1, lasting - 1
+        return None if lasting < SLOTS_MIN else bits.bit_count() / lasting
+
+
+class Path:
+    __slots__ = ("endpoint", "failed_at", "heard_at", "slots")
+
+    def __init__(self, endpoint: Endpoint, slot_length: Micros, now: Micros) -> None:
+        self.endpoint = endpoint
+        self.heard_at = now
+        self.failed_at: Micros = -FAILED_FOR
+        self.slots = HeardSlots(slot_length, now)
+
+    def works(self, now: Micros, settled: Micros) -> bool:
+        """Heard lately, and since frames over it failed."""
+        return now - self.heard_at < settled and self.failed_at < self.heard_at
+
+
+class Probe:
+    """A datagram that a path must acknowledge before it is used."""
+
+    __slots__ = ("at", "endpoint", "number")
+
+    def __init__(self, endpoint: Endpoint, number: int, at: Micros) -> None:
+        self.endpoint = endpoint
+        self.number = number
+        self.at = at
 
 
 class Peer:
@@ -215,3 +277,132 @@ class Peers:
     def _move(self, peer: Peer, path: Path, *, is_lost: bool = False) -> None:
         before, peer.path = peer.endpoint, path
         self.on_moved(peer, before, is_lost)
+
+
+logger = logging.getLogger("roamcast.peers")
+
+# Chosen by us.
+SILENT_SLOTS = 3  # without a word: the peer is gone
+PEERS_METERED = 64  # with metrics of their own: those heard last
+LINES_PER_MINUTE = 60  # about peers; a crowd in motion shall not fill the log
+
+
+class PeerRecord:
+    """One peer."""
+
+    __slots__ = (
+        "bytes_received", "bytes_sent", "endpoint", "first_at", "frames_received", "frames_sent", "heard_at",
+        "is_up", "number", "slots",
+    )  # fmt: skip
+
+    def __init__(self, number: NodeId, endpoint: Endpoint, now: Micros, slot_length: Micros) -> None:
+        self.number = number
+        self.endpoint = endpoint
+        self.first_at = self.heard_at = now
+        self.is_up = True
+        self.slots = HeardSlots(slot_length, now)
+        self.frames_received = self.bytes_received = self.frames_sent = self.bytes_sent = 0
+
+
+class PeerWatch:
+    def __init__(self, presence: float, now: Callable[[], Micros]) -> None:
+        self._now = now
+        self._slot_length: Micros = 2 * micros(presence)
+        self._records: BoundedDict[NodeId, PeerRecord] = BoundedDict(PEERS_MAX, unreported)
+        self._lines = 0
+        self._minute = 0
+        self.came = 0
+        self.went = 0
+
+    def heard(self, number: NodeId, endpoint: Endpoint, octets: int, now: Micros) -> None:
+        """`endpoint`: where it is reached."""
+        record = self._records.get(number)
+        if record is None:
+            record = self._records[number] = PeerRecord(number, endpoint, now, self._slot_length)
+            self._on_up(record)
+        elif not record.is_up:
+            record.is_up, record.first_at, record.endpoint = True, now, endpoint
+            record.slots.begin(now)
+            self._on_up(record)
+        elif record.slots.heard(now):
+            self._records.move_to_end(number)
+        record.heard_at = now
+        record.frames_received += 1
+        record.bytes_received += octets
+
+    def moved(self, number: NodeId, endpoint: Endpoint) -> None:
+        """It is reached elsewhere now."""
+        record = self._records.get(number)
+        if record is not None:
+            self._say("peer %d moved from %s to %s", number, _shown(record.endpoint), _shown(endpoint))
+            record.endpoint = endpoint
+
+    def received(self, number: NodeId, octets: int) -> None:
+        """Over a TCP link; it says nothing about where the peer is."""
+        record = self._records.get(number)
+        if record is not None:
+            record.frames_received += 1
+            record.bytes_received += octets
+
+    def sent(self, number: NodeId, octets: int) -> None:
+        record = self._records.get(number)
+        if record is not None:
+            record.frames_sent += 1
+            record.bytes_sent += octets
+
+    def look(self, now: Micros) -> None:
+        """Notice who has fallen silent. Call it every second or so."""
+        for record in self._records.values():
+            if record.is_up and now - record.heard_at > SILENT_SLOTS * self._slot_length:
+                record.is_up = False
+                self.went += 1
+                self._say(
+                    "peer %d at %s is gone: not heard for %.1f s",
+                    record.number, _shown(record.endpoint), (now - record.heard_at) / 1e6,
+                )  # fmt: skip
+
+    def forget_old(self, now: Micros) -> None:
+        self._records.forget(lambda record: now - record.heard_at >= EXPIRY)
+
+    def latest_first(self) -> Iterator[PeerRecord]:
+        return iter(sorted(self._records.values(), key=lambda record: (-record.heard_at, record.number)))
+
+    def families(self) -> dict[str, Callable[[], list[tuple[str, float]]]]:
+        """Metrics by peer, of those that were heard last."""
+
+        def each(value: Callable[[PeerRecord], float]) -> Callable[[], list[tuple[str, float]]]:
+            return lambda: [
+                (str(record.number), value(record)) for record in islice(self.latest_first(), PEERS_METERED)
+            ]
+
+        return {
+            "peer_up": each(lambda record: record.is_up),
+            "peer_quality": each(lambda record: round(record.slots.quality(self._now()) or 0, 2)),
+            "peer_received_bytes_total": each(lambda record: record.bytes_received),
+            "peer_sent_bytes_total": each(lambda record: record.bytes_sent),
+        }
+
+    @property
+    def up(self) -> int:
+        return sum(record.is_up for record in self._records.values())
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def _on_up(self, record: PeerRecord) -> None:
+        self.came += 1
+        self._say("peer %d is here, at %s", record.number, _shown(record.endpoint))
+
+    def _say(self, line: str, *values: object) -> None:
+        minute = self._now() // micros(60)
+        if minute != self._minute:
+            if self._lines > LINES_PER_MINUTE:
+                logger.info("%d more lines about peers in that minute", self._lines - LINES_PER_MINUTE)
+            self._minute, self._lines = minute, 0
+        self._lines += 1
+        if self._lines <= LINES_PER_MINUTE:
+            logger.info(line, *values)
+
+
+def _shown(endpoint: Endpoint) -> str:
+    return f"{endpoint} by {endpoint.interface}"

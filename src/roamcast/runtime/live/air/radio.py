@@ -2,7 +2,7 @@
 
 Control frames go in datagrams: broadcast on all interfaces, or acknowledged if they are for one neighbour.
 Data frames to one neighbour go over a TCP link. A neighbour is reached where its authentic datagrams come
-from, by its best path (`paths.py`). Unknown nodes must answer a challenge first (`roamcast.sealing`). A node
+from, by its best path (`peers.py`). Unknown nodes must answer a challenge first (`roamcast.sealing`). A node
 that has nothing to send says hello, so that neighbours know each other before there is something to send; one
 with several interfaces always does, on each of them.
 """
@@ -22,7 +22,7 @@ from roamcast.runtime.live.air.links import TcpLinks
 from roamcast.runtime.live.air.peers import Peer, Peers
 from roamcast.runtime.live.air.sockets import InterfaceSockets
 from roamcast.runtime.live.air.statements import Statements
-from roamcast.runtime.live.port.inputs import Inputs
+from roamcast.runtime.live.inputs import Inputs
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NodeJournal
 from roamcast.runtime.live.report.misfits import NodeProfile

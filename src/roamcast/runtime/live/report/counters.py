@@ -1,14 +1,12 @@
 """What a node counts about itself, and how Prometheus reads it.
 
-Names are those of the endpoint without the prefix `roamcast_`; `metric_help.py` says what each means. Nothing
+Names are those of the endpoint without the prefix `roamcast_`; `HELP` says what each means. Nothing
 that comes from the air or from a client becomes a label, but for the numbers of the 64 peers heard last. So
 the program fixes the number of series; `SERIES_MAX` bounds it all the same.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
-
-from roamcast.runtime.live.report.metric_help import HELP
 
 PREFIX = "roamcast_"
 SERIES_MAX = 10_000
@@ -97,3 +95,91 @@ def _number(value: float) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+HELP = {
+    "build_info": "The program and its parts, as labels; always 1.",
+    "uptime_seconds": "Seconds since the node started.",
+    "events_published_total": "Events that applications of this node published.",
+    "events_delivered_total": "Events handed to applications of this node, one for each application.",
+    "events_stored": "Memorized events that this node keeps now.",
+    "broker_load": "Share of this broker's capacity that is taken, by modulators or anything else; 0: none.",
+    "large_payloads_coming": "Payloads in chunks that are under way to applications of this node.",
+    "subscriptions": "Subscriptions of this node's applications now.",
+    "inquiries": "Requests and publications that wait for answers or receipts now.",
+    "queries": "Queries over memorized events that wait for other nodes now.",
+    "answers_dropped_total": "Replies and receipts that fitted no open request, by reason.",
+    "receipts_sent_total": "Receipts for events of other nodes that this node sent.",
+    "receipts_dropped_total": "Receipts that were wanted and not sent, by reason.",
+    "publications_shed_total": "Real-time publications refused because the mesh had no room.",
+    "publications_slowed_seconds_total": "Seconds that publishers had to wait because the mesh had no room.",
+    "publish_rate_allowed": "Publications per second that the mesh has room for; 0: not limited.",
+    "congestion_reports_total": "Reports that frames come too fast for a node, by origin.",
+    "frames_sent_total": "Frames handed to the kernel, by kind and layer.",
+    "frame_bytes_sent_total": "Octets of these frames, with seal and records, without IP.",
+    "frames_refused_total": "Frames that arrived and were not accepted, by reason.",
+    "frames_unheard_total": "Data broadcasts not sent because no other node has been heard.",
+    "frames_queued": "Frames in TCP links that are not acknowledged yet.",
+    "drops_total": "Frames and events that this node gave up, by reason.",
+    "datagrams_unsent_total": "Datagrams that could not be sent, by reason.",
+    "datagrams_dropped_by_kernel": "Datagrams that came faster than they were read.",
+    "receive_errors_total": "Errors of the kernel while receiving, by error.",
+    "peers": "Nodes in the address book: heard within ten minutes.",
+    "peers_up": "Nodes that are heard now.",
+    "peers_came_total": "How often a peer appeared.",
+    "peers_went_total": "How often a peer fell silent.",
+    "peer_up": "1 for a peer that is heard now; the 64 peers heard last.",
+    "peer_quality": "Share of the last intervals in which a peer was heard.",
+    "peer_received_bytes_total": "Octets of sealed frames from a peer.",
+    "peer_sent_bytes_total": "Octets of frames to a peer alone; broadcasts are not counted.",
+    "peers_moved_total": "How often a peer was reached by another interface or address from then on.",
+    "frames_heard_twice_total": "Broadcasts that came by a second interface too; taken once.",
+    "addresses_doubted_total": "How often a peer was heard from a further address while its own still spoke.",
+    "neighbours": "Neighbours with a link in both directions, by the underlay.",
+    "misfits": "Devices heard now that do not fit, by kind.",
+    "misfits_seen_total": "How often such a device appeared, by kind.",
+    "statements_refused_total": "Statements about membership that were not believed, by reason.",
+    "links": "TCP links now.",
+    "links_opened_total": "TCP links that this node opened.",
+    "links_failed_total": "TCP links that could not be opened.",
+    "links_broken_total": "TCP links that broke with frames in them.",
+    "links_refused_total": "TCP links of others that were refused, by reason.",
+    "table_evictions_total": "Entries that a full table let go, by table.",
+    "routes_refused_total": "Routes that the kernel refused, by error (open OLSR).",
+    "routes_unbelieved": "Announced routes that are not believed now (open OLSR).",
+    "interface_up": "1 for an interface that is used now, 0 for one that is waited for.",
+    "interface_peers": "Peers heard now that are reached by an interface.",
+    "interface_changes_total": "How often an interface appeared, came back or changed its address.",
+    "interface_reopened_total": "How often the sockets on an interface were opened anew.",
+    "interface_away_seconds_total": "Seconds without any usable interface.",
+    "handler_errors_total": "Inputs dropped because a handler raised an error: faults of the program.",
+    "timers": "Timers that are set now.",
+    "trace_segments_dropped_total": "Trace segments removed to stay within trace.bytes_max.",
+    "trace_records_unwritten_total": "Trace records for which the disk had no room.",
+    "local_clients": "Programs connected to the local socket now.",
+    "mqtt_clients": "MQTT clients connected now.",
+    "mqtt_sessions": "MQTT sessions, connected or not.",
+    "mqtt_waiting": "Messages that wait for MQTT clients.",
+    "mqtt_mesh_subscriptions": "Distinct subscriptions of all MQTT clients together.",
+    "mqtt_received": "Messages published by MQTT clients.",
+    "mqtt_delivered": "Messages handed to MQTT clients.",
+    "mqtt_connected_total": "MQTT connections accepted, by version.",
+    "mqtt_refused_total": "MQTT connections refused, by reason.",
+    "mqtt_closed_total": "MQTT connections ended by this node, by reason.",
+    "mqtt_disconnected_total": "MQTT connections ended, by reason.",
+    "mqtt_malformed_total": "MQTT packets that are none, by reason.",
+    "mqtt_subscriptions_refused_total": "Subscriptions of MQTT clients that were refused, by reason.",
+    "mqtt_waits_total": "Publishing MQTT clients that had to wait, by reason.",
+    "mqtt_dropped_total": "Messages for MQTT clients that were dropped, by reason.",
+    "mqtt_damaged_total": "Stored MQTT sessions that could not be read.",
+    "mqtt_storage_refusals_total": "Writes of MQTT sessions that the storage refused.",
+    "web_connections": "Connections of browsers now.",
+    "web_refused_total": "Requests of browsers that were refused, by reason.",
+    "web_socket_errors_total": "WebSockets ended for an error, by reason.",
+    "bridge_carrying": "1 while this node carries the bridge.",
+    "bridge_waiting": "Events that wait for the broker elsewhere.",
+    "bridge_up_total": "Events handed to the broker elsewhere.",
+    "bridge_down_total": "Messages that came from the broker elsewhere.",
+    "bridge_dropped_total": "Messages of the bridge that were given up, by reason.",
+    "bridge_ended_total": "How often a connection to the broker elsewhere ended.",
+}

@@ -31,7 +31,7 @@ import msgspec
 
 from roamcast import __version__
 from roamcast.errors import FileError
-from roamcast.runtime.live.port.clock import monotonic
+from roamcast.runtime.live.inputs import monotonic
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.trace import RECORDS, Record
 from roamcast.units import SECOND, Micros, NodeId, micros

@@ -10,10 +10,9 @@ from collections import deque
 import msgspec
 
 from roamcast.event import Event, EventId
-from roamcast.runtime.live.port.clock import Clock
+from roamcast.runtime.live.inputs import Clock
 from roamcast.units import MILLISECOND, Micros, NodeId, seconds
-from roamcast.wire.status import EventWay, WayStep
-from roamcast.wire.view import PassingEvent
+from roamcast.wire.status import EventWay, PassingEvent, WayStep
 
 STEPS_KEPT = 10_000  # chosen by us; some 2 MB
 STEPS_PER_TURN = 200  # in a `TURN`; no more are noted, so that the memory reaches back five seconds or more

@@ -1,3 +1,3 @@
-"""What survives a crash: `database.py` (one SQLite file), `events.py` (the broker's store in it),
-`clients.py` (sessions of named clients).
+"""What survives a crash: `database.py` (one SQLite file, and the broker's store in it), `clients.py`
+(sessions of named clients).
 """

@@ -20,10 +20,10 @@ from roamcast.runtime.live.air.sockets import (
     LOOPBACK_BROADCAST,
     RECEIVED_PER_TURN_MAX,
 )
-from roamcast.runtime.live.port.inputs import Inputs
+from roamcast.runtime.live.inputs import Inputs
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NodeJournal
-from roamcast.runtime.live.routes.route_writer import RouteWriter
+from roamcast.runtime.live.routes import RouteWriter
 from roamcast.underlay.addresses import Address, dotted, netmask_of, parse_dotted, parse_network
 from roamcast.underlay.base import IpRoute, OpenOptions
 from roamcast.wire.olsr import PORT

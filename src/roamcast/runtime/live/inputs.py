@@ -1,25 +1,98 @@
-"""The timers of all layers of one node: one heap, one wake-up of the loop at a time.
+"""One input at a time: the clock advances, the handler runs, then applications get their deliveries.
 
-A protocol moves its timers far more often than they fire (each beacon postpones the time-out of its
-sender). So setting a timer only pushes an entry to the heap. The old entry stays there until it is due, or
-until half of the heap consists of such old entries.
+Everything that happens to a node's layers (a frame, a timer, a failure of a frame, the start) comes
+through here, so that no handler is called while another one runs. An exception in a handler costs that
+input and not the node: it is logged with its traceback and counted, and the node goes on. Tests replace
+`on_error` and see the exception.
 """
 
 import asyncio
 import heapq
+import logging
+import time
 from collections.abc import Callable
 from typing import TypeAlias
 
 from roamcast.host import TimerName
-from roamcast.runtime.live.port.clock import monotonic
-from roamcast.runtime.live.port.inputs import Inputs
+from roamcast.runtime.live.report.counters import Counters
 from roamcast.units import SECOND, Micros
+
+logger = logging.getLogger("roamcast.node")
 
 # Both chosen by us.
 FIRED_PER_TURN_MAX = 256  # then the sockets have a turn
 REMAINS_MIN = 1_000  # with fewer old entries the heap is not worth clearing
 
 Handler: TypeAlias = Callable[[TimerName], None]
+
+
+def monotonic() -> Micros:
+    """The machine's monotonic clock."""
+    return time.monotonic_ns() // 1_000
+
+
+class Clock:
+    """`now` is the instant of the input being handled; it never goes back."""
+
+    __slots__ = ("now",)
+
+    def __init__(self) -> None:
+        self.now: Micros = monotonic()
+
+    def enter(self) -> None:
+        """An input begins."""
+        moment = time.monotonic_ns() // 1_000
+        if moment > self.now:
+            self.now = moment
+
+    def enter_not_before(self, at: Micros) -> None:
+        """A timer's input begins. The loop may wake us a tick early, but no layer sees a time before its own
+        timer's."""
+        moment = time.monotonic_ns() // 1_000
+        if at > moment:
+            moment = at
+        if moment > self.now:
+            self.now = moment
+
+
+class Inputs:
+    def __init__(self, clock: Clock, counters: Counters) -> None:
+        self.clock = clock
+        self.after: Callable[[], None] = lambda: None  # runs when a handler has returned
+        self.on_error: Callable[[Exception], None] = _log
+        self._counters = counters
+        self._running = False
+        self._open = True
+
+    def close(self) -> None:
+        """From here on nothing reaches a layer."""
+        self._open = False
+
+    def handle(self, handler: Callable[..., None], *arguments: object) -> None:
+        self.clock.enter()
+        self._run(handler, arguments)
+
+    def handle_not_before(self, at: Micros, handler: Callable[..., None], *arguments: object) -> None:
+        self.clock.enter_not_before(at)
+        self._run(handler, arguments)
+
+    def _run(self, handler: Callable[..., None], arguments: tuple[object, ...]) -> None:
+        if not self._open:
+            return
+        assert not self._running, "an input came while another one was being handled"
+        self._running = True
+        try:
+            handler(*arguments)
+        except Exception as error:
+            self._counters.count("handler_errors_total")
+            self.on_error(error)
+        finally:
+            self._running = False
+        self.after()
+
+
+def _log(error: Exception) -> None:
+    logger.error("a handler raised an error; the input is dropped", exc_info=error)
 
 
 class LayerTimers:

@@ -11,7 +11,7 @@ import json, os, socket, subprocess, sys
 from pathlib import Path
 from roamcast.errors import InputError
 from roamcast.runtime.emulate.namespaces import allow_namespaces, enter, make_namespaces
-from roamcast.runtime.live.routes.route_writer import RouteWriter
+from roamcast.runtime.live.routes import RouteWriter
 from roamcast.underlay.addresses import parse_dotted
 from roamcast.underlay.base import IpRoute
 try:
