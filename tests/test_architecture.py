@@ -23,7 +23,7 @@ VALUES = {
 }
 REGISTRIES = {"registry", "plugins"}
 TABLES = {"kit.tables", "kit.numbers"}
-KIT = TABLES | {"kit.protocol", "kit.confirm", "kit.custody"}
+KIT = TABLES | {f"kit.{part}" for part in ("protocol", "confirm", "custody", "rates", "relay", "repair")}
 MAY_IMPORT: dict[str, set[str]] = {
     "units": set(),
     "errors": set(),
@@ -41,6 +41,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kit.protocol": VALUES | {"host", "wire"},
     "kit.confirm": VALUES | {"host", "kit.protocol"},
     "kit.custody": VALUES | {"host", "broker", "kit.tables"},
+    "kit.relay": VALUES | {"host"},
+    "kit.rates": VALUES | {"host", "kit.protocol"},
+    "kit.repair": VALUES | {"host", "broker", "kit.protocol", "kit.tables"},
     "pressure": {"event"},
     "filter": VALUES,
     "xml": VALUES | {"filter"},

@@ -3,6 +3,9 @@
 - `protocol.py`: timers that know their action; messages that know their label; decode or drop, then dispatch.
 - `tables.py`: bounded and expiring tables that report what they push out; related tables that evict together.
 - `numbers.py`: counters that survive a crash, for everything that other nodes compare.
+- `relay.py`: pass on once, after a delay, unless no longer needed.
+- `repair.py`: what is held, digests by runs, requests with deadlines, answers in turn.
+- `rates.py`: token bucket, a limit that follows losses, messages ahead of time.
 - `confirm.py`: sent until confirmed, by an acknowledgement or by overhearing; measured round trips.
 - `custody.py`: which nodes a full store waits for.
 

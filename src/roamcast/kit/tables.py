@@ -10,8 +10,8 @@ broker have bounds of their own kind (`broker/store.py`, `broker/seen.py`).
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, MutableMapping
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from roamcast.units import Micros
 
@@ -97,3 +97,22 @@ class ExpiringDict(BoundedDict[Key, Value]):
 
         first = min(self, key=rank)
         return first, self.pop(first)
+
+
+class Related(Generic[Key]):
+    """Tables whose entries hang on the same key: what leaves one leaves all.
+
+    Give `forget` to the table that has the bound, as what it does with an evicted key, and call it wherever a
+    key ends.
+    """
+
+    def __init__(self, *tables: MutableMapping[Key, Any]) -> None:
+        self._tables = list(tables)
+
+    def add(self, table: MutableMapping[Key, Any]) -> None:
+        """One more, such as the table whose eviction calls `forget`."""
+        self._tables.append(table)
+
+    def forget(self, key: Key, _: object = None) -> None:
+        for table in self._tables:
+            table.pop(key, None)

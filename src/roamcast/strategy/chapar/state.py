@@ -7,8 +7,8 @@ from roamcast.broker.core import Broker
 from roamcast.event import Event, EventId
 from roamcast.host import Frame, Host, Kind, SendFailure
 from roamcast.kit.protocol import overflow_traced
+from roamcast.kit.repair import fragments
 from roamcast.strategy.base import StrategyContext
-from roamcast.strategy.burst import fragments
 from roamcast.strategy.chapar.interests import VersionedInterests
 from roamcast.strategy.chapar.messages import (
     CODEC,

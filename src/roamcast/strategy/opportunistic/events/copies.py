@@ -10,7 +10,7 @@ import msgspec
 
 from roamcast.event import Event, EventId
 from roamcast.host import Host
-from roamcast.strategy.epidemic.holdings import runs
+from roamcast.kit.repair import runs
 from roamcast.strategy.opportunistic.events.discard import is_over
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.units import SECOND, Micros, NodeId

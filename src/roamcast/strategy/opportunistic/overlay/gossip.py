@@ -8,7 +8,7 @@ from collections import deque
 
 from roamcast.event import EventId
 from roamcast.host import Frame, Host, Kind
-from roamcast.strategy.epidemic.exchange import EventRequests
+from roamcast.kit.repair import Requests
 from roamcast.strategy.opportunistic.events.copies import Copies
 from roamcast.strategy.opportunistic.events.flood import Floods
 from roamcast.strategy.opportunistic.overlay.board import Board
@@ -46,7 +46,7 @@ class Gossip:
         self._board = board
         self._copies = copies
         self._floods = floods
-        self._requests = EventRequests(copies.is_known, request_max=64, timeout=ASKED_FOR)
+        self._requests = Requests(copies.is_known, request_max=64, timeout=ASKED_FOR)
         self._answers: deque[tuple[NodeId, EventId]] = deque()
         self._offering: dict[NodeId, None] = {}  # neighbours that have what we lack
         self._asked: dict[EventId, bool] = {}

@@ -24,8 +24,7 @@ from itertools import filterfalse, islice
 from roamcast.event import EventId
 from roamcast.host import Host
 from roamcast.kit.protocol import trace_overflow
-from roamcast.strategy.burst import fragments
-from roamcast.strategy.newest import newest_first
+from roamcast.kit.repair import fragments, newest_first
 from roamcast.strategy.tree.content.messages import ContentMessage, Digest, Want
 from roamcast.strategy.tree.content.neighbour import TIMER, TreeNeighbour
 from roamcast.strategy.tree.content.options import ContentOptions

@@ -1,0 +1,345 @@
+"""Repair of events that were missed: name what is held, ask for what is lacking, answer in turn
+(anti-entropy; Demers and others, 1987).
+
+- `Holdings`: the events that this node can give, memorized and recent ones, with hops and age.
+- `HeldRuns`, `runs_of`, `events_of`, `unseen_of`: a digest names events by publisher and runs of sequence
+  numbers.
+- `Requests`: what to ask whom for: each event from one neighbour at a time, the newest first, with a
+  deadline.
+- `Answers`: what others asked for: each once, a few frames at a time, then a pause for other senders.
+
+What a digest says beside, who hears it and when is the strategy's. Everything here comes from the air, so
+each step has a bound, in processor time too: a digest of 17 octets may claim 2^63 events."""
+
+from bisect import bisect_right
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice, pairwise, zip_longest
+from typing import Annotated, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from roamcast.broker.seen import PUBLISHER, EventKey
+from roamcast.broker.store import EventStore
+from roamcast.event import Count, Event, EventId, event_ids
+from roamcast.host import Host
+from roamcast.kit.protocol import Timer
+from roamcast.kit.tables import BoundedDict, OnEvicted
+from roamcast.units import MILLISECOND, Micros, NodeId
+
+# Chosen by us.
+PUBLISHERS_MAX = 200  # in one digest
+RANGES_MAX = 64  # of one publisher in one digest
+SCANNED_MAX = 20_000  # identifiers of one digest that are examined: twice a full store, 3 ms
+OFFERED_MAX = 10_000  # identifiers remembered per neighbour
+OFFERING_MAX = 1_000  # neighbours
+FRAGMENT_BYTES = 1_400  # what a radio sends in one piece, about
+ANSWER_BURST = 4  # frames, or pieces of large ones
+ANSWER_PAUSE: Micros = 10 * MILLISECOND  # after a burst, for other senders
+
+Key = TypeVar("Key")
+Item = TypeVar("Item")
+
+
+# Digests.
+
+
+class HeldRuns(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Of one publisher: first and last sequence number of each run, all in one tuple."""
+
+    publisher: Count
+    runs: Annotated[tuple[Count, ...], msgspec.Meta(min_length=2, max_length=2 * RANGES_MAX)]
+
+
+def runs(sequences: list[int]) -> Iterator[int]:
+    """First and last of each run of consecutive numbers, in a sorted list without repeats."""
+    yield sequences[0]
+    for before, after in pairwise(sequences):
+        if after != before + 1:
+            yield before
+            yield after
+    yield sequences[-1]
+
+
+def runs_of(events: Iterable[EventId]) -> tuple[HeldRuns, ...]:
+    """A short form of at most as many events as a digest names; of too many runs the first."""
+    return tuple(
+        HeldRuns(publisher, tuple(runs(sequences))[: 2 * RANGES_MAX])
+        for publisher, sequences in islice(by_publisher(events).items(), PUBLISHERS_MAX)
+    )
+
+
+def by_publisher(events: Iterable[EventId]) -> dict[NodeId, list[int]]:
+    """In increasing order, without repeats."""
+    sequences: dict[NodeId, list[int]] = {}
+    for publisher, sequence in sorted(set(events)):
+        sequences.setdefault(publisher, []).append(sequence)
+    return sequences
+
+
+def ranges_of(held: Iterable[HeldRuns]) -> Iterator[tuple[NodeId, range]]:
+    """The runs of a digest, up to `SCANNED_MAX` events."""
+    left = SCANNED_MAX
+    for entry in held:
+        for first, last in zip(entry.runs[::2], entry.runs[1::2], strict=False):
+            sequences = range(first, first + min(last - first + 1, left))
+            yield entry.publisher, sequences
+            left -= len(sequences)
+
+
+def events_of(held: Iterable[HeldRuns]) -> Iterator[EventId]:
+    """Every event that a digest names, up to `SCANNED_MAX`."""
+    return chain.from_iterable(event_ids(publisher, sequences) for publisher, sequences in ranges_of(held))
+
+
+class DigestRead:
+    """The keys of the digest that was read last, for all nodes of this process: a broadcast reaches many
+    nodes of a simulation as the same object, and most have seen all of its events."""
+
+    def __init__(self) -> None:
+        self._held: tuple[HeldRuns, ...] = ()
+        self._keys: frozenset[EventKey] = frozenset()
+
+    def unseen_of(
+        self, held: tuple[HeldRuns, ...], unseen: Callable[[frozenset[EventKey]], frozenset[EventKey]]
+    ) -> list[EventId]:
+        """Those that a digest names and `unseen` picks, in increasing order."""
+        if held is not self._held:
+            # Numbers instead of identifiers: ranges of them are joined without a step of Python for each.
+            keys = (
+                range(publisher * PUBLISHER + sequences.start, publisher * PUBLISHER + sequences.stop)
+                for publisher, sequences in ranges_of(held)
+            )
+            self._held, self._keys = held, frozenset(chain.from_iterable(keys))
+        return [EventId(*divmod(key, PUBLISHER)) for key in sorted(unseen(self._keys))]
+
+
+unseen_of = DigestRead().unseen_of
+
+
+def missing(held: Iterable[HeldRuns], told: Iterable[HeldRuns]) -> Iterator[EventId]:
+    """The events of those runs of `told` that `held` does not contain completely, up to `SCANNED_MAX`. Runs
+    are compared, not events, since both may name thousands."""
+    theirs = {entry.publisher: entry.runs for entry in held}
+    lacking: list[HeldRuns] = []
+    for entry in told:
+        known = theirs.get(entry.publisher, ())
+        firsts, lasts = known[::2], known[1::2]
+        for first, last in zip(entry.runs[::2], entry.runs[1::2], strict=True):
+            at = bisect_right(firsts, first) - 1  # the run that may contain it, in an honest digest
+            if not (0 <= at < len(lasts) and last <= lasts[at]):
+                lacking.append(HeldRuns(entry.publisher, (first, last)))
+    return events_of(lacking)
+
+
+# What this node can give.
+
+
+class Holding(NamedTuple):
+    event: Event
+    hops: int
+    age: Micros  # at the time of the question
+
+
+class RecentCopy(NamedTuple):
+    event: Event
+    hops: int
+    age: Micros  # at its arrival
+    arrived: Micros
+
+
+class Holdings:
+    """Memorized events from the broker's store, and recent real-time events."""
+
+    def __init__(
+        self,
+        store: EventStore,
+        *,
+        recent_time: Micros,
+        recent_max: int,
+        on_evicted: OnEvicted[EventId, RecentCopy],
+    ) -> None:
+        self._store = store
+        self._recent: BoundedDict[EventId, RecentCopy] = BoundedDict(recent_max, on_evicted)
+        self._recent_time = recent_time
+        self._turn = 0  # of publishers
+        self._part = 0  # of a publisher's runs
+
+    def remember(self, event: Event, hops: int, age: Micros, now: Micros) -> None:
+        """A real-time event has come; memorized ones are in the store already."""
+        if age < self._recent_time:
+            if self._recent.is_full:
+                self._forget_old(now)
+            # As `RecentCopy(…)`, three times as fast.
+            self._recent[event.id] = tuple.__new__(RecentCopy, (event, hops, age, now))
+
+    def find(self, key: EventId, now: Micros) -> Holding | None:
+        stored = self._store.find(key)
+        if stored is not None:
+            left = stored.expires_at - now
+            return Holding(stored.event, stored.hops, stored.event.lifetime - left) if left > 0 else None
+        recent = self._recent.get(key)
+        if recent is None:
+            return None
+        event, hops, age, arrived = recent
+        return Holding(event, hops, age + now - arrived)
+
+    def any_memorized(self, keys: Iterable[EventId]) -> bool:
+        return len(self._store) > 0 and any(key in self._store for key in keys)
+
+    def digest(self, now: Micros) -> tuple[HeldRuns, ...]:
+        """In increasing order. If not all publishers fit, each digest has the next ones in turn."""
+        self._forget_old(now)
+        held = by_publisher(chain((stored.event.id for stored in self._store.standing(now)), self._recent))
+        publishers = list(held)
+        if len(publishers) > PUBLISHERS_MAX:
+            self._turn %= len(publishers)
+            publishers = (publishers[self._turn :] + publishers[: self._turn])[:PUBLISHERS_MAX]
+            self._turn += PUBLISHERS_MAX
+        self._part += 1
+        return tuple(
+            HeldRuns(publisher, self._fitting(tuple(runs(held[publisher])))) for publisher in publishers
+        )
+
+    def _fitting(self, all_runs: tuple[int, ...]) -> tuple[int, ...]:
+        """If there are too many runs: the newest, and of the others each digest has the next ones in turn."""
+        if len(all_runs) <= 2 * RANGES_MAX:
+            return all_runs
+        older, newest = all_runs[:-RANGES_MAX], all_runs[-RANGES_MAX:]
+        at = self._part * RANGES_MAX % (-(-len(older) // RANGES_MAX) * RANGES_MAX)
+        return older[at : at + RANGES_MAX] + newest
+
+    def _forget_old(self, now: Micros) -> None:
+        self._recent.forget_oldest(lambda copy: copy.age + now - copy.arrived >= self._recent_time)
+
+
+# What to ask for.
+
+
+def newest_first(events: Iterable[EventId]) -> list[EventId]:
+    """What is new must not wait for what is old. Of each publisher the newest first, publishers in turn: an
+    identifier has a number, and no time that could be compared with another publisher's."""
+    each = [event_ids(publisher, reversed(numbers)) for publisher, numbers in by_publisher(events).items()]
+    return [event for turn in zip_longest(*each) for event in turn if event is not None]
+
+
+class Requests:
+    """For what a neighbour holds and we have not seen: each event from one neighbour at a time."""
+
+    def __init__(self, has_seen: Callable[[EventId], bool], *, request_max: int, timeout: Micros) -> None:
+        self._has_seen = has_seen
+        self._request_max = request_max
+        self._timeout = timeout
+        self._offered: dict[NodeId, deque[EventId]] = {}  # by neighbour, until seen; in the order to ask for
+        self._asked: dict[EventId, Micros] = {}  # until when the answer may come
+        self._owed: dict[NodeId, dict[EventId, Micros]] = {}  # the same, by neighbour
+
+    def on_offer(self, neighbour: NodeId, lacking: Iterable[EventId]) -> bool:
+        """A neighbour's digest names these, which we have not seen; it replaces what that neighbour offered
+        before. False if there is no room for all of it; it will be offered again."""
+        if neighbour not in self._offered and len(self._offered) >= OFFERING_MAX:
+            return False
+        # A contact may be too short for all of them.
+        wanted = newest_first(islice(lacking, 2 * OFFERED_MAX))
+        if wanted:
+            self._offered[neighbour] = deque(islice(wanted, OFFERED_MAX))
+        else:  # nearly always; an empty deque has 600 octets
+            self._offered.pop(neighbour, None)
+        return len(wanted) <= OFFERED_MAX
+
+    def request(self, neighbour: NodeId, now: Micros) -> list[EventId]:
+        """What to ask this neighbour for now; nothing while it owes us as much as one request holds."""
+        offered = self._offered.get(neighbour)
+        if not offered:
+            return []
+        owed = self._owed.setdefault(neighbour, {})
+        for event in [event for event, until in owed.items() if until <= now]:
+            del owed[event]  # the request or the answer was lost; it may be asked for again
+        wanted: list[EventId] = []
+        still: deque[EventId] = deque()
+        while offered and len(wanted) + len(owed) < self._request_max:
+            event = offered.popleft()
+            if self._has_seen(event):
+                continue
+            still.append(event)
+            if self._asked.get(event, 0) <= now:
+                wanted.append(event)
+        still.extend(offered)  # those examined keep their place at the front
+        self._offered[neighbour] = still
+        for event in wanted:
+            owed[event] = self._asked[event] = now + self._timeout
+        if len(self._asked) > OFFERED_MAX:
+            self._asked = {event: until for event, until in self._asked.items() if until > now}
+        return wanted
+
+    def on_copy(self, neighbour: NodeId, event: EventId) -> None:
+        """An event came; asked for or not, it is not owed any more."""
+        self._asked.pop(event, None)
+        owed = self._owed.get(neighbour)
+        if owed is not None:
+            owed.pop(event, None)
+
+    def has_offers(self, neighbour: NodeId) -> bool:
+        return bool(self._offered.get(neighbour))
+
+    def on_neighbour_down(self, neighbour: NodeId) -> None:
+        self._offered.pop(neighbour, None)
+        for event in self._owed.pop(neighbour, ()):
+            self._asked.pop(event, None)  # another neighbour may be asked at once
+
+
+# What others asked for.
+
+
+def fragments(octets: int) -> int:
+    """A large frame counts as many as the pieces that it is sent in."""
+    return 1 + octets // FRAGMENT_BYTES
+
+
+class Answers(Generic[Key, Item]):
+    """What others asked for, in the order of their requests: a few frames at once, then a pause.
+
+    A request that is repeated while its answer waits is answered once: large events take long.
+    """
+
+    def __init__(
+        self, host: Host, send: Callable[[Key, Item], int], *, most: int, on_full: Callable[[], object]
+    ) -> None:
+        """`send` returns the octets that it sent, 0 if there was nothing to send any more."""
+        self._send = send
+        self._most = most
+        self._on_full = on_full
+        self._waiting: OrderedDict[Key, Item] = OrderedDict()
+        self._timer = Timer(host, self._burst)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def find(self, key: Key) -> Item | None:
+        return self._waiting.get(key)
+
+    def add(self, asked: Iterable[tuple[Key, Item]]) -> None:
+        """One request, for one or more. Whoever asks for more than there is room for is told by the next
+        digest."""
+        is_idle = not self._waiting
+        for key, item in asked:
+            if key not in self._waiting and len(self._waiting) >= self._most:
+                self._on_full()
+                break
+            self._waiting[key] = item
+        if is_idle:
+            self._burst()
+
+    def forget(self, is_over: Callable[[Key], bool]) -> None:
+        """Such as all that a lost neighbour asked for: if it is still there, it asks again."""
+        for key in [key for key in self._waiting if is_over(key)]:
+            del self._waiting[key]
+
+    def _burst(self) -> None:
+        sent = 0
+        while self._waiting and sent < ANSWER_BURST:
+            octets = self._send(*self._waiting.popitem(last=False))
+            if octets:
+                sent += fragments(octets)
+        if self._waiting:
+            self._timer.after(ANSWER_PAUSE)

@@ -1,0 +1,65 @@
+"""Buckets, limits that follow losses, and messages ahead of time."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roamcast.kit.protocol import MessageLayer
+from roamcast.kit.rates import BURST, DELAY, ROOM, Aimd, Bucket, Prompt
+from roamcast.testing import FakeHost
+from roamcast.units import SECOND
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 10), st.integers(1, 5))
+def test_a_bucket_gives_a_burst_and_then_one_token_in_each_period(
+    pauses: list[int], every: int, burst: int
+) -> None:
+    """Against the definition: in any stretch of time, at most `burst` tokens and one more for each period."""
+    bucket = Bucket(every, burst)
+    now, taken = 0, list[int]()
+    for pause in pauses:
+        now += pause
+        if bucket.earliest(now) <= now:
+            bucket.spend(now)
+            taken.append(now)
+    for first in range(len(taken)):
+        for last in range(first, len(taken)):
+            assert last - first + 1 <= burst + (taken[last] - taken[first]) // every
+    assert not pauses or taken, "the first is always there"
+
+
+def test_a_limit_grows_by_one_until_a_loss_then_slowly_and_losses_together_count_once() -> None:
+    limit = Aimd(first=4.0, least=1.0, most=9.0, cut_every=100)
+    for _ in range(4):
+        limit.on_success()
+    assert limit.limit == 8.0
+    limit.on_loss(1_000)
+    limit.on_loss(1_099)
+    assert limit.limit == 4.0
+    for _ in range(4):
+        limit.on_success()
+    assert 4.9 < limit.limit < 5.0, "as many successes as the limit counts make one more"
+    for at in range(2_000, 3_000, 100):
+        limit.on_loss(at)
+    assert limit.limit == 1.0
+    for _ in range(200):
+        limit.on_success()
+    assert limit.limit == 9.0
+
+
+def test_early_messages_have_a_burst_and_then_the_pace_that_the_medium_has_room_for() -> None:
+    host = FakeHost(1)
+    host.attach(MessageLayer(host, None))  # type: ignore[arg-type]  # it only runs timers here
+    sent: list[int] = []
+    prompt = Prompt(host, lambda: sent.append(host.now()), 2 * SECOND)
+    for _ in range(1_000):
+        prompt.ask(ROOM)  # all around would fill the room with one each in a second
+        host.advance(SECOND // 100)
+    assert sum(at <= BURST * (DELAY + SECOND // 100) for at in sent) >= BURST - 1
+    assert 10 <= len(sent) <= BURST + 10
+    prompt.ask(1)
+    assert prompt.is_due
+    prompt.cancel()
+    before = len(sent)
+    host.advance(10 * SECOND)
+    assert len(sent) == before and not prompt.is_due

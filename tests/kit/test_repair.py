@@ -1,0 +1,272 @@
+"""Digests, holdings, requests and answers by themselves."""
+
+import time
+from collections.abc import Iterable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roamcast.broker.seen import EventKey, event_key
+from roamcast.broker.store import EventStore
+from roamcast.event import Event, EventClass, EventId
+from roamcast.kit.protocol import MessageLayer
+from roamcast.kit.repair import (
+    ANSWER_BURST,
+    ANSWER_PAUSE,
+    FRAGMENT_BYTES,
+    PUBLISHERS_MAX,
+    RANGES_MAX,
+    SCANNED_MAX,
+    Answers,
+    HeldRuns,
+    Holdings,
+    Requests,
+    events_of,
+    missing,
+    newest_first,
+    runs_of,
+    unseen_of,
+)
+from roamcast.kit.tables import unreported
+from roamcast.testing import FakeHost
+from roamcast.units import SECOND, NodeId
+
+
+def memorized(publisher: NodeId, sequence: int) -> Event:
+    return Event(publisher, sequence, event_class=EventClass.MEMORIZED, lifetime=100 * SECOND)
+
+
+def holdings(*events: Event, recent_time: int = 5 * SECOND) -> Holdings:
+    store = EventStore()
+    for event in events:
+        store.keep(event, 100 * SECOND, 0, 0)
+    return Holdings(store, recent_time=recent_time, recent_max=100, on_evicted=unreported)
+
+
+def test_a_recent_event_that_has_to_go_before_its_time_is_reported() -> None:
+    evicted: list[EventId] = []
+    kept = Holdings(
+        EventStore(), recent_time=5 * SECOND, recent_max=2, on_evicted=lambda event, _: evicted.append(event)
+    )
+    for sequence in range(3):
+        kept.remember(Event(1, sequence), 0, 0, now=0)
+    assert evicted == [EventId(1, 0)]
+    kept.remember(Event(1, 3), 0, 0, now=5 * SECOND)  # the others have had their time
+    assert evicted == [EventId(1, 0)]
+    assert kept.find(EventId(1, 3), 5 * SECOND) is not None
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sets(st.tuples(st.integers(0, 3), st.integers(0, 60)), max_size=80))
+def test_a_digest_names_exactly_what_is_held(held: set[tuple[int, int]]) -> None:
+    digest = holdings(*(memorized(*key) for key in sorted(held))).digest(0)
+    assert sorted(events_of(digest)) == sorted(held)
+    assert digest == runs_of(EventId(*key) for key in held)
+
+
+def test_runs_are_short_on_the_wire() -> None:
+    held = holdings(*(memorized(1, sequence) for sequence in (3, 4, 5, 9))).digest(0)
+    assert held == (HeldRuns(1, (3, 5, 9, 9)),)
+
+
+def test_of_too_many_publishers_each_has_its_turn() -> None:
+    kept = holdings(*(memorized(publisher, 0) for publisher in range(PUBLISHERS_MAX + 50)))
+    named = {event.publisher for _ in range(2) for event in events_of(kept.digest(0))}
+    assert len(named) == PUBLISHERS_MAX + 50
+
+
+def test_a_digest_that_claims_everything_is_read_only_so_far() -> None:
+    claims = [HeldRuns(1, (0, 2**63 - 1)), HeldRuns(2, (5, 1)), HeldRuns(3, (0, 2**62))]
+    assert sum(1 for _ in events_of(claims)) == SCANNED_MAX
+
+
+@settings(max_examples=150, deadline=None)
+@given(*[st.sets(st.tuples(st.integers(0, 3), st.integers(0, 20)), max_size=30)] * 2)
+def test_missing_finds_something_exactly_when_something_is_missing(
+    ours: set[tuple[int, int]], theirs: set[tuple[int, int]]
+) -> None:
+    told = holdings(*(memorized(*key) for key in ours)).digest(0)
+    held = holdings(*(memorized(*key) for key in theirs)).digest(0)
+    found = set(missing(held, told))
+    assert ours - theirs <= found <= ours
+    assert bool(found) == bool(ours - theirs)
+
+
+def test_a_real_time_event_is_offered_for_a_moment_and_a_memorized_one_until_it_expires() -> None:
+    kept = holdings(memorized(1, 0))
+    kept.remember(Event(2, 0), 1, SECOND, 0)
+    found = kept.find(EventId(2, 0), 2 * SECOND)
+    assert found is not None and (found.hops, found.age) == (1, 3 * SECOND)
+    assert len(kept.digest(3 * SECOND)) == 2
+    assert kept.digest(4 * SECOND) == (HeldRuns(1, (0, 0)),)  # one second old when it came
+    assert kept.find(EventId(2, 0), 4 * SECOND) is None
+    assert kept.find(EventId(1, 0), 99 * SECOND) is not None
+    assert kept.find(EventId(1, 0), 100 * SECOND) is None
+
+
+def test_each_event_is_asked_from_one_neighbour_and_from_another_when_that_fails() -> None:
+    seen: set[EventId] = set()
+    exchange = Requests(seen.__contains__, request_max=2, timeout=SECOND)
+    events = [EventId(1, sequence) for sequence in range(4)]
+    exchange.on_offer(5, events)
+    exchange.on_offer(6, events)
+    events.reverse()  # the newest first
+    assert exchange.request(5, 0) == events[:2]
+    assert exchange.request(6, 0) == events[2:]
+    assert exchange.request(5, 0) == []  # it owes two, as many as a request may hold
+    seen.add(events[0])
+    exchange.on_copy(5, events[0])
+    exchange.on_neighbour_down(5)
+    seen.update(events[2:])
+    for event in events[2:]:
+        exchange.on_copy(6, event)
+    assert exchange.request(6, 0) == [events[1]]
+    assert exchange.request(6, SECOND - 1) == []
+    assert exchange.request(6, SECOND) == [events[1]]  # lost on the way, so again
+
+
+def test_the_newest_events_of_all_publishers_are_asked_for_first() -> None:
+    exchange = Requests(lambda _: False, request_max=4, timeout=SECOND)
+    exchange.on_offer(5, [EventId(publisher, sequence) for publisher in (1, 2) for sequence in range(100)])
+    assert exchange.request(5, 0) == [EventId(1, 99), EventId(2, 99), EventId(1, 98), EventId(2, 98)]
+
+
+def test_what_is_seen_meanwhile_is_not_asked_for() -> None:
+    seen: set[EventId] = set()
+    exchange = Requests(seen.__contains__, request_max=10, timeout=SECOND)
+    exchange.on_offer(5, [EventId(1, 0), EventId(1, 1)])
+    seen.add(EventId(1, 0))
+    assert exchange.request(5, 0) == [EventId(1, 1)]
+
+
+def unseen(seen: Iterable[EventId]) -> "Unseen":
+    return Unseen({event_key(*event) for event in seen})
+
+
+class Unseen:
+    def __init__(self, seen: set[EventKey]) -> None:
+        self._seen = seen
+
+    def __call__(self, keys: frozenset[EventKey]) -> frozenset[EventKey]:
+        return keys - self._seen
+
+
+@settings(max_examples=150, deadline=None)
+@given(*[st.sets(st.tuples(st.integers(0, 2**63), st.integers(0, 20)), max_size=30)] * 2)
+def test_what_a_digest_names_and_this_node_has_not_seen_is_found(
+    named: set[tuple[int, int]], seen: set[tuple[int, int]]
+) -> None:
+    digest = runs_of(EventId(*event) for event in named)
+    found = unseen_of(digest, unseen(EventId(*event) for event in seen))
+    assert found == [EventId(*event) for event in sorted(named - seen)]
+
+
+def test_a_hostile_digest_costs_no_more_than_an_honest_one_of_a_full_store() -> None:
+    """Processor time, the best of five: what a receiver does with it before it sends anything."""
+
+    def cost(digest: tuple[HeldRuns, ...]) -> float:
+        def once() -> float:
+            began = time.process_time()
+            requests = Requests(lambda _: False, request_max=64, timeout=SECOND)
+            requests.on_offer(1, unseen_of(tuple(digest), unseen(())))
+            sum(1 for _ in missing(digest, runs_of([EventId(1, 1)])))
+            return time.process_time() - began
+
+        return min(once() for _ in range(5))
+
+    honest = cost((HeldRuns(1, (0, 9_999)), HeldRuns(2, (0, 9_999))))
+    everything = (HeldRuns(1, (0, 2**63 - 1)),)
+    overlapping = tuple(HeldRuns(node, (0, 2**63 - 1) * RANGES_MAX) for node in range(PUBLISHERS_MAX))
+    assert cost(everything) < 3 * honest
+    assert cost(overlapping) < 3 * honest
+
+
+def test_newest_first_takes_publishers_in_turn() -> None:
+    events = [EventId(2, 7), EventId(1, 3), EventId(1, 9), EventId(1, 4), EventId(3, 0), EventId(1, 3)]
+    assert newest_first(events) == [
+        EventId(1, 9),
+        EventId(2, 7),
+        EventId(3, 0),
+        EventId(1, 4),
+        EventId(1, 3),
+    ]
+
+
+class Responder:
+    """A host, and answers that are sent as large as a test wants."""
+
+    def __init__(self, most: int = 100) -> None:
+        self.host = FakeHost(1)
+        self.host.attach(MessageLayer(self.host, None))  # type: ignore[arg-type]  # it only runs timers here
+        self.sent: list[tuple[int, str]] = []
+        self.octets = 100
+        self.full = 0
+        self.answers: Answers[str, int] = Answers(self.host, self._send, most=most, on_full=self._on_full)
+
+    def ask(self, *keys: str) -> None:
+        self.answers.add((key, 0) for key in keys)
+
+    def _send(self, key: str, _: int) -> int:
+        if key == "gone":
+            return 0
+        self.sent.append((self.host.now(), key))
+        return self.octets
+
+    def _on_full(self) -> None:
+        self.full += 1
+
+
+def test_answers_go_in_bursts_with_a_pause_between() -> None:
+    responder = Responder()
+    responder.ask(*"abcdefghij")
+    responder.host.advance(SECOND)
+    times = [at for at, _ in responder.sent]
+    assert [key for _, key in responder.sent] == list("abcdefghij")
+    assert times == [0] * ANSWER_BURST + [ANSWER_PAUSE] * ANSWER_BURST + [2 * ANSWER_PAUSE] * 2
+
+
+def test_a_large_answer_fills_a_burst_and_one_that_is_gone_takes_no_room() -> None:
+    responder = Responder()
+    responder.octets = ANSWER_BURST * FRAGMENT_BYTES
+    responder.ask("gone", "a", "b")
+    assert responder.sent == [(0, "a")]
+    responder.host.advance(ANSWER_PAUSE)
+    assert responder.sent == [(0, "a"), (ANSWER_PAUSE, "b")]
+
+
+def test_a_request_repeated_while_its_answer_waits_is_answered_once() -> None:
+    responder = Responder()
+    responder.ask(*"abcdef")
+    responder.ask(*"fe")
+    responder.host.advance(SECOND)
+    assert sorted(key for _, key in responder.sent) == list("abcdef")
+    responder.ask("a")  # it was lost, or another wants it
+    assert responder.sent[-1][1] == "a"
+
+
+def test_too_many_answers_are_refused_and_said_and_what_a_lost_neighbour_asked_for_is_dropped() -> None:
+    responder = Responder(most=6)
+    responder.ask(*"abcdefgh")
+    assert responder.full == 1
+    responder.answers.forget(lambda key: key == "f")
+    responder.host.advance(SECOND)
+    assert [key for _, key in responder.sent] == list("abcde")
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=12), max_size=8), st.sampled_from((1, 2, 3, 50))
+)
+def test_every_answer_is_sent_once_or_refused_aloud(requests: list[list[str]], most: int) -> None:
+    """Against a model: all that was asked for and found room comes, never two of a key at once."""
+    responder = Responder(most=most)
+    for request in requests:
+        responder.ask(*request)
+        assert len(responder.answers) <= most
+        responder.host.advance(ANSWER_PAUSE // 3)
+    responder.host.advance(SECOND)
+    sent = [key for _, key in responder.sent]
+    asked = {key for request in requests for key in request}
+    assert set(sent) <= asked
+    assert responder.full or set(sent) == asked
+    assert not len(responder.answers)
