@@ -85,7 +85,7 @@ compiled: $(READY)  ## a wheel with the simulator's hot modules compiled (mypyc,
 	rm -rf build/compiled
 	ROAMCAST_COMPILED=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/compiled .
 	$(BIN)/python -m zipfile -e build/compiled/*.whl build/compiled/site
-	$(BIN)/python tools/same_traces.py build/compiled/site --scenario examples/crowd.toml --scenario examples/partitions.toml
+	$(BIN)/python tools/same_traces.py build/compiled/site --only examples/crowd examples/partitions
 	PYTHONPATH=build/compiled/site $(BIN)/pytest -n 2 -m "$(QUICK)" tests/broker tests/contract tests/runtime/sim tests/strategy tests/scenario
 	$(BIN)/python benchmarks/simulator.py --runs 1
 	PYTHONPATH=build/compiled/site $(BIN)/python benchmarks/simulator.py --runs 1

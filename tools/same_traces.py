@@ -1,115 +1,315 @@
-"""Do two versions of the code give the same traces, byte for byte?
+"""Does this working tree still give the same traces, byte for byte? The net to run before and after a move.
 
-    python tools/same_traces.py REVISION|FOLDER [--jobs 2] [--scenario FILE]… [--strategy NAME]…
+    python tools/same_traces.py REVISION|FOLDER [--only WORD…] [--jobs 2]    compare with another version
+    python tools/same_traces.py --record FILE [--sources FOLDER]             note the digests of this tree
+    python tools/same_traces.py --against FILE [--only WORD…]                compare with what was noted
+    python tools/same_traces.py --show CASE [--sources FOLDER]               all records of a case, for `diff`
 
-Every scenario below `examples/` is run by the command line under every strategy, once with the sources of
-this working tree and once with those of a git revision (checked out beside it, removed afterwards) or of a
-folder that holds the package, such as an unpacked wheel. All files of the two traces are compared, `run.json`
-too; a run that is refused must be refused with the same words. Both versions use this Python environment.
-Exit code 1 if anything differs.
+A case is a scenario with settings; `tools/net/*.toml` has them all, and says where a run is shorter than its
+original. Names begin with the strategy, so `--only tree` plays the cases of the tree, `--only tree/original
+league` those whose name contains one of the two. Compared are all records of the trace, in order and with
+all fields, the octets of every frame, and the metrics. A case that is refused must be refused with the same
+words. The other version is a git revision (checked out beside this tree, removed afterwards) or a folder
+that holds the package, such as an unpacked wheel; both are played with this tree's cases and this Python
+environment. Exit code 1 if anything differs.
+
+A worker process plays many cases, so it imports only once. It is this same file, with `PYTHONPATH` at the
+version it plays.
 """
 
 import argparse
 import hashlib
-import itertools
+import json
 import os
+import queue
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 ROOT = Path(__file__).resolve().parent.parent
-STRATEGIES = ("chapar", "epidemic", "flooding", "odmrp", "opportunistic", "tree")
-SECONDS_MAX = 900.0
+NET = ROOT / "tools" / "net"
+SECONDS_MAX = 300  # of one case; it takes a few
 
-
-class Version(NamedTuple):
-    tree: Path  # its scenario files: a changed example counts as a difference
-    sources: Path  # the folder that holds the package
+Digests = dict[str, str]
+"""What a case gave: by table a digest, or by the word `refused` why it did not run."""
 
 
 class Case(NamedTuple):
-    scenario: Path  # relative to the tree
-    strategy: str
+    name: str
+    scenario: dict[str, Any]  # `file`, relative to the folder of the net, or the tables themselves
+    settings: dict[str, Any]  # by dotted key
 
-    def __str__(self) -> str:
-        return f"{self.scenario} {self.strategy}"
+    def fingerprint(self) -> str:
+        """Of what is played, so that a record of another case with this name is not compared with it."""
+        return hashlib.sha256(json.dumps(self[1:], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def main() -> int:
     arguments = parsed()
-    with other_version(arguments.revision) as before, ThreadPoolExecutor(arguments.jobs) as pool:
-        chosen = arguments.scenario or [file for file in scenarios() if (before.tree / file).exists()]
-        cases = [Case(*case) for case in itertools.product(chosen, arguments.strategy)]
-        here = Version(ROOT, ROOT / "src")
-        outcomes = pool.map(lambda case: (case, digest(before, case), digest(here, case)), cases)
-        differing = 0
-        for case, old, new in outcomes:
-            differing += old != new
-            print(f"{'same   ' if old == new else 'DIFFERS'} {new[:16]} {case}", flush=True)
-            if old != new and not (is_digest(old) and is_digest(new)):
-                print(f"        before: {old}\n        now:    {new}")
-    print(f"{len(cases) - differing} of {len(cases)} are the same as in {arguments.revision}")
-    return 1 if differing else 0
+    if arguments.worker:
+        return work()
+    cases = {
+        case.name: case
+        for case in all_cases()
+        if not arguments.only or any(word in case.name for word in arguments.only)
+    }
+    if arguments.show:
+        show(cases[arguments.show], arguments.sources)
+        return 0
+    with ExitStack() as stack:
+        before = stack.enter_context(sources_of(arguments.revision)) if arguments.revision else None
+        recorded = json.loads(arguments.against.read_text()) if arguments.against else None
+        outcomes = played(list(cases.values()), arguments.sources, before, arguments.jobs)
+        if arguments.record:
+            return record(outcomes, arguments.record)
+        return compare(outcomes, recorded)
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("revision", help="what to compare with, e.g. HEAD~1; or a folder with the package")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("revision", nargs="?", help="what to compare with, e.g. HEAD~1; or a folder")
+    what.add_argument("--record", type=Path, metavar="FILE")
+    what.add_argument("--against", type=Path, metavar="FILE")
+    what.add_argument("--show", metavar="CASE")
+    what.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--only", nargs="+", default=(), metavar="WORD", help="part of a case's name")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--scenario", type=Path, action="append", help="default: all below examples/")
-    parser.add_argument("--strategy", nargs="+", default=STRATEGIES)
+    parser.add_argument("--sources", type=Path, default=ROOT / "src", help="the package that is judged")
     return parser.parse_args()
 
 
-def scenarios() -> list[Path]:
-    """The scenarios of this tree, without experiment files."""
-    files = sorted((ROOT / "examples").rglob("*.toml"))
-    return [file.relative_to(ROOT) for file in files if "[scenario]" in file.read_text()]
+# The cases.
+
+
+def all_cases() -> Iterator[Case]:
+    for file in sorted(NET.glob("*.toml")):
+        net = tomllib.loads(file.read_text())
+        scenarios = net["scenarios"]
+        for name, case in net["cases"].items():
+            settings = {key: value for key, value in case.items() if key != "on"}
+            for chosen in case.get("on", scenarios):
+                scenario = scenarios[chosen]
+                tables = {key: value for key, value in scenario.items() if key != "set"}
+                yield Case(f"{name}/{chosen}", tables, {**scenario.get("set", {}), **settings})
+
+
+# Both versions play.
+
+
+class Worker:
+    """A process that plays cases with the sources of one version."""
+
+    def __init__(self, sources: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--worker"],
+            env={**os.environ, "PYTHONPATH": str(sources)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def play(self, case: Case) -> Digests:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        print(json.dumps(case), file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        return json.loads(answer) if answer else {"refused": "the worker process died"}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+class Outcome(NamedTuple):
+    case: Case
+    before: Digests | None
+    now: Digests
+    seconds: float
+
+
+def played(cases: list[Case], sources: Path, before: Path | None, jobs: int) -> Iterator[Outcome]:
+    """In the order in which they end."""
+    waiting, done = queue.SimpleQueue[Case](), queue.SimpleQueue[Outcome]()
+    for case in cases:
+        waiting.put(case)
+    lock = threading.Lock()
+
+    def play() -> None:
+        with ExitStack() as stack:
+            new = stack.enter_context(Worker(sources))
+            old = stack.enter_context(Worker(before)) if before else None
+            while True:
+                with lock:
+                    if waiting.empty():
+                        return
+                    case = waiting.get()
+                began = time.monotonic()
+                now = new.play(case)
+                seconds = time.monotonic() - began
+                done.put(Outcome(case, old.play(case) if old else None, now, seconds))
+
+    with ThreadPoolExecutor(jobs) as pool:
+        threads = [pool.submit(play) for _ in range(jobs)]
+        for _ in cases:
+            while True:
+                try:
+                    yield done.get(timeout=1)
+                    break
+                except queue.Empty:
+                    for thread in threads:
+                        if thread.done():
+                            thread.result()
+
+
+def record(outcomes: Iterator[Outcome], file: Path) -> int:
+    digests = {}
+    for outcome in outcomes:
+        name = outcome.case.name
+        digests[name] = {"case": outcome.case.fingerprint(), "digests": outcome.now}
+        print(f"{outcome.seconds:5.1f} s {name} {outcome.now.get('refused', '')}", flush=True)
+    file.write_text(json.dumps(digests, indent=1, sort_keys=True))
+    return 0
+
+
+def compare(outcomes: Iterator[Outcome], recorded: dict[str, Any] | None) -> int:
+    count = differing = unknown = 0
+    for case, before, now, seconds in outcomes:
+        if recorded is not None:
+            known = recorded.get(case.name, {})
+            before = known.get("digests") if known.get("case") == case.fingerprint() else None
+        count += 1
+        word = "same"
+        if before is None:
+            word, unknown = "UNKNOWN", unknown + 1
+        elif changed(before, now):
+            word, differing = "DIFFERS", differing + 1
+        print(f"{word:7} {seconds:5.1f} s {case.name}", flush=True)
+        if word == "DIFFERS" and before is not None:
+            print(f"        {differences(before, now)}")
+    print(f"{count - differing - unknown} of {count} cases are the same, {differing} differ", end="")
+    print(f", {unknown} are not recorded" if unknown else "")
+    return 1 if differing or unknown else 0
+
+
+def changed(before: Digests, now: Digests) -> list[str]:
+    """The tables that differ. A compiled version has no table of frames."""
+    compiled = ("frames" in before) != ("frames" in now) and before.get("transmissions")
+    tables = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    return [name for name in tables if not (compiled and name == "frames")]
+
+
+def differences(before: Digests, now: Digests) -> str:
+    if "refused" in before or "refused" in now:
+        return f"before: {before.get('refused', 'played')}\n        now:    {now.get('refused', 'played')}"
+    return "in " + ", ".join(
+        f"{name} ({before.get(name, '0').split()[0]} → {now.get(name, '0').split()[0]} rows)"
+        for name in changed(before, now)
+    )
 
 
 @contextmanager
-def other_version(revision: str) -> Iterator[Version]:
+def sources_of(revision: str) -> Iterator[Path]:
     if (Path(revision) / "roamcast").is_dir():
-        yield Version(ROOT, Path(revision).resolve())
+        yield Path(revision).resolve()
         return
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "before"
         git = ["git", "-C", str(ROOT), "worktree"]
         subprocess.run([*git, "add", "--quiet", "--detach", str(tree), revision], check=True)
         try:
-            yield Version(tree, tree / "src")
+            yield tree / "src"
         finally:
             subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
-def digest(version: Version, case: Case) -> str:
-    """The digest of all files of the run's trace; the error message if there is no trace."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "trace"
-        command = [sys.executable, "-m", "roamcast", "simulate", str(case.scenario), "--out", str(out)]
-        ended = subprocess.run(
-            [*command, "--set", f"strategy.name={case.strategy}"],
-            cwd=version.tree,
-            env={**os.environ, "PYTHONPATH": str(version.sources)},
-            capture_output=True,
-            text=True,
-            timeout=SECONDS_MAX,
-        )
-        if ended.returncode:
-            return ended.stderr.strip().splitlines()[-1]
-        seen = hashlib.sha256()
-        for file in sorted(out.iterdir()):
-            seen.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
-        return seen.hexdigest()
+def show(case: Case, sources: Path) -> None:
+    if os.environ.get("PYTHONPATH") != str(sources):
+        os.environ["PYTHONPATH"] = str(sources)
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+    for line in play(case).lines():
+        print(line)
 
 
-def is_digest(text: str) -> bool:
-    return len(text) == 64 and all(character in "0123456789abcdef" for character in text)
+# In the worker: what follows imports the version that is played.
+
+
+def work() -> int:
+    for line in sys.stdin:
+        case = Case(*json.loads(line))
+        signal.signal(signal.SIGALRM, too_long)
+        signal.alarm(SECONDS_MAX)
+        try:
+            digests = play(case).digests()
+        except Exception as error:
+            digests = {"refused": f"{type(error).__name__}: {error}"}
+        signal.alarm(0)
+        print(json.dumps(digests), flush=True)
+    return 0
+
+
+def too_long(*_: object) -> None:
+    raise TimeoutError(f"not done after {SECONDS_MAX} s")
+
+
+class Played:
+    """A case that was played: the records by table, the frames as they were handed to the radio."""
+
+    def __init__(self, tables: dict[str, list[Any]], frames: list[Any], metrics: dict[str, Any]) -> None:
+        self._tables = {**tables, "frames": frames, "metrics": list(metrics.items())}
+
+    def digests(self) -> Digests:
+        """By table the number of rows and a digest of them; none for an empty table."""
+        return {
+            name: f"{len(rows)} {hashlib.sha256(chr(10).join(map(repr, rows)).encode()).hexdigest()[:32]}"
+            for name, rows in self._tables.items()
+            if rows
+        }
+
+    def lines(self) -> Iterator[str]:
+        return (f"{name} {row}" for name, rows in self._tables.items() for row in rows)
+
+
+def play(case: Case) -> Played:
+    from roamcast.lab.run.runs import measured, run_info
+    from roamcast.runtime.sim import Simulation
+    from roamcast.scenario.load import scenario_from
+
+    file = case.scenario.get("file")
+    if file:
+        tables = tomllib.loads((NET / file).read_text())
+        base = (NET / file).parent
+    else:
+        tables, base = case.scenario, NET
+    scenario = scenario_from(tables, base=base, settings=list(case.settings.items()))
+    simulation = Simulation(scenario)
+    frames: list[Any] = []
+    send = simulation.medium.send
+
+    def noted(job: Any) -> None:
+        frames.append((job.sender, job.channel.name, job.to, job.frame.payload))
+        send(job)
+
+    with suppress(
+        AttributeError
+    ):  # a compiled class has no such freedom; then there are no frames to compare
+        simulation.medium.send = noted  # type: ignore[method-assign]
+    result = simulation.run()
+    rows = {kind.TABLE: list(records) for kind, records in result.trace.records.items()}
+    info = run_info(scenario, result.roles, runtime="sim", sim_events=result.sim_events, wall_s=0.0)
+    return Played(rows, frames, measured(scenario, result.trace, info).metrics)
 
 
 if __name__ == "__main__":
