@@ -16,13 +16,12 @@ from typing import Annotated
 
 import msgspec
 
-from roamcast.broker.core import Broker
 from roamcast.broker.seen import EventKey, event_key
-from roamcast.errors import WireError
-from roamcast.event import Count, Event, EventClass
-from roamcast.host import Frame, Host, Kind, TimerName
+from roamcast.event import Count, Event, EventClass, EventId
+from roamcast.host import Kind
+from roamcast.kit.protocol import Message, MessageLayer, Messenger
 from roamcast.strategy.base import Strategy, StrategyContext
-from roamcast.trace import Dropped, DropReason
+from roamcast.trace import DropReason
 from roamcast.units import Micros, NodeId, micros
 from roamcast.wire import Codec
 
@@ -33,22 +32,34 @@ class FloodingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     pending_max: Annotated[int, msgspec.Meta(ge=1)] = 10_000  # events waiting for their jitter to end
 
 
-class Flood(msgspec.Struct, frozen=True, array_like=True, tag=1, forbid_unknown_fields=True):
+class Flood(Message, frozen=True, tag=1):
     """One event on its way. `hops`: radio hops before this one; `age`: time since publication."""
+
+    name = "flood"
+    kind = Kind.DATA
 
     event: Event
     hops: Annotated[int, msgspec.Meta(ge=0, le=255)]
     age: Count
 
+    @property
+    def event_id(self) -> EventId:
+        return self.event.id
+
 
 CODEC: Codec[Flood] = Codec("flood", 1, Flood)
 
 
-class Relay(msgspec.Struct, frozen=True, eq=False):  # without `eq`, a name of a timer that costs no hashing
-    """A flood that waits for its jitter to end."""
+class PendingFlood(msgspec.Struct, frozen=True, eq=False):  # without `eq`, a timer's name is not hashed
+    """A flood that waits for its jitter to end: `kit/relay.py` without a table, for nothing can make it
+    needless."""
 
+    flooding: "Flooding"
     flood: Flood
     arrived: Micros
+
+    def due(self) -> None:
+        self.flooding.pass_on(self.flood, self.arrived)
 
 
 class LastHeard:
@@ -63,20 +74,23 @@ class LastHeard:
     def __init__(self) -> None:
         self.payload = None
 
-    def decode(self, payload: bytes) -> None:
-        flood = CODEC.decode(payload)
+    def decode(self, payload: bytes, messenger: Messenger[Flood]) -> bool:
+        flood = messenger.decode(payload)
+        if flood is None:
+            return False
         self.payload, self.flood = payload, flood
         self.key = event_key(flood.event.publisher, flood.event.sequence)
+        return True
 
 
 HEARD = LastHeard()
-DATA, MEMORIZED = Kind.DATA, EventClass.MEMORIZED  # a global name is found faster than a member of a class
+MEMORIZED = EventClass.MEMORIZED  # a global name is found faster than a member of a class
 
 
-class Flooding(Strategy):
+class Flooding(MessageLayer, Strategy):
     def __init__(self, context: StrategyContext, options: FloodingOptions) -> None:
-        self._host: Host = context.host
-        self._broker: Broker = context.broker
+        super().__init__(context.host, CODEC)
+        self._broker = context.broker
         self._seen_lately = context.broker.seen_lately
         self._jitter: Micros = micros(options.jitter)
         self._hop_limit = options.hop_limit
@@ -84,21 +98,15 @@ class Flooding(Strategy):
         self._pending = 0
 
     def publish(self, event: Event) -> None:
-        self._send(Flood(event, 0, 0))
+        self.messenger.send(Flood(event, 0, 0))
 
     def seal_id(self, clear: Event) -> bytes | None:
         return b""  # every node gets every event
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
         heard = HEARD
-        if payload is not heard.payload:
-            try:
-                heard.decode(payload)
-            except WireError as error:
-                now = self._host.now()
-                record = Dropped(now, self._host.node, DropReason.WIRE, "flood", detail=str(error))
-                self._host.trace(record)
-                return
+        if payload is not heard.payload and not heard.decode(payload, self.messenger):
+            return
         if heard.key in self._seen_lately:  # most copies
             return
         flood = heard.flood
@@ -117,15 +125,12 @@ class Flooding(Strategy):
             broker.drop(event.id, DropReason.QUEUE_FULL, "flood")
         else:
             self._pending += 1
-            now = self._host.now()
-            self._host.set_timer(Relay(flood, now), now + int(self._host.random.random() * self._jitter))
+            now = self.host.now()
+            wait = int(self.host.random.random() * self._jitter)
+            self.host.set_timer(PendingFlood(self, flood, now), now + wait)
 
-    def on_timer(self, name: TimerName) -> None:
-        assert isinstance(name, Relay)
+    def pass_on(self, flood: Flood, arrived: Micros) -> None:
+        """The jitter is over."""
         self._pending -= 1
-        flood = name.flood
-        self._send(Flood(flood.event, flood.hops + 1, flood.age + self._host.now() - name.arrived))
-
-    def _send(self, flood: Flood) -> None:
-        frame = Frame(CODEC.encode(flood), DATA, "flood", flood.event.id, flood.hops == 0)
-        self._host.broadcast(frame)
+        age = flood.age + self.host.now() - arrived
+        self.messenger.send(Flood(flood.event, flood.hops + 1, age), own=False)
