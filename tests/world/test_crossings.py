@@ -16,8 +16,7 @@ from roamcast.units import SECOND
 from roamcast.world import candidates
 from roamcast.world.contacts import ContactPlan
 from roamcast.world.crossings import contact_plan, pair_intervals
-from roamcast.world.pieces import Pieces
-from roamcast.world.trajectory import Motion, Trajectory
+from roamcast.world.trajectory import Motion, Pieces, Trajectory
 
 Row = tuple[int, int, int, int]
 Knot = tuple[float, float, float]  # seconds, metres, metres

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy.sparse.csgraph import floyd_warshall
 
-from roamcast.world.graph import Generator, Graph, GraphEdge, generated
-from roamcast.world.walk import walk
+from roamcast.world.graph import Generator, Graph, GraphEdge, generated, walk
 
 GENERATORS: list[Generator] = ["waxman", "barabasi_albert"]
 AREA = (1000.0, 1000.0)

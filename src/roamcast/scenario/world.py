@@ -13,8 +13,7 @@ from roamcast.streams import stream
 from roamcast.units import micros
 from roamcast.world.contacts import ContactPlan, joined
 from roamcast.world.crossings import contact_plan
-from roamcast.world.formats import read_contacts, read_motion
-from roamcast.world.formats.text import guess
+from roamcast.world.formats import guess, read_contacts, read_motion
 from roamcast.world.mobility import Area
 from roamcast.world.trajectory import Motion
 from roamcast.world.walls import segments

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from roamcast.units import SECOND, Micros
-from roamcast.world.pieces import Numbers, Pieces
-from roamcast.world.trajectory import Metres
+from roamcast.world.trajectory import Metres, Numbers, Pieces
 
 # Rows that are compared at once. Chosen by us: small enough for the columns to stay in a processor's cache,
 # large enough to hide numpy's cost per call. The peak memory of the search is a small multiple of it.

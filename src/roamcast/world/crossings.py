@@ -1,9 +1,9 @@
 """Exact contact plans from piecewise-linear motion.
 
-While two nodes both move on straight lines, their squared distance is a quadratic in time, so they are
-within range during one interval whose ends have a closed form. Nothing is sampled: a contact of a
-single microsecond is found. Read in this order: `pieces.py` (motion as a table), `candidates.py` (which
-pieces can meet at all), this file (when they do), `sightlines.py` (when a wall stands between them).
+While two nodes both move on straight lines, their squared distance is a quadratic in time, so they are within
+range during one interval whose ends have a closed form. Nothing is sampled: a contact of a single microsecond
+is found. Read in this order: `trajectory.py` (motion, and as a table), `candidates.py` (which pieces can meet
+at all), this file (when they do), `walls.py` (when a wall stands between them).
 
 On the integer grid a link exists at every microsecond at which the distance is at most the range: from
 the first such microsecond to the first at which it is larger, closed-open. Rounding must not decide
@@ -22,9 +22,8 @@ from roamcast.errors import ScenarioError
 from roamcast.units import Micros
 from roamcast.world.candidates import candidate_pairs, windows
 from roamcast.world.contacts import ContactPlan
-from roamcast.world.pieces import Numbers, Pieces
-from roamcast.world.sightlines import in_sight
-from roamcast.world.trajectory import Metres, Motion
+from roamcast.world.trajectory import Metres, Motion, Numbers, Pieces
+from roamcast.world.walls import in_sight
 
 # Microseconds. Rounding moves a crossing by far less (coordinates of 10 km at 1 m/s: about 1e-6).
 TIE = 1e-3

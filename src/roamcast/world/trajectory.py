@@ -3,6 +3,11 @@
 Mobility models and trace readers make `Motion`; contact plans, the simulator's `position()` and the
 path metrics read it. Between two knots a node moves on a straight line at constant speed. A gap is a
 time in which the node is absent (a recording that was interrupted, a vehicle that left).
+
+Contacts are computed from `Pieces`, the same as one flat table. A piece is one leg of one node, from a knot
+to the next, gaps left out. A piece is closed-open in time, `[start, end)`, and begins and ends on the integer
+grid, so the pieces of a node tile its presence without holes or overlaps. A knot with a gap on both sides (or
+the only knot of a path) is an instant, not a piece: it has no duration, so there is no contact.
 """
 
 from dataclasses import dataclass, field
@@ -13,7 +18,8 @@ import numpy.typing as npt
 
 from roamcast.units import Micros
 
-Times = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int64]
+Times = Numbers
 Metres = npt.NDArray[np.float64]
 
 
@@ -89,3 +95,55 @@ class Motion:
         """The same motion on another clock, e.g. a recording that should begin at 0."""
         paths = [Trajectory(p.times + by, p.x, p.y, p.gap) for p in self.trajectories]
         return Motion(paths, self.names)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """Straight pieces of motion: columns of equal length, one row per piece."""
+
+    node: Numbers
+    start: Times
+    end: Times
+    x: Metres  # position at `start`
+    y: Metres
+    vx: Metres  # metres per microsecond
+    vy: Metres
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+    @staticmethod
+    def of(motion: Motion, duration: Micros) -> "Pieces":
+        """The pieces that last at some time in `[0, duration)`, by start, then node; not clipped to it."""
+        paths = motion.trajectories
+        if not paths:
+            nothing, nowhere = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64)
+            return Pieces(nothing, nothing, nothing, nowhere, nowhere, nowhere, nowhere)
+        node = np.repeat(np.arange(len(paths)), [len(path.gap) for path in paths])
+        start = np.concatenate([path.times[:-1] for path in paths])
+        end = np.concatenate([path.times[1:] for path in paths])
+        gap = np.concatenate([path.gap for path in paths])
+        x = np.concatenate([path.x[:-1] for path in paths])
+        y = np.concatenate([path.y[:-1] for path in paths])
+        span = (end - start).astype(np.float64)
+        vx = (np.concatenate([path.x[1:] for path in paths]) - x) / span
+        vy = (np.concatenate([path.y[1:] for path in paths]) - y) / span
+        lasting = np.flatnonzero(~gap & (start < duration) & (end > 0))
+        order = lasting[np.lexsort((node[lasting], start[lasting]))]
+        return Pieces(node, start, end, x, y, vx, vy).take(order)
+
+    def take(self, rows: Numbers) -> "Pieces":
+        return Pieces(
+            self.node[rows],
+            self.start[rows],
+            self.end[rows],
+            self.x[rows],
+            self.y[rows],
+            self.vx[rows],
+            self.vy[rows],
+        )
+
+    def at(self, time: Times) -> tuple[Metres, Metres]:
+        """Positions, one time per row. A time outside its piece gives the line prolonged."""
+        since = (time - self.start).astype(np.float64)
+        return self.x + self.vx * since, self.y + self.vy * since

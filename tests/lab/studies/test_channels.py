@@ -4,7 +4,7 @@ import pytest
 
 from roamcast.lab.studies.channels import ChannelsParameters, cost, follow, relocation_cost
 from roamcast.strategy.opportunistic.adaptation.home_broker import ComplexHomeBroker, SimpleHomeBroker
-from roamcast.world.walk import Stay
+from roamcast.world.graph import Stay
 
 # A line 0 - 1 - 2 - 3 with links of 10.
 LINE = [[10 * abs(a - b) for b in range(4)] for a in range(4)]

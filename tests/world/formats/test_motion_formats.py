@@ -12,7 +12,7 @@ import pytest
 from roamcast.errors import FileError, InputError
 from roamcast.units import SECOND
 from roamcast.world.formats import MOTION_FORMATS, MapProjection, read_motion
-from roamcast.world.formats.text.xml_events import elements
+from roamcast.world.formats.motion_xml import elements
 from roamcast.world.trajectory import Motion, Trajectory
 
 DATA = Path(__file__).parents[2] / "data"

@@ -18,7 +18,7 @@ from roamcast.world.formats import (
     write_contacts,
     write_motion,
 )
-from roamcast.world.formats.text.numbers import seconds_text, time_of
+from roamcast.world.formats.text import seconds_text, time_of
 from roamcast.world.trajectory import Motion, Trajectory
 
 DATA = Path(__file__).parents[2] / "data"
@@ -117,7 +117,7 @@ def test_what_a_format_cannot_say_is_refused_and_leaves_the_old_file(tmp_path: P
 
 
 def test_a_writer_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
-    from roamcast.world.formats.text.saving import save_lines
+    from roamcast.world.formats.text import save_lines
 
     def lines() -> list[str]:
         raise KeyError

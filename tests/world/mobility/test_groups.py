@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from roamcast.units import SECOND
 from roamcast.world.mobility import Column, Nomadic
-from roamcast.world.mobility.column import follow
-from roamcast.world.mobility.movement.groups import around, mirrored
+from roamcast.world.mobility.groups import around, follow, mirrored
 from roamcast.world.trajectory import Trajectory
 
 AREA = (120.0, 120.0)

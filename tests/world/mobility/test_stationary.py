@@ -25,13 +25,15 @@ from roamcast.world.mobility import (
     RandomWaypoint,
 )
 from roamcast.world.mobility.model import Area, Range, node_streams
-from roamcast.world.mobility.movement.stationary import mean_inverse_speed, rest_left, speed_in_passing
-from roamcast.world.mobility.movement.waypoints import (
+from roamcast.world.mobility.waypoints import (
     Destinations,
     Disc,
     FixedPlaces,
     Rectangle,
     Start,
+    mean_inverse_speed,
+    rest_left,
+    speed_in_passing,
     walk_on,
 )
 from roamcast.world.trajectory import Motion

@@ -14,9 +14,9 @@ from scipy.sparse.csgraph import dijkstra
 
 from roamcast.units import SECOND
 from roamcast.world.mobility import CityBlock, Pursue
-from roamcast.world.mobility.movement.driving import RoutePoint, drive
-from roamcast.world.mobility.movement.path import Piece, Point
-from roamcast.world.mobility.movement.streets import Streets
+from roamcast.world.mobility.cars import RoutePoint, drive
+from roamcast.world.mobility.path import Piece, Point
+from roamcast.world.mobility.streets import Streets
 from roamcast.world.trajectory import Motion
 from roamcast.world.walls import blocked, segments
 

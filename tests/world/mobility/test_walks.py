@@ -9,8 +9,8 @@ import pytest
 from roamcast.units import SECOND
 from roamcast.world.mobility import FixedTargets, RandomWalk, RandomWaypoint
 from roamcast.world.mobility.model import stream
-from roamcast.world.mobility.movement.path import PathBuilder, Piece, entered, window
-from roamcast.world.mobility.random_walk import reflected
+from roamcast.world.mobility.path import PathBuilder, Piece, entered, window
+from roamcast.world.mobility.walks import reflected
 from roamcast.world.trajectory import Trajectory
 
 AREA = (120.0, 120.0)

@@ -17,7 +17,7 @@ from roamcast.lab.live.mesh import MeshNode, MeshPlace
 from roamcast.lab.live.streaming import WatchedMesh, read_meshes, read_unread, read_windows
 from roamcast.lab.play.layout import SIDE, arranged
 from roamcast.units import SECOND, NodeId
-from roamcast.world.formats.motion.projection import MapProjection
+from roamcast.world.formats import MapProjection
 
 WINDOWS_SHOWN = 30  # of each run; chosen by us, as is the next
 UNREAD_SHOWN = 20

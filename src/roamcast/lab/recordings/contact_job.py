@@ -28,10 +28,8 @@ from roamcast.lab.storage import Storage
 from roamcast.units import Micros
 from roamcast.world.candidates import candidate_pairs, windows
 from roamcast.world.crossings import pair_intervals
-from roamcast.world.formats.motion.fixes import Conflict
-from roamcast.world.formats.motion.projection import MapProjection
-from roamcast.world.pieces import Numbers, Pieces
-from roamcast.world.trajectory import Metres
+from roamcast.world.formats.fixes import Conflict, MapProjection
+from roamcast.world.trajectory import Metres, Numbers, Pieces
 
 SKETCH = 128  # times that stand for all pieces of a bucket; chosen by us
 # Rounding must not keep a node out of a cell: boxes grow by this share of the largest coordinate. Chosen by

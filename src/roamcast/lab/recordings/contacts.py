@@ -44,8 +44,8 @@ from roamcast.lab.spark.session import is_remote, with_session
 from roamcast.lab.spark.tasks import mapped
 from roamcast.lab.storage import Storage
 from roamcast.world.contacts import ContactPlan
-from roamcast.world.formats.motion.projection import MapProjection
-from roamcast.world.formats.text.numbers import seconds_text
+from roamcast.world.formats import MapProjection
+from roamcast.world.formats.text import seconds_text
 
 # The bounds below are chosen by us. Pieces in one group: a few tens of megabytes in a worker.
 GROUP_PIECES = 150_000

@@ -17,9 +17,8 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from roamcast.errors import FileError, InputError
 from roamcast.lab.recordings.contact_job import CONTACTS, ContactGrid, contacts_of
 from roamcast.lab.storage import Storage
-from roamcast.world.formats.text.numbers import seconds_text
-from roamcast.world.formats.text.saving import save_lines
-from roamcast.world.pieces import Numbers
+from roamcast.world.formats.text import save_lines, seconds_text
+from roamcast.world.trajectory import Numbers
 
 
 class PlanFile(NamedTuple):

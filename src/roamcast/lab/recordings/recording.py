@@ -7,12 +7,11 @@ Errors are those of the core: where a share cannot be read, a worker reads the w
 with the core's own reader, which names the line.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO
 
 from pyspark.sql import SparkSession
 
@@ -24,12 +23,10 @@ from roamcast.lab.spark.session import parallelism
 from roamcast.lab.spark.tasks import mapped
 from roamcast.lab.storage import Storage
 from roamcast.units import micros
-from roamcast.world.formats import MOTION_FORMATS
-from roamcast.world.formats.motion import bonnmotion, cabs, csv_fixes, fcd, gpx, ns2, one_movement
-from roamcast.world.formats.motion.fixes import Fix, MotionOptions
-from roamcast.world.formats.text import guess, numbers
-from roamcast.world.formats.text.source import lines, opened
-from roamcast.world.trajectory import Motion
+from roamcast.world.formats import MOTION_FORMATS, guess
+from roamcast.world.formats.fixes import FixStream, MotionOptions
+from roamcast.world.formats.motion_tables import parse_header
+from roamcast.world.formats.text import SECONDS_MAX, name_order
 
 SHARE_FIXES = 1 << 18  # of a stream; as Python values they take about 300 bytes each
 BUCKETS_MAX = 1024  # record batches per share file
@@ -52,7 +49,7 @@ class Recording:
 
     def names(self) -> list[str]:
         """What the recording calls its nodes; a node's number is the position of its name."""
-        return sorted({name for report in self.reports for name, _ in report.names}, key=numbers.name_order)
+        return sorted({name for report in self.reports for name, _ in report.names}, key=name_order)
 
     def file_of(self, name: str) -> str:
         return next(file for report in self.reports for known, file in report.names if known == name)
@@ -78,7 +75,7 @@ def trace_of(uri: str | Path, format: str | None, max_gap: float | None, geograp
     if max_gap is not None:
         if not max_gap > 0:
             raise FileError("max_gap", f"is {max_gap}; it is a number of seconds above 0")
-        gap = None if max_gap > numbers.SECONDS_MAX else micros(max_gap)
+        gap = None if max_gap > SECONDS_MAX else micros(max_gap)
     options = MotionOptions(max_gap=gap, conflict=defaults.conflict, geographic=geographic)
     return RecordingSource(folder, file, chosen, options)
 
@@ -128,7 +125,7 @@ def record(spark: SparkSession, trace: RecordingSource, folder: Storage) -> Reco
 def _is_geographic(trace: RecordingSource) -> bool:
     if trace.format != "csv":
         return trace.format in ("cabs", "gpx") or (trace.format == "fcd" and trace.options.geographic)
-    return csv_fixes.parse_header(shares.first_line(trace), f"{trace.name}:1").geographic
+    return parse_header(shares.first_line(trace), f"{trace.name}:1").geographic
 
 
 def _buckets(trace: RecordingSource, parallelism: int) -> int:
@@ -172,61 +169,17 @@ class ReadFromTheFront:
     def __call__(self, _: int) -> list[ShareReport] | FileError:
         try:
             with self.trace.as_local() as path:
+                streams = MOTION_FORMATS[self.trace.format].streams(path, self.trace.options)
                 return [
                     write_share(self.folder, number, table, self.buckets)
-                    for number, table in enumerate(_tables(_streams(self.trace, path)))
+                    for number, table in enumerate(_tables(streams))
                 ]
         except FileError as error:
             return error
 
 
-def _tables(streams: Iterator[tuple[str, Iterable[Fix]]]) -> Iterator[FixTable]:
-    rows = ((file, fix) for file, fixes in streams for fix in fixes)
+def _tables(streams: Iterator[FixStream]) -> Iterator[FixTable]:
+    rows = ((stream.where, fix) for stream in streams for fix in stream.fixes)
     while part := list(islice(rows, SHARE_FIXES)):
         # Lines of a stream are lines of its file; no share before it shifts them.
         yield FixTable.of_rows(part).moved(by=0, lines=0)
-
-
-def _streams(trace: RecordingSource, path: Path) -> Iterator[tuple[str, Iterable[Fix]]]:
-    """The fixes of each file of a trace, by the core's readers."""
-    where = str(path)
-    if trace.format == "cabs":
-        seen: set[str] = set()
-        for node, file, text in cabs._cabs(path):
-            if node in seen:
-                raise FileError(file, f"is a second file for cab {node}; one file per cab")
-            seen.add(node)
-            yield file, cabs.parse_fixes(text, node, file)
-    elif trace.format == "gpx":
-        for each in sorted(path.glob("*.gpx")) if path.is_dir() else [path]:
-            name = numbers.name_of(each.name.removesuffix(".gz").removesuffix(".gpx"), str(each), "file name")
-            with opened(each) as stream:
-                yield str(each), gpx.parse_fixes(stream, name, str(each))
-    elif trace.format == "ns2":
-        yield where, _fixes_of(ns2.read(path, trace.options))
-    else:
-        with opened(path) as stream:
-            yield where, _fixes_in(trace, stream, where)
-
-
-def _fixes_in(trace: RecordingSource, stream: IO[bytes], where: str) -> Iterable[Fix]:
-    match trace.format:
-        case "csv":
-            return csv_fixes.parse_fixes(lines(stream, where), where)
-        case "one":
-            return one_movement.parse_fixes(lines(stream, where), where)
-        case "bonnmotion":
-            text = lines(stream, where, bytes_max=bonnmotion.LINE_BYTES_MAX)
-            return bonnmotion.parse_fixes(text, where)
-        case "fcd":
-            return fcd.parse_fixes(stream, where, geographic=trace.options.geographic)
-    raise FileError(where, f"format {trace.format} cannot be read here")
-
-
-def _fixes_of(motion: Motion) -> Iterator[Fix]:
-    """The fixes of a motion that its reader had to build as a whole."""
-    for node, path in enumerate(motion.trajectories):
-        name = motion.names[node] if motion.names else str(node)
-        gaps = [False, *path.gap.tolist()]
-        for time, x, y, gap in zip(path.times.tolist(), path.x.tolist(), path.y.tolist(), gaps, strict=True):
-            yield Fix(name, time, x, y, 0, gap)

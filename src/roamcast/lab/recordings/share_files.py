@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from roamcast.lab.storage import Storage
-from roamcast.world.formats.motion.fixes import Fix
+from roamcast.world.formats.fixes import Fix
 
 _SCHEMA = pa.schema(
     [

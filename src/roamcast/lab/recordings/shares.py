@@ -24,10 +24,16 @@ from roamcast.errors import FileError
 from roamcast.lab.recordings.share_files import FixTable, ShareReport, write_share
 from roamcast.lab.storage import Storage
 from roamcast.units import SECOND
-from roamcast.world.formats.motion import cabs, csv_fixes, one_movement
-from roamcast.world.formats.motion.fixes import Fix, MotionOptions
-from roamcast.world.formats.text import numbers
-from roamcast.world.formats.text.source import ROW_BYTES_MAX, damage_as_file_error, lines
+from roamcast.world.formats import motion_tables
+from roamcast.world.formats.fixes import Fix, MotionOptions
+from roamcast.world.formats.text import (
+    METRES_MAX,
+    ROW_BYTES_MAX,
+    SECONDS_MAX,
+    damage_as_file_error,
+    lines,
+    name_of,
+)
 
 SHARE_BYTES = 1 << 24
 COPY_BYTES = 1 << 22  # at a time; chosen by us
@@ -185,13 +191,13 @@ class ReadShare:
             # Quotes may hold line ends, and then a line is not a row.
             if b'"' in data:
                 return None
-            columns = csv_fixes.parse_header(header, where)
+            columns = motion_tables.parse_header(header, where)
             quick = _quick_csv(data, columns, where)
             if quick is not None:
                 return quick
-            fixes = csv_fixes.parse_fixes(chain([header], lines(BytesIO(data), where)), where)
+            fixes = motion_tables.parse_csv(chain([header], lines(BytesIO(data), where)), where)
         else:
-            fixes = one_movement.parse_fixes(chain([header], lines(BytesIO(data), where)), where)
+            fixes = motion_tables.parse_one(chain([header], lines(BytesIO(data), where)), where)
         table = FixTable.of([(where, fixes)])
         return table.moved(by=-1, lines=data.count(b"\n") + (not data.endswith(b"\n")))
 
@@ -224,8 +230,8 @@ def _line(octets: bytes, where: str) -> str:
 def _cab_fixes(folder: Storage, files: Iterable[str]) -> Iterator[tuple[str, Iterable[Fix]]]:
     for file in files:
         where = folder.name(file)
-        node = numbers.name_of(PurePosixPath(file).stem, where, "cab")
-        yield where, cabs.parse_fixes(lines(_unzipped(folder.read(file), where), where), node, where)
+        node = name_of(PurePosixPath(file).stem, where, "cab")
+        yield where, motion_tables.parse_cab(lines(_unzipped(folder.read(file), where), where), node, where)
 
 
 def _unzipped(octets: bytes, where: str) -> IO[bytes]:
@@ -233,7 +239,7 @@ def _unzipped(octets: bytes, where: str) -> IO[bytes]:
         return BytesIO(gzip.decompress(octets) if octets.startswith(GZIP_MAGIC) else octets)
 
 
-def _quick_csv(data: bytes, columns: csv_fixes.Columns, where: str) -> FixTable | None:
+def _quick_csv(data: bytes, columns: motion_tables.FixColumns, where: str) -> FixTable | None:
     """The rows of a plain CSV by Arrow's reader; None where only the core's reader can interpret them."""
     data = data.replace(b"\r\n", b"\n")
     if not data or b"\r" in data or b"\n\n" in data or data.startswith(b"\n"):
@@ -256,13 +262,13 @@ def _quick_csv(data: bytes, columns: csv_fixes.Columns, where: str) -> FixTable 
     names_found = name.dictionary_encode()
     clock = _unscaled(time)
     east, north = x.to_numpy(), y.to_numpy()
-    limits = (180.0, 90.0) if columns.geographic else (numbers.METRES_MAX, numbers.METRES_MAX)
-    if clock is None or bool(np.any(clock > numbers.SECONDS_MAX * SECOND)):
+    limits = (180.0, 90.0) if columns.geographic else (METRES_MAX, METRES_MAX)
+    if clock is None or bool(np.any(clock > SECONDS_MAX * SECOND)):
         return None
     # Written so that a NaN fails too.
     if not (bool(np.all(np.abs(east) <= limits[0])) and bool(np.all(np.abs(north) <= limits[1]))):
         return None
-    known = [numbers.name_of(text.strip(), where) for text in names_found.dictionary.to_pylist()]
+    known = [name_of(text.strip(), where) for text in names_found.dictionary.to_pylist()]
     if len(set(known)) != len(known):
         return None  # names that differ in blanks only
     return FixTable(

@@ -24,8 +24,7 @@ from roamcast.strategy.opportunistic.adaptation.home_broker import ComplexHomeBr
 from roamcast.strategy.opportunistic.adaptation.services import Alternative, Services
 from roamcast.streams import stream
 from roamcast.units import NodeId
-from roamcast.world.graph import Generator, Graph, generated
-from roamcast.world.walk import Behaviour, Stay, walk
+from roamcast.world.graph import Behaviour, Generator, Graph, Stay, generated, walk
 
 AREA = (1000.0, 1000.0)
 CLIENT: NodeId = 0  # the only client; its number has no meaning

@@ -1,7 +1,8 @@
 """Recorded mobility and contacts: reads files as `Motion` and `ContactPlan`, and writes them.
 
-Read in this order: `text/` (text to values, with the place of every fault), `motion/` (formats of paths),
-`meetings/` (formats of contacts); this file chooses among them. The formats for users:
+Read in this order: `text.py` (text to values, with the place of every fault), `fixes.py` (values to motion),
+`motion_tables.py`, `motion_xml.py` and `ns2.py` (formats of paths), `contact_tables.py` (formats of
+contacts), `guess.py` (the format of a file); this file chooses among them. The formats for users:
 `docs/study/formats.md`.
 
 Left out: heights, headings and speeds of any format; BonnMotion's three-dimensional files; The ONE's
@@ -9,19 +10,16 @@ message events; SUMO's persons; GPX routes.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from roamcast.errors import FileError, InputError
 from roamcast.units import Micros, micros
 from roamcast.world.contacts import ContactPlan
-from roamcast.world.formats.meetings import haggle, one_contacts, plan, sociopatterns
-from roamcast.world.formats.meetings.encounters import ContactOptions, ReadContacts
-from roamcast.world.formats.motion import bonnmotion, cabs, csv_fixes, fcd, gpx, ns2, one_movement
-from roamcast.world.formats.motion.fixes import Conflict, Fix, MotionOptions
-from roamcast.world.formats.motion.projection import MapProjection
-from roamcast.world.formats.text import guess
+from roamcast.world.formats import contact_tables, guess, motion_tables, motion_xml, ns2
+from roamcast.world.formats.contact_tables import ContactOptions, ReadContacts
+from roamcast.world.formats.fixes import Conflict, Fix, FixStream, MapProjection, MotionOptions, Tracks
 from roamcast.world.trajectory import Motion
 
 __all__ = [
@@ -39,12 +37,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class MotionFormat:
-    """A format of paths: its reader, its writer if it has one, and its defaults."""
+    """A format of paths: its fixes, its writer if it has one, and its defaults."""
 
-    read: Callable[[Path, MotionOptions], Motion]
+    streams: Callable[[Path, MotionOptions], Iterator[FixStream]]
     write: Callable[[Motion, Path], None] | None = None
     max_gap: Micros | None = None
     conflict: Conflict = "error"
+    read: Callable[[Path, MotionOptions], Motion] | None = None  # where paths do not follow from fixes alone
 
 
 @dataclass(frozen=True)
@@ -57,20 +56,20 @@ class ContactFormat:
 
 
 MOTION_FORMATS: dict[str, MotionFormat] = {
-    "bonnmotion": MotionFormat(bonnmotion.read, bonnmotion.write),
-    "cabs": MotionFormat(cabs.read, max_gap=cabs.MAX_GAP),
-    "csv": MotionFormat(csv_fixes.read, csv_fixes.write),
-    "fcd": MotionFormat(fcd.read),
-    "gpx": MotionFormat(gpx.read),
-    "ns2": MotionFormat(ns2.read, ns2.write),
-    "one": MotionFormat(one_movement.read, conflict="last"),
+    "bonnmotion": MotionFormat(motion_tables.bonnmotion, motion_tables.write_bonnmotion),
+    "cabs": MotionFormat(motion_tables.cabs, max_gap=motion_tables.CABS_MAX_GAP),
+    "csv": MotionFormat(motion_tables.csv_fixes, motion_tables.write_csv),
+    "fcd": MotionFormat(motion_xml.fcd),
+    "gpx": MotionFormat(motion_xml.gpx),
+    "ns2": MotionFormat(ns2.fixes, ns2.write, read=ns2.read),
+    "one": MotionFormat(motion_tables.one_movement, conflict="last"),
 }
 
 CONTACT_FORMATS: dict[str, ContactFormat] = {
-    "haggle": ContactFormat(haggle.read, tail=haggle.TAIL),
-    "one": ContactFormat(one_contacts.read, one_contacts.write),
-    "plan": ContactFormat(plan.read, plan.write),
-    "sociopatterns": ContactFormat(sociopatterns.read),
+    "haggle": ContactFormat(contact_tables.read_haggle, tail=contact_tables.HAGGLE_TAIL),
+    "one": ContactFormat(contact_tables.read_one, contact_tables.write_one),
+    "plan": ContactFormat(contact_tables.read_plan, contact_tables.write_plan),
+    "sociopatterns": ContactFormat(contact_tables.read_sociopatterns),
 }
 
 
@@ -106,7 +105,12 @@ def read_motion(
         origin=None if origin is None else MapProjection(*origin),
         duration=None if duration is None else micros(_positive("duration", duration)),
     )
-    return chosen.read(path, options)
+    if chosen.read is not None:
+        return chosen.read(path, options)
+    tracks = Tracks()
+    for stream in chosen.streams(path, options):
+        tracks.collect(stream)
+    return tracks.motion(str(path), options)
 
 
 def read_contacts(

@@ -4,9 +4,9 @@ Every model is a struct of parameters with `check`, `motion` and `walls` (`model
 key `model`; `msgspec.convert(table, type=Mobility)` makes the right one. Most follow the seven
 scenarios of the acyclic overlay (6.2.1); `docs/study/mobility.md` has them ready to copy.
 
-To read: `model.py`, `movement/` (what models are built from), then the models: `static`, `random_waypoint`,
-`fixed_targets`, `random_walk`; `nomadic` and `column` on groups; `city_block` and `pursue` on streets;
-`graph_walk` on the networks of `world/graph.py`.
+To read: `model.py`, `path.py` and `waypoints.py` (what models are built from), then the models: `walks.py`
+(each node for itself), `groups.py`, `cars.py` on `streets.py`, `graph_walk.py` on the networks of
+`world/graph.py`.
 
 Left out: nodes as bodies (collisions, queues of cars), users who move because the reception is bad,
 heights.
@@ -15,16 +15,11 @@ heights.
 from typing import TypeAlias
 
 from roamcast.registry import ModelRegistry, NothingDeclared
-from roamcast.world.mobility.city_block import CityBlock
-from roamcast.world.mobility.column import Column
-from roamcast.world.mobility.fixed_targets import FixedTargets
+from roamcast.world.mobility.cars import CityBlock, Pursue
 from roamcast.world.mobility.graph_walk import GraphWalk
+from roamcast.world.mobility.groups import Column, Nomadic
 from roamcast.world.mobility.model import Area, Model, Range
-from roamcast.world.mobility.nomadic import Nomadic
-from roamcast.world.mobility.pursue import Pursue
-from roamcast.world.mobility.random_walk import RandomWalk
-from roamcast.world.mobility.random_waypoint import RandomWaypoint
-from roamcast.world.mobility.static import Static
+from roamcast.world.mobility.walks import FixedTargets, RandomWalk, RandomWaypoint, Static
 
 Mobility: TypeAlias = (
     Static | RandomWaypoint | FixedTargets | RandomWalk | Nomadic | Column | CityBlock | Pursue | GraphWalk

@@ -2,7 +2,7 @@
 
 The world of the opportunistic channels' simulation (section 3.3), for any strategy. The first nodes are the
 network (`world/graph.py`) and do not move; the last `walkers` are hosts that stay at one of them for an
-exponential time, then go to the next (`world/walk.py`). The links are those of the network and one from each
+exponential time, then go to the next. The links are those of the network and one from each
 host to the node where it stays, whatever their length: this model gives contacts, and `world.range` is not
 used. While a host moves, straight and at constant speed, it hears nobody.
 
@@ -15,11 +15,10 @@ from typing import ClassVar
 
 from roamcast.units import SECOND, Micros
 from roamcast.world.contacts import ContactPlan
-from roamcast.world.graph import Generator, Graph, generated
+from roamcast.world.graph import Behaviour, Generator, Graph, generated, walk
 from roamcast.world.mobility.model import Area, Model, bad, check_number, stream
-from roamcast.world.mobility.movement.path import PathBuilder, Piece
+from roamcast.world.mobility.path import PathBuilder, Piece, standing
 from roamcast.world.trajectory import Motion
-from roamcast.world.walk import Behaviour, walk
 
 
 class GraphWalk(Model, frozen=True, kw_only=True, tag="graph_walk"):
@@ -44,11 +43,7 @@ class GraphWalk(Model, frozen=True, kw_only=True, tag="graph_walk"):
     def motion(self, nodes: int, area: Area, duration: Micros, random: Random) -> Motion:
         self.check(nodes, area)
         graph, visits = self._walks(nodes, area, duration, random)
-        paths = []
-        for place in graph.places:
-            path = PathBuilder(place, duration)
-            path.move(Piece(duration / SECOND, place))
-            paths.append(path.trajectory())
+        paths = [standing(place, duration) for place in graph.places]
         for visited in visits:
             path = PathBuilder(graph.places[visited[0][0]], duration)
             for node, arrival, departure in visited:

@@ -4,9 +4,8 @@ from itertools import islice
 from pathlib import Path
 
 from roamcast.errors import FileError
-from roamcast.world.formats.motion.bonnmotion import LINE_BYTES_MAX
-from roamcast.world.formats.motion.cabs import is_tar
-from roamcast.world.formats.text.source import damage_as_file_error, lines, opened
+from roamcast.world.formats.motion_tables import LINE_BYTES_MAX, is_tar
+from roamcast.world.formats.text import damage_as_file_error, lines, opened
 
 _BY_SUFFIX = {
     ".movements": "bonnmotion",

@@ -25,10 +25,19 @@ import numpy as np
 
 from roamcast.errors import FileError
 from roamcast.units import SECOND, Micros
-from roamcast.world.formats.motion.fixes import MotionOptions
-from roamcast.world.formats.text import numbers
-from roamcast.world.formats.text.saving import save_lines
-from roamcast.world.formats.text.source import lines, opened
+from roamcast.world.formats.fixes import Fix, FixStream, MotionOptions
+from roamcast.world.formats.text import (
+    SECONDS_MAX,
+    lines,
+    metres_of,
+    name_order,
+    number_of,
+    opened,
+    save_lines,
+    seconds_text,
+    shown,
+    time_of,
+)
 from roamcast.world.trajectory import Motion, Trajectory
 
 _NODE = r"\$node_\(\s*([0-9]{1,18})\s*\)"
@@ -42,7 +51,7 @@ _WITHOUT_MOTION = frozenset({"reset", "start", "on", "off", "label", "color", "r
 What: TypeAlias = Literal["initial", "jump", "setdest", "switch"]
 
 
-class Statement(NamedTuple):
+class Ns2Statement(NamedTuple):
     """One line that matters. `values`: axis (0 = X, 1 = Y) and metres; x, y, m/s; or 1 for on, 0 for off."""
 
     node: str
@@ -53,13 +62,13 @@ class Statement(NamedTuple):
 
 
 def read(path: Path, options: MotionOptions) -> Motion:
-    by_node: dict[str, list[Statement]] = {}
+    by_node: dict[str, list[Ns2Statement]] = {}
     with opened(path) as stream:
         for statement in parse_statements(lines(stream, str(path)), str(path)):
             by_node.setdefault(statement.node, []).append(statement)
     if not by_node:
         raise FileError(str(path), "holds no node; expected lines such as $node_(0) set X_ 150.0")
-    names = sorted(by_node, key=numbers.name_order)
+    names = sorted(by_node, key=name_order)
     walks = [_walked(by_node[name], str(path)) for name in names]
     horizon = max(options.duration or 0, *(walk.rests_at() for walk in walks))
     present: list[tuple[str, Trajectory]] = []
@@ -73,7 +82,19 @@ def read(path: Path, options: MotionOptions) -> Motion:
     return Motion([trajectory for _, trajectory in present], [name for name, _ in present])
 
 
-def parse_statements(lines: Iterable[str], where: str) -> Iterator[Statement]:
+def fixes(path: Path, options: MotionOptions) -> Iterator[FixStream]:
+    """The knots of paths that had to be built as a whole."""
+    yield FixStream(str(path), _fixes(read(path, options)))
+
+
+def _fixes(motion: Motion) -> Iterator[Fix]:
+    for name, path in zip(motion.names, motion.trajectories, strict=True):
+        gaps = [False, *path.gap.tolist()]
+        for time, x, y, gap in zip(path.times.tolist(), path.x.tolist(), path.y.tolist(), gaps, strict=True):
+            yield Fix(name, time, x, y, 0, gap)
+
+
+def parse_statements(lines: Iterable[str], where: str) -> Iterator[Ns2Statement]:
     for number, line in enumerate(lines, 1):
         text = line.strip()
         if not text or text.startswith("#") or _IGNORED.fullmatch(text):
@@ -81,48 +102,45 @@ def parse_statements(lines: Iterable[str], where: str) -> Iterator[Statement]:
         here = f"{where}:{number}"
         if place := _PLACE.fullmatch(text):
             node, axis, value = place.groups()
-            metres = numbers.metres_of(value, here, f"{axis}_")
+            metres = metres_of(value, here, f"{axis}_")
             if axis != "Z":
-                yield Statement(node, 0, number, "initial", (float("XY".index(axis)), metres))
+                yield Ns2Statement(node, 0, number, "initial", (float("XY".index(axis)), metres))
         elif order := _AT.fullmatch(text):
-            time = numbers.time_of(order[1], here)
+            time = time_of(order[1], here)
             yield from _parse_order(order[2].strip(), time, number, here)
         else:
             raise FileError(
                 here,
-                f"{numbers.shown(text)} is no ns-2 movement; expected $node_(i) set X_ v, "
+                f"{shown(text)} is no ns-2 movement; expected $node_(i) set X_ v, "
                 '$ns_ at t "$node_(i) setdest x y speed", $god_ … or a # comment',
             )
 
 
-def _parse_order(text: str, time: Micros, line: int, where: str) -> Iterator[Statement]:
+def _parse_order(text: str, time: Micros, line: int, where: str) -> Iterator[Ns2Statement]:
     order = _ORDER.fullmatch(text)
     if order is None:
         if not _IGNORED.fullmatch(text):
-            raise FileError(
-                where, f'{numbers.shown(text)} is no order to a node; expected "$node_(i) setdest …"'
-            )
+            raise FileError(where, f'{shown(text)} is no order to a node; expected "$node_(i) setdest …"')
         return
     node, verb, rest = order.groups()
     arguments = rest.split()
     match verb, arguments:
         case "setdest", [x, y, speed]:
-            pace = numbers.number_of(speed, where, "speed")
+            pace = number_of(speed, where, "speed")
             if pace < 0:
                 raise FileError(where, f"speed is {speed}; it is 0 m/s or more")
-            to = numbers.metres_of(x, where, "x"), numbers.metres_of(y, where, "y")
-            yield Statement(node, time, line, "setdest", (*to, pace))
+            to = metres_of(x, where, "x"), metres_of(y, where, "y")
+            yield Ns2Statement(node, time, line, "setdest", (*to, pace))
         case "set", [("X_" | "Y_" | "Z_") as axis, value]:
-            metres = numbers.metres_of(value, where, axis)
+            metres = metres_of(value, where, axis)
             if axis != "Z_":
-                yield Statement(node, time, line, "jump", (float("XY".index(axis[0])), metres))
+                yield Ns2Statement(node, time, line, "jump", (float("XY".index(axis[0])), metres))
         case "switch", [("ON" | "OFF") as state]:
-            yield Statement(node, time, line, "switch", (float(state == "ON"),))
+            yield Ns2Statement(node, time, line, "switch", (float(state == "ON"),))
         case _ if verb not in _WITHOUT_MOTION:
             raise FileError(
                 where,
-                f"order {numbers.shown(f'{verb} {rest}')}; "
-                "expected setdest x y speed, set X_ v or switch ON|OFF",
+                f"order {shown(f'{verb} {rest}')}; expected setdest x y speed, set X_ v or switch ON|OFF",
             )
 
 
@@ -133,7 +151,7 @@ def write(motion: Motion, path: Path) -> None:
             raise FileError(
                 str(path),
                 f"ns-2 cannot say that a node is absent, and node {node} is not there all the time from 0 to "
-                f"{numbers.seconds_text(motion.ends)} s",
+                f"{seconds_text(motion.ends)} s",
             )
     save_lines(path, _statements(motion))
 
@@ -152,11 +170,11 @@ def _statements(motion: Motion) -> Iterator[str]:
             if k + 1 < len(times):
                 x, y = xs[k + 1], ys[k + 1]
                 speed = math.hypot(x - xs[k], y - ys[k]) / (times[k + 1] - time) * SECOND
-            at = numbers.seconds_text(time)
+            at = seconds_text(time)
             yield f'$ns_ at {at} "$node_({node}) setdest {x!r} {y!r} {speed!r}"'
 
 
-def _walked(statements: list[Statement], where: str) -> "_Walk":
+def _walked(statements: list[Ns2Statement], where: str) -> "_Walk":
     initial: dict[float, float] = {}
     for statement in statements:
         if statement.what == "initial":
@@ -196,7 +214,7 @@ class _Walk:
         self._goal = None
         if speed > 0 and distance > 0:
             duration_s = distance / speed
-            if duration_s > numbers.SECONDS_MAX:
+            if duration_s > SECONDS_MAX:
                 raise FileError(where, f"node arrives after {duration_s:g} s; a leg ends within 1e11 s")
             self._goal = (x, y)
             self._duration_us = duration_s * SECOND
@@ -235,7 +253,7 @@ class _Walk:
             self._knots.append((time, *self._knots[-1][1:]))
 
 
-def _while_on(path: Trajectory, switches: list[Statement]) -> Trajectory | None:
+def _while_on(path: Trajectory, switches: list[Ns2Statement]) -> Trajectory | None:
     """The path without the times at which the node is switched off; None if nothing is left."""
     if not switches:
         return path

@@ -1,42 +1,67 @@
 """Trips between destinations with a rest at each: the walk behind most models here.
 
 The models differ in where destinations lie. A `Destinations` defines that, with the draws that a stationary
-start needs (see `stationary.py`).
+start needs.
+
+Stationary start: the draws that put a node where a long run would have put it.
+
+A node that begins a trip at time 0 from a uniform place is not in the long-run distribution of its own
+model: for minutes its mean speed falls and the nodes gather in the middle, and a metric of that time measures
+the drift. Leaving out a warm-up only makes the drift smaller. The start can be drawn exactly instead: what an
+observer sees at a random *instant* is what happens per *trip*, weighted by how long it lasts (Palm
+inversion), and the instant lies uniformly within it.
+
+- A node rests with probability `E[pause] / (E[pause] + E[travel])`.
+- Travel time is length over speed, and the two are independent, so the weight factorises: a leg is drawn
+  with density proportional to its length, the place uniformly along it, and the speed with
+  density proportional to `1/v` (slow trips last longer).
+- A rest is drawn with density proportional to its duration; what is left of it is a uniform share.
+
+W. Navidi and T. Camp, "Stationary distributions for the random waypoint mobility model", IEEE
+Transactions on Mobile Computing 3(1), 2004. J.-Y. Le Boudec and M. Vojnović, "Perfect simulation and
+stationarity of a class of mobility models", INFOCOM 2005, for the argument in general.
 """
 
 import math
-from collections.abc import Iterator
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from roamcast.units import Micros
 from roamcast.world.mobility.model import Area, Range, between, index
-from roamcast.world.mobility.movement.path import PathBuilder, Piece, Point, along, distance
-from roamcast.world.mobility.movement.stationary import (
-    mean_inverse_speed,
-    rest_left,
-    resting_share,
-    speed_in_passing,
-)
+from roamcast.world.mobility.path import PathBuilder, Piece, Point, along, distance
 
 
-class Destinations(Protocol):
+class Destinations:
     @property
     def mean_length(self) -> float:
         """Metres, averaged over trips."""
-        ...
+        raise NotImplementedError
+
+    @property
+    def longest(self) -> float:
+        """Metres that no trip exceeds."""
+        raise NotImplementedError
 
     def any(self, random: Random) -> Point:
         """A destination as met at the end of a trip."""
-        ...
+        raise NotImplementedError
 
     def next(self, random: Random, here: Point) -> Point:
         """Where to go from `here`."""
-        ...
+        return self.any(random)
+
+    def trip(self, random: Random) -> tuple[Point, Point]:
+        """Both ends of any trip."""
+        return self.any(random), self.any(random)
 
     def leg(self, random: Random) -> tuple[Point, Point]:
-        """Both ends of a trip, drawn with probability proportional to its length."""
-        ...
+        """Both ends of a trip, drawn with probability proportional to its length: each is accepted with
+        probability `length / longest`."""
+        longest = self.longest
+        while True:
+            ends = self.trip(random)
+            if random.random() * longest < distance(*ends):
+                return ends
 
 
 class Start(NamedTuple):
@@ -79,7 +104,7 @@ def stationary_start(destinations: Destinations, speed: Range, pause: Range, ran
     return Start(here, origin, [Piece(seconds, there), Piece(between(random, pause), there)])
 
 
-class Rectangle:
+class Rectangle(Destinations):
     """Destinations uniform over the area."""
 
     def __init__(self, area: Area) -> None:
@@ -96,22 +121,16 @@ class Rectangle:
         near = (a**3 / b**2 + b**3 / a**2 + d * (3 - a**2 / b**2 - b**2 / a**2)) / 15
         return near + (b**2 / a * math.acosh(d / b) + a**2 / b * math.acosh(d / a)) / 6
 
+    @property
+    def longest(self) -> float:
+        return distance((0.0, 0.0), self._area)
+
     def any(self, random: Random) -> Point:
         width, height = self._area
         return between(random, (0.0, width)), between(random, (0.0, height))
 
-    def next(self, random: Random, here: Point) -> Point:
-        return self.any(random)
 
-    def leg(self, random: Random) -> tuple[Point, Point]:
-        return _by_length(self._pairs(random), distance((0.0, 0.0), self._area), random)
-
-    def _pairs(self, random: Random) -> Iterator[tuple[Point, Point]]:
-        while True:
-            yield self.any(random), self.any(random)
-
-
-class Disc:
+class Disc(Destinations):
     """Destinations uniform over a disc around the origin: offsets from something that moves."""
 
     def __init__(self, radius: float) -> None:
@@ -121,22 +140,16 @@ class Disc:
     def mean_length(self) -> float:
         return 128 * self._radius / (45 * math.pi)  # of two uniform points in a disc; Mathai 1999
 
+    @property
+    def longest(self) -> float:
+        return 2 * self._radius
+
     def any(self, random: Random) -> Point:
         x, y = in_unit_disc(random)
         return x * self._radius, y * self._radius
 
-    def next(self, random: Random, here: Point) -> Point:
-        return self.any(random)
 
-    def leg(self, random: Random) -> tuple[Point, Point]:
-        return _by_length(self._pairs(random), 2 * self._radius, random)
-
-    def _pairs(self, random: Random) -> Iterator[tuple[Point, Point]]:
-        while True:
-            yield self.any(random), self.any(random)
-
-
-class FixedPlaces:
+class FixedPlaces(Destinations):
     """A few fixed destinations; from each, every other one is equally likely.
 
     So trips between any two are equally frequent, in either direction; the stationary start needs only that.
@@ -150,6 +163,10 @@ class FixedPlaces:
     def mean_length(self) -> float:
         return math.fsum(distance(a, b) for a, b in self._legs) / len(self._legs)
 
+    @property
+    def longest(self) -> float:
+        return max(distance(a, b) for a, b in self._legs)
+
     def any(self, random: Random) -> Point:
         return self._points[index(random, len(self._points))]
 
@@ -157,12 +174,8 @@ class FixedPlaces:
         others = [point for point in self._points if point != here]
         return others[index(random, len(others))]
 
-    def leg(self, random: Random) -> tuple[Point, Point]:
-        return _by_length(self._pairs(random), max(distance(a, b) for a, b in self._legs), random)
-
-    def _pairs(self, random: Random) -> Iterator[tuple[Point, Point]]:
-        while True:
-            yield self._legs[index(random, len(self._legs))]
+    def trip(self, random: Random) -> tuple[Point, Point]:
+        return self._legs[index(random, len(self._legs))]
 
 
 def in_unit_disc(random: Random) -> Point:
@@ -173,6 +186,33 @@ def in_unit_disc(random: Random) -> Point:
             return x, y
 
 
-def _by_length(pairs: Iterator[tuple[Point, Point]], longest: float, random: Random) -> tuple[Point, Point]:
-    """The first pair that is accepted; each is accepted with probability `length / longest`."""
-    return next(pair for pair in pairs if random.random() * longest < distance(*pair))
+# Draws of a stationary start.
+
+
+def resting_share(pause: Range, travel_seconds: float) -> float:
+    """The share of time a node rests, given the mean duration of its trips."""
+    rest_seconds = (pause[0] + pause[1]) / 2
+    return rest_seconds / (rest_seconds + travel_seconds)
+
+
+def mean_inverse_speed(speed: Range) -> float:
+    """`E[1/v]` for a speed drawn uniformly per trip, seconds per metre: times a length, it gives the time."""
+    low, high = speed
+    if high - low <= 1e-9 * high:
+        return 1 / high  # the limit of the quotient below, which loses its digits here
+    return math.log(high / low) / (high - low)
+
+
+def speed_in_passing(random: Random, speed: Range) -> float:
+    """The speed of a trip met at a random instant: density `1/v`, by inverting its distribution."""
+    low, high = speed
+    # Powers may differ in the last digit between C libraries; nine decimals are the same everywhere.
+    drawn = round(low * math.pow(high / low, random.random()), 9)
+    return min(max(drawn, low), high)
+
+
+def rest_left(random: Random, pause: Range) -> float:
+    """What is left of a rest met at a random instant, seconds."""
+    low, high = pause
+    whole = math.sqrt(low * low + (high * high - low * low) * random.random())  # density p on [low, high]
+    return whole * random.random()

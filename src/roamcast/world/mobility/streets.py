@@ -12,7 +12,7 @@ from random import Random
 from typing import TypeAlias
 
 from roamcast.world.mobility.model import Area, between
-from roamcast.world.mobility.movement.path import Point
+from roamcast.world.mobility.path import Point
 from roamcast.world.walls import Wall
 
 Crossing: TypeAlias = tuple[int, int]

@@ -11,7 +11,6 @@ from roamcast.world.trajectory import Trajectory
 
 Point: TypeAlias = tuple[float, float]
 
-
 FOR_EVER: Micros = 2**60  # the longest piece, for a trip at almost no speed
 
 
@@ -65,6 +64,13 @@ class PathBuilder:
         """With the last piece uncut: a path computed from this one does not depend on when the run ends."""
         assert self.done
         return Trajectory.of(self._knots)
+
+
+def standing(place: Point, duration: Micros) -> Trajectory:
+    """The path of a node that never moves."""
+    path = PathBuilder(place, duration)
+    path.move(Piece(duration / SECOND, place))
+    return path.trajectory()
 
 
 def window(path: Trajectory, since: Micros, until: Micros) -> Trajectory:

@@ -1,1 +1,0 @@
-"""Formats of contacts, and `encounters.py` (contacts under names become a plan)."""
