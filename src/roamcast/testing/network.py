@@ -11,7 +11,7 @@ The radio is ideal: who has a link receives at once, unless `loss` takes the fra
 calls give the same run, to the last draw.
 """
 
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,9 +22,9 @@ from roamcast.filter import Filter
 from roamcast.host import Channel, Host
 from roamcast.node import Node, NodeConfig
 from roamcast.runtime.sim.engine import Engine
-from roamcast.runtime.sim.host import SimHost
 from roamcast.runtime.sim.links import RadioLinks
 from roamcast.runtime.sim.medium import IdealMedium, Job
+from roamcast.runtime.sim.nodes import SimulatedNodes
 from roamcast.strategy import STRATEGIES
 from roamcast.streams import stream
 from roamcast.trace import Trace, Transmitted
@@ -67,24 +67,18 @@ class Network:
         self.trace = Trace()
         self.links = RadioLinks(nodes)
         self.medium = _Overheard(self.engine, self.links, self.trace, stream(seed, "radio"), loss)
-        self.nodes: list[Node | None] = [None] * nodes  # None: crashed
         self.delivered: list[Arrival] = []
         self.misdelivered: list[Arrival] = []  # what nobody at that node had asked for
         self._config = NodeConfig(
             strategy, msgspec.convert(dict(options or {}), STRATEGIES.options_type(strategy)), underlay
         )
-        self._seed = seed
-        self._boots = [0] * nodes
-        self._hosts: list[list[SimHost]] = [[] for _ in range(nodes)]
-        self._stable: list[MutableMapping[str, bytes]] = [{} for _ in range(nodes)]
         self._wanted: list[dict[int, Filter]] = [{} for _ in range(nodes)]
         self._number = 0
         for a, b in links:
             self._plan(a, b, True)
-        for node in range(nodes):
-            self._boot(node)
-        for node in range(nodes):
-            self._report_links(node)
+        self._simulated = SimulatedNodes(self._make, self.engine, self.links, self.medium, self.trace, seed)
+        self.nodes = self._simulated.nodes
+        self._simulated.boot_all()
 
     # What applications do.
 
@@ -138,26 +132,13 @@ class Network:
 
     def crash(self, number: NodeId) -> None:
         """Volatile state is lost, and no other node gets a message about it."""
-        neighbours = self.links.neighbours(number)
-        self.nodes[number] = None
-        for host in self._hosts[number]:
-            host.die()
-        for receivers in self.medium.receivers.values():
-            receivers[number] = None
-        self.links.crash(number)
-        self.medium.forget(number)
-        for neighbour in neighbours:
-            self._report(neighbour, number, up=False)
+        self._simulated.crash(number)
 
     def restart(self, number: NodeId) -> None:
         """The node boots again with its stable storage; its application renews its subscriptions."""
-        self.links.restart(number)
-        self._boot(number)
-        self._report_links(number)
-        for neighbour in self.links.neighbours(number):
-            self._report(neighbour, number, up=True)
+        node = self._simulated.restart(number)
         for subscription, wanted in sorted(self._wanted[number].items()):
-            self.node(number).broker.subscribe(Subscription(subscription, wanted))
+            node.broker.subscribe(Subscription(subscription, wanted))
 
     def hear(self, node: NodeId, sender: NodeId, payload: bytes) -> None:
         """Deliver a frame of these octets, made by the test, to the strategy of a node."""
@@ -180,25 +161,8 @@ class Network:
 
     # Private.
 
-    def _boot(self, number: NodeId) -> None:
-        hosts: dict[Channel, SimHost] = {}
-
-        def host(channel: Channel) -> Host:
-            if channel not in hosts:
-                random = stream(self._seed, "node", number, channel.name, self._boots[number])
-                hosts[channel] = SimHost(
-                    number, channel, self.engine, self.medium, self.trace, random, self._stable[number], None
-                )
-            return hosts[channel]
-
-        node = Node(self._config, host, self._application(number), self.links)
-        self._boots[number] += 1
-        self._hosts[number] = list(hosts.values())
-        self.nodes[number] = node
-        for channel, layer in node.layers.items():
-            hosts[channel].attach(layer)
-            self.medium.receivers[channel][number] = layer.on_receive
-        node.start()
+    def _make(self, number: NodeId, host: Callable[[Channel], Host]) -> Node:
+        return Node(self._config, host, self._application(number), self.links)
 
     def _application(self, number: NodeId) -> Application:
         return _Recorder(self, number)
@@ -211,17 +175,7 @@ class Network:
         if self.links.linked(a, b) == up:
             return
         self._plan(a, b, up)
-        self._report(a, b, up=up)
-        self._report(b, a, up=up)
-
-    def _report_links(self, number: NodeId) -> None:
-        for neighbour in self.links.neighbours(number):
-            self._report(number, neighbour, up=True)
-
-    def _report(self, number: NodeId, neighbour: NodeId, *, up: bool) -> None:
-        node = self.nodes[number]
-        if node is not None:
-            (node.underlay.on_neighbour_up if up else node.underlay.on_neighbour_down)(neighbour)
+        self._simulated.report_link(a, b, up)
 
     def _arrived(self, number: NodeId, delivery: Delivery) -> None:
         event = delivery.event

@@ -15,6 +15,7 @@ from tests.strategy.opportunistic.schedules import JOURNAL, Outcome
 
 from roamcast.broker.core import Delivery
 from roamcast.event import EventId
+from roamcast.node import Node
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario.load import scenario_from
 from roamcast.strategy.opportunistic import Opportunistic
@@ -59,18 +60,19 @@ class Hands:
         self._simulation = simulation
         self._received: dict[NodeId, dict[EventId, Micros]] = {node: {} for node in range(BROKERS)}
         self.lost: set[EventId] = set()
-        boot, crash = simulation._boot, simulation.on_crash
+        boot, crash = simulation._simulated._boot, simulation.on_crash
 
-        def tapped_boot(number: NodeId) -> None:
-            boot(number)
+        def tapped_boot(number: NodeId) -> Node:
+            node = boot(number)
             if number < BROKERS:
                 self._tap(number)
+            return node
 
         def tapped_crash(number: NodeId) -> None:
             self._take_note(number)
             crash(number)
 
-        simulation._boot = tapped_boot  # type: ignore[method-assign]
+        simulation._simulated._boot = tapped_boot  # type: ignore[method-assign]
         simulation.on_crash = tapped_crash  # type: ignore[method-assign]
 
     def relocate(self, move: tuple[NodeId, NodeId]) -> None:

@@ -2,7 +2,7 @@
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,9 +13,9 @@ from roamcast.host import Channel, Host
 from roamcast.node import Node, NodeConfig
 from roamcast.runtime.meter import SimMeter
 from roamcast.runtime.sim.engine import Engine
-from roamcast.runtime.sim.host import SimHost
 from roamcast.runtime.sim.links import RadioLinks
 from roamcast.runtime.sim.medium import Air, Medium
+from roamcast.runtime.sim.nodes import SimulatedNodes
 from roamcast.runtime.sim.playback import Playback
 from roamcast.scenario.model import Scenario, model_name
 from roamcast.scenario.workload import (
@@ -64,10 +64,6 @@ class Simulation:
         self.playback = Playback(scenario, self.engine, self.trace.add, self, self._motion)
         self.links = self.playback.links
         self.medium = _medium(scenario, self.engine, self.playback, self.trace)
-        self._stable: list[MutableMapping[str, bytes]] = [{} for _ in range(scenario.nodes)]
-        self._hosts: list[list[SimHost]] = [[] for _ in range(scenario.nodes)]
-        self.nodes: list[Node | None] = [None] * scenario.nodes
-        self._boots = [0] * scenario.nodes
         self._applications = [WorkloadApplication(self, node) for node in range(scenario.nodes)]
         self._config = NodeConfig(
             scenario.strategy.name,
@@ -78,7 +74,12 @@ class Simulation:
         options = self._config.strategy_options
         limit = options.modulator_limit if isinstance(options, LimitsModulators) else MODULATOR_LIMIT_S
         self._meter = SimMeter(micros(limit))
-        self.engine.at(0, self._boot_all)
+        paths = None if self._motion is None else self._motion.trajectories
+        self._simulated = SimulatedNodes(
+            self._make, self.engine, self.links, self.medium, self.trace, scenario.seed, paths
+        )
+        self.nodes = self._simulated.nodes
+        self.engine.at(0, self._simulated.boot_all)
         for subscription in subscriptions(scenario):
             self.engine.at(subscription.since, self._subscribe, subscription)
             if subscription.until is not None:
@@ -105,44 +106,9 @@ class Simulation:
         wall_s = time.perf_counter() - began
         return SimulationResult(self._scenario, self._roles, self.trace, self.engine.executed, wall_s)
 
-    # Nodes.
-
-    def _boot_all(self, _: None) -> None:
-        for node in range(self._scenario.nodes):
-            self._boot(node)
-        # Links that exist from the beginning are reported once all nodes have booted.
-        for node in range(self._scenario.nodes):
-            for neighbour in self.links.neighbours(node):
-                self._report(node, neighbour, up=True)
-
-    def _boot(self, number: NodeId) -> None:
+    def _make(self, number: NodeId, host: Callable[[Channel], Host]) -> Node:
         config = self._config._replace(is_broker=number in self._roles.brokers)
-        hosts: dict[Channel, SimHost] = {}
-
-        def host(channel: Channel) -> Host:
-            if channel not in hosts:
-                # Each boot has random streams of its own: a restarted node does not repeat its draws.
-                names = ("node", number, channel.name, self._boots[number])
-                hosts[channel] = SimHost(
-                    number,
-                    channel,
-                    self.engine,
-                    self.medium,
-                    self.trace,
-                    stream(self._scenario.seed, *names),
-                    self._stable[number],
-                    None if self._motion is None else self._motion.trajectories[number],
-                )
-            return hosts[channel]
-
-        node = Node(config, host, self._applications[number], self.links, meter=self._meter)
-        self._boots[number] += 1
-        self._hosts[number] = list(hosts.values())
-        self.nodes[number] = node
-        for channel, layer in node.layers.items():
-            hosts[channel].attach(layer)
-            self.medium.receivers[channel][number] = layer.on_receive
-        node.start()
+        return Node(config, host, self._applications[number], self.links, meter=self._meter)
 
     # The workload.
 
@@ -182,21 +148,6 @@ class Simulation:
 
     # The world.
 
-    def on_link(self, sender: NodeId, receiver: NodeId, up: bool) -> None:
-        """A link counts while both directions work: a change of one is reported if the other works."""
-        if up == (self.links.hears(sender, receiver) and self.links.hears(receiver, sender)):
-            self._report(sender, receiver, up=up)
-            self._report(receiver, sender, up=up)
-
-    def _report(self, number: NodeId, neighbour: NodeId, *, up: bool) -> None:
-        node = self.nodes[number]
-        if node is None:
-            return
-        if up:
-            node.underlay.on_neighbour_up(neighbour)
-        else:
-            node.underlay.on_neighbour_down(neighbour)
-
     def _schedule_paths(self) -> None:
         instant = next(self._path_instants, None)
         if instant is not None:
@@ -208,26 +159,16 @@ class Simulation:
             self.trace.add(sample)
             self._schedule_paths()
 
+    def on_link(self, sender: NodeId, receiver: NodeId, up: bool) -> None:
+        """A link counts while both directions work: a change of one is reported if the other works."""
+        if up == (self.links.hears(sender, receiver) and self.links.hears(receiver, sender)):
+            self._simulated.report_link(sender, receiver, up)
+
     def on_crash(self, number: NodeId) -> None:
-        neighbours = self.links.neighbours(number)
-        self.nodes[number] = None
-        for host in self._hosts[number]:
-            host.die()
-        for receivers in self.medium.receivers.values():
-            receivers[number] = None
-        self.links.crash(number)
-        self.medium.forget(number)
-        for neighbour in neighbours:
-            self._report(neighbour, number, up=False)
+        self._simulated.crash(number)
 
     def on_restart(self, number: NodeId) -> None:
-        self.links.restart(number)
-        self._boot(number)
-        node = self.nodes[number]
-        assert node is not None
-        for neighbour in self.links.neighbours(number):
-            self._report(number, neighbour, up=True)
-            self._report(neighbour, number, up=True)
+        node = self._simulated.restart(number)
         # The application starts again with its device, and still wants what it wanted.
         for _, subscription in sorted(self._applications[number].subscriptions.items()):
             node.broker.subscribe(subscription)
