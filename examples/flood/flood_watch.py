@@ -22,11 +22,11 @@ from roamcast.event import Event
 from roamcast.filter import Filter
 from roamcast.lab.studies.flood import rain
 from roamcast.lab.studies.flood.runoff import TERRAIN, Runoff, RunoffParameters, read_terrain
-from roamcast.lab.studies.testbed import TENTH, latencies
+from roamcast.lab.studies.testbed import TENTH
 from roamcast.modulator import MODULATORS, Content, ModulatorSpec
 from roamcast.runtime.sim.simulation import Simulation
 from roamcast.scenario import read_tables, scenario_from
-from roamcast.trace import Delivered
+from roamcast.trace import Delivered, Published
 from roamcast.units import SECOND, Micros, micros
 
 A, B, C = 0, 1, 2
@@ -80,14 +80,20 @@ class FloodWatch:
     def run(self) -> list[float | None]:
         """The mean latency on each topology in seconds; None where nothing arrived."""
         trace = self._simulation.run().trace
+        arrived: dict[int, Micros] = {}
         for delivered in trace.of(Delivered):
             self._keep(WatchedRunoff.products[delivered.sequence])
+            arrived.setdefault(delivered.sequence, delivered.t)
         means: list[float | None] = []
         for number in range(len(TOPOLOGIES)):
             begin: Micros = number * TOPOLOGY_SECONDS * SECOND
-            found = latencies(trace, C, begin + 20 * SECOND, begin + TOPOLOGY_SECONDS * SECOND)
-            came = [latency for latency in found if latency is not None]
-            means.append(sum(came) / len(came) / SECOND if came else None)
+            end = begin + TOPOLOGY_SECONDS * SECOND
+            took = [
+                arrived[sent.sequence] - sent.t
+                for sent in trace.of(Published)
+                if begin + 20 * SECOND <= sent.t < end and sent.sequence in arrived
+            ]
+            means.append(sum(took) / len(took) / SECOND if took else None)
         return means
 
     def _subscribe(self, _: None) -> None:

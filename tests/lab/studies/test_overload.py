@@ -2,12 +2,12 @@
 
 import pytest
 
-from roamcast.lab.studies.overload import OverloadParameters, run
+from roamcast.lab.studies.opportunistic_overlays import Overload
 
 
 def test_with_overload_control_no_broker_is_overloaded_while_another_in_reach_has_room() -> None:
     controlled, free = (
-        run(OverloadParameters(load=0.7, duration=50.0, overload_control=control), seed=2)
+        Overload(load=0.7, duration=50.0, overload_control=control).run(seed=2).metrics
         for control in (True, False)
     )
     assert controlled["needless_share"] == 0.0

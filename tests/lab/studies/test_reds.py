@@ -3,7 +3,7 @@
 from collections import Counter
 
 from roamcast.lab.run.derived import Expected
-from roamcast.lab.studies.reds import RedsParameters, _core, _tables, _ticks, run
+from roamcast.lab.studies.reds import Reds, _core, _ticks
 from roamcast.scenario import scenario_from
 from roamcast.trace import Published
 from roamcast.units import SECOND
@@ -12,7 +12,7 @@ DURATION = 200.0
 
 
 def test_clients_behave_as_table_6_13_says() -> None:
-    scenario = scenario_from(_tables(RedsParameters(rate=2.0, duration=DURATION), seed=5))
+    scenario = scenario_from(Reds(rate=2.0, duration=DURATION).tables(seed=5))
     core = _core(5)
     wishes = [each for each in scenario.workload.subscriptions or () if each.type is None]
     for node in range(8):
@@ -51,6 +51,6 @@ def test_a_lost_control_event_extends_the_tick() -> None:
 
 
 def test_a_short_run_gives_all_figures() -> None:
-    found = run(RedsParameters(rate=0.5, duration=120.0, protocol="ours"), seed=3)
+    found = Reds(rate=0.5, duration=120.0, protocol="ours").run(seed=3).metrics
     assert found["delivery_ratio"] is not None and found["delivery_ratio"] > 0.9
     assert found["tick_ratio"] is not None and found["control_bytes_ratio"] is not None

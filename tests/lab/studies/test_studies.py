@@ -1,4 +1,4 @@
-"""Figures whose numbers come from a study instead of a sweep."""
+"""Figures whose scenario comes from a study."""
 
 from pathlib import Path
 from typing import Any
@@ -8,14 +8,10 @@ import pytest
 from roamcast.errors import InputError
 from roamcast.lab.published import load_figure
 from roamcast.lab.published.agreement import r_squared
-from roamcast.lab.studies.balancing import BalancingParameters
-from roamcast.lab.studies.balancing import run as balance
-from roamcast.lab.studies.campus import CampusParameters
-from roamcast.lab.studies.campus import run as campus
-from roamcast.lab.studies.overload import OverloadParameters
-from roamcast.lab.studies.overload import run as overload
-from roamcast.lab.studies.relocation import RelocationParameters
-from roamcast.lab.studies.relocation import run as relocate
+from roamcast.lab.run.metrics import Figure
+from roamcast.lab.studies.opportunistic_channels import Balancing, Campus, Relocation
+from roamcast.lab.studies.opportunistic_overlays import Overload
+from roamcast.lab.studies.study import Study
 from roamcast.lab.sweep.experiment import experiment_from
 from roamcast.lab.sweep.jobs import batched
 from roamcast.lab.sweep.sweep import Sweep
@@ -48,6 +44,10 @@ def figure(folder: Path, rule: str, text: str = FIGURE) -> Path:
     return path
 
 
+def measured(study: Study, seed: int = 1) -> dict[str, Figure]:
+    return study.run(seed).metrics
+
+
 LINEAR = '{ linear = 0.95, along = "consumers" }'
 
 
@@ -56,8 +56,8 @@ LINEAR = '{ linear = 0.95, along = "consumers" }'
     [
         ('"balancing"', '"balance"', "no study.*balancing"),
         ("[1, 2, 4, 6]", "[0, 2]", "consumers"),
-        ("[1, 2, 4, 6]", "6", "axes.consumers: is no list"),
-        ("event_ms", "delivery_ratio", "no metric"),
+        ("[1, 2, 4, 6]", "6", "axes.consumers: is 6; allowed: a list"),
+        ("event_ms", "gain_max", "no metric"),
         ("consumers =", "consumer =", "consumer"),
         ('study = "balancing"', "", "allowed: one"),
     ],
@@ -80,22 +80,23 @@ def test_r_squared_by_hand() -> None:
 
 
 def test_brokers_are_made_as_consumers_join_and_share_their_modulators() -> None:
-    alone = balance(BalancingParameters(consumers=8, adaptive=False), 1)
-    shared = balance(BalancingParameters(consumers=8), 1)
+    alone = measured(Balancing(consumers=8, adaptive=False))
+    shared = measured(Balancing(consumers=8))
     assert (alone["brokers"], shared["brokers"]) == (1, 2)
     assert alone["arrived"] == shared["arrived"] == 1  # modulators have moved meanwhile
-    assert alone["handoffs"] == 0 and shared["handoffs"] is not None and shared["handoffs"] > 0
+    moved = shared["modulators_moved"]
+    assert alone["modulators_moved"] == 0 and moved is not None and moved > 0
     assert alone["event_ms"] == pytest.approx(160, abs=5)  # eight after the other
     assert shared["event_ms"] is not None and 80 <= shared["event_ms"] <= 125  # four to six
 
 
 def test_without_free_machines_the_load_stays_where_it_is() -> None:
-    alone = balance(BalancingParameters(consumers=8, machines=1), 1)
+    alone = measured(Balancing(consumers=8, machines=1))
     assert alone["brokers"] == 1 and alone["event_ms"] == pytest.approx(160, abs=5)
 
 
 def test_a_client_that_changed_its_subnet_has_the_delay_of_before_with_a_home_that_follows() -> None:
-    follows, stays = (campus(CampusParameters(mode=mode), 1) for mode in ("opportunistic", "static"))
+    follows, stays = measured(Campus(mode="opportunistic")), measured(Campus(mode="static"))
     for found in (follows, stays):
         assert found["arrived_before"] == found["arrived_after"] == 1
     assert follows["delay_ms_before"] == pytest.approx(44, abs=1)  # four hops of 10 ms and one more each
@@ -105,7 +106,7 @@ def test_a_client_that_changed_its_subnet_has_the_delay_of_before_with_a_home_th
 
 
 def test_a_real_relocation_takes_longer_with_more_suppliers_and_loses_nothing() -> None:
-    few, many = (relocate(RelocationParameters(suppliers=n, moves=2), 2) for n in (1, 8))
+    few, many = (measured(Relocation(suppliers=n, moves=2), seed=2) for n in (1, 8))
     assert few["relocations"] == many["relocations"] == 2
     assert few["lost"] == few["doubled"] == many["lost"] == many["doubled"] == 0
     assert few["relocation_ms"] is not None and many["relocation_ms"] is not None
@@ -113,12 +114,12 @@ def test_a_real_relocation_takes_longer_with_more_suppliers_and_loses_nothing() 
 
 
 def test_modulator_costs_make_the_average_load_that_was_asked_for() -> None:
-    found = overload(OverloadParameters(load=0.3, duration=60.0), 1)
+    found = measured(Overload(load=0.3, duration=60.0))
     assert found["load_mean"] == pytest.approx(0.3, abs=0.03) and found["overloaded_share"] == 0
     assert found["path_hops"] is not None and found["path_hops"] > 1
 
 
-def test_the_longest_runs_come_first_whether_they_simulate_or_study(tmp_path: Path) -> None:
+def test_the_longest_runs_come_first_whether_of_a_scenario_or_a_study(tmp_path: Path) -> None:
     study = load_figure(figure(tmp_path / "published", LINEAR)).experiment("quick")
     tables: dict[str, Any] = {
         "scenario": {"name": "long", "duration": 600.0},

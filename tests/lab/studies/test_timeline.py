@@ -2,7 +2,7 @@
 
 import pytest
 
-from roamcast.lab.studies.timeline import FIGURES, TimelineParameters, gains, run, timeline
+from roamcast.lab.studies.opportunistic_overlays import Timeline, gains, timeline
 from roamcast.trace import PathsSampled
 
 
@@ -14,7 +14,7 @@ def test_gains_are_of_the_instants_that_both_have() -> None:
         "gain_mean": pytest.approx((0 + 5.5 - 1) / 3),
         "shorter_share": pytest.approx(1 / 3),
     }
-    assert gains(static, {}) == dict.fromkeys(FIGURES)
+    assert gains(static, {}) == dict.fromkeys(Timeline.READINGS)
 
 
 def test_a_timeline_is_of_the_overlay_and_the_measured_time() -> None:
@@ -28,7 +28,7 @@ def test_a_timeline_is_of_the_overlay_and_the_measured_time() -> None:
 
 
 def test_in_a_minute_the_static_approach_is_already_the_longer_one() -> None:
-    found = run(TimelineParameters(duration=60.0), seed=1)
+    found = Timeline(duration=60.0).run(seed=1).metrics
     assert found["gain_max"] is not None and found["gain_mean"] is not None
     assert found["gain_max"] > found["gain_mean"] > 0
     assert found["shorter_share"] is not None and 0.5 < found["shorter_share"] <= 1

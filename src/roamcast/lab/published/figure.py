@@ -15,8 +15,6 @@ import msgspec
 from roamcast.errors import InputError, ScenarioError
 from roamcast.explain import converted, shown, unknown
 from roamcast.lab.published.formula import metrics_in
-from roamcast.lab.run.metrics import METRICS
-from roamcast.lab.studies.study import STUDIES, Study
 from roamcast.lab.sweep.experiment import Experiment, cells, experiment_from
 from roamcast.lab.sweep.results import value_label
 from roamcast.scenario import read_tables
@@ -114,7 +112,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     source: Text  # the work and the section
     note: str = ""
     scenario: dict[str, Any] = {}  # the tables of a scenario file; or …
-    study: Text | None = None  # … a study (`study.py`), with
+    study: Text | None = None  # … a study (`lab/studies/`), with
     parameters: dict[str, Any] = {}  # its parameters beside the axes, and
     first_seed: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 1  # its seeds; a scenario has its own
     axes: dict[str, Any] = {}
@@ -136,12 +134,6 @@ class PublishedFigure:
     def name(self) -> str:
         return f"{self.paper}/{self.figure}"
 
-    @property
-    def study(self) -> Study | None:
-        """The study that computes it; None if it is a sweep of a scenario."""
-        name = self.file.study
-        return None if name is None else STUDIES.named(name, f"{self.source}: study")
-
     def experiment(self, profile: str) -> Experiment:
         """What the profile runs. Its name says which figure and profile it is."""
         return self._experiments[profile]
@@ -154,38 +146,21 @@ class PublishedFigure:
         return {profile: self._made(profile, getattr(self.file.profile, profile)) for profile in PROFILES}
 
     def _made(self, name: str, profile: Profile) -> Experiment:
-        if self.study is not None:
-            return self._studied(self.study, name, profile)
-        tables = with_settings(self.file.scenario, profile.set.items())
+        """What it runs, checked: every cell of it."""
+        tables, seeds = with_settings(self.file.scenario, profile.set.items()), None
+        if self.file.study is not None:
+            first = self.file.first_seed
+            tables, seeds = self.file.parameters | profile.set, range(first, first + profile.replications)
         return experiment_from(
             f"{self.name} ({name})",
             tables,
             self.file.axes | profile.axes,
-            replications=profile.replications,
+            replications=profile.replications if seeds is None else None,
+            seeds=seeds,
             source=f"{self.source}: profile.{name}",
             scenario_source=f"{self.source}: scenario",
             variants=self.file.variants,
-        )
-
-    def _studied(self, study: Study, name: str, profile: Profile) -> Experiment:
-        """As `experiment_from`, for a study: checks every cell and runs nothing."""
-        where = f"{self.source}: profile.{name}"
-        parameters, axes = self.file.parameters | profile.set, self.file.axes | profile.axes
-        for key, values in axes.items():
-            if not isinstance(values, list) or not values:
-                raise ScenarioError(f"{where}: axes.{key}", "is no list of values, the only axis a study has")
-        if not axes:
-            raise ScenarioError(f"{where}: axes", "has no axis; allowed: at least one")
-        for cell in cells(axes):
-            study.check({**parameters, **cell}, where)
-        return Experiment(
-            name=f"{self.name} ({name})",
-            tables=parameters,
-            base=Path(),
-            axes={key: tuple(values) for key, values in axes.items()},
-            seeds=tuple(range(self.file.first_seed, self.file.first_seed + profile.replications)),
-            files={},
-            study=study.name,
+            study=self.file.study,
         )
 
 
@@ -220,9 +195,9 @@ def load_figure(path: Path) -> PublishedFigure:
     if file.scenario and file.first_seed != 1:
         raise ScenarioError(f"{path}: first_seed", "is a study's; allowed here: `scenario.scenario.seed`")
     figure = PublishedFigure(path.parent.name, path.stem, file, str(path))
-    figures = METRICS if figure.study is None else figure.study.figures
     for profile in PROFILES:
-        axes = figure.experiment(profile).axes
+        experiment = figure.experiment(profile)
+        axes, figures = experiment.axes, experiment.metrics()
         for index, quantity in enumerate(file.quantity):
             if quantity.only in (None, profile):
                 metrics_in(quantity.metric, f"{path}: quantity[{index}].metric", figures)

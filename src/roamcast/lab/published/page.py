@@ -39,9 +39,7 @@ def _figure(figure: PublishedFigure, rows: Sequence[FigureRow]) -> Markup:
         element("p", element("code", figure.name), f" · {figure.file.source}", class_="lead"),
         element("p", figure.file.note) if figure.file.note else "",
         published_table(rows),
-        element("p", element("a", "The whole sweep", href=f"{figure.name}/{REPORT_NAME}"), class_="note")
-        if figure.study is None
-        else "",
+        element("p", element("a", "The whole sweep", href=f"{figure.name}/{REPORT_NAME}"), class_="note"),
     )
 
 

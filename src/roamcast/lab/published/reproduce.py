@@ -48,8 +48,8 @@ def reproduce(
 ) -> Reproduction:
     """Run `PAPER`, `PAPER/FIGURE` or everything into `out`; runs that are there already are not repeated.
 
-    The runs of all figures are one set of tasks. Sweeps and studies lie in `out/<paper>/<figure>/`, each
-    sweep with its own report. A folder holds one profile.
+    The runs of all figures are one set of tasks. Each sweep lies in `out/<paper>/<figure>/`, with its own
+    report. A folder holds one profile.
     """
     if profile not in PROFILES:
         raise InputError("profile", f"is {profile!r}; allowed: {', '.join(PROFILES)}")
@@ -69,8 +69,7 @@ def reproduce(
     for figure, made, folder in zip(figures, sweeps, folders, strict=True):
         failed += made.finish(master).failed
         found.append((figure, rows(figure, profile, read_results(folder))))
-        if figure.study is None:
-            report(folder)
+        report(folder)
     all_rows = [row for _, of_figure in found for row in of_figure]
     place(msgspec.json.format(msgspec.json.encode(all_rows), indent=2).decode() + "\n", whole, JSON_NAME)
     from roamcast.lab.published.page import render

@@ -48,7 +48,8 @@ RELATIONS: dict[str, str] = {
         FROM deliveries d
         JOIN events e ON e.run = d.run AND e.publisher = d.publisher AND e.sequence = d.sequence""",
     "pairs": """
-        SELECT x.run AS run, x.reachable AS reachable, h.latency AS latency, h.hops AS hops, h.size AS size
+        SELECT x.run AS run, x.publisher AS publisher, x.sequence AS sequence, x.node AS node, e.t AS t,
+            x.reachable AS reachable, h.latency AS latency, h.hops AS hops, h.size AS size
         FROM expected x
         JOIN events e ON e.run = x.run AND e.publisher = x.publisher AND e.sequence = x.sequence
         LEFT JOIN hand_overs h ON h.run = x.run AND h.publisher = x.publisher
@@ -165,6 +166,17 @@ class Metric(NamedTuple):
     source: str
     value: str
     empty: str = "NULL"
+
+
+class StudyMetrics(NamedTuple):
+    """What a study (`lab/studies/`) measures beside the metrics of every run."""
+
+    metrics: Mapping[str, Metric] = {}
+    relations: Mapping[str, str] = {}  # as `RELATIONS`, after those
+    columns: Mapping[str, Mapping[str, str]] = {}  # as `COLUMNS`: what its relations read beside
+
+
+NOTHING_BESIDE = StudyMetrics()
 
 
 def _of_role(role: str) -> str:
@@ -484,16 +496,17 @@ def metric_of(name: str) -> Metric:
     return METRICS.get(name) or Metric("", "a metric of a plug-in that is not loaded here", "", "NULL")
 
 
-def query(metrics: Mapping[str, Metric] | None = None) -> str:
+def query(metrics: Mapping[str, Metric] | None = None, beside: StudyMetrics = NOTHING_BESIDE) -> str:
     """One statement for all metrics: a row per run, `run` first, then the columns of `METRICS`."""
     if metrics is None:
         METRICS.load()
-        metrics = METRICS
+        metrics = {**METRICS, **beside.metrics}
     derived = any(not metric.source for metric in metrics.values())
     figures = {**metrics, **_AUXILIARY} if derived else dict(metrics)
     sources = list(dict.fromkeys(metric.source for metric in figures.values() if metric.source))
-    needed = relations_of(sources)
-    steps = [f"{name} AS ({sql})" for name, sql in RELATIONS.items() if name in needed]
+    relations = {**RELATIONS, **beside.relations}
+    needed = relations_of(sources, relations)
+    steps = [f"{name} AS ({sql})" for name, sql in relations.items() if name in needed]
     for source in sources:
         values = [f"{m.value} AS {name}" for name, m in figures.items() if m.source == source]
         steps.append(f"of_{source} AS (SELECT run, {', '.join(values)} FROM {source} GROUP BY run)")
@@ -510,12 +523,12 @@ def query(metrics: Mapping[str, Metric] | None = None) -> str:
     return f"WITH {', '.join(steps)} SELECT run, {', '.join(columns)} FROM figures ORDER BY run"
 
 
-def relations_of(sources: Iterable[str]) -> set[str]:
+def relations_of(sources: Iterable[str], relations: Mapping[str, str] = RELATIONS) -> set[str]:
     """The relations and tables that these are computed from, themselves included."""
     needed = set(sources)
-    for name in reversed(RELATIONS):
+    for name in reversed(list(relations)):
         if name in needed:
-            needed |= set(re.findall(r"\b(?:FROM|JOIN) (\w+)", RELATIONS[name]))
+            needed |= set(re.findall(r"\b(?:FROM|JOIN) (\w+)", relations[name]))
     return needed
 
 
@@ -562,39 +575,39 @@ COLUMNS: dict[str, dict[str, str]] = {
 RUN_COLUMNS = {"warmup": "BIGINT", "duration": "BIGINT", "sim_events": "BIGINT", "wall_s": "DOUBLE"}
 
 
-def measure(tables: Mapping[str, pa.Table], run: RunInfo) -> dict[str, Figure]:
-    """All metrics of one run, in the design's order."""
-    with empty_tables() as database:
-        _load(database, tables, run)
-        cursor = database.execute(query())
+def measure(
+    tables: Mapping[str, pa.Table], run: RunInfo, beside: StudyMetrics = NOTHING_BESIDE
+) -> dict[str, Figure]:
+    """All metrics of one run, in the design's order, then a study's."""
+    columns = {name: {**own, **beside.columns.get(name, {})} for name, own in COLUMNS.items()}
+    with empty_tables(columns) as database:
+        for name, of_table in columns.items():
+            _insert(database, name, of_table, [plain(tables[name][column]) for column in of_table])
+        _insert(database, "runs", RUN_COLUMNS, [[getattr(run, column)] for column in RUN_COLUMNS])
+        cursor = database.execute(query(beside=beside))
         names = [column[0] for column in cursor.description]
         (row,) = cursor.fetchall()
     return dict(zip(names[1:], row[1:], strict=True))
 
 
 @contextmanager
-def empty_tables() -> Iterator[sqlite3.Connection]:
+def empty_tables(tables: Mapping[str, Mapping[str, str]] = COLUMNS) -> Iterator[sqlite3.Connection]:
     """A database with all tables, empty."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.create_aggregate("percentile", 2, _Percentile)  # type: ignore[arg-type]
         # One run needs no identifier; the column is there because the definitions are those of many runs.
-        for name, columns in [*COLUMNS.items(), ("runs", RUN_COLUMNS)]:
-            types = ", ".join(f"{column} {sql_type}" for column, sql_type in columns.items())
+        for name, columns in [*tables.items(), ("runs", RUN_COLUMNS)]:
+            types = ", ".join(f"`{column}` {sql_type}" for column, sql_type in columns.items())
             database.execute(f"CREATE TABLE {name} (run INT DEFAULT 0, {types})")
         yield database
-
-
-def _load(database: sqlite3.Connection, tables: Mapping[str, pa.Table], run: RunInfo) -> None:
-    for name, columns in COLUMNS.items():
-        _insert(database, name, columns, [plain(tables[name][column]) for column in columns])
-    _insert(database, "runs", RUN_COLUMNS, [[getattr(run, column)] for column in RUN_COLUMNS])
 
 
 def _insert(
     database: sqlite3.Connection, name: str, columns: Mapping[str, str], values: list[list[object]]
 ) -> None:
     marks = ", ".join("?" for _ in columns)
-    statement = f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({marks})"
+    names = ", ".join(f"`{column}`" for column in columns)
+    statement = f"INSERT INTO {name} ({names}) VALUES ({marks})"
     database.executemany(statement, zip(*values, strict=True))
 
 

@@ -9,10 +9,10 @@ import msgspec
 
 from roamcast.lab.run.derived import Derived
 from roamcast.lab.run.expected import expected, reached, sample_paths
-from roamcast.lab.run.metrics import Figure, measure
+from roamcast.lab.run.metrics import NOTHING_BESIDE, Figure, StudyMetrics, measure
 from roamcast.lab.run.overlay_graph import overlay_health
 from roamcast.lab.run.tables import RunInfo, Tables, tables, write
-from roamcast.runtime.sim import Simulation
+from roamcast.runtime.sim import Simulation, SimulationResult
 from roamcast.scenario import Scenario
 from roamcast.scenario.workload import Roles
 from roamcast.trace import FaultHappened, LinkChanged, OverlayChanged, PathsSampled, Trace, Transmitted
@@ -38,9 +38,14 @@ class RunResult:
 
 def simulate(scenario: Scenario, on_progress: Callable[[float], None] | None = None) -> RunResult:
     """Run a scenario in virtual time and measure it."""
-    result = Simulation(scenario).run(on_progress)
+    return simulated(Simulation(scenario).run(on_progress))
+
+
+def simulated(result: SimulationResult, beside: StudyMetrics = NOTHING_BESIDE) -> RunResult:
+    """Measure what was simulated."""
+    scenario = result.scenario
     info = run_info(scenario, result.roles, runtime="sim", sim_events=result.sim_events, wall_s=result.wall_s)
-    return measured(scenario, result.trace, info)
+    return measured(scenario, result.trace, info, beside=beside)
 
 
 def emulate(
@@ -56,7 +61,13 @@ def emulate(
     return measured(scenario, result.trace, info, result.remark)
 
 
-def measured(scenario: Scenario, trace: Trace, info: RunInfo, remark: str | None = None) -> RunResult:
+def measured(
+    scenario: Scenario,
+    trace: Trace,
+    info: RunInfo,
+    remark: str | None = None,
+    beside: StudyMetrics = NOTHING_BESIDE,
+) -> RunResult:
     """Ground truth, tables and metrics of a trace, whichever runtime wrote it."""
     truth = expected(trace)
     derived: list[Derived] = [*truth, *reached(trace.of(Transmitted), truth)]
@@ -82,7 +93,7 @@ def measured(scenario: Scenario, trace: Trace, info: RunInfo, remark: str | None
         )
         derived.append(health)
     made = tables(trace, derived)
-    return RunResult(info, made, measure(made, info), remark)
+    return RunResult(info, made, measure(made, info, beside), remark)
 
 
 def run_info(

@@ -12,11 +12,13 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import msgspec
 
-from roamcast.lab.studies.study import STUDIES, Study
+from roamcast.lab.run.runs import RunResult
+from roamcast.lab.run.tables import RunInfo
+from roamcast.lab.studies.study import Study
 from roamcast.strategy.opportunistic.adaptation.adaptor import Adaptor
 from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
 from roamcast.strategy.opportunistic.adaptation.events import BrokerDiscovered
@@ -32,7 +34,15 @@ CLIENT: NodeId = 0  # the only client; its number has no meaning
 Distances = list[list[int]]  # plain lists: fastest for millions of look-ups of single entries
 
 
-class ChannelsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Channels(Study, frozen=True):
+    READINGS: ClassVar[tuple[str, ...]] = (
+        "cost_per_message",
+        "delivery_per_message",
+        "relocation_per_message",
+        "relocations_per_move",
+        "saved_best",
+    )
+
     channel: Literal["normal", "oc1", "oc2"] = "oc2"
     behaviour: Behaviour = "random"
     # Moves of the host per message that it receives, from whichever source.
@@ -43,6 +53,29 @@ class ChannelsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     moves: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1_000
     roam: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.1
     networks: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10  # per seed; the figure is their mean
+
+    def run(self, seed: int) -> RunResult:
+        costs = [cost(self, seed, network) for network in range(self.networks)]
+        as_normal = msgspec.structs.replace(self, channel="normal")
+        normal = [cost(as_normal, seed, network) for network in range(self.networks)]
+        figures = (
+            _mean([one.per_message() for one in costs]),
+            _mean([one.delivery / one.messages for one in costs]),
+            _mean([one.relocation / one.messages for one in costs]),
+            _mean([one.relocations / self.moves for one in costs]),
+            max(
+                1 - one.per_message() / other.per_message() for one, other in zip(costs, normal, strict=True)
+            ),
+        )
+        info = RunInfo(name="channels", strategy=self.channel, seed=seed, nodes=self.nodes, duration=0)
+        return RunResult(info, {}, dict(zip(self.READINGS, figures, strict=True)))
+
+    def weight(self) -> float:
+        return 1_000.0  # about a second; measured
+
+    @classmethod
+    def figures(cls) -> tuple[str, ...]:
+        return cls.READINGS
 
 
 class ChannelCost(NamedTuple):
@@ -55,22 +88,7 @@ class ChannelCost(NamedTuple):
         return (self.delivery + self.relocation) / self.messages
 
 
-def run(parameters: ChannelsParameters, seed: int) -> dict[str, float]:
-    costs = [cost(parameters, seed, network) for network in range(parameters.networks)]
-    as_normal = msgspec.structs.replace(parameters, channel="normal")
-    normal = [cost(as_normal, seed, network) for network in range(parameters.networks)]
-    return {
-        "cost_per_message": _mean([one.per_message() for one in costs]),
-        "delivery_per_message": _mean([one.delivery / one.messages for one in costs]),
-        "relocation_per_message": _mean([one.relocation / one.messages for one in costs]),
-        "relocations_per_move": _mean([one.relocations / parameters.moves for one in costs]),
-        "saved_best": max(
-            1 - one.per_message() / other.per_message() for one, other in zip(costs, normal, strict=True)
-        ),
-    }
-
-
-def cost(parameters: ChannelsParameters, seed: int, network: int = 0) -> ChannelCost:
+def cost(parameters: Channels, seed: int, network: int = 0) -> ChannelCost:
     """One walk over one network."""
     graph, distances = _network(parameters.generator, parameters.nodes, seed, network)
     random = stream(seed, "walk", network)
@@ -242,19 +260,3 @@ def _turns(messages: int, number: int, sources: int) -> int:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-STUDIES.add(
-    Study(
-        "channels",
-        ChannelsParameters,
-        run,
-        (
-            "cost_per_message",
-            "delivery_per_message",
-            "relocation_per_message",
-            "relocations_per_move",
-            "saved_best",
-        ),
-    )
-)

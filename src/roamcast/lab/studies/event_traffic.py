@@ -8,14 +8,12 @@ the octets of subscriptions are given twice: as sent, and as the same frames wou
 """
 
 import math
-from collections import Counter
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from roamcast.lab.run.runs import simulate
-from roamcast.lab.studies.study import STUDIES, Study
-from roamcast.scenario import scenario_from
+from roamcast.lab.run.metrics import Metric, StudyMetrics
+from roamcast.lab.studies.study import Study
 from roamcast.streams import stream
 
 SUBSCRIPTION_EVERY, EVENT_EVERY = 10.0, 30.0  # seconds: 6 and 2 a minute (Figure 4)
@@ -25,18 +23,16 @@ SIZE_SIGMA = 1.0  # of the logarithm; chosen by us
 CHANNELS = 10  # what subscriptions are about; chosen by us
 LIFETIME = 300.0  # seconds; chosen by us: the paper gives none
 KINDS = {
-    "hello": "olsr",
-    "tc": "olsr",
-    "olsr": "olsr",
-    "subscribe": "subscription",
-    "unsubscribe": "subscription",
-    "memorized": "memorized",
-    "consistency": "consistency",
-    "attach": "attach",
+    "olsr": ("hello", "tc", "olsr"),
+    "subscription": ("subscribe", "unsubscribe"),
+    "memorized": ("memorized",),
+    "consistency": ("consistency",),
+    "attach": ("attach",),
 }
+"""Messages by what they are for; all but OLSR's are the event system's."""
 
 
-class EventTrafficParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EventTraffic(Study, frozen=True):
     side: Annotated[float, msgspec.Meta(gt=0, le=100_000)] = 600.0  # metres, of the square
     duration: Annotated[float, msgspec.Meta(ge=60, le=86_400)] = 3600.0  # seconds
     nodes: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 40
@@ -44,100 +40,85 @@ class EventTrafficParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_u
     absent_subscribers: Literal["digest", "pass", "pass_and_purge"] = "digest"
     loss: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0  # of the radio, beside collisions
 
+    def metrics(self) -> StudyMetrics:
+        """Of all frames, also those before a warm-up: the paper's hour has none."""
+        made = {}
+        for kind, messages in KINDS.items():
+            sent = f"message IN ({', '.join(map(repr, messages))})"
+            for name, unit, counted in (("messages", "frames", "1"), ("bytes", "octets", "size")):
+                made[f"{kind}_{name}"] = Metric(
+                    unit,
+                    f"{name} sent, {kind}",
+                    "transmissions",
+                    f"SUM(CASE WHEN {sent} THEN {counted} ELSE 0 END)",
+                    "0",
+                )
+        events = [kind for kind in KINDS if kind != "olsr"]
+        for name, unit in (("messages", "frames"), ("bytes", "octets")):
+            total = " + ".join(f"{kind}_{name}" for kind in events)
+            made[f"event_system_{name}"] = Metric(unit, f"{name} of the event system", "", total)
+        as_published = f"subscription_messages * {SUBSCRIPTION_BYTES!r}"
+        made["subscription_bytes_published"] = Metric(
+            "octets", "octets of the subscriptions, had they the paper's size", "", as_published
+        )
+        made["event_system_bytes_published"] = Metric(
+            "octets",
+            "octets of the event system, subscriptions with the paper's size",
+            "",
+            " + ".join([as_published, *(f"{kind}_bytes" for kind in events if kind != "subscription")]),
+        )
+        return StudyMetrics(made)
 
-def run(parameters: EventTrafficParameters, seed: int) -> dict[str, float | None]:
-    result = simulate(scenario_from(_tables(parameters, seed)))
-    sent = result.tables["transmissions"].select(["message", "size"]).to_pydict()
-    messages: Counter[str] = Counter()
-    octets: Counter[str] = Counter()
-    for message, size in zip(sent["message"], sent["size"], strict=True):
-        messages[KINDS[message]] += 1
-        octets[KINDS[message]] += size
-    kinds = sorted(set(KINDS.values()))
-    events = [kind for kind in kinds if kind != "olsr"]
-    as_published = messages["subscription"] * SUBSCRIPTION_BYTES
-    total = sum(octets[kind] for kind in events)
-    return {
-        **{f"{kind}_messages": float(messages[kind]) for kind in kinds},
-        **{f"{kind}_bytes": float(octets[kind]) for kind in kinds},
-        "subscription_bytes_published": as_published,
-        "event_system_messages": float(sum(messages[kind] for kind in events)),
-        "event_system_bytes": float(total),
-        "event_system_bytes_published": total - octets["subscription"] + as_published,
-        **{name: result.metrics[name] for name in METRICS},
-    }
+    def tables(self, seed: int) -> dict[str, Any]:
+        random = stream(seed, "figure 4")
 
+        def node() -> int:
+            return int(random.random() * self.nodes)
 
-METRICS = ("delivery_ratio", "duplicates", "brokers_mean", "mprs_mean")
+        def channel() -> str:
+            return f"c{int(random.random() * CHANNELS)}"
 
-
-def _tables(parameters: EventTrafficParameters, seed: int) -> dict[str, object]:
-    random = stream(seed, "figure 4")
-
-    def node() -> int:
-        return int(random.random() * parameters.nodes)
-
-    def channel() -> str:
-        return f"c{int(random.random() * CHANNELS)}"
-
-    quiet = parameters.duration - 60.0  # what comes last has time to arrive
-    subscriptions = [
-        {"node": node(), "from": SUBSCRIPTION_EVERY * number, "filter": f"channel = '{channel()}'"}
-        for number in range(math.ceil(quiet / SUBSCRIPTION_EVERY))
-    ]
-    publications = [
-        {
-            "t": EVENT_EVERY * (number + 0.5),
-            "node": node(),
-            "attributes": {"channel": channel()},
-            "size": _size(random.gauss(0.0, 1.0)),
-        }
-        for number in range(math.ceil(quiet / EVENT_EVERY - 0.5))
-    ]
-    return {
-        "scenario": {"name": "event-traffic", "duration": parameters.duration, "seed": seed},
-        "world": {
-            "nodes": parameters.nodes,
-            "area": [parameters.side, parameters.side],
-            "range": 250.0,
-            "mobility": {"model": "random_waypoint", "speed": [1.0, 1.0], "pause": [0.0, 0.0]},
-            "radio": {"model": "csma", "loss": parameters.loss},
-        },
-        "workload": {
-            "class": "memorized",
-            "lifetime": LIFETIME,
-            "subscriptions": subscriptions,
-            "publications": publications,
-        },
-        "strategy": {
-            "name": "chapar",
-            "options": {
-                "preset": "paper",
-                "brokers": parameters.brokers,
-                "absent_subscribers": parameters.absent_subscribers,
+        quiet = self.duration - 60.0  # what comes last has time to arrive
+        subscriptions = [
+            {"node": node(), "from": SUBSCRIPTION_EVERY * number, "filter": f"channel = '{channel()}'"}
+            for number in range(math.ceil(quiet / SUBSCRIPTION_EVERY))
+        ]
+        publications = [
+            {
+                "t": EVENT_EVERY * (number + 0.5),
+                "node": node(),
+                "attributes": {"channel": channel()},
+                "size": _size(random.gauss(0.0, 1.0)),
+            }
+            for number in range(math.ceil(quiet / EVENT_EVERY - 0.5))
+        ]
+        return {
+            "scenario": {"name": "event-traffic", "duration": self.duration, "seed": seed},
+            "world": {
+                "nodes": self.nodes,
+                "area": [self.side, self.side],
+                "range": 250.0,
+                "mobility": {"model": "random_waypoint", "speed": [1.0, 1.0], "pause": [0.0, 0.0]},
+                "radio": {"model": "csma", "loss": self.loss},
             },
-        },
-    }
+            "workload": {
+                "class": "memorized",
+                "lifetime": LIFETIME,
+                "subscriptions": subscriptions,
+                "publications": publications,
+            },
+            "strategy": {
+                "name": "chapar",
+                "options": {
+                    "preset": "paper",
+                    "brokers": self.brokers,
+                    "absent_subscribers": self.absent_subscribers,
+                },
+            },
+        }
 
 
 def _size(deviation: float) -> int:
     mean = SIZE_MEAN - SIZE_MIN
     size = SIZE_MIN + mean * math.exp(SIZE_SIGMA * deviation - SIZE_SIGMA**2 / 2)
     return min(round(size), SIZE_MAX)
-
-
-STUDIES.add(
-    Study(
-        "event_traffic",
-        EventTrafficParameters,
-        run,
-        (
-            *(f"{kind}_{unit}" for kind in sorted(set(KINDS.values())) for unit in ("messages", "bytes")),
-            "subscription_bytes_published",
-            "event_system_messages",
-            "event_system_bytes",
-            "event_system_bytes_published",
-            *METRICS,
-        ),
-    )
-)

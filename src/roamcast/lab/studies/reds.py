@@ -12,16 +12,16 @@ between were delivered there. In the work that is shown for one pair, here it is
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from roamcast.lab.run.derived import Expected
-from roamcast.lab.run.runs import simulate
+from roamcast.lab.run.runs import RunResult
 from roamcast.lab.run.tables import records
-from roamcast.lab.studies.study import STUDIES, Study
-from roamcast.scenario import scenario_from
+from roamcast.lab.studies.study import Study
 from roamcast.streams import stream
 from roamcast.trace import Delivered, Published
 from roamcast.units import NodeId, micros
@@ -42,15 +42,6 @@ Pair = tuple[NodeId, NodeId]
 """A publisher and a node of the core."""
 
 
-class RedsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    rate: Annotated[float, msgspec.Meta(gt=0, le=50)] = 1.0  # events per second and client
-    duration: Annotated[float, msgspec.Meta(ge=120, le=3600)] = 660.0  # seconds
-    range: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 60.0  # metres
-    loss: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0  # share of the frames that the radio loses
-    # `published`: REDS on the protocol of the work, without recovery. `ours`: with our additions.
-    protocol: Literal["published", "ours"] = "published"
-
-
 class Tick(msgspec.Struct):
     """Of one publisher and one node of the core: what matched, what came, and had some event no path?"""
 
@@ -59,31 +50,70 @@ class Tick(msgspec.Struct):
     is_apart: bool = False
 
 
-def run(parameters: RedsParameters, seed: int) -> dict[str, float | None]:
-    result = simulate(scenario_from(_tables(parameters, seed)))
-    core = set(_core(seed))
-    came = {(each.publisher, each.sequence, each.node) for each in records(result.tables, Delivered)}
-    published = {(each.publisher, each.sequence): each for each in records(result.tables, Published)}
-    counted = [
-        each
-        for each in records(result.tables, Expected)
-        if each.node in core
-        and published[each.publisher, each.sequence].type != "CONTROL"
-        and published[each.publisher, each.sequence].t >= micros(WARMUP)
-    ]
-    hits = sum((each.publisher, each.sequence, each.node) in came for each in counted)
-    ticks = [tick for tick in _ticks(counted, came, published) if tick.matched]
-    zero = [tick for tick in ticks if not tick.came]
-    metrics = result.metrics
-    return {
-        "delivery_ratio": hits / len(counted),
-        "link_breaks_per_s": metrics["link_breaks_per_s"],
-        "reconnect_ms_mean": metrics["reconnect_ms_mean"],
-        "control_bytes_ratio": metrics["control_bytes_ratio"],
-        "tick_ratio": sum(tick.came / tick.matched for tick in ticks) / len(ticks),
-        "zero_share": len(zero) / len(ticks),
-        "zero_apart": sum(tick.is_apart for tick in zero) / len(zero) if zero else None,
-    }
+class Reds(Study, frozen=True):
+    READINGS: ClassVar[tuple[str, ...]] = ("delivery_ratio", "tick_ratio", "zero_share", "zero_apart")
+
+    rate: Annotated[float, msgspec.Meta(gt=0, le=50)] = 1.0  # events per second and client
+    duration: Annotated[float, msgspec.Meta(ge=120, le=3600)] = 660.0  # seconds
+    range: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 60.0  # metres
+    loss: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0  # share of the frames that the radio loses
+    # `published`: REDS on the protocol of the work, without recovery. `ours`: with our additions.
+    protocol: Literal["published", "ours"] = "published"
+
+    def run(self, seed: int) -> RunResult:
+        """`delivery_ratio` is that of the core."""
+        result = self.measured(self.simulation(seed))
+        core = set(_core(seed))
+        came = {(each.publisher, each.sequence, each.node) for each in records(result.tables, Delivered)}
+        published = {(each.publisher, each.sequence): each for each in records(result.tables, Published)}
+        counted = [
+            each
+            for each in records(result.tables, Expected)
+            if each.node in core
+            and published[each.publisher, each.sequence].type != "CONTROL"
+            and published[each.publisher, each.sequence].t >= micros(WARMUP)
+        ]
+        hits = sum((each.publisher, each.sequence, each.node) in came for each in counted)
+        ticks = [tick for tick in _ticks(counted, came, published) if tick.matched]
+        zero = [tick for tick in ticks if not tick.came]
+        result.metrics["delivery_ratio"] = hits / len(counted)
+        result.metrics["tick_ratio"] = sum(tick.came / tick.matched for tick in ticks) / len(ticks)
+        result.metrics["zero_share"] = len(zero) / len(ticks)
+        result.metrics["zero_apart"] = sum(tick.is_apart for tick in zero) / len(zero) if zero else None
+        # Without its tables: the metric over them is the delivery ratio of all.
+        return replace(result, tables={})
+
+    def tables(self, seed: int) -> dict[str, Any]:
+        end = self.duration
+        subscriptions: list[Table] = [{"node": node, "type": "CONTROL"} for node in range(NODES)]
+        publications: list[Table] = []
+        core = _core(seed)
+        for node in range(NODES):
+            random = stream(seed, "reds", "client", node)
+            subscriptions += _of_the_core(random, node) if node in core else _changing(random, node, end)
+            publications += _published(random, node, self.rate, end - DRAIN)
+        is_ours = self.protocol == "ours"
+        return {
+            "scenario": {"name": "reds", "duration": end, "warmup": WARMUP, "seed": seed},
+            "world": {
+                "nodes": NODES,
+                "area": [60.0, 150.0],
+                "range": self.range,
+                "mobility": {"model": "random_waypoint", "speed": [0.5, 1.5], "pause": [20.0, 60.0]},
+                "radio": _RADIO | {"loss": self.loss},
+            },
+            "workload": {"size": EVENT_OCTETS, "subscriptions": subscriptions, "publications": publications},
+            "strategy": {
+                "name": "tree",
+                "options": {
+                    "preset": "walking",
+                    "filters_max": NUMBERS + 1,  # REDS lists all
+                    "additions": is_ours,
+                    "quiet_probes": is_ours,
+                    "recovery": "push" if is_ours else "none",
+                },
+            },
+        }
 
 
 def _ticks(
@@ -109,44 +139,8 @@ def _ticks(
         yield tick
 
 
-# The scenario.
-
-
 def _core(seed: int) -> list[NodeId]:
     return sorted(stream(seed, "reds", "core").sample(range(NODES), CORE))
-
-
-def _tables(parameters: RedsParameters, seed: int) -> dict[str, object]:
-    end = parameters.duration
-    subscriptions: list[Table] = [{"node": node, "type": "CONTROL"} for node in range(NODES)]
-    publications: list[Table] = []
-    core = _core(seed)
-    for node in range(NODES):
-        random = stream(seed, "reds", "client", node)
-        subscriptions += _of_the_core(random, node) if node in core else _changing(random, node, end)
-        publications += _published(random, node, parameters.rate, end - DRAIN)
-    is_ours = parameters.protocol == "ours"
-    return {
-        "scenario": {"name": "reds", "duration": end, "warmup": WARMUP, "seed": seed},
-        "world": {
-            "nodes": NODES,
-            "area": [60.0, 150.0],
-            "range": parameters.range,
-            "mobility": {"model": "random_waypoint", "speed": [0.5, 1.5], "pause": [20.0, 60.0]},
-            "radio": _RADIO | {"loss": parameters.loss},
-        },
-        "workload": {"size": EVENT_OCTETS, "subscriptions": subscriptions, "publications": publications},
-        "strategy": {
-            "name": "tree",
-            "options": {
-                "preset": "walking",
-                "filters_max": NUMBERS + 1,  # REDS lists all
-                "additions": is_ours,
-                "quiet_probes": is_ours,
-                "recovery": "push" if is_ours else "none",
-            },
-        },
-    }
 
 
 _RADIO: Table = {  # IEEE 802.11g: slot 9 µs, DIFS 28 µs, preamble 20 µs and 6 µs of signal extension
@@ -202,21 +196,3 @@ def _wish(node: NodeId, number: int) -> Table:
 def _later(random: Random, at: float, interval: float) -> float:
     """To the microsecond, and never the same instant again."""
     return round(at + 1e-6 + 2 * interval * random.random(), 6)
-
-
-STUDIES.add(
-    Study(
-        "reds",
-        RedsParameters,
-        run,
-        (
-            "delivery_ratio",
-            "link_breaks_per_s",
-            "reconnect_ms_mean",
-            "control_bytes_ratio",
-            "tick_ratio",
-            "zero_share",
-            "zero_apart",
-        ),
-    )
-)

@@ -1,73 +1,90 @@
-"""Studies: published experiments that are not a run of our network, each with a model of its own.
+"""Studies: published experiments whose scenario follows from a few parameters, or that are no scenario at
+all.
 
-A figure's file names one (`study = "channels"`) instead of a scenario. Its axes and profiles then set the
-study's parameters, and its quantities are formulas over what the study computes, seed by seed. To a sweep,
-a seed of a study is a run like any other: a task that is recorded and not repeated.
+A figure's file names one (`study = "campus"`) instead of a scenario. Its axes and profiles then set the
+study's parameters, and its quantities are formulas over the metrics of every run and those that the study
+adds, as SQL over the same relations. To a sweep, a seed of a study is a run like any other.
 """
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 
 from roamcast.errors import ScenarioError
 from roamcast.explain import converted, unknown
+from roamcast.lab.run.metrics import METRICS, NOTHING_BESIDE, StudyMetrics
+from roamcast.scenario import scenario_from
 
-MODULES = {
-    "channels": "roamcast.lab.studies.channels",
-    "balancing": "roamcast.lab.studies.balancing",
-    "event_traffic": "roamcast.lab.studies.event_traffic",
-    "campus": "roamcast.lab.studies.campus",
-    "home_crash": "roamcast.lab.studies.home_crash",
-    "overload": "roamcast.lab.studies.overload",
-    "reds": "roamcast.lab.studies.reds",
-    "relocation": "roamcast.lab.studies.relocation",
-    "testbed": "roamcast.lab.studies.testbed",
-    "timeline": "roamcast.lab.studies.timeline",
+if TYPE_CHECKING:  # the driver of a sweep needs none of the simulator
+    from roamcast.lab.run.runs import RunResult
+    from roamcast.runtime.sim.simulation import Simulation
+
+PLACES = {
+    "balancing": "opportunistic_channels:Balancing",
+    "campus": "opportunistic_channels:Campus",
+    "channels": "channels:Channels",
+    "event_traffic": "event_traffic:EventTraffic",
+    "home_crash": "opportunistic_overlays:HomeCrash",
+    "overload": "opportunistic_overlays:Overload",
+    "reds": "reds:Reds",
+    "relocation": "opportunistic_channels:Relocation",
+    "testbed": "testbed:Testbed",
+    "timeline": "opportunistic_overlays:Timeline",
 }
-"""Where each study is defined; loaded when a figure names it."""
+"""Where each study is defined, in this folder; loaded when a figure names it."""
 
 
-class Study(NamedTuple):
-    name: str
-    parameters: type[msgspec.Struct]
-    # Takes the parameters and a seed; returns the figures by name, None for a figure without a value.
-    run: Callable[[Any, int], Mapping[str, float | None]]
-    figures: tuple[str, ...]
+class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One study with its parameters: the fields of its class."""
 
-    def check(self, values: Mapping[str, Any], where: str) -> msgspec.Struct:
-        """The parameters in the study's own type, or a `ScenarioError` that begins with `where`."""
+    READINGS: ClassVar[tuple[str, ...]] = ()  # figures that `run` adds, because no trace has what they need
+
+    def tables(self, seed: int) -> dict[str, Any]:
+        """The scenario of one run."""
+        raise NotImplementedError
+
+    def metrics(self) -> StudyMetrics:
+        """What is measured beside the metrics of every run."""
+        return NOTHING_BESIDE
+
+    def run(self, seed: int) -> "RunResult":
+        return self.measured(self.simulation(seed))
+
+    def simulation(self, seed: int) -> "Simulation":
+        """Ready to run."""
+        from roamcast.runtime.sim.simulation import Simulation
+
+        return Simulation(scenario_from(self.tables(seed)))
+
+    def measured(self, simulation: "Simulation") -> "RunResult":
+        from roamcast.lab.run.runs import simulated
+
+        return simulated(simulation.run(), self.metrics())
+
+    def weight(self) -> float:
+        """About how long a run takes, in nodes times simulated seconds."""
+        tables = self.tables(1)
+        return float(tables["world"]["nodes"] * tables["scenario"]["duration"])
+
+    @classmethod
+    def figures(cls) -> tuple[str, ...]:
+        """The names of what a run gives."""
+        return tuple(dict.fromkeys((*METRICS, *cls().metrics().metrics, *cls.READINGS)))
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], where: str) -> "Study":
+        """The study with these parameters, or a `ScenarioError` that begins with `where`."""
         try:
-            made: msgspec.Struct = converted(dict(values), self.parameters)
+            made: Study = converted(dict(values), cls)
         except ScenarioError as error:
             raise ScenarioError(f"{where}: {error.where}", error.problem) from None
         return made
 
-    def measure(self, values: Mapping[str, Any], seed: int) -> dict[str, float | None]:
-        """The figures of one seed."""
-        found = dict(self.run(self.check(values, self.name), seed))
-        for name, value in found.items():
-            assert value is None or math.isfinite(value), (self.name, name, values, seed)
-        return found
 
-
-class Studies:
-    def __init__(self) -> None:
-        self._studies: dict[str, Study] = {}
-
-    def add(self, study: Study) -> None:
-        assert study.name not in self._studies, study.name
-        self._studies[study.name] = study
-
-    def named(self, name: str, where: str) -> Study:
-        if name not in self._studies and name in MODULES:
-            import_module(MODULES[name])
-        if name not in self._studies:
-            known = sorted({*self._studies, *MODULES})
-            raise ScenarioError(where, unknown(name, known, f"is {name!r}, no study"))
-        return self._studies[name]
-
-
-STUDIES = Studies()
+def study_named(name: str, where: str) -> type[Study]:
+    if name not in PLACES:
+        raise ScenarioError(where, unknown(name, sorted(PLACES), f"is {name!r}, no study"))
+    module, _, study = PLACES[name].partition(":")
+    return cast(type[Study], getattr(import_module(f"roamcast.lab.studies.{module}"), study))

@@ -17,22 +17,19 @@ cycles per octet, so that a grid takes 8 ms on A, and on C 3 ms longer.
 """
 
 from functools import partial
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from roamcast.event import Publication
-from roamcast.filter import Filter
+from roamcast.lab.run.metrics import Metric, StudyMetrics
 from roamcast.lab.studies.flood import rain
 from roamcast.lab.studies.flood.runoff import register_runoff
-from roamcast.lab.studies.study import STUDIES, Study
-from roamcast.modulator import ModulatorSpec
+from roamcast.lab.studies.study import Study
 from roamcast.runtime.sim.medium import Medium, Receive
 from roamcast.runtime.sim.simulation import Simulation
-from roamcast.scenario import scenario_from
 from roamcast.streams import stream
-from roamcast.trace import Delivered, Published, Trace
-from roamcast.units import SECOND, Micros, NodeId, micros
+from roamcast.units import Micros, NodeId, micros
 
 A, B, C = 0, 1, 2
 CLOCKS = {A: 1.0, B: 1.7, C: 0.7}  # GHz
@@ -42,7 +39,7 @@ PAPER = ["topology", "complex", "load_balancing"]  # adaptors
 SETTLING = 0.1  # the first share of each topology's time, left out while the overlay adapts; chosen by us
 
 
-class TestbedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Testbed(Study, frozen=True):
     # `placement`: opportunistic, with the adaptor that moves a modulator to where it saves traffic.
     mode: Literal["opportunistic", "static", "placement"] = "opportunistic"
     part: Literal["whole", "tenth"] = "whole"  # of the area that the client wants
@@ -51,47 +48,79 @@ class TestbedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     bitrate: Annotated[int, msgspec.Meta(ge=100_000, le=1_000_000_000)] = 340_000
     handling: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 200  # ns per octet that comes in, at 1 GHz
 
+    def simulation(self, seed: int) -> Simulation:
+        register_runoff()
+        simulation = super().simulation(seed)
+        engine = simulation.engine
+        for cut in links(self.topology_time):  # filters hide frames, not the carrier
+            engine.at(micros(cut.at), partial(_sense_all_the_same, simulation), None)
+        machines = Machines(simulation, self.handling)
+        engine.at(0, machines.take_over, simulation.medium)
+        events = int(4 * self.topology_time / self.interval)
+        phase = stream(seed, "events").random()  # of the sender against the changes of topology
+        gauge = rain.hourly()
+        for number in range(events):
+            # The storm is as long as the run; fewer events skip evenly.
+            grid = rain.publication(number * rain.EVENTS // events, gauge)
+            engine.at(micros((number + phase) * self.interval), partial(_send, simulation), grid)
+        return simulation
 
-def run(parameters: TestbedParameters, seed: int) -> dict[str, float | None]:
-    """Mean latency in milliseconds and share arrived on each topology, without its settling time."""
-    trace = play(parameters, seed).run().trace
-    figures: dict[str, float | None] = {}
-    arrived = total = 0
-    for number, topology in enumerate(TOPOLOGIES):
-        begin = parameters.topology_time * number
-        since, until = begin + SETTLING * parameters.topology_time, begin + parameters.topology_time
-        found = latencies(trace, C, round(since * SECOND), round(until * SECOND))
-        on_time = [latency for latency in found if latency is not None]
-        figures[f"latency_ms_{topology}"] = sum(on_time) / len(on_time) / 1_000 if on_time else None
-        arrived, total = arrived + len(on_time), total + len(found)
-    return {**figures, "arrived": arrived / total}
+    def metrics(self) -> StudyMetrics:
+        """Of each topology's time the first share is left out, while the overlay adapts."""
+        made, counted = {}, []
+        for number, topology in enumerate(TOPOLOGIES):
+            begin = self.topology_time * number
+            since, until = micros(begin + SETTLING * self.topology_time), micros(begin + self.topology_time)
+            counted.append(f"t >= {since} AND t < {until}")
+            then = f"CASE WHEN {counted[-1]} THEN latency END"
+            made[f"latency_ms_{topology}"] = Metric(
+                "ms",
+                f"publication to delivery on {topology}, mean",
+                "pairs",
+                f"SUM({then}) * 1e0 / NULLIF(COUNT({then}), 0) / 1e3",
+            )
+        then = f"CASE WHEN {' OR '.join(counted)} THEN"
+        made["arrived"] = Metric(
+            "",
+            "share of the events that arrived",
+            "pairs",
+            f"COUNT({then} latency END) * 1e0 / NULLIF(COUNT({then} 1 END), 0)",
+        )
+        return StudyMetrics(made)
 
-
-def play(parameters: TestbedParameters, seed: int) -> Simulation:
-    """Ready to run."""
-    register_runoff()
-    simulation = Simulation(scenario_from(_tables(parameters, seed)))
-    engine = simulation.engine
-    wanted = ModulatorSpec.of("runoff", {"box": TENTH} if parameters.part == "tenth" else {})
-    engine.at(0, partial(_subscribe, simulation), wanted)
-    for cut in links(parameters.topology_time):  # filters hide frames, not the carrier
-        engine.at(micros(cut.at), partial(_sense_all_the_same, simulation), None)
-    machines = Machines(simulation, parameters.handling)
-    engine.at(0, machines.take_over, simulation.medium)
-    events = int(4 * parameters.topology_time / parameters.interval)
-    phase = stream(seed, "events").random()  # of the sender against the changes of topology
-    gauge = rain.hourly()
-    for number in range(events):
-        # The storm is as long as the run; fewer events skip evenly.
-        grid = rain.publication(number * rain.EVENTS // events, gauge)
-        engine.at(micros((number + phase) * parameters.interval), partial(_send, simulation), grid)
-    return simulation
-
-
-def _subscribe(simulation: Simulation, wanted: ModulatorSpec) -> None:
-    client = simulation.nodes[C]
-    assert client is not None
-    client.subscribe(1, Filter.sql("quantity = 'rain'"), modulator=wanted)
+    def tables(self, seed: int) -> dict[str, Any]:
+        changes = links(self.topology_time)
+        wanted = {"name": "runoff"} | ({"box": TENTH} if self.part == "tenth" else {})
+        return {
+            "scenario": {"name": "testbed", "duration": 4 * self.topology_time + 60.0, "seed": seed},
+            "world": {
+                "nodes": 3,
+                "area": [100.0, 100.0],
+                "range": 200.0,
+                "mobility": {"model": "static"},
+                # Sensing is a matter of its own, so that it stays when a link is cut. An event is one frame
+                # here; 802.11 repeats pieces of 1,500 octets, and eight tries of one take less time than one
+                # of ours.
+                "radio": {"model": "csma", "bitrate": self.bitrate, "sense": 2.0, "retries": 1},
+            },
+            "roles": {"brokers": [A, B], "publishers": [A], "subscribers": [C]},
+            "workload": {
+                "publications": [],  # `simulation` makes them: they have content
+                "subscriptions": [{"node": C, "filter": "quantity = 'rain'", "modulator": wanted}],
+            },
+            "strategy": {
+                "name": "opportunistic",
+                "options": {
+                    "mode": "static" if self.mode == "static" else "opportunistic",
+                    "broker_update": 5.0,
+                    "broker_discovery": 1.0,
+                    "adaptors": [*PAPER, "placement"] if self.mode == "placement" else PAPER,
+                    "capacities": {str(node): CLOCKS[node] for node in (A, B)},
+                },
+            },
+            "underlay": {"name": "ideal"},
+            "fault": [{"at": one.at, "kind": one.kind, "links": [list(one.link)]} for one in changes],
+        }
 
 
 def _send(simulation: Simulation, publication: Publication) -> None:
@@ -129,20 +158,6 @@ class Machines:
         self._engine.at(at, lambda frame: receive(*frame), (sender, payload))
 
 
-def latencies(trace: Trace, consumer: NodeId, since: Micros, until: Micros) -> list[Micros | None]:
-    """The latency of each event published in `[since, until)` to the consumer; None: it never arrived."""
-    came: dict[tuple[NodeId, int], Micros] = {}
-    for delivered in trace.of(Delivered):
-        if delivered.node == consumer:
-            came.setdefault((delivered.publisher, delivered.sequence), delivered.t)
-    found: list[Micros | None] = []
-    for published in trace.of(Published):
-        if since <= published.t < until:
-            at = came.get((published.publisher, published.sequence))
-            found.append(None if at is None else at - published.t)
-    return found
-
-
 class LinkChange(NamedTuple):
     at: float
     kind: Literal["cut", "heal"]
@@ -158,40 +173,3 @@ def links(topology_time: float) -> list[LinkChange]:
         LinkChange(3 * topology_time, "heal", (A, B)),
         LinkChange(3 * topology_time, "cut", (B, C)),
     ]
-
-
-def _tables(parameters: TestbedParameters, seed: int) -> dict[str, object]:
-    changes = links(parameters.topology_time)
-    return {
-        "scenario": {"name": "testbed", "duration": 4 * parameters.topology_time + 60.0, "seed": seed},
-        "world": {
-            "nodes": 3,
-            "area": [100.0, 100.0],
-            "range": 200.0,
-            "mobility": {"model": "static"},
-            # Sensing is a matter of its own, so that it stays when a link is cut. An event is one frame here;
-            # 802.11 repeats pieces of 1,500 octets, and eight tries of one take less time than one of ours.
-            "radio": {"model": "csma", "bitrate": parameters.bitrate, "sense": 2.0, "retries": 1},
-        },
-        "roles": {"brokers": [A, B], "publishers": [A], "subscribers": [C]},
-        "workload": {"publications": [], "subscriptions": []},  # `play` makes them: they have content
-        "strategy": {
-            "name": "opportunistic",
-            "options": {
-                "mode": "static" if parameters.mode == "static" else "opportunistic",
-                "broker_update": 5.0,
-                "broker_discovery": 1.0,
-                "adaptors": [*PAPER, "placement"] if parameters.mode == "placement" else PAPER,
-                "capacities": {str(node): CLOCKS[node] for node in (A, B)},
-            },
-        },
-        "underlay": {"name": "ideal"},
-        "fault": [{"at": one.at, "kind": one.kind, "links": [list(one.link)]} for one in changes],
-    }
-
-
-STUDIES.add(
-    Study(
-        "testbed", TestbedParameters, run, (*(f"latency_ms_{topology}" for topology in TOPOLOGIES), "arrived")
-    )
-)

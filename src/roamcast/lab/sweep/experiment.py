@@ -13,17 +13,22 @@ from fractions import Fraction
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 
 import roamcast
 from roamcast.errors import FileError, InputError, ScenarioError
 from roamcast.explain import converted, shown
+from roamcast.lab.run.metrics import METRICS
+from roamcast.lab.studies.study import Study, study_named
 from roamcast.plugins import NOTHING_SHIPPED, ModuleNames, Shipment, load_modules, modules_in, shipment
 from roamcast.registry import Plugin
-from roamcast.scenario import Scenario, read_tables, scenario_from
+from roamcast.scenario import Scenario, read_tables, scenario_from, with_settings
 from roamcast.scenario.model import RecordedTrace, parts_of
+
+if TYPE_CHECKING:
+    from roamcast.lab.run.runs import RunResult
 
 RUNS_MAX = 100_000  # chosen by us: a mistyped range is refused before it fills a disk
 CELLS_CHECKED_MAX = 1_000  # before the first run, at 3 ms each; chosen by us
@@ -59,7 +64,6 @@ class Experiment:
     files: dict[str, str]  # what the runs read, plug-ins beside the files too: name → SHA-256
     plugins: Shipment = NOTHING_SHIPPED  # what the runs need from outside the tree
     variants: Variants = field(default_factory=dict)
-    study: str | None = None  # what a run does (`lab/studies/`), with `tables` as parameters; None: simulate
 
     def runs(self) -> list[RunPlan]:
         """Every run, cell by cell, in the order of the file; the last axis varies fastest."""
@@ -82,6 +86,27 @@ class Experiment:
         """The scenario of one run."""
         return scenario_from(self.tables, self.base, plan.settings)
 
+    def result(self, plan: RunPlan, base: Path) -> "RunResult":
+        """Do one run, where its plug-ins are loaded and its files lie in `base`."""
+        from roamcast.lab.run.runs import simulate  # here: the driver of a sweep needs none of the simulator
+
+        return simulate(scenario_from(self.tables, base, plan.settings, loads_modules=False))
+
+    def metrics(self) -> tuple[str, ...]:
+        """What every run is measured by."""
+        return tuple(METRICS)
+
+    def asked(self, axes: Mapping[str, Any]) -> dict[str, str]:
+        """What is known of the runs of a cell before they ended."""
+        chosen = with_settings(self.tables, settings_of(axes, self.variants))
+        return {"name": chosen["scenario"]["name"], "strategy": chosen["strategy"]["name"]}
+
+    def weight(self, axes: Mapping[str, Any]) -> float:
+        """About how long a run of a cell takes: nodes times simulated seconds."""
+        tables = with_settings(self.tables, settings_of(axes, self.variants))
+        nodes = float(tables.get("world", {}).get("nodes") or 1)
+        return nodes * float(tables["scenario"].get("duration", 1.0))
+
     def to_dict(self) -> dict[str, Any]:
         """Everything that determines the results, as plain values: equal values mean the same experiment."""
         made = {
@@ -92,8 +117,7 @@ class Experiment:
             "seeds": list(self.seeds),
             "files": self.files,
         }
-        made |= {"variants": self.variants} if self.variants else {}
-        return made | {"study": self.study} if self.study is not None else made
+        return made | ({"variants": self.variants} if self.variants else {})
 
     @property
     def fingerprint(self) -> str:
@@ -109,6 +133,31 @@ class Experiment:
     @cached_property
     def _base_text(self) -> bytes:
         return _canonical([self.tables, self.files])
+
+
+@dataclass(frozen=True)
+class StudyExperiment(Experiment):
+    """Runs of a study (`lab/studies/`): `tables` are its parameters, as are the axes."""
+
+    study: str = ""
+
+    def study_of(self, axes: Mapping[str, Any]) -> Study:
+        return study_named(self.study, self.name).of({**self.tables, **axes}, self.name)
+
+    def result(self, plan: RunPlan, base: Path) -> "RunResult":
+        return self.study_of(plan.axes).run(plan.seed)
+
+    def metrics(self) -> tuple[str, ...]:
+        return study_named(self.study, self.name).figures()
+
+    def asked(self, axes: Mapping[str, Any]) -> dict[str, str]:
+        return {}
+
+    def weight(self, axes: Mapping[str, Any]) -> float:
+        return self.study_of(axes).weight()
+
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() | {"study": self.study}
 
 
 def cells(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
@@ -159,9 +208,11 @@ def experiment_from(
     scenario_source: str = "",
     plugins: Sequence[Plugin] = (),
     variants: Variants | None = None,
+    study: str | None = None,
 ) -> Experiment:
     """An experiment from values in memory. With a `source`, errors about it begin with that. `plugins`: what
-    the experiment loaded itself; those that its scenarios name are found here."""
+    the experiment loaded itself; those that its scenarios name are found here. With a `study`, `tables` are
+    its parameters."""
     try:
         named = _flat_variants(variants or {})
         values: dict[str, tuple[Any, ...]] = {axis: tuple(names) for axis, names in named.items()}
@@ -180,6 +231,11 @@ def experiment_from(
             raise ScenarioError("axes", f"make {total:,} runs; allowed: at most {RUNS_MAX:,}")
     except ScenarioError as error:
         raise ScenarioError(f"{source}: {error.where}" if source else error.where, error.problem) from None
+    if study is not None:
+        of_study = StudyExperiment(name, dict(tables), Path(), values, chosen_seeds, {}, study=study)
+        for combination in _to_check(values):
+            study_named(study, source).of({**tables, **combination}, source)
+        return of_study
     files, parts = _check_cells(tables, base, values, named, chosen_seeds[0], source, scenario_source)
     own = load_modules(modules_in(tables, "scenario"), base, "scenario.modules")
     shipped = shipment([*plugins, *own, *parts])

@@ -19,22 +19,19 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from socket import gethostname
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from roamcast.errors import FileError, InputError, RoamcastError
-from roamcast.lab.run.metrics import METRICS, Figure
-from roamcast.lab.run.tables import RunInfo
 from roamcast.lab.spark.masters import TASK_FAILURES_MAX
 from roamcast.lab.spark.session import with_session
 from roamcast.lab.storage import Storage
-from roamcast.lab.studies.study import STUDIES, Study
 from roamcast.lab.sweep.carried import Carried, carried, unpacked
 from roamcast.lab.sweep.check import check_figures, sample
-from roamcast.lab.sweep.experiment import Experiment, RunPlan, cells, settings_of
+from roamcast.lab.sweep.experiment import Experiment, RunPlan, cells
 from roamcast.lab.sweep.folder import SweepFolder
 from roamcast.lab.sweep.jobs import Item, run_jobs
 from roamcast.lab.sweep.replication import Replication
@@ -43,7 +40,6 @@ from roamcast.lab.sweep.segments import FAILED, MANIFEST, OK, RunRecord
 from roamcast.lab.sweep.summary import summary_table
 from roamcast.lab.sweep.tables import AxisColumns, metrics_table, runs_table
 from roamcast.registry import PluginError
-from roamcast.scenario import scenario_from, with_settings
 
 POLL_SECONDS = 0.5
 POLL_SECONDS_REMOTE = 3.0  # of an object store, where every look is a request
@@ -53,7 +49,6 @@ KEPT = "the runs that ended are kept, and --resume runs the rest"
 VERIFY = ("sample", "all", "none")
 # Guesses of how long a run takes, before any has ended: to begin with the longest. Measured on the league.
 NODE_SECOND = 0.001  # of a simulation, per node and simulated second
-STUDY_SECONDS = 1.0
 
 
 class Progress(NamedTuple):
@@ -174,8 +169,7 @@ class Sweep:
         self.folder.describe(self._in_use())
         whole = self.folder.whole(self.experiment)  # it may hold more seeds than were asked for now
         ended = [(plan, records[plan.run]) for plan in whole.runs() if plan.run in records]
-        own = () if whole.study else METRICS
-        names = list(dict.fromkeys([*own, *(name for segment in segments for name in segment.metrics)]))
+        names = list(dict.fromkeys(name for segment in segments for name in segment.metrics))
         metrics = metrics_table(whole, ended, names)
         axes = AxisColumns(whole)
         rows = [axes.row(values) for values in cells(whole.axes)]
@@ -183,8 +177,8 @@ class Sweep:
         self.folder.put_table("summary", summary_table(metrics, names, rows, axes.fields))
         self.folder.put_table("runs", runs_table(whole, ended))
         well = [record for _, record in ended if record.status == OK]
-        verify = "none" if whole.study else self._verify  # a study writes no rows to measure
-        chosen, sources = sample(self.folder.fingerprint, well, verify)
+        with_rows = [record for record in well if record.rows]  # the others have nothing to measure
+        chosen, sources = sample(self.folder.fingerprint, with_rows, self._verify)
         if chosen:
             with_session(
                 master,
@@ -316,14 +310,7 @@ def _estimates(
 ) -> list[float]:
     """By cell, about how many seconds a run takes: as its runs took that ended, else by nodes and simulated
     time."""
-    sizes = []
-    for axes in cells(experiment.axes):
-        if experiment.study is not None:
-            sizes.append(STUDY_SECONDS)
-            continue
-        tables = with_settings(experiment.tables, settings_of(axes, experiment.variants))
-        nodes = float(tables.get("world", {}).get("nodes") or 1)
-        sizes.append(NODE_SECOND * nodes * float(tables["scenario"].get("duration", 1.0)))
+    sizes = [NODE_SECOND * experiment.weight(axes) for axes in cells(experiment.axes)]
     took: dict[int, list[float]] = {}
     for plan in plans:
         record = records.get(plan.run)
@@ -335,9 +322,6 @@ def _estimates(
 
 
 # On a worker.
-
-_Ended: TypeAlias = tuple[RunInfo | None, Mapping[str, Figure], Mapping[str, pa.Table]]
-"""What a run gives: for a simulation all three, for a study its figures alone."""
 
 
 @dataclass(frozen=True)
@@ -361,7 +345,7 @@ class SweepJob:
 
         def commit() -> None:
             if pending:
-                segment = folder.commit(pending, self._metrics())
+                segment = folder.commit(pending, self.experiment.metrics())
                 committed.append(self.storage.name(f"{MANIFEST}/{segment.name}.json"))
                 pending.clear()
 
@@ -388,7 +372,8 @@ class SweepJob:
         try:
             self._load_plugins()
             _settle()
-            info, figures, tables = self._studied(plan) if self.experiment.study else self._simulated(plan)
+            base = unpacked(self.files) if self.files else self.experiment.base
+            result = self.experiment.result(plan, base)
         except Exception as error:
             failed = _failed(plan, _in_a_line(error), time.monotonic() - began, attempt)
             return msgspec.structs.replace(failed, traceback=traceback.format_exc()), {}
@@ -397,29 +382,10 @@ class SweepJob:
             status=OK,
             seconds=time.monotonic() - began,
             attempt=attempt,
-            info=info,
-            figures={name: value for name, value in figures.items() if value is not None},
-            rows={name: len(table) for name, table in tables.items() if len(table)},
-        ), tables
-
-    def _simulated(self, plan: RunPlan) -> "_Ended":
-        from roamcast.lab.run.runs import simulate  # here: the driver needs none of the simulator
-
-        base = unpacked(self.files) if self.files else self.experiment.base
-        scenario = scenario_from(self.experiment.tables, base, plan.settings, loads_modules=False)
-        result = simulate(scenario)
-        return msgspec.structs.replace(result.info, scenario={}), result.metrics, result.tables
-
-    def _studied(self, plan: RunPlan) -> "_Ended":
-        return None, self._study().measure({**self.experiment.tables, **plan.axes}, plan.seed), {}
-
-    def _metrics(self) -> tuple[str, ...]:
-        """What every run is measured by."""
-        return self._study().figures if self.experiment.study else tuple(METRICS)
-
-    def _study(self) -> Study:
-        assert self.experiment.study is not None
-        return STUDIES.named(self.experiment.study, self.experiment.name)
+            info=msgspec.structs.replace(result.info, scenario={}),
+            figures={name: value for name, value in result.metrics.items() if value is not None},
+            rows={name: len(table) for name, table in result.tables.items() if len(table)},
+        ), result.tables
 
     def _load_plugins(self) -> None:
         try:

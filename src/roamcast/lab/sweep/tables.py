@@ -10,9 +10,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from roamcast.lab.run.metrics import METRICS, metric_of
 from roamcast.lab.run.tables import NODE_LIST, UNITS
-from roamcast.lab.sweep.experiment import Experiment, RunPlan, settings_of
+from roamcast.lab.sweep.experiment import Experiment, RunPlan
 from roamcast.lab.sweep.segments import OK, RunRecord
-from roamcast.scenario import with_settings
 
 
 class AxisColumns:
@@ -57,11 +56,7 @@ def runs_table(experiment: Experiment, ended: Sequence[tuple[RunPlan, RunRecord]
     for plan, record in ended:
         if plan.cell != cell:
             # A failed run has only what was asked for; the rest of `RunInfo` is known only after a run.
-            asked = {}
-            if experiment.study is None:
-                chosen = with_settings(experiment.tables, settings_of(plan.axes, experiment.variants))
-                asked = {"name": chosen["scenario"]["name"], "strategy": chosen["strategy"]["name"]}
-            cell, of_cell = plan.cell, asked | axes.row(plan.axes)
+            cell, of_cell = plan.cell, experiment.asked(plan.axes) | axes.row(plan.axes)
         row = of_cell | {name: getattr(record, name) for name in _RECORD_FIELDS}
         if record.info is not None:
             row |= {name: getattr(record.info, name) for name in _INFO_FIELDS}
