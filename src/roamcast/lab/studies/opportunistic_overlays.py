@@ -206,22 +206,13 @@ class BrokerWatch:
             return False
         least = [min(works[number])]
         room = [n for n in BROKERS if n != number and not _is_over(works[n] + least)]
-        return bool(room) and not self._connected(number).isdisjoint(room)
+        return bool(room) and not set(room).isdisjoint(self._simulation.links.connected(number))
 
     def _brokerage(self, number: NodeId) -> Brokerage:
         node = self._simulation.nodes[number]
         assert node is not None and isinstance(node.strategy, Opportunistic)
         assert node.strategy.broker is not None
         return node.strategy.broker
-
-    def _connected(self, start: NodeId) -> set[NodeId]:
-        found, new = {start}, [start]
-        while new:
-            for neighbour in self._simulation.links.neighbours(new.pop()):
-                if neighbour not in found:
-                    found.add(neighbour)
-                    new.append(neighbour)
-        return found
 
 
 def _works(brokerage: Brokerage, now: Micros) -> list[float]:
