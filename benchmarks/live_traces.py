@@ -19,8 +19,7 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
-from roamcast.lab.live.source import Numbers
-from roamcast.lab.live.streaming import read_unread, read_windows, watch
+from roamcast.lab.live.streaming import Numbers, read_unread, read_windows, watch
 from roamcast.lab.spark.session import session
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.segments import SegmentSource, TraceSegments

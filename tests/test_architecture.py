@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "roamcast"
 
 VALUES = {
     "units",
+    "columns",
     "errors",
     "streams",
     "event",
@@ -26,6 +27,7 @@ TABLES = {"kit.tables", "kit.numbers"}
 KIT = TABLES | {f"kit.{part}" for part in ("protocol", "confirm", "custody", "rates", "relay", "repair")}
 MAY_IMPORT: dict[str, set[str]] = {
     "units": set(),
+    "columns": set(),
     "errors": set(),
     "streams": set(),
     "explain": {"errors"},

@@ -87,7 +87,7 @@ def archive() -> None:
 @click.option("--out", metavar="ARCHIVE", required=True, help="The archive; new, or one that grows.")
 def add(folder: str, out: str) -> None:
     """Add what was published in the segments of DIR, each segment once."""
-    from roamcast.lab.live.archive_job import add_segments
+    from roamcast.lab.live.archive import add_segments
 
     added = add_segments(folder, out)
     for line in added.refused:
@@ -115,7 +115,7 @@ def query(
     master: str | None,
 ) -> None:
     """The archived events that a subscription with this filter would have got, oldest first."""
-    from roamcast.lab.live.archive_job import query as run
+    from roamcast.lab.live.archive import query as run
 
     found = run(folder, text, since=since, until=until, limit=limit, master=master)
     print(found.to_json() if as_json else found.to_text())

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
+from roamcast.columns import GAP, in_columns
+
 if TYPE_CHECKING:
     from roamcast.lab.run.metrics import Figure
 
@@ -87,24 +89,13 @@ def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     print(aligned(heads, rows, words))
 
 
-GAP = "  "
-
-
 def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int]) -> str:
-    """A plain table: nothing is cut, whatever the width. Heads may have several lines; columns in `words`
-    begin at the left, the others end at the right."""
+    """A plain table with a rule below its heads, which may have several lines."""
     split = [head.split("\n") for head in heads]
     high = max(map(len, split))
     lines = [[head[at] if at < len(head) else "" for head in split] for at in range(high)]
-    widths = [max(len(line[place]) for line in [*lines, *rows]) for place in range(len(heads))]
-    lines = [*lines, ["─" * width for width in widths], *map(list, rows)]
-    return "\n".join(
-        GAP.join(
-            text.ljust(width) if place in words else text.rjust(width)
-            for place, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+    rule = ["─" * max(map(len, column)) for column in zip(*lines, *rows, strict=True)]
+    return "\n".join(in_columns([*lines, rule, *rows], words))
 
 
 def columns_of_terminal() -> int:

@@ -188,8 +188,7 @@ def groups(
 ) -> None:
     """Which number of multicast groups would have cost the least traffic, on Spark."""
     from roamcast.cli.screen import stage_progress
-    from roamcast.lab.groups.costs import CostModel
-    from roamcast.lab.groups.grouping import group_subscriptions, parse_ks
+    from roamcast.lab.groups.grouping import CostModel, group_subscriptions, parse_ks
 
     model = CostModel(refresh_interval=refresh, control_cost=control_cost)
     with stage_progress() as on_progress:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from roamcast.client.place import NodePlace
+from roamcast.columns import in_columns
 from roamcast.errors import InputError
 from roamcast.event import COUNT_MAX, EventId
 from roamcast.wire.status import EventWay, InterfaceStatus, NodeStatus, PeerStatus
@@ -167,11 +168,7 @@ def _peer_table(peers: Sequence[PeerStatus]) -> list[str]:
         )
         for peer in peers
     ]
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (heads, *rows)
-    ]
+    return in_columns([heads, *rows], words=range(len(heads)))
 
 
 def _octets(count: int) -> str:

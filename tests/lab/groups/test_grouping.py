@@ -10,8 +10,7 @@ import pytest
 from roamcast.errors import FileError, InputError
 from roamcast.event import Event
 from roamcast.filter import Filter
-from roamcast.lab.groups.costs import CostModel, Grouping, GroupingCost
-from roamcast.lab.groups.grouping import group_subscriptions, parse_ks
+from roamcast.lab.groups.grouping import CostModel, Grouping, GroupingCost, group_subscriptions, parse_ks
 from roamcast.lab.groups.job import Reach, count_matched
 from roamcast.lab.run.tables import table, with_run
 from roamcast.strategy.odmrp.grouping.methods import group, united

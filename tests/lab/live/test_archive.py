@@ -11,8 +11,7 @@ from tests.lab.live.segments import write_node
 from roamcast.errors import FileError, FilterError, InputError
 from roamcast.event import Event, Value
 from roamcast.filter import Filter
-from roamcast.lab.live.archive import Archived, _tables, archive, select, tables
-from roamcast.lab.live.archive_job import add_segments, instant
+from roamcast.lab.live.archive import Archived, _tables, add_segments, archive, instant, select, tables
 from roamcast.lab.live.conditions import condition
 from roamcast.lab.spark.session import session
 from roamcast.node import published_record

@@ -20,8 +20,7 @@ from roamcast.cli.mesh_page import MeshPage
 from roamcast.errors import FileError, InputError, RoamcastError
 from roamcast.lab.live import streaming
 from roamcast.lab.live.screen import WindowScreen
-from roamcast.lab.live.source import Numbers
-from roamcast.lab.live.streaming import read_unread, read_windows, watch
+from roamcast.lab.live.streaming import Numbers, read_unread, read_windows, watch
 from roamcast.runtime.live.report.segments import SegmentId
 from roamcast.trace import Delivered, OverlayChanged, Subscribed
 from roamcast.units import micros

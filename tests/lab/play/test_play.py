@@ -13,9 +13,9 @@ from tests.lab.live.segments import write_node
 
 from roamcast.errors import FileError, InputError
 from roamcast.event import EventId
-from roamcast.lab.play import PlayedRun, Selection, events, frames, play, started_at
-from roamcast.lab.play.content import WHOLE, content
+from roamcast.lab.play import PlayedRun, Selection, events, play, started_at
 from roamcast.lab.play.packing import Columns
+from roamcast.lab.play.page import WHOLE, content
 from roamcast.lab.play.source import open_run
 from roamcast.lab.run.runs import RunResult, simulate
 from roamcast.lab.sweep.experiment import experiment_from
@@ -141,7 +141,7 @@ def test_what_is_left_out_is_said_and_the_curves_still_count_it(
 ) -> None:
     whole, everything = played(crowd)
     monkeypatch.setattr(events, "PAIRS_MAX", 200)
-    monkeypatch.setattr(frames, "FRAMES_MAX", 300)
+    monkeypatch.setattr(events, "FRAMES_MAX", 300)
     kept = EventId(int(everything["event.publisher"][1]), int(everything["event.sequence"][1]))
     head, columns = played(crowd, Selection(event=kept))
     assert len(columns["event.t"]) < len(everything["event.t"]) / 4 and len(columns["frame.t"]) <= 300

@@ -10,12 +10,11 @@ from xml.etree import ElementTree
 import pytest
 
 from roamcast.lab.report import report
-from roamcast.lab.report.answer import in_words, verdict_of
-from roamcast.lab.report.figures import trade_off
+from roamcast.lab.report.figures import ReportedSweep, trade_off
 from roamcast.lab.report.layout import layout
 from roamcast.lab.report.plots import as_csv, as_svg, write_figures
 from roamcast.lab.report.samples import RunSamples, latency_figure, reasons_figure
-from roamcast.lab.report.subject import ReportedSweep
+from roamcast.lab.report.sections import in_words, verdict_of
 from roamcast.lab.report.verdict import PlaceVerdict
 from roamcast.lab.run.metrics import METRICS
 from roamcast.lab.run.runs import simulate

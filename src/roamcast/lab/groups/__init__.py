@@ -1,3 +1,3 @@
-"""Which number of multicast groups would have cost least: `grouping.py` (the Spark job), `job.py` (the steps
-of its workers), `costs.py` (the cost model).
+"""Which number of multicast groups would have cost least: `grouping.py` (the Spark job and the cost
+model), `job.py` (the steps of its workers).
 """

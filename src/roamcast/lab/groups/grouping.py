@@ -23,8 +23,9 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.ml.clustering import KMeans
@@ -33,8 +34,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from roamcast.columns import in_columns
 from roamcast.errors import FileError, InputError
-from roamcast.lab.groups.costs import CostModel, Grouping, cost_of
 from roamcast.lab.groups.job import (
     BROKERS,
     GROUPS,
@@ -53,6 +54,80 @@ from roamcast.lab.sweep.folder import EXPERIMENT_FILE, SweepFolder
 from roamcast.strategy.odmrp.summary.geometry import DEFAULT, SummaryOptions
 from roamcast.trace import Published, Record, Subscribed
 from roamcast.units import micros
+
+SIZES_SHOWN = 8
+
+
+class CostModel(msgspec.Struct, frozen=True, kw_only=True):
+    """What traffic costs, in deliveries of one event to one member."""
+
+    refresh_interval: float = 5.0  # seconds; section 4.1
+    # One group's share of a refresh: the Join Tables that come back and the entries they carry. The Join
+    # Request itself is flooded once for all groups of a publisher. Chosen by us; `--control-cost` sets it.
+    control_cost: float = 10.0
+
+
+class GroupingCost(NamedTuple):
+    """One number of groups."""
+
+    k: int
+    groups: int  # K-means may leave some empty
+    sizes: tuple[int, ...]  # members of each, the largest first; in a sweep, of all runs together
+    matched: int
+    noise: int
+    control: int
+    total: float
+
+
+class Grouping(NamedTuple):
+    costs: list[GroupingCost]  # by k
+    best: int  # the k of the smallest total; the smaller one of two that are equal
+    brokers: int
+    events: int
+
+    def to_text(self) -> str:
+        heads = ("k", "groups", "matched", "noise", "control", "total", "sizes")
+        rows = [
+            (
+                each.k,
+                each.groups,
+                each.matched,
+                each.noise,
+                each.control,
+                f"{each.total:.0f}",
+                _sizes(each.sizes),
+            )
+            for each in self.costs
+        ]
+        table = [heads, *(tuple(map(str, row)) for row in rows)]
+        lines = in_columns(table, words=[len(heads) - 1])
+        ending = f"{self.brokers} brokers, {self.events} events; {self.best} groups would have cost least"
+        return "\n".join([*lines, ending])
+
+    def to_json(self) -> str:
+        costs = [cost._asdict() for cost in self.costs]
+        return msgspec.json.encode(self._asdict() | {"costs": costs}).decode()
+
+
+def cost_of(
+    k: int, groups: pa.Table, matched: int, reached: int, refreshes: dict[str, int], model: CostModel
+) -> GroupingCost:
+    """Of one number of groups: `groups` as `grouping_job.GROUPS`, `refreshes` of each run."""
+    sizes: dict[int, int] = {}
+    control = 0
+    for row in groups.to_pylist():
+        if row["k"] == k:
+            sizes[row["number"]] = sizes.get(row["number"], 0) + row["members"]
+            control += refreshes.get(row["run"], 0)
+    total = reached + model.control_cost * control
+    ordered = tuple(sorted(sizes.values(), reverse=True))
+    return GroupingCost(k, len(sizes), ordered, matched, reached - matched, control, total)
+
+
+def _sizes(sizes: tuple[int, ...]) -> str:
+    more = ["…"] if len(sizes) > SIZES_SHOWN else []
+    return " ".join([*map(str, sizes[:SIZES_SHOWN]), *more])
+
 
 K_MAX = 256  # the bounds here are chosen by us; they limit time and the memory of a worker
 ITERATIONS_MAX = 20  # of K-means

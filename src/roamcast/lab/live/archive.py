@@ -1,4 +1,5 @@
-"""Events kept as Parquet, and queried with the same filter text that subscribers use.
+"""`roamcast archive`: the events of live traces, kept as Parquet, and queried with the same filter text that
+subscribers use.
 
 One row per event: the struct `_event` (publisher, sequence, topic, type, class, t, …) and one column per
 attribute name, of the attribute's own type. So a subscriber's text is a condition on the table:
@@ -23,10 +24,16 @@ NULL.
 Each addition is a manifest beside its files, written last: files that none names do not count. It has their
 rows, which are checked before a question is answered, and what they were made from, so that nothing is added
 twice.
+
+Events come from segments. A node's trace has each of its publications with topic, type and attributes,
+which is all that a filter of the archive can ask for; so nothing else has to be kept on a device or sent over
+the air. Payloads are in no trace, and so in no archive.
 """
 
 import uuid
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import reduce
 from pathlib import Path
@@ -38,13 +45,17 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from roamcast.errors import FileError, InputError
-from roamcast.event import Event, Value
+from roamcast.errors import FileError, InputError, RoamcastError
+from roamcast.event import Event, EventClass, Value
 from roamcast.filter import Filter
 from roamcast.filter.kind import INTEGER_MAX, INTEGER_MIN, ValueKind, kind_of
+from roamcast.lab.live.collect import Listed, listed
 from roamcast.lab.live.conditions import BOOLEAN, EVENT, INTEGER, LARGE, REAL, TEXT, Types, condition, quoted
+from roamcast.lab.spark.session import with_session
 from roamcast.lab.storage import Storage
-from roamcast.units import Micros
+from roamcast.runtime.live.report.segments import parse_segment
+from roamcast.trace import Published
+from roamcast.units import SECOND, Micros
 
 FILE_ROWS_MAX = 1 << 20  # chosen by us: bounds the memory of the writer
 
@@ -280,3 +291,120 @@ def _types_in(storage: Storage, file: str, rows: int) -> Types:
     if there != rows:
         raise FileError(where, f"holds {there} events; {rows} were written")
     return {field.name: field.type for field in schema if field.name != EVENT}
+
+
+_attributes = msgspec.json.Decoder(dict[str, bool | int | float | str | None]).decode
+
+
+@dataclass
+class Added:
+    events: int = 0
+    segments: int = 0
+    refused: list[str] = field(default_factory=list)  # file and reason
+
+
+@dataclass(frozen=True)
+class Found:
+    """Events of an archive, oldest first."""
+
+    rows: list[dict[str, Any]]
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self.rows).decode()
+
+    def to_text(self) -> str:
+        lines = [
+            " ".join(
+                [
+                    _text(row["t"]),
+                    f"{row['publisher']}:{row['sequence']}",
+                    *filter(None, (row["topic"], row["type"])),
+                    msgspec.json.encode(row["attributes"]).decode(),
+                ]
+            )
+            for row in self.rows
+        ]
+        return "\n".join([*lines, f"{len(self.rows)} events"])
+
+
+def add_segments(folder: str, out: str) -> Added:
+    """Add the publications of all segments in a folder that are not in the archive yet."""
+    source, target = Storage.open(folder), Storage.open(out)
+    known = {name for addition in additions(target) for name in addition.sources}
+    result = Added()
+    fresh = [one for one in listed(source) if str(one.name) not in known]
+    if fresh:
+        names: list[str] = []  # filled as the events are taken
+        added = archive(_events(source, fresh, names, result), target, names)
+        result.segments, result.events = len(names), sum(added.files.values())
+    return result
+
+
+def query(
+    folder: str,
+    text: str,
+    *,
+    since: str | None = None,
+    until: str | None = None,
+    limit: int = 1_000,
+    master: str | None = None,
+) -> Found:
+    """The events that a subscription with this text would have got in that time; at most `limit`."""
+    bounds = []
+    if since is not None:
+        bounds.append(f"t >= {instant(since, '--since')}")
+    if until is not None:
+        bounds.append(f"t < {instant(until, '--until')}")
+
+    def work(spark: Any) -> Found:
+        found = select(spark, folder, text).selectExpr("_event.*").drop("payload")
+        for bound in bounds:
+            found = found.where(bound)
+        rows = found.orderBy("t", "publisher", "sequence").limit(limit).toArrow().to_pylist()
+        return Found([{**row, "attributes": msgspec.json.decode(row["attributes"])} for row in rows])
+
+    return with_session(master, work)
+
+
+def instant(text: str, where: str) -> Micros:
+    """A time of the command line as Unix time; without a zone it is UTC."""
+    try:
+        if text.replace(".", "", 1).isdecimal():
+            return round(float(text) * SECOND)
+        parsed = datetime.fromisoformat(text)
+        return round(parsed.replace(tzinfo=parsed.tzinfo or UTC).timestamp() * SECOND)
+    except (ValueError, OverflowError):
+        allowed = "2026-05-01, 2026-05-01T12:30 or Unix seconds"
+        raise InputError(where, f"is {text!r}; allowed: {allowed}") from None
+
+
+def _events(source: Storage, fresh: list[Listed], names: list[str], result: Added) -> Iterator[Archived]:
+    for one in fresh:
+        try:
+            segment = parse_segment(source.read(one.file), source.name(one.file))
+            found = [record for record in segment.records() if isinstance(record, Published)]
+            made = [Archived(record.t + segment.head.wall, _event(record)) for record in found]
+        except FileError as error:
+            result.refused.append(str(error))
+            continue
+        except (RoamcastError, msgspec.MsgspecError, ValueError) as error:
+            result.refused.append(f"{source.name(one.file)}: holds an event that is none: {error}")
+            continue
+        names.append(str(one.name))
+        yield from made
+
+
+def _event(record: Published) -> Event:
+    return Event(
+        record.publisher,
+        record.sequence,
+        _attributes(record.attributes),
+        topic=record.topic,
+        type=record.type,
+        event_class=EventClass(record.event_class),
+        lifetime=record.lifetime,
+    )
+
+
+def _text(t: Micros) -> str:
+    return datetime.fromtimestamp(t / SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"

@@ -2,6 +2,14 @@
 
 Most records of a trace are frames. They are summed up here, where segments are read side by side, so that
 what travels on is small.
+
+`ClockDelays`: how far the clocks of two machines differ, as far as the events that went between them prove
+it. A node stamps its records with its machine's monotonic clock, and a segment's head has the wall clock's
+reading of that clock's zero. So nodes of one machine share an axis exactly, and nodes of two machines as well
+as their wall clocks agree. An event that is delivered before it was published proves that they do not. Then,
+as in NTP, the difference is half of what the shortest delays of the two directions differ by; with one
+direction only, the least that makes no delay negative. Where no delay is negative nothing is corrected: the
+correction would be within the delays themselves.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +21,7 @@ from roamcast.errors import FileError, RoamcastError
 from roamcast.filter import Filter
 from roamcast.runtime.live.report.segments import Segment, SegmentHead, parse_segment
 from roamcast.trace import Delivered, OverlayChanged, Published, Record, Subscribed
-from roamcast.units import Micros, NodeId
+from roamcast.units import MILLISECOND, Micros, NodeId
 
 NUMBER_MAX = 2**50  # of a field; sums of them still fit 63 bits; as microseconds it is 35 years
 
@@ -128,3 +136,38 @@ def _extract(segment: Segment, file: str, window: Micros) -> Extract:
         overlay=found[OverlayChanged],
         traffic=traffic,
     )
+
+
+PAIRS_MAX = 10_000  # chosen by us, as is the next
+STEP: Micros = 100 * MILLISECOND  # a wall clock that moved by more was set anew
+
+
+class ClockDelays(msgspec.Struct):
+    """The shortest delay seen from each clock to each other one, as their stamps have it."""
+
+    shortest: dict[str, dict[str, Micros]] = {}
+
+    def observe(self, publisher: str, receiver: str, delay: Micros) -> None:
+        if publisher == receiver:
+            return
+        known = self.shortest.setdefault(publisher, {})
+        if receiver in known:
+            known[receiver] = min(known[receiver], delay)
+        elif sum(map(len, self.shortest.values())) < PAIRS_MAX:
+            known[receiver] = delay
+
+    def forget(self, clock: str) -> None:
+        """The clock was set: what was measured with it says nothing any more."""
+        self.shortest.pop(clock, None)
+        for known in self.shortest.values():
+            known.pop(clock, None)
+
+    def ahead(self, receiver: str, publisher: str) -> Micros:
+        """How far the receiver's clock is ahead of the publisher's; 0 where nothing proves a difference."""
+        there = self.shortest.get(publisher, {}).get(receiver)
+        back = self.shortest.get(receiver, {}).get(publisher)
+        if min(0 if there is None else there, 0 if back is None else back) >= 0:
+            return 0
+        if there is None:
+            return -(back or 0)
+        return there if back is None else (there - back) // 2

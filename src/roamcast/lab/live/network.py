@@ -2,7 +2,7 @@
 
 The segments of a folder are put on one axis: microseconds since the network's first record. Nodes of one
 machine share its monotonic clock exactly. Between machines the wall clocks decide, corrected where events
-prove them wrong (`clocks.py`).
+prove them wrong (`extract.py`).
 
 What a simulation knows and a live network does not is derived as far as the traces allow:
 
@@ -26,9 +26,8 @@ import msgspec
 
 from roamcast.errors import FileError, InputError
 from roamcast.event import EventId
-from roamcast.lab.live.clocks import ClockDelays
 from roamcast.lab.live.collect import listed
-from roamcast.lab.live.extract import check, with_ends
+from roamcast.lab.live.extract import ClockDelays, check, with_ends
 from roamcast.lab.run.expected import expected
 from roamcast.lab.run.metrics import measure
 from roamcast.lab.run.runs import RunResult

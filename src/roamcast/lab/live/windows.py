@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from roamcast.lab.live.clocks import STEP, ClockDelays
-from roamcast.lab.live.extract import Delivery, Extract, with_ends
+from roamcast.lab.live.extract import STEP, ClockDelays, Delivery, Extract, with_ends
 from roamcast.lab.live.mesh import MeshState
 from roamcast.lab.run.expected import RecordedInterests
 from roamcast.lab.run.metrics import METRICS, RELATIONS, empty_tables

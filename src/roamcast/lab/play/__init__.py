@@ -1,8 +1,8 @@
 """`roamcast play`: one or two runs as one self-contained page.
 
-Read in this order: `source` (which run), `content` (tables to columns: `motion`, `changes`, `frames`,
-`events`), `series` (curves over time), `layout` (places for nodes that have none), `packing` (columns to
-text), `page` (the file). The page itself is in `roamcast/pages`. `docs/study/play.md` is the users' page.
+Read in this order: `source` (which run), `page` (tables to columns to the file: `motion`, `changes`, `events`
+with their frames), `series` (curves over time), `layout` (places for nodes that have none), `packing`
+(columns to text). The page itself is in `roamcast/pages`. `docs/study/play.md` is the users' page.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,7 @@ from pathlib import Path
 
 from roamcast.errors import InputError
 from roamcast.event import EventId
-from roamcast.lab.play.content import WHOLE, Selection, content, numbers
-from roamcast.lab.play.page import render
+from roamcast.lab.play.page import WHOLE, Selection, content, numbers, render
 from roamcast.lab.play.source import PlayedRun
 from roamcast.lab.storage import Storage
 from roamcast.lab.why.answer import event_text

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from roamcast.lab.play.packing import Columns, Numbers
-from roamcast.lab.play.window import Window
+from roamcast.lab.play.packing import Columns, Numbers, Window
 from roamcast.lab.run.tables import records
 from roamcast.trace import FaultHappened, HandedOff, LinkChanged, OverlayChanged
 from roamcast.units import Micros, NodeId

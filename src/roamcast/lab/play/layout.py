@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from roamcast.lab.play.changes import link_intervals
-from roamcast.lab.play.window import Window
+from roamcast.lab.play.packing import Window
 
 SIDE = 1000.0  # of the drawing, in the units of the map
 STEPS = 120

@@ -7,8 +7,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from roamcast.lab.play.layout import laid_out
-from roamcast.lab.play.packing import Columns, Numbers
-from roamcast.lab.play.window import Window
+from roamcast.lab.play.packing import Columns, Numbers, Window
 from roamcast.scenario import Scenario
 from roamcast.scenario.world import ranges_of
 from roamcast.trace import Moved

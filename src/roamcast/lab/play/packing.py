@@ -1,4 +1,5 @@
-"""Columns of numbers and a head, packed for a page: `pages/unpack.js` is the other side.
+"""Which part of a run is shown, and its columns of numbers and head, packed for a page: `pages/unpack.js` is
+the other side.
 
 Four octets with the head's length, the head as JSON, then the columns, each at a multiple of eight octets,
 little endian; gzipped and in base64. Numbers take as few octets as they need; increasing ones are stored as
@@ -7,11 +8,14 @@ differences, which compress better. The same content gives the same bytes.
 
 import base64
 import gzip
+import math
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+
+from roamcast.units import Micros, NodeId
 
 Numbers = npt.NDArray[Any]
 _ALIGNMENT = 8
@@ -53,3 +57,31 @@ class Columns:
         self._entries.append(entry)
         self._parts.append(data)
         self._size += len(data)
+
+
+TICKS_MAX = 2**32 - 1
+
+
+class Window:
+    """The part of a run that is shown: its times as ticks, its nodes as places in a list."""
+
+    def __init__(self, begin: Micros, end: Micros, nodes: Numbers) -> None:
+        self.begin, self.end = begin, end
+        self.tick: Micros = max(1, math.ceil((end - begin) / TICKS_MAX))
+        self.nodes = nodes  # their numbers, increasing
+
+    def ticks(self, times: npt.ArrayLike) -> Numbers:
+        """Times outside the window become its ends."""
+        moved = np.clip(np.asarray(times, dtype=np.int64) - self.begin, 0, self.end - self.begin)
+        return np.asarray(moved // self.tick, dtype=np.int64)
+
+    def contains(self, times: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        found = np.asarray(times, dtype=np.int64)
+        return (found >= self.begin) & (found <= self.end)
+
+    def places(self, nodes: npt.ArrayLike) -> Numbers:
+        """Where nodes are in the list."""
+        return np.searchsorted(self.nodes, np.asarray(nodes, dtype=np.int64)).astype(np.int64)
+
+    def place(self, node: NodeId) -> int:
+        return int(np.searchsorted(self.nodes, node))

@@ -1,9 +1,113 @@
-"""The page: one file with the runs' content, the script and the style inside. It needs nothing else."""
+"""From a run's tables to what the page is given (a head and columns, one text), and to the page itself: one
+file with the runs' content, the script and the style inside. It needs nothing else.
 
-from collections.abc import Sequence
+The page's time is in ticks from the beginning of the part that is shown; a tick is a microsecond unless the
+part is longer than an hour. Nodes are numbered without gaps; `labels` has their own numbers or names.
+"""
 
-from roamcast.lab.report.markup import Markup, element, escaped
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from roamcast.errors import InputError, RoamcastError
+from roamcast.event import EventId
+from roamcast.lab.play.changes import pack_changes
+from roamcast.lab.play.events import pack_events, pack_frames, shown_events
+from roamcast.lab.play.motion import pack_motion
+from roamcast.lab.play.packing import Columns, Numbers, Window
+from roamcast.lab.play.series import over_time
+from roamcast.lab.play.source import PlayedRun
+from roamcast.lab.report.markup import Markup, element, escaped, visible
+from roamcast.lab.run.tables import NODE_COLUMNS
+from roamcast.lab.why.inquest import Examined, examine
 from roamcast.pages import asset, bundle, policy
+from roamcast.scenario import Scenario, scenario_from
+from roamcast.units import micros, seconds
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which part of a run is shown. Times in seconds; None: from the beginning, to the end."""
+
+    since: float | None = None
+    until: float | None = None
+    event: EventId | None = None  # is not thinned out
+
+
+WHOLE = Selection()
+
+
+def content(run: PlayedRun, selection: Selection = WHOLE, examined: Examined | None = None) -> str:
+    """All that the page needs of a run. `examined` saves asking `why` again."""
+    window = _window(run, selection)
+    columns, notes = Columns(), list(run.remarks)
+    scenario = _scenario(run)
+    if selection.since is not None or selection.until is not None:
+        begin, end, whole = (seconds(t) for t in (window.begin, window.end, run.info.duration))
+        notes.append(f"Shown are {begin:g} s to {end:g} s of {whole:g} s.")
+    head: dict[str, Any] = {
+        "format": FORMAT,
+        "name": visible(run.info.name),
+        "strategy": visible(run.info.strategy),
+        "seed": run.info.seed,
+        "runtime": run.info.runtime,
+        "begin": window.begin,
+        "end": window.end,
+        "tick": window.tick,
+        "warmup": run.info.warmup,
+        "labels": [visible(run.names.get(node, str(node))) for node in window.nodes.tolist()],
+    }
+    examined = examined or examine(run.tables, run.info)
+    head |= pack_motion(columns, run.tables, window, scenario, notes)
+    head |= pack_changes(columns, run.tables, window, run.info.brokers)
+    events = shown_events(run.tables, window, selection.event, notes)
+    head |= pack_events(columns, run.tables, window, events, examined)
+    head |= pack_frames(columns, run.tables, window, events, notes)
+    head["series"] = over_time(run.tables, window)
+    return columns.packed(head | {"notes": [visible(note) for note in notes]})
+
+
+def _window(run: PlayedRun, selection: Selection) -> Window:
+    begin = 0 if selection.since is None else micros(selection.since)
+    end = run.info.duration if selection.until is None else min(micros(selection.until), run.info.duration)
+    if not 0 <= begin < max(end, 1):
+        shown = f"{seconds(begin):g} to {seconds(end):g}"
+        allowed = f"a part of 0 to {seconds(run.info.duration):g} s"
+        raise InputError("--from, --until", f"are {shown} s; allowed: {allowed}")
+    return Window(begin, max(end, begin + 1), numbers(run))
+
+
+def numbers(run: PlayedRun) -> Numbers:
+    """The numbers of all nodes, increasing: those that the run has, and those that any row names."""
+    numbered = [] if run.info.runtime == "live" else range(run.info.nodes)
+    return np.union1d(_named(run.tables), np.array(numbered, dtype=np.int64))
+
+
+def _named(tables: Mapping[str, pa.Table]) -> Numbers:
+    """The numbers of all nodes that any row names."""
+    found = [
+        table[name].drop_null().unique().to_numpy().astype(np.int64)
+        for table in tables.values()
+        for name in NODE_COLUMNS.intersection(table.column_names)
+    ]
+    return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *found]))
+
+
+def _scenario(run: PlayedRun) -> Scenario | None:
+    """The world of the run, as far as its description suffices: files that it names may be elsewhere now. No
+    module of its is loaded: a folder may come from a stranger."""
+    if not run.info.scenario:
+        return None
+    try:
+        return scenario_from(run.info.scenario, loads_modules=False)
+    except RoamcastError:
+        return None
+
 
 TOO_OLD = (
     "This page draws a run with JavaScript. If nothing else appears, the browser runs no scripts or is too "
@@ -12,7 +116,7 @@ TOO_OLD = (
 
 
 def render(title: str, contents: Sequence[str], start: str = "") -> str:
-    """The document. `contents`: one text per run (`content.py`); `start`: what stands for the part after `#`
+    """The document. `contents`: one text per run (`content`); `start`: what stands for the part after `#`
     of an address that has none."""
     script = bundle("player.js")
     runs = "\n".join(f'<script type="application/x-roamcast-run">{text}</script>' for text in contents)

@@ -9,8 +9,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from roamcast.lab.play.events import EventIndex
-from roamcast.lab.play.packing import Numbers
-from roamcast.lab.play.window import Window
+from roamcast.lab.play.packing import Numbers, Window
 from roamcast.lab.run.derived import Expected
 from roamcast.lab.run.graph import ContactGraph
 from roamcast.lab.run.tables import records

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from roamcast import __version__
 from roamcast.lab.published import FigureRow, PublishedFigure
 from roamcast.lab.report import NAME as REPORT_NAME
-from roamcast.lab.report.findings import published_table
 from roamcast.lab.report.markup import Markup, element, joined, page, section
+from roamcast.lab.report.sections import published_table
 
 
 def render(found: Sequence[tuple[PublishedFigure, Sequence[FigureRow]]], profile: str, failed: int) -> str:

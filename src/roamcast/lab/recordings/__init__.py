@@ -1,4 +1,4 @@
 """Recorded mobility of any size to a contact plan: `contacts.py` is the job. `recording.py` splits a
-recording for workers (`shares.py`, `share_files.py`), `contact_job.py` holds the workers' steps,
+recording for workers (`shares.py`), `contact_job.py` holds the workers' steps,
 `plan_file.py` writes the plan.
 """

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from roamcast.lab.recordings.share_files import ShareReport, batches, write_batches
+from roamcast.lab.recordings.shares import ShareReport, batches, write_batches
 from roamcast.lab.storage import Storage
 from roamcast.units import Micros
 from roamcast.world.candidates import candidate_pairs, windows

@@ -1,6 +1,6 @@
 """A recording of any size, cut up for workers: every fix in a file of its share, grouped by node.
 
-Workers read the shares (`shares.py`), each of which becomes a file (`share_files.py`). What can only be read
+Workers read the shares (`shares.py`), each of which becomes a file. What can only be read
 from the front (archives, XML files, BonnMotion's long lines) one worker reads as a stream.
 
 Errors are those of the core: where a share cannot be read, a worker reads the whole recording from the front
@@ -17,8 +17,16 @@ from pyspark.sql import SparkSession
 
 from roamcast.errors import FileError
 from roamcast.lab.recordings import shares
-from roamcast.lab.recordings.share_files import FixTable, ShareReport, write_share
-from roamcast.lab.recordings.shares import ReadShare, RecordingSource, Unpack, is_compressed, shares_of
+from roamcast.lab.recordings.shares import (
+    FixTable,
+    ReadShare,
+    RecordingSource,
+    ShareReport,
+    Unpack,
+    is_compressed,
+    shares_of,
+    write_share,
+)
 from roamcast.lab.spark.session import parallelism
 from roamcast.lab.spark.tasks import mapped
 from roamcast.lab.storage import Storage

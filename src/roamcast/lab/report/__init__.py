@@ -1,11 +1,10 @@
 """The report of a sweep: one HTML file that needs nothing else.
 
-Read in this order: `layout` (what is compared, what is plotted), `statistics` and `comparison` (significance
-tests), `verdict` (who serves best), `samples` (what comes from the runs themselves), `figures` (figures as
-data; `pages/chart.js` draws them), `markup` (escaping and style), `page` (the document) with its sections
-`answer`, `cells` and `findings`, all about one `subject`; `plots` writes figures for a paper. A page
-depends on the sweep's tables alone: the same tables give the same bytes. `docs/study/report.md` is the
-users' page.
+Read in this order: `layout` (what is compared, what is plotted), `statistics` (significance tests), `verdict`
+(who serves best), `samples` (what comes from the runs themselves), `figures` (the sweep, and figures as data;
+`pages/chart.js` draws them), `markup` (escaping and style), `page` (the document) with its `sections`;
+`plots` writes figures for a paper. A page depends on the sweep's tables alone: the same tables give the same
+bytes. `docs/study/report.md` is the users' page.
 """
 
 from collections.abc import Callable

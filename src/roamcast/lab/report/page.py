@@ -7,15 +7,12 @@ from typing import Any
 import msgspec
 
 from roamcast.lab.published import rows_of_sweep
-from roamcast.lab.report.answer import verdict_section
-from roamcast.lab.report.cells import by_cell, overview
-from roamcast.lab.report.figures import ReportFigure, along_axes, placeholder
-from roamcast.lab.report.findings import differences, published_table
+from roamcast.lab.report.figures import ReportedSweep, ReportFigure, along_axes, placeholder
 from roamcast.lab.report.layout import layout
 from roamcast.lab.report.markup import Markup, element, folded, joined, page, section, table
 from roamcast.lab.report.numbers import numbered
 from roamcast.lab.report.samples import RunSamples, latency_figure, reasons_figure
-from roamcast.lab.report.subject import ReportedSweep
+from roamcast.lab.report.sections import by_cell, differences, overview, published_table, verdict_section
 from roamcast.lab.run.metrics import metric_of
 from roamcast.lab.sweep.results import Results
 from roamcast.pages import bundle

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roamcast.lab.report import report
-from roamcast.lab.report.answer import in_words, run_of_the_winner
 from roamcast.lab.report.layout import layout
 from roamcast.lab.report.numbers import number
+from roamcast.lab.report.sections import in_words, run_of_the_winner
 from roamcast.lab.report.verdict import octets_per_delivery
 from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.experiment import Experiment, experiment_from
