@@ -26,8 +26,7 @@ from roamcast.lab.spark.session import session
 from roamcast.lab.spark.tasks import mapped
 from roamcast.lab.sweep.experiment import Experiment, experiment_from
 from roamcast.lab.sweep.folder import SweepFolder
-from roamcast.lab.sweep.jobs import Batch, Item, batched, run_jobs
-from roamcast.lab.sweep.sweep import SweepJob
+from roamcast.lab.sweep.jobs import Batch, Item, SweepJob, batched, run_jobs
 
 RATIO_MAX = 1.1
 TURNS = 4

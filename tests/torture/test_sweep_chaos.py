@@ -12,8 +12,9 @@ import pytest
 from tests.lab.sweep.chaos import damaged_in_every_way, experiment_in, same_rows, steady
 
 from roamcast.lab.sweep.folder import SweepFolder
+from roamcast.lab.sweep.jobs import SweepJob
 from roamcast.lab.sweep.results import read_results
-from roamcast.lab.sweep.sweep import SweepJob, sweep
+from roamcast.lab.sweep.sweep import sweep
 
 RUNS = 60
 SCRIPT = """

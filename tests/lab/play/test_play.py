@@ -19,8 +19,7 @@ from roamcast.lab.play.page import WHOLE, content
 from roamcast.lab.play.source import open_run
 from roamcast.lab.run.runs import RunResult, simulate
 from roamcast.lab.sweep.experiment import experiment_from
-from roamcast.lab.sweep.folder import SweepFolder
-from roamcast.lab.sweep.segments import RunRecord
+from roamcast.lab.sweep.folder import RunRecord, SweepFolder
 from roamcast.lab.why import inquest
 from roamcast.scenario import scenario_from
 from roamcast.trace import Delivered, OverlayChanged, Published, Subscribed, Transmitted

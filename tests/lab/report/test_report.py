@@ -24,9 +24,8 @@ from roamcast.lab.report.numbers import interval, number, numbered, with_interva
 from roamcast.lab.report.statistics import PAIRED, WELCH, difference, holm, paired, welch
 from roamcast.lab.run.metrics import METRICS
 from roamcast.lab.sweep.experiment import experiment_from
-from roamcast.lab.sweep.folder import SweepFolder
+from roamcast.lab.sweep.folder import RunRecord, SweepFolder
 from roamcast.lab.sweep.results import Description, Results, means, read_results
-from roamcast.lab.sweep.segments import RunRecord
 from roamcast.lab.sweep.summary import spread
 
 SCENARIO: dict[str, Any] = {

@@ -19,9 +19,8 @@ from roamcast.lab.report.verdict import PlaceVerdict
 from roamcast.lab.run.metrics import METRICS
 from roamcast.lab.run.runs import simulate
 from roamcast.lab.sweep.experiment import experiment_from
-from roamcast.lab.sweep.folder import SweepFolder
+from roamcast.lab.sweep.folder import RunRecord, SweepFolder
 from roamcast.lab.sweep.results import Description, Results
-from roamcast.lab.sweep.segments import RunRecord
 
 SEEDS = [1, 2, 3]
 AREAS = [[400.0, 400.0], [800.0, 800.0]]

@@ -8,8 +8,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from roamcast.lab.sweep.experiment import Experiment, experiment_from
+from roamcast.lab.sweep.folder import TRACE_TABLES
 from roamcast.lab.sweep.results import Results
-from roamcast.lab.sweep.segments import TRACE_TABLES
 from roamcast.scenario import read_tables
 
 TABLES = TRACE_TABLES

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from roamcast.lab.sweep import carried as carried_module
-from roamcast.lab.sweep.carried import carried, unpacked
+from roamcast.lab.sweep import jobs as carried_module
 from roamcast.lab.sweep.experiment import Experiment, experiment_from
+from roamcast.lab.sweep.jobs import carried, unpacked
 from roamcast.scenario import scenario_from
 
 PLAN = "time,i,j,state\n0,0,1,up\n2,1,2,up\n"

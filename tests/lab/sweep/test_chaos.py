@@ -21,8 +21,9 @@ from roamcast.lab.spark.session import session
 from roamcast.lab.sweep import check
 from roamcast.lab.sweep.experiment import Experiment
 from roamcast.lab.sweep.folder import SweepFolder
+from roamcast.lab.sweep.jobs import SweepJob
 from roamcast.lab.sweep.results import read_results
-from roamcast.lab.sweep.sweep import SweepJob, sweep
+from roamcast.lab.sweep.sweep import sweep
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +168,7 @@ import resource, signal, sys
 from pathlib import Path
 from tests.lab.sweep.chaos import experiment_in
 from roamcast.lab.sweep.folder import SweepFolder
-from roamcast.lab.sweep.sweep import SweepJob
+from roamcast.lab.sweep.jobs import SweepJob
 base = Path(sys.argv[1])
 experiment, folder = experiment_in(base, 1), SweepFolder(base / "out")
 folder.claim(experiment)
@@ -219,7 +220,7 @@ def test_a_scheme_that_nobody_knows_is_refused(tmp_path: Path) -> None:
 
 
 def test_tables_have_columns_that_sql_needs_no_quotes_for(whole: Path) -> None:
-    from roamcast.lab.sweep.tables import AxisColumns
+    from roamcast.lab.sweep.summary import AxisColumns
 
     axes: dict[str, list[Any]] = {"world.nodes": [5, 6], "seed": ["a"], "world_nodes": [1]}
     given = Experiment("n", {}, Path(), {key: tuple(values) for key, values in axes.items()}, (1,), {})

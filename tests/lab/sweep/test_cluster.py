@@ -28,8 +28,7 @@ from roamcast.lab.spark import session, settings
 from roamcast.lab.spark.tasks import mapped
 from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.experiment import load_experiment
-from roamcast.lab.sweep.folder import MADE_TABLES
-from roamcast.lab.sweep.segments import TRACE_TABLES
+from roamcast.lab.sweep.folder import MADE_TABLES, TRACE_TABLES
 from roamcast.lab.sweep.sweep import Progress, sweep
 from roamcast.world.crossings import contact_plan
 from roamcast.world.formats import read_motion

@@ -17,11 +17,10 @@ from roamcast.lab.run.runs import simulate
 from roamcast.lab.spark.masters import TASK_FAILURES_MAX
 from roamcast.lab.spark.session import session
 from roamcast.lab.sweep.experiment import Experiment, experiment_from
-from roamcast.lab.sweep.folder import MADE_TABLES, SweepFolder
-from roamcast.lab.sweep.jobs import Item, batched
-from roamcast.lab.sweep.segments import TRACE_TABLES
+from roamcast.lab.sweep.folder import MADE_TABLES, TRACE_TABLES, SweepFolder
+from roamcast.lab.sweep.jobs import Item, SweepJob, batched
 from roamcast.lab.sweep.summary import spread
-from roamcast.lab.sweep.sweep import Progress, SweepJob, sweep
+from roamcast.lab.sweep.sweep import Progress, sweep
 
 WALKERS: dict[str, Any] = {
     "scenario": {"name": "walkers", "duration": 20.0, "warmup": 2.0, "seed": 3},

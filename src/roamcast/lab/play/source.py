@@ -14,8 +14,7 @@ from roamcast.lab.run.derived import TABLES
 from roamcast.lab.run.tables import RUN_FILE, RunInfo, Tables, read, read_run, table
 from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.experiment import cells, settings_of
-from roamcast.lab.sweep.folder import EXPERIMENT_FILE, SweepFolder
-from roamcast.lab.sweep.segments import OK, read_table
+from roamcast.lab.sweep.folder import EXPERIMENT_FILE, OK, SweepFolder
 from roamcast.scenario import with_settings
 from roamcast.units import NodeId
 
@@ -101,7 +100,7 @@ class SweepRuns:
             if kind.TABLE in names:
                 key = (segment.name, kind.TABLE)
                 if key not in self._read:
-                    self._read[key] = read_table(self._folder.storage, segment, kind.TABLE)
+                    self._read[key] = segment.read(self._folder.storage, kind.TABLE)
                 rows = self._read[key]
                 found[kind.TABLE] = (
                     table(kind, [])

@@ -14,8 +14,8 @@ from roamcast.lab.play.source import PlayedRun, SweepRuns
 from roamcast.lab.report.figures import FigurePoint, FigureSeries, ReportFigure
 from roamcast.lab.report.layout import CellLayout
 from roamcast.lab.storage import Storage
+from roamcast.lab.sweep.folder import OK
 from roamcast.lab.sweep.results import Results
-from roamcast.lab.sweep.segments import OK
 from roamcast.lab.why.inquest import Examined, examine
 
 CELLS_MAX = 30  # of which a run is explained and can be played; chosen by us: 0.3 s each in the demo

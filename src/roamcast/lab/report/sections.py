@@ -14,8 +14,8 @@ from roamcast.lab.report.numbers import interval, number, probability, with_inte
 from roamcast.lab.report.statistics import SIGNIFICANT, Comparison, compare_by_place, compare_overall
 from roamcast.lab.report.verdict import PlaceVerdict, judge, judge_places, sentences
 from roamcast.lab.run.metrics import METRICS, metric_of
+from roamcast.lab.sweep.folder import OK
 from roamcast.lab.sweep.results import Results, value_label
-from roamcast.lab.sweep.segments import OK
 from roamcast.lab.sweep.summary import spread
 
 COLUMNS_MAX = 9  # axes and metrics side by side in one table: what fits a screen or a sheet

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +24,7 @@ from roamcast.lab.run.metrics import COLUMNS, METRICS, RUN_COLUMNS, Metric, quer
 from roamcast.lab.run.tables import schema, with_run
 from roamcast.lab.spark.session import parallelism
 from roamcast.lab.storage import Storage
-from roamcast.lab.sweep.segments import RunRecord, Segment, checked, read_table
+from roamcast.lab.sweep.folder import RunRecord, SweepSegment
 
 SAMPLE_SHARE = 25  # one run of so many is measured again; chosen by us, as are the next two
 SAMPLE_MAX = 8
@@ -64,7 +65,7 @@ def sample(
 def check_figures(
     spark: SparkSession,
     storage: Storage,
-    segments: Sequence[Segment],
+    segments: Sequence[SweepSegment],
     records: Sequence[RunRecord],
     sources: Collection[str] | None = None,
 ) -> None:
@@ -89,7 +90,7 @@ def check_figures(
 def measured(
     spark: SparkSession,
     storage: Storage,
-    segments: Sequence[Segment],
+    segments: Sequence[SweepSegment],
     records: Sequence[RunRecord],
     metrics: Mapping[str, Metric] | None = None,
 ) -> pa.Table:
@@ -120,7 +121,7 @@ def measured(
 def table_of(
     spark: SparkSession,
     storage: Storage,
-    segments: Sequence[Segment],
+    segments: Sequence[SweepSegment],
     table: str,
     columns: Sequence[str] | None = None,
     runs: frozenset[str] | None = None,
@@ -144,11 +145,12 @@ def table_of(
         return spark.createDataFrame([], fields)
     if storage.path is not None:
         for segment in files if not verified else []:
-            checked(storage, segment, table)
+            segment.check(storage, table)
         names = [storage.spark_name(segment.file(table)) for segment in files]
         found = spark.read.schema(fields).parquet(*names)
         return found if runs is None else found.where(F.col("run").isin(sorted(runs)))
-    slim = [_without_records(segment) for segment in files]
+    # What is needed to read the files: little enough to be sent with every task.
+    slim = [msgspec.structs.replace(segment, metrics=(), runs=()) for segment in files]
     read = _Reader(storage, table, tuple(fields.names), tuple(slim), runs)
     numbers = spark.range(0, len(files), 1, min(len(files), parallelism(spark)))
     return numbers.mapInArrow(read, fields)
@@ -161,30 +163,17 @@ class _Reader:
     storage: Storage
     table: str
     columns: tuple[str, ...]
-    segments: tuple[Segment, ...]
+    segments: tuple[SweepSegment, ...]
     runs: frozenset[str] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                found = read_table(self.storage, self.segments[number], self.table)
+                found = self.segments[number].read(self.storage, self.table)
                 assert found is not None
                 if self.runs is not None:
                     found = found.filter(pc.is_in(found["run"], pa.array(sorted(self.runs))))
                 yield from found.select(self.columns).to_batches()
-
-
-def _without_records(segment: Segment) -> Segment:
-    """What is needed to read its files: little enough to be sent with every task."""
-    return Segment(
-        name=segment.name,
-        version=segment.version,
-        roamcast=segment.roamcast,
-        experiment=segment.experiment,
-        metrics=(),
-        runs=(),
-        files=segment.files,
-    )
 
 
 @contextmanager

@@ -1,15 +1,19 @@
 """A sweep's folder, on a disk or in an object store.
 
     experiment.json                what is swept; a folder holds one experiment
-    manifest/ <table>/             the segments (`segments.py`): runs with their figures and rows
+    manifest/<segment>.json        a segment: several runs with their figures, and the files of their rows
+    <table>/<segment>.parquet      the rows of the segment's runs, with a leading column `run`; none if empty
     runs/ metrics/ summary/        made from the manifests when all runs have ended
     aside/                         what was no longer as it had been written, and what does not belong here
 
-Every file is whole or not there. Nothing is appended, renamed or locked, so workers on many machines can
-write at once. A run that was written twice (a worker that was thought dead went on) counts once.
+Every file is whole or not there (`lab/storage/sealed.py`). Nothing is appended, renamed or locked, so workers
+on many machines can write at once. A segment is there when its manifest is; a worker that dies before has
+left files that nobody reads. A run that was written twice (a worker that was thought dead went on) counts
+once. Figures of a run are in its record: they were measured before its rows were written.
 """
 
 import re
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,29 +23,73 @@ from typing import Any
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 
+import roamcast
 from roamcast.errors import FileError, InputError
+from roamcast.lab.run.derived import TABLES
+from roamcast.lab.run.metrics import Figure
+from roamcast.lab.run.tables import RunInfo, with_run
 from roamcast.lab.storage import Storage
-from roamcast.lab.sweep.experiment import Experiment
-from roamcast.lab.sweep.segments import (
-    FAILED,
-    MANIFEST,
-    OK,
-    TRACE_TABLES,
-    VERSION,
-    RunRecord,
-    Segment,
-    checked,
-    commit,
-    parquet,
-    read_segment,
+from roamcast.lab.storage.sealed import (
+    SealedFile,
+    check_is_free,
+    manifest_in,
+    put_manifest,
+    put_table,
+    set_aside,
+    table_in,
 )
+from roamcast.lab.sweep.experiment import Experiment
 
 EXPERIMENT_FILE = "experiment.json"
+MANIFEST = "manifest"
+TRACE_TABLES = tuple(kind.TABLE for kind in TABLES)
 MADE_TABLES = ("runs", "metrics", "summary")
-ASIDE = "aside"
+VERSION = 2  # of a sweep's folder and its tables; 1 was a file per run and table, without digests
+OK, FAILED = "ok", "failed"
 READERS = 8  # files read at a time; chosen by us, for object stores far away
 # `<cell>-<seed>-<digest of the scenario>-<chance>`: a leftover of a worker that died is one of these.
 _SEGMENT_NAME = re.compile(r"\d+-\d+-[0-9a-f]{8}-[0-9a-f]{8}")
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a run ended."""
+
+    run: str
+    status: str  # OK or FAILED
+    error: str | None = None  # one line
+    traceback: str | None = None
+    seconds: float  # wall clock
+    attempt: int  # 1 for the first; increases when a worker died and when a failed run is resumed
+    info: RunInfo | None = None  # None for a failed run; without the scenario, which the experiment has
+    figures: dict[str, Figure] = {}  # the metrics that have a value
+    rows: dict[str, int] = {}  # by table, where there are any
+
+
+class SweepSegment(msgspec.Struct, frozen=True, kw_only=True):
+    """Several runs in one file per table: what a manifest says."""
+
+    name: str
+    version: int
+    roamcast: str
+    experiment: str  # its fingerprint
+    metrics: tuple[str, ...]  # that were measured, also those without a value
+    runs: tuple[RunRecord, ...]
+    files: dict[str, SealedFile]  # by table
+
+    def file(self, table: str) -> str:
+        return f"{table}/{self.name}.parquet"
+
+    @property
+    def manifest(self) -> str:
+        return f"{MANIFEST}/{self.name}.json"
+
+    def read(self, storage: Storage, table: str) -> pa.Table | None:
+        """The rows of one table, checked against the manifest; None if the segment has none."""
+        return table_in(storage, self.file(table), self.files[table]) if table in self.files else None
+
+    def check(self, storage: Storage, table: str) -> None:
+        """A `FileError` if a file is not what the manifest says."""
+        self.files[table].check(storage.name(self.file(table)), storage.read(self.file(table)))
 
 
 class SweepFolder:
@@ -49,7 +97,7 @@ class SweepFolder:
 
     def __init__(self, place: Storage | Path | str) -> None:
         self.storage = Storage.open(place)
-        self._segments: dict[str, Segment] = {}  # by the manifest's file; a manifest never changes
+        self._segments: dict[str, SweepSegment] = {}  # by the manifest's file; a manifest never changes
         self._digested: set[str] = set()  # those whose files were compared in full
         self._document: dict[str, Any] | None = None
 
@@ -59,13 +107,7 @@ class SweepFolder:
         """Whether the folder is, or may become, this experiment's. Nothing is written."""
         document = self.experiment()
         if document is None:
-            path = self.storage.path
-            if path is not None and path.exists() and not path.is_dir():
-                raise InputError(str(self.storage), "is a file; allowed: a new or empty folder")
-            if found := next(iter(self.storage.files()), None):
-                raise InputError(
-                    str(self.storage), f"holds something else ({found}); allowed: a new or empty folder"
-                )
+            check_is_free(self.storage)
             return
         wanted = _described(experiment)
         different = [key for key in wanted if key != "seeds" and document.get(key) != wanted[key]]
@@ -137,10 +179,28 @@ class SweepFolder:
 
     def commit(
         self, runs: Sequence[tuple[RunRecord, Mapping[str, pa.Table]]], metrics: Sequence[str]
-    ) -> Segment:
-        return commit(self.storage, self.fingerprint, runs, metrics)
+    ) -> SweepSegment:
+        """Write a segment: its tables, then its manifest. Nobody else writes under the same name."""
+        name = f"{runs[0][0].run}-{uuid.uuid4().hex[:8]}"
+        files = {}
+        for table in TRACE_TABLES:
+            parts = [with_run(tables[table], record.run) for record, tables in runs if record.rows.get(table)]
+            if parts:
+                file = f"{table}/{name}.parquet"
+                files[table] = put_table(self.storage, file, pa.concat_tables(parts), self._lineage())
+        segment = SweepSegment(
+            name=name,
+            version=VERSION,
+            roamcast=roamcast.__version__,
+            experiment=self.fingerprint,
+            metrics=tuple(metrics),
+            runs=tuple(record for record, _ in runs),
+            files=files,
+        )
+        put_manifest(self.storage, segment.manifest, segment)
+        return segment
 
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[SweepSegment]:
         """All that is committed, or a `FileError` for a manifest that is not as it was written."""
         self._read(self._manifests())
         return list(self._segments.values())
@@ -157,11 +217,14 @@ class SweepFolder:
         if not new:
             return
         with ThreadPoolExecutor(READERS) as pool:
-            for file, segment in zip(
-                new, pool.map(lambda f: read_segment(self.storage, f), new), strict=True
-            ):
+            found = pool.map(lambda file: manifest_in(self.storage, file, SweepSegment), new)
+            for file, segment in zip(new, found, strict=True):
                 if segment.experiment != self.fingerprint:
                     raise FileError(self.storage.name(file), "is the manifest of another experiment")
+                if segment.manifest != file:
+                    raise FileError(
+                        self.storage.name(file), f"is the manifest of {segment.name} under another name"
+                    )
                 self._segments[file] = segment
 
     # Checking.
@@ -180,27 +243,24 @@ class SweepFolder:
                 self._read([file])
             except FileError as error:
                 problems.append(str(error))
-                self._set_aside(file)
+                set_aside(self.storage, file)
         return problems
 
     def _mend_tables(self, digests: bool) -> list[str]:
         sizes = self.storage.files()
 
-        def problem(found: tuple[str, Segment]) -> FileError | None:
-            for table, expected in found[1].files.items():
-                file = found[1].file(table)
-                try:
-                    if file not in sizes:
-                        raise FileError(self.storage.name(file), "is missing")
-                    if sizes[file] != expected.size:
-                        octets = f"has {sizes[file]} octets; its manifest says {expected.size}"
-                        raise FileError(self.storage.name(file), octets)
-                    if digests and found[0] not in self._digested:
-                        checked(self.storage, found[1], table)
-                except FileError as error:
-                    return error
+        def problem(found: tuple[str, SweepSegment]) -> FileError | None:
+            manifest, segment = found
+            try:
+                for table, expected in segment.files.items():
+                    file = segment.file(table)
+                    expected.check_size(self.storage.name(file), sizes.get(file))
+                    if digests and manifest not in self._digested:
+                        segment.check(self.storage, table)
+            except FileError as error:
+                return error
             if digests:
-                self._digested.add(found[0])
+                self._digested.add(manifest)
             return None
 
         problems = []
@@ -212,7 +272,7 @@ class SweepFolder:
                     self._remove(manifest)
                     for table in segment.files:
                         if segment.file(table) in sizes:
-                            self._set_aside(segment.file(table))
+                            set_aside(self.storage, segment.file(table))
         return problems
 
     def drop_doubles(self) -> None:
@@ -239,11 +299,8 @@ class SweepFolder:
                     self.storage.delete(file)
                 else:
                     problems.append(f"{self.storage.name(file)}: belongs to no run of this sweep")
-                    self._set_aside(file)
+                    set_aside(self.storage, file)
         return problems
-
-    def _set_aside(self, file: str) -> None:
-        self.storage.move(file, f"{ASIDE}/{file}")
 
     def _remove(self, manifest: str) -> None:
         del self._segments[manifest]
@@ -253,10 +310,17 @@ class SweepFolder:
 
     def put_table(self, name: str, table: pa.Table) -> None:
         """One of `MADE_TABLES`, in place of the earlier one."""
-        self.storage.write(_made(name), parquet(table, self.fingerprint))
+        put_table(self.storage, _made(name), table, self._lineage())
+
+    def _lineage(self) -> dict[str, str]:
+        return {
+            "roamcast.schema": str(VERSION),
+            "roamcast.version": roamcast.__version__,
+            "roamcast.experiment": self.fingerprint,
+        }
 
 
-def latest(segments: Iterable[Segment]) -> dict[str, RunRecord]:
+def latest(segments: Iterable[SweepSegment]) -> dict[str, RunRecord]:
     """The record that counts of each run."""
     found: dict[str, RunRecord] = {}
     for segment in segments:

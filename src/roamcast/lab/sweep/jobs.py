@@ -1,33 +1,51 @@
-"""Jobs as Spark tasks: a task works on a batch of a job's items, and the largest batches come first.
+"""The runs of sweeps as Spark tasks: a task does a batch of a sweep's runs, and the largest batches come
+first.
 
-A job is anything with numbered items that a worker can do by number: the runs of a sweep, the seeds of a
-study. Several jobs go through Spark together, so that no core waits for the end of one before the next
-begins. Items keep their own results, in storage; only a short answer per batch comes back.
+Several sweeps go through Spark together, so that no core waits for the end of one before the next begins. A
+run keeps its own results, in segments (`folder.py`), with the figures that it measured; only the names of
+what was committed come back, because rows that travel through Spark cost more than the runs. An error inside
+a run becomes its record, so it never ends the sweep. Spark repeats the batch of a worker that died; what was
+committed of it is not run again, and a run that keeps killing its workers is recorded as failed.
 """
 
+import atexit
+import gc
 import heapq
-from collections.abc import Sequence
+import shutil
+import tempfile
+import time
+import traceback
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from functools import cache
+from pathlib import Path, PurePath
+from socket import gethostname
+from typing import NamedTuple, TypeAlias
 
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
+from roamcast.errors import RoamcastError
+from roamcast.lab.spark.masters import TASK_FAILURES_MAX
 from roamcast.lab.spark.session import parallelism
 from roamcast.lab.spark.tasks import mapped
+from roamcast.lab.storage import Storage
+from roamcast.lab.sweep.experiment import Experiment, RunPlan
+from roamcast.lab.sweep.folder import FAILED, OK, RunRecord, SweepFolder
+from roamcast.registry import PluginError
 
 ITEMS_MAX = 256  # in a batch; chosen by us: 100,000 short runs make some hundred segments
-Answer = TypeVar("Answer", covariant=True)
+COMMIT_ROWS = 1_000_000  # in a segment, at most by one run more; some 100 MB of memory
+CARRIED_MAX = 1_000_000  # octets of the files that go with a job; chosen by us: what costs nothing to send
 
-
-class Job(Protocol[Answer]):
-    def work(self, items: Sequence[int], deaths: int) -> Answer:
-        """Do these items, on a worker. `deaths`: how many workers died of this batch, or failed in it,
-        before."""
+Carried: TypeAlias = tuple[tuple[str, bytes], ...]
+"""Names relative to the scenario's folder, and contents."""
 
 
 class Batch(NamedTuple):
-    """Items of one job that one task does, in this order."""
+    """Runs of one sweep that one task does, in this order."""
 
     job: int
     items: tuple[int, ...]
@@ -40,20 +58,19 @@ class Item(NamedTuple):
 
 
 def run_jobs(
-    spark: SparkSession, jobs: Sequence[Job[Answer]], items: Sequence[Sequence[Item]]
-) -> list[Answer]:
-    """Do the items of all jobs, in one Spark job; the answers of all batches."""
-    batches = batched(items, parallelism(spark))
-    return mapped(spark, _Task(tuple(jobs)), batches)
+    spark: SparkSession, jobs: Sequence["SweepJob"], items: Sequence[Sequence[Item]]
+) -> list[list[str]]:
+    """Do the runs of all sweeps, in one Spark job; the manifests of all batches."""
+    return mapped(spark, _Task(tuple(jobs)), batched(items, parallelism(spark)))
 
 
 @dataclass(frozen=True)
-class _Task(Generic[Answer]):
+class _Task:
     """What a worker does with one batch. Sent once per Spark job."""
 
-    jobs: tuple[Job[Answer], ...]
+    jobs: tuple["SweepJob", ...]
 
-    def __call__(self, batch: Batch) -> Answer:
+    def __call__(self, batch: Batch) -> list[str]:
         context = TaskContext.get()
         deaths = 0 if context is None else context.attemptNumber()
         return self.jobs[batch.job].work(batch.items, deaths)
@@ -86,3 +103,133 @@ def batched(items: Sequence[Sequence[Item]], workers: int) -> list[Batch]:
         if at < len(waiting[job]):
             heapq.heappush(heads, (-waiting[job][at].weight, job, at))
     return sorted(made, key=lambda batch: -batch.weight)
+
+
+# On a worker.
+
+
+@dataclass(frozen=True)
+class SweepJob:
+    """What workers do with the runs of one sweep. The scenario travels as plain values, plug-ins from beside
+    a file as their text."""
+
+    storage: Storage
+    experiment: Experiment
+    attempts: Mapping[int, int]  # of earlier sweeps, by run
+    commit_seconds: float
+    files: Carried = ()  # that the runs read, if they are small
+
+    def work(self, items: Sequence[int], deaths: int) -> list[str]:
+        """Run and commit. Gives the manifests, by their full names. `deaths`: how many workers died of this
+        batch, or failed in it, before."""
+        folder = SweepFolder(self.storage)
+        committed: list[str] = []
+        pending: list[tuple[RunRecord, Mapping[str, pa.Table]]] = []
+        known = folder.records() if deaths else {}
+        began = time.process_time()  # of work, however busy the machine is
+
+        def commit() -> None:
+            if pending:
+                segment = folder.commit(pending, self.experiment.metrics())
+                committed.append(self.storage.name(segment.manifest))
+                pending.clear()
+
+        for number in items:
+            plan = self.experiment.run(number)
+            before = self.attempts.get(number, 0)
+            if plan.run in known and known[plan.run].attempt > before:
+                continue  # committed before the worker died
+            if deaths >= TASK_FAILURES_MAX - 1:  # one more, and Spark would end the sweep
+                error = f"given up after its worker died {deaths} times: killed, or out of memory"
+                pending.append((_failed(plan, error, 0.0, before + deaths + 1), {}))
+                break  # what is left of the batch gets another task
+            pending.append(self._ended(plan, before + deaths + 1))
+            rows = sum(sum(record.rows.values()) for record, _ in pending)
+            # After a death, one by one: so the run that killed the worker is the first that is not there.
+            if deaths or rows >= COMMIT_ROWS or time.process_time() - began >= self.commit_seconds:
+                commit()
+                began = time.process_time()
+        commit()
+        return committed
+
+    def _ended(self, plan: RunPlan, attempt: int) -> tuple[RunRecord, Mapping[str, pa.Table]]:
+        began = time.monotonic()
+        try:
+            self._load_plugins()
+            _settle()
+            base = unpacked(self.files) if self.files else self.experiment.base
+            result = self.experiment.result(plan, base)
+        except Exception as error:
+            failed = _failed(plan, _in_a_line(error), time.monotonic() - began, attempt)
+            return msgspec.structs.replace(failed, traceback=traceback.format_exc()), {}
+        return RunRecord(
+            run=plan.run,
+            status=OK,
+            seconds=time.monotonic() - began,
+            attempt=attempt,
+            info=msgspec.structs.replace(result.info, scenario={}),
+            figures={name: value for name, value in result.metrics.items() if value is not None},
+            rows={name: len(table) for name, table in result.tables.items() if len(table)},
+        ), result.tables
+
+    def _load_plugins(self) -> None:
+        try:
+            self.experiment.plugins.unpack()
+        except PluginError as error:
+            raise PluginError(error.where, f"{error.problem} (on the worker {gethostname()})") from error
+
+
+def _failed(plan: RunPlan, error: str, seconds: float, attempt: int) -> RunRecord:
+    return RunRecord(run=plan.run, status=FAILED, error=error, seconds=seconds, attempt=attempt)
+
+
+@cache
+def _settle() -> None:
+    """Once per worker process, when all modules are loaded."""
+    pa.set_cpu_count(1)  # the other cores have runs of their own
+    pa.set_io_thread_count(1)
+    # Spark's workers collect garbage after every task: 80 ms spent on modules that are never garbage.
+    gc.collect()
+    gc.freeze()
+
+
+def _in_a_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if isinstance(error, RoamcastError) else f"{type(error).__name__}: {text}".removesuffix(": ")
+
+
+# Small files that runs read, carried to the workers: a cluster need not share the folder of a scenario.
+# Recordings that are larger stay where they are and must be in storage that every worker sees.
+
+
+def carried(experiment: Experiment) -> Carried:
+    """All files that the experiment's runs read; none if they are too large, or outside its
+    folder."""
+    names = [name for name in experiment.files if name not in experiment.plugins.digests]
+    if any(PurePath(name).is_absolute() or ".." in PurePath(name).parts for name in names):
+        return ()
+    try:
+        if sum((experiment.base / name).stat().st_size for name in names) > CARRIED_MAX:
+            return ()
+        return tuple((name, (experiment.base / name).read_bytes()) for name in names)
+    except OSError:  # a run that reads it says which file, and why not
+        return ()
+
+
+def unpacked(files: Carried) -> Path:
+    """On a worker: a folder with the files, made once and removed with this process, or with Spark's own."""
+    folder = _unpacked(files)
+    if not folder.is_dir():  # the session that it was made for has ended, and this process serves another
+        _unpacked.cache_clear()
+        folder = _unpacked(files)
+    return folder
+
+
+@cache
+def _unpacked(files: Carried) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="roamcast-files-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for name, content in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder

@@ -18,8 +18,7 @@ from roamcast.errors import FileError
 from roamcast.lab.run.metrics import METRICS
 from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.experiment import cells
-from roamcast.lab.sweep.folder import EXPERIMENT_FILE, SweepFolder
-from roamcast.lab.sweep.segments import OK
+from roamcast.lab.sweep.folder import EXPERIMENT_FILE, OK, SweepFolder
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):

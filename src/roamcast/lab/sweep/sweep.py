@@ -1,50 +1,32 @@
-"""Sweeps: the runs of an experiment as Spark tasks.
-
-A task does a batch of runs and commits them in segments (`folder.py`), with the figures that it measured. It
-sends nothing back but the names of what it committed: rows that travel through Spark cost more than the
-runs. An error inside a run becomes its record, so it never ends the sweep. Spark repeats the batch of a
-worker that died; what was committed of it is not run again, and a run that keeps killing its workers is
-recorded as failed.
+"""Sweeps: the runs of an experiment, brought into a folder as Spark tasks (`jobs.py`).
 
 `Sweep` is one experiment on its way into one folder; `run_sweeps` brings any number of them there together.
 """
 
-import gc
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
-from socket import gethostname
 from typing import NamedTuple
 
-import msgspec
-import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from roamcast.errors import FileError, InputError, RoamcastError
-from roamcast.lab.spark.masters import TASK_FAILURES_MAX
 from roamcast.lab.spark.session import with_session
 from roamcast.lab.storage import Storage
-from roamcast.lab.sweep.carried import Carried, carried, unpacked
 from roamcast.lab.sweep.check import check_figures, sample
 from roamcast.lab.sweep.experiment import Experiment, RunPlan, cells
-from roamcast.lab.sweep.folder import SweepFolder
-from roamcast.lab.sweep.jobs import Item, run_jobs
+from roamcast.lab.sweep.folder import FAILED, MANIFEST, OK, RunRecord, SweepFolder
+from roamcast.lab.sweep.jobs import Item, SweepJob, carried, run_jobs
 from roamcast.lab.sweep.replication import Replication
 from roamcast.lab.sweep.results import value_label
-from roamcast.lab.sweep.segments import FAILED, MANIFEST, OK, RunRecord
-from roamcast.lab.sweep.summary import summary_table
-from roamcast.lab.sweep.tables import AxisColumns, metrics_table, runs_table
-from roamcast.registry import PluginError
+from roamcast.lab.sweep.summary import AxisColumns, metrics_table, runs_table, summary_table
 
 POLL_SECONDS = 0.5
 POLL_SECONDS_REMOTE = 3.0  # of an object store, where every look is a request
 COMMIT_SECONDS = 10.0, 60.0  # processor time in a segment, few runs and many; what a dead worker loses
-COMMIT_ROWS = 1_000_000  # in a segment, at most by one run more; some 100 MB of memory
 KEPT = "the runs that ended are kept, and --resume runs the rest"
 VERIFY = ("sample", "all", "none")
 # Guesses of how long a run takes, before any has ended: to begin with the longest. Measured on the league.
@@ -90,7 +72,7 @@ def sweep(
     With `resume`, what failed before, and what is no longer as it was written, is run again too. `verify`:
     of how many runs Spark's SQL measures the tables again (`sample`, `all`, `none`); with `none`, files are
     compared by size alone. On a cluster, `out` must be storage that every worker sees; so must the
-    scenario's folder, if the files that it names are large (`carried.py`).
+    scenario's folder, if the files that it names are large (`jobs.py`).
     """
     made = Sweep(experiment, out, resume, verify, replication)
     with made.watched(progress):
@@ -140,7 +122,7 @@ class Sweep:
         """From here on the folder is this experiment's."""
         self.folder.claim(self._in_use())
 
-    def job(self) -> "SweepJob":
+    def job(self) -> SweepJob:
         few, many = COMMIT_SECONDS
         attempts = {number: attempts for number, attempts in self._attempts.items() if attempts}
         seconds = min(max(few, len(self._attempts) / 100), many)
@@ -149,7 +131,7 @@ class Sweep:
     def check_is_seen(self, committed: Sequence[str]) -> None:
         """Workers and driver must see the same storage. Manifests of other folders are passed over."""
         storage = self.folder.storage
-        seen = {storage.name(f"{MANIFEST}/{segment.name}.json") for segment in self.folder.segments()}
+        seen = {storage.name(segment.manifest) for segment in self.folder.segments()}
         mine = {name for name in committed if name.startswith(f"{storage.name(MANIFEST)}/")}
         if unseen := sorted(mine - seen):
             raise FileError(
@@ -319,95 +301,3 @@ def _estimates(
     known = {cell: sum(seconds) / len(seconds) for cell, seconds in took.items()}
     scale = sum(known.values()) / sum(sizes[cell] for cell in known) if known else 1.0
     return [known.get(cell, size * scale) for cell, size in enumerate(sizes)]
-
-
-# On a worker.
-
-
-@dataclass(frozen=True)
-class SweepJob:
-    """What workers do with the runs of one sweep. The scenario travels as plain values, plug-ins from beside
-    a file as their text."""
-
-    storage: Storage
-    experiment: Experiment
-    attempts: Mapping[int, int]  # of earlier sweeps, by run
-    commit_seconds: float
-    files: Carried = ()  # that the runs read, if they are small
-
-    def work(self, items: Sequence[int], deaths: int) -> list[str]:
-        """Run and commit. Gives the manifests, by their full names."""
-        folder = SweepFolder(self.storage)
-        committed: list[str] = []
-        pending: list[tuple[RunRecord, Mapping[str, pa.Table]]] = []
-        known = folder.records() if deaths else {}
-        began = time.process_time()  # of work, however busy the machine is
-
-        def commit() -> None:
-            if pending:
-                segment = folder.commit(pending, self.experiment.metrics())
-                committed.append(self.storage.name(f"{MANIFEST}/{segment.name}.json"))
-                pending.clear()
-
-        for number in items:
-            plan = self.experiment.run(number)
-            before = self.attempts.get(number, 0)
-            if plan.run in known and known[plan.run].attempt > before:
-                continue  # committed before the worker died
-            if deaths >= TASK_FAILURES_MAX - 1:  # one more, and Spark would end the sweep
-                error = f"given up after its worker died {deaths} times: killed, or out of memory"
-                pending.append((_failed(plan, error, 0.0, before + deaths + 1), {}))
-                break  # what is left of the batch gets another task
-            pending.append(self._ended(plan, before + deaths + 1))
-            rows = sum(sum(record.rows.values()) for record, _ in pending)
-            # After a death, one by one: so the run that killed the worker is the first that is not there.
-            if deaths or rows >= COMMIT_ROWS or time.process_time() - began >= self.commit_seconds:
-                commit()
-                began = time.process_time()
-        commit()
-        return committed
-
-    def _ended(self, plan: RunPlan, attempt: int) -> tuple[RunRecord, Mapping[str, pa.Table]]:
-        began = time.monotonic()
-        try:
-            self._load_plugins()
-            _settle()
-            base = unpacked(self.files) if self.files else self.experiment.base
-            result = self.experiment.result(plan, base)
-        except Exception as error:
-            failed = _failed(plan, _in_a_line(error), time.monotonic() - began, attempt)
-            return msgspec.structs.replace(failed, traceback=traceback.format_exc()), {}
-        return RunRecord(
-            run=plan.run,
-            status=OK,
-            seconds=time.monotonic() - began,
-            attempt=attempt,
-            info=msgspec.structs.replace(result.info, scenario={}),
-            figures={name: value for name, value in result.metrics.items() if value is not None},
-            rows={name: len(table) for name, table in result.tables.items() if len(table)},
-        ), result.tables
-
-    def _load_plugins(self) -> None:
-        try:
-            self.experiment.plugins.unpack()
-        except PluginError as error:
-            raise PluginError(error.where, f"{error.problem} (on the worker {gethostname()})") from error
-
-
-def _failed(plan: RunPlan, error: str, seconds: float, attempt: int) -> RunRecord:
-    return RunRecord(run=plan.run, status=FAILED, error=error, seconds=seconds, attempt=attempt)
-
-
-@cache
-def _settle() -> None:
-    """Once per worker process, when all modules are loaded."""
-    pa.set_cpu_count(1)  # the other cores have runs of their own
-    pa.set_io_thread_count(1)
-    # Spark's workers collect garbage after every task: 80 ms spent on modules that are never garbage.
-    gc.collect()
-    gc.freeze()
-
-
-def _in_a_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if isinstance(error, RoamcastError) else f"{type(error).__name__}: {text}".removesuffix(": ")
