@@ -23,8 +23,7 @@ import series
 from roamcast.event import Event, Value
 from roamcast.filter import Filter
 from roamcast.strategy.odmrp.summary.lookup import DigestTable
-from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary
-from roamcast.strategy.odmrp.summary.table import SummaryTable
+from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary, SummaryTable
 
 ROWS = [(10, 1), (50, 1), (50, 5), (20, 30), (1000, 5), (10_000, 1)]
 EVENTS = 200

@@ -23,7 +23,7 @@ from roamcast.gateway.local.server import LocalOptions
 from roamcast.host import Channel
 from roamcast.node import Node, NodeConfig
 from roamcast.runtime.live.report.counters import Counters
-from roamcast.strategy.odmrp.mesh.messages import CODEC, JoinRequest
+from roamcast.strategy.odmrp.messages import CODEC, JoinRequest
 from roamcast.testing import FakeHost
 
 

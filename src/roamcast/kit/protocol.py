@@ -114,17 +114,20 @@ class Messenger(Generic[AnyMessage]):
         to: NodeId | None = None,
         *,
         own: bool = True,
+        like: Message | None = None,
         on_failure: OnFailure | None = None,
     ) -> None:
         """To one neighbour, or to all who hear it. `own`: not on behalf of another node."""
-        frame = self.frame(message, own=own)
+        frame = self.frame(message, own=own, like=like)
         if to is None:
             self.host.broadcast(frame)
         else:
             self.host.unicast(to, frame, on_failure)
 
-    def frame(self, message: AnyMessage, *, own: bool = True) -> Frame:
-        return Frame(self._codec.encode(message), message.kind, message.name, message.event_id, own)
+    def frame(self, message: AnyMessage, *, own: bool = True, like: Message | None = None) -> Frame:
+        """`like`: the message that it carries, under whose name and kind it is counted."""
+        label: Message = message if like is None else like
+        return Frame(self._codec.encode(message), label.kind, label.name, label.event_id, own)
 
     def decode(self, payload: bytes) -> AnyMessage | None:
         """None, and a record in the trace, if the octets are no message."""

@@ -13,7 +13,7 @@ from roamcast.filter import Filter
 from roamcast.lab.groups.grouping import CostModel, Grouping, GroupingCost, group_subscriptions, parse_ks
 from roamcast.lab.groups.job import Reach, count_matched
 from roamcast.lab.run.tables import table, with_run
-from roamcast.strategy.odmrp.grouping.methods import group, united
+from roamcast.strategy.odmrp.grouping.channels import group, united
 from roamcast.strategy.odmrp.summary.geometry import DEFAULT
 from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary
 from roamcast.trace import Published, Subscribed

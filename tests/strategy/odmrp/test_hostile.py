@@ -11,27 +11,25 @@ from roamcast.event import Event, EventClass, Publication
 from roamcast.filter import Filter
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.odmrp import Odmrp, OdmrpOptions
-from roamcast.strategy.odmrp.clients.messages import (
-    BrokerOffer,
-    BrokerSearch,
-    Carried,
-    ClientEvent,
-    EventReceipt,
-    Registered,
-    Registration,
-)
-from roamcast.strategy.odmrp.mesh.interests import version_of
-from roamcast.strategy.odmrp.mesh.messages import (
+from roamcast.strategy.odmrp.context import version_of
+from roamcast.strategy.odmrp.messages import (
     CODEC,
     HOLD_MAX,
     UNLIMITED,
     Acknowledgement,
     AnyMessage,
+    BrokerOffer,
+    BrokerSearch,
+    Carried,
+    ClientEvent,
     DataPacket,
+    EventReceipt,
     JoinRequest,
     JoinTable,
     MemberEntry,
     PublisherRow,
+    Registered,
+    Registration,
     SenderPosition,
 )
 from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary
@@ -196,14 +194,17 @@ def test_no_sequence_of_messages_breaks_a_node(
             case (sender, message):
                 strategy.on_receive(sender, CODEC.encode(message))
         assert len(strategy.routes) <= 3 and len(strategy.forwarding) <= 9
-        assert len(strategy.publisher.members()) <= 3 and len(strategy.post) <= 6
+        assert (
+            len(strategy.publisher.members()) <= 3
+            and len(strategy.post.paths) + len(strategy.post.searches) <= 6
+        )
         assert strategy.service is None or len(strategy.service) <= 4
     broker.unsubscribe(1)  # who wants something and has no broker looks for one as long as it takes
     # Soft state: an hour later, the longest that a request may ask for, nothing is left of it.
     host.advance(HOLD_MAX + 60 * SECOND)
     assert len(strategy.routes) == len(strategy.forwarding) == len(strategy.context) == 0
-    assert len(strategy.post) == 0
-    assert [len(side) for side in (strategy.service, strategy.client) if side is not None] == [0]
+    assert not strategy.post.paths and not strategy.post.searches
+    assert strategy.service is None or len(strategy.service) == 0
     # What clients had memorized is kept for its lifetime, up to the bound.
     lasting = [one for one in strategy.publisher._recent.values() if one.event.lifetime > HOLD_MAX]
     assert len(strategy.publisher) == len(lasting) <= 3

@@ -18,7 +18,7 @@ from roamcast.event import Event, EventClass, Value
 from roamcast.filter import Filter
 from roamcast.filter.index import MatchingIndex
 from roamcast.lab.run.expected import standing
-from roamcast.strategy.odmrp.grouping.methods import united
+from roamcast.strategy.odmrp.grouping.channels import united
 from roamcast.strategy.odmrp.summary.bloom import positions
 from roamcast.strategy.odmrp.summary.lookup import DigestTable
 from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary, SummaryOptions

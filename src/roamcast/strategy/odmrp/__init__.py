@@ -6,8 +6,11 @@ the departures; docs/protocols/odmrp-summaries.md is about the summaries. In the
 
 - `options`: the parameters;
 - `summary/`, `grouping/`: compact forms of subscriptions and events, and groups of them (3.3, 3.4);
-- `mesh/`: the messages, the mesh as a node sees it, the publisher's broker (3.5, 3.6);
-- `strategy`: who handles which message and timer.
+- `context`: what the middleware attaches to packets, and what it does with what it finds there;
+- `messages`, `routes`, `join_tables`, `publisher`: the mesh as a node sees it, the publisher's broker (3.5,
+3.6);
+- `clients`: devices without a broker (3.5, 4);
+- `strategy`: who handles which message.
 
 Left out: the choice of routes by predicted lifetime (only the intervals follow it), unicast over ODMRP,
 and the draft's request to neighbours when a next hop is gone (other upstream nodes are tried instead).

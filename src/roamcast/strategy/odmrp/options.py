@@ -1,7 +1,7 @@
 """The parameters of Pub/Sub ODMRP, by the paper's names where it has one. Times are seconds.
 
-Defaults without a section of the paper are chosen by us. Jitter and the delays of Join Tables were tuned on
-runs like those of Figure 10 (`roamcast reproduce odmrp/figure-10`).
+Defaults without a section of the paper are chosen by us. The jitter was tuned on runs like those of Figure 10
+(`roamcast reproduce odmrp/figure-10`).
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -9,10 +9,14 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from roamcast.strategy.odmrp.summary.geometry import DEFAULT, SummaryOptions
+from roamcast.units import SECOND, Micros
 
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 Delay: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=60)]
 Bound: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+
+SETTLE_TIME: Micros = 3 * SECOND
+"""How long after its Join Request an event is kept for members that answer; chosen by us."""
 
 Grouping: TypeAlias = Literal["least_constrained", "graph", "k_means", "none"]
 
@@ -32,18 +36,11 @@ class OdmrpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     # Refresh interval and forwarding timeout follow the predicted lifetime of links (3.6). Without
     # positions nothing changes.
     adapt_refresh: bool = False
-    refresh_interval_min: Seconds = 1.0  # with `adapt_refresh`
     refresh_interval_max: Seconds = 30.0  # with `adapt_refresh`
     radio_range: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 250.0  # metres; used by the prediction only
     request_delay: Delay = 0.5  # random delay, at most, of a Join Request of a publisher with members
     jitter: Delay = 0.04  # a relay waits up to this before it relays a Join Request or data
-    table_delay: Delay = 0.1  # a Join Table with changes waits up to this for others to share its frame
-    table_interval: Seconds = 1.0  # a Join Table that only refreshes waits up to this for others
-    table_timeout: Seconds = 0.5  # without a passive acknowledgement by then, a Join Table is repeated
     table_retries: Annotated[int, msgspec.Meta(ge=0, le=16)] = 2  # before another upstream node is tried
-    echo_timeout: Seconds = 0.15  # a publisher that hears no relay of its packet by then repeats it once
-    serve_delay: Delay = 0.1  # from a new member's Join Table to the data that waited for it
-    settle_time: Seconds = 3.0  # how long after its Join Request an event is kept for members that answer
     hop_limit: Annotated[int, msgspec.Meta(ge=1, le=255)] = 32  # radio hops
     summary: SummaryOptions = DEFAULT  # the sizes of summaries; all nodes of a network must agree on them
     # Clients without a broker of their own (section 4). Who is a broker is said by the scenario's roles.

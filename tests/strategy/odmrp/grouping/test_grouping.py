@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from roamcast.event import Event
 from roamcast.filter import Filter
+from roamcast.strategy.odmrp.grouping.channels import Group, Method, group
 from roamcast.strategy.odmrp.grouping.covering_graph import CoveringGraph
 from roamcast.strategy.odmrp.grouping.k_means import Points, WeighedBits, cluster, iterate, noise
-from roamcast.strategy.odmrp.grouping.methods import Group, Method, group
 from roamcast.strategy.odmrp.summary.entry import SummaryEntry
 from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary
 

@@ -12,11 +12,10 @@ from roamcast.errors import WireError
 from roamcast.event import Event, Value
 from roamcast.filter import Filter
 from roamcast.strategy.odmrp.summary.bloom import decode_bits, encode_bits
-from roamcast.strategy.odmrp.summary.elements import element_of
+from roamcast.strategy.odmrp.summary.cells import element_of
 from roamcast.strategy.odmrp.summary.entry import ELEMENTS_MAX, TYPE_KEY
 from roamcast.strategy.odmrp.summary.geometry import DEFAULT
-from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary, SummaryOptions
-from roamcast.strategy.odmrp.summary.table import SummaryTable
+from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary, SummaryOptions, SummaryTable
 
 # Figure 3 of the paper.
 WOODS = Event(

@@ -43,8 +43,8 @@ from roamcast.strategy.odmrp.summary.summary import (
     EventDigest,
     Summary,
     SummaryOptions,
+    SummaryTable,
 )
-from roamcast.strategy.odmrp.summary.table import SummaryTable
 
 pytestmark = pytest.mark.long
 

@@ -12,7 +12,7 @@ import pytest
 from roamcast.event import Event
 from roamcast.filter import Filter
 from roamcast.strategy.odmrp.summary.bloom import TOKEN_BITS, false_positive_rate, mask
-from roamcast.strategy.odmrp.summary.elements import exact_token
+from roamcast.strategy.odmrp.summary.cells import exact_token
 from roamcast.strategy.odmrp.summary.lookup import DigestTable
 from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary, SummaryOptions
 

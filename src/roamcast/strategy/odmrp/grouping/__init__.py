@@ -1,3 +1,3 @@
-"""Which brokers share a multicast group (section 3.4): `methods.py` over `covering_graph.py` and
-`k_means.py`; `channels.py`: the groups that a publisher's broker makes.
+"""Which brokers share a multicast group (section 3.4): `channels.py`, over `covering_graph.py` and
+`k_means.py`.
 """

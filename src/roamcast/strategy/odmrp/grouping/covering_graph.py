@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from roamcast.strategy.odmrp.summary.digest import EventDigest
-from roamcast.strategy.odmrp.summary.entry import SummaryEntry
-from roamcast.strategy.odmrp.summary.merging import order
+from roamcast.strategy.odmrp.summary.entry import SummaryEntry, order
 
 Owner = TypeVar("Owner", bound=int | str)
 

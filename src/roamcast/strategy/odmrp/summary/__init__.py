@@ -1,4 +1,4 @@
 """Compact subscriptions and events (section 3.3): `summary.py` and what it is made of (`bloom`, `cells`,
-`elements`, `conditions`, `entry`, `merging`, `geometry`), `digest.py` (an event), `lookup.py` (one against
+`conditions`, `entry`, `geometry`), `digest.py` (an event), `lookup.py` (one against
 many).
 """

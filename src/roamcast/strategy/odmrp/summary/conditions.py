@@ -26,19 +26,20 @@ from roamcast.filter.covering import Prepared, SortedConjunction
 from roamcast.filter.expression import And, Expression, Or
 from roamcast.filter.pattern import Tokens, after_prefix
 from roamcast.filter.value_set import TEXT_END, Cut, Plain, ValueSet, spans
-from roamcast.strategy.odmrp.summary.cells import cell_of, nodes_between
-from roamcast.strategy.odmrp.summary.elements import (
+from roamcast.strategy.odmrp.summary.cells import (
     ANY,
     TOPIC,
     TYPE_LEVELS_MAX,
     association_token,
     boolean_token,
+    cell_of,
     cut_to_length,
     element_of,
     exact_token,
     label,
     left_token,
     node_token,
+    nodes_between,
     number_point_token,
     right_token,
     type_token,

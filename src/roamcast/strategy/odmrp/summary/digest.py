@@ -20,8 +20,7 @@ from roamcast.errors import WireError
 from roamcast.event import ATTRIBUTES_MAX, Event, Value
 from roamcast.filter.kind import is_number
 from roamcast.strategy.odmrp.summary.bloom import TOKEN_BYTES
-from roamcast.strategy.odmrp.summary.cells import cell_of, is_whole, nodes_above
-from roamcast.strategy.odmrp.summary.elements import (
+from roamcast.strategy.odmrp.summary.cells import (
     AFFIX_LENGTHS,
     ANY,
     TOPIC,
@@ -29,11 +28,14 @@ from roamcast.strategy.odmrp.summary.elements import (
     any_text,
     association_token,
     boolean_token,
+    cell_of,
     element_of,
     exact_token,
+    is_whole,
     label,
     left_token,
     node_token,
+    nodes_above,
     number_point_token,
     right_token,
     type_token,

@@ -5,19 +5,36 @@
 | `JoinRequest` | flooded by a publisher's broker, once per refresh interval | `join_request` |
 | `JoinTable` | broadcast by members and relays, each row meant for one next hop | `join_table` |
 | `DataPacket` | broadcast by the publisher and by the forwarding group | `data` |
-| `BrokerSearch`, `Carried` | between clients and brokers, see `clients/messages.py` | |
+
+What a client without a broker and its broker say to each other:
+
+| message | sent | in the trace |
+|---|---|---|
+| `BrokerSearch` | flooded by the client, a few hops far | `broker_search` |
+| `BrokerOffer` | by each broker that the search reaches | `broker_offer` |
+| `Registration` | by the client: what it wants and advertises; again before its lease ends | `registration` |
+| `Registered` | by the broker: has it, or needs it in full | `registered` |
+| `ClientEvent` | a publication to the broker, an event to the client | `client_event` |
+| `EventReceipt` | by whoever got it | `receipt` |
+
+All but the first of these travel in a `Carried`, hop by hop.
 """
 
 from typing import Annotated, TypeAlias
 
 import msgspec
 
-from roamcast.event import DESTINATIONS_MAX, Count, Event, Name
-from roamcast.strategy.odmrp.clients.messages import BrokerSearch, Carried
+from roamcast.event import DESTINATIONS_MAX, Count, Event, EventId, Name
+from roamcast.host import Kind
+from roamcast.kit.protocol import Message
 from roamcast.units import SECOND
 from roamcast.wire import Codec
 
 # Bounds chosen by us: what exceeds them is refused when it is decoded.
+FILTER_BYTES_MAX = 8_192
+FILTERS_MAX = 256
+TYPES_MAX = 64
+HOPS_MAX = 255
 DIGEST_BYTES_MAX = 2_048
 SUMMARY_BYTES_MAX = 16_384
 DIGESTS_MAX = 64
@@ -28,7 +45,8 @@ HOLD_MAX = 3_600 * SECOND
 UNLIMITED = 2**62
 """The lifetime of a path whose end nobody can predict."""
 
-Hops: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=255)]
+Hops: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=HOPS_MAX)]
+FilterBytes: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=FILTER_BYTES_MAX)]
 DigestBytes: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=DIGEST_BYTES_MAX)]
 SummaryBytes: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=SUMMARY_BYTES_MAX)]
 Version: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
@@ -36,11 +54,7 @@ Members: TypeAlias = Annotated[tuple[Count, ...], msgspec.Meta(max_length=MEMBER
 Lifetime: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=UNLIMITED)]
 
 
-class _Struct(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Fields have an order instead of names."""
-
-
-class SenderPosition(_Struct, frozen=True):
+class SenderPosition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Where the sender of this frame is and how it moves: metres, metres per second."""
 
     x: float
@@ -49,7 +63,7 @@ class SenderPosition(_Struct, frozen=True):
     vy: float
 
 
-class JoinRequest(_Struct, frozen=True, tag=1):
+class JoinRequest(Message, frozen=True, tag=1):
     """Section 3.5.1. A node that wants an event of `digests` answers with a Join Table.
 
     `hold`: how long the state that this round builds lasts without another. `urgent`: the publisher has no
@@ -59,6 +73,8 @@ class JoinRequest(_Struct, frozen=True, tag=1):
     and bit 0 is for members that are in no group yet. `lifetime`: of the weakest link so far (mobility
     prediction); `place` is its last sender's.
     """
+
+    name = "join_request"
 
     publisher: Count
     sequence: Count
@@ -75,7 +91,7 @@ class JoinRequest(_Struct, frozen=True, tag=1):
     place: SenderPosition | None = None
 
 
-class MemberEntry(_Struct, frozen=True):
+class MemberEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One member and its subscription information; without `summary` the receiver knows it by version."""
 
     member: Count
@@ -83,7 +99,7 @@ class MemberEntry(_Struct, frozen=True):
     summary: SummaryBytes | None = None
 
 
-class PublisherRow(_Struct, frozen=True):
+class PublisherRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The part of a Join Table about one publisher. Only `next_hop` acts on it. Nodes that had sent these
     members to the sender of this row take it as an acknowledgement."""
 
@@ -94,7 +110,7 @@ class PublisherRow(_Struct, frozen=True):
     entries: Annotated[tuple[MemberEntry, ...], msgspec.Meta(max_length=MEMBERS_MAX)]
 
 
-class Acknowledgement(_Struct, frozen=True):
+class Acknowledgement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The sender has these members: sent where no Join Table of its own will show it."""
 
     publisher: Count
@@ -102,17 +118,22 @@ class Acknowledgement(_Struct, frozen=True):
     members: Members
 
 
-class JoinTable(_Struct, frozen=True, tag=2):
+class JoinTable(Message, frozen=True, tag=2):
     """Section 3.5.2. Rows for several publishers share a frame."""
+
+    name = "join_table"
 
     rows: Annotated[tuple[PublisherRow, ...], msgspec.Meta(max_length=ROWS_MAX)]
     acknowledgements: Annotated[tuple[Acknowledgement, ...], msgspec.Meta(max_length=ROWS_MAX)] = ()
 
 
-class DataPacket(_Struct, frozen=True, tag=3):
+class DataPacket(Message, frozen=True, tag=3):
     """Section 3.5.3. `source` is the broker that sends it, for itself or for a client without a broker;
     `packet` is that broker's number of the packet. `channels`: bits, as of `epoch`.
     An event that is sent again for members that came later names them in `members` instead."""
+
+    name = "data"
+    kind = Kind.DATA
 
     source: Count
     packet: Count
@@ -123,6 +144,76 @@ class DataPacket(_Struct, frozen=True, tag=3):
     hops: Hops
     age: Count
     event: Event
+
+    @property
+    def event_id(self) -> EventId:
+        return self.event.id
+
+
+# Clients without a broker.
+
+
+class BrokerSearch(Message, frozen=True, tag=4):
+    name = "broker_search"
+
+    client: Count
+    number: Count  # of this client's search
+    hops: Hops  # radio hops before this one
+
+
+class BrokerOffer(Message, frozen=True, tag=1):
+    name = "broker_offer"
+
+    number: Count  # of the search
+
+
+class Registration(Message, frozen=True, tag=2):
+    """`filters` None: as in the version that the broker has."""
+
+    name = "registration"
+
+    version: Count
+    filters: Annotated[tuple[FilterBytes, ...], msgspec.Meta(max_length=FILTERS_MAX)] | None
+    types: Annotated[tuple[Name, ...], msgspec.Meta(max_length=TYPES_MAX)] = ()  # that it advertises
+
+
+class Registered(Message, frozen=True, tag=3):
+    name = "registered"
+
+    version: Count
+    known: bool  # False: send it in full
+
+
+class ClientEvent(Message, frozen=True, tag=4):
+    name = "client_event"
+    kind = Kind.DATA
+
+    hops: Hops  # radio hops before this unicast
+    age: Count
+    event: Event
+
+    @property
+    def event_id(self) -> EventId:
+        return self.event.id
+
+
+class EventReceipt(Message, frozen=True, tag=5):
+    name = "receipt"
+
+    publisher: Count
+    sequence: Count
+
+
+ClientContent: TypeAlias = BrokerOffer | Registration | Registered | ClientEvent | EventReceipt
+
+
+class Carried(Message, frozen=True, tag=5):
+    """Unicast between a client and its broker, over the nodes between them; counted as its content."""
+
+    origin: Count
+    target: Count
+    hops: Hops
+    content: ClientContent
 
 
 AnyMessage: TypeAlias = JoinRequest | JoinTable | DataPacket | BrokerSearch | Carried

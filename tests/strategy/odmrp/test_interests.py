@@ -6,12 +6,12 @@ import pytest
 
 from roamcast.event import Event
 from roamcast.filter import Filter
-from roamcast.strategy.odmrp.mesh import interests
-from roamcast.strategy.odmrp.mesh.interests import OwnInterests
+from roamcast.strategy.odmrp import context
+from roamcast.strategy.odmrp.context import OwnInterests
 from roamcast.strategy.odmrp.summary.conditions import entries_of
 from roamcast.strategy.odmrp.summary.digest import EventDigest
+from roamcast.strategy.odmrp.summary.entry import COMPARED_MAX, thinned
 from roamcast.strategy.odmrp.summary.geometry import DEFAULT
-from roamcast.strategy.odmrp.summary.merging import COMPARED_MAX, thinned
 
 
 def _filters(count: int) -> list[Filter]:
@@ -31,7 +31,7 @@ def test_each_filter_is_turned_into_entries_once(monkeypatch: pytest.MonkeyPatch
         computed.append(wanted)
         return entries_of(wanted, DEFAULT.geometry)
 
-    monkeypatch.setattr(interests, "entries_of", counted)
+    monkeypatch.setattr(context, "entries_of", counted)
     wanted: list[Filter] = []
     own = OwnInterests(lambda: list(wanted), DEFAULT)
     for each in _filters(1_000):

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roamcast.host import Position
-from roamcast.strategy.odmrp.mesh.messages import UNLIMITED
-from roamcast.strategy.odmrp.mesh.prediction import link_lifetime
+from roamcast.strategy.odmrp.messages import UNLIMITED
+from roamcast.strategy.odmrp.routes import link_lifetime
 from roamcast.units import SECOND
 
 metres = st.floats(-150, 150)

@@ -15,68 +15,75 @@ it hears none.
 from collections.abc import Callable, Collection, Sized
 from itertools import islice
 
+import msgspec
+
 from roamcast.broker.core import Broker
 from roamcast.event import DESTINATIONS_MAX, Event, EventClass, EventId
-from roamcast.host import Frame, Host, Kind
-from roamcast.kit.protocol import overflow_traced, trace_overflow
+from roamcast.host import Frame
+from roamcast.kit.confirm import Unconfirmed
+from roamcast.kit.protocol import Messenger, Timer, overflow_traced, random_below
+from roamcast.kit.soft_state import SoftState
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.odmrp.context import MeshContext
-from roamcast.strategy.odmrp.mesh.messages import (
-    CODEC,
+from roamcast.strategy.odmrp.messages import (
     HOLD_MAX,
     MEMBERS_MAX,
     UNLIMITED,
+    AnyMessage,
     DataPacket,
     JoinRequest,
     SenderPosition,
 )
-from roamcast.strategy.odmrp.options import OdmrpOptions
+from roamcast.strategy.odmrp.options import SETTLE_TIME, OdmrpOptions
 from roamcast.trace import DropReason, OverlayChanged
-from roamcast.units import Micros, NodeId, micros
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
-TIMER_REQUEST = "request"
-TIMER_SERVE = "serve"
-TIMER_ECHO = "echo"
-DIGESTS_BYTES = 4_096  # of digests in one Join Request; with more, everyone is asked; chosen by us
+# Chosen by us.
+DIGESTS_BYTES = 4_096  # of digests in one Join Request; with more, everyone is asked
+REFRESH_INTERVAL_MIN: Micros = SECOND  # with `adapt_refresh`
+ECHO_TIMEOUT: Micros = 150 * MILLISECOND  # a publisher that hears no relay by then repeats its packet once
+SERVE_DELAY: Micros = 100 * MILLISECOND  # from a new member's Join Table to the data that waited for it
 NEVER = -1
 
 
-class Member:
+class Member(msgspec.Struct, eq=False):
     """A broker that answered. Events sent in turn `since` or before have not reached it."""
 
-    __slots__ = ("direct", "expires_at", "lifetime", "since", "version")
-
-    def __init__(self, version: int, since: int, expires_at: Micros, lifetime: Micros, direct: bool) -> None:
-        self.version = version
-        self.since = since
-        self.expires_at = expires_at
-        self.lifetime = lifetime
-        self.direct = direct  # a neighbour: it needs no relay
+    version: int
+    since: int
+    expires_at: Micros
+    lifetime: Micros
+    direct: bool  # a neighbour: it needs no relay
 
 
-class ServableEvent:
+class ServableEvent(msgspec.Struct, eq=False):
     """An event that is kept for members that may still join."""
 
-    __slots__ = ("announced", "digest", "event", "published_at", "sent_in", "until")
+    event: Event
+    digest: bytes
+    published_at: Micros
+    sent_in: int = 0  # the turn of its last dispatch
+    announced: bool = False
+    until: Micros | None = None  # None: until it is announced, and `SETTLE_TIME` after that
 
-    def __init__(self, event: Event, digest: bytes, published_at: Micros) -> None:
-        self.event = event
-        self.digest = digest
-        self.published_at = published_at
-        self.sent_in = 0  # the turn of its last dispatch
-        self.announced = False
-        self.until: Micros | None = None  # None: until it is announced, and `settle_time` after that
+    def is_over(self, now: Micros) -> bool:
+        return self.until is not None and self.until <= now
 
 
 class Publisher:
     def __init__(
         self,
-        host: Host,
+        messenger: Messenger[AnyMessage],
         broker: Broker,
         context: MeshContext,
         options: OdmrpOptions,
         number: Callable[[], int],
+        soft_state: SoftState,
     ) -> None:
+        host = messenger.host
+        soft_state.add(self)
+        self._soft_state = soft_state
+        self._messenger = messenger
         self._host = host
         self._broker = broker
         self._context = context
@@ -84,7 +91,7 @@ class Publisher:
         self._number = number
         self._interval: Micros = micros(options.refresh_interval)
         self._hold: Micros = micros(options.forwarding_timeout)
-        self._round_ends: Micros | None = None  # when the state that the last Join Request built ends
+        self.round_ends: Micros | None = None  # until when those who answer the last Join Request are members
         self._members: dict[NodeId, Member] = {}
         self._recent: BoundedDict[EventId, ServableEvent] = BoundedDict(
             options.recent_max, self._on_forgotten
@@ -97,14 +104,16 @@ class Publisher:
             options.recent_max, overflow_traced(host, "join_request", "recent_max")
         )
         self._advertised: tuple[str, ...] = ()  # types that clients advertise, until they withdraw them
-        self._unheard: dict[int, Frame] = {}  # packets that no relay was heard to repeat yet
+        # Packets that no relay was heard to repeat yet.
+        self._unheard: Unconfirmed[int, Frame] = Unconfirmed(host, self._send_again)
         self._active_until: Micros = NEVER
         self._requested_at: Micros | None = None
-        self._sequence = 0  # of the last Join Request
         self._grouping_is_old = False
         self._turn = 0  # counts transmissions: finer than the clock, which stands still in a handler
         self._request_at: Micros | None = None  # the time of the next one, as its timer is set
+        self._request_timer = Timer(host, self._on_request_due)
         self._lateness: Micros = 0  # random delay of the next one
+        self._serve_timer = Timer(host, self._serve)
         self._serve_is_set = False
         self._serve_wait: Micros = 0
         self._channels_traced = 0
@@ -140,13 +149,13 @@ class Publisher:
 
     def on_member(self, member: NodeId, version: int, lifetime: Micros, *, direct: bool) -> None:
         """A Join Table has reached this publisher; the member's summary is known."""
-        assert self._round_ends is not None
+        assert self.round_ends is not None
         now = self._host.now()
-        expires_at = self._round_ends
+        expires_at = self.round_ends
         found = self._members.get(member)
         if found is None or found.expires_at <= now or found.version != version:
             if found is None and len(self._members) >= self._options.members_max:
-                trace_overflow(self._host, "join_table", "members_max")
+                self._messenger.overflow("join_table", "members_max")
                 return
             self._members[member] = Member(version, self._turn, expires_at, lifetime, direct)
             self._on_change(member, version)
@@ -157,15 +166,16 @@ class Publisher:
         if self._options.adapt_refresh:
             self._adapt()
 
-    def on_request_due(self) -> None:
+    def _on_request_due(self) -> None:
         self._request_at = None
         now = self._host.now()
         self.expire(now)
         memorized = any(r.event.event_class is EventClass.MEMORIZED for r in self._recent.values())
         if now < self._active_until or memorized or self._advertised:
             self._request(now)
+        self._soft_state.watch()
 
-    def on_serve(self) -> None:
+    def _serve(self) -> None:
         """New members have joined: send them the events that they missed."""
         self._serve_is_set = False
         now = self._host.now()
@@ -174,23 +184,18 @@ class Publisher:
             late = [m for m in sorted(self._members) if self._members[m].since >= recent.sent_in]
             recent.sent_in = self._turn
             wanting = self._wanting(late, recent)
-            if wanting and not self._ends(recent, now):
+            if wanting and not recent.is_over(now):
                 self._send(recent, 0, wanting[:MEMBERS_MAX])
 
     def on_echo(self, packet: int) -> None:
         """A relay was heard to repeat a packet."""
-        if self._unheard.pop(packet, None) is not None:
-            self._host.cancel_timer((TIMER_ECHO, packet))
-
-    def on_no_echo(self, packet: int) -> None:
-        """No relay seems to have received the packet: send it once more."""
-        self._host.broadcast(self._unheard.pop(packet))
+        self._unheard.confirm(packet)
 
     def expire(self, now: Micros) -> None:
         for number in [n for n, member in self._members.items() if member.expires_at <= now]:
             del self._members[number]
             self._grouping_is_old = True
-        self._recent.forget(lambda recent: self._ends(recent, now))
+        self._recent.forget(lambda recent: recent.is_over(now))
         self._announced.forget(lambda until: until <= now)
         self._types.forget(lambda until: until <= now)
         if not self._members:
@@ -204,10 +209,6 @@ class Publisher:
         deadlines += [recent.until for recent in self._recent.values() if recent.until is not None]
         deadlines += [*self._announced.values(), *self._types.values()]
         return min(deadlines, default=None)
-
-    def round_ends(self) -> Micros | None:
-        """Until when those who answer the last Join Request are members; None before the first."""
-        return self._round_ends
 
     def members(self) -> list[NodeId]:
         return sorted(self._members)
@@ -225,15 +226,14 @@ class Publisher:
         self.expire(now)
         if self._grouping_is_old:
             self._regroup()
-        self._sequence = self._number()
         self._requested_at = now
-        self._round_ends = now + self._hold
-        self._serve_wait = micros(self._options.serve_delay) // 2
+        self.round_ends = now + self._hold
+        self._serve_wait = SERVE_DELAY // 2
         everyone, digests = self._announcement(now)
         place = self._host.position() if self._options.adapt_refresh else None
         request = JoinRequest(
             self._host.node,
-            self._sequence,
+            self._number(),
             0,
             min(self._hold, HOLD_MAX),
             not self._members,
@@ -246,9 +246,9 @@ class Publisher:
             UNLIMITED,
             None if place is None else SenderPosition(*place),
         )
-        self._host.broadcast(Frame(CODEC.encode(request), Kind.CONTROL, "join_request"))
+        self._messenger.send(request)
         # A random delay, so that publishers that began together do not stay synchronised.
-        self._lateness = int(self._host.random.random() * micros(self._options.request_delay))
+        self._lateness = random_below(self._host, micros(self._options.request_delay))
         self._request_at = None
         self._request_by(self._due())
 
@@ -265,7 +265,7 @@ class Publisher:
     def _request_by(self, at: Micros) -> None:
         if self._request_at is None or at < self._request_at:
             self._request_at = at
-            self._host.set_timer(TIMER_REQUEST, at)
+            self._request_timer.at(at)
 
     def _announcement(self, now: Micros) -> tuple[bool, tuple[bytes, ...]]:
         """Whom to ask: everyone, or those whom these digests concern."""
@@ -279,7 +279,7 @@ class Publisher:
                 if recent.event.event_class is EventClass.MEMORIZED:
                     recent.until = recent.published_at + recent.event.lifetime
                 else:
-                    recent.until = now + micros(self._options.settle_time)
+                    recent.until = now + SETTLE_TIME
         too_many_types = len({*self._types, *self._advertised}) > self._options.digests_max
         if self._context.asks_everyone or too_many_types:
             return True, ()
@@ -306,9 +306,7 @@ class Publisher:
         if weakest >= UNLIMITED:
             interval = micros(options.refresh_interval_max)
         else:
-            interval = min(
-                max(weakest, micros(options.refresh_interval_min)), micros(options.refresh_interval_max)
-            )
+            interval = min(max(weakest, REFRESH_INTERVAL_MIN), micros(options.refresh_interval_max))
         if self._host.position() is None:
             interval = micros(options.refresh_interval)
         self._interval = interval
@@ -341,8 +339,8 @@ class Publisher:
         if self._recent and not self._serve_is_set:
             self._serve_is_set = True
             # The first members to answer are served soon, later ones together.
-            self._serve_wait = min(2 * self._serve_wait, micros(self._options.settle_time) // 2)
-            self._host.set_timer(TIMER_SERVE, self._host.now() + self._serve_wait)
+            self._serve_wait = min(2 * self._serve_wait, SETTLE_TIME // 2)
+            self._serve_timer.after(self._serve_wait)
 
     def _dispatch(self, recent: ServableEvent) -> None:
         """Send a new event over the channels that want it, and to ungrouped members that want it."""
@@ -372,17 +370,18 @@ class Publisher:
         packet = self._number()
         epoch = self._context.epoch
         data = DataPacket(self._host.node, packet, epoch, bits, members, recent.digest, 0, age, event)
-        frame = Frame(CODEC.encode(data), Kind.DATA, "data", event.id)
+        frame = self._messenger.frame(data)
         self._host.broadcast(frame)
         relayed = any(not self._members[member].direct for member in members or self._members)
         if relayed and len(self._unheard) >= self._options.pending_max:
-            trace_overflow(self._host, "data", "pending_max")  # it is sent, and will not be repeated
+            self._messenger.overflow("data", "pending_max")  # it is sent, and will not be repeated
         elif relayed:
-            self._unheard[packet] = frame
-            self._host.set_timer((TIMER_ECHO, packet), self._host.now() + micros(self._options.echo_timeout))
+            self._unheard.expect(packet, frame, ECHO_TIMEOUT)
 
-    def _ends(self, recent: ServableEvent, now: Micros) -> bool:
-        return recent.until is not None and recent.until <= now
+    def _send_again(self, unheard: list[tuple[int, Frame]]) -> None:
+        """No relay seems to have received these packets: send them once more."""
+        for _, frame in unheard:
+            self._host.broadcast(frame)
 
     def _on_forgotten(self, event: EventId, forgotten: ServableEvent) -> None:
         if not forgotten.announced:
