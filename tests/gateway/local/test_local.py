@@ -360,11 +360,11 @@ def test_a_client_that_reads_slowly_slows_its_publisher_and_loses_nothing(
     monkeypatch.setattr(connection, "READER_TIMEOUT", 60.0)  # a busy machine is not to decide this
 
     async def test() -> None:
-        async with served(tmp_path / "s"), connect(tmp_path / "s") as client:
+        async with served(tmp_path / "s") as server, connect(tmp_path / "s") as client:
             slow = await RawSubscriber.open(tmp_path / "s", "big")
             other = await RawSubscriber.open(tmp_path / "s", "other")
             publishing = asyncio.ensure_future(_publish(client, 200, "big", bytes(60_000)))  # 12 MB
-            while not any(connection._holds_up for connection in slow_ones):
+            while not any(one.is_waited_for for one in server.clients):
                 await asyncio.sleep(0)
             assert not publishing.done()  # the last answers are not even written
             async with connect(tmp_path / "s") as second:
@@ -378,14 +378,6 @@ def test_a_client_that_reads_slowly_slows_its_publisher_and_loses_nothing(
             slow.close()
             other.close()
 
-    slow_ones: list[connection.ClientConnection] = []
-    made = connection.ClientConnection.__init__
-
-    def noted(one: connection.ClientConnection, server: connection.LocalServerView) -> None:
-        made(one, server)
-        slow_ones.append(one)
-
-    monkeypatch.setattr(connection.ClientConnection, "__init__", noted)
     run(test())
 
 

@@ -134,7 +134,7 @@ async def test_half_open_connections_do_not_shut_honest_clients_out() -> None:
             half_open.append(await server.opened())
         assert all(await asyncio.gather(*(client.is_closed() for client in half_open[:STRANGERS_MAX])))
         assert server.counted("mqtt_refused_total:too_many_connections") >= STRANGERS_MAX
-        assert len(server.listener._strangers) <= STRANGERS_MAX
+        assert len(server.listener.strangers) <= STRANGERS_MAX
 
 
 def test_the_address_with_the_most_half_open_connections_loses_the_oldest() -> None:
@@ -171,7 +171,7 @@ async def test_a_connection_that_has_ended_leaves_nothing_in_memory() -> None:
                 broken = await server.opened()
                 broken.say_raw(b"\xff" * 20)
                 assert await broken.is_closed()
-            await until(lambda: not server.listener._connections)
+            await until(lambda: not server.listener.connections)
             assert not [one for one in gc.get_objects() if isinstance(one, Connection)]
         finally:
             gc.enable()
@@ -280,7 +280,7 @@ def test_no_session_ever_crashes(said: list[Packet | bytes], version: int, cut: 
 
     async def play() -> None:
         async with serving() as server:
-            connection = server.listener._connection()
+            connection = server.listener.accept({})
             connection.connection_made(Sink())
             assert isinstance(connection, asyncio.Protocol)
             connection.data_received(encode(Connect(version=version, client_id="x"), version))

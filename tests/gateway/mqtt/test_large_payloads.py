@@ -6,7 +6,7 @@ import pytest
 from tests.gateway.mqtt.harness import Client, Served, in_loop, serving, until
 
 from roamcast.event import LARGE_BYTES_MAX, Publication
-from roamcast.gateway.mqtt import transport
+from roamcast.gateway import stream
 from roamcast.gateway.mqtt.mesh import exchange
 from roamcast.gateway.mqtt.options import PACKET_BYTES_MAX
 from roamcast.gateway.mqtt.packets.properties import PacketType, Properties
@@ -18,8 +18,8 @@ LARGE = bytes(range(256)) * 800  # 50 chunks
 
 def coming(server: Served) -> int:
     """Large packets that are not whole yet."""
-    assert server.listener._turn is not None
-    return len(server.listener._turn._incoming)
+    assert server.listener.turn is not None
+    return server.listener.turn.receiving
 
 
 @in_loop
@@ -108,7 +108,7 @@ async def test_an_absent_session_gets_a_large_message_when_it_is_back(tmp_path: 
 
 @in_loop
 async def test_hostile_clients_share_the_room_for_large_packets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "INCOMING_BYTES_MAX", 500_000)
+    monkeypatch.setattr(stream, "INCOMING_BYTES_MAX", 500_000)
     async with serving() as server:
         begun: list[Client] = []
         for number in range(2):

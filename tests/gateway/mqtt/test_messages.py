@@ -450,7 +450,7 @@ async def test_tls_and_client_certificates(tmp_path: Path) -> None:
             broken = await server.opened()
             broken.say_raw(b"no client hello at all")
             assert await broken.is_closed()
-        assert len(server.listener._connections) == 1
+        assert len(server.listener.connections) == 1
     async with serving(plain=False, tls_client_authority=str(certificate), **options) as server:
         server.listener.port = server.listener.tls_port
         stranger = await server.opened(ssl=context)

@@ -32,8 +32,8 @@ from roamcast.gateway.mqtt.mesh.content import parse_client_filter
 from roamcast.gateway.mqtt.mesh.mapping import TooLarge, attributes_of, is_topic, origin_of
 from roamcast.gateway.mqtt.packets.properties import PacketType
 from roamcast.gateway.mqtt.packets.values import Acknowledge, Publish, Subscribe, SubscriptionRequest
-from roamcast.gateway.mqtt.transport import Turn
 from roamcast.gateway.node import GatewayNode
+from roamcast.gateway.stream import Turn
 from roamcast.runtime.live.storage.clients import ClientRecords
 from roamcast.units import SECOND, NodeId, micros
 
@@ -199,7 +199,7 @@ class Bridge:
         self._waits_for_state = session_present
         self._carrier = None
         if self._waits_for_state:
-            self._uplink.hold(True)
+            self._uplink.hold("state")
             is_behind = self._version_heard > self._session.version
             self._settled_at = self._loop.time() + (STATE_WITHIN if is_behind else UNHEARD_WITHIN)
         else:
@@ -210,7 +210,7 @@ class Bridge:
         assert uplink is not None
         if self._waits_for_state:
             self._waits_for_state = False
-            uplink.hold(False)
+            uplink.release("state")
         self._session.version = max(self._session.version, self._version_heard) + 1
         self._note(notes.Carrying(self._session.version))
         if self._options.down:

@@ -3,10 +3,10 @@
 import asyncio
 from typing import Protocol
 
+from roamcast.errors import WireError
 from roamcast.gateway.bridge.options import BridgeOptions
 from roamcast.gateway.mqtt.packets.decode import decode
 from roamcast.gateway.mqtt.packets.encode import encode
-from roamcast.gateway.mqtt.packets.primitives import MalformedPacket
 from roamcast.gateway.mqtt.packets.properties import Properties
 from roamcast.gateway.mqtt.packets.reasons import ReasonCode, label
 from roamcast.gateway.mqtt.packets.values import (
@@ -21,7 +21,8 @@ from roamcast.gateway.mqtt.packets.values import (
     Publish,
     SubAck,
 )
-from roamcast.gateway.mqtt.transport import PacketTransport, Turn
+from roamcast.gateway.mqtt.transport import PacketStream, RawPacket
+from roamcast.gateway.stream import Turn
 
 # Chosen by us.
 PACKET_BYTES_MAX = 60_000  # an event's payload bound; the broker is told
@@ -44,7 +45,7 @@ class UplinkOwner(Protocol):
         ...
 
 
-class Uplink(PacketTransport):
+class Uplink(PacketStream):
     def __init__(
         self, turn: Turn, owner: UplinkOwner, options: BridgeOptions, client_id: str, password: bytes | None
     ) -> None:
@@ -81,8 +82,8 @@ class Uplink(PacketTransport):
             ANSWER_SECONDS, self.end, f"the broker did not answer for {ANSWER_SECONDS:g} seconds"
         )
 
-    def on_packet(self, first: int, body: bytes) -> None:
-        packet = decode(first, body, V5)
+    def on_item(self, item: RawPacket) -> None:
+        packet = decode(*item, V5)
         match packet:
             case ConnAck() if not self._is_up:
                 self._on_connack(packet)
@@ -101,7 +102,7 @@ class Uplink(PacketTransport):
             case _:
                 self.end("the broker sent a packet that is not for clients")
 
-    def on_malformed(self, error: MalformedPacket) -> None:
+    def on_malformed(self, error: WireError) -> None:
         self.end(f"the broker sent what is no MQTT 5: {error}")
 
     def on_writable(self) -> None:
@@ -145,7 +146,7 @@ class Uplink(PacketTransport):
 
     def _check_ping(self) -> None:
         # Anything that was heard since counts: while we do not read, the answer waits too.
-        if self._pinged is not None and self.heard_at < self._pinged and not self._is_stopped:
+        if self._pinged is not None and self.heard_at < self._pinged and not self._held:
             self.end(f"the broker did not answer for {ANSWER_SECONDS:g} seconds")
         else:
             self._again()

@@ -17,6 +17,7 @@ from roamcast.gateway.local.session import LocalSession
 from roamcast.gateway.local.token import TokenDoor
 from roamcast.gateway.node import GatewayNode
 from roamcast.gateway.rights import Rights, TopicRights, rights_of
+from roamcast.gateway.stream import Turn
 from roamcast.wire.token import SUFFIX
 
 
@@ -37,7 +38,7 @@ class LocalServer:
         self._door: TokenDoor | None = None
         if options.port is not None:
             token = self._path.with_suffix(SUFFIX)
-            self._door = TokenDoor(token, options.port, lambda: ClientConnection(self))
+            self._door = TokenDoor(token, options.port, self._connection)
         self.clients: set[ClientConnection] = set()
         self.publisher: ClientConnection | None = None  # whose message is being handled
         node.counters.gauge("local_clients", lambda: len(self.clients))
@@ -45,10 +46,11 @@ class LocalServer:
 
     async def start(self) -> None:
         """Listen; InputError if the socket cannot be made, or another node has it."""
+        self._turn = Turn(asyncio.get_running_loop())
         self._remove_left_over()
         try:
             self._server = await asyncio.get_running_loop().create_unix_server(
-                lambda: ClientConnection(self), str(self._path)
+                self._connection, str(self._path)
             )
         except OSError as error:
             raise InputError(str(self._path), f"no socket can be made here: {reason(error)}") from None
@@ -62,16 +64,19 @@ class LocalServer:
         if self._server is not None:
             self._server.close()
             for client in list(self.clients):
-                client.close()
+                client.close(at_once=True)
             await self._server.wait_closed()
             self._path.unlink(missing_ok=True)
+
+    def _connection(self) -> ClientConnection:
+        return ClientConnection(self, self._turn)
 
     def session(self, connection: ClientConnection) -> LocalSession | None:
         if len(self.clients) >= self._clients_max:
             self.refused += 1
             return None
         self.clients.add(connection)
-        return LocalSession(self._node, connection.send, self._rights_of(connection))
+        return LocalSession(self._node, connection.send_message, self._rights_of(connection))
 
     def _rights_of(self, connection: ClientConnection) -> TopicRights | None:
         """By the user whose program it is. The node's own user has no limits, unless he is named."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Protocol
 
+from roamcast.errors import WireError
 from roamcast.event import PAYLOAD_BYTES_MAX, topic_problem
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
 from roamcast.gateway.mqtt.options import MqttOptions
@@ -38,7 +39,8 @@ from roamcast.gateway.mqtt.sessions.incoming import IncomingMessages
 from roamcast.gateway.mqtt.sessions.outlet import Outlet
 from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
 from roamcast.gateway.mqtt.sessions.table import Sessions
-from roamcast.gateway.mqtt.transport import Turn
+from roamcast.gateway.mqtt.transport import RawPacket
+from roamcast.gateway.stream import Turn
 from roamcast.pressure import REFUSED_FROM
 from roamcast.units import SECOND
 
@@ -115,7 +117,8 @@ class Connection(Outlet):
         if not was_closing:
             self._server.closing(self)
 
-    def on_packet(self, first: int, body: bytes) -> None:
+    def on_item(self, item: RawPacket) -> None:
+        first, body = item
         kind = first >> 4
         session = self.session
         if session is None:
@@ -130,9 +133,10 @@ class Connection(Outlet):
         else:
             self._on_other(session, first, body)
 
-    def on_malformed(self, error: MalformedPacket) -> None:
-        self._count("mqtt_malformed_total", label(error.reason))
-        self.disconnect(error.reason, str(error))
+    def on_malformed(self, error: WireError) -> None:
+        reason = error.reason if isinstance(error, MalformedPacket) else ReasonCode.MALFORMED_PACKET
+        self._count("mqtt_malformed_total", label(reason))
+        self.disconnect(reason, str(error))
 
     def on_lost(self) -> None:
         self._cancel_timer()
@@ -274,7 +278,8 @@ class Connection(Outlet):
                 raise MalformedPacket(
                     "PUBLISH", 0, "exceeds the receive maximum", ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
                 )
-            self.hold(waiting > 0)  # 3.1.1 has no such bound: reading resumes after the answers
+            if waiting:
+                self.hold("answers")  # 3.1.1 has no such bound: reading resumes after the answers
         if qos == 2 and self._server.incoming.keeps(session):
             taken = self._answers.hold_back(answer_type, packet_id)
             self._server.incoming.take(
@@ -324,12 +329,12 @@ class Connection(Outlet):
             elif reason >= 0x80:
                 self._count("mqtt_dropped_total", label(reason))
             if not self._large and not self.is_closing:
-                self.hold(False)
+                self.release("large")
 
         self._large += 1
         self._exchange.publish_large(session, topic, payload, qos, retain, properties, then)
         if self._large > 1:
-            self.hold(True)
+            self.hold("large")
 
     def _wait_for_room(self, answer_type: PacketType, packet_id: int) -> None:
         """A message of QoS 1 or 2 cannot be kept: this client is not read until it can; one of MQTT 5 is
@@ -384,7 +389,7 @@ class Connection(Outlet):
     def _on_durable(self, answer: PendingAnswer) -> None:
         if answer in self._answers:
             self._answers.release(answer)
-            self.hold(False)
+            self.release("answers")
 
     def _on_not_durable(self, answer: PendingAnswer) -> None:
         """The disk refused what was to be kept: the client gets a reason code and may try again."""
@@ -454,7 +459,7 @@ class Connection(Outlet):
         """Handle a packet that may take long; this client's next packets wait for it, and nobody else."""
 
         def whole() -> Iterator[None]:
-            self.busy(True)
+            self.hold("busy")
             try:
                 for step in steps:
                     if self.is_closing:
@@ -462,7 +467,7 @@ class Connection(Outlet):
                     yield step
             except MalformedPacket as error:
                 self.on_malformed(error)
-            self.busy(False)
+            self.release("busy")
 
         self._server.sessions.chores.add(whole())
 

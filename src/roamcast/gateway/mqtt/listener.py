@@ -27,9 +27,9 @@ from roamcast.gateway.mqtt.sessions.durable import Notes
 from roamcast.gateway.mqtt.sessions.incoming import IncomingMessages
 from roamcast.gateway.mqtt.sessions.table import Sessions, session_expiry
 from roamcast.gateway.mqtt.strangers import Strangers
-from roamcast.gateway.mqtt.transport import Turn
 from roamcast.gateway.node import GatewayNode
 from roamcast.gateway.rights import rights_of
+from roamcast.gateway.stream import Turn
 from roamcast.gateway.users import is_user
 from roamcast.runtime.live.report.journal import ReasonTally
 from roamcast.units import Micros, seconds
@@ -56,9 +56,9 @@ class MqttListener:
         self.incoming = IncomingMessages(node, self.exchange, wall, options.receive_maximum)
         self.sessions = Sessions(self.exchange, self._notes, self.incoming, options, monotonic)
         self._servers: list[asyncio.Server] = []
-        self._connections: set[Connection] = set()
-        self._strangers = Strangers(lambda: self.count_reason("mqtt_refused_total", "too_many_connections"))
-        self._turn: Turn | None = None
+        self.connections: set[Connection] = set()
+        self.strangers = Strangers(lambda: self.count_reason("mqtt_refused_total", "too_many_connections"))
+        self.turn: Turn | None = None
         self._logins = ReasonTally(logger, "refused", LOGIN_WORDS, frozenset(), monotonic())
         self.port = 0  # the plain one, once started
         self.tls_port = 0
@@ -66,7 +66,7 @@ class MqttListener:
     async def start(self) -> None:
         """Listen. InputError if a port, a certificate or an address cannot be used."""
         loop = asyncio.get_running_loop()
-        self._turn = Turn(loop)
+        self.turn = Turn(loop)
         context = _tls_context(self.options, self._base) if self._listens else None
         self._node.applications.owed.append(self.sessions.owed)
         self.sessions.restore(wall())
@@ -92,7 +92,7 @@ class MqttListener:
         """Disconnect the clients and publish their wills; durable sessions are kept."""
         for server in self._servers:
             server.close()
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.disconnect(ReasonCode.SERVER_SHUTTING_DOWN, at_once=True)
         self.incoming.close()
         self.sessions.close()
@@ -105,8 +105,8 @@ class MqttListener:
 
     def accept(self, users: Mapping[str, str]) -> Connection:
         """A connection for a transport that the caller has, open to these users."""
-        assert self._turn is not None
-        return Connection(self, self._turn, users)
+        assert self.turn is not None
+        return Connection(self, self.turn, users)
 
     # The `MqttListenerView` of connections.
 
@@ -146,21 +146,21 @@ class MqttListener:
         session.will = connect.will
         if is_v5:
             self._grant(properties, connect, expiry, session.expiry)
-        self._strangers.leave(connection)
+        self.strangers.leave(connection)
         self._node.counters.count("mqtt_connected_total", 1, version="5" if is_v5 else "3.1.1")
         return ConnectGrant(session, stood_before, properties)
 
     def opened(self, connection: Connection) -> None:
-        self._connections.add(connection)
-        self._strangers.enter(connection)
+        self.connections.add(connection)
+        self.strangers.enter(connection)
 
     def closing(self, connection: Connection) -> None:
-        if connection in self._connections:
-            self._strangers.enter(connection)
+        if connection in self.connections:
+            self.strangers.enter(connection)
 
     def left(self, connection: Connection) -> None:
-        self._connections.discard(connection)
-        self._strangers.leave(connection)
+        self.connections.discard(connection)
+        self.strangers.leave(connection)
 
     def when_durable(self, callback: Callable[[], None], on_failure: Callable[[], None]) -> None:
         self._node.when_durable(callback, lambda _: on_failure())
@@ -171,7 +171,7 @@ class MqttListener:
     # Private.
 
     def _connected(self) -> int:
-        return sum(one.session is not None and not one.is_closing for one in self._connections)
+        return sum(one.session is not None and not one.is_closing for one in self.connections)
 
     def _objection(self, connect: Connect, users: Mapping[str, str]) -> ReasonCode | None:
         if connect.properties is not None and connect.properties.authentication_method is not None:

@@ -5,32 +5,38 @@
        │                        │                            │
        └── too slow, too long ──┴── linger ◀── close, error ─┘ ──▶ closed
 
+A WebSocket is the transport of an MQTT connection (MQTT 5.0, section 6), which sees a stream of octets: what
+a frame brings is passed on at once, and fragments are not collected.
+
 What the parser of `websockets` refuses is counted and ends the connection with a status or a close code.
 """
 
 import asyncio
 import logging
-import socket
+from collections import deque
 from http import HTTPStatus
-from typing import Protocol, cast
+from typing import Any, Protocol, TypeAlias
 
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
+from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from roamcast.errors import WireError
 from roamcast.gateway.mqtt.connection import Connection
 from roamcast.gateway.mqtt.packets.reasons import ReasonCode
+from roamcast.gateway.stream import FairStream, Turn
 from roamcast.gateway.web.answers import Answers, finished, single, text
 from roamcast.gateway.web.options import WebOptions
 from roamcast.gateway.web.policy import WebPolicy
-from roamcast.gateway.web.websocket import WebSocketTransport
 
 # Chosen by us.
 REQUEST_BYTES_MAX = 16_384  # a request with its headers
-LINGER = 2.0  # seconds that a client has to read our last octets and to close
 SOCKET_PATH = "/mqtt"
 SUBPROTOCOL = Subprotocol("mqtt")
+
+Parsed: TypeAlias = Request | Response | Frame
 
 _quiet = logging.getLogger("roamcast.web.protocol")  # of each connection a line or two: not for a node's log
 _quiet.setLevel(logging.WARNING)
@@ -52,21 +58,32 @@ class WebServerView(Protocol):
     def count(self, name: str, reason: str) -> None: ...
 
 
-class WebConnection(asyncio.Protocol):
-    def __init__(self, server: WebServerView) -> None:
-        self._server = server
-        self._loop = asyncio.get_running_loop()
+class WebFramer:
+    """`websockets` parses, without I/O."""
+
+    def __init__(self, protocol: ServerProtocol) -> None:
+        self._protocol = protocol
+        self._parsed: deque[Parsed] = deque()
+
+    def push(self, data: bytes) -> None:
+        self._protocol.receive_data(data)
+        self._parsed.extend(self._protocol.events_received())
+
+    def pop(self) -> Parsed | None:
+        return self._parsed.popleft() if self._parsed else None
+
+
+class WebConnection(FairStream[Parsed]):
+    def __init__(self, server: WebServerView, turn: Turn) -> None:
         size = server.options.message_bytes_max
         self._protocol = ServerProtocol(
             subprotocols=[SUBPROTOCOL], extensions=None, max_size=size, logger=_quiet
         )
-        self._stream: asyncio.Transport | None = None
+        super().__init__(turn, WebFramer(self._protocol))
+        self._server = server
         self._mqtt: Connection | None = None
         self._request_bytes = 0
         self._has_asked = False  # the request is whole
-        self._is_lingering = False
-        self._is_held = False  # MQTT does not read
-        self._is_paused = False  # the client does not read
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -77,66 +94,73 @@ class WebConnection(asyncio.Protocol):
         """The node stops."""
         if self._mqtt is not None:
             self._mqtt.disconnect(ReasonCode.SERVER_SHUTTING_DOWN, at_once=True)
-        if self._stream is not None:
-            self._stream.close()
+        if self._transport is not None:
+            self._transport.close()
 
-    # Called by asyncio.
+    def close(self, *, at_once: bool = False) -> None:
+        self._cancel_timer()
+        super().close(at_once=at_once)
+
+    # From the stream.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._stream = cast(asyncio.Transport, transport)
+        super().connection_made(transport)
         self._timer = self._loop.call_later(self._server.options.request_timeout, self._on_slow)
-        peer: socket.socket | None = transport.get_extra_info("socket")
-        if peer is not None:
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_lingering:
+        self._request_bytes += len(data)
+        if not self._has_asked and self._request_bytes > REQUEST_BYTES_MAX and not self.is_closing:
+            status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            self._refuse(status, "the request is too long\n", "too_long")
+        super().data_received(data)
+        if self.is_closing:
             return
-        if not self._has_asked:
-            self._request_bytes += len(data)
-            if self._request_bytes > REQUEST_BYTES_MAX:
-                self._refuse(
-                    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request is too long\n", "too_long"
-                )
-                return
-        self._protocol.receive_data(data)
-        for event in self._protocol.events_received():
-            if isinstance(event, Request):
-                self._on_request(event)
-            elif isinstance(event, Frame):
-                self._on_frame(event)
-            if self._is_lingering:
-                return
         if not self._has_asked and self._protocol.handshake_exc is not None:
             self._refuse(HTTPStatus.BAD_REQUEST, "this is no HTTP request\n", "malformed")
             return
         if self._protocol.parser_exc is not None:
             code = self._protocol.close_sent.code if self._protocol.close_sent is not None else 0
             self._server.count("web_socket_errors_total", _close_word(code))
-        self._flush()
+        self.send_parsed()
 
     def eof_received(self) -> None:
         self._protocol.receive_eof()  # asyncio then closes the stream
 
-    def connection_lost(self, exception: Exception | None) -> None:
+    def on_item(self, item: Parsed) -> None:
+        if isinstance(item, Request):
+            self._on_request(item)
+        elif isinstance(item, Frame):
+            self._on_frame(item)
+
+    def on_malformed(self, error: WireError) -> None:
+        raise AssertionError("the parser of `websockets` has its own answer to what it cannot read")
+
+    def on_lost(self) -> None:
         self._cancel_timer()
-        self._stream = None
         if self._mqtt is not None:
-            self._mqtt.connection_lost(exception)
+            self._mqtt.connection_lost(None)
         self._server.left(self)
 
     def pause_writing(self) -> None:
         """Who does not read is not read from either: each ping would make one more pong to keep."""
-        self._is_paused = True
-        self._set_reading()
+        super().pause_writing()
+        self.hold("unread")
         if self._mqtt is not None:
             self._mqtt.pause_writing()
 
-    def resume_writing(self) -> None:
-        self._is_paused = False
-        self._set_reading()
+    def on_writable(self) -> None:
+        self.release("unread")
         if self._mqtt is not None:
             self._mqtt.resume_writing()
+
+    def send_parsed(self) -> None:
+        """Write what the protocol has to send; its last word ends the connection."""
+        for data in self._protocol.data_to_send():
+            if data:
+                self.send(data)
+            else:
+                self.close()
+        self.flush()
 
     # A request.
 
@@ -170,24 +194,23 @@ class WebConnection(asyncio.Protocol):
                 request, text(HTTPStatus.SERVICE_UNAVAILABLE, "too many clients\n"), host, "too_many"
             )
             return
-        assert self._stream is not None
+        assert self._transport is not None
         self._protocol.send_response(response)
-        self._flush()
+        self.send_parsed()
         self._mqtt = mqtt
-        mqtt.connection_made(WebSocketTransport(self._stream, self._protocol, self._flush, self._hold))
+        mqtt.connection_made(WebSocketTransport(self, self._transport, self._protocol))
 
     def _answer(self, request: Request, response: Response, host: str | None, refused: str) -> None:
         if refused:
             self._server.count("web_refused_total", refused)
         self._protocol.send_response(finished(response, request, host))
-        self._flush()
+        self.send_parsed()
 
     def _refuse(self, status: HTTPStatus, line: str, reason: str) -> None:
         """An answer to what was no whole request."""
         self._server.count("web_refused_total", reason)
-        if self._stream is not None:
-            self._stream.write(finished(text(status, line), None, None).serialize())
-            self._linger()
+        self.send(finished(text(status, line), None, None).serialize())
+        self.close()
 
     def _on_slow(self) -> None:
         self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request took too long\n", "slow")
@@ -201,53 +224,67 @@ class WebConnection(asyncio.Protocol):
             # MQTT 5.0, section 6: anything but binary frames ends the connection.
             self._protocol.fail(CloseCode.UNSUPPORTED_DATA, "MQTT is binary")
             self._server.count("web_socket_errors_total", _close_word(CloseCode.UNSUPPORTED_DATA))
-            self._flush()
+            self.send_parsed()
         elif frame.opcode in (Opcode.BINARY, Opcode.CONT) and frame.data:
             self._mqtt.data_received(bytes(frame.data))
-
-    def _hold(self, is_held: bool) -> None:
-        self._is_held = is_held
-        self._set_reading()
-
-    def _set_reading(self) -> None:
-        stream = self._stream
-        if stream is None or stream.is_closing():
-            return
-        if (self._is_held or self._is_paused) and not self._is_lingering:
-            if stream.is_reading():
-                stream.pause_reading()
-        elif not stream.is_reading():
-            stream.resume_reading()
-
-    # Both.
-
-    def _flush(self) -> None:
-        for data in self._protocol.data_to_send():
-            if self._stream is None:
-                return
-            if data:
-                self._stream.write(data)
-            else:
-                self._linger()
-
-    def _linger(self) -> None:
-        """Our last octets are written. What the client still sends is read and ignored: closing with unread
-        octets would make TCP reset the connection, and the client might never see the reason."""
-        if self._is_lingering or self._stream is None:
-            return
-        self._is_lingering = True
-        self._cancel_timer()
-        self._timer = self._loop.call_later(LINGER, self._stream.abort)
-        self._set_reading()
-        if self._stream.can_write_eof():
-            self._stream.write_eof()
-        else:
-            self._stream.close()
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class WebSocketTransport(asyncio.Transport):
+    """Everything that MQTT writes in one turn of the loop goes out as one binary message."""
+
+    def __init__(
+        self, connection: WebConnection, stream: asyncio.Transport, protocol: ServerProtocol
+    ) -> None:
+        super().__init__()
+        self._connection = connection
+        self._stream = stream
+        self._protocol = protocol
+        self._is_reading = True
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_binary(bytes(data))
+            self._connection.send_parsed()
+
+    def close(self) -> None:
+        """Begin the closing handshake. The stream closes when the client has answered, or is aborted."""
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
+            self._connection.send_parsed()
+
+    def abort(self) -> None:
+        self._stream.abort()
+
+    def is_closing(self) -> bool:
+        return self._protocol.state is not State.OPEN or self._connection.is_closing
+
+    def can_write_eof(self) -> bool:
+        return False  # a WebSocket ends by its own handshake
+
+    def pause_reading(self) -> None:
+        self._is_reading = False
+        self._connection.hold("mqtt")
+
+    def resume_reading(self) -> None:
+        self._is_reading = True
+        self._connection.release("mqtt")
+
+    def is_reading(self) -> bool:
+        return self._is_reading
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._stream.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return self._connection.unsent
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._stream.get_extra_info(name, default)
 
 
 def _close_word(code: int) -> str:

@@ -16,6 +16,7 @@ from roamcast.gateway.certificates import server_context
 from roamcast.gateway.mqtt.connection import Connection
 from roamcast.gateway.mqtt.listener import MqttListener
 from roamcast.gateway.node import GatewayCounters
+from roamcast.gateway.stream import Turn
 from roamcast.gateway.web.answers import Answers, Documents, Pages
 from roamcast.gateway.web.connection import WebConnection
 from roamcast.gateway.web.options import WebOptions
@@ -46,7 +47,7 @@ class WebServer:
         self._mqtt = mqtt
         self._base = base
         self._server: asyncio.Server | None = None
-        self._connections: set[WebConnection] = set()
+        self.connections: set[WebConnection] = set()
 
     @property
     def address(self) -> str:
@@ -58,11 +59,13 @@ class WebServer:
     async def start(self) -> None:
         """Listen. InputError if the port, the certificate or the address cannot be used."""
         options = self.options
+        loop = asyncio.get_running_loop()
+        self._turn = Turn(loop)
         context = None
         if options.tls_certificate:
             context = server_context("web", self._base, options.tls_certificate, options.tls_key)
         try:
-            self._server = await asyncio.get_running_loop().create_server(
+            self._server = await loop.create_server(
                 self._connection,
                 options.host,
                 options.port,
@@ -73,14 +76,14 @@ class WebServer:
             problem = f"cannot listen on {options.host}, port {options.port}: {error.strerror or error}"
             raise InputError("web.port", problem) from None
         self.port = int(self._server.sockets[0].getsockname()[1])
-        self._counters.gauge("web_connections", lambda: len(self._connections))
+        self._counters.gauge("web_connections", lambda: len(self.connections))
         logger.info("the page is at %s", self.address)
 
     async def stop(self) -> None:
         if self._server is None:
             return
         self._server.close()
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.shut()
         await self._server.wait_closed()
         self._server = None
@@ -91,7 +94,7 @@ class WebServer:
         return None if self._mqtt is None else self._mqtt.accept(self.policy.users)
 
     def left(self, connection: WebConnection) -> None:
-        self._connections.discard(connection)
+        self.connections.discard(connection)
 
     def count(self, name: str, reason: str) -> None:
         self._counters.count(name, 1, reason=reason)
@@ -99,12 +102,12 @@ class WebServer:
     # Private.
 
     def _connection(self) -> asyncio.Protocol:
-        asking = sum(not one.is_socket for one in self._connections)
+        asking = sum(not one.is_socket for one in self.connections)
         if asking >= self.options.connections_max:
             self.count("web_refused_total", "too_many_connections")
             return RefusedConnection()
-        connection = WebConnection(self)
-        self._connections.add(connection)
+        connection = WebConnection(self, self._turn)
+        self.connections.add(connection)
         return connection
 
 

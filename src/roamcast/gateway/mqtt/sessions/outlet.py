@@ -9,11 +9,12 @@ from roamcast.gateway.mqtt.packets.primitives import variable
 from roamcast.gateway.mqtt.packets.properties import PacketType, Properties
 from roamcast.gateway.mqtt.packets.values import V3_1_1
 from roamcast.gateway.mqtt.sessions.session import UnacknowledgedMessage
-from roamcast.gateway.mqtt.transport import PacketTransport, Turn
+from roamcast.gateway.mqtt.transport import PacketStream
+from roamcast.gateway.stream import Turn
 from roamcast.units import Micros
 
 
-class Outlet(PacketTransport):
+class Outlet(PacketStream):
     """The `ClientLink` of a session."""
 
     def __init__(
@@ -45,10 +46,7 @@ class Outlet(PacketTransport):
         if not identifiers and not self._alias_out_max and message.expires_at is None:
             packet = message.plain(self.version, retain)
             if not self._packet_size_max or len(packet) <= self._packet_size_max:
-                if not self._out:  # `send` inlined, for speed: every delivery comes here
-                    self._turn.add(self)
-                self._out.append(packet)
-                self._out_bytes += len(packet)
+                self.send(packet)
             else:
                 self._count("mqtt_dropped_total", "packet_too_large")
         elif not self._send_message(message, retain, 0, identifiers):
