@@ -232,7 +232,7 @@ def simulated(strategy: str, options: argparse.Namespace) -> Row:
 
     nodes.run(CALM + 8.0, chatter)
     seen.began = nodes.seconds
-    transfer = publisher.begin(Publication(topic="large"), options.size, digest_of(payload))
+    transfer = publisher.begin(Publication(topic="large"), options.size, digest_of(payload)).transfer
     seen.event = EventId(0, transfer.first)
     octets = pieces(payload)
 

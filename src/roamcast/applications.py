@@ -7,20 +7,32 @@ handler has returned. So whatever an application does with an event (publish ano
 session) is an ordinary input to the node, never a call into a handler that still runs.
 
 Payloads that are larger than an event are cut and joined here (`chunks/`): no application sees a chunk.
+
+Whether a publication is admitted is decided here, once for all gateways (`ApplicationSession.publish`):
+
+| outcome | of | what the gateway does |
+|---|---|---|
+| accepted | all | goes on; after `wait` seconds, where the mesh is slower than the publisher |
+| wait | memorized ones, while others still need all that the store has | the same again later |
+| shed | real-time ones that the mesh has no room for | counts it, or tells the publisher |
+| refused | those that must not be lost, and would have to wait for too long | tells the publisher why |
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
 from typing import Protocol, TypeAlias
+
+import msgspec
 
 from roamcast.broker.assembly import Assembler, Problem
 from roamcast.broker.core import Delivery
-from roamcast.broker.store import StoredEvent
+from roamcast.broker.store import StoredEvent, StoreFullError
 from roamcast.chunks.form import MARK, count_of, digest_of, is_chunk
 from roamcast.chunks.queue import ChunkQueue, Later
 from roamcast.chunks.transfer import Transfer, check, check_names, pieces
 from roamcast.errors import InputError
-from roamcast.event import PAYLOAD_BYTES_MAX, Event, EventId, Publication
+from roamcast.event import COUNT_MAX, PAYLOAD_BYTES_MAX, Event, EventId, Publication
 from roamcast.filter import Filter
 from roamcast.modulator import ModulatorSpec
 from roamcast.node import Node
@@ -41,6 +53,81 @@ class RuntimeGate(Protocol):
     def now(self) -> Micros:
         """The node's clock, as its layers see it."""
         ...
+
+
+class Outcome(Enum):
+    ACCEPTED = "accepted"
+    WAIT = "told to wait"
+    SHED = "shed"
+    REFUSED = "refused"
+
+
+class Admission(msgspec.Struct, frozen=True, gc=False):
+    """What became of a publication."""
+
+    outcome: Outcome
+    published: Event | None = None
+    wait: float = 0.0  # seconds until the publisher's next one
+    why: str = ""  # nothing was published
+
+    @property
+    def event(self) -> Event:
+        """What was published, or an error that says why it was not."""
+        self.check()
+        assert self.published is not None
+        return self.published
+
+    def check(self) -> None:
+        """An error unless it is accepted."""
+        if self.outcome is Outcome.WAIT:
+            raise StoreFullError(self.why)
+        if self.outcome is not Outcome.ACCEPTED:
+            raise InputError("publication", f"was {self.outcome.value}: {self.why}")
+
+
+ADMITTED = Admission(Outcome.ACCEPTED)
+STORE_FULL = Admission(Outcome.WAIT, why="the store is full: others still wait for its memorized events")
+
+
+class LargePublication:
+    """A payload on its way into the mesh, each chunk in its turn (`chunks/queue.py`). `on_end` gets the error
+    that has ended it, or None when the last chunk is in the mesh."""
+
+    def __init__(
+        self,
+        queue: ChunkQueue,
+        transfer: Transfer,
+        on_end: Callable[[InputError | StoreFullError | None], None],
+        on_progress: Callable[[int], None],
+    ) -> None:
+        self._queue = queue
+        self.transfer = transfer
+        self._on_end = on_end
+        self._on_progress = on_progress
+        self.waiting: deque[bytes | memoryview] = deque()
+        self._is_queued = False
+
+    def add(self, pieces: Iterable[bytes | memoryview]) -> None:
+        """The next octets, cut as chunks are."""
+        self.waiting.extend(pieces)
+        if not self._is_queued:
+            self._is_queued = True
+            self._queue.add(self._step)
+
+    def cancel(self) -> None:
+        self._queue.remove(self._step)
+
+    def _step(self) -> bool:
+        try:
+            self.transfer.add(self.waiting.popleft())
+        except (InputError, StoreFullError) as error:
+            self._on_end(error)
+            return False
+        self._on_progress(self.transfer.index)
+        if self.transfer.is_over:
+            self._on_end(None)
+        self._is_queued = bool(self.waiting)
+        return self._is_queued
 
 
 class Applications:
@@ -171,39 +258,105 @@ class ApplicationSession:
         self._subscriptions: set[int] = set()
         self._advertised: set[str] = set()
 
-    def publish(self, publication: Publication, sequence: int | None = None) -> Event:
-        """Publish; matching applications of this node get it before this returns. `sequence`: a number that
-        the caller has reserved (`Broker.reserve`), so that a repetition after a crash is no second event.
+    def publish(
+        self,
+        publication: Publication,
+        sequence: int | None = None,
+        *,
+        must_arrive: bool = False,
+        is_admitted: bool = False,
+    ) -> Admission:
+        """Publish; matching applications of this node get it before this returns, but for a large payload,
+        whose chunks go in their turn.
 
-        `StoreFullError` for a memorized one that cannot be kept, `EventError` for a sealed one that this node
-        cannot seal: then nothing has been published.
+        `must_arrive`: the publisher relies on it, so it is not shed, memorized or not. `is_admitted`: it was
+        admitted before (`admit`), or is the node's own. `sequence`: a number that the caller has reserved
+        (`reserve_for`), so that a repetition after a crash is no second event.
+
+        `StoreFullError` for a memorized one that the disk refuses, `EventError` for a sealed one that this
+        node cannot seal: then nothing has been published.
         """
         if publication.topic.startswith(REPLY):
             publication = addressed(publication)
-        if len(publication.payload) > PAYLOAD_BYTES_MAX:  # `is_large`
-            return self._publish_large(publication, sequence)
         if MARK in publication.attributes:
             check_names(publication)
         applications = self._applications
+        admission = ADMITTED if is_admitted else self.admit(publication, must_arrive=must_arrive)
+        if admission.outcome is not Outcome.ACCEPTED:
+            return admission
+        if len(publication.payload) > PAYLOAD_BYTES_MAX:  # `is_large`
+            first = self.begin_whole(publication, sequence, is_admitted=True).first
+            return Admission(Outcome.ACCEPTED, publication.numbered(applications.node.number, first))
         applications._gate.enter()
-        node = applications._node
-        assert node is not None, "an application came before its node"
-        event = node.publish(publication, sequence)
+        event = applications.node.publish(publication, sequence)
         applications.published += 1
         if applications._waiting:
             applications.drain()
-        return event
+        return Admission(Outcome.ACCEPTED, event, admission.wait)
 
-    def begin(self, frame: Publication, size: int, digest: bytes, sequence: int | None = None) -> Transfer:
-        """Publish a large payload whose octets are yet to come: `frame` is all but the payload. Each chunk
-        that is added has the errors of `publish`; after one the transfer is void. `sequence`: the first of
-        as many reserved numbers as there are chunks."""
+    def admit(
+        self, publication: Publication, *, must_arrive: bool = False, is_large: bool | None = None
+    ) -> Admission:
+        """Whether it may be published now; it counts as published if so. Chunks of a large one are counted
+        and paced one by one, in room of their own."""
+        pressure = self._applications.pressure
+        if is_large is None:
+            is_large = len(publication.payload) > PAYLOAD_BYTES_MAX
+        if not (must_arrive or publication.lifetime or is_large):
+            if pressure.sheds(publication):
+                return Admission(Outcome.SHED, why=pressure.why)
+            return ADMITTED
+        if pressure.refuses:
+            return Admission(Outcome.REFUSED, why=pressure.why)
+        if is_large:
+            return ADMITTED
+        if publication.lifetime and not self._has_room(publication):
+            return STORE_FULL
+        wait = pressure.charge()
+        return Admission(Outcome.ACCEPTED, wait=wait) if wait else ADMITTED
+
+    def reserve_for(self, payload: bytes) -> int:
+        """The number of an event that is published later; of a large payload the first of its chunks'."""
+        is_large = len(payload) > PAYLOAD_BYTES_MAX
+        return self._applications.node.broker.reserve(count_of(len(payload)) if is_large else 1)
+
+    def begin(
+        self,
+        frame: Publication,
+        size: int,
+        digest: bytes,
+        sequence: int | None = None,
+        on_end: Callable[[InputError | StoreFullError | None], None] = lambda error: None,
+        on_progress: Callable[[int], None] = lambda parts: None,
+        *,
+        is_admitted: bool = False,
+    ) -> LargePublication:
+        """Publish a large payload whose octets are yet to come: `frame` is all but the payload. `sequence`:
+        the first of as many reserved numbers as there are chunks. `InputError` unless it is admitted."""
         check(frame, size, digest)
+        if not is_admitted:
+            self.admit(frame, is_large=True).check()
         applications = self._applications
         if sequence is None:
             applications._gate.enter()
             sequence = applications.node.broker.reserve(count_of(size))
-        return Transfer(self._publish_chunk, frame, size, digest, sequence)
+        transfer = Transfer(self._publish_chunk, frame, size, digest, sequence)
+        return LargePublication(applications.chunks, transfer, on_end, on_progress)
+
+    def begin_whole(
+        self,
+        publication: Publication,
+        sequence: int | None = None,
+        on_end: Callable[[InputError | StoreFullError | None], None] = lambda error: None,
+        *,
+        is_admitted: bool = False,
+    ) -> Transfer:
+        """The same with a payload that is here."""
+        payload = publication.payload
+        frame, digest = publication.without_payload(), digest_of(payload)
+        large = self.begin(frame, len(payload), digest, sequence, on_end, is_admitted=is_admitted)
+        large.add(pieces(memoryview(payload)))
+        return large.transfer
 
     def _publish_chunk(self, chunk: Publication, sequence: int, is_last: bool) -> None:
         applications = self._applications
@@ -212,13 +365,15 @@ class ApplicationSession:
         applications.published += is_last
         applications.drain()
 
-    def _publish_large(self, publication: Publication, sequence: int | None) -> Event:
-        """All at once, for callers that have no time between chunks."""
-        frame = publication.without_payload()
-        transfer = self.begin(frame, len(publication.payload), digest_of(publication.payload), sequence)
-        for octets in pieces(publication.payload):
-            transfer.add(octets)
-        return publication.numbered(self._applications.node.number, transfer.first)
+    def _has_room(self, publication: Publication) -> bool:
+        """Whether the store would keep it, perhaps in the place of one that it supersedes."""
+        applications = self._applications
+        store, now = applications.node.broker.store, applications._gate.now()
+        size = len(publication.payload)
+        if store.has_room(size, now):
+            return True
+        before = store.superseded_by(publication.numbered(applications.node.number, COUNT_MAX))
+        return before is not None and store.has_room(size, now, before)
 
     def advertise(self, type: str) -> None:
         """Events of this type will come: until `withdraw`, or the end of the session. Again is no error."""

@@ -76,7 +76,7 @@ class Member:
     def ask(self, publication: Publication, question: Question) -> "Asked":
         asked = Asked()
         inquiry = self.exchanges.ask(publication, question, asked.on_answer, asked.on_over)
-        inquiry.published(self.session.publish(inquiry.publication))
+        inquiry.published(self.session.publish(inquiry.publication).event)
         asked.inquiry = inquiry
         return asked
 

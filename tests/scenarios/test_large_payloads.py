@@ -68,7 +68,7 @@ def test_a_large_payload_crosses_three_hops_whole_and_once(strategy: str) -> Non
     publisher = users.on(0)
     users.run(12.0)
     frame = Publication({"level": 5}, topic="map/a", type="area.map")
-    transfer = publisher.begin(frame, len(PAYLOAD), digest_of(PAYLOAD))
+    transfer = publisher.begin(frame, len(PAYLOAD), digest_of(PAYLOAD)).transfer
     for octets in pieces(PAYLOAD):
         transfer.add(octets)
         users.run(0.01)
@@ -88,7 +88,9 @@ def test_a_cut_in_the_middle_resumes_with_what_is_missing(strategy: str, lifetim
     users.on(3).subscribe(Filter.topic("map"))
     publisher = users.on(0)
     users.run(12.0)
-    transfer = publisher.begin(Publication(topic="map", lifetime=lifetime), len(PAYLOAD), digest_of(PAYLOAD))
+    transfer = publisher.begin(
+        Publication(topic="map", lifetime=lifetime), len(PAYLOAD), digest_of(PAYLOAD)
+    ).transfer
     for number, octets in enumerate(pieces(PAYLOAD)):
         if number == 20:
             network.cut((1, 2))
@@ -129,7 +131,9 @@ def test_a_large_payload_for_a_named_node_goes_to_nobody_else() -> None:
     users._applications[2].open(lambda delivery: users.got[2].append(delivery.event), addressed=True)
     publisher = users.on(0)
     users.run(5.0)
-    transfer = publisher.begin(Publication(topic="map", destinations=(2,)), len(PAYLOAD), digest_of(PAYLOAD))
+    transfer = publisher.begin(
+        Publication(topic="map", destinations=(2,)), len(PAYLOAD), digest_of(PAYLOAD)
+    ).transfer
     for octets in pieces(PAYLOAD):  # all at one instant would seem to have been there before it was asked for
         transfer.add(octets)
         users.run(0.01)

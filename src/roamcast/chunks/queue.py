@@ -40,7 +40,7 @@ class ChunkQueue:
 
     def remove(self, step: Step) -> None:
         """One that was not added, or is over, is no error."""
-        self._steps = deque(one for one in self._steps if one is not step)
+        self._steps = deque(one for one in self._steps if one != step)
 
     def close(self) -> None:
         """The node stops: what was to come never does."""

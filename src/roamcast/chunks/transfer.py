@@ -6,12 +6,15 @@ Whoever has the octets decides when the next ones come, and so paces the transfe
 
 import hashlib
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import msgspec
 
 from roamcast.chunks.form import CHUNK_BYTES, DIGEST_BYTES, MARK, PATIENCE, count_of, head, octets_of
 from roamcast.errors import EventError
 from roamcast.event import LARGE_BYTES_MAX, Publication
+
+Octets = TypeVar("Octets", bytes, memoryview)
 
 
 class Transfer:
@@ -42,7 +45,7 @@ class Transfer:
     def is_over(self) -> bool:
         return self.index == self.count
 
-    def add(self, octets: bytes) -> None:
+    def add(self, octets: bytes | memoryview) -> None:
         """Publish the next chunk. `EventError` if these are not its octets; the transfer is void then."""
         due = 0 if self.is_over else octets_of(self._size, self.index)
         if len(octets) != due:
@@ -73,6 +76,6 @@ def check_names(publication: Publication) -> None:
         raise EventError(f"attribute {MARK!r}", "is the node's own; allowed: any other name")
 
 
-def pieces(payload: bytes) -> Iterator[bytes]:
+def pieces(payload: Octets) -> Iterator[Octets]:
     """A payload as `Transfer.add` takes it."""
     return (payload[at : at + CHUNK_BYTES] for at in range(0, len(payload), CHUNK_BYTES))

@@ -45,7 +45,6 @@ class Exchanges:
             host,
             self._session,
             random,
-            applications.pressure.sheds,
             lambda reason: counters.count("receipts_dropped_total", reason=reason),
         )
         self._queries = Queries(host, applications, self._session)
@@ -89,10 +88,9 @@ class Exchanges:
     def _on_answer(self, delivery: Delivery) -> None:
         ended = self._inquiries.on_answer(delivery)
         word = None if ended is None else enough(ended)
-        if word is None or self._applications.pressure.sheds(word):
-            return
-        with suppress(InputError, StoreFullError):  # then the receipts come that it would have spared
-            self._session.publish(word)
+        if word is not None:
+            with suppress(InputError, StoreFullError):  # then the receipts come that it would have spared
+                self._session.publish(word)
 
     def _age(self, event: Event) -> Micros:
         """0 for an event that is not stored: a real-time one is handed over when it comes."""

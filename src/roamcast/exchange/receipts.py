@@ -18,7 +18,7 @@ from random import Random
 from roamcast.applications import ApplicationSession
 from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoreFullError
-from roamcast.errors import WireError
+from roamcast.errors import InputError, WireError
 from roamcast.event import Event, EventId, Publication
 from roamcast.exchange.host import ExchangeHost
 from roamcast.kit.tables import BoundedDict, unreported
@@ -55,13 +55,11 @@ class Receipts:
         host: ExchangeHost,
         session: ApplicationSession,
         random: Random,
-        sheds: Callable[[Publication], bool],
         on_dropped: Callable[[str], None],
     ) -> None:
         self._host = host
         self._session = session
         self._random = random
-        self._sheds = sheds
         self._on_dropped = on_dropped
         self._waiting: BoundedDict[EventId, WaitingReceipt] = BoundedDict(WAITING_MAX, self._on_evicted)
         self._done: BoundedDict[EventId, None] = BoundedDict(DONE_KEPT, unreported)
@@ -120,12 +118,14 @@ class Receipts:
             # That of a memorized event may have to wait, as the event itself had to.
             lifetime=max(0, waiting.until - self._host.now()) if event.lifetime else 0,
         )
-        if not self._has_room() or self._sheds(receipt):
+        if not self._has_room():
             self._on_dropped("too_many")
             return
         try:
-            self._session.publish(receipt)
+            self._session.publish(receipt).check()
             self.sent += 1
+        except InputError:  # shed or refused
+            self._on_dropped("too_many")
         except StoreFullError:
             self._on_dropped("store_full")
 

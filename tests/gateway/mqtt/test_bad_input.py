@@ -37,7 +37,7 @@ from roamcast.gateway.mqtt.strangers import STRANGERS_MAX, Strangers
         ("36 05 0001 61 0001", ReasonCode.MALFORMED_PACKET),  # QoS 3
         ("30 ffffffff 01", ReasonCode.MALFORMED_PACKET),  # a length of five octets
         ("30 ffffff7f", ReasonCode.PACKET_TOO_LARGE),
-        ("30 03 0001 23", ReasonCode.TOPIC_NAME_INVALID),  # publish on a wildcard
+        ("30 04 0001 23 00", ReasonCode.TOPIC_NAME_INVALID),  # publish on a wildcard
         ("30 0b 0008 24535953 2f626164 00", ReasonCode.TOPIC_NAME_INVALID),  # and on $SYS
         ("30 03 0000 00", ReasonCode.PROTOCOL_ERROR),  # no topic, no alias
         ("30 05 0001 61 8080", ReasonCode.MALFORMED_PACKET),  # properties that do not end

@@ -41,7 +41,7 @@ def test_two_nodes_exchange_events_of_both_classes(strategy: str) -> None:
                 return bool(got)
 
             await until(publish_until_heard)
-            kept = session.publish(Publication({"level": 7}, lifetime=60 * SECOND))
+            kept = session.publish(Publication({"level": 7}, lifetime=60 * SECOND)).event
             await until(lambda: any(delivery.event.id == kept.id for delivery in got))
             assert {delivery.event.attributes["level"] for delivery in got} == {5, 7}
             ids = [delivery.event.id for delivery in got]
@@ -103,7 +103,7 @@ def test_a_restart_uses_no_sequence_number_again_and_keeps_memorized_events(tmp_
         ):
             session = node.applications.open(lambda delivery: None)
             durable = asyncio.Event()
-            events = [session.publish(Publication({"n": n}, lifetime=60 * SECOND)) for n in range(3)]
+            events = [session.publish(Publication({"n": n}, lifetime=60 * SECOND)).event for n in range(3)]
             node.when_durable(durable.set)
             await durable.wait()
             return [event.sequence for event in events]
@@ -115,7 +115,9 @@ def test_a_restart_uses_no_sequence_number_again_and_keeps_memorized_events(tmp_
             got: list[Delivery] = []
             session = node.applications.open(got.append)
             session.subscribe(Filter.everything())
-            return [delivery.event.sequence for delivery in got], session.publish(Publication()).sequence
+            return [delivery.event.sequence for delivery in got], session.publish(
+                Publication()
+            ).event.sequence
 
     first = asyncio.run(publish())
     kept, following = asyncio.run(look())
@@ -128,7 +130,7 @@ def test_a_node_that_keeps_nothing_repeats_no_sequence_number_either() -> None:
 
     async def publish() -> int:
         async with running(settings(port=free_port(), identity=identity)) as (node,):
-            return node.applications.open(lambda delivery: None).publish(Publication()).sequence
+            return node.applications.open(lambda delivery: None).publish(Publication()).event.sequence
 
     assert asyncio.run(publish()) < asyncio.run(publish())
 

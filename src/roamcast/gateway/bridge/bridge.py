@@ -344,10 +344,12 @@ class Bridge:
             attributes[BRIDGE] = self._options.name
             if message.retain and lifetime:
                 attributes[AT] = wall()
-            pressure = self._node.applications.pressure
-            self._mesh.publish(Publication(attributes, message.payload, message.topic, lifetime=lifetime))
+            publication = Publication(attributes, message.payload, message.topic, lifetime=lifetime)
+            self._mesh.publish(publication, is_admitted=True)
             self._node.counters.count("bridge_down_total")
-            if (wait := pressure.charge()) and self._uplink is not None:
+            # The broker is told that we have it, whatever the mesh has room for: what comes next waits.
+            wait = self._node.applications.pressure.charge()
+            if wait and self._uplink is not None:
                 self._uplink.slow(wait)
         except (TooLarge, InputError):
             self._node.counters.count("bridge_dropped_total", reason="no_event")
@@ -365,7 +367,8 @@ class Bridge:
             self._noted_at = self._loop.time()
         payload = notes.encode(note)
         try:
-            self._notes.publish(Publication({}, payload, self._topic, lifetime=micros(lifetime)))
+            note_event = Publication({}, payload, self._topic, lifetime=micros(lifetime))
+            self._notes.publish(note_event, is_admitted=True)
         except StoreFullError:
             self._node.counters.count("bridge_dropped_total", reason="storage")
 

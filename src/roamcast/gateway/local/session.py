@@ -6,15 +6,13 @@ begins: two subscriptions of one program are as independent as those of two.
 No I/O here: the server moves the octets, an in-process client passes the messages as they are.
 """
 
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from roamcast.applications import ApplicationSession
+from roamcast.applications import ApplicationSession, LargePublication
 from roamcast.broker.core import Delivery
 from roamcast.broker.retained import clears
 from roamcast.broker.store import StoreFullError
-from roamcast.chunks.transfer import Transfer
 from roamcast.errors import InputError, WireError
 from roamcast.event import Event, EventId, Publication
 from roamcast.exchange import Found, QueryQuestion, Question
@@ -58,15 +56,6 @@ ASKED_MAX = 1_000  # requests and queries of one client that are open; chosen by
 TRANSFERS_MAX = 8  # large payloads that one client publishes at a time; chosen by us
 
 
-class LargePublication:
-    """A transfer, and the parts of it that wait for their turn."""
-
-    def __init__(self, transfer: Transfer) -> None:
-        self.transfer = transfer
-        self.waiting: deque[bytes] = deque()
-        self.step: Callable[[], bool] = lambda: False
-
-
 class LocalSession:
     def __init__(
         self, node: GatewayNode, send: Callable[[NodeMessage], None], rights: TopicRights | None = None
@@ -98,7 +87,8 @@ class LocalSession:
         try:
             match message:
                 case PublishRequest():
-                    self._publish(self._session, message)
+                    event = self._publish(self._session, message.publication)
+                    self._confirm(message.request, event.sequence, event.lifetime)
                 case LargeRequest():
                     self._begin(self._session, message)
                 case PayloadPart():
@@ -146,7 +136,7 @@ class LocalSession:
             end()
         self._asked.clear()
         for large in self._large.values():
-            self._node.applications.chunks.remove(large.step)
+            large.cancel()
         self._large.clear()
         for number in sorted(self._subscriptions):
             self._unsubscribe(number)
@@ -154,28 +144,19 @@ class LocalSession:
             self._session.close()
             self._session = None
 
-    def _publish(self, session: ApplicationSession, message: PublishRequest) -> None:
-        self._admit(message.publication)
-        self._confirm(message.request, session.publish(message.publication))
-
-    def _admit(self, publication: Publication) -> None:
+    def _publish(self, session: ApplicationSession, publication: Publication) -> Event:
         """`InputError` for what this client may not publish, or not now."""
         if self._rights is not None:
             self._rights.check_publication(publication)
-        pressure = self._node.applications.pressure
-        if not publication.lifetime:
-            if pressure.sheds(publication):
-                raise InputError("publication", f"was shed: {pressure.why}")
-        elif pressure.refuses:
-            raise InputError("publication", f"was refused: {pressure.why}")
-        else:
-            self.wait = pressure.charge()
+        admission = session.publish(publication)
+        self.wait = admission.wait
+        return admission.event
 
-    def _confirm(self, request: int, event: Event) -> None:
+    def _confirm(self, request: int, sequence: int, lifetime: Micros) -> None:
         if not request:
             return
-        done = Done(request, event.sequence)
-        if event.lifetime:
+        done = Done(request, sequence)
+        if lifetime:
             self._node.when_durable(lambda: self._send(done))
         else:
             self._send(done)
@@ -183,7 +164,6 @@ class LocalSession:
     def _ask(self, session: ApplicationSession, message: AskRequest) -> None:
         request = message.request
         self._check_asked(request)
-        self._admit(message.publication)
         inquiry = self._node.exchanges.ask(
             message.publication,
             Question(message.within, message.answers, message.receipts, message.named),
@@ -192,13 +172,13 @@ class LocalSession:
         )
         self._asked[request] = inquiry.close
         try:
-            event = session.publish(inquiry.publication)
+            event = self._publish(session, inquiry.publication)
         except BaseException:
             del self._asked[request]
             inquiry.close()
             raise
         inquiry.published(event)
-        self._confirm(request, event)
+        self._confirm(request, event.sequence, event.lifetime)
 
     def _query(self, message: QueryRequest) -> None:
         request = message.request
@@ -237,16 +217,19 @@ class LocalSession:
         self._send(Over(request, total))
 
     def _begin(self, session: ApplicationSession, message: LargeRequest) -> None:
+        request = message.request
         if self._rights is not None:
             self._rights.check_publication(message.frame)
-        if self._node.applications.pressure.refuses:
-            raise InputError("publication", f"was refused: {self._node.applications.pressure.why}")
-        if len(self._large) >= TRANSFERS_MAX or message.request in self._large:
+        if len(self._large) >= TRANSFERS_MAX or request in self._large:
             problem = f"is one too many; a client may publish {TRANSFERS_MAX} large ones at a time"
             raise InputError("publication", problem)
-        large = LargePublication(session.begin(message.frame, message.size, message.digest))
-        large.step = partial(self._publish_part, message.request, large)
-        self._large[message.request] = large
+        self._large[request] = session.begin(
+            message.frame,
+            message.size,
+            message.digest,
+            on_end=lambda error: self._on_large_end(request, error),
+            on_progress=lambda parts: self._send(PartsPublished(request, parts)),
+        )
 
     def _on_part(self, message: PayloadPart) -> None:
         large = self._large.get(message.request)
@@ -254,28 +237,14 @@ class LocalSession:
             return  # what follows a request that failed
         if len(large.waiting) >= PARTS_AHEAD:
             raise WireError("payload part", 0, f"is more than {PARTS_AHEAD} ahead")
-        large.waiting.append(message.octets)
-        if len(large.waiting) == 1:
-            self._node.applications.chunks.add(large.step)
+        large.add([message.octets])
 
-    def _publish_part(self, request: int, large: LargePublication) -> bool:
-        transfer = large.transfer
-        try:
-            transfer.add(large.waiting.popleft())
-        except (InputError, StoreFullError) as error:
-            self._large.pop(request, None)
-            self._send(Failed(request, str(error)[:1000]))
-            return False
-        self._send(PartsPublished(request, transfer.index))
-        if not transfer.is_over:
-            return bool(large.waiting)
-        del self._large[request]
-        done = Done(request, transfer.first)
-        if transfer.lifetime:
-            self._node.when_durable(lambda: self._send(done))
+    def _on_large_end(self, request: int, error: Exception | None) -> None:
+        transfer = self._large.pop(request).transfer
+        if error is None:
+            self._confirm(request, transfer.first, transfer.lifetime)
         else:
-            self._send(done)
-        return False
+            self._send(Failed(request, str(error)[:1000]))
 
     def _subscribe(self, message: SubscribeRequest) -> None:
         wanted = Filter.decode(message.filter)

@@ -9,17 +9,19 @@ Every error ends the connection with a reason code and is counted; other connect
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Protocol
+
+import msgspec
 
 from roamcast.errors import WireError
 from roamcast.event import PAYLOAD_BYTES_MAX, topic_problem
-from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
+from roamcast.gateway.mqtt.mesh.exchange import MeshExchange, PublishOutcome
 from roamcast.gateway.mqtt.options import MqttOptions
-from roamcast.gateway.mqtt.packets.decode import decode
+from roamcast.gateway.mqtt.packets.decode import decode, decode_publish
 from roamcast.gateway.mqtt.packets.encode import PING_RESPONSE, encode
-from roamcast.gateway.mqtt.packets.primitives import MalformedPacket, decoded_text, protocol_error
-from roamcast.gateway.mqtt.packets.properties import PacketType, Properties, read_properties
+from roamcast.gateway.mqtt.packets.primitives import MalformedPacket, protocol_error
+from roamcast.gateway.mqtt.packets.properties import PacketType, Properties
 from roamcast.gateway.mqtt.packets.reasons import ReasonCode, connack_return_code, label
 from roamcast.gateway.mqtt.packets.values import (
     V3_1_1,
@@ -29,6 +31,7 @@ from roamcast.gateway.mqtt.packets.values import (
     Connect,
     Disconnect,
     PingRequest,
+    Publish,
     SubAck,
     Subscribe,
     UnsubAck,
@@ -44,12 +47,13 @@ from roamcast.gateway.stream import Turn
 from roamcast.pressure import REFUSED_FROM
 from roamcast.units import SECOND
 
-TOPICS_KNOWN_MAX = 256  # cached topics of one client that need not be checked again; chosen by us
+TOPICS_KNOWN_MAX = 1_024  # topics that need not be checked again; chosen by us
 ROOM_SECONDS = 0.1  # until the store of a node that was full is asked again; chosen by us
 KEEP_ALIVE_GRACE = 1.5  # section 3.1.2.10
 
 _PUBLISH = int(PacketType.PUBLISH)
 _PUBACK = PacketType.PUBACK << 4
+_ANSWERS = {1: PacketType.PUBACK, 2: PacketType.PUBREC}
 
 
 class ConnectGrant:
@@ -96,10 +100,9 @@ class Connection(Outlet):
         self._within_since: float | None = None  # a packet has begun and is not whole
         self._silence_max: float | None = None  # seconds; the keep alive with its grace
         self._timer: asyncio.TimerHandle | None = None
-        self._topics: dict[bytes, str] = {}  # checked ones
         self._aliases_in: dict[int, str] = {}
         self._says_why = True  # the client wants reason strings
-        self._no_room_since: float | None = None  # in the store, for what it publishes
+        self._obstructed_since: float | None = None  # what it publishes waits for room
         self._answers = Answers(self.send)
         self._large = 0  # large payloads of this client whose chunks are under way
 
@@ -124,7 +127,7 @@ class Connection(Outlet):
         if session is None:
             self._on_connect(first, body)
         elif kind == _PUBLISH:
-            self._on_publish(session, first, body)
+            self._on_publish(session, decode_publish(first, body, self.version))
         elif first == _PUBACK and len(body) == 2:  # the usual one, without a reason
             packet_id = body[0] << 8 | body[1]
             if not packet_id:
@@ -203,163 +206,110 @@ class Connection(Outlet):
 
     # PUBLISH from the client.
 
-    def _on_publish(self, session: MqttSession, first: int, body: bytes) -> None:
-        """The most frequent packet: decoded here, without making a `Publish`."""
-        qos = (first >> 1) & 3
-        if len(body) < 2:
-            raise MalformedPacket("topic name", 0, "is missing")
-        at = 2 + (body[0] << 8 | body[1])
-        raw = body[2:at]
-        topic = self._topics.get(raw)
-        if topic is None:
-            topic = self._checked_topic(raw, at, len(body))
-        packet_id = 0
+    def _on_publish(self, session: MqttSession, received: Publish) -> None:
+        packet = self._checked(received)
+        qos, packet_id = packet.qos, packet.packet_id
+        if qos == 2 and packet_id in session.received:
+            self._answers.give(PacketType.PUBREC, packet_id, ReasonCode.SUCCESS, self.version)  # we have it
+            return
         if qos:
-            if qos == 3 or at + 2 > len(body):
-                raise MalformedPacket("PUBLISH", at, "has QoS 3 or no packet identifier")
-            packet_id = body[at] << 8 | body[at + 1]
-            if not packet_id:
-                raise MalformedPacket("packet identifier", at, "must not be 0")
-            at += 2
-        elif first & 8:
-            raise MalformedPacket("DUP", 0, "must not be set with QoS 0")
-        properties: Properties | None = None
-        if self.version == V5:
-            if at < len(body) and not body[at]:
-                at += 1  # no properties: the usual case
+            self._check_receive_maximum(session)
+        is_kept = qos == 2 and self._server.incoming.keeps(session)
+        is_large = len(packet.payload) > PAYLOAD_BYTES_MAX
+        ask = self._exchange.admit if is_kept or is_large else self._exchange.publish
+        outcome = ask(session, packet)
+        if self.is_closing:
+            return
+        if outcome.obstacle and qos and self._must_come_again(outcome.obstacle):
+            return
+        self._obstructed_since = None
+        if outcome.wait:
+            self.slow(outcome.wait)
+        if outcome.reason >= 0x80:
+            self._on_refused(packet, outcome)
+        elif is_kept:
+            taken = self._answers.hold_back(PacketType.PUBREC, packet_id)
+            self._server.incoming.take(session, packet, partial(self._on_taken, taken))
+        elif is_large:
+            self._publish_large(session, packet)
+        elif qos:
+            if qos == 2:
+                session.received[packet_id] = 0
+            if outcome.must_wait:
+                self._answer_when_durable(_ANSWERS[qos], packet_id)
             else:
-                properties, at = read_properties(body, at, PacketType.PUBLISH)
-                topic = self._with_properties(topic, properties)
+                self._answers.give(_ANSWERS[qos], packet_id, ReasonCode.SUCCESS, self.version)
+
+    def _checked(self, packet: Publish) -> Publish:
+        """With its alias resolved; an error for what a client must not publish."""
+        topic, properties = packet.topic, packet.properties
+        if topic and (problem := published_topic_problem(topic)):
+            raise MalformedPacket("topic name", 2, problem, ReasonCode.TOPIC_NAME_INVALID)
+        if properties is not None:
+            topic = self._with_properties(topic, properties)
         if not topic:
             raise protocol_error("topic name", 0, "is empty")
-        payload = body[at:]
-        if not qos and len(payload) > PAYLOAD_BYTES_MAX:
-            self._publish_large(session, None, topic, payload, bool(first & 1), properties)
-            return
-        if not qos:
-            outcome = self._exchange.publish(session, topic, payload, 0, bool(first & 1), properties)
-            if outcome.reason:
-                self._count("mqtt_dropped_total", label(outcome.reason))
-            return
-        self._on_acknowledged_publish(session, qos, packet_id, topic, payload, bool(first & 1), properties)
+        return packet if packet.topic else msgspec.structs.replace(packet, topic=topic)
 
-    def _on_acknowledged_publish(
-        self,
-        session: MqttSession,
-        qos: int,
-        packet_id: int,
-        topic: str,
-        payload: bytes,
-        retain: bool,
-        properties: Properties | None,
-    ) -> None:
-        answer_type = PacketType.PUBACK if qos == 1 else PacketType.PUBREC
-        if qos == 2 and packet_id in session.received:
-            self._answers.give(answer_type, packet_id, ReasonCode.SUCCESS, self.version)  # we have it already
-            return
-        exchange = self._exchange
-        if retain or exchange.has_room(len(payload)):
-            self._no_room_since = None
-        else:
-            self._wait_for_room(answer_type, packet_id)
-            return
-        pressure = exchange.pressure
-        if self.version == V5 and pressure.refuses:
-            self._count("mqtt_dropped_total", "mesh_busy")
-            self._answers.give(answer_type, packet_id, ReasonCode.QUOTA_EXCEEDED, self.version)
-            return
-        if wait := pressure.charge():
-            self.slow(wait)
+    def _check_receive_maximum(self, session: MqttSession) -> None:
         most, received = self._options.receive_maximum, len(session.received)
         # The first is never less than the second, and need not look at each.
         waiting = len(self._answers.waiting)
-        if received + waiting >= most and received + self._answers.unreceived >= most:
-            if self.version == V5:
-                raise MalformedPacket(
-                    "PUBLISH", 0, "exceeds the receive maximum", ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
-                )
-            if waiting:
-                self.hold("answers")  # 3.1.1 has no such bound: reading resumes after the answers
-        if qos == 2 and self._server.incoming.keeps(session):
-            taken = self._answers.hold_back(answer_type, packet_id)
-            self._server.incoming.take(
-                session, packet_id, topic, payload, retain, properties, partial(self._on_taken, taken)
+        if received + waiting < most or received + self._answers.unreceived < most:
+            return
+        if self.version == V5:
+            raise MalformedPacket(
+                "PUBLISH", 0, "exceeds the receive maximum", ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
             )
-            return
-        if len(payload) > PAYLOAD_BYTES_MAX:
-            answer = self._answers.hold_back(answer_type, packet_id)
-            if qos == 2:
-                session.received[packet_id] = 0
-            self._publish_large(session, answer, topic, payload, retain, properties)
-            return
-        outcome = exchange.publish(session, topic, payload, qos, retain, properties)
-        if self.is_closing:
-            return
-        if outcome.reason >= 0x80:
-            self._count("mqtt_dropped_total", label(outcome.reason))
-            if self.version != V5:
-                # In 3.1.1 a PUBLISH cannot be refused, and an acknowledgement would promise delivery.
-                self.disconnect(outcome.reason)
-                return
-        elif qos == 2:
-            session.received[packet_id] = 0
-        if outcome.must_wait:
-            self._answer_when_durable(answer_type, packet_id)
-        else:
-            self._answers.give(answer_type, packet_id, outcome.reason, self.version)
+        if waiting:
+            self.hold("answers")  # 3.1.1 has no such bound: reading resumes after the answers
 
-    def _publish_large(
-        self,
-        session: MqttSession,
-        answer: PendingAnswer | None,
-        topic: str,
-        payload: bytes,
-        retain: bool,
-        properties: Properties | None,
-    ) -> None:
+    def _must_come_again(self, obstacle: str) -> bool:
+        """A message of QoS 1 or 2 cannot be published now: this client is not read until it can. One of
+        MQTT 5 is refused where that takes too long (3.1.1 has no such answer)."""
+        now = self._loop.time()
+        if self._obstructed_since is None:
+            self._obstructed_since = now
+            self._count("mqtt_waits_total", obstacle)
+        is_long = obstacle == "mesh_busy" or now - self._obstructed_since >= REFUSED_FROM
+        if self.version == V5 and is_long:
+            self.slow(ROOM_SECONDS)  # a program that tries again at once would keep us busy
+            return False
+        self.again(ROOM_SECONDS)
+        return True
+
+    def _on_refused(self, packet: Publish, outcome: PublishOutcome) -> None:
+        self._count("mqtt_dropped_total", outcome.obstacle or label(outcome.reason))
+        if not packet.qos:
+            return
+        if self.version == V5:
+            self._answers.give(_ANSWERS[packet.qos], packet.packet_id, outcome.reason, V5)
+        else:
+            # In 3.1.1 a PUBLISH cannot be refused, and an acknowledgement would promise delivery.
+            self.disconnect(outcome.reason)
+
+    def _publish_large(self, session: MqttSession, packet: Publish) -> None:
         """In chunks, which take their time: the next large one of this client is read when they are out."""
-        qos = 0 if answer is None else 1 if answer.type is PacketType.PUBACK else 2
+        qos, packet_id = packet.qos, packet.packet_id
+        answer = self._answers.hold_back(_ANSWERS[qos], packet_id) if qos else None
+        if qos == 2:
+            session.received[packet_id] = 0
 
         def then(reason: ReasonCode) -> None:
             self._large -= 1
             if answer is not None and answer in self._answers:
                 if reason >= 0x80 and qos == 2:
-                    session.received.pop(answer.packet_id, None)
+                    session.received.pop(packet_id, None)
                 self._on_taken(answer, reason)
             elif reason >= 0x80:
                 self._count("mqtt_dropped_total", label(reason))
-            if not self._large and not self.is_closing:
+            if not self._large:
                 self.release("large")
 
         self._large += 1
-        self._exchange.publish_large(session, topic, payload, qos, retain, properties, then)
+        self._exchange.publish_large(session, packet, then)
         if self._large > 1:
             self.hold("large")
-
-    def _wait_for_room(self, answer_type: PacketType, packet_id: int) -> None:
-        """A message of QoS 1 or 2 cannot be kept: this client is not read until it can; one of MQTT 5 is
-        refused where that takes too long (3.1.1 has no such answer)."""
-        now = self._loop.time()
-        if self._no_room_since is None:
-            self._no_room_since = now
-            self._count("mqtt_waits_total", "store_full")
-        if self.version == V5 and now - self._no_room_since >= REFUSED_FROM:
-            self._count("mqtt_dropped_total", "store_full")
-            self._answers.give(answer_type, packet_id, ReasonCode.QUOTA_EXCEEDED, self.version)
-            self.slow(ROOM_SECONDS)  # a program that tries again at once would keep us busy
-        else:
-            self.again(ROOM_SECONDS)
-
-    def _checked_topic(self, raw: bytes, end: int, available: int) -> str:
-        if end > available:
-            raise MalformedPacket("topic name", 2, f"needs {end - 2} octets, {available - 2} left")
-        topic = decoded_text(raw, 2, "topic name")
-        if topic:  # an empty one stands for an alias
-            check_published_topic(topic, self.version)
-        if len(self._topics) >= TOPICS_KNOWN_MAX:
-            self._topics.clear()
-        self._topics[raw] = topic
-        return topic
 
     def _with_properties(self, topic: str, properties: Properties) -> str:
         """The topic with its alias resolved; an error for properties that a client must not send."""
@@ -556,9 +506,7 @@ class Connection(Outlet):
             self._timer = None
 
 
-def check_published_topic(topic: str, version: int) -> None:
-    """MalformedPacket unless a client may publish on this topic."""
-    if problem := topic_problem(topic):
-        raise MalformedPacket("topic name", 2, problem, ReasonCode.TOPIC_NAME_INVALID)
-    if topic.startswith(("$SYS/", "$share/")):
-        raise MalformedPacket("topic name", 2, "is the server's own", ReasonCode.TOPIC_NAME_INVALID)
+@lru_cache(TOPICS_KNOWN_MAX)
+def published_topic_problem(topic: str) -> str | None:
+    """Why a client may not publish on this topic."""
+    return "is the server's own" if topic.startswith(("$SYS/", "$share/")) else topic_problem(topic)

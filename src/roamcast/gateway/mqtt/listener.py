@@ -16,10 +16,9 @@ from pathlib import Path
 
 from roamcast.errors import InputError
 from roamcast.gateway.certificates import server_context
-from roamcast.gateway.mqtt.connection import ConnectGrant, Connection, check_published_topic
+from roamcast.gateway.mqtt.connection import ConnectGrant, Connection, published_topic_problem
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
 from roamcast.gateway.mqtt.options import MqttOptions
-from roamcast.gateway.mqtt.packets.primitives import MalformedPacket
 from roamcast.gateway.mqtt.packets.properties import Properties
 from roamcast.gateway.mqtt.packets.reasons import ReasonCode
 from roamcast.gateway.mqtt.packets.values import V5, Connect
@@ -182,11 +181,8 @@ class MqttListener:
             return ReasonCode.CLIENT_ID_NOT_VALID
         if users and not is_user(users, connect.username or "", connect.password):
             return ReasonCode.BAD_USER_OR_PASSWORD
-        if connect.will is not None:
-            try:
-                check_published_topic(connect.will.topic, connect.version)
-            except MalformedPacket as error:
-                return error.reason
+        if connect.will is not None and published_topic_problem(connect.will.topic):
+            return ReasonCode.TOPIC_NAME_INVALID
         return None
 
     def _grant(self, properties: Properties, connect: Connect, asked: Micros, granted: Micros) -> None:

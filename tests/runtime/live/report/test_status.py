@@ -88,7 +88,7 @@ def test_trace_tells_which_way_an_event_went_on_each_node(tmp_path: Path) -> Non
                 got: list[int] = []
                 other.applications.open(lambda delivery: got.append(1)).subscribe(Filter.topic("alarm/#"))
                 session = one.applications.open(lambda delivery: None)
-                event = session.publish(Publication(topic="alarm/fire"))
+                event = session.publish(Publication(topic="alarm/fire")).event
                 name = f"{event.publisher}:{event.sequence}"
                 await until(lambda: got)
 

@@ -8,11 +8,12 @@ returns.
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from roamcast.applications import Admission, Outcome
+from roamcast.bounded import BoundedDict, unreported
 from roamcast.broker.core import Delivery
 from roamcast.broker.retained import AT, FLAGS, RETAINED, is_retained
 from roamcast.broker.store import StoredEvent, StoreFullError
-from roamcast.chunks.form import count_of, digest_of
-from roamcast.chunks.transfer import pieces
+from roamcast.chunks.form import count_of
 from roamcast.errors import EventError, FilterError, InputError
 from roamcast.event import PAYLOAD_BYTES_MAX, Event, EventId, Publication, Value
 from roamcast.filter import Filter
@@ -24,33 +25,40 @@ from roamcast.gateway.mqtt.mesh.retained import RetainedStamps, newest_retained
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.properties import Properties
 from roamcast.gateway.mqtt.packets.reasons import ReasonCode
-from roamcast.gateway.mqtt.packets.values import SubscriptionRequest
+from roamcast.gateway.mqtt.packets.values import Publish, SubscriptionRequest, Will
 from roamcast.gateway.mqtt.sessions.durable import Notes
 from roamcast.gateway.mqtt.sessions.interests import ClientInterests
 from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
 from roamcast.gateway.node import GatewayNode
 from roamcast.gateway.rights import rights_of
-from roamcast.pressure import PublishPressure
 from roamcast.units import SECOND, Micros, micros
 
 ALL_RETAINED = Filter(Compare(FLAGS, Operator.GREATER_OR_EQUAL, RETAINED))
 
-LARGE_WAITING_MAX = 64 * 1024 * 1024  # octets of large payloads under way from all clients; chosen by us
+# Chosen by us.
+LARGE_WAITING_MAX = 64 * 1024 * 1024  # octets of large payloads under way from all clients
+OWN_KEPT = 1_000  # events whose publisher is remembered until they are delivered here
 
 _PLAIN: tuple[dict[str, Value], ...] = tuple({FLAGS: qos} for qos in range(3))
 
 
 class PublishOutcome(NamedTuple):
-    reason: ReasonCode
-    must_wait: bool  # the acknowledgement waits until the publication is durable
+    reason: ReasonCode = ReasonCode.SUCCESS
+    must_wait: bool = False  # the acknowledgement waits until the publication is durable
+    wait: float = 0.0  # seconds until the client's next message is read
+    obstacle: str = ""  # nothing was published, and it may be tried again: why, as a label
 
 
-ACCEPTED = PublishOutcome(ReasonCode.SUCCESS, False)
-ACCEPTED_WHEN_DURABLE = PublishOutcome(ReasonCode.SUCCESS, True)
-TOO_LARGE = PublishOutcome(ReasonCode.QUOTA_EXCEEDED, False)
-NOT_KEPT = PublishOutcome(ReasonCode.QUOTA_EXCEEDED, False)
-NOT_ALLOWED = PublishOutcome(ReasonCode.NOT_AUTHORIZED, False)
-SHED = PublishOutcome(ReasonCode.SERVER_BUSY, False)  # a real-time message for which the mesh has no room
+ACCEPTED = PublishOutcome()
+ACCEPTED_WHEN_DURABLE = PublishOutcome(must_wait=True)
+TOO_LARGE = PublishOutcome(ReasonCode.QUOTA_EXCEEDED)
+NOT_KEPT = PublishOutcome(ReasonCode.QUOTA_EXCEEDED)
+NOT_ALLOWED = PublishOutcome(ReasonCode.NOT_AUTHORIZED)
+REFUSALS = {
+    Outcome.WAIT: PublishOutcome(ReasonCode.QUOTA_EXCEEDED, obstacle="store_full"),
+    Outcome.SHED: PublishOutcome(ReasonCode.SERVER_BUSY),
+    Outcome.REFUSED: PublishOutcome(ReasonCode.QUOTA_EXCEEDED, obstacle="mesh_busy"),
+}
 
 
 class MeshExchange:
@@ -63,7 +71,6 @@ class MeshExchange:
         wall: Callable[[], Micros],
     ) -> None:
         self._node = node
-        self._applications = node.applications
         self._options = options
         self._notes = notes
         self._clock = clock
@@ -78,9 +85,8 @@ class MeshExchange:
             self._held, lambda *_: node.counters.count("table_evictions_total", table="mqtt retained stamps")
         )
         self._number = node.number
-        self._publisher: MqttSession | None = None
-        self._publishing = b""
-        self._publishing_large: EventId | None = None
+        # Who published an event, where that decides who gets it (no local).
+        self._own: BoundedDict[EventId, MqttSession] = BoundedDict(OWN_KEPT, unreported)
         self._large_bytes = 0  # of payloads that wait for the turn of their chunks
         self.published = 0  # messages from clients, and to them; the listener counts the increase
         self.delivered = 0
@@ -91,126 +97,108 @@ class MeshExchange:
     def now(self) -> Micros:
         return self._clock()
 
-    @property
-    def pressure(self) -> PublishPressure:
-        return self._applications.pressure
-
     def reserve(self, payload: bytes) -> int:
-        """The number of an event that is published later; of a large payload the first of its chunks'."""
-        return self._node.applications.node.broker.reserve(_events_of(payload))
+        """The number of an event that is published later."""
+        return self._session.reserve_for(payload)
 
     def has_kept(self, sequence: int, payload: bytes) -> bool:
         """Whether the event of this number of ours, or the last of its chunks, is in the store."""
-        last = EventId(self._number, sequence + _events_of(payload) - 1)
-        return last in self._node.applications.node.broker.store
-
-    def has_room(self, payload_bytes: int) -> bool:
-        """Whether the store would take a message of QoS 1 or 2 that is not retained."""
-        if not self.keeps_qos1 or payload_bytes > PAYLOAD_BYTES_MAX:  # chunks have room of their own
-            return True
-        return self._applications.node.broker.store.has_room(payload_bytes, self._node.now())
+        chunks = count_of(len(payload)) if len(payload) > PAYLOAD_BYTES_MAX else 1
+        return EventId(self._number, sequence + chunks - 1) in self._node.applications.node.broker.store
 
     # From clients.
+
+    def admit(self, session: MqttSession, message: Publish) -> PublishOutcome:
+        """Whether a message may be published now; `publish` then gets it as one that was admitted."""
+        publication = self._publication(session, message)
+        if isinstance(publication, PublishOutcome):
+            return publication
+        admission = self._session.admit(publication, must_arrive=message.qos > 0)
+        return self._outcome(admission, publication)
 
     def publish(
         self,
         session: MqttSession | None,
-        topic: str,
-        payload: bytes,
-        qos: int,
-        retain: bool,
-        properties: Properties | None,
+        message: Publish | Will,
+        *,
         sequence: int | None = None,
+        is_admitted: bool = False,
     ) -> PublishOutcome:
         """Publish a client's message, or its will (without a session), in the mesh. `sequence`: the event's
         number, if it was reserved."""
-        publication = self._publication(session, topic, payload, qos, retain, properties)
+        publication = self._publication(session, message)
         if isinstance(publication, PublishOutcome):
             return publication
-        if not qos and not publication.lifetime and self._applications.pressure.sheds(publication):
-            return SHED
-        notes = self._notes
-        notes.wrote = False
-        self._publisher = session
-        self._publishing = payload
+        if session is not None and session.no_local:
+            sequence = self.reserve(publication.payload) if sequence is None else sequence
+            self._own[EventId(self._number, sequence)] = session
+        self._notes.wrote = False
         try:
-            self._session.publish(publication, sequence)
+            admission = self._session.publish(
+                publication, sequence, must_arrive=message.qos > 0, is_admitted=is_admitted
+            )
         except StoreFullError:
             return NOT_KEPT
         except InputError:
             return TOO_LARGE  # all else was checked when the packet was decoded
-        finally:
-            self._publisher = None
-        if notes.is_kept and (notes.wrote or publication.lifetime):
-            return ACCEPTED_WHEN_DURABLE
-        return ACCEPTED
+        return self._outcome(admission, publication)
 
     def publish_large(
         self,
         session: MqttSession,
-        topic: str,
-        payload: bytes,
-        qos: int,
-        retain: bool,
-        properties: Properties | None,
+        message: Publish,
         then: Callable[[ReasonCode], None],
         sequence: int | None = None,
     ) -> None:
-        """The same for a payload above the bound of an event: in chunks, each in its turn. `then` gets the
-        outcome when the last one is in the mesh, and durable where the event is memorized."""
-        publication = self._publication(session, topic, payload, qos, retain, properties)
+        """The same for an admitted payload above the bound of an event: in chunks, each in its turn. `then`
+        gets the outcome when the last one is in the mesh, and durable where the event is memorized."""
+        payload = message.payload
+        publication = self._publication(session, message)
         if isinstance(publication, PublishOutcome):
             then(publication.reason)
             return
         if self._large_bytes + len(payload) > LARGE_WAITING_MAX:
             then(ReasonCode.QUOTA_EXCEEDED)
             return
-        try:
-            frame = publication.without_payload()
-            transfer = self._session.begin(frame, len(payload), digest_of(payload), sequence)
-        except (InputError, StoreFullError):
-            then(ReasonCode.QUOTA_EXCEEDED)
-            return
-        octets = pieces(payload)
-        self._large_bytes += len(payload)
 
-        def ended(reason: ReasonCode) -> bool:
+        def on_end(error: Exception | None) -> None:
             self._large_bytes -= len(payload)
-            then(reason)
-            return False
-
-        def step() -> bool:
-            self._publisher = session
-            self._publishing_large = EventId(self._number, transfer.first)
-            try:
-                transfer.add(next(octets))
-            except (InputError, StoreFullError):
-                return ended(ReasonCode.QUOTA_EXCEEDED)
-            finally:
-                self._publisher = None
-            if not transfer.is_over:
-                return True
+            if error is not None:
+                then(ReasonCode.QUOTA_EXCEEDED)
+                return
             self._node.when_durable(
                 lambda: then(ReasonCode.SUCCESS), lambda _: then(ReasonCode.QUOTA_EXCEEDED)
             )
-            self._large_bytes -= len(payload)
-            return False
 
-        self._node.applications.chunks.add(step)
+        sequence = self.reserve(payload) if sequence is None else sequence
+        self._own[EventId(self._number, sequence)] = session
+        self._large_bytes += len(payload)
+        self.published += 1
+        try:
+            self._session.begin_whole(publication, sequence, on_end, is_admitted=True)
+        except InputError as error:
+            on_end(error)
+
+    def _outcome(self, admission: Admission, publication: Publication) -> PublishOutcome:
+        outcome = admission.outcome
+        if outcome is not Outcome.ACCEPTED:
+            self.published += outcome is not Outcome.WAIT
+            return REFUSALS[outcome]
+        self.published += admission.published is not None
+        notes = self._notes
+        must_wait = notes.is_kept and (notes.wrote or publication.lifetime > 0)
+        if admission.wait:
+            return PublishOutcome(must_wait=must_wait, wait=admission.wait)
+        return ACCEPTED_WHEN_DURABLE if must_wait else ACCEPTED
 
     def _publication(
-        self,
-        session: MqttSession | None,
-        topic: str,
-        payload: bytes,
-        qos: int,
-        retain: bool,
-        properties: Properties | None,
+        self, session: MqttSession | None, message: Publish | Will
     ) -> Publication | PublishOutcome:
         """What a message becomes, or why it is refused."""
+        topic, payload, qos, retain = message.topic, message.payload, message.qos, message.retain
+        properties = message.properties
         if self._options.rights and session is not None and not self._may(session, topic):
             return NOT_ALLOWED
-        self.published += 1
         lifetime = 0
         attributes = _PLAIN[qos]
         if retain or (qos and self.keeps_qos1):
@@ -314,10 +302,7 @@ class MeshExchange:
         if groups:
             picked = [target for group in groups if (target := group.pick()) is not None]
             targets = (*targets, *picked)
-        # An event that a client is publishing at this moment comes back with the same payload object, or with
-        # the last of its chunks.
-        is_own = event.payload is self._publishing or event.id == self._publishing_large
-        publisher = self._publisher if is_own else None
+        publisher = self._own.pop(event.id, None) if self._own else None
         retained = message.retained
         for target in targets:
             chosen = target.own if target.session is publisher else target
@@ -356,11 +341,6 @@ class MeshExchange:
         if is_clearing or expiry is None:
             return default
         return max(1, min(expiry * SECOND, self._retained_lifetime) if retain else expiry * SECOND)
-
-
-def _events_of(payload: bytes) -> int:
-    """How many events a payload becomes."""
-    return count_of(len(payload)) if len(payload) > PAYLOAD_BYTES_MAX else 1
 
 
 def is_kept_message(event: Event) -> bool:

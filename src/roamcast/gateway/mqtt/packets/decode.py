@@ -5,9 +5,11 @@ returns a value or raises `MalformedPacket`, and never touches state.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from roamcast.gateway.mqtt.packets.primitives import (
     MalformedPacket,
+    decoded_text,
     protocol_error,
     read_binary,
     read_octet,
@@ -36,7 +38,11 @@ from roamcast.gateway.mqtt.packets.values import (
     Will,
 )
 
-FILTERS_MAX = 1024  # of one SUBSCRIBE or UNSUBSCRIBE; chosen by us
+# Chosen by us.
+FILTERS_MAX = 1024  # of one SUBSCRIBE or UNSUBSCRIBE
+TOPICS_KNOWN_MAX = 1024  # decoded ones; most messages come on the topics of the last ones
+
+_topic = lru_cache(TOPICS_KNOWN_MAX)(decoded_text)
 
 
 def decode(first: int, body: bytes, version: int) -> Packet:
@@ -54,27 +60,28 @@ def decode(first: int, body: bytes, version: int) -> Packet:
 
 
 def decode_publish(first: int, body: bytes, version: int) -> Publish:
+    """The most frequent packet: its usual parts are read here, without a call for each."""
     qos = (first >> 1) & 3
     if qos == 3:
         raise MalformedPacket("QoS", 0, "is 3")
     if first & 0x08 and not qos:
         raise MalformedPacket("DUP", 0, "must not be set with QoS 0")
-    topic, at = read_text(body, 0, "topic name")
+    if len(body) < 2:
+        raise MalformedPacket("topic name", 0, f"needs 2 octets, {len(body)} left")
+    at = 2 + (body[0] << 8 | body[1])
+    if at > len(body):
+        raise MalformedPacket("topic name", 2, f"needs {at - 2} octets, {len(body) - 2} left")
+    topic = _topic(body[2:at], 2, "topic name")
     packet_id = 0
     if qos:
         packet_id, at = _packet_id(body, at)
     properties: Properties | None = None
     if version == V5:
-        properties, at = read_properties(body, at, PacketType.PUBLISH)
-    return Publish(
-        topic=topic,
-        payload=body[at:],
-        qos=qos,
-        retain=bool(first & 1),
-        duplicate=bool(first & 8),
-        packet_id=packet_id,
-        properties=properties,
-    )
+        if at < len(body) and not body[at]:
+            at += 1  # no properties: the usual case
+        else:
+            properties, at = read_properties(body, at, PacketType.PUBLISH)
+    return Publish(topic, body[at:], qos, bool(first & 1), bool(first & 8), packet_id, properties)
 
 
 def _connect(kind: int, body: bytes, version: int) -> Connect:

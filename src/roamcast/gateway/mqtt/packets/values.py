@@ -35,14 +35,14 @@ class ConnAck(msgspec.Struct, frozen=True):
     properties: Properties | None = None
 
 
-class Publish(msgspec.Struct, frozen=True, kw_only=True):
+class Publish(msgspec.Struct, frozen=True):
     topic: str
     payload: bytes = b""
     qos: int = 0
     retain: bool = False
     duplicate: bool = False
     packet_id: int = 0  # 0 with QoS 0
-    properties: Properties | None = None
+    properties: Properties | None = None  # None: none, in MQTT 5 too
 
 
 class Acknowledge(msgspec.Struct, frozen=True):

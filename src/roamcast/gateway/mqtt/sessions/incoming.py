@@ -17,13 +17,9 @@ from roamcast.broker.store import StoreFullError
 from roamcast.event import PAYLOAD_BYTES_MAX
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
 from roamcast.gateway.mqtt.packets.primitives import MalformedPacket
-from roamcast.gateway.mqtt.packets.properties import (
-    PacketType,
-    Properties,
-    encoded_properties,
-    read_properties,
-)
+from roamcast.gateway.mqtt.packets.properties import PacketType, encoded_properties, read_properties
 from roamcast.gateway.mqtt.packets.reasons import ReasonCode
+from roamcast.gateway.mqtt.packets.values import Publish
 from roamcast.gateway.mqtt.sessions.durable import INCOMING, remaining
 from roamcast.gateway.mqtt.sessions.session import MqttSession
 from roamcast.gateway.node import GatewayNode
@@ -69,22 +65,20 @@ class IncomingMessages:
     def take(
         self,
         session: MqttSession,
-        packet_id: int,
-        topic: str,
-        payload: bytes,
-        retain: bool,
-        properties: Properties | None,
+        message: Publish,
         on_taken: OnTaken,
     ) -> None:
         """Write it, publish it once that is durable, and call back with the outcome."""
+        packet_id = message.packet_id
+        sequence = self._exchange.reserve(message.payload)
         kept = IncomingMessage(
             packet_id,
-            self._exchange.reserve(payload),
+            sequence,
             self._wall() + AGAIN_WITHIN,
-            topic,
-            payload,
-            retain,
-            None if properties is None else encoded_properties(properties),
+            message.topic,
+            message.payload,
+            message.retain,
+            None if message.properties is None else encoded_properties(message.properties),
         )
         try:
             row = self._queue(session.client_id).append(_encoder.encode(kept))
@@ -98,7 +92,7 @@ class IncomingMessages:
             self._forget(session, packet_id)
             on_taken(ReasonCode.QUOTA_EXCEEDED)
 
-        self._node.when_durable(lambda: self._publish(session, row, kept, properties, on_taken), refused)
+        self._node.when_durable(lambda: self._publish(session, row, sequence, message, on_taken), refused)
 
     def release(self, session: MqttSession, packet_id: int, then: Callable[[], None]) -> None:
         """PUBREL: the client will not repeat it. The identifier may stand for another message afterwards, so
@@ -124,32 +118,33 @@ class IncomingMessages:
             session.received[kept.packet_id] = row
             in_time = remaining(kept.until, self._wall(), AGAIN_WITHIN) > 0
             if kept.until and in_time and not self._exchange.has_kept(kept.sequence, kept.payload):
-                self._publish(session, row, kept, properties, lambda _: None)
+                message = Publish(kept.topic, kept.payload, 2, kept.retain, True, kept.packet_id, properties)
+                self._publish(session, row, kept.sequence, message, lambda _: None)
 
     def _publish(
         self,
         session: MqttSession,
         row: int,
-        kept: IncomingMessage,
-        properties: Properties | None,
+        sequence: int,
+        message: Publish,
         on_taken: OnTaken,
     ) -> None:
         if self._is_closed:
             return
-        publish = (session, kept.topic, kept.payload, 2, kept.retain, properties)
+        packet_id = message.packet_id
 
         def then(reason: ReasonCode) -> None:
             if reason >= 0x80:
-                self._forget(session, kept.packet_id)
-            elif session.received.get(kept.packet_id) == row:
-                published = IncomingMessage(kept.packet_id, kept.sequence, 0)
+                self._forget(session, packet_id)
+            elif session.received.get(packet_id) == row:
+                published = IncomingMessage(packet_id, sequence, 0)
                 self._write(lambda: self._queue(session.client_id).replace(row, _encoder.encode(published)))
             on_taken(reason)
 
-        if len(kept.payload) > PAYLOAD_BYTES_MAX:
-            self._exchange.publish_large(*publish, then, kept.sequence)
+        if len(message.payload) > PAYLOAD_BYTES_MAX:
+            self._exchange.publish_large(session, message, then, sequence)
         else:
-            then(self._exchange.publish(*publish, kept.sequence).reason)
+            then(self._exchange.publish(session, message, sequence=sequence, is_admitted=True).reason)
 
     def _forget(self, session: MqttSession, packet_id: int) -> bool:
         """Whether something was written."""

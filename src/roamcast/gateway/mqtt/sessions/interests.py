@@ -103,6 +103,9 @@ class ClientInterests:
         else:
             shared.members[session, request.filter] = subscription
         session.subscriptions[request.filter] = subscription
+        session.no_local.discard(request.filter)
+        if request.no_local:
+            session.no_local.add(request.filter)
         self._plans.clear()
         return subscription
 
@@ -111,6 +114,7 @@ class ClientInterests:
         subscription = session.subscriptions.pop(text, None)
         if subscription is None:
             return False
+        session.no_local.discard(text)
         parsed = subscription.parsed
         shared = self._by_filter[parsed.wanted]
         if parsed.share:

@@ -132,6 +132,7 @@ class MqttSession:
         self.client_id = client_id
         self.username: str | None = None
         self.subscriptions: dict[str, TopicSubscription] = {}  # by the client's text
+        self.no_local: set[str] = set()  # those of them that leave out the client's own messages
         self.link: ClientLink | None = None
         self.expiry: Micros = 0  # after the connection ends; 0: at once
         self.expires_at: Micros | None = None  # while it is absent

@@ -213,7 +213,7 @@ class Sessions:
         will, due = session.will, session.will_due
         session.will = session.will_due = None
         if will is not None and due is not None:
-            self._exchange.publish(None, will.topic, will.payload, will.qos, will.retain, will.properties)
+            self._exchange.publish(None, will, is_admitted=True)
 
     def _make_room(self) -> bool:
         """The absent session that would end first ends now."""
