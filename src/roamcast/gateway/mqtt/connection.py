@@ -9,14 +9,15 @@ Every error ends the connection with a reason code and is counted; other connect
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import Protocol
 
 import msgspec
 
+from roamcast.bounded import BoundedDict, unreported
 from roamcast.errors import WireError
 from roamcast.event import PAYLOAD_BYTES_MAX, topic_problem
-from roamcast.gateway.mqtt.mesh.exchange import MeshExchange, PublishOutcome
+from roamcast.gateway.mqtt.mesh.exchange import ACCEPTED, MeshExchange, PublishOutcome
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.decode import decode, decode_publish
 from roamcast.gateway.mqtt.packets.encode import PING_RESPONSE, encode
@@ -53,6 +54,7 @@ KEEP_ALIVE_GRACE = 1.5  # section 3.1.2.10
 
 _PUBLISH = int(PacketType.PUBLISH)
 _PUBACK = PacketType.PUBACK << 4
+_publishable: BoundedDict[str, None] = BoundedDict(TOPICS_KNOWN_MAX, unreported)  # topics
 _ANSWERS = {1: PacketType.PUBACK, 2: PacketType.PUBREC}
 
 
@@ -206,18 +208,21 @@ class Connection(Outlet):
 
     # PUBLISH from the client.
 
-    def _on_publish(self, session: MqttSession, received: Publish) -> None:
-        packet = self._checked(received)
+    def _on_publish(self, session: MqttSession, packet: Publish) -> None:
+        if packet.topic not in _publishable or packet.properties is not None:
+            packet = self._checked(packet)
         qos, packet_id = packet.qos, packet.packet_id
         if qos == 2 and packet_id in session.received:
             self._answers.give(PacketType.PUBREC, packet_id, ReasonCode.SUCCESS, self.version)  # we have it
             return
         if qos:
             self._check_receive_maximum(session)
+        exchange = self._exchange
         is_kept = qos == 2 and self._server.incoming.keeps(session)
         is_large = len(packet.payload) > PAYLOAD_BYTES_MAX
-        ask = self._exchange.admit if is_kept or is_large else self._exchange.publish
-        outcome = ask(session, packet)
+        outcome = (exchange.admit if is_kept or is_large else exchange.publish)(session, packet)
+        if outcome is ACCEPTED and not qos and not is_large:
+            return  # the usual end
         if self.is_closing:
             return
         if outcome.obstacle and qos and self._must_come_again(outcome.obstacle):
@@ -243,8 +248,10 @@ class Connection(Outlet):
     def _checked(self, packet: Publish) -> Publish:
         """With its alias resolved; an error for what a client must not publish."""
         topic, properties = packet.topic, packet.properties
-        if topic and (problem := published_topic_problem(topic)):
-            raise MalformedPacket("topic name", 2, problem, ReasonCode.TOPIC_NAME_INVALID)
+        if topic:
+            if problem := published_topic_problem(topic):
+                raise MalformedPacket("topic name", 2, problem, ReasonCode.TOPIC_NAME_INVALID)
+            _publishable[topic] = None
         if properties is not None:
             topic = self._with_properties(topic, properties)
         if not topic:
@@ -506,7 +513,6 @@ class Connection(Outlet):
             self._timer = None
 
 
-@lru_cache(TOPICS_KNOWN_MAX)
 def published_topic_problem(topic: str) -> str | None:
     """Why a client may not publish on this topic."""
     return "is the server's own" if topic.startswith(("$SYS/", "$share/")) else topic_problem(topic)

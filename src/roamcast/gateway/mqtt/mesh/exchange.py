@@ -113,7 +113,7 @@ class MeshExchange:
         publication = self._publication(session, message)
         if isinstance(publication, PublishOutcome):
             return publication
-        admission = self._session.admit(publication, must_arrive=message.qos > 0)
+        admission = self._session.admit(publication, message.qos > 0)
         return self._outcome(admission, publication)
 
     def publish(
@@ -141,7 +141,11 @@ class MeshExchange:
             return NOT_KEPT
         except InputError:
             return TOO_LARGE  # all else was checked when the packet was decoded
-        return self._outcome(admission, publication)
+        if admission.published is None or admission.wait:
+            return self._outcome(admission, publication)
+        self.published += 1
+        notes = self._notes
+        return ACCEPTED_WHEN_DURABLE if notes.is_kept and (notes.wrote or publication.lifetime) else ACCEPTED
 
     def publish_large(
         self,
@@ -185,11 +189,8 @@ class MeshExchange:
             self.published += outcome is not Outcome.WAIT
             return REFUSALS[outcome]
         self.published += admission.published is not None
-        notes = self._notes
-        must_wait = notes.is_kept and (notes.wrote or publication.lifetime > 0)
-        if admission.wait:
-            return PublishOutcome(must_wait=must_wait, wait=admission.wait)
-        return ACCEPTED_WHEN_DURABLE if must_wait else ACCEPTED
+        must_wait = self._notes.is_kept and (self._notes.wrote or publication.lifetime > 0)
+        return PublishOutcome(must_wait=must_wait, wait=admission.wait)
 
     def _publication(
         self, session: MqttSession | None, message: Publish | Will

@@ -5,8 +5,8 @@ returns a value or raises `MalformedPacket`, and never touches state.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 
+from roamcast.bounded import BoundedDict, unreported
 from roamcast.gateway.mqtt.packets.primitives import (
     MalformedPacket,
     decoded_text,
@@ -42,7 +42,7 @@ from roamcast.gateway.mqtt.packets.values import (
 FILTERS_MAX = 1024  # of one SUBSCRIBE or UNSUBSCRIBE
 TOPICS_KNOWN_MAX = 1024  # decoded ones; most messages come on the topics of the last ones
 
-_topic = lru_cache(TOPICS_KNOWN_MAX)(decoded_text)
+_topics: BoundedDict[bytes, str] = BoundedDict(TOPICS_KNOWN_MAX, unreported)
 
 
 def decode(first: int, body: bytes, version: int) -> Packet:
@@ -71,7 +71,10 @@ def decode_publish(first: int, body: bytes, version: int) -> Publish:
     at = 2 + (body[0] << 8 | body[1])
     if at > len(body):
         raise MalformedPacket("topic name", 2, f"needs {at - 2} octets, {len(body) - 2} left")
-    topic = _topic(body[2:at], 2, "topic name")
+    raw = body[2:at]
+    topic = _topics.get(raw)
+    if topic is None:
+        topic = _topics[raw] = decoded_text(raw, 2, "topic name")
     packet_id = 0
     if qos:
         packet_id, at = _packet_id(body, at)
@@ -81,7 +84,7 @@ def decode_publish(first: int, body: bytes, version: int) -> Publish:
             at += 1  # no properties: the usual case
         else:
             properties, at = read_properties(body, at, PacketType.PUBLISH)
-    return Publish(topic, body[at:], qos, bool(first & 1), bool(first & 8), packet_id, properties)
+    return Publish(topic, body[at:], qos, first & 1 != 0, first & 8 != 0, packet_id, properties)
 
 
 def _connect(kind: int, body: bytes, version: int) -> Connect:
