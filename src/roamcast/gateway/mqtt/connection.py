@@ -14,7 +14,6 @@ from typing import Protocol
 
 import msgspec
 
-from roamcast.bounded import BoundedDict, unreported
 from roamcast.errors import WireError
 from roamcast.event import PAYLOAD_BYTES_MAX, topic_problem
 from roamcast.gateway.mqtt.mesh.exchange import ACCEPTED, MeshExchange, PublishOutcome
@@ -45,6 +44,7 @@ from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscriptio
 from roamcast.gateway.mqtt.sessions.table import Sessions
 from roamcast.gateway.mqtt.transport import RawPacket
 from roamcast.gateway.stream import Turn
+from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.pressure import REFUSED_FROM
 from roamcast.units import SECOND
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from roamcast.applications import Admission, Outcome
-from roamcast.bounded import BoundedDict, unreported
 from roamcast.broker.core import Delivery
 from roamcast.broker.retained import AT, FLAGS, RETAINED, is_retained
 from roamcast.broker.store import StoredEvent, StoreFullError
@@ -31,6 +30,7 @@ from roamcast.gateway.mqtt.sessions.interests import ClientInterests
 from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
 from roamcast.gateway.node import GatewayNode
 from roamcast.gateway.rights import rights_of
+from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.units import SECOND, Micros, micros
 
 ALL_RETAINED = Filter(Compare(FLAGS, Operator.GREATER_OR_EQUAL, RETAINED))

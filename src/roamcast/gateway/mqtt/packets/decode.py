@@ -6,7 +6,6 @@ returns a value or raises `MalformedPacket`, and never touches state.
 
 from collections.abc import Callable
 
-from roamcast.bounded import BoundedDict, unreported
 from roamcast.gateway.mqtt.packets.primitives import (
     MalformedPacket,
     decoded_text,
@@ -37,6 +36,7 @@ from roamcast.gateway.mqtt.packets.values import (
     Unsubscribe,
     Will,
 )
+from roamcast.kit.tables import BoundedDict, unreported
 
 # Chosen by us.
 FILTERS_MAX = 1024  # of one SUBSCRIBE or UNSUBSCRIBE
