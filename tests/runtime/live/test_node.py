@@ -88,7 +88,7 @@ def test_a_group_changes_its_key_one_node_after_the_other_without_a_pause() -> N
             for group in ((old, new), (new, old), (new,)):
                 for node in (alice, bob):
                     node.replace_group_keys(KeySettings(identity=identity, group=group))
-                    event = session.publish(Publication())
+                    event = session.publish(Publication()).event
                     await until(lambda event=event: any(one.event.id == event.id for one in got))  # type: ignore[misc]
 
     asyncio.run(play())
