@@ -21,8 +21,10 @@ from pathlib import Path
 
 from roamcast.lab.live.streaming import Numbers, read_unread, read_windows, watch
 from roamcast.lab.spark.session import session
+from roamcast.runtime.live.linux import LinuxMachine, LinuxNetwork, LocalDisk
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.segments import SegmentSource, TraceSegments
+from roamcast.runtime.live.world import World
 from roamcast.trace import Delivered, Published, Record, Subscribed, Transmitted
 from roamcast.units import MILLISECOND, SECOND, Micros
 
@@ -32,23 +34,30 @@ WANTED_BY = 10
 
 
 class Clock:
+    """In the hands of the benchmark."""
+
     now: Micros = 0
+
+    def monotonic_ns(self) -> int:
+        return self.now * 1_000
+
+    def time_ns(self) -> int:
+        return (BEGAN + self.now) * 1_000
 
 
 def generate(folder: Path, minutes: float, nodes: int, records: int) -> int:
     """An hour of a network, second by second; gives the number of records."""
     loop, clock, chance, written = asyncio.new_event_loop(), Clock(), random.Random(1), 0
+    world = World(loop, clock, LocalDisk(), LinuxNetwork(), LinuxMachine(), chance)
     traces = [
         TraceSegments(
             folder,
             SegmentSource(node=n, name="", run="bench", strategy="flooding", boot=1, epoch=0, clock="c"),
-            loop,
+            world,
             Counters(),
             bytes_max=2**40,
             segment_bytes=1_000_000,
             segment_seconds=10.0,
-            monotonic=lambda: clock.now,
-            wall=lambda: BEGAN + clock.now,
         )
         for n in range(nodes)
     ]

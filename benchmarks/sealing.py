@@ -22,8 +22,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
 import series
 from roamcast.event import Event, EventClass
-from roamcast.runtime.live.storage.database import Durability, Storage
-from roamcast.sealing import FrameOpener, GroupKey, Identity, KeyRing, Sealer, SealError
+from roamcast.runtime.live.linux import LocalDisk
+from roamcast.runtime.live.storage.database import Durability, NodeStorage
+from roamcast.sealing import FrameOpener, GroupKey, Identity, KeyRing, PeerProof, Sealer, SealError
 from roamcast.sealing.content import ContentKey, ContentKeys
 from roamcast.sealing.identity import is_signed
 from roamcast.strategy.chapar.messages import CODEC, Carry
@@ -154,7 +155,7 @@ def storage() -> dict[str, float]:
     durabilities: tuple[Durability, ...] = ("power", "process")
     with tempfile.TemporaryDirectory() as folder:
         for durability in durabilities:
-            storage = Storage.open(Path(folder) / f"{durability}.db", durability=durability)
+            storage = NodeStorage(LocalDisk(), Path(folder) / f"{durability}.db", durability=durability)
             sequence = 0
             for together in (1, 100):
                 began, count = time.perf_counter(), 300 if together == 1 else 3_000
@@ -179,12 +180,27 @@ def pair(encrypt: bool) -> tuple[Sealer, FrameOpener]:
     """A sealer, and an opener to which it has proven itself."""
     ring = KeyRing(GroupKey.generate())
     sender, receiver = (Sealer(Identity.generate(), ring, 1, encrypt) for _ in range(2))
-    opener, answering = FrameOpener(receiver, {}), FrameOpener(sender, {})
+    senders: dict[int, Known] = {}
+    opener, answering = (FrameOpener(one, {}, senders, Owner()) for one in (receiver, sender))
     hear(opener, sender.seal(1, b""))
     hear(answering, opener.announcement())
-    hear(opener, answering.announcement())
+    proven = opener.open(answering.announcement())
+    senders[proven.sender] = Known(proven.proof)
     assert opener.proven() == [sender.identity.node]
     return sender, opener
+
+
+class Known:
+    def __init__(self, proof: PeerProof | None) -> None:
+        self.proof = proof
+
+
+class Owner:
+    def own_profile(self) -> bytes:
+        return b""
+
+    def on_evicted(self, table: str) -> None:
+        pass
 
 
 def hear(opener: FrameOpener, data: bytes) -> None:

@@ -140,8 +140,10 @@ class Applications:
         pressure: PublishPressure | None = None,
         later: Later | None = None,
         clock: Callable[[], float] = lambda: 0.0,
+        on_chunk_problem: Callable[[Problem, EventId | None], None] = lambda problem, whole: None,
     ) -> None:
-        """`later`, `clock`: the runtime's timer; without one, chunks do not wait for their turn."""
+        """`later`, `clock`: the runtime's timer; without one, chunks do not wait for their turn.
+        `on_chunk_problem`: a large payload, or a chunk of one, was given up."""
         self._gate = gate
         self.pressure: PublishPressure = NoPressure() if pressure is None else pressure
         self.chunks = ChunkQueue(self.pressure.bulk_wait, later, clock)
@@ -159,14 +161,12 @@ class Applications:
         self.published = 0  # events, since the node started
         self.delivered = 0  # hand-overs to applications
         self._assembler: Assembler | None = None
-        self.on_chunk_problem: Callable[[Problem, EventId | None], None] = lambda problem, whole: None
+        self._on_chunk_problem = on_chunk_problem
 
     def bind(self, node: Node) -> None:
         self._node = node
         broker = node.broker
-        self._assembler = Assembler(
-            broker.store.find, broker.readable, lambda *problem: self.on_chunk_problem(*problem)
-        )
+        self._assembler = Assembler(broker.store.find, broker.readable, self._on_chunk_problem)
 
     def open(self, receiver: Receiver, *, addressed: bool = False) -> "ApplicationSession":
         """A new application. With `addressed` it also gets what is sent to this node by name."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from roamcast.broker.core import Application, Broker, Subscription
+from roamcast.broker.core import Application, Broker, OnArrival, Subscription
 from roamcast.broker.store import EventStore
 from roamcast.errors import EventError, InputError
 from roamcast.event import Event, Publication
@@ -56,10 +56,11 @@ class Node:
         is_traced: bool = True,
         meter: Meter | None = None,
         machine: Machine | None = None,
+        on_arrival: OnArrival | None = None,
     ) -> None:
         self._host = hosts(Channel.STRATEGY)
         self._is_traced = is_traced  # False: nobody reads the trace, so costly records are not made
-        self.broker = Broker(self._host, application, store=store, opener=content)
+        self.broker = Broker(self._host, application, store=store, opener=content, on_arrival=on_arrival)
         self._content = content
         self._declared = STRATEGIES.declared(config.strategy)
         self.underlay = UNDERLAYS.make(

@@ -7,16 +7,20 @@ time pass. The suite speaks of promises only, never of a runtime's insides.
 import asyncio
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from random import Random
 
 import pytest
+from tests.runtime.live.nodes import faults
+from tests.runtime.live.worlds import world
 
 from roamcast.host import Channel, Host, Layer
-from roamcast.runtime.live.air.radio import Radio
-from roamcast.runtime.live.inputs import Clock, Inputs, Timers, monotonic
+from roamcast.runtime.live.air.radio import LiveRadio
+from roamcast.runtime.live.inputs import Clock, Inputs, Timers
 from roamcast.runtime.live.node import LiveHost
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NodeJournal
+from roamcast.runtime.live.report.misfits import NodeProfile
 from roamcast.runtime.live.settings import AirSettings
 from roamcast.runtime.sim.csma import CsmaMedium
 from roamcast.runtime.sim.engine import Engine
@@ -65,17 +69,23 @@ class LivePart:
     """One node's host over real sockets on the loopback, without the layers above."""
 
     def __init__(self, node: NodeId, ring: KeyRing, air_port: int, loop: asyncio.AbstractEventLoop) -> None:
-        counters = Counters()
-        self.clock = Clock()
-        self.inputs = Inputs(self.clock, counters)
+        counters, here = Counters(), world(loop)
+        self.clock = Clock(here.clock)
+        self.inputs = Inputs(self.clock, counters, lambda: None)
         self.timers = Timers(self.inputs, loop)
         journal = NodeJournal(node, self.clock, counters, None)
         sealer = Sealer(Identity.generate(node), ring, epoch=1)
         settings = AirSettings(interface="lo", port=air_port)
-        self.radio = Radio(loop, settings, ("lo",), sealer, {}, self.inputs, journal, counters)
+        self.radio = LiveRadio(here, settings, ("lo",), sealer, {}, self.inputs, journal, self)
         self.host = LiveHost(
             node, Channel.STRATEGY, self.clock, self.timers, self.radio, journal, Random(node), {}
         )
+
+    def profile(self) -> NodeProfile:
+        return NodeProfile("", "", "", "", 0)
+
+    def on_acquainted(self, node: NodeId) -> None:
+        pass
 
 
 class LiveHarness:
@@ -88,12 +98,12 @@ class LiveHarness:
         ring = KeyRing(GroupKey.generate())
         here, elsewhere = free_port(), free_port()
         self.parts = [LivePart(n, ring, elsewhere if n == 2 else here, self.loop) for n in range(3)]
-        self.errors: list[Exception] = []
+        self.stack = ExitStack()
+        self.errors = self.stack.enter_context(faults())
         for part in self.parts:
-            part.inputs.on_error = self.errors.append
             self.loop.run_until_complete(part.radio.open())
         books = [part.radio.peers for part in self.parts[:2]]
-        self.loop.run_until_complete(self.until(lambda: bool(books[0].find(1) and books[1].find(0))))
+        self.loop.run_until_complete(self.until(lambda: 1 in books[0] and 0 in books[1]))
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):
@@ -118,7 +128,7 @@ class LiveHarness:
             def stop() -> None:
                 raise KeyboardInterrupt
 
-            self.loop.call_later((until - monotonic()) / SECOND, stop)
+            self.loop.call_later((until - self.parts[0].clock.read()) / SECOND, stop)
             with pytest.raises(KeyboardInterrupt):
                 self.loop.run_forever()
         if self.errors:
@@ -139,6 +149,7 @@ class LiveHarness:
             self.loop.run_until_complete(part.radio.close())
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
+        self.stack.close()
 
 
 def free_port() -> int:

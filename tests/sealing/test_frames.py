@@ -42,7 +42,7 @@ def test_without_encryption_the_payload_can_be_read_and_is_authenticated() -> No
     a, b = pair(encrypt=False)
     frame = a.seal(b"in clear")
     assert b"in clear" in frame and len(frame) == 8 + OVERHEAD
-    assert b.open(frame) == (1, 1, b"in clear")
+    assert b.open(frame)[:3] == (1, 1, b"in clear")
     changed = a.seal(b"in clear").replace(b"clear", b"claer")
     assert b.refusal(changed) is Refusal.FORGED
 
@@ -58,7 +58,7 @@ def test_every_bit_counts(encrypt: bool) -> None:
     for end in range(len(frame)):
         assert b.refusal(frame[:end]) is not None
     assert b.refusal(frame + b"\0") is Refusal.FORGED
-    assert b.open(frame) == (1, 1, b"payload")  # and none of that took the real one away
+    assert b.open(frame)[:3] == (1, 1, b"payload")  # and none of that took the real one away
 
 
 @given(st.binary(max_size=200))

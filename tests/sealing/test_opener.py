@@ -15,7 +15,6 @@ from roamcast.sealing import (
     Sealer,
     reserve_epoch,
 )
-from roamcast.sealing import opener as opener_module
 from roamcast.sealing.announcement import LIST_MAX, encode
 from roamcast.sealing.frame import NONCE
 from roamcast.sealing.opener import ASKS_MAX, IDLE_TURNS, PINS_MAX, UNPROVEN_MAX, WAITING_MAX
@@ -27,7 +26,7 @@ def test_two_nodes_prove_themselves_with_three_announcements() -> None:
     a, b = Peer(1), Peer(2)
     assert b.refusal(a.seal(b"beacon")) is Refusal.UNPROVEN
     assert settle(a, b) == 3
-    assert b.open(a.seal(b"x")) == (1, 1, b"x") and a.open(b.seal(b"y")) == (2, 1, b"y")
+    assert b.open(a.seal(b"x"))[:3] == (1, 1, b"x") and a.open(b.seal(b"y"))[:3] == (2, 1, b"y")
     assert meet(a, b) == 0  # and then no more
 
 
@@ -101,11 +100,7 @@ def test_an_answer_recorded_before_the_sender_restarted_does_not_bring_its_old_b
 
 
 @pytest.mark.parametrize("how", ["idle", "forgotten", "pushed out"])
-def test_a_sender_that_is_forgotten_cannot_be_brought_back_by_a_recording(
-    how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if how == "pushed out":
-        monkeypatch.setattr(opener_module, "SESSIONS_MAX", 1)
+def test_a_sender_that_is_forgotten_cannot_be_brought_back_by_a_recording(how: str) -> None:
     a, b = Peer(1), Peer(2)
     b.refusal(a.seal(b"beacon"))
     a.refusal(b.opener.announcement())
@@ -119,10 +114,7 @@ def test_a_sender_that_is_forgotten_cannot_be_brought_back_by_a_recording(
         case "forgotten":
             b.opener.forget(1)
         case "pushed out":
-            evicted: list[str] = []
-            b.opener.on_evicted = evicted.append
-            meet(b, Peer(3))
-            assert evicted == ["sessions"]
+            b.push_out(1)
     assert 1 not in b.opener.proven()
     assert [b.refusal(frame) for frame in recording] == [Refusal.UNPROVEN] * 2
     meet(a, b)
@@ -255,10 +247,11 @@ def test_a_claim_of_a_present_number_in_the_same_epoch_is_noticed_by_the_announc
 
 def test_an_announcement_carries_what_its_sender_says_of_itself() -> None:
     a, b = Peer(1), Peer(2)
-    a.opener.own_profile = lambda: b"what I am"
+    a.profile = b"what I am"
     meet(a, b)
-    assert b.opener.profile(1) == b"what I am" and a.opener.profile(2) == b""
-    assert b.opener.profile(3) is None
+    known, unsaid = b.senders[1].proof, a.senders[2].proof
+    assert known is not None and known.profile == b"what I am"
+    assert unsaid is not None and unsaid.profile == b""
 
 
 def test_a_derived_number_belongs_to_its_key_even_at_first_sight() -> None:
@@ -310,17 +303,18 @@ def test_our_own_frames_come_back_and_a_copy_of_us_is_noticed() -> None:
 def test_outsiders_make_no_state_and_past_peers_are_forgotten() -> None:
     b = Peer(0)
     outsider = Peer(1, KeyRing(GroupKey(bytes(32))))
-    tables = ("_sessions", "_unproven", "_echoes", "_asked", "_tries", "_pins")
+    tables = ("_unproven", "_echoes", "_asked", "_tries", "_pins")
     for n in range(3_000):
         frame = bytearray(outsider.seal(b"x"))
         frame[2:8] = GROUP.id.to_bytes(2, "big") + n.to_bytes(4, "big")
         b.refusal(bytes(frame))
-    assert [len(getattr(b.opener, table)) for table in tables] == [0] * 6
+    assert [len(getattr(b.opener, table)) for table in tables] == [0] * 5
+    assert not b.senders
     for _ in range(3_000):  # members that come by once and never again
         passer = Peer.__new__(Peer)
         passer.identity, passer.ring, passer.encrypt = PASSER, b.ring, True
         PASSER.node += 1
-        passer.stable = {}
+        passer.stable, passer.profile = {}, b""
         passer.restart()
         b.refusal(passer.seal(b"x"))
     assert len(b.opener._unproven) == UNPROVEN_MAX and len(b.opener._asked) == WAITING_MAX
@@ -332,7 +326,7 @@ def test_outsiders_make_no_state_and_past_peers_are_forgotten() -> None:
     assert not b.opener.announcement_due
     for _ in range(IDLE_TURNS):
         b.opener.turn()
-    assert [len(getattr(b.opener, table)) for table in tables[2:]] == [0] * 4
+    assert [len(getattr(b.opener, table)) for table in tables[1:]] == [0] * 4
 
 
 PASSER = Identity.generate(10)
@@ -401,6 +395,6 @@ def test_a_pin_that_cannot_be_stored_does_not_stop_the_node() -> None:
             raise StoreFullError("disk full")
 
     a, b = Peer(1), Peer(2)
-    b.opener = FrameOpener(b.sealer, Full())
+    b.opener = FrameOpener(b.sealer, Full(), b.senders, b)
     meet(a, b)
     assert b.opener.proven() == [1] and b.opener.public_key(1) == a.identity.public_key

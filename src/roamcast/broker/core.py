@@ -7,7 +7,7 @@ destination, and no application sees an event twice.
 """
 
 from collections.abc import Callable, Container, Iterator
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from roamcast.broker.seen import APPLICATION_AT, PUBLISHER, EventKey, SeenEvents, event_key
 from roamcast.broker.store import EventStore, StoredEvent, StoreFullError
@@ -71,6 +71,10 @@ class SubscriptionWatcher(Protocol):
     def on_unsubscribed(self, subscription: Subscription) -> None: ...
 
 
+OnArrival: TypeAlias = Callable[[Event, int, Micros], None]
+"""For whoever wants to know which way events come: the event, its hops, its age."""
+
+
 class Broker:
     def __init__(
         self,
@@ -80,6 +84,7 @@ class Broker:
         seen: SeenEvents | None = None,
         store: EventStore | None = None,
         opener: ContentOpener | None = None,
+        on_arrival: OnArrival | None = None,
     ) -> None:
         self._host = host
         self._booted_at = host.now()
@@ -97,8 +102,7 @@ class Broker:
         for stored in self.store.standing(host.now()):  # from before a restart: copies of it are not new
             self._seen.observe(event_key(*stored.event.id), host.now(), stored.expires_at)
         self._watcher: SubscriptionWatcher | None = None
-        # For whoever wants to know which way events come: the event, its hops, its age.
-        self.on_arrival: Callable[[Event, int, Micros], None] | None = None
+        self._on_arrival = on_arrival
         self._sequences = StableCounter(host.stable, "sequence", SEQUENCE_BLOCK, SEQUENCE_BLOCK_MAX)
 
     def watch(self, watcher: SubscriptionWatcher) -> None:
@@ -186,8 +190,8 @@ class Broker:
         A real-time event from before this node's boot is refused: subscriptions of then are gone, and
         after a restart nobody remembers whether it was handed over before the crash.
         """
-        if self.on_arrival is not None:
-            self.on_arrival(event, hops, age)
+        if self._on_arrival is not None:
+            self._on_arrival(event, hops, age)
         now = self._host.now()
         if event.event_class is _REALTIME:
             if age > now - self._booted_at:  # `lived_through`

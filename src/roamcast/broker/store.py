@@ -64,10 +64,12 @@ class EventStore:
         entries_max: int = ENTRIES_MAX,
         bytes_max: int = BYTES_MAX,
         chunks: "ChunkRoom | None" = None,
+        settled: Settled | None = None,
     ) -> None:
+        """`settled` is asked before an event is pushed out; None: nobody is."""
         self._entries_max = entries_max
         self._bytes_max = bytes_max
-        self.settled: Settled | None = None  # None: nobody is asked before an event is pushed out
+        self.settled = settled
         self.loses = True  # whether somebody may still need what is pushed out
         self._entries: dict[EventId, StoredEvent] = {}
         self._chunks = ChunkRoom() if chunks is None else chunks

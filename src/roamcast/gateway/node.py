@@ -7,7 +7,7 @@ from roamcast.applications import Applications
 from roamcast.broker.store import StoreFullError
 from roamcast.event import EventId
 from roamcast.exchange import Exchanges
-from roamcast.runtime.live.storage.database import Storage
+from roamcast.runtime.live.storage.database import NodeStorage
 from roamcast.units import Micros, NodeId
 from roamcast.wire.status import EventWay, NodeStatus
 
@@ -32,7 +32,7 @@ class GatewayNode(Protocol):
     def exchanges(self) -> Exchanges: ...
 
     @property
-    def storage(self) -> Storage | None: ...
+    def storage(self) -> NodeStorage | None: ...
 
     @property
     def counters(self) -> GatewayCounters: ...

@@ -12,13 +12,14 @@ How a runtime uses it, one pair per running node (`stable` is durable storage; t
 
     epoch = reserve_epoch(stable, time.time())          # durable before the first frame is sealed
     sealer = Sealer(identity, ring, epoch)
-    opener = Opener(sealer, stable)
+    opener = FrameOpener(sealer, stable, senders, owner)   # `senders`: whom the runtime has heard
     socket.send(opener.announcement())                  # once at boot, and when `announcement_due`
     socket.send(sealer.seal(channel, payload))          # stream=1 for frames that go over TCP
     try:
-        sender, channel, payload = opener.open(data)    # channel HANDSHAKE: done here, nothing to hand on
+        sender, channel, payload, proof = opener.open(data)   # HANDSHAKE: nothing to hand on
     except SealError as error:                          # count by `error.reason`, drop the frame
         ...
+    if proof is not None: senders[sender].proof = proof # its frames are accepted from now on
     if opener.announcement_due: ...                     # after every `open`: broadcast one soon
     opener.turn()                                       # every TURN_SECONDS
 
@@ -30,7 +31,7 @@ from roamcast.sealing.epoch import reserve_epoch
 from roamcast.sealing.frame import HANDSHAKE, OVERHEAD, STREAMS, Opened, Refusal, SealError
 from roamcast.sealing.identity import Identity
 from roamcast.sealing.keyring import GroupKey, KeyRing
-from roamcast.sealing.opener import TURN_SECONDS, FrameOpener
+from roamcast.sealing.opener import TURN_SECONDS, FrameOpener, PeerProof
 from roamcast.sealing.sealer import Sealer
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "Identity",
     "KeyRing",
     "Opened",
+    "PeerProof",
     "Refusal",
     "SealError",
     "Sealer",

@@ -17,11 +17,14 @@ encrypted, only authenticated.
 
 import struct
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from roamcast.errors import WireError
 from roamcast.units import NodeId
 from roamcast.wire.codec import FRAME_BYTES_MAX
+
+if TYPE_CHECKING:  # it imports this module
+    from roamcast.sealing.opener import PeerProof
 
 VERSION = 1
 HEADER = struct.Struct("!BBHIIBI")
@@ -79,6 +82,7 @@ class Opened(NamedTuple):
     sender: NodeId
     channel: int
     payload: bytes
+    proof: "PeerProof | None" = None  # of its sender, if this frame proves it
 
 
 def claimed_sender(data: bytes) -> NodeId | None:

@@ -4,17 +4,18 @@ A replay window alone knows only what it has seen. After a restart, or when a se
 time, an outsider could replay hours of recorded frames. So a sender must first answer a challenge: each node
 has a random nonce, and a sender counts as *proven* once it has sent an announcement that echoes the current
 nonce, signed by its identity. Its window begins at that frame's counter. Nothing about replays has to be
-durable, no clock is needed, and a table may forget a sender, which then proves itself again. A restart costs
-one exchange of two frames with each neighbour, begun by the first frame heard from it; an absence shorter
-than `IDLE_TURNS` turns costs nothing.
+durable, no clock is needed, and the runtime may forget a sender, which then proves itself again. A restart
+costs one exchange of two frames with each neighbour, begun by the first frame heard from it; an absence
+shorter than `IDLE_TURNS` turns costs nothing.
 
-Only frames that open under a group key create state; all of it is bounded.
+Only frames that open under a group key create state; all of it is bounded. A sender's proof is kept by the
+runtime, with all else that it knows of that node (`Sender`).
 """
 
 import secrets
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -46,8 +47,7 @@ from roamcast.wire.codec import FRAME_BYTES_MAX
 
 TURN_SECONDS = 60  # how often a runtime calls `turn`; chosen by us
 IDLE_TURNS = 3  # a sender not heard for so long proves itself again; chosen by us
-SESSIONS_MAX = 4_096  # this and the following bounds: chosen by us
-PINS_MAX = 4_096
+PINS_MAX = 4_096  # this and the following bounds: chosen by us
 WAITING_MAX = 256  # echoes owed, and senders asked
 UNPROVEN_MAX = 256  # ciphers kept of senders that have not proven themselves yet
 ASKS_MAX = (
@@ -60,8 +60,8 @@ _V = TypeVar("_V")
 _KEPT_PIN = "sealing pin "  # + node number: its public key, in durable storage
 
 
-class PeerSession:
-    """A sender that has proven itself, in one of its boots."""
+class PeerProof:
+    """That a sender has proven itself in one of its boots, and what it has sent in that boot."""
 
     __slots__ = ("ciphers", "epoch", "heard", "profile", "public_key", "windows")
 
@@ -74,8 +74,25 @@ class PeerSession:
         self.heard = heard  # the turn of its last frame
 
 
+class Sender(Protocol):
+    """A node that the runtime has heard; `proof` is None until it has proven itself, and when it is idle."""
+
+    proof: PeerProof | None
+
+
+class OpenerOwner(Protocol):
+    """The runtime's side of an opener."""
+
+    def own_profile(self) -> bytes:
+        """What our announcements say of us."""
+
+    def on_evicted(self, table: str) -> None:
+        """A full table has made room."""
+
+
 class FrameOpener:
-    """One per running node.
+    """One per running node. A frame that proves its sender is `Opened` with the proof: the runtime keeps it
+    in `senders`, and calls `on_forgotten` if it forgets a sender that has one.
 
     When `announcement_due` is set, the runtime broadcasts `announcement()` soon: after a random delay of some
     milliseconds, so that neighbours do not answer all at once, and not more often than ten times a second.
@@ -85,17 +102,17 @@ class FrameOpener:
         self,
         sealer: Sealer,
         stored: MutableMapping[str, bytes],
+        senders: Mapping[NodeId, Sender],
+        owner: OpenerOwner,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._sealer = sealer
         self._own: NodeId = sealer.identity.node
         self._keys = sealer.ring.by_id
         self._stored = stored
+        self._senders = senders
+        self._owner = owner
         self._random_bytes = random_bytes
-        self.own_profile: Callable[[], bytes] = bytes  # what our announcements say of us
-        self.on_proven: Callable[[NodeId], None] = lambda node: None  # its frames are accepted from now on
-        self.on_evicted: Callable[[str], None] = lambda table: None  # a full table has made room
-        self._sessions: BoundedDict[NodeId, PeerSession] = BoundedDict(SESSIONS_MAX, self._on_session_evicted)
         self._unproven: BoundedDict[tuple[int, NodeId, int], ChaCha20Poly1305] = self._table(
             "unproven", UNPROVEN_MAX
         )
@@ -124,25 +141,26 @@ class FrameOpener:
             raise SealError(Refusal.VERSION, 0, f"is {first:#04x}, this node speaks version {VERSION}")
         if sender in self._revoked:
             raise SealError(Refusal.REVOKED, 4, f"begins node {sender}, which is revoked")
-        session = self._sessions.get(sender)
-        if session is None or session.epoch != epoch:
-            return self._open_unproven(data, session)
-        window = session.windows[first >> 2 & 3]
+        known = self._senders.get(sender)
+        proof = None if known is None else known.proof
+        if proof is None or proof.epoch != epoch:
+            return self._open_unproven(data, proof)
+        window = proof.windows[first >> 2 & 3]
         counter = high << 32 | low
         if not window.is_new(counter):  # before decryption, so that a replay is cheap to refuse
             raise SealError(Refusal.REPLAYED, 12, f"begins counter {counter} of node {sender} again")
-        cipher = session.ciphers.get(key_id)
+        cipher = proof.ciphers.get(key_id)
         if cipher is None:
             cipher = self._derived(key_id, sender, epoch)
             payload = _decrypted(cipher, data)
-            session.ciphers[key_id] = cipher
+            proof.ciphers[key_id] = cipher
         else:
             payload = _decrypted(cipher, data)
         window.mark(counter)
-        session.heard = self._turn
+        proof.heard = self._turn
         if channel == HANDSHAKE:
             announcement = decode(data[POSITION], payload)
-            if announcement.public_key != session.public_key:
+            if announcement.public_key != proof.public_key:
                 raise SealError(Refusal.IDENTITY, 4, f"begins node {sender}, known by another key")
             self._answer(sender, announcement)
             payload = b""
@@ -151,10 +169,10 @@ class FrameOpener:
     def turn(self) -> None:
         """Call every `TURN_SECONDS`: forget senders that have been silent for long, and change the nonce."""
         self._turn += 1
-        idle = [node for node, session in self._sessions.items() if session.heard <= self._turn - IDLE_TURNS]
-        for node in idle:
-            del self._sessions[node]
-        # The previous nonce stays valid for one turn: answers to it are in transit. A session that is idle
+        for sender in self._senders.values():
+            if sender.proof is not None and sender.proof.heard <= self._turn - IDLE_TURNS:
+                sender.proof = None
+        # The previous nonce stays valid for one turn: answers to it are in transit. A sender that is idle
         # for `IDLE_TURNS` cannot come back by a recording: both nonces are younger than its last frame.
         self._nonces = (self._random_bytes(NONCE_BYTES), self._nonces[0])
         self._tries.clear()
@@ -166,24 +184,27 @@ class FrameOpener:
         self._sealer.replace_keys(ring)
         self._keys = ring.by_id
         self._unproven.clear()
-        for session in self._sessions.values():
-            session.ciphers.clear()
+        for sender in self._senders.values():
+            if sender.proof is not None:
+                sender.proof.ciphers.clear()
 
     def forget(self, node: NodeId) -> None:
         """Forget the holder of a number: an operator says that another device has it now."""
         if self._pins.pop(node, None) is not None:
             del self._stored[f"{_KEPT_PIN}{node}"]
-        if self._sessions.pop(node, None) is not None:
-            self._renew_nonces()
+        self._disprove(node)
 
     def revoke(self, node: NodeId) -> None:
         """From now on nothing of this sender is accepted."""
         self._revoked.add(node)
-        if self._sessions.pop(node, None) is not None:
-            self._renew_nonces()
+        self._disprove(node)
 
     def pardon(self, node: NodeId) -> None:
         self._revoked.discard(node)
+
+    def on_forgotten(self) -> None:
+        """A proven sender was forgotten. Other nonces, or a recorded answer could bring it back."""
+        self._nonces = (self._random_bytes(NONCE_BYTES), self._random_bytes(NONCE_BYTES))
 
     # What to send.
 
@@ -194,7 +215,7 @@ class FrameOpener:
         asked = list(self._asked)[:LIST_MAX]
         for node in asked:
             del self._asked[node]
-        identity, nonce, profile = self._sealer.identity, self._nonces[0], self.own_profile()
+        identity, nonce, profile = self._sealer.identity, self._nonces[0], self._owner.own_profile()
         return self._sealer.seal_announcement(
             HANDSHAKE, lambda position: encode(identity, position, nonce, echoes, asked, profile)
         )
@@ -203,21 +224,22 @@ class FrameOpener:
 
     def proven(self) -> list[NodeId]:
         """Whose frames are accepted."""
-        return sorted(self._sessions)
+        return sorted(node for node, sender in self._senders.items() if sender.proof is not None)
 
     def public_key(self, node: NodeId) -> bytes | None:
         """The key that holds a number, if this node knows it."""
-        session = self._sessions.get(node)
-        return session.public_key if session is not None else self._pins.get(node)
-
-    def profile(self, node: NodeId) -> bytes | None:
-        """What a proven sender says of itself."""
-        session = self._sessions.get(node)
-        return None if session is None else session.profile
+        sender = self._senders.get(node)
+        return self._pins.get(node) if sender is None or sender.proof is None else sender.proof.public_key
 
     # Private.
 
-    def _open_unproven(self, data: bytes, session: PeerSession | None) -> Opened:
+    def _disprove(self, node: NodeId) -> None:
+        sender = self._senders.get(node)
+        if sender is not None and sender.proof is not None:
+            sender.proof = None
+            self.on_forgotten()
+
+    def _open_unproven(self, data: bytes, before: PeerProof | None) -> Opened:
         """A frame of a sender that has not proven itself, at all or since its latest boot."""
         _, channel, key_id, sender, epoch, high, low = HEADER.unpack_from(data)
         counter = high << 32 | low
@@ -228,20 +250,20 @@ class FrameOpener:
         cipher = self._unproven.get(key) or self._derived(key_id, sender, epoch)
         payload = _decrypted(cipher, data)
         self._unproven.renew(key, cipher)
-        if session is not None and epoch < session.epoch:
+        if before is not None and epoch < before.epoch:
             raise SealError(
-                Refusal.STALE_EPOCH, 8, f"begins epoch {epoch}; node {sender} is in {session.epoch}"
+                Refusal.STALE_EPOCH, 8, f"begins epoch {epoch}; node {sender} is in {before.epoch}"
             )
         if channel == HANDSHAKE:
             announcement = decode(data[POSITION], payload)
             if sender == self._own:
                 raise self._clash(announcement)
-            proves = any(node == self._own and nonce in self._nonces for node, nonce in announcement.echoes)
-            if proves:
-                self._prove(sender, epoch, counter, announcement)
+            proof: PeerProof | None = None
+            if any(node == self._own and nonce in self._nonces for node, nonce in announcement.echoes):
+                proof = self._proof(sender, epoch, counter, announcement)
             self._answer(sender, announcement)
-            if proves:
-                return Opened(sender, channel, b"")
+            if proof is not None:
+                return Opened(sender, channel, b"", proof)
             if sender not in self._echoes:  # it has not asked yet, but will; answer with our next frame
                 self._echoes.renew(sender, announcement.nonce)
         self._ask(sender)
@@ -249,7 +271,7 @@ class FrameOpener:
             Refusal.UNPROVEN, 4, f"begins node {sender}, which has not answered our challenge yet"
         )
 
-    def _prove(self, sender: NodeId, epoch: int, counter: int, announcement: Announcement) -> None:
+    def _proof(self, sender: NodeId, epoch: int, counter: int, announcement: Announcement) -> PeerProof:
         # The signature is checked last, and only if the nonce is right: a recording costs us little work.
         if not may_hold(sender, announcement.public_key):
             raise SealError(Refusal.IDENTITY, 4, f"begins node {sender}, which does not follow from its key")
@@ -259,11 +281,9 @@ class FrameOpener:
             raise SealError(Refusal.BAD_SIGNATURE, 17, f"begins an announcement not signed by node {sender}")
         with suppress(RoamcastError):  # a full disk: then the pin lasts until the next boot
             self._pin(sender, announcement.public_key)
-        session = PeerSession(epoch, announcement.public_key, announcement.profile, counter, self._turn)
-        self._sessions.renew(sender, session)
         self._tries.pop(sender, None)
         self._asked.pop(sender, None)
-        self.on_proven(sender)
+        return PeerProof(epoch, announcement.public_key, announcement.profile, counter, self._turn)
 
     def _pin(self, node: NodeId, public_key: bytes) -> None:
         """Remember who holds a configured number; a derived number needs no record."""
@@ -304,19 +324,12 @@ class FrameOpener:
     # Full tables.
 
     def _table(self, name: str, most: int) -> BoundedDict[_K, _V]:
-        return BoundedDict(most, lambda key, value: self.on_evicted(name))
-
-    def _on_session_evicted(self, node: NodeId, session: PeerSession) -> None:
-        self.on_evicted("sessions")
-        self._renew_nonces()  # otherwise a recorded answer could revive the forgotten session
+        return BoundedDict(most, lambda key, value: self._owner.on_evicted(name))
 
     def _on_pin_evicted(self, node: NodeId, public_key: bytes) -> None:
-        self.on_evicted("pins")
+        self._owner.on_evicted("pins")
         with suppress(RoamcastError):  # a full disk: then it is removed at the next boot
             self._stored.pop(f"{_KEPT_PIN}{node}", None)
-
-    def _renew_nonces(self) -> None:
-        self._nonces = (self._random_bytes(NONCE_BYTES), self._random_bytes(NONCE_BYTES))
 
 
 def _decrypted(cipher: ChaCha20Poly1305, data: bytes) -> bytes:

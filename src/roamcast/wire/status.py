@@ -1,20 +1,25 @@
 """The status document of a node: plain data, the same for the command line, JSON and any page that shows it.
 
 `runtime/live/report/status.py` fills it in; it travels over the local socket (`wire/local.py`). Durations are
-in seconds. Lists are bounded: what stands beside a list as `…_total` counts all of it.
+in seconds. Lists are bounded: what stands beside a list as `…_total` counts all of it. `NodeView` is the same
+and what a person looks at for a while, for a node's page (`gateway/web`).
 """
 
 import msgspec
 
 PEERS_SHOWN = 256  # of those last heard; chosen by us, so that a document fits a message of the local socket
-FILTERS_SHOWN = 50
+FILTERS_SHOWN = 50  # this and the next: chosen by us
+KNOWN_SHOWN = 256
+STORED_SHOWN = 50
+PASSING_SHOWN = 50
+LINKS_SHOWN = 256
 
 
 class StatusPart(msgspec.Struct, frozen=True, kw_only=True):
     """Fields go by name, so that a client and a node of neighbouring versions understand each other."""
 
 
-class Problem(StatusPart, frozen=True, kw_only=True):
+class NodeProblem(StatusPart, frozen=True, kw_only=True):
     """Something that an operator should look at."""
 
     level: str  # "error": something does not work; "warning": something may not
@@ -71,7 +76,7 @@ class Misfit(StatusPart, frozen=True, kw_only=True):
 
 
 class NodeStatus(StatusPart, frozen=True, kw_only=True):
-    problems: tuple[Problem, ...]  # errors first
+    problems: tuple[NodeProblem, ...]  # errors first
     version: str  # of the program
     number: int
     name: str
@@ -116,12 +121,6 @@ class EventWay(StatusPart, frozen=True, kw_only=True):
     remembered_for: float  # how far back this node's memory reaches
     steps: tuple[WayStep, ...]
     steps_total: int
-
-
-KNOWN_SHOWN = 256  # chosen by us, as are the next
-STORED_SHOWN = 50
-PASSING_SHOWN = 50
-LINKS_SHOWN = 256
 
 
 class OverlayLink(StatusPart, frozen=True, kw_only=True):

@@ -35,7 +35,8 @@ from roamcast.gateway.mqtt.packets.values import (
     UnsubAck,
     Unsubscribe,
 )
-from roamcast.runtime.live.storage.database import Storage
+from roamcast.runtime.live.linux import LocalDisk
+from roamcast.runtime.live.storage.database import NodeStorage
 
 TIMEOUT = 60.0  # a machine may be busy; a test that passes waits for nothing
 
@@ -232,7 +233,7 @@ async def serving(
     state: Path | None = None, node: StandAloneNode | None = None, **options: Any
 ) -> AsyncIterator[Served]:
     """A listener on a node that is alone, stopped in the end."""
-    storage = None if state is None else Storage.open(state)
+    storage = None if state is None else NodeStorage(LocalDisk(), state)
     if node is None:
         node = StandAloneNode(storage=storage)
     served = Served(MqttListener(node, MqttOptions(port=0, **options)), node)

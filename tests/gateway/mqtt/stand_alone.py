@@ -25,7 +25,8 @@ from roamcast.gateway.mqtt.listener import MqttListener
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.host import Channel, Frame, Host
 from roamcast.node import Node, NodeConfig
-from roamcast.runtime.live.storage.database import DurableEventStore, Storage
+from roamcast.runtime.live.linux import LocalDisk
+from roamcast.runtime.live.storage.database import DurableEventStore, NodeStorage
 from roamcast.testing import FakeHost
 from roamcast.trace import Record
 from roamcast.units import Micros, NodeId
@@ -85,7 +86,7 @@ class UnaskedNode:
 class StandAloneNode(UnaskedNode):
     """As `LiveNode`, without a radio."""
 
-    def __init__(self, number: int = 1, storage: Storage | None = None) -> None:
+    def __init__(self, number: int = 1, storage: NodeStorage | None = None) -> None:
         self.number = number
         self.name = f"node-{number}"
         self.storage = storage
@@ -145,7 +146,7 @@ class StandAloneNode(UnaskedNode):
 
 
 async def serve(options: MqttOptions, state: Path | None) -> None:
-    storage = None if state is None else Storage.open(state)
+    storage = None if state is None else NodeStorage(LocalDisk(), state)
     listener = MqttListener(StandAloneNode(storage=storage), options)
     await listener.start()
     print(f"listening on {listener.port} {listener.tls_port}", flush=True)  # noqa: T201

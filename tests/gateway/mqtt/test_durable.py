@@ -16,7 +16,8 @@ from roamcast.gateway.mqtt.packets.properties import PacketType, Properties
 from roamcast.gateway.mqtt.packets.reasons import ReasonCode
 from roamcast.gateway.mqtt.packets.values import V3_1_1, V5, Acknowledge, Publish, Will
 from roamcast.gateway.mqtt.sessions.durable import remaining
-from roamcast.runtime.live.storage.database import CLOCK_SET, Storage
+from roamcast.runtime.live.linux import LocalDisk
+from roamcast.runtime.live.storage.database import CLOCK_SET, NodeStorage
 
 pytestmark = pytest.mark.realtime
 
@@ -205,7 +206,7 @@ async def test_a_clean_start_forgets_the_stored_session(tmp_path: Path) -> None:
 
 @in_loop
 async def test_a_full_storage_refuses_what_must_be_kept_and_keeps_what_it_has(tmp_path: Path) -> None:
-    storage = Storage.open(tmp_path / "state.db", bytes_max=200_000)
+    storage = NodeStorage(LocalDisk(), tmp_path / "state.db", bytes_max=200_000)
     async with serving(node=StandAloneNode(storage=storage)) as server:
         client = await server.client5()
         reasons: list[int] = []
@@ -232,7 +233,7 @@ async def test_a_damaged_record_is_forgotten_and_counted(tmp_path: Path) -> None
     async with serving(state) as server:
         client = await server.client("id", clean_start=False)
         await client.subscribe("a")
-    storage = Storage.open(state)
+    storage = NodeStorage(LocalDisk(), state)
     storage.write("UPDATE session SET data = ?", (b"\xc1garbage",))
     storage.close()
     async with serving(state) as server:

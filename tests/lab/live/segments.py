@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.runtime.live.worlds import HandClock, world
+
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.segments import SegmentSource, TraceSegments
 from roamcast.trace import Record, Trace
@@ -31,7 +33,7 @@ def write_node(
     began: Micros = 0,
 ) -> None:
     """One boot of a node. `ahead`: of its wall clock; `stop`: when it stops in good order."""
-    now = began
+    hand = HandClock(began, BEGAN + ahead)
     source = SegmentSource(
         node=node, name=f"n{node}", run=run, strategy=strategy, boot=boot, epoch=0, clock=clock
     )
@@ -40,23 +42,21 @@ def write_node(
         trace = TraceSegments(
             folder,
             source,
-            loop,
+            world(loop, clock=hand),
             Counters(),
             bytes_max=2**40,
             segment_bytes=2**26,
             segment_seconds=segment_seconds,
-            monotonic=lambda: now,
-            wall=lambda: BEGAN + now + ahead,
         )
         for record in sorted(records, key=lambda record: record.t):  # type: ignore[attr-defined]
-            now = record.t  # type: ignore[attr-defined]
+            hand.now = record.t  # type: ignore[attr-defined]
             trace.add(record)
             trace.flush()
         if stop is not None:
-            now = max(stop, now)
+            hand.now = max(stop, hand.now)
             trace.close()
         else:
-            now += micros(segment_seconds)
+            hand.now += micros(segment_seconds)
             trace._on_turn()  # what its timer does
     finally:
         loop.close()

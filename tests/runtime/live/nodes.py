@@ -1,9 +1,10 @@
 """Live nodes for the tests of this folder: on the loopback, quick, with faults of ours as failures."""
 
 import asyncio
+import logging
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from roamcast.runtime.live.settings import (
     PartSettings,
     TraceSettings,
 )
+from roamcast.runtime.live.world import World
 from roamcast.sealing import GroupKey, Identity
 
 GROUP = GroupKey.generate().to_text()
@@ -49,20 +51,39 @@ def settings(
 
 
 @asynccontextmanager
-async def running(*wanted: LiveSettings, base: Path = Path()) -> AsyncIterator[list[LiveNode]]:
+async def running(
+    *wanted: LiveSettings, base: Path = Path(), world: World | None = None
+) -> AsyncIterator[list[LiveNode]]:
     nodes: list[LiveNode] = []
-    errors: list[Exception] = []
+    with faults() as errors:
+        try:
+            for one in wanted:
+                node = await LiveNode.start(one, base, world)
+                nodes.append(node)
+            yield nodes
+        finally:
+            for node in nodes:
+                await node.stop()
+    if errors:
+        raise errors[0]
+
+
+@contextmanager
+def faults() -> Iterator[list[BaseException]]:
+    """The exceptions that handlers of nodes raise meanwhile, which a node only logs."""
+    errors: list[BaseException] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.exc_info and record.exc_info[1] is not None:
+                errors.append(record.exc_info[1])
+
+    collector = Collector()
+    logging.getLogger("roamcast.node").addHandler(collector)
     try:
-        for one in wanted:
-            node = await LiveNode.start(one, base)
-            node.inputs.on_error = errors.append
-            nodes.append(node)
-        yield nodes
+        yield errors
     finally:
-        for node in nodes:
-            await node.stop()
-        if errors:
-            raise errors[0]
+        logging.getLogger("roamcast.node").removeHandler(collector)
 
 
 async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
@@ -81,5 +102,5 @@ def free_port() -> int:
 def acquainted(*nodes: LiveNode) -> Callable[[], bool]:
     """Each has heard all the others."""
     return lambda: all(
-        one.radio.peers.find(other.number) for one in nodes for other in nodes if one is not other
+        one.radio.peers.get(other.number) for one in nodes for other in nodes if one is not other
     )

@@ -35,7 +35,7 @@ def test_any_octets_are_records_or_a_wire_error(data: bytes) -> None:
     again = b""
     for record in records:
         match record:
-            case frames.Carried(channel=channel, payload=payload):
+            case frames.CarriedFrame(channel=channel, payload=payload):
                 again += frames.carried(channel, payload)
             case frames.AcknowledgementRequest(to=to, number=number):
                 again += frames.asked(to, number)
@@ -43,7 +43,7 @@ def test_any_octets_are_records_or_a_wire_error(data: bytes) -> None:
                 again += frames.heard(to, number)
             case frames.LinkHello(to=to):
                 again += frames.hello(to)
-            case frames.Congestion():
+            case frames.CongestionReport():
                 again += frames.congestion(record)
     assert again == data
 
@@ -133,7 +133,7 @@ def test_frames_that_an_outsider_sends_on_do_not_move_the_address_of_their_sende
         port = free_port()
         async with running(settings(1, port=port), settings(2, port=port)) as (alice, bob):
             await until(acquainted(alice, bob))
-            known = bob.radio.peers.find(1)
+            known = bob.radio.peers.get(1)
             assert known is not None
             before = known.endpoint
             sealer = alice.radio._sealer

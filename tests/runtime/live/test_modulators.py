@@ -16,6 +16,7 @@ from roamcast.event import Event, Publication
 from roamcast.filter import Filter
 from roamcast.gateway.local import client_of
 from roamcast.modulator import MODULATORS, Content, Modulator, ModulatorSpec
+from roamcast.runtime.live.linux import LocalDisk
 from roamcast.runtime.live.node import LiveNode
 from roamcast.runtime.live.report.segments import read_trace
 from roamcast.runtime.live.settings import LiveSettings, PartSettings, TraceSettings
@@ -104,7 +105,7 @@ def test_a_hanging_modulator_is_cut_off_and_the_node_and_its_other_consumers_go_
             assert [d.event.attributes["n"] for d in good] == [d.event.attributes["n"] for d in plain]
 
     asyncio.run(play())
-    records = list(read_trace(tmp_path / "1"))
+    records = list(read_trace(LocalDisk(), tmp_path / "1"))
     drops = [r for r in records if isinstance(r, Dropped) and r.reason is DropReason.MODULATOR]
     assert len(drops) == 1 and "took too long" in drops[0].detail
 
@@ -146,7 +147,9 @@ def test_a_projection_that_matches_its_filter_no_more_is_not_misdelivered(tmp_pa
             assert got[0].event.attributes == {"name": "north"}
 
     asyncio.run(play())
-    delivered = [record for record in read_trace(tmp_path / "1") if isinstance(record, Delivered)]
+    delivered = [
+        record for record in read_trace(LocalDisk(), tmp_path / "1") if isinstance(record, Delivered)
+    ]
     assert delivered and all(record.matched for record in delivered)
 
 

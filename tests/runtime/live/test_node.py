@@ -1,6 +1,7 @@
 """Whole nodes over the loopback: real sockets, real seals, real time."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from tests.runtime.live.nodes import GROUP, acquainted, free_port, running, sett
 from roamcast.broker.core import Delivery
 from roamcast.event import Publication
 from roamcast.filter import Filter
-from roamcast.runtime.live.inputs import monotonic
+from roamcast.runtime.live.linux import LocalDisk
 from roamcast.runtime.live.node import LiveNode
 from roamcast.runtime.live.report.segments import read_trace
 from roamcast.runtime.live.settings import KeySettings, TraceSettings
@@ -136,7 +137,7 @@ def test_a_node_that_keeps_nothing_repeats_no_sequence_number_either() -> None:
 
 
 def test_the_trace_has_the_run_on_the_common_clock(tmp_path: Path) -> None:
-    epoch = monotonic()
+    epoch = time.monotonic_ns() // 1_000
 
     async def play() -> None:
         port = free_port()
@@ -152,7 +153,7 @@ def test_the_trace_has_the_run_on_the_common_clock(tmp_path: Path) -> None:
             await until(lambda: session.publish(Publication({"n": 1}, payload=bytes(200))) and got)
 
     asyncio.run(play())
-    alice, bob = list(read_trace(tmp_path / "1")), list(read_trace(tmp_path / "2"))
+    alice, bob = list(read_trace(LocalDisk(), tmp_path / "1")), list(read_trace(LocalDisk(), tmp_path / "2"))
     delivered = next(record for record in bob if isinstance(record, Delivered))
     published = next(
         record for record in alice if isinstance(record, Published) and record.sequence == delivered.sequence
@@ -163,7 +164,7 @@ def test_the_trace_has_the_run_on_the_common_clock(tmp_path: Path) -> None:
         if isinstance(record, Transmitted) and record.sequence == delivered.sequence
     )
     assert (delivered.node, delivered.publisher, delivered.hops, delivered.matched) == (2, 1, 1, True)
-    assert 0 <= published.t <= sent.t <= delivered.t <= monotonic() - epoch
+    assert 0 <= published.t <= sent.t <= delivered.t <= time.monotonic_ns() // 1_000 - epoch
     assert sent.size > 200 and sent.kind == "data" and sent.message == "flood"
 
 
@@ -177,7 +178,7 @@ def test_the_trace_says_what_the_seal_refused_and_whose_it_claims_to_be(tmp_path
             await until(lambda: alice.counters.value("frames_refused_total", reason="unknown_key"))
 
     asyncio.run(play())
-    drops = [record for record in read_trace(tmp_path / "1") if isinstance(record, Dropped)]
+    drops = [record for record in read_trace(LocalDisk(), tmp_path / "1") if isinstance(record, Dropped)]
     assert {(drop.node, drop.reason, drop.to, drop.detail) for drop in drops} == {
         (1, DropReason.SEAL, 2, "unknown key")
     }

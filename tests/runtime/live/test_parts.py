@@ -1,19 +1,20 @@
 """The small parts of the live runtime: timers, inputs, counters, addresses."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests.runtime.live.nodes import free_port, running, settings, until
+from tests.runtime.live.nodes import faults, free_port, running, settings, until
 
 from roamcast.host import TimerName
 from roamcast.runtime.live import routes
-from roamcast.runtime.live.air import interface
-from roamcast.runtime.live.air.interface import Endpoint
-from roamcast.runtime.live.inputs import REMAINS_MIN, Clock, Inputs, Timers, monotonic
+from roamcast.runtime.live.air.interface import Endpoint, named
+from roamcast.runtime.live.inputs import REMAINS_MIN, Clock, Inputs, Timers
+from roamcast.runtime.live.linux import LinuxNetwork
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.routes import (
     HeardAddresses,
@@ -28,10 +29,7 @@ from roamcast.wire.olsr import is_host_address
 
 
 def inputs() -> Inputs:
-    made = Inputs(Clock(), Counters())
-    errors: list[Exception] = []
-    made.on_error = errors.append
-    return made
+    return Inputs(Clock(time), Counters(), lambda: None)
 
 
 def test_timers_that_are_moved_again_and_again_leave_no_heap_behind() -> None:
@@ -40,7 +38,7 @@ def test_timers_that_are_moved_again_and_again_leave_no_heap_behind() -> None:
         layer = timers.layer()
         fired: list[TimerName] = []
         layer.handler = fired.append
-        far = monotonic() + 3_600 * SECOND
+        far = Clock(time).now + 3_600 * SECOND
         for turn in range(100):
             for name in range(100):
                 layer.set(("silent", name), far + turn)
@@ -61,7 +59,7 @@ def test_thousands_of_timers_fire_in_order_and_none_before_its_time() -> None:
         made = inputs()
         timers = Timers(made, asyncio.get_running_loop())
         layer = timers.layer()
-        due = {name: monotonic() + (name * 7_919) % 50_000 for name in range(3_000)}
+        due = {name: made.clock.read() + (name * 7_919) % 50_000 for name in range(3_000)}
         fired: list[int] = []
 
         def on_timer(name: TimerName) -> None:
@@ -94,17 +92,15 @@ def test_a_layer_that_sets_a_timer_for_now_for_ever_does_not_keep_the_loop_to_it
 
 def test_a_fault_of_ours_costs_one_input_and_is_counted() -> None:
     counters = Counters()
-    made = Inputs(Clock(), counters)
-    seen: list[Exception] = []
     after: list[str] = []
-    made.on_error = seen.append
-    made.after = lambda: after.append("after")
+    made = Inputs(Clock(time), counters, lambda: after.append("after"))
 
     def faulty() -> None:
         raise AssertionError("ours")
 
-    made.handle(faulty)
-    made.handle(lambda: after.append("handled"))
+    with faults() as seen:
+        made.handle(faulty)
+        made.handle(lambda: after.append("handled"))
     assert [str(error) for error in seen] == ["ours"]
     assert after == ["after", "handled", "after"]
     assert counters.value("handler_errors_total") == 1
@@ -146,14 +142,14 @@ def test_hosts_are_numbered_by_their_addresses_where_ours_says_so() -> None:
     async def play() -> None:
         async with running(settings(6, port=free_port())) as (node,):
             air, peers = node.radio.air, node.radio.peers
-            peers.heard(9, Endpoint("127.0.0.9", 4748, "lo"), 1)
+            peers.heard(9, Endpoint("127.0.0.9", 4748, "lo"), 100, 1)
             heard = numbers_of_hosts(6, air, peers)
             assert isinstance(heard, HeardAddresses)
             assert heard.node(parse_dotted("127.0.0.9")) == 9 and heard.address(9) == parse_dotted(
                 "127.0.0.9"
             )
             assert heard.node(parse_dotted("127.0.0.8")) is None
-            air.used[0].seen = interface.named("lo", "")._replace(address="10.0.3.7", prefix=24)
+            air.used[0].seen = named(LinuxNetwork(), "lo", "")._replace(address="10.0.3.7", prefix=24)
             by_plan = numbers_of_hosts(6, air, peers)
             assert by_plan.node(parse_dotted("10.0.3.200")) == 199
 
@@ -161,7 +157,7 @@ def test_hosts_are_numbered_by_their_addresses_where_ours_says_so() -> None:
 
 
 def test_a_clock_never_goes_back_and_never_shows_less_than_a_timers_time() -> None:
-    clock = Clock()
+    clock = Clock(time)
     early = clock.now
     clock.enter_not_before(early + 10 * MILLISECOND)
     assert clock.now >= early + 10 * MILLISECOND

@@ -19,7 +19,7 @@ import msgspec
 
 from roamcast.errors import FileError, RoamcastError
 from roamcast.filter import Filter
-from roamcast.runtime.live.report.segments import Segment, SegmentHead, parse_segment
+from roamcast.runtime.live.report.segments import SegmentHead, TraceSegment, parse_segment
 from roamcast.trace import Delivered, OverlayChanged, Published, Record, Subscribed
 from roamcast.units import MILLISECOND, Micros, NodeId
 
@@ -102,7 +102,7 @@ def with_ends(subscriptions: Iterable[Subscribed], ends: dict[NodeId, list[Micro
     return found
 
 
-def _extract(segment: Segment, file: str, window: Micros) -> Extract:
+def _extract(segment: TraceSegment, file: str, window: Micros) -> Extract:
     head = segment.head
     moved, wall = head.epoch, head.wall
     if max(map(abs, (head.epoch, head.opened, segment.end.closed))) > NUMBER_MAX or abs(wall) > 2**53:

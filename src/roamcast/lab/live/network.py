@@ -33,7 +33,7 @@ from roamcast.lab.run.metrics import measure
 from roamcast.lab.run.runs import RunResult
 from roamcast.lab.run.tables import RunInfo, tables
 from roamcast.lab.storage import Storage
-from roamcast.runtime.live.report.segments import Segment, parse_segment
+from roamcast.runtime.live.report.segments import TraceSegment, parse_segment
 from roamcast.trace import (
     RECORDS,
     Delivered,
@@ -83,7 +83,7 @@ def read_network(
     """The runs in a folder of segments, or the one asked for, each measured. `since` and `until`: seconds
     after the run's first record; events and frames of that time count."""
     storage = Storage.open(folder)
-    by_run: dict[tuple[str, str], list[Segment]] = {}
+    by_run: dict[tuple[str, str], list[TraceSegment]] = {}
     unread: list[str] = []
     count = 0
     for one in listed(storage):
@@ -124,7 +124,7 @@ def began_text(live: LiveRun) -> str:
 class _Network:
     """The segments of one run."""
 
-    def __init__(self, segments: list[Segment], unread: list[str]) -> None:
+    def __init__(self, segments: list[TraceSegment], unread: list[str]) -> None:
         self._segments = sorted(segments, key=lambda segment: segment.head.segment.id)
         self._unread = unread
         self._base = {
@@ -175,10 +175,10 @@ class _Network:
         remarks = tuple(self._remarks(ahead, trace))
         return LiveRun(RunResult(info, made, figures), began, remarks, names, bool(self._unread))
 
-    def _at(self, segment: Segment, t: Micros) -> Micros:
+    def _at(self, segment: TraceSegment, t: Micros) -> Micros:
         return t + segment.head.epoch + self._base[segment.head.clock]
 
-    def _ahead(self, records: Iterable[tuple[Segment, Record]]) -> dict[str, Micros]:
+    def _ahead(self, records: Iterable[tuple[TraceSegment, Record]]) -> dict[str, Micros]:
         """How far each clock is ahead of the first one, as far as events prove it."""
         delays = ClockDelays()
         published: dict[tuple[NodeId, int], Micros] = {}
@@ -235,7 +235,7 @@ class _Network:
                 yield f"the clock of node {nodes[0]} was {difference / 1e6:+.3f} s off, and is corrected"
 
 
-def _numbers(segments: Iterable[Segment]) -> dict[NodeId, NodeId]:
+def _numbers(segments: Iterable[TraceSegment]) -> dict[NodeId, NodeId]:
     """Numbers that follow from keys are too large for sets of nodes: they get small ones."""
     nodes = sorted({segment.head.node for segment in segments})
     derived = [node for node in nodes if node >= DERIVED_FROM]

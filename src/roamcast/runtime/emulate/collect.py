@@ -23,6 +23,7 @@ from roamcast.event import EventId
 from roamcast.runtime.emulate import journal
 from roamcast.runtime.emulate.conductor import LOG
 from roamcast.runtime.emulate.stage import Stage
+from roamcast.runtime.live.linux import LocalDisk
 from roamcast.runtime.live.report.segments import close_partials, read_trace
 from roamcast.scenario.model import Scenario
 from roamcast.trace import (
@@ -148,7 +149,7 @@ def collect(scenario: Scenario, stage: Stage) -> tuple[Trace, Circumstances]:
     for attempt in (*attempts, *unsent):
         of_node.setdefault(attempt.node, []).append(attempt)
     transmitted: list[Transmitted] = []
-    close_partials(stage.traces)
+    close_partials(LocalDisk(), stage.traces)
     for node in range(scenario.nodes):
         own = [
             record
@@ -259,7 +260,7 @@ def _had(record: Transmitted, last: dict[tuple[NodeId, EventId], Micros]) -> boo
 
 def _of_node(stage: Stage, node: NodeId, zero: Micros) -> Iterator[Record]:
     """A node's own records on the common axis. Of the time before zero only the overlay's links count."""
-    for record in read_trace(stage.traces, node):
+    for record in read_trace(LocalDisk(), stage.traces, node):
         if not isinstance(record, Transmitted | Dropped | OverlayChanged | Published | HandedOff):
             continue  # taken from the applications' journal
         t = record.t - zero

@@ -2,19 +2,18 @@
 
 Everything that happens to a node's layers (a frame, a timer, a failure of a frame, the start) comes
 through here, so that no handler is called while another one runs. An exception in a handler costs that
-input and not the node: it is logged with its traceback and counted, and the node goes on. Tests replace
-`on_error` and see the exception.
+input and not the node: it is logged with its traceback and counted, and the node goes on.
 """
 
 import asyncio
 import heapq
 import logging
-import time
 from collections.abc import Callable
 from typing import TypeAlias
 
-from roamcast.host import TimerName
+from roamcast.host import Layer, TimerName
 from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.world import MachineClock
 from roamcast.units import SECOND, Micros
 
 logger = logging.getLogger("roamcast.node")
@@ -23,32 +22,35 @@ logger = logging.getLogger("roamcast.node")
 FIRED_PER_TURN_MAX = 256  # then the sockets have a turn
 REMAINS_MIN = 1_000  # with fewer old entries the heap is not worth clearing
 
-Handler: TypeAlias = Callable[[TimerName], None]
-
-
-def monotonic() -> Micros:
-    """The machine's monotonic clock."""
-    return time.monotonic_ns() // 1_000
-
 
 class Clock:
-    """`now` is the instant of the input being handled; it never goes back."""
+    """The clock of a live node: microseconds that stand still while a handler runs.
 
-    __slots__ = ("now",)
+    The machine's monotonic clock runs on; a layer sees it as it was when its input began. All layers of a
+    node share one clock. `now` is the instant of the input being handled; it never goes back.
+    """
 
-    def __init__(self) -> None:
-        self.now: Micros = monotonic()
+    __slots__ = ("_monotonic_ns", "now")
 
-    def enter(self) -> None:
-        """An input begins."""
-        moment = time.monotonic_ns() // 1_000
+    def __init__(self, machine: MachineClock) -> None:
+        self._monotonic_ns = machine.monotonic_ns
+        self.now: Micros = self.read()
+
+    def read(self) -> Micros:
+        """The machine's clock, which does not stand still."""
+        return self._monotonic_ns() // 1_000
+
+    def enter(self) -> Micros:
+        """An input begins, at the instant that is returned."""
+        moment = self._monotonic_ns() // 1_000
         if moment > self.now:
             self.now = moment
+        return self.now
 
     def enter_not_before(self, at: Micros) -> None:
         """A timer's input begins. The loop may wake us a tick early, but no layer sees a time before its own
         timer's."""
-        moment = time.monotonic_ns() // 1_000
+        moment = self._monotonic_ns() // 1_000
         if at > moment:
             moment = at
         if moment > self.now:
@@ -56,11 +58,11 @@ class Clock:
 
 
 class Inputs:
-    def __init__(self, clock: Clock, counters: Counters) -> None:
+    def __init__(self, clock: Clock, counters: Counters, after: Callable[[], None]) -> None:
+        """`after` runs when a handler has returned."""
         self.clock = clock
-        self.after: Callable[[], None] = lambda: None  # runs when a handler has returned
-        self.on_error: Callable[[Exception], None] = _log
         self._counters = counters
+        self._after = after
         self._running = False
         self._open = True
 
@@ -83,16 +85,12 @@ class Inputs:
         self._running = True
         try:
             handler(*arguments)
-        except Exception as error:
+        except Exception:
             self._counters.count("handler_errors_total")
-            self.on_error(error)
+            logger.exception("a handler raised an error; the input is dropped")
         finally:
             self._running = False
-        self.after()
-
-
-def _log(error: Exception) -> None:
-    logger.error("a handler raised an error; the input is dropped", exc_info=error)
+        self._after()
 
 
 class LayerTimers:
@@ -101,7 +99,10 @@ class LayerTimers:
     def __init__(self, timers: "Timers") -> None:
         self._timers = timers
         self.numbers: dict[TimerName, int] = {}
-        self.handler: Handler | None = None
+        self.handler: Callable[[TimerName], None] | None = None
+
+    def attach(self, layer: Layer) -> None:
+        self.handler = layer.on_timer
 
     def set(self, name: TimerName, at: Micros) -> None:
         timers = self._timers
@@ -109,18 +110,28 @@ class LayerTimers:
             timers.remains += 1
         timers.number = number = timers.number + 1
         self.numbers[name] = number
-        timers.push(at, number, self, name)
+        timers.push((at, number, self, name))
 
     def cancel(self, name: TimerName) -> None:
         if self.numbers.pop(name, None) is not None:
             self._timers.remains += 1
 
 
+TimerEntry: TypeAlias = tuple[Micros, int, LayerTimers, TimerName]
+
+
 class Timers:
+    """The timers of all layers of one node: one heap, one wake-up of the loop at a time.
+
+    A protocol moves its timers far more often than they fire (each beacon postpones the time-out of its
+    sender). So setting a timer only pushes an entry to the heap. The old entry stays there until it is due,
+    or until half of the heap consists of such old entries.
+    """
+
     def __init__(self, inputs: Inputs, loop: asyncio.AbstractEventLoop) -> None:
         self._inputs = inputs
         self._loop = loop
-        self._heap: list[tuple[Micros, int, LayerTimers, TimerName]] = []
+        self._heap: list[TimerEntry] = []
         self._wake: asyncio.TimerHandle | None = None
         self._wakes_at: Micros = 0
         self._closed = False
@@ -137,14 +148,14 @@ class Timers:
             self._wake.cancel()
             self._wake = None
 
-    def push(self, at: Micros, number: int, layer: LayerTimers, name: TimerName) -> None:
+    def push(self, entry: TimerEntry) -> None:
         if self._closed:
             return
-        heapq.heappush(self._heap, (at, number, layer, name))
+        heapq.heappush(self._heap, entry)
         if self.remains > REMAINS_MIN and self.remains > len(self._heap) // 2:
             self._clear_remains()
-        if self._wake is None or at < self._wakes_at:
-            self._wake_at(at)
+        if self._wake is None or entry[0] < self._wakes_at:
+            self._wake_at(entry[0])
 
     def __len__(self) -> int:
         return len(self._heap) - self.remains
@@ -153,18 +164,18 @@ class Timers:
         if self._wake is not None:
             self._wake.cancel()
         self._wakes_at = at
-        wait = max(0, at - monotonic()) / SECOND
+        wait = max(0, at - self._inputs.clock.read()) / SECOND
         self._wake = self._loop.call_later(wait, self._on_wake)
 
     def _on_wake(self) -> None:
         self._wake = None
         heap = self._heap
-        moment = monotonic()
+        moment = self._inputs.clock.read()
         # Only timers that are set already: one that a handler sets for this instant fires after the sockets
         # had a turn, so that no layer can block the node.
         last = self.number
         fired = 0
-        later: list[tuple[Micros, int, LayerTimers, TimerName]] = []
+        later: list[TimerEntry] = []
         while heap and heap[0][0] <= moment and fired < FIRED_PER_TURN_MAX:
             at, number, layer, name = entry = heapq.heappop(heap)
             if number > last:

@@ -10,11 +10,10 @@ Everything happens in the loop that started it. Gateways use `applications`, `wh
 
 import asyncio
 import logging
-import secrets
-import time
 from collections.abc import Callable, MutableMapping
+from functools import partial
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 
 import msgspec
 
@@ -28,13 +27,16 @@ from roamcast.event import EventId
 from roamcast.exchange import Exchanges
 from roamcast.host import Channel, Frame, Host, Layer, Position, SendFailure, TimerName
 from roamcast.node import Node, NodeConfig
-from roamcast.runtime.live.air.radio import Radio
-from roamcast.runtime.live.inputs import Clock, Inputs, Timers, monotonic
+from roamcast.runtime.live.air.air import UsedInterface
+from roamcast.runtime.live.air.peers import Peer
+from roamcast.runtime.live.air.radio import LiveRadio
+from roamcast.runtime.live.inputs import Clock, Inputs, Timers
+from roamcast.runtime.live.linux import this_machine
 from roamcast.runtime.live.open_air import LiveOpenAir
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NeighbourJournal, NodeJournal
 from roamcast.runtime.live.report.misfits import NodeProfile, options_text
-from roamcast.runtime.live.report.segments import TraceSegments
+from roamcast.runtime.live.report.segments import SegmentSource, TraceSegments
 from roamcast.runtime.live.report.status import status_of, view_of
 from roamcast.runtime.live.routes import (
     HeardAddresses,
@@ -42,26 +44,16 @@ from roamcast.runtime.live.routes import (
     NumberedAddresses,
     numbers_of_hosts,
 )
-from roamcast.runtime.live.settings import (
-    KeySettings,
-    LiveSettings,
-    PartSettings,
-    content_keys_in,
-    identity_in,
-    interfaces_in,
-    key_ring_in,
-    name_in,
-    trace_in,
-)
-from roamcast.runtime.live.storage.database import CLOCK_SET, LAZY, DurableEventStore, Storage
-from roamcast.runtime.live.world import LinuxMachine
+from roamcast.runtime.live.settings import KeySettings, LiveSettings, PartSettings
+from roamcast.runtime.live.storage.database import CLOCK_SET, LAZY, DurableEventStore, NodeStorage
+from roamcast.runtime.live.world import World
 from roamcast.runtime.meter import LiveMeter
 from roamcast.sealing import Sealer, reserve_epoch
 from roamcast.strategy import LIVE_DEFAULT, STRATEGIES, default_underlay
 from roamcast.strategy.base import LimitsModulators
 from roamcast.trace import Delivered, Record
 from roamcast.underlay import UNDERLAYS
-from roamcast.underlay.addresses import Addresses
+from roamcast.underlay.addresses import Address, Addresses
 from roamcast.underlay.base import OpenOptions, OpenUnderlay
 from roamcast.units import SECOND, Micros, NodeId, micros, seconds
 from roamcast.wire.status import EventWay, NodeStatus, NodeView
@@ -77,61 +69,59 @@ FAREWELL_LOOK_SECONDS = 0.005
 class LiveNode:
     """Made by `start`."""
 
-    def __init__(self, settings: LiveSettings, base: Path) -> None:
-        loop = asyncio.get_running_loop()
-        self._loop = loop
+    def __init__(self, settings: LiveSettings, base: Path, world: World) -> None:
+        self.world = world
+        self._loop = loop = world.loop
         self.settings = settings
         self.counters = Counters()
-        identity = identity_in(settings)
+        identity = settings.identity()
         self.number: NodeId = identity.node
-        self.name: str = name_in(settings, identity)
+        self.name: str = settings.node.name or f"node-{identity.node}"
         self.public_key = identity.public_key
-        self.clock = Clock()
+        self.clock = Clock(world.clock)
         self.started_at = self.clock.now
-        self.inputs = Inputs(self.clock, self.counters)
+        self.inputs = Inputs(self.clock, self.counters, self._after)
         self._timers = Timers(self.inputs, loop)
-        interfaces = interfaces_in(settings.air)
-        ring = key_ring_in(settings.keys)
+        self._commit: asyncio.Handle | None = None
+        self._later_commit: asyncio.Handle | None = None  # of what may wait
+        self._is_stopping = False
+        interfaces = settings.air.wanted(world.network)
+        ring = settings.keys.ring()
         state = settings.node.state
-        self.storage: Storage | None = None if state is None else Storage.open(base / state)
+        self.storage: NodeStorage | None = None if state is None else NodeStorage(world.disk, base / state)
         self._trace: TraceSegments | None = None
         self._traced: tuple[NodeId, int, Micros] | None = None  # the last delivery
         try:
-            stable = _without_storage() if self.storage is None else self.storage.stable
-            epoch = reserve_epoch(stable, time.time())
-            self._trace = trace_in(settings, base, identity, epoch, self.clock.now, loop, self.counters)
+            stable = _without_storage(world) if self.storage is None else self.storage.stable
+            epoch = reserve_epoch(stable, world.wall() / SECOND, world.random.randrange)
+            self._trace = self._open_trace(base, epoch)
             sealer = Sealer(identity, ring, epoch, settings.keys.encrypt)
-            self.journal = NodeJournal(
-                self.number, self.clock, self.counters, self._trace, settings.air.presence
-            )
-            self.radio = Radio(
-                loop, settings.air, interfaces, sealer, stable, self.inputs, self.journal, self.counters
-            )
-            self.applications = Applications(self, self.radio.pressure, loop.call_later, loop.time)
-            self.applications.on_chunk_problem = self.journal.given_up
-            self.exchanges = Exchanges(self, self.applications, SystemRandom(), self.counters)
+            self.journal = NodeJournal(self.number, self.clock, self.counters, self._trace)
             self.config = _config(settings)
-            self.open_air = self._open_air(self.config)
-            self.node = self._build(settings, self.config, stable)
             self.underlay_name = self.config.underlay or default_underlay(self.config.strategy)
-            options = options_text(self.config.strategy_options, self.config.underlay_options)
-            self.radio.profile = lambda: NodeProfile(
-                __version__[:32], self.config.strategy[:32], self.underlay_name[:32], options, wall_clock()
+            self._options = options_text(self.config.strategy_options, self.config.underlay_options)
+            self.radio = LiveRadio(
+                world, settings.air, interfaces, sealer, stable, self.inputs, self.journal, self
             )
+            self.applications = Applications(
+                self, self.radio.pressure, loop.call_later, loop.time, self.journal.given_up
+            )
+            self.exchanges = Exchanges(self, self.applications, world.random, self.counters)
+            self.open_air = self._open_air()
+            self.node = self._build(stable)
         except BaseException:
             self._close_files()
             raise
         self.applications.bind(self.node)
-        self.inputs.after = self._after
-        self._commit: asyncio.Handle | None = None
-        self._later_commit: asyncio.Handle | None = None  # of what may wait
-        self._is_stopping = False
         self._count_what_stands()
 
     @classmethod
-    async def start(cls, settings: LiveSettings, base: Path = Path()) -> "LiveNode":
-        """A running node, or `InputError`. File names in the settings are relative to `base`."""
-        node = cls(settings, base)
+    async def start(
+        cls, settings: LiveSettings, base: Path = Path(), world: World | None = None
+    ) -> "LiveNode":
+        """A running node, or `InputError`. File names in the settings are relative to `base`. Without another
+        `world` it runs on this machine."""
+        node = cls(settings, base, this_machine() if world is None else world)
         try:
             await node.radio.open()
             if node.open_air is not None:
@@ -183,7 +173,7 @@ class LiveNode:
 
     def replace_group_keys(self, keys: KeySettings) -> None:
         """Change the group keys without a restart: the first one seals, frames of all are accepted."""
-        self.radio.replace_keys(key_ring_in(keys))
+        self.radio.replace_keys(keys.ring())
 
     # For gateways.
 
@@ -232,7 +222,18 @@ class LiveNode:
         return self._loop.call_later(seconds(delay), self._on_later, action).cancel
 
     def heard(self) -> int:
-        return self.journal.peers.up
+        return self.radio.peers.up
+
+    # For its radio.
+
+    def profile(self) -> NodeProfile:
+        now = self.world.wall()
+        clock = now // SECOND if now >= CLOCK_SET else 0
+        parts = (__version__[:32], self.config.strategy[:32], self.underlay_name[:32])
+        return NodeProfile(*parts, self._options, clock)
+
+    def on_acquainted(self, node: NodeId) -> None:
+        self.node.underlay.on_acquainted(node)
 
     # The gate of `Applications`.
 
@@ -260,73 +261,91 @@ class LiveNode:
 
     # Private.
 
-    def _open_air(self, config: NodeConfig) -> LiveOpenAir | None:
+    def _open_trace(self, base: Path, boot: int) -> TraceSegments | None:
+        settings = self.settings.trace
+        if settings.folder is None:
+            return None
+        source = SegmentSource(
+            node=self.number,
+            name=self.name,
+            # Two groups that are collected in one folder stay apart.
+            run=settings.run or f"group-{self.settings.keys.ring().sending.id:04x}",
+            strategy=self.settings.strategy.name or LIVE_DEFAULT,
+            boot=boot,
+            epoch=self.clock.now if settings.epoch is None else settings.epoch,
+            clock=self.world.computer.clock_identity(),
+        )
+        return TraceSegments(
+            base / settings.folder,
+            source,
+            self.world,
+            self.counters,
+            bytes_max=settings.bytes_max,
+            segment_bytes=settings.segment_bytes,
+            segment_seconds=settings.segment_seconds,
+        )
+
+    def _open_air(self) -> LiveOpenAir | None:
         """For an underlay whose options say that it speaks with foreign daemons."""
-        options = config.underlay_options
+        options = self.config.underlay_options
         if not isinstance(options, OpenOptions) or not options.open:
             return None
         main = self.radio.air.ipv4
         if main is None:
             raise InputError("underlay.options.open", "needs an interface with an IPv4 address at the start")
-        return LiveOpenAir(self._loop, options, main, self.inputs, self.journal, self.counters)
+        return LiveOpenAir(self.world, options, main, self.inputs, self.journal, self._on_open_packet)
 
-    def _build(self, settings: LiveSettings, config: NodeConfig, stable: MutableMapping[str, bytes]) -> Node:
+    def _on_open_packet(self, interface: Address, source: Address, payload: bytes) -> None:
+        underlay = self.node.underlay
+        if isinstance(underlay, OpenUnderlay):
+            underlay.on_packet(interface, source, payload)
+
+    def _build(self, stable: MutableMapping[str, bytes]) -> Node:
         hosts: dict[Channel, LiveHost] = {}
 
         def host(channel: Channel) -> Host:
             if channel not in hosts:
+                random = Random(self.world.random.getrandbits(256))
                 hosts[channel] = LiveHost(
-                    self.number,
-                    channel,
-                    self.clock,
-                    self._timers,
-                    self.radio,
-                    self.journal,
-                    Random(secrets.randbits(256)),
-                    stable,
+                    self.number, channel, self.clock, self._timers, self.radio, self.journal, random, stable
                 )
             return hosts[channel]
 
-        beneath = UNDERLAYS.declared(config.underlay or default_underlay(config.strategy))
+        air, peers = self.radio.air, self.radio.peers
         addresses: Addresses = NumberedAddresses()
-        if beneath.reads_host_routes:
-            addresses = numbers_of_hosts(self.number, self.radio.air, self.radio.peers)
+        if UNDERLAYS.declared(self.underlay_name).reads_host_routes:
+            addresses = numbers_of_hosts(self.number, air, peers)
         elif self.open_air is not None:
-            addresses = HeardAddresses(self.number, self.radio.air, self.radio.peers)
+            addresses = HeardAddresses(self.number, air, peers)
         node = Node(
-            config,
+            self.config,
             host,
             self,
-            store=self._store(settings.node.events_max),
+            store=self._store(),
             addresses=addresses,
             routing_table=KernelRoutes(),
             open_air=self.open_air,
-            content=content_keys_in(settings),
+            content=self.settings.keys.content_keys(),
             is_traced=self.journal.is_traced,
-            meter=_meter(config),
-            machine=LinuxMachine(),
+            meter=_meter(self.config),
+            machine=self.world.computer,
+            on_arrival=self.journal.ways.arrived,
         )
         for channel, layer in node.layers.items():
             host(channel)
             hosts[channel].attach(layer)
-        node.broker.on_arrival = self.journal.ways.arrived
         node.broker.store.loses = not node.strategy.knows_who_has_what
-        self.radio.on_acquainted = node.underlay.on_acquainted
-        if self.open_air is not None and isinstance(node.underlay, OpenUnderlay):
-            self.open_air.on_packet = node.underlay.on_packet
         if self.journal.is_traced:
             node.underlay.listen(NeighbourJournal(node.strategy, host(Channel.UNDERLAY)))
         return node
 
-    def _store(self, entries_max: int) -> EventStore:
+    def _store(self) -> EventStore:
+        entries_max, settled = self.settings.node.events_max, self.applications.settled
         if self.storage is None:
-            store = EventStore(entries_max=entries_max)
-        else:
-            store = DurableEventStore(
-                self.storage, self.clock.now, lambda: time.time_ns() // 1_000, entries_max=entries_max
-            )
-        store.settled = self.applications.settled
-        return store
+            return EventStore(entries_max=entries_max, settled=settled)
+        return DurableEventStore(
+            self.storage, self.clock.now, self.world.wall, entries_max=entries_max, settled=settled
+        )
 
     def _on_later(self, action: Callable[[], None]) -> None:
         self.enter()
@@ -368,41 +387,46 @@ class LiveNode:
         )
 
     def _count_what_stands(self) -> None:
-        gauge = self.counters.gauge
-        gauge("peers", lambda: len(self.radio.peers))
-        gauge("neighbours", lambda: len(self.node.underlay.neighbours()))
-        watch = self.journal.peers
-        gauge("peers_up", lambda: watch.up)
-        gauge("peers_came_total", lambda: watch.came)
-        gauge("peers_went_total", lambda: watch.went)
-        for name, read in watch.families().items():
-            self.counters.family(name, "peer", read)
-        gauge("events_published_total", lambda: self.applications.published)
-        gauge("events_delivered_total", lambda: self.applications.delivered)
-        gauge("uptime_seconds", lambda: round(seconds(monotonic() - self.started_at)))
+        radio, applications = self.radio, self.applications
+        gauges: dict[str, Callable[[], float]] = {
+            "neighbours": lambda: len(self.node.underlay.neighbours()),
+            "events_published_total": lambda: applications.published,
+            "events_delivered_total": lambda: applications.delivered,
+            "uptime_seconds": lambda: round(seconds(self.clock.read() - self.started_at)),
+            "links": lambda: len(radio.links),
+            "frames_queued": lambda: radio.links.queued,
+            "datagrams_dropped_by_kernel": radio.air.dropped_by_kernel,
+            "timers": lambda: len(self._timers),
+            "subscriptions": lambda: len(self.node.broker.subscriptions()),
+            "events_stored": lambda: len(self.node.broker.store),
+            "broker_load": lambda: self.journal.load or 0,
+            "large_payloads_coming": lambda: applications.assembler.unfinished,
+        }
+        for name, read in gauges.items():
+            self.counters.gauge(name, read)
         parts = {"version": __version__, "strategy": self.config.strategy, "underlay": self.underlay_name}
-        gauge("build_info", lambda: 1, **parts)
-        gauge("links", lambda: len(self.radio.links))
-        gauge("frames_queued", lambda: self.radio.links.queued)
-        gauge("datagrams_dropped_by_kernel", self.radio.air.dropped_by_kernel)
-        gauge("timers", lambda: len(self._timers))
-        gauge("subscriptions", lambda: len(self.node.broker.subscriptions()))
-        gauge("events_stored", lambda: len(self.node.broker.store))
-        gauge("broker_load", lambda: self.journal.load or 0)
-        gauge("large_payloads_coming", lambda: self.applications.assembler.unfinished)
+        self.counters.gauge("build_info", lambda: 1, **parts)
+        by_peer: dict[str, Callable[[Peer], float]] = {
+            "peer_up": lambda peer: peer.hearing.is_up,
+            "peer_quality": lambda peer: round(peer.hearing.slots.quality(self.clock.now) or 0, 2),
+            "peer_received_bytes_total": lambda peer: peer.hearing.bytes_received,
+            "peer_sent_bytes_total": lambda peer: peer.hearing.bytes_sent,
+        }
+        for name, value in by_peer.items():
+            self.counters.family(name, "peer", partial(radio.peers.metered, value))
+        by_interface: dict[str, Callable[[UsedInterface], float]] = {
+            "interface_up": lambda used: used.is_up,
+            "interface_peers": lambda used: radio.peers.reached_by(used.name),
+        }
+        for name, value_of in by_interface.items():
+            self.counters.family(name, "interface", partial(radio.air.metered, value_of))
 
 
-def wall_clock() -> int:
-    """Unix time in seconds; 0 where the clock is not set."""
-    now = int(time.time())
-    return now if now * SECOND >= CLOCK_SET else 0
-
-
-def _without_storage() -> MutableMapping[str, bytes]:
+def _without_storage(world: World) -> MutableMapping[str, bytes]:
     """Without storage, sequence numbers begin at a value computed from the wall clock, so that a restart
     repeats none (up to `SEQUENCES_PER_SECOND` on average). If the clock is not set, they begin at random."""
-    since = time.time() - CLOCK_SET / SECOND
-    first = int(since * SEQUENCES_PER_SECOND) if since > 0 else secrets.randbits(48)
+    since = world.wall() - CLOCK_SET
+    first = since * SEQUENCES_PER_SECOND // SECOND if since > 0 else world.random.getrandbits(48)
     return {"sequence": first.to_bytes(8, "big")}
 
 
@@ -441,7 +465,7 @@ class LiveHost:
         channel: Channel,
         clock: Clock,
         timers: Timers,
-        radio: Radio,
+        radio: LiveRadio,
         journal: NodeJournal,
         random: Random,
         stable: MutableMapping[str, bytes],
@@ -456,8 +480,8 @@ class LiveHost:
         self._journal = journal
 
     def attach(self, layer: Layer) -> None:
-        self._timers.handler = layer.on_timer
-        self._radio.receivers[self._channel] = layer.on_receive
+        self._timers.attach(layer)
+        self._radio.attach(self._channel, layer.on_receive)
 
     def now(self) -> Micros:
         return self._clock.now

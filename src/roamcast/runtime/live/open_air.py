@@ -5,15 +5,15 @@ can send a datagram on the link can send a packet. What it says stays in the und
 neighbour); the traffic of strategies goes through the sealed air.
 """
 
-import asyncio
 import logging
 import socket
+from asyncio import TimerHandle
 from collections.abc import Callable, Sequence
 
 from roamcast.errors import InputError
 from roamcast.host import Channel, Frame
 from roamcast.runtime.live.air.air import WATCH_SECONDS
-from roamcast.runtime.live.air.interface import Interface, look, named
+from roamcast.runtime.live.air.interface import named
 from roamcast.runtime.live.air.sockets import (
     BROADCAST,
     DATAGRAM_BYTES_MAX,
@@ -21,9 +21,9 @@ from roamcast.runtime.live.air.sockets import (
     RECEIVED_PER_TURN_MAX,
 )
 from roamcast.runtime.live.inputs import Inputs
-from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NodeJournal
 from roamcast.runtime.live.routes import RouteWriter
+from roamcast.runtime.live.world import Interface, World
 from roamcast.underlay.addresses import Address, dotted, netmask_of, parse_dotted, parse_network
 from roamcast.underlay.base import IpRoute, OpenOptions
 from roamcast.wire.olsr import PORT
@@ -40,31 +40,34 @@ class LiveOpenAir:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        world: World,
         options: OpenOptions,
         main: Interface,
         inputs: Inputs,
         journal: NodeJournal,
-        counters: Counters,
+        on_packet: OnPacket,
     ) -> None:
-        self._loop = loop
+        """`on_packet` gets the interface, the source and the octets of each packet, as an input."""
+        self._world = world
+        self._loop = world.loop
         self._inputs = inputs
         self._journal = journal
-        self._counters = counters
-        others = [named(name, "underlay.options.interfaces") for name in options.interfaces]
+        self._counters = journal.counters
+        self._on_packet = on_packet
+        names = options.interfaces
+        others = [named(world.network, name, "underlay.options.interfaces") for name in names]
         self._by_address = {_address(interface): interface for interface in (main, *others)}
         if len(self._by_address) <= len(others):
             raise InputError("underlay.options.interfaces", "names an interface twice, or the air's own")
         self.interfaces: tuple[Address, ...] = tuple(self._by_address)
-        self.on_packet: OnPacket = lambda interface, source, payload: None
         self._sockets: dict[Address, socket.socket] = {}
-        self._watch: asyncio.TimerHandle | None = None
+        self._watch: TimerHandle | None = None
         self._writer = RouteWriter() if options.kernel_routes else None
         # Anybody can announce a route to anywhere. Those written lead into these networks only.
         self._believed = [parse_network(text) for text in options.networks_accepted]
         self._believed += [_network(interface) for interface in self._by_address.values()]
         self._unbelieved = 0
-        counters.gauge("routes_unbelieved", lambda: self._unbelieved)
+        self._counters.gauge("routes_unbelieved", lambda: self._unbelieved)
 
     def open(self) -> None:
         """Open the sockets; `InputError` if that fails."""
@@ -127,7 +130,7 @@ class LiveOpenAir:
                 return
             source = parse_dotted(sender)
             if source not in self._by_address:  # the kernel gives us our own broadcasts too
-                self._inputs.handle(self.on_packet, interface, source, data)
+                self._inputs.handle(self._on_packet, interface, source, data)
             if opened.fileno() < 0:
                 return
 
@@ -138,7 +141,7 @@ class LiveOpenAir:
         start of the node, because OLSR knows nodes by their addresses."""
         self._watch = self._loop.call_later(WATCH_SECONDS, self._on_watch)
         for address, before in list(self._by_address.items()):
-            now = look(before.name)
+            now = self._world.network.look(before.name)
             if now is None or not now.up or now.address is None:
                 continue
             if _address(now) != address:
@@ -160,7 +163,7 @@ class LiveOpenAir:
 
     def _open_socket(self, address: Address) -> None:
         interface = self._by_address[address]
-        opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        opened = self._world.network.open_socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.name.encode())
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

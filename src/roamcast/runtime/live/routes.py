@@ -57,11 +57,11 @@ class HeardAddresses:
         if node == self._own:
             main = self._air.ipv4
             return parse_dotted((None if main is None else main.address) or "0.0.0.0")
-        peer = self._peers.find(node)
+        peer = self._peers.get(node)
         return 0 if peer is None or peer.endpoint.is_ipv6 else parse_dotted(peer.endpoint.address)
 
     def node(self, address: Address) -> NodeId | None:
-        for peer in self._peers:
+        for peer in self._peers.values():
             if not peer.endpoint.is_ipv6 and parse_dotted(peer.endpoint.address) == address:
                 return peer.number
         return None

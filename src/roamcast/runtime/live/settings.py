@@ -1,11 +1,10 @@
 """The tables of a node's file that the runtime itself reads. What the keys mean: `docs/use/live.md`.
 
 What one key allows by itself is in its type; `roamcast.daemon.config` loads the file and checks the rest.
+What follows from a table is a method of it; an error names the key at fault.
 """
 
-import asyncio
 from enum import Enum
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -13,14 +12,11 @@ import msgspec
 from roamcast.broker.store import ENTRIES_MAX
 from roamcast.errors import InputError
 from roamcast.plugins import ModuleNames
-from roamcast.runtime.live.air import interface
-from roamcast.runtime.live.report.counters import Counters
-from roamcast.runtime.live.report.segments import SegmentSource, TraceSegments, clock_identity
+from roamcast.runtime.live.air.interface import with_address
+from roamcast.runtime.live.world import Network
 from roamcast.sealing import Identity, KeyRing
 from roamcast.sealing.content import ContentKey, ContentKeys
 from roamcast.sealing.identity import DERIVED_FROM
-from roamcast.strategy import LIVE_DEFAULT
-from roamcast.units import Micros
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
@@ -52,6 +48,20 @@ class KeySettings(Table, frozen=True, kw_only=True):
     content: Annotated[tuple[KeyText, ...], msgspec.Meta(max_length=64)] = ()  # seal events end to end
     encrypt: bool = True
     invitation: Annotated[str, msgspec.Meta(max_length=32)] = ""  # that brought this device in
+
+    def ring(self) -> KeyRing:
+        try:
+            return KeyRing.from_texts(list(self.group))
+        except InputError as error:
+            raise InputError("keys.group", error.problem) from None
+
+    def content_keys(self) -> ContentKeys | None:
+        if not self.content:
+            return None
+        try:
+            return ContentKeys(*(ContentKey.from_text(text) for text in self.content))
+        except InputError as error:
+            raise InputError("keys.content", error.problem) from None
 
 
 class AirMode(Enum):
@@ -85,6 +95,12 @@ class AirSettings(Table, frozen=True, kw_only=True):
     link_idle: Annotated[float, msgspec.Meta(ge=1, le=120)] = 30.0  # seconds without data until a link closes
     queue_frames: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1_024  # per neighbour
 
+    def wanted(self, network: Network) -> tuple[str, ...]:
+        """The names of the interfaces, the preferred ones first; none: those that this machine has."""
+        if self.address is not None:
+            return (with_address(network, self.address, "air.address").name,)
+        return self.interfaces if self.interface is None else (self.interface,)
+
 
 class PartSettings(Table, frozen=True, kw_only=True):
     """`[underlay]`, and `[strategy]` with a name of its own."""
@@ -114,70 +130,9 @@ class LiveSettings(Table, frozen=True, kw_only=True):
     underlay: PartSettings = PartSettings()
     trace: TraceSettings = TraceSettings()
 
-
-def identity_in(settings: LiveSettings) -> Identity:
-    try:
-        return Identity.from_text(settings.keys.identity, settings.node.number)
-    except InputError as error:
-        key = "node.number" if error.where == "node" else "keys.identity"
-        raise InputError(key, error.problem) from None
-
-
-def name_in(settings: LiveSettings, identity: Identity) -> str:
-    return settings.node.name or f"node-{identity.node}"
-
-
-def key_ring_in(keys: KeySettings) -> KeyRing:
-    try:
-        return KeyRing.from_texts(list(keys.group))
-    except InputError as error:
-        raise InputError("keys.group", error.problem) from None
-
-
-def content_keys_in(settings: LiveSettings) -> ContentKeys | None:
-    if not settings.keys.content:
-        return None
-    try:
-        return ContentKeys(*(ContentKey.from_text(text) for text in settings.keys.content))
-    except InputError as error:
-        raise InputError("keys.content", error.problem) from None
-
-
-def interfaces_in(settings: AirSettings) -> tuple[str, ...]:
-    """The names, the preferred ones first; none: those that this machine has."""
-    if settings.address is not None:
-        return (interface.with_address(settings.address, "air.address").name,)
-    return settings.interfaces if settings.interface is None else (settings.interface,)
-
-
-def trace_in(
-    settings: LiveSettings,
-    base: Path,
-    identity: Identity,
-    boot: int,
-    now: Micros,
-    loop: asyncio.AbstractEventLoop,
-    counters: Counters,
-) -> TraceSegments | None:
-    trace = settings.trace
-    if trace.folder is None:
-        return None
-    source = SegmentSource(
-        node=identity.node,
-        name=name_in(settings, identity),
-        # Two groups that are collected in one folder stay apart.
-        run=trace.run or f"group-{key_ring_in(settings.keys).sending.id:04x}",
-        strategy=settings.strategy.name or LIVE_DEFAULT,
-        boot=boot,
-        epoch=now if trace.epoch is None else trace.epoch,
-        clock=clock_identity(),
-    )
-    return TraceSegments(
-        base / trace.folder,
-        source,
-        loop,
-        counters,
-        bytes_max=trace.bytes_max,
-        segment_bytes=trace.segment_bytes,
-        segment_seconds=trace.segment_seconds,
-    )
+    def identity(self) -> Identity:
+        try:
+            return Identity.from_text(self.keys.identity, self.node.number)
+        except InputError as error:
+            key = "node.number" if error.where == "node" else "keys.identity"
+            raise InputError(key, error.problem) from None

@@ -4,30 +4,32 @@ import asyncio
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from tests.runtime.live.nodes import acquainted, free_port, running, settings, until
+from tests.runtime.live.worlds import world
 
 from roamcast.broker.core import Delivery
 from roamcast.errors import InputError
 from roamcast.event import Publication
 from roamcast.filter import Filter
 from roamcast.host import Channel, Frame, Kind
+from roamcast.runtime.live import linux
 from roamcast.runtime.live.air import air, interface
-from roamcast.runtime.live.air.interface import Interface
 from roamcast.runtime.live.air.sockets import InterfaceSockets
+from roamcast.runtime.live.linux import LinuxNetwork
 from roamcast.runtime.live.node import LiveNode
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.settings import AirMode, AirSettings
+from roamcast.runtime.live.world import Interface
 
 pytestmark = pytest.mark.realtime
 
 
 def test_the_loopback_is_found_by_name_and_by_address() -> None:
-    by_name = interface.named("lo", "air.interface")
-    assert by_name == interface.with_address("127.0.0.1", "air.address")
+    by_name = interface.named(LinuxNetwork(), "lo", "air.interface")
+    assert by_name == interface.with_address(LinuxNetwork(), "127.0.0.1", "air.address")
     assert by_name.loopback and by_name.up and by_name.address == "127.0.0.1"
     assert by_name.mtu > 1_000
 
@@ -35,13 +37,13 @@ def test_the_loopback_is_found_by_name_and_by_address() -> None:
 @pytest.mark.parametrize("name", ["nosuch0", "", "a-name-far-too-long-for-linux"])
 def test_a_missing_interface_is_named_with_those_that_exist(name: str) -> None:
     with pytest.raises(InputError, match=r"air.interface: is '.*', which does not exist; here are .*lo"):
-        interface.named(name, "air.interface")
+        interface.named(LinuxNetwork(), name, "air.interface")
 
 
 @pytest.mark.parametrize("address", ["10.255.255.254", "localhost", "fe80::1"])
 def test_an_address_of_no_interface_is_refused(address: str) -> None:
     with pytest.raises(InputError, match=r"air\.address: is "):
-        interface.with_address(address, "air.address")
+        interface.with_address(LinuxNetwork(), address, "air.address")
 
 
 def test_an_air_port_that_another_program_holds_alone_is_refused() -> None:
@@ -93,11 +95,12 @@ def test_multicast_is_another_way_to_reach_everyone() -> None:
     asyncio.run(play())
 
 
-@dataclass
-class Weather:
-    """What the node sees of its interface, in the hands of a test."""
+class Weather(LinuxNetwork):
+    """What nodes see of their interface, in the hands of a test."""
 
-    shows: Interface | None
+    def __init__(self) -> None:
+        self.loopback = interface.named(LinuxNetwork(), "lo", "air.interface")
+        self.shows: Interface | None = self.loopback
 
     def look(self, name: str) -> Interface | None:
         return self.shows
@@ -107,14 +110,15 @@ class Weather:
 def test_an_interface_that_goes_and_comes_back_is_used_again(
     mode: AirMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loopback = interface.named("lo", "air.interface")
-    weather = Weather(loopback)
-    monkeypatch.setattr(air, "look", weather.look)
+    weather = Weather()
+    loopback = weather.loopback
     monkeypatch.setattr(air, "WATCH_SECONDS", 0.02)
 
     async def play() -> None:
         port = free_port()
-        async with running(settings(1, port=port, mode=mode), settings(2, port=port, mode=mode)) as nodes:
+        wanted = [settings(number, port=port, mode=mode) for number in (1, 2)]
+        here = world(asyncio.get_running_loop(), network=weather)
+        async with running(*wanted, world=here) as nodes:
             alice, bob = nodes
             got: list[Delivery] = []
             bob.applications.open(got.append).subscribe(Filter.everything())
@@ -132,7 +136,7 @@ def test_an_interface_that_goes_and_comes_back_is_used_again(
             assert alice.radio.air.port == own, "neighbours know it by that port"
             await until(lambda: session.publish(Publication()) and got)
             arrived: list[bytes] = []
-            bob.radio.receivers[Channel.STRATEGY] = lambda sender, payload: arrived.append(payload)
+            bob.radio.attach(Channel.STRATEGY, lambda sender, payload: arrived.append(payload))
             await until(acquainted(alice, bob))
             frame = Frame(b"over a link", Kind.DATA, "test")
             alice.inputs.handle(alice.radio.unicast, Channel.STRATEGY, 2, frame, None)
@@ -143,12 +147,11 @@ def test_an_interface_that_goes_and_comes_back_is_used_again(
 
 def test_a_changed_address_is_noted() -> None:
     async def play(monkeypatch: pytest.MonkeyPatch) -> None:
-        loopback = interface.named("lo", "air.interface")
-        weather = Weather(loopback)
-        monkeypatch.setattr(air, "look", weather.look)
+        weather = Weather()
         monkeypatch.setattr(air, "WATCH_SECONDS", 0.02)
-        async with running(settings(1, port=free_port())) as (node,):
-            weather.shows = loopback._replace(address="127.0.0.9")
+        here = world(asyncio.get_running_loop(), network=weather)
+        async with running(settings(1, port=free_port()), world=here) as (node,):
+            weather.shows = weather.loopback._replace(address="127.0.0.9")
             await until(lambda: node.counters.value("interface_changes_total"))
             assert node.radio.air.used[0].working[0].address == "127.0.0.9"
 
@@ -156,16 +159,19 @@ def test_a_changed_address_is_noted() -> None:
         asyncio.run(play(monkeypatch))
 
 
-class Machine:
+class Plugs(LinuxNetwork):
     """Interfaces and what /sys says of them, in the hands of a test."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder = folder
         self._found: dict[str, Interface] = {}
-        monkeypatch.setattr(interface, "_CLASS", folder)
-        monkeypatch.setattr(interface, "names", lambda: list(self._found))
-        for module in (interface, air):
-            monkeypatch.setattr(module, "look", self._found.get)
+        monkeypatch.setattr(linux, "_CLASS", folder)
+
+    def names(self) -> list[str]:
+        return list(self._found)
+
+    def look(self, name: str) -> Interface | None:
+        return self._found.get(name)
 
     def plug(self, name: str, address: str | None = "10.0.0.1", *marks: str) -> None:
         """`marks`: device, wireless, master."""
@@ -182,10 +188,10 @@ class Machine:
 def test_without_a_name_hardware_is_used_cables_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine = Machine(tmp_path, monkeypatch)
+    machine = Plugs(tmp_path, monkeypatch)
 
     def chosen() -> list[str]:
-        return [found.name for found in interface.chosen()]
+        return [found.name for found in interface.chosen(machine)]
 
     assert chosen() == []
     machine.plug("lo", "127.0.0.1")
@@ -199,6 +205,24 @@ def test_without_a_name_hardware_is_used_cables_first(
     assert chosen() == ["eth0", "wlan0"]
 
 
+class AirListener:
+    """Hears what happens to the interfaces."""
+
+    def __init__(self) -> None:
+        self.gone: list[tuple[str, bool]] = []
+
+    def on_away(self, interface: str, *, is_ipv6: bool) -> None:
+        self.gone.append((interface, is_ipv6))
+
+    def on_datagram(self, data: bytes, source: interface.Endpoint) -> None: ...
+
+    def on_opened(self, sockets: InterfaceSockets) -> None: ...
+
+    def on_closing(self, sockets: InterfaceSockets) -> None: ...
+
+    def on_unreached(self, endpoint: interface.Endpoint) -> None: ...
+
+
 class StubSockets(InterfaceSockets):
     """Opens nothing."""
 
@@ -209,17 +233,16 @@ class StubSockets(InterfaceSockets):
 def test_without_a_name_hardware_is_taken_when_it_comes_and_waited_for_when_it_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine = Machine(tmp_path, monkeypatch)
+    machine = Plugs(tmp_path, monkeypatch)
     machine.plug("lo", "127.0.0.1")
     monkeypatch.setattr(air, "InterfaceSockets", StubSockets)
     monkeypatch.setattr(StubSockets, "is_open", True)
 
     async def play() -> None:
-        all_air = air.Air(
-            asyncio.get_running_loop(), AirSettings(), (), Counters(), lambda data, source: None
-        )
-        gone: list[tuple[str, bool]] = []
-        all_air.on_away = lambda name, is_ipv6: gone.append((name, is_ipv6))
+        owner = AirListener()
+        gone = owner.gone
+        here = world(asyncio.get_running_loop(), network=machine)
+        all_air = air.Air(here, AirSettings(), (), Counters(), owner)
 
         def look() -> list[tuple[str, bool]]:
             all_air._looks = 0

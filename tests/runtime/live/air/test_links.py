@@ -10,7 +10,6 @@ from tests.runtime.live.nodes import acquainted, free_port, running, settings, u
 from roamcast.host import Channel, Frame, Kind, SendFailure
 from roamcast.runtime.live.air.datagrams import REPEATS
 from roamcast.runtime.live.air.interface import Endpoint
-from roamcast.runtime.live.air.peers import Peers
 from roamcast.runtime.live.node import LiveNode
 from roamcast.units import SECOND, NodeId
 
@@ -28,7 +27,7 @@ def control(payload: bytes) -> Frame:
 def log_of(node: LiveNode) -> list[tuple[NodeId, bytes]]:
     """What reaches the strategy's place from now on; `flooding` itself sends nothing by unicast."""
     log: list[tuple[NodeId, bytes]] = []
-    node.radio.receivers[Channel.STRATEGY] = lambda sender, payload: log.append((sender, payload))
+    node.radio.attach(Channel.STRATEGY, lambda sender, payload: log.append((sender, payload)))
     return log
 
 
@@ -108,7 +107,7 @@ def test_frames_that_nobody_acknowledges_fail_within_the_timeout() -> None:
             assert 0 < len(failures) <= 600
             assert 0.3 <= took < 5
             assert len(alice.radio.links) == 0
-            peer = alice.radio.peers.find(2)
+            peer = alice.radio.peers.get(2)
             assert peer is not None and peer.is_silent(alice.clock.now)
             # Not heard since: what comes now fails without another attempt.
             before = len(failures)
@@ -137,7 +136,7 @@ def test_a_link_that_stalls_asks_by_a_letter_and_breaks_long_before_its_timeout_
             await until(lambda: failures)
             await until(lambda: not alice.radio.is_busy)
             assert set(failures) == {SendFailure.LINK}
-            peer = alice.radio.peers.find(2)
+            peer = alice.radio.peers.get(2)
             assert peer is not None and peer.failed_at >= 0
 
     asyncio.run(play())
@@ -171,7 +170,7 @@ def test_a_neighbour_that_answers_no_letter_is_not_dialled_to_the_end(
 
     async def play() -> None:
         async with running(settings(1, port=free_port())) as (node,):
-            node.radio.peers.heard(2, Endpoint("127.0.0.1", free_port(), "lo"), node.clock.now)
+            node.radio.peers.heard(2, Endpoint("127.0.0.1", free_port(), "lo"), 100, node.clock.now)
             failures: list[SendFailure] = []
             send(node, 2, data(b"hello"), failures.append)
             await until(lambda: failures)
@@ -197,7 +196,7 @@ def test_nodes_that_have_proven_themselves_greet_each_other_again() -> None:
 def test_a_neighbour_that_takes_no_link_is_a_broken_link() -> None:
     async def play() -> None:
         async with running(settings(1, port=free_port())) as (node,):
-            node.radio.peers.heard(2, Endpoint("127.0.0.1", free_port(), "lo"), node.clock.now)
+            node.radio.peers.heard(2, Endpoint("127.0.0.1", free_port(), "lo"), 100, node.clock.now)
             failures: list[SendFailure] = []
             send(node, 2, data(b"hello"), failures.append)
             assert failures == []
@@ -214,7 +213,7 @@ def test_a_neighbour_that_has_to_get_to_know_us_first_loses_no_frame() -> None:
         port = free_port()
         async with running(settings(1, port=port), settings(2, port=port)) as (alice, bob):
             await until(acquainted(alice, bob))
-            bob.radio._opener._sessions.clear()
+            bob.radio.peers[1].proof = None
             log = log_of(bob)
             failures: list[SendFailure] = []
             for number in range(5):
@@ -289,7 +288,7 @@ def test_a_letter_whose_acknowledgement_is_lost_is_repeated_and_handled_once() -
 def test_a_letter_to_a_node_that_has_gone_fails_when_all_attempts_are_used() -> None:
     async def play() -> None:
         async with running(settings(1, port=free_port())) as (node,):
-            node.radio.peers.heard(2, Endpoint("127.0.0.1", free_port(), "lo"), node.clock.now)
+            node.radio.peers.heard(2, Endpoint("127.0.0.1", free_port(), "lo"), 100, node.clock.now)
             failures: list[SendFailure] = []
             began = asyncio.get_running_loop().time()
             send(node, 2, control(b"anyone"), failures.append)
@@ -302,41 +301,6 @@ def test_a_letter_to_a_node_that_has_gone_fails_when_all_attempts_are_used() -> 
     asyncio.run(play())
 
 
-def test_an_address_moves_when_the_old_one_is_silent_or_fails_or_its_node_proves_itself() -> None:
-    here, there = Endpoint("10.0.0.1", 4748, "wlan0"), Endpoint("10.0.0.2", 4748, "wlan0")
-    doubted: list[None] = []
-    peers = Peers(lambda *_: None, lambda: doubted.append(None))
-
-    def where(at: float, endpoint: Endpoint) -> Endpoint:
-        return peers.heard(7, endpoint, round(at * SECOND)).endpoint
-
-    assert where(1.0, here) == here
-    assert where(2.5, there) == here and len(doubted) == 1  # `here` spoke just now
-    assert where(3.0, there) == there  # it has been silent for two seconds
-    assert where(3.5, here) == there
-    peer = peers.find(7)
-    assert peer is not None
-    peers.give_up(peer, round(3.6 * SECOND))
-    assert where(3.7, here) == here  # frames to `there` failed
-    assert where(3.8, there) == here
-    peers.on_proven(7)
-    assert where(3.8, there) == there  # a restart: another port at once
-    assert where(3.9, here) == there
-
-
-def test_thousands_of_past_peers_are_forgotten() -> None:
-    evicted: list[NodeId] = []
-    peers = Peers(lambda number, _: evicted.append(number), peers_max=100, expiry=60 * SECOND)
-    for number in range(5_000):
-        peers.heard(number, Endpoint("10.0.0.1", 4748, "wlan0"), number)
-    assert len(peers) == 100
-    assert evicted == list(range(4_900))
-    assert peers.find(4_899) is None and peers.find(4_900) is not None
-    peers.heard(4_900, Endpoint("10.0.0.2", 4748, "wlan0"), 50 * SECOND)
-    peers.forget_old(61 * SECOND)
-    assert [(peer.number, peer.endpoint[0]) for peer in peers] == [(4_900, "10.0.0.2")]
-
-
 @pytest.mark.parametrize("kind", [Kind.CONTROL, Kind.DATA])
 def test_a_frame_over_a_path_that_is_dead_arrives_by_the_other_and_its_layer_hears_nothing(
     kind: Kind,
@@ -346,10 +310,10 @@ def test_a_frame_over_a_path_that_is_dead_arrives_by_the_other_and_its_layer_hea
             await until(acquainted(alice, bob))
             log = log_of(bob)
             failures: list[SendFailure] = []
-            peer = alice.radio.peers.find(2)
+            peer = alice.radio.peers.get(2)
             works, dead = peer.endpoint, Endpoint("127.0.0.1", free_port(), "lo")
             # As if the dead one were in use, and had been heard just now.
-            alice.radio.peers.heard(2, dead, alice.clock.now)
+            alice.radio.peers.heard(2, dead, 100, alice.clock.now)
             peer.path = peer.paths[dead]
             send(alice, 2, Frame(b"by the other", kind, "test"), failures.append)
             await until(lambda: log)
@@ -367,14 +331,14 @@ def test_a_link_whose_neighbour_is_reached_elsewhere_loses_nothing(is_lost: bool
             await until(acquainted(alice, bob))
             log = log_of(bob)
             failures: list[SendFailure] = []
-            peer = alice.radio.peers.find(2)
+            peer = alice.radio.peers.get(2)
             before, after = peer.endpoint, peer.endpoint._replace(address="127.0.0.2")
             send(alice, 2, data(b"first"), failures.append)
             await until(lambda: log)
             count = 200
             for number in range(count):
                 send(alice, 2, data(number.to_bytes(2, "big") * 500), failures.append)
-            alice.radio.peers.heard(2, after, alice.clock.now)
+            alice.radio.peers.heard(2, after, 100, alice.clock.now)
             peer.path = peer.paths[after]
             alice.radio.links.on_moved(peer, before, is_lost=is_lost)
             send(alice, 2, data(b"last"), failures.append)
@@ -394,7 +358,7 @@ def test_an_acknowledgement_goes_back_by_the_path_of_its_datagram() -> None:
             await until(acquainted(alice, bob))
             sent: list[Endpoint] = []
             bob.radio.air.send = lambda datagram, to: sent.append(to)
-            elsewhere = bob.radio.peers.find(1).endpoint._replace(address="127.0.0.5")
+            elsewhere = bob.radio.peers.get(1).endpoint._replace(address="127.0.0.5")
             bob.radio._datagrams.acknowledge(1, 77, elsewhere)
             await until(lambda: sent)
             assert elsewhere in sent

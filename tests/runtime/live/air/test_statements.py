@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 from tests.runtime.live.nodes import acquainted, free_port, running, settings, until
+from tests.runtime.live.worlds import world
 
 from roamcast.cli import app
 from roamcast.errors import InputError, WireError
@@ -20,12 +21,26 @@ from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.settings import LiveSettings
 from roamcast.sealing import Identity
 from roamcast.sealing.statement import decode_statement, make_statement
+from roamcast.units import NodeId
 
+LOOP = asyncio.new_event_loop()  # not used: statements need clocks alone
+LOOP.close()
+WORLD = world(LOOP)
 ALICE, BOB, LOST = Identity.generate(), Identity.generate(), Identity.generate()
 
 
 def known(identity: Identity = ALICE) -> Statements:
-    return Statements(identity, {}, Counters())
+    return Statements(identity, {}, WORLD, Counters(), Unmoved())
+
+
+class Unmoved:
+    """Does nothing about it."""
+
+    def on_revoked(self, node: NodeId) -> None:
+        pass
+
+    def on_pardoned(self, node: NodeId) -> None:
+        pass
 
 
 @pytest.mark.realtime

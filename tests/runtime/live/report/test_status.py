@@ -60,7 +60,7 @@ def test_a_node_says_what_it_is_whom_it_hears_and_what_is_wrong(tmp_path: Path) 
                 assert (peer["number"], peer["address"], peer["is_neighbour"]) == (4, "127.0.0.1", True)
                 assert peer["port"] == other.radio.air.port and peer["bytes_received"] > 0
                 await other.stop()
-                await until(lambda: one.journal.peers.up == 0)
+                await until(lambda: one.radio.peers.up == 0)
                 one.started_at -= 60_000_000  # it has been alone for long
                 text = await asyncio.to_thread(said, "status", "--socket", socket)
                 assert text.splitlines()[0].startswith("WARNING: no other node is heard")
@@ -132,7 +132,7 @@ def test_every_metric_of_a_node_has_its_help_and_type(tmp_path: Path) -> None:
             assert any(line.startswith('roamcast_build_info{version="') for line in lines)
             assert {name.removeprefix("roamcast_") for name in typed} <= set(HELP)
             for number in range(1_000):
-                one.journal.peers.heard(1_000 + number, Endpoint("10.0.0.1", 1, "wlan0"), 1, one.clock.now)
+                one.radio.peers.heard(1_000 + number, Endpoint("10.0.0.1", 1, "wlan0"), 1, one.clock.now)
             assert one.counters.to_text().count("roamcast_peer_up{") == PEERS_METERED
 
     asyncio.run(play())
@@ -145,7 +145,7 @@ def test_a_document_of_a_crowd_fits_one_message() -> None:
             for number in range(100):
                 session.subscribe(Filter.sql(f"a{number} = '{'x' * 500}'"))
             for number in range(2_000):
-                node.journal.peers.heard(
+                node.radio.peers.heard(
                     2**31 - 1 - number, Endpoint("255.255.255.255", 65_535, "wlan0"), 2**40, node.clock.now
                 )
             status = node.status()

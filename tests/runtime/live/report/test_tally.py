@@ -1,13 +1,12 @@
-"""Counts by reason, and who comes and goes: what is logged, and when."""
+"""Counts by reason: what is logged, and when."""
 
 import logging
+import time
 
 import pytest
 
 from roamcast.broker.assembly import DAMAGED, PROBLEMS
 from roamcast.event import EventId
-from roamcast.runtime.live.air.interface import Endpoint
-from roamcast.runtime.live.air.peers import LINES_PER_MINUTE, PeerWatch
 from roamcast.runtime.live.inputs import Clock
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import DROP_WORDS, MINUTE, NORMAL_DROPS, NodeJournal, ReasonTally
@@ -15,7 +14,6 @@ from roamcast.trace import DropReason
 from roamcast.units import SECOND
 
 LOGGER = logging.getLogger("roamcast.test")
-THERE, ELSEWHERE = Endpoint("10.0.0.2", 4748, "wlan0"), Endpoint("10.0.0.3", 4748, "eth0")
 
 
 @pytest.fixture(autouse=True)
@@ -67,53 +65,9 @@ def test_every_reason_of_a_drop_has_words() -> None:
     assert set(DROP_WORDS) == {reason.value for reason in DropReason} | chunks
 
 
-def test_a_peer_is_logged_when_it_comes_moves_goes_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:
-    now = 0
-    watch = PeerWatch(1.0, lambda: now)
-    watch.heard(7, THERE, 100, now)
-    now = 2 * SECOND
-    watch.heard(7, THERE, 100, now)
-    watch.moved(7, ELSEWHERE)
-    watch.look(4 * SECOND)
-    assert watch.up == 1
-    watch.look(9 * SECOND)
-    assert watch.up == 0
-    watch.heard(7, ELSEWHERE, 100, 10 * SECOND)
-    assert watch.up == 1
-    assert [record.getMessage() for record in caplog.records] == [
-        "peer 7 is here, at 10.0.0.2:4748 by wlan0",
-        "peer 7 moved from 10.0.0.2:4748 by wlan0 to 10.0.0.3:4748 by eth0",
-        "peer 7 at 10.0.0.3:4748 by eth0 is gone: not heard for 7.0 s",
-        "peer 7 is here, at 10.0.0.3:4748 by eth0",
-    ]
-
-
-def test_quality_is_the_share_of_intervals_in_which_a_peer_was_heard() -> None:
-    watch = PeerWatch(1.0, lambda: 0)
-    watch.heard(7, THERE, 1, 0)
-    (record,) = watch.latest_first()
-    assert record.slots.quality(1 * SECOND) is None, "too new to say"
-    for second in (4, 8, 12):  # every second slot of two seconds
-        watch.heard(7, THERE, 1, second * SECOND)
-    assert record.slots.quality(12 * SECOND) == 4 / 7
-    for second in range(13, 60):
-        watch.heard(7, THERE, 1, second * SECOND)
-    assert record.slots.quality(59 * SECOND) == 1.0
-    assert record.slots.quality(60 * SECOND) == 1.0, "a slot that has just begun is no loss"
-    assert record.slots.quality(70 * SECOND) == 4 / 9, "of the nine slots that are over"
-
-
-def test_a_crowd_in_motion_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    watch = PeerWatch(1.0, lambda: 0)
-    for number in range(10_000):
-        watch.heard(number, THERE, 1, 0)
-    assert len(caplog.records) == LINES_PER_MINUTE
-    assert len(watch) == 4_096
-
-
 def test_a_large_payload_that_is_given_up_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     counters = Counters()
-    journal = NodeJournal(1, Clock(), counters, None)
+    journal = NodeJournal(1, Clock(time), counters, None)
     for _ in range(2):
         journal.given_up(DAMAGED, EventId(7, 8))
     assert counters.value("drops_total", reason="chunk_damaged") == 2

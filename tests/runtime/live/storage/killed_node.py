@@ -17,7 +17,8 @@ from pathlib import Path
 from roamcast.broker.core import Broker, Delivery
 from roamcast.broker.store import StoreFullError
 from roamcast.event import Publication, Value
-from roamcast.runtime.live.storage.database import DurableEventStore, Storage
+from roamcast.runtime.live.linux import LocalDisk
+from roamcast.runtime.live.storage.database import DurableEventStore, NodeStorage
 from roamcast.sealing import reserve_epoch
 from roamcast.testing import FakeHost
 from roamcast.units import SECOND
@@ -32,7 +33,7 @@ class Nobody:
 
 def live(path: Path, report: int, seed: int) -> None:
     chance = random.Random(seed)
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     os.write(report, b"epoch %d\n" % reserve_epoch(storage.stable, time.time()))
     host = FakeHost(1, stable=storage.stable)
     store = DurableEventStore(storage, 0, lambda: time.time_ns() // 1_000, entries_max=10**6)

@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 from roamcast.broker.store import StoreFullError
 from roamcast.errors import FileError
 from roamcast.event import Event, EventClass, EventId
-from roamcast.runtime.live.storage.clients import DELIVERED_MAX, ClientRecords, KeptSubscription
+from roamcast.runtime.live.linux import LocalDisk
+from roamcast.runtime.live.storage.clients import DELIVERED_MAX, ClientRecords
 from roamcast.runtime.live.storage.database import (
     LAZY,
     LAZY_WRITES,
     PAGE_BYTES,
     Durability,
     DurableEventStore,
-    Storage,
+    NodeStorage,
 )
 from roamcast.units import SECOND, Micros
 
@@ -50,13 +51,13 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_is_kept_is_there_after_a_restart_in_order_of_arrival(path: Path) -> None:
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     store = DurableEventStore(storage, 0, lambda: WALL)
     for sequence in (3, 1, 2):
         store.keep(event(sequence), HOUR, sequence, 0)
     store.keep(event(1), HOUR, 9, 0)  # a second copy changes nothing
     storage.close()
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     store = DurableEventStore(storage, 0, lambda: WALL + 60 * SECOND)
     assert sequences(store) == [3, 1, 2]
     stored = store.standing(0)[1]
@@ -66,12 +67,12 @@ def test_what_is_kept_is_there_after_a_restart_in_order_of_arrival(path: Path) -
 
 
 def test_lifetimes_go_on_while_the_node_is_off(path: Path) -> None:
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     store = DurableEventStore(storage, 0, lambda: WALL)
     store.keep(event(1), 100 * SECOND, 0, 0)
     store.keep(event(2), 300 * SECOND, 0, 0)
     storage.close()
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     store = DurableEventStore(storage, 5_000, lambda: WALL + 100 * SECOND)
     assert sequences(store, 5_000) == [2]
     assert store.standing(5_000)[0].expires_at == 5_000 + 200 * SECOND
@@ -91,17 +92,17 @@ def test_lifetimes_go_on_while_the_node_is_off(path: Path) -> None:
 def test_a_wrong_clock_neither_loses_an_event_nor_makes_it_live_longer(
     path: Path, kept_at: Micros, found_at: Micros
 ) -> None:
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     DurableEventStore(storage, 0, lambda: kept_at).keep(event(1), HOUR, 0, 0)
     storage.close()
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     store = DurableEventStore(storage, 0, lambda: found_at)
     assert [stored.expires_at for stored in store.standing(0)] == [HOUR]
     storage.close()
 
 
 def test_what_expires_or_is_pushed_out_leaves_the_disk(path: Path) -> None:
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     store = DurableEventStore(storage, 0, lambda: WALL, entries_max=2)
     store.keep(event(1), 10, 0, 0)
     store.keep(event(2), 30, 0, 0)
@@ -117,7 +118,7 @@ def retained(sequence: int, size: int = 10) -> Event:
 
 
 def test_what_is_superseded_leaves_the_disk_with_the_same_commit(path: Path) -> None:
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     store = DurableEventStore(storage, 0, lambda: WALL)
     store.keep(event(1), HOUR, 0, 0)
     for sequence in range(2, 50):
@@ -127,7 +128,7 @@ def test_what_is_superseded_leaves_the_disk_with_the_same_commit(path: Path) -> 
     store.keep(retained(50), HOUR, 0, 0)  # never committed
     storage._connection.execute("ROLLBACK")
     storage._connection.close()
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     store = DurableEventStore(storage, 0, lambda: WALL)
     assert sequences(store) == [1, 49]
     assert store.is_history(retained(48)) and not store.is_history(retained(49))
@@ -136,18 +137,18 @@ def test_what_is_superseded_leaves_the_disk_with_the_same_commit(path: Path) -> 
 
 
 def test_a_file_from_before_with_superseded_events_is_cleared_at_boot(path: Path) -> None:
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     for sequence in (3, 5, 4):
         storage.keep(retained(sequence), HOUR, 0, WALL)
     storage.close()
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     assert sequences(DurableEventStore(storage, 0, lambda: WALL)) == [5]
     storage.close()
     assert rows(path, "event") == 1
 
 
 def test_a_commit_that_fails_leaves_what_was_to_be_superseded(path: Path) -> None:
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     store = DurableEventStore(storage, 0, lambda: WALL)
     store.keep(retained(1), HOUR, 0, 0)
     storage.commit()
@@ -160,13 +161,13 @@ def test_a_commit_that_fails_leaves_what_was_to_be_superseded(path: Path) -> Non
     assert isinstance(told[0], StoreFullError)
     storage._connection = real
     storage.close()
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     assert [kept.event.sequence for kept in storage.events(WALL)] == [1]
     storage.close()
 
 
 def test_an_event_without_room_supersedes_nothing(path: Path) -> None:
-    storage = Storage.open(path, bytes_max=100 * PAGE_BYTES)
+    storage = NodeStorage(LocalDisk(), path, bytes_max=100 * PAGE_BYTES)
     store = DurableEventStore(storage, 0, lambda: WALL)
     store.keep(retained(20_000), HOUR, 0, 0)
     fill(store, storage.commit)
@@ -174,13 +175,13 @@ def test_an_event_without_room_supersedes_nothing(path: Path) -> None:
         store.keep(retained(20_001, size=50_000), HOUR, 0, 0)
     assert EventId(7, 20_000) in store
     storage.close()
-    storage = Storage.open(path, bytes_max=100 * PAGE_BYTES)
+    storage = NodeStorage(LocalDisk(), path, bytes_max=100 * PAGE_BYTES)
     assert storage.events(WALL)[0].event.sequence == 20_000
     storage.close()
 
 
 def test_an_event_that_cannot_be_read_is_left_out_and_counted(path: Path) -> None:
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     for sequence in (1, 2):
         storage.keep(event(sequence), HOUR, 0, WALL)
     storage.write("UPDATE event SET data = x'c1' WHERE sequence = ?", (1,))
@@ -193,7 +194,7 @@ def test_an_event_that_cannot_be_read_is_left_out_and_counted(path: Path) -> Non
 
 
 def test_acknowledgements_wait_for_the_commit(path: Path) -> None:
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     told: list[StoreFullError | None] = []
     storage.keep(event(1), HOUR, 0, WALL)
     storage.on_durable(told.append)
@@ -212,7 +213,7 @@ def test_acknowledgements_wait_for_the_commit(path: Path) -> None:
 
 
 def test_what_may_wait_and_nobody_waits_for_is_committed_a_little_later(path: Path) -> None:
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     told: list[StoreFullError | None] = []
 
     def pending(now: Micros) -> bool:
@@ -242,14 +243,14 @@ def test_a_commit_syncs_the_disk_unless_told_otherwise(
     path: Path, durability: Durability, synchronous: int
 ) -> None:
     """SIGKILL cannot show this, only a power cut can: SQLite's FULL (2) syncs the log at each commit."""
-    storage = Storage.open(path, durability=durability)
+    storage = NodeStorage(LocalDisk(), path, durability=durability)
     assert storage.read("PRAGMA synchronous") == [(synchronous,)]
     assert storage.read("PRAGMA journal_mode") == [("wal",)]
     storage.close()
 
 
 def test_stable_is_a_mapping_and_durable_on_return(path: Path) -> None:
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     storage.stable["a"] = b"1"
     storage.stable["b"] = b"2"
     storage.stable["a"] = b"3"
@@ -261,7 +262,7 @@ def test_stable_is_a_mapping_and_durable_on_return(path: Path) -> None:
     for suffix in ("", "-wal"):
         Path(f"{copy}{suffix}").write_bytes(Path(f"{path}{suffix}").read_bytes())
     storage.close()
-    again = Storage.open(copy)
+    again = NodeStorage(LocalDisk(), copy)
     assert dict(again.stable) == {"a": b"3"}
     again.close()
 
@@ -282,7 +283,7 @@ def fill(store: DurableEventStore, commit: Callable[[], None], first: int = 1) -
 
 
 def test_at_its_size_the_storage_refuses_what_is_new_and_keeps_what_it_has(path: Path) -> None:
-    storage = Storage.open(path, bytes_max=100 * PAGE_BYTES)
+    storage = NodeStorage(LocalDisk(), path, bytes_max=100 * PAGE_BYTES)
     store = DurableEventStore(storage, 0, lambda: WALL)
     told: list[StoreFullError | None] = []
     refused = fill(store, storage.commit)
@@ -301,14 +302,14 @@ def test_at_its_size_the_storage_refuses_what_is_new_and_keeps_what_it_has(path:
     store.keep(event(refused, size=2_000), HOUR, 0, 0)  # room again
     storage.close()
     assert path.stat().st_size <= 101 * PAGE_BYTES
-    storage = Storage.open(path, bytes_max=100 * PAGE_BYTES)
+    storage = NodeStorage(LocalDisk(), path, bytes_max=100 * PAGE_BYTES)
     kept = [kept.event.sequence for kept in storage.events(WALL)]
     assert kept == [*range(11, refused), refused]
     storage.close()
 
 
 def test_a_disk_that_is_nearly_full_is_left_alone(path: Path) -> None:
-    storage = Storage.open(path, disk_reserve=2**62)
+    storage = NodeStorage(LocalDisk(), path, disk_reserve=2**62)
     with pytest.raises(StoreFullError, match=r"node\.db: the disk is full: \d+ octets are left"):
         storage.keep(event(1), HOUR, 0, WALL)
     storage.stable["a"] = b"1"  # not an event
@@ -319,7 +320,7 @@ def test_a_full_disk_is_logged_once_and_so_is_that_there_is_room_again(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    storage = Storage.open(path, disk_reserve=2**62)
+    storage = NodeStorage(LocalDisk(), path, disk_reserve=2**62)
     for sequence in range(5):
         with pytest.raises(StoreFullError):
             storage.keep(event(sequence), HOUR, 0, WALL)
@@ -337,7 +338,7 @@ def test_a_full_disk_is_logged_once_and_so_is_that_there_is_room_again(
 def test_a_commit_that_fails_is_told_to_those_who_wait_and_nothing_accepted_before_is_lost(
     path: Path,
 ) -> None:
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     storage.keep(event(1), HOUR, 0, WALL)
     storage.commit()
     told: list[StoreFullError | None] = []
@@ -433,7 +434,7 @@ def test_a_disk_without_a_free_octet(tmp_path: Path) -> None:
 
 def on_a_small_disk(disk: Path) -> None:
     path = disk / "node.db"
-    storage = Storage.open(path, disk_reserve=0)
+    storage = NodeStorage(LocalDisk(), path, disk_reserve=0)
     store = DurableEventStore(storage, 0, lambda: WALL)
     durable: list[int] = []
     failures: list[StoreFullError] = []
@@ -457,7 +458,7 @@ def on_a_small_disk(disk: Path) -> None:
     storage._connection.close()  # as a crash
     filler = disk / "node.db-wal"
     assert filler.exists() or path.exists()
-    storage = Storage.open(path, disk_reserve=0)
+    storage = NodeStorage(LocalDisk(), path, disk_reserve=0)
     kept = {kept.event.sequence for kept in storage.events(WALL)}
     assert set(durable) <= kept, sorted(set(durable) - kept)[:5]
 
@@ -467,7 +468,7 @@ def on_a_small_disk(disk: Path) -> None:
 
 def test_what_is_wrong_with_the_file_is_said_in_one_line(tmp_path: Path) -> None:
     used = tmp_path / "used.db"
-    storage = Storage.open(used)
+    storage = NodeStorage(LocalDisk(), used)
     text = tmp_path / "text.db"
     text.write_text("this is a text, and not a short one: " * 100)
     other = tmp_path / "other.db"
@@ -475,7 +476,7 @@ def test_what_is_wrong_with_the_file_is_said_in_one_line(tmp_path: Path) -> None
     connection.execute("CREATE TABLE t (x)")
     connection.close()
     newer = tmp_path / "newer.db"
-    Storage.open(newer).close()
+    NodeStorage(LocalDisk(), newer).close()
     connection = sqlite3.connect(newer)
     connection.execute("PRAGMA user_version = 2")
     connection.close()
@@ -488,23 +489,23 @@ def test_what_is_wrong_with_the_file_is_said_in_one_line(tmp_path: Path) -> None
         (tmp_path / "none" / "node.db", "cannot be written: No such file or directory"),
     ]:
         with pytest.raises(FileError) as raised:
-            Storage.open(path)
+            NodeStorage(LocalDisk(), path)
         assert str(raised.value) == f"{path}: {problem}"
     assert text.read_text().startswith("this is a text")
     storage.close()
-    Storage.open(used).close()
+    NodeStorage(LocalDisk(), used).close()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anything")
 def test_a_file_that_may_not_be_written(path: Path) -> None:
-    Storage.open(path).close()
+    NodeStorage(LocalDisk(), path).close()
     path.chmod(0o400)
     with pytest.raises(FileError, match="cannot be written"):
-        Storage.open(path)
+        NodeStorage(LocalDisk(), path)
 
 
 def test_only_the_owner_may_read_what_is_kept(path: Path) -> None:
-    Storage.open(path).close()
+    NodeStorage(LocalDisk(), path).close()
     assert path.stat().st_mode & 0o077 == 0
 
 
@@ -512,13 +513,9 @@ def test_only_the_owner_may_read_what_is_kept(path: Path) -> None:
 
 
 def test_a_named_client_finds_everything_after_a_restart(path: Path) -> None:
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     records = ClientRecords(storage)
     records.put_session("ann", b"session")
-    records.put_subscription("ann", KeptSubscription(1, "a = 1", b"qos"))
-    records.put_subscription("ann", KeptSubscription(2, "b = 1", b""))
-    records.put_subscription("ann", KeptSubscription(1, "a = 2", b"qos"))
-    records.end_subscription("ann", 2)
     queue = records.queue("ann")
     numbers = [queue.append(data) for data in (b"one", b"two", b"three")]
     records.queue("bob").append(b"for bob")
@@ -526,32 +523,27 @@ def test_a_named_client_finds_everything_after_a_restart(path: Path) -> None:
     records.note_delivered("ann", EventId(7, 1), WALL + HOUR)
     records.note_delivered("ann", EventId(7, 2), WALL)
     storage.close()
-    storage = Storage.open(path)
+    storage = NodeStorage(LocalDisk(), path)
     records = ClientRecords(storage)
     assert records.clients() == ["ann"] and records.session("ann") == b"session"
     assert records.session("bob") is None
-    assert records.subscriptions("ann") == [(1, "a = 2", b"qos")]
     assert records.queue("ann").entries() == [(numbers[1], b"two"), (numbers[2], b"three")]
     assert records.queue("ann").entries(1) == [(numbers[1], b"two")]
     assert records.delivered("ann", WALL) == [EventId(7, 1)]
     records.end_session("ann")
-    assert (records.clients(), records.subscriptions("ann"), len(records.queue("ann"))) == ([], [], 0)
+    assert (records.clients(), len(records.queue("ann"))) == ([], 0)
     assert records.queue("bob").append(b"more") > numbers[2]  # numbers are never used again
     assert len(records.queue("bob")) == 2
     storage.close()
 
 
 def test_what_is_kept_of_clients_has_its_bounds(path: Path) -> None:
-    storage = Storage.open(path)
-    records = ClientRecords(storage, clients_max=2, subscriptions_max=2)
+    storage = NodeStorage(LocalDisk(), path)
+    records = ClientRecords(storage, clients_max=2)
     for client in ("a", "b", "a"):
         records.put_session(client, b"")
     with pytest.raises(StoreFullError, match="sessions of 2 clients"):
         records.put_session("c", b"")
-    for number in (1, 2, 1):
-        records.put_subscription("a", KeptSubscription(number, "x = 1", b""))
-    with pytest.raises(StoreFullError, match="client 'a' has 2 subscriptions"):
-        records.put_subscription("a", KeptSubscription(3, "x = 1", b""))
     queue = records.queue("a", 2)
     first = queue.append(b"1")
     queue.append(b"2")
@@ -591,7 +583,7 @@ def test_a_crash_leaves_exactly_what_was_committed(steps: list[tuple[str, int]])
     with TemporaryDirectory() as folder:
         boots = 0
         path = Path(folder) / "0.db"
-        storage = Storage.open(path, durability="process")
+        storage = NodeStorage(LocalDisk(), path, durability="process")
         model: tuple[dict[int, None], dict[str, bytes], list[bytes]] = ({}, {}, [])
         committed = deepcopy(model)
         for step, number in steps:
@@ -629,7 +621,7 @@ def test_a_crash_leaves_exactly_what_was_committed(steps: list[tuple[str, int]])
                     if step == "crash":
                         storage._connection.close()
                     path, model = copy, deepcopy(committed)
-                    storage = Storage.open(path, durability="process")
+                    storage = NodeStorage(LocalDisk(), path, durability="process")
             assert [kept.event.sequence for kept in storage.events(WALL)] == list(model[0])
             assert dict(storage.stable) == model[1]
             assert [data for _, data in ClientRecords(storage).queue("ann").entries()] == model[2]

@@ -1,30 +1,21 @@
 """All interfaces of a node, as they come and go: everyone is told on each of them, a neighbour by its path.
 
 The interfaces are those that the file names, or else those that this machine has (`interface.chosen`). One
-that is named and not there is waited for. The kernel says when something changes (`watch.py`), and a look
-every second finds what it did not say.
+that is named and not there is waited for. The kernel says when something changes (`InterfaceWatch`), and a
+look every second finds what it did not say.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import Protocol
 
 from roamcast.errors import InputError
-from roamcast.runtime.live.air.interface import (
-    Endpoint,
-    Interface,
-    InterfaceWatch,
-    chosen,
-    is_hardware,
-    is_wireless,
-    look,
-    names,
-)
+from roamcast.runtime.live.air.interface import Endpoint, InterfaceWatch, chosen
 from roamcast.runtime.live.air.sockets import InterfaceSockets
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.settings import AirFamily, AirSettings
+from roamcast.runtime.live.world import Interface, UnreadDatagrams, World
 
 logger = logging.getLogger("roamcast.air")
 
@@ -35,12 +26,22 @@ LOOKS_PER_CHOICE = 10  # where none is named: how often all of the machine's are
 # says that something changed
 SPOKEN_SECONDS = 10.0  # IPv6 is used beside IPv4 for so long after somebody was heard there
 DATAGRAM_BYTES = 1_232  # while no interface is there: what IPv6 promises of any
-STATISTICS = (Path("/proc/net/udp"), Path("/proc/net/udp6"))
 
 
-class UnreadDatagrams(NamedTuple):
-    dropped: int  # since the sockets were opened
-    waiting_bytes: int  # now
+class AirOwner(Protocol):
+    """The radio."""
+
+    def on_datagram(self, data: bytes, source: Endpoint) -> None: ...
+
+    def on_opened(self, sockets: InterfaceSockets) -> None:
+        """They have a new listener."""
+
+    def on_closing(self, sockets: InterfaceSockets) -> None: ...
+
+    def on_away(self, interface: str, *, is_ipv6: bool) -> None: ...
+
+    def on_unreached(self, endpoint: Endpoint) -> None:
+        """A datagram to it cannot be sent because of the interface."""
 
 
 class UsedInterface:
@@ -63,35 +64,33 @@ class UsedInterface:
 
 
 class Air:
-    """Open between `open` and `close`. What arrives goes to `receive`."""
+    """Open between `open` and `close`."""
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        world: World,
         settings: AirSettings,
         wanted: Sequence[str],
         counters: Counters,
-        receive: Callable[[bytes, Endpoint], None],
+        owner: AirOwner,
     ) -> None:
         """`wanted`: the interfaces' names, the preferred ones first; none: those that this machine has."""
-        self._loop = loop
+        self._world = world
+        self._loop = world.loop
         self._settings = settings
         self._wanted = wanted
         self._counters = counters
-        self.on_datagram = receive
-        self.on_opened: Callable[[InterfaceSockets], None] = lambda sockets: None  # with a new listener
-        self.on_closing: Callable[[InterfaceSockets], None] = lambda sockets: None
-        self.on_away: Callable[[str, bool], None] = lambda interface, is_ipv6: None
-        self.on_unreached: Callable[[Endpoint], None] = lambda endpoint: None
+        self._owner = owner
+        self.on_datagram = owner.on_datagram  # of the sockets, without a step in between
         self._used: dict[str, UsedInterface] = {}
         self._spoken: list[InterfaceSockets] = []  # on which everyone is told
         self._own: set[tuple[str, int]] = set()  # where our own datagrams come from
-        self._watch = InterfaceWatch(loop, self._on_change)
+        self._watch = InterfaceWatch(world, self._on_change)
         self._look: asyncio.TimerHandle | None = None
         self._changed: asyncio.TimerHandle | None = None
         self._looks = 0
         self.datagram_bytes = DATAGRAM_BYTES  # that fit a datagram on every interface without fragmentation
-        for name in wanted or [found.name for found in chosen()]:
+        for name in wanted or [found.name for found in chosen(world.network)]:
             self._use(name)
 
     def open(self) -> None:
@@ -164,26 +163,19 @@ class Air:
         """Which interface is preferred where several lead to a neighbour equally well: the lower."""
         if interface in self._wanted:
             return self._wanted.index(interface)
-        return len(self._wanted) + is_wireless(interface)
+        return len(self._wanted) + self._world.network.is_wireless(interface)
+
+    def metered(self, value: Callable[[UsedInterface], float]) -> list[tuple[str, float]]:
+        """A value by interface."""
+        return [(used.name, value(used)) for used in self._used.values()]
 
     def dropped_by_kernel(self) -> int:
         """Datagrams that came faster than we read them, since the sockets were opened."""
         return self.unread().dropped
 
     def unread(self) -> UnreadDatagrams:
-        """What the kernel says of our sockets (proc(5))."""
-        ours = {inode for sockets in self._all() for inode in sockets.inodes()}
-        dropped = waiting = 0
-        for file in STATISTICS:
-            try:
-                lines = file.read_text().splitlines()[1:]
-            except OSError:  # a kernel without that family
-                continue
-            for row in map(str.split, lines):
-                if len(row) > 12 and row[9] in ours:
-                    dropped += int(row[12])
-                    waiting += int(row[4].partition(":")[2], 16)
-        return UnreadDatagrams(dropped, waiting)
+        """What the kernel says of our sockets."""
+        return self._world.network.unread(opened for sockets in self._all() for opened in sockets.opened())
 
     def unsent(self) -> int:
         """Octets that wait to be sent, by the interface that has the most: what is broadcast goes by all."""
@@ -208,7 +200,7 @@ class Air:
 
     def on_unreachable(self, sockets: InterfaceSockets, to: Endpoint | None) -> None:
         if to is not None:
-            self.on_unreached(to)
+            self._owner.on_unreached(to)
         elif not sockets.is_away:
             self._lose(sockets)
             self._settle()
@@ -241,9 +233,10 @@ class Air:
     def _choose(self) -> None:
         """What was used is waited for. Other interfaces only serve while there is no hardware, the loopback
         only while there is nothing else."""
-        found = chosen()
+        network = self._world.network
+        found = chosen(network)
         before = [used.seen for used in self._used.values() if used.seen]
-        hardware = {one.name for one in (*before, *found) if is_hardware(one)}
+        hardware = {one.name for one in (*before, *found) if network.is_hardware(one)}
         others = {one.name for one in before if not one.loopback} or {one.name for one in found}
         keep = hardware or others or set(self._used)
         for used in [one for one in self._used.values() if one.name not in keep]:
@@ -256,10 +249,10 @@ class Air:
             self._use(name)
 
     def _use(self, name: str) -> None:
-        self._used[name] = UsedInterface(name, look(name))
+        self._used[name] = UsedInterface(name, self._world.network.look(name))
 
     def _update(self, used: UsedInterface, *, is_first: bool = False) -> None:
-        now = look(used.name)
+        now = self._world.network.look(used.name)
         used.seen = now if now is not None else used.seen
         families = _families(now, self._settings.family)
         if not families:
@@ -283,7 +276,7 @@ class Air:
 
     def _say_away(self, used: UsedInterface, now: Interface | None) -> None:
         if now is None:
-            why = f"is not there; here are {', '.join(names())}"
+            why = f"is not there; here are {', '.join(self._world.network.names())}"
         elif not now.up:
             why = "is down or not connected"
         else:
@@ -297,7 +290,7 @@ class Air:
 
     def _open(self, used: UsedInterface, now: Interface, is_ipv6: bool, *, is_first: bool) -> None:
         before = used.sockets.get(is_ipv6)
-        sockets = InterfaceSockets(self._loop, self._settings, now, self._counters, self, is_ipv6=is_ipv6)
+        sockets = InterfaceSockets(self._world, self._settings, now, self._counters, self, is_ipv6=is_ipv6)
         if before is not None:
             self._close(before)
             sockets.port = before.port  # that neighbours know
@@ -316,7 +309,7 @@ class Air:
         if not is_first:
             logger.warning("interface %s is there, with %s", now.name, sockets.address)
             self._counters.count("interface_reopened_total" if before else "interface_changes_total")
-        self.on_opened(sockets)
+        self._owner.on_opened(sockets)
 
     def _renew(self, used: UsedInterface, sockets: InterfaceSockets, now: Interface) -> None:
         """It is back, or has another address or MTU."""
@@ -338,10 +331,10 @@ class Air:
     def _lose(self, sockets: InterfaceSockets) -> None:
         if not sockets.is_away:
             sockets.is_away = True
-            self.on_away(sockets.interface.name, sockets.is_ipv6)
+            self._owner.on_away(sockets.interface.name, is_ipv6=sockets.is_ipv6)
 
     def _close(self, sockets: InterfaceSockets) -> None:
-        self.on_closing(sockets)
+        self._owner.on_closing(sockets)
         sockets.close()
 
     def _all(self) -> Iterator[InterfaceSockets]:

@@ -7,15 +7,15 @@ by every node, at most `HOPS_MAX` times. It names nobody: all who publish slow d
 """
 
 import asyncio
-import random
-from collections.abc import Callable
+from typing import Protocol
 
 from roamcast.event import Publication
 from roamcast.kit.tables import BoundedDict
 from roamcast.pressure import REFUSED_FROM, Allowance, priority_of
-from roamcast.runtime.live.air.air import UnreadDatagrams
-from roamcast.runtime.live.air.frames import Congestion
+from roamcast.runtime.live.air.air import Air
+from roamcast.runtime.live.air.frames import CongestionReport
 from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.world import UnreadDatagrams, World
 from roamcast.trace import DropReason
 from roamcast.units import NodeId
 
@@ -30,27 +30,27 @@ BULK_UNSENT_BYTES = 16 * 1024  # more than this in the kernel: an event would wa
 BULK_PAUSE_SECONDS = 0.005
 
 
+class ReportSender(Protocol):
+    """The radio."""
+
+    def report(self, report: CongestionReport) -> None:
+        """Broadcast it."""
+
+
 class CongestionWatch:
     """The `PublishPressure` of a live node."""
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        node: NodeId,
-        counters: Counters,
-        unread: Callable[[], UnreadDatagrams],
-        broadcast: Callable[[Congestion], None],
-        unsent: Callable[[], int],
+        self, world: World, node: NodeId, counters: Counters, air: Air, sender: ReportSender
     ) -> None:
-        """`unread`, `unsent`: what waits in the kernel, in either direction."""
-        self._loop = loop
+        self._world = world
+        self._loop = world.loop
         self._node = node
         self._counters = counters
-        self._unread = unread
-        self._broadcast = broadcast
-        self._unsent = unsent
+        self._air = air
+        self._sender = sender
         self.allowance = Allowance()
-        self._number = random.SystemRandom().getrandbits(31)
+        self._number = world.random.getrandbits(31)
         self._known: BoundedDict[tuple[NodeId, int], None] = BoundedDict(REPORTS_KEPT, lambda *_: None)
         self._passed_on = 0  # in this second
         self._second = 0
@@ -62,7 +62,7 @@ class CongestionWatch:
         counters.gauge("publish_rate_allowed", lambda: self.allowance.rate or 0)
 
     def start(self) -> None:
-        self._lost = self._losses(self._unread())
+        self._lost = self._losses(self._air.unread())
         self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class CongestionWatch:
         return wait
 
     def bulk_wait(self) -> float:
-        if self._unsent() > BULK_UNSENT_BYTES:
+        if self._air.unsent() > BULK_UNSENT_BYTES:
             return BULK_PAUSE_SECONDS
         return self.allowance.bulk_wait(self._loop.time())
 
@@ -109,7 +109,7 @@ class CongestionWatch:
 
     # From the air.
 
-    def on_report(self, report: Congestion) -> None:
+    def on_report(self, report: CongestionReport) -> None:
         key = (report.node, report.number)
         if report.node == self._node or key in self._known:
             return
@@ -122,14 +122,14 @@ class CongestionWatch:
         if report.hops < HOPS_MAX and self._passed_on < PASSED_ON_MAX:
             self._passed_on += 1
             further = report._replace(hops=report.hops + 1)
-            self._loop.call_later(random.random() * JITTER_SECONDS, self._broadcast, further)
+            self._loop.call_later(self._world.random.random() * JITTER_SECONDS, self._sender.report, further)
 
     # Private.
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
         self.allowance.advance(self._loop.time())
-        unread = self._unread()
+        unread = self._air.unread()
         lost = self._losses(unread)
         # What waits and gets less needs no report: the publishers are slow enough already.
         grows = unread.waiting_bytes > max(WAITING_BYTES, self._waited)
@@ -138,7 +138,7 @@ class CongestionWatch:
             self._counters.count("congestion_reports_total", origin="own")
             self.allowance.on_congestion(self._loop.time())
             self._number = (self._number + 1) & 0xFFFF_FFFF
-            self._broadcast(Congestion(self._node, self._number, 0))
+            self._sender.report(CongestionReport(self._node, self._number, 0))
         self._lost = lost  # it falls when the sockets were opened anew
 
     def _losses(self, unread: UnreadDatagrams) -> float:

@@ -18,11 +18,12 @@ from roamcast.host import Channel, Frame, Kind, SendFailure
 from roamcast.runtime.live.air import frames
 from roamcast.runtime.live.air.air import Air
 from roamcast.runtime.live.air.interface import Endpoint
-from roamcast.runtime.live.air.peers import Peer, Peers, Probe
+from roamcast.runtime.live.air.peers import PathProbe, Peer, Peers
 from roamcast.runtime.live.air.sockets import DATAGRAM_BYTES_MAX
 from roamcast.runtime.live.inputs import Inputs
-from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NodeJournal
+from roamcast.runtime.live.settings import AirSettings
+from roamcast.runtime.live.world import World
 from roamcast.sealing import OVERHEAD, Sealer
 from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId
@@ -45,10 +46,23 @@ class OutgoingFrame(NamedTuple):
     on_failure: Failed | None
 
 
-class SendOutcomes(Protocol):
-    """Reports the failure of a frame to the layer that sent it; one per node."""
+class RadioParts(NamedTuple):
+    """What the parts of one radio share."""
 
-    def fail(self, outgoing: OutgoingFrame, to: NodeId, reason: SendFailure) -> None: ...
+    world: World
+    settings: AirSettings
+    sealer: Sealer
+    air: Air
+    peers: Peers
+    inputs: Inputs
+    journal: NodeJournal
+
+
+class SendOutcomes(Protocol):
+    """The radio."""
+
+    def fail(self, outgoing: OutgoingFrame, to: NodeId, reason: SendFailure) -> None:
+        """Report the failure of a frame to the layer that sent it."""
 
 
 class UnicastQueue:
@@ -67,29 +81,17 @@ class UnicastQueue:
 
 
 class Datagrams:
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        air: Air,
-        sealer: Sealer,
-        peers: Peers,
-        inputs: Inputs,
-        journal: NodeJournal,
-        counters: Counters,
-        outcomes: SendOutcomes,
-        first_number: int,
-        queue_frames: int,
-    ) -> None:
-        self._loop = loop
-        self._air = air
-        self._sealer = sealer
-        self._peers = peers
-        self._inputs = inputs
-        self._journal = journal
+    def __init__(self, parts: RadioParts, outcomes: SendOutcomes) -> None:
+        self._loop = parts.world.loop
+        self._air = parts.air
+        self._sealer = parts.sealer
+        self._peers = parts.peers
+        self._clock = parts.inputs.clock
+        self._journal = parts.journal
         self._outcomes = outcomes
-        self._unheard = counters.counter("frames_unheard_total")
-        self._number = first_number  # random: numbers of an earlier boot must not be taken for ours
-        self._queue_frames = queue_frames
+        self._unheard = parts.journal.counters.counter("frames_unheard_total")
+        self._number = parts.world.random.getrandbits(32)  # those of an earlier boot are not taken for ours
+        self._queue_frames = parts.settings.queue_frames
         self._control: list[OutgoingFrame] = []
         self._data: list[OutgoingFrame] = []
         self._unicasts: dict[NodeId, UnicastQueue] = {}
@@ -126,37 +128,30 @@ class Datagrams:
             self._journal.dropped(frame, None, DropReason.QUEUE_FULL, "larger than a datagram")
         else:
             queue.append(outgoing)
-            if self._flush is None:
-                self._flush = self._loop.call_soon(self.flush)
+            self._flush_soon()
 
     def send(self, to: NodeId, outgoing: OutgoingFrame) -> None:
-        unicasts = self._unicasts.get(to)
-        if unicasts is None:
-            unicasts = self._unicasts[to] = UnicastQueue()
+        unicasts = self._queue(to)
         if len(unicasts.waiting) >= self._queue_frames or not _fits(outgoing):
             self._outcomes.fail(outgoing, to, SendFailure.QUEUE_FULL)
             return
         unicasts.waiting.append(outgoing)
-        if not unicasts.is_under_way:
-            self._ready[to] = None
-            self._flush_soon()
+        self._send_soon(to, unicasts)
 
     def ask(self, to: NodeId, on_silence: Callable[[], object]) -> None:
         """Check whether a neighbour answers: by the datagram that is unacknowledged, else by an empty one."""
-        unicasts = self._unicasts.setdefault(to, UnicastQueue())
+        unicasts = self._queue(to)
         unicasts.askers.append(on_silence)
-        if not unicasts.is_under_way:
-            self._ready[to] = None
-            self._flush_soon()
+        self._send_soon(to, unicasts)
 
     def say_hello(self) -> None:
         """Broadcast an empty datagram: this node is here. A node that does not know it sends a challenge."""
         self._air.broadcast_each(lambda: self._sealer.seal(frames.RECORDS, b""))
-        self.broadcast_at = self._inputs.clock.now
+        self.broadcast_at = self._clock.now
 
     def probe(self, peer: Peer, endpoint: Endpoint) -> None:
         """Ask for an acknowledgement by a path that may be better than the one in use."""
-        peer.probe = Probe(endpoint, self._next_number(), self._inputs.clock.now)
+        peer.probe = PathProbe(endpoint, self._next_number(), self._clock.now)
         asked = frames.asked(peer.number, peer.probe.number)
         self._air.send(self._sealer.seal(frames.RECORDS, asked), endpoint)
 
@@ -169,7 +164,7 @@ class Datagrams:
 
     def on_heard(self, sender: NodeId, number: int) -> None:
         """A neighbour has acknowledged our datagram."""
-        self._peers.on_acknowledged(sender, number, self._inputs.clock.now)
+        self._peers.on_acknowledged(sender, number, self._clock.now)
         unicasts = self._unicasts.get(sender)
         if unicasts is None or not unicasts.is_under_way or unicasts.number != number:
             return
@@ -190,6 +185,17 @@ class Datagrams:
         owed, self._heard = self._heard, {}
         for by, records in owed.items():
             self._air.send(self._sealer.seal(frames.RECORDS, b"".join(records)), by)
+
+    def _queue(self, to: NodeId) -> UnicastQueue:
+        unicasts = self._unicasts.get(to)
+        if unicasts is None:
+            unicasts = self._unicasts[to] = UnicastQueue()
+        return unicasts
+
+    def _send_soon(self, to: NodeId, unicasts: UnicastQueue) -> None:
+        if not unicasts.is_under_way:
+            self._ready[to] = None
+            self._flush_soon()
 
     def _flush_soon(self) -> None:
         if self._flush is None:
@@ -213,7 +219,7 @@ class Datagrams:
             joined.append(record)
             size += len(record)
         self._air.broadcast(self._sealer.seal(frames.RECORDS, b"".join(joined)))
-        self.broadcast_at = self._inputs.clock.now
+        self.broadcast_at = self._clock.now
 
     def _send_unicasts(self, to: NodeId) -> None:
         """Begin an acknowledged datagram with the waiting frames, as many as fit."""
@@ -237,16 +243,13 @@ class Datagrams:
     def _attempt(self, to: NodeId) -> None:
         unicasts = self._unicasts[to]
         unicasts.repeat = None
-        peer = self._peers.find(to)
-        attempts = (
-            len(REPEATS) if peer is None or not peer.is_silent(self._inputs.clock.now) else SILENT_ATTEMPTS
-        )
+        peer = self._peers.get(to)
+        attempts = len(REPEATS) if peer is None or not peer.is_silent(self._clock.now) else SILENT_ATTEMPTS
         if peer is None or unicasts.attempt >= attempts:
             self._give_up(to, unicasts)
             return
         if unicasts.attempt and unicasts.attempt % ATTEMPTS_PER_PATH == 0:
-            self._inputs.clock.enter()
-            self._peers.turn_from(peer, peer.endpoint, self._inputs.clock.now)
+            self._peers.turn_from(peer, peer.endpoint, self._clock.enter())
         self._write(unicasts, peer)
         wait = REPEATS[unicasts.attempt]
         unicasts.attempt += 1
@@ -257,19 +260,19 @@ class Datagrams:
         records = self._heard.pop(peer.endpoint, [])  # acknowledgements to the same node share the datagram
         records.append(frames.asked(to, unicasts.number))
         common = OVERHEAD + sum(map(len, records))
-        self._inputs.clock.enter()
+        self._clock.enter()
         for channel, frame, _ in unicasts.sent:
             record = frames.carried(channel, frame.payload)
             self._journal.transmitted(channel, frame, to, len(record) + common, unicasts.attempt + 1)
+            peer.hearing.sent(len(record) + common)
             common = 0
             records.append(record)
         self._air.send(self._sealer.seal(frames.RECORDS, b"".join(records)), peer.endpoint)
 
     def _give_up(self, to: NodeId, unicasts: UnicastQueue) -> None:
-        peer = self._peers.find(to)
+        peer = self._peers.get(to)
         if peer is not None:
-            self._inputs.clock.enter()
-            self._peers.give_up(peer, self._inputs.clock.now)
+            self._peers.give_up(peer, self._clock.enter())
         failed, askers = list(unicasts.sent), list(unicasts.askers)
         unicasts.askers.clear()
         self._end(to, unicasts)
@@ -286,8 +289,7 @@ class Datagrams:
         unicasts.sent = []
         unicasts.is_under_way = False
         if unicasts.waiting:
-            self._ready[to] = None
-            self._flush_soon()
+            self._send_soon(to, unicasts)
         else:
             del self._unicasts[to]
 

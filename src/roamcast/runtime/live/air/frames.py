@@ -36,7 +36,7 @@ NUMBER_MAX = 2**32 - 1
 _CHANNELS = {int(channel): channel for channel in Channel}
 
 
-class Carried(NamedTuple):
+class CarriedFrame(NamedTuple):
     """A layer's frame."""
 
     channel: Channel
@@ -69,7 +69,7 @@ class Stated(NamedTuple):
     statement: bytes
 
 
-class Congestion(NamedTuple):
+class CongestionReport(NamedTuple):
     """A node loses frames because they come too fast. `number`: of this report, to know it again."""
 
     node: NodeId
@@ -77,12 +77,12 @@ class Congestion(NamedTuple):
     hops: int  # before this one
 
 
-LinkRecord: TypeAlias = Carried | AcknowledgementRequest | Heard | LinkHello | Stated | Congestion
+LinkRecord: TypeAlias = CarriedFrame | AcknowledgementRequest | Heard | LinkHello | Stated | CongestionReport
 
 
 def is_for(records: list[LinkRecord], node: NodeId) -> bool:
     """Whether a datagram is for this node, or for all who hear it: no record of it names another one."""
-    for_all = (Carried, Stated, Congestion)
+    for_all = (CarriedFrame, Stated, CongestionReport)
     return all(record.to == node for record in records if not isinstance(record, for_all))
 
 
@@ -106,7 +106,7 @@ def stated(statement: bytes) -> bytes:
     return _STATED.pack(STATED, len(statement)) + statement
 
 
-def congestion(report: Congestion) -> bytes:
+def congestion(report: CongestionReport) -> bytes:
     return _CONGESTED.pack(CONGESTED, *report)
 
 
@@ -128,7 +128,7 @@ def decode(data: bytes) -> list[LinkRecord]:
                 at = begin + length
                 if at > end:
                     raise WireError("frame", begin, f"has {length} octets, {end - begin} left")
-                records.append(Carried(channel, data[begin:at]))
+                records.append(CarriedFrame(channel, data[begin:at]))
             elif tag == ASKED:
                 records.append(AcknowledgementRequest(*_NUMBERED.unpack_from(data, at)[1:]))
                 at += _NUMBERED.size
@@ -145,7 +145,7 @@ def decode(data: bytes) -> list[LinkRecord]:
                     raise WireError("statement", begin, f"is cut off, {end - begin} octets left")
                 records.append(Stated(data[begin:at]))
             elif tag == CONGESTED:
-                records.append(Congestion(*_CONGESTED.unpack_from(data, at)[1:]))
+                records.append(CongestionReport(*_CONGESTED.unpack_from(data, at)[1:]))
                 at += _CONGESTED.size
             else:
                 raise WireError("record", at, f"has the unknown tag {tag}")

@@ -13,21 +13,18 @@ ahead, so that a small event never waits behind a large payload that is handed o
 """
 
 import asyncio
-import contextlib
-import fcntl
 import logging
 import socket
 import struct
-import termios
 from collections import deque
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from roamcast.errors import WireError
 from roamcast.runtime.live.air import frames
-from roamcast.runtime.live.air.datagrams import OutgoingFrame
+from roamcast.runtime.live.air.datagrams import OutgoingFrame, RadioParts
 from roamcast.runtime.live.air.interface import Endpoint
-from roamcast.runtime.live.report.journal import NodeJournal
-from roamcast.sealing import OVERHEAD, Opened, Sealer
+from roamcast.sealing import OVERHEAD, Opened
 from roamcast.units import NodeId
 
 logger = logging.getLogger("roamcast.links")
@@ -43,7 +40,6 @@ FAREWELL_SECONDS = 2.0  # for the other side to close after we have
 LOOK_SECONDS = 0.1  # between two questions to the kernel about acknowledgements
 STALL_SECONDS = 0.2  # without acknowledgement: longer than the other side usually delays one
 LENGTH = struct.Struct("!H")
-SIOCOUTQ = termios.TIOCOUTQ
 # Of <linux/tcp.h>. A few small segments are repeated without backing off and, where the kernel can (6.15),
 # after 80 ms instead of 200: one hop takes a few, and the other side may delay an acknowledgement by 40.
 TCP_THIN_LINEAR_TIMEOUTS, TCP_RTO_MIN_US = 16, 45
@@ -57,13 +53,11 @@ class LinkOwner(Protocol):
 
     def on_hello(self, link: "TcpLink", sender: NodeId) -> bool:
         """The other side has said who it is; the answer False refuses the link."""
-        ...
 
-    def on_frame(self, link: "TcpLink", frame: frames.Carried) -> None: ...
+    def on_frame(self, link: "TcpLink", frame: frames.CarriedFrame) -> None: ...
 
     def on_stalled(self, link: "TcpLink") -> None:
         """Nothing is acknowledged any more. Ask the neighbour, and call `on_unanswered` if it is silent."""
-        ...
 
     def on_closed(self, link: "TcpLink") -> None: ...
 
@@ -78,23 +72,12 @@ class Written(NamedTuple):
 class TcpLink(asyncio.Protocol):
     """`peer` is known from the beginning where we opened the connection, else from its hello."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        owner: LinkOwner,
-        sealer: Sealer,
-        journal: NodeJournal,
-        *,
-        peer: NodeId | None,
-        interface: str,
-        timeout: float,
-        idle: float,
-    ) -> None:
-        self._loop = loop
+    def __init__(self, parts: RadioParts, owner: LinkOwner, peer: NodeId | None, interface: str) -> None:
+        self._parts = parts
+        self._loop = parts.world.loop
         self._owner = owner
-        self.answered: asyncio.Future[bool] = loop.create_future()  # whether the other side said who it is
-        self._sealer = sealer
-        self._journal = journal
+        self._sealer = parts.sealer
+        self.answered: asyncio.Future[bool] = self._loop.create_future()  # whether it said who it is
         self.peer = peer
         self.is_ours = peer is not None  # who opened it
         self.is_confirmed = False  # the other side has said who it is
@@ -102,17 +85,16 @@ class TcpLink(asyncio.Protocol):
         self.is_silent = False  # it broke because nothing was acknowledged any more
         self.waiting: deque[OutgoingFrame] = deque()
         self._large: deque[OutgoingFrame] = deque()  # these wait behind the others
-        self._timeout = timeout
-        self._idle = idle
+        self._timeout = parts.settings.link_timeout
         self._written: deque[Written] = deque()
         self._octets = 0  # written in all
         self._acknowledged = 0
         self._progress_at = 0.0  # when something was last acknowledged, or nothing was outstanding
-        self._is_stalled = False  # the neighbour was asked, and nothing was acknowledged since
-        self._made_at = self._used_at = loop.time()
+        self.is_stalled = False  # the neighbour was asked, and nothing was acknowledged since
+        self._made_at = self._used_at = self._loop.time()
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
-        self._number = -1  # of its socket
+        self._socket: socket.socket | None = None  # of its connection, also when that is over
         self.other = Endpoint("", 0, interface)  # the other side; of a link that it opened, not its own port
         self._closed_at: float | None = None  # when we closed our direction
         self._is_closed_by_peer = False  # theirs
@@ -125,7 +107,7 @@ class TcpLink(asyncio.Protocol):
     @property
     def is_made(self) -> bool:
         """Whether it has a connection, or had one."""
-        return self._number >= 0
+        return self._socket is not None
 
     @property
     def is_open(self) -> bool:
@@ -135,11 +117,6 @@ class TcpLink(asyncio.Protocol):
     def queued(self) -> int:
         """Frames that wait or are not acknowledged yet."""
         return len(self.waiting) + len(self._large) + len(self._written)
-
-    @property
-    def is_stalled(self) -> bool:
-        """The neighbour was asked because nothing is acknowledged any more, and nothing was since."""
-        return self._is_stalled
 
     def leads_to(self, endpoint: Endpoint) -> bool:
         """Whether it is on this path."""
@@ -167,7 +144,7 @@ class TcpLink(asyncio.Protocol):
 
     def on_unanswered(self) -> None:
         """The neighbour that was asked because of `on_stalled` is silent."""
-        if self._is_stalled and self._transport is not None and not self._ask_kernel():
+        if self.is_stalled and self._transport is not None and not self._ask_kernel():
             self.is_silent = True
             self.abort()
 
@@ -188,11 +165,11 @@ class TcpLink(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=BUFFER_BYTES)
-        opened: socket.socket = transport.get_extra_info("socket")
-        self._number = opened.fileno()
+        self._socket = transport.get_extra_info("socket")
         address, port = (transport.get_extra_info("peername") or ("", 0))[:2]
         self.other = Endpoint(str(address), port, self.other.interface)
-        tune(opened, self._timeout)
+        assert self._socket is not None
+        tune(self._socket, self._timeout)
         self._progress_at = self._loop.time()
         if self.peer is not None:
             self._write_hello(self.peer)
@@ -242,10 +219,9 @@ class TcpLink(asyncio.Protocol):
 
     def _reset(self) -> None:
         # Without lingering: otherwise the kernel repeats frames that were reported as failed to their layer.
-        assert self._transport is not None
-        opened: socket.socket = self._transport.get_extra_info("socket")
-        with contextlib.suppress(OSError):
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert self._transport is not None and self._socket is not None
+        with suppress(OSError):
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._transport.abort()
 
     def _on_piece(self, data: bytes) -> None:
@@ -265,7 +241,7 @@ class TcpLink(asyncio.Protocol):
             match record:
                 case frames.LinkHello():
                     self._on_hello(opened.sender, record)
-                case frames.Carried() if self.is_confirmed:
+                case frames.CarriedFrame() if self.is_confirmed:
                     self._owner.on_frame(self, record)
                 case _:
                     self.abort()
@@ -303,6 +279,7 @@ class TcpLink(asyncio.Protocol):
             self._write_piece(self.waiting or self._large)
 
     def _write_piece(self, waiting: deque[OutgoingFrame]) -> None:
+        peer = None if self.peer is None else self._parts.peers.get(self.peer)
         records: list[bytes] = []
         joined: list[OutgoingFrame] = []
         size = 0
@@ -312,7 +289,9 @@ class TcpLink(asyncio.Protocol):
                 break
             record = frames.carried(channel, frame.payload)
             common = 0 if records else OVERHEAD + LENGTH.size
-            self._journal.transmitted(channel, frame, self.peer, len(record) + common, 1)
+            self._parts.journal.transmitted(channel, frame, self.peer, len(record) + common, 1)
+            if peer is not None:
+                peer.hearing.sent(len(record) + common)
             joined.append(waiting.popleft())
             records.append(record)
             size += len(record)
@@ -332,22 +311,22 @@ class TcpLink(asyncio.Protocol):
 
     def look(self) -> None:
         """Check what has arrived, and whether the link is broken or finished."""
-        if self._transport is None or self._transport.is_closing():
+        if self.is_broken:
             return
         now = self._loop.time()
         if self._ask_kernel() or self._acknowledged == self._octets:
             self._progress_at = now
-            self._is_stalled = False
+            self.is_stalled = False
         elif now - self._progress_at >= self._timeout:
             self.is_silent = True
             self.abort()
             return
-        elif now - self._progress_at >= STALL_SECONDS and not self._is_stalled and self.is_confirmed:
-            self._is_stalled = True
+        elif now - self._progress_at >= STALL_SECONDS and not self.is_stalled and self.is_confirmed:
+            self.is_stalled = True
             self._owner.on_stalled(self)
         if not self.is_confirmed and now - self._made_at >= HELLO_SECONDS:
             self.abort()
-        elif (self.is_closing or now - self._used_at >= self._idle) and self.queued == 0:
+        elif (self.is_closing or now - self._used_at >= self._parts.settings.link_idle) and self.queued == 0:
             self._say_farewell(now)
 
     def _say_farewell(self, now: float) -> None:
@@ -366,14 +345,13 @@ class TcpLink(asyncio.Protocol):
 
     def _ask_kernel(self) -> bool:
         """Read how far the stream is acknowledged; returns whether that is further than before."""
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self._socket is None or self._transport.is_closing():
             return False
         try:
-            answer = fcntl.ioctl(self._number, SIOCOUTQ, bytes(4))
+            outstanding = self._parts.world.network.unsent(self._socket)
         except OSError:
             return False
-        outstanding: int = struct.unpack("i", answer)[0] + self._transport.get_write_buffer_size()
-        acknowledged = self._octets - outstanding
+        acknowledged = self._octets - outstanding - self._transport.get_write_buffer_size()
         if acknowledged <= self._acknowledged:
             return False
         self._acknowledged = acknowledged
@@ -388,5 +366,5 @@ def tune(opened: socket.socket, timeout: float) -> None:
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(timeout * 2_000))
     opened.setsockopt(socket.IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         opened.setsockopt(socket.IPPROTO_TCP, TCP_RTO_MIN_US, REPEAT_AFTER_US)

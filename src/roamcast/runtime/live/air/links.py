@@ -12,26 +12,20 @@ acknowledgement was lost may arrive twice, as with any repetition of the layers 
 """
 
 import asyncio
-import logging
 import socket
 from collections.abc import Callable
+from typing import Protocol
 
 from roamcast.host import Channel, SendFailure
 from roamcast.kit.tables import BoundedDict
 from roamcast.runtime.live.air import frames
-from roamcast.runtime.live.air.datagrams import OutgoingFrame, SendOutcomes
+from roamcast.runtime.live.air.datagrams import OutgoingFrame, RadioParts, SendOutcomes
 from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.runtime.live.air.link import STALL_SECONDS, TcpLink
-from roamcast.runtime.live.air.peers import Peer, Peers
+from roamcast.runtime.live.air.peers import Peer
 from roamcast.runtime.live.air.sockets import InterfaceSockets
-from roamcast.runtime.live.inputs import Inputs
-from roamcast.runtime.live.report.counters import Counters
-from roamcast.runtime.live.report.journal import NodeJournal
-from roamcast.runtime.live.settings import AirSettings
-from roamcast.sealing import Opened, Sealer
+from roamcast.sealing import Opened
 from roamcast.units import NodeId
-
-logger = logging.getLogger("roamcast.links")
 
 CONNECT_SECONDS = (0.25, 0.35, 0.4)
 """How long each attempt to connect may take; 1 s in all. TCP would repeat a lost first segment only after a
@@ -42,35 +36,29 @@ TURNS_TO_CLOSE = 3  # turns of the loop that a transport has to close
 FAREWELL_SECONDS = 0.5  # for all links together, when the node stops
 
 
+class LinksOwner(SendOutcomes, Protocol):
+    """The radio."""
+
+    def open_piece(self, data: bytes, source: Endpoint) -> Opened:
+        """Unseal what came over a link; `SealError` if it is refused."""
+
+    def deliver(self, sender: NodeId, channel: Channel, payload: bytes) -> None:
+        """Hand a frame to a layer."""
+
+    def ask(self, to: NodeId, on_silence: Callable[[], object]) -> None:
+        """Send a neighbour an acknowledged datagram, and call back if it does not answer."""
+
+
 class TcpLinks:
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        sealer: Sealer,
-        open_sealed: Callable[[bytes, Endpoint], Opened],
-        peers: Peers,
-        inputs: Inputs,
-        journal: NodeJournal,
-        counters: Counters,
-        outcomes: SendOutcomes,
-        deliver: Callable[[NodeId, Channel, bytes], None],
-        ask: Callable[[NodeId, Callable[[], object]], None],
-        settings: AirSettings,
-    ) -> None:
-        """`open_sealed` gets a piece and where it came from. `ask` sends a neighbour an acknowledged
-        datagram and calls back if it does not answer."""
-        self._loop = loop
-        self._sealer = sealer
-        self._open_sealed = open_sealed
-        self._peers = peers
-        self._inputs = inputs
-        self._journal = journal
-        self._counters = counters
-        self._outcomes = outcomes
-        self._deliver = deliver
-        self._ask = ask
-        self._settings = settings
-        self._own = sealer.identity.node
+    def __init__(self, parts: RadioParts, owner: LinksOwner) -> None:
+        self._parts = parts
+        self._loop = parts.world.loop
+        self._peers = parts.peers
+        self._clock = parts.inputs.clock
+        self._counters = parts.journal.counters
+        self._owner = owner
+        self._queue_frames = parts.settings.queue_frames
+        self._own = parts.sealer.identity.node
         self._links: dict[NodeId, list[TcpLink]] = {}  # per neighbour, the newest last
         self._strangers: BoundedDict[TcpLink, None] = BoundedDict(STRANGERS_MAX, self._on_stranger_evicted)
         self._opening: dict[NodeId, list[OutgoingFrame]] = {}
@@ -134,18 +122,18 @@ class TcpLinks:
         link = self._usable(to)
         waiting = self._opening.get(to)
         queued = link.queued if link is not None else len(waiting or ())
-        if link is not None and queued >= self._settings.queue_frames:
+        if link is not None and queued >= self._queue_frames:
             link.look()  # some of them may have arrived since it was last looked at
             queued = link.queued
-        if queued >= self._settings.queue_frames:
-            self._outcomes.fail(outgoing, to, SendFailure.QUEUE_FULL)
+        if queued >= self._queue_frames:
+            self._owner.fail(outgoing, to, SendFailure.QUEUE_FULL)
         elif link is not None:
             link.send(outgoing)
         elif waiting is not None:
             waiting.append(outgoing)
-        elif peer.is_silent(self._inputs.clock.now):
+        elif peer.is_silent(self._clock.now):
             # The last link to it broke and it has not been heard since: it is no neighbour.
-            self._outcomes.fail(outgoing, to, SendFailure.LINK)
+            self._owner.fail(outgoing, to, SendFailure.LINK)
         else:
             self._open(to, [outgoing])
 
@@ -166,7 +154,7 @@ class TcpLinks:
     # Inputs from the links.
 
     def open_piece(self, link: TcpLink, data: bytes) -> Opened:
-        return self._open_sealed(data, link.other)
+        return self._owner.open_piece(data, link.other)
 
     def on_hello(self, link: TcpLink, sender: NodeId) -> bool:
         if not link.is_ours:
@@ -177,15 +165,15 @@ class TcpLinks:
             self._add(sender, link)
         return True
 
-    def on_frame(self, link: TcpLink, frame: frames.Carried) -> None:
+    def on_frame(self, link: TcpLink, frame: frames.CarriedFrame) -> None:
         assert link.peer is not None
-        self._deliver(link.peer, frame.channel, frame.payload)
+        self._owner.deliver(link.peer, frame.channel, frame.payload)
 
     def on_stalled(self, link: TcpLink) -> None:
         assert link.peer is not None
-        peer = self._peers.find(link.peer)
+        peer = self._peers.get(link.peer)
         if peer is None or link.leads_to(peer.endpoint) or not self._works_elsewhere(peer, link):
-            self._ask(link.peer, link.on_unanswered)
+            self._owner.ask(link.peer, link.on_unanswered)
         else:
             link.abort()
 
@@ -210,7 +198,7 @@ class TcpLinks:
             return
         if failed or unsent:
             self._counters.count("links_broken_total")
-            peer = self._peers.find(to)
+            peer = self._peers.get(to)
             if peer is not None and self._works_elsewhere(peer, link):
                 self._send_again(peer, failed + unsent)
             else:
@@ -220,8 +208,7 @@ class TcpLinks:
 
     def _works_elsewhere(self, peer: Peer, link: TcpLink) -> bool:
         """Whether the neighbour is reached by another path than this link's."""
-        self._inputs.clock.enter()
-        now = self._inputs.clock.now
+        now = self._clock.enter()
         if link.is_silent and link.leads_to(peer.endpoint):
             self._peers.turn_from(peer, peer.endpoint, now)
         return not link.leads_to(peer.endpoint) and self._peers.works(peer, now)
@@ -242,7 +229,7 @@ class TcpLinks:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # If the neighbour does not answer a datagram either, further attempts to connect are pointless.
-        asking = self._loop.call_later(STALL_SECONDS, lambda: self._ask(to, task.cancel))
+        asking = self._loop.call_later(STALL_SECONDS, lambda: self._owner.ask(to, task.cancel))
         task.add_done_callback(lambda _: asking.cancel())
 
     def _all(self) -> list[TcpLink]:
@@ -281,7 +268,7 @@ class TcpLinks:
         link: TcpLink | None = None
         try:
             for seconds in CONNECT_SECONDS:
-                peer = self._peers.find(to)
+                peer = self._peers.get(to)
                 if peer is None or self._usable(to) is not None:
                     break
                 link = await self._connected(peer, seconds)
@@ -297,10 +284,10 @@ class TcpLinks:
                 self._give_up(to, waiting, is_silent=True)
 
     async def _connected(self, peer: Peer, seconds: float) -> TcpLink | None:
-        kind = socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
         to = peer.endpoint
-        opened = socket.socket(socket.AF_INET6 if to.is_ipv6 else socket.AF_INET, kind)
-        link = self._link(peer.number, to.interface)
+        family = socket.AF_INET6 if to.is_ipv6 else socket.AF_INET
+        opened = self._parts.world.network.open_socket(family, socket.SOCK_STREAM)
+        link = TcpLink(self._parts, self, peer.number, to.interface)
         try:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, to.interface.encode())
             async with asyncio.timeout(seconds):
@@ -312,8 +299,7 @@ class TcpLinks:
                 opened.close()
             if isinstance(error, asyncio.CancelledError):
                 raise
-            self._inputs.clock.enter()
-            if self._peers.turn_from(peer, to, self._inputs.clock.now):
+            if self._peers.turn_from(peer, to, self._clock.enter()):
                 return None  # at once by the other path
             if not isinstance(error, TimeoutError):
                 await asyncio.sleep(seconds)  # refused at once: give the neighbour the same time
@@ -338,7 +324,7 @@ class TcpLinks:
         return False
 
     def _inbound(self, interface: str) -> TcpLink:
-        link = self._link(None, interface)
+        link = TcpLink(self._parts, self, None, interface)
         self._strangers[link] = None
         return link
 
@@ -346,22 +332,9 @@ class TcpLinks:
         self._counters.count("links_refused_total", reason="strangers")
         link.abort()
 
-    def _link(self, peer: NodeId | None, interface: str) -> TcpLink:
-        return TcpLink(
-            self._loop,
-            self,
-            self._sealer,
-            self._journal,
-            peer=peer,
-            interface=interface,
-            timeout=self._settings.link_timeout,
-            idle=self._settings.link_idle,
-        )
-
     def _give_up(self, to: NodeId, failed: list[OutgoingFrame], *, is_silent: bool) -> None:
-        self._inputs.clock.enter()
-        peer = self._peers.find(to)
+        now, peer = self._clock.enter(), self._peers.get(to)
         if peer is not None and is_silent:
-            self._peers.give_up(peer, self._inputs.clock.now)
+            self._peers.give_up(peer, now)
         for outgoing in failed:
-            self._outcomes.fail(outgoing, to, SendFailure.LINK)
+            self._owner.fail(outgoing, to, SendFailure.LINK)

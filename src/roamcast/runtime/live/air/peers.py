@@ -1,10 +1,27 @@
-"""The address book: which node was heard from where, and when.
+"""Everything that a node knows of the nodes it hears: one `Peer` each, in one table.
+
+| part of a peer | what it says |
+|---|---|
+| `proof` | that it has answered our challenge, and which of its frames came already (`roamcast.sealing`) |
+| `path`, `paths`, `probe` | where it is reached, where else it was heard, and a path that is being tried |
+| `hearing` | since when and how regularly it is heard, and how much came from it and went to it |
+| `deaf` | which layers cannot read its frames, by the profile that it announced (`report/misfits.py`) |
 
 Learnt from authenticated datagrams only. An outsider cannot make one, but he can send on what he picked up,
 from his own address. So a datagram for another node moves no address, and neither does one from elsewhere
-while the address that we know still speaks (`Path`). A node that moved is believed when its old address
-has been silent for `SETTLED`, when frames to it failed there, or when it has just proven itself
-(`roamcast.sealing`).
+while the address that we know still speaks. A node that moved is believed when its old address has been
+silent for `SETTLED`, when frames to it failed there, or when it has just proven itself.
+
+A *path* is an interface of ours and an address of the neighbour's. A node with several interfaces says hello
+on each of them separately, so that its neighbours know all paths and how well each is heard. The path in use
+stays while it is heard and works. When it has been silent for `settled`, or frames over it failed, the best
+other one takes its place at once. Where it still works, another takes its place only if that is heard clearly
+better, or as well and by an interface that its owner prefers; and only after it has acknowledged a datagram,
+so that neither a link that carries one direction only nor an outsider who sends on what he picked up gets a
+neighbour's frames.
+
+Every node broadcasts at least once in two `presence` intervals (`radio.py`). So the share of such slots in
+which a peer was heard says how good the way from it is, whatever the strategy.
 
 The table is bounded and its entries expire, so that a node that has met thousands of others does not keep
 them for ever.
@@ -12,12 +29,17 @@ them for ever.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from roamcast.kit.tables import BoundedDict, OnEvicted, unreported
+from roamcast.host import Channel
+from roamcast.kit.tables import BoundedDict
 from roamcast.runtime.live.air.interface import Endpoint
-from roamcast.units import SECOND, Micros, NodeId, micros
+from roamcast.runtime.live.report.counters import Counters
+from roamcast.sealing import PeerProof
+from roamcast.units import SECOND, Micros, NodeId
+
+logger = logging.getLogger("roamcast.peers")
 
 # Chosen by us.
 PEERS_MAX = 4_096
@@ -25,10 +47,9 @@ EXPIRY: Micros = 600 * SECOND  # without a datagram
 PATH_EXPIRY: Micros = 60 * SECOND
 SILENT_FOR: Micros = 1 * SECOND  # then frames to it are tried again in full, even if it was not heard
 NUMBERS_KEPT = 8  # of acknowledged datagrams; one would do, as a sender has one unacknowledged at a time
-
-# Chosen by us.
 SLOTS = 10  # that a quality is computed from
 SLOTS_MIN = 3  # fewer say nothing
+SILENT_SLOTS = 3  # without a datagram: the peer is gone
 PATHS_MAX = 8  # to one neighbour
 SETTLED: Micros = 2 * SECOND  # a path is kept for this long without a datagram from it: two announcements
 BETTER = 0.3  # difference of two qualities that is worth a change
@@ -36,6 +57,8 @@ PROBE_INTERVAL: Micros = 1 * SECOND
 FAILED_FOR: Micros = (
     10 * SECOND
 )  # a path that failed is not preferred for so long, unless the others fail too
+PEERS_METERED = 64  # with metrics of their own: those heard last
+LINES_PER_MINUTE = 60  # about peers; a crowd in motion shall not fill the log
 _ALL_SLOTS = (1 << SLOTS) - 1
 
 
@@ -52,14 +75,11 @@ class HeardSlots:
         self._first = self._slot = now // self._length
         self._bits = 1
 
-    def heard(self, now: Micros) -> bool:
-        """Whether this is the first time in its slot."""
+    def heard(self, now: Micros) -> None:
         slot = now // self._length
-        if slot == self._slot:
-            return False
-        self._bits = (self._bits << min(slot - self._slot, SLOTS) | 1) & _ALL_SLOTS
-        self._slot = slot
-        return True
+        if slot != self._slot:
+            self._bits = (self._bits << min(slot - self._slot, SLOTS) | 1) & _ALL_SLOTS
+            self._slot = slot
 
     def quality(self, now: Micros) -> float | None:
         """The share of slots; None: too few. A slot that is not over counts only if something was heard."""
@@ -71,7 +91,7 @@ class HeardSlots:
         return None if lasting < SLOTS_MIN else bits.bit_count() / lasting
 
 
-class Path:
+class PeerPath:
     __slots__ = ("endpoint", "failed_at", "heard_at", "slots")
 
     def __init__(self, endpoint: Endpoint, slot_length: Micros, now: Micros) -> None:
@@ -85,7 +105,7 @@ class Path:
         return now - self.heard_at < settled and self.failed_at < self.heard_at
 
 
-class Probe:
+class PathProbe:
     """A datagram that a path must acknowledge before it is used."""
 
     __slots__ = ("at", "endpoint", "number")
@@ -96,17 +116,44 @@ class Probe:
         self.at = at
 
 
+class Hearing:
+    """How a peer is heard by whatever path, and the traffic with it."""
+
+    __slots__ = (
+        "bytes_received", "bytes_sent", "first_at", "frames_received", "frames_sent", "is_up", "slots",
+    )  # fmt: skip
+
+    def __init__(self, now: Micros, slot_length: Micros) -> None:
+        self.first_at = now  # or when it was heard again after it was gone
+        self.is_up = False
+        self.slots = HeardSlots(slot_length, now)
+        self.frames_received = self.bytes_received = self.frames_sent = self.bytes_sent = 0
+
+    def received(self, octets: int) -> None:
+        self.frames_received += 1
+        self.bytes_received += octets
+
+    def sent(self, octets: int) -> None:
+        self.frames_sent += 1
+        self.bytes_sent += octets
+
+
 class Peer:
     """One node that was heard."""
 
-    __slots__ = ("failed_at", "heard_at", "number", "numbers", "path", "paths", "probe")
+    __slots__ = (
+        "deaf", "failed_at", "heard_at", "hearing", "number", "numbers", "path", "paths", "probe", "proof",
+    )  # fmt: skip
 
-    def __init__(self, number: NodeId, path: Path) -> None:
+    def __init__(self, number: NodeId, path: PeerPath, hearing: Hearing) -> None:
         self.number = number
+        self.proof: PeerProof | None = None
         self.path = path  # in use
-        self.paths: dict[Endpoint, Path] = {path.endpoint: path}
-        self.probe: Probe | None = None  # of a path that may be better
-        self.heard_at: Micros = 0
+        self.paths: dict[Endpoint, PeerPath] = {path.endpoint: path}
+        self.probe: PathProbe | None = None  # of a path that may be better
+        self.hearing = hearing
+        self.deaf: Sequence[Channel] = ()
+        self.heard_at: Micros = path.heard_at
         self.failed_at: Micros = -1  # when a link to it was given up
         self.numbers: deque[int] = deque(maxlen=NUMBERS_KEPT)  # its acknowledged datagrams, heard lately
 
@@ -119,53 +166,80 @@ class Peer:
         return self.failed_at >= self.heard_at and now - self.failed_at < SILENT_FOR
 
 
-class Peers:
+class PeersOwner(Protocol):
+    """The radio."""
+
+    def rank(self, interface: str) -> int:
+        """Lower: preferred where several interfaces lead to a neighbour equally well."""
+
+    def on_moved(self, peer: Peer, before: Endpoint, *, is_lost: bool) -> None:
+        """It is reached by another path now. `is_lost`: the interface of the one before is gone."""
+
+    def on_evicted(self, table: str) -> None:
+        """A full table has made room."""
+
+    def on_forgotten(self) -> None:
+        """A peer was forgotten that had proven itself."""
+
+
+class Peers(BoundedDict[NodeId, Peer]):
+    """All peers by number, the last heard last."""
+
     def __init__(
-        self,
-        on_evicted: OnEvicted[NodeId, Peer],
-        on_doubted: Callable[[], None] = lambda: None,
-        *,
-        presence: Micros = SECOND,
-        peers_max: int = PEERS_MAX,
-        expiry: Micros = EXPIRY,
+        self, owner: PeersOwner, counters: Counters, *, presence: Micros, peers_max: int = PEERS_MAX
     ) -> None:
-        """`on_doubted`: a node was heard from a further address while the one that we know speaks.
-        `presence`: the time between two hellos of a node."""
-        self._on_doubted = on_doubted
-        self._expiry = expiry
+        """`presence`: the time between two hellos of a node."""
+        super().__init__(peers_max, self._on_full)
+        self._owner = owner
+        self._counters = counters
         self._settled = max(SETTLED, 2 * presence)
         self._slot = 2 * presence
-        self._peers: BoundedDict[NodeId, Peer] = BoundedDict(peers_max, on_evicted)  # last heard, last
-        self.rank: Callable[[str], int] = lambda interface: 0  # lower: preferred where all else is equal
-        self.on_moved: Callable[[Peer, Endpoint, bool], None] = lambda peer, before, is_lost: None
-        """With the endpoint before, and whether its interface is gone for certain."""
+        self._lines = 0
+        self._minute = 0
+        counters.gauge("peers", lambda: len(self))
+        counters.gauge("peers_up", lambda: self.up)
+        self._came = counters.counter("peers_came_total")
+        self._went = counters.counter("peers_went_total")
 
     # Inputs.
 
-    def heard(self, number: NodeId, endpoint: Endpoint, now: Micros) -> Peer:
-        """A datagram for us, or for everyone."""
-        peer = self._peers.get(number)
+    def heard(
+        self, number: NodeId, endpoint: Endpoint, octets: int, now: Micros, proof: PeerProof | None = None
+    ) -> Peer:
+        """A datagram for us, or for everyone. With a `proof`, its sender has just answered our challenge: its
+        address is the one that it speaks from now."""
+        peer = self.get(number)
         if peer is None:
-            peer = self._peers[number] = Peer(number, Path(endpoint, self._slot, now))
+            path = PeerPath(endpoint, self._slot, now)
+            peer = self[number] = Peer(number, path, Hearing(now, self._slot))
         else:
-            self._peers.move_to_end(number)
+            self.move_to_end(number)
+            if proof is not None:
+                peer.path.failed_at = peer.path.heard_at
+                peer.paths = {peer.endpoint: peer.path}
+        if proof is not None:
+            peer.proof = proof
         peer.heard_at = now
-        path = peer.paths.get(endpoint)
-        if path is not None:
+        found = peer.paths.get(endpoint)
+        if found is not None:
+            path = found
             path.heard_at = now
             path.slots.heard(now)
         else:
             path = self._add(peer, endpoint, now)
         if path is not peer.path and not peer.path.works(now, self._settled):
-            self._move(peer, path)
+            self._move(peer, path, now)
+        hearing = peer.hearing
+        if hearing.is_up:
+            hearing.slots.heard(now)
+        else:
+            hearing.is_up, hearing.first_at = True, now
+            hearing.slots.begin(now)
+            self._came.value += 1
+            self._say(now, "peer %d is here, at %s", number, _shown(peer.endpoint))
+        hearing.frames_received += 1
+        hearing.bytes_received += octets
         return peer
-
-    def on_proven(self, number: NodeId) -> None:
-        """It has answered our challenge: its address is the one that it speaks from now."""
-        peer = self._peers.get(number)
-        if peer is not None:
-            peer.path.failed_at = peer.path.heard_at
-            peer.paths = {peer.endpoint: peer.path}
 
     def turn_from(self, peer: Peer, endpoint: Endpoint, now: Micros) -> bool:
         """Frames over this path failed. If there is another one that works, it is used from now on."""
@@ -176,7 +250,7 @@ class Peers:
         if failed is not None:
             failed.failed_at = now
         if peer.endpoint == endpoint:
-            self._move(peer, other)
+            self._move(peer, other, now)
         return True
 
     def give_up(self, peer: Peer, now: Micros) -> None:
@@ -185,22 +259,39 @@ class Peers:
 
     def on_away(self, interface: str, *, is_ipv6: bool, now: Micros) -> None:
         """An interface of ours, or its addresses of one family, are gone."""
-        for peer in self:
+        for peer in list(self.values()):
             for path in peer.paths.values():
                 if path.endpoint.interface == interface and path.endpoint.is_ipv6 is is_ipv6:
                     path.failed_at = now
             if not peer.path.works(now, self._settled):
                 other = self._best_other(peer, peer.endpoint, now)
                 if other is not None:
-                    self._move(peer, other, is_lost=peer.path.failed_at == now)
+                    self._move(peer, other, now, is_lost=peer.path.failed_at == now)
 
     def on_acknowledged(self, number: NodeId, datagram: int, now: Micros) -> None:
         """If that was the probe of a path that is preferred, the path is used from now on."""
-        peer = self._peers.get(number)
+        peer = self.get(number)
         if peer is not None and peer.probe is not None and peer.probe.number == datagram:
             path, peer.probe = peer.paths.get(peer.probe.endpoint), None
             if path is not None and path is not peer.path and path.works(now, self._settled):
-                self._move(peer, path)
+                self._move(peer, path, now)
+
+    def look(self, now: Micros) -> None:
+        """Notice who has fallen silent. Call it every second or so."""
+        for peer in self.values():
+            if peer.hearing.is_up and now - peer.heard_at > SILENT_SLOTS * self._slot:
+                peer.hearing.is_up = False
+                self._went.value += 1
+                gone = (peer.number, _shown(peer.endpoint), (now - peer.heard_at) / SECOND)
+                self._say(now, "peer %d at %s is gone: not heard for %.1f s", *gone)
+
+    def forget_old(self, now: Micros) -> None:
+        """One whose proof still counts is heard over a link; when the proof lapses, nonces have changed."""
+        self.forget(lambda peer: peer.proof is None and now - peer.heard_at >= EXPIRY)
+        for peer in self.values():
+            for path in list(peer.paths.values()):
+                if path is not peer.path and now - path.heard_at >= PATH_EXPIRY:
+                    del peer.paths[path.endpoint]
 
     # Questions.
 
@@ -214,7 +305,7 @@ class Peers:
             return False
         of_used = used.slots.quality(now)
         of_used = 1.0 if of_used is None else of_used
-        is_preferred = self.rank(endpoint.interface) < self.rank(used.endpoint.interface)
+        is_preferred = self._owner.rank(endpoint.interface) < self._owner.rank(used.endpoint.interface)
         return quality >= of_used + BETTER or (is_preferred and quality >= min(of_used, 0.9))
 
     def works(self, peer: Peer, now: Micros) -> bool:
@@ -226,175 +317,60 @@ class Peers:
         others = [path for path in peer.paths.values() if path is not peer.path]
         return [peer.endpoint, *(path.endpoint for path in others if path.works(now, self._settled))]
 
-    def find(self, number: NodeId) -> Peer | None:
-        return self._peers.get(number)
+    def latest_first(self) -> list[Peer]:
+        return sorted(self.values(), key=lambda peer: (-peer.heard_at, peer.number))
 
-    def __len__(self) -> int:
-        return len(self._peers)
+    def metered(self, value: Callable[[Peer], float]) -> list[tuple[str, float]]:
+        """A value by peer, of those that were heard last."""
+        return [(str(peer.number), value(peer)) for peer in self.latest_first()[:PEERS_METERED]]
 
-    def __iter__(self) -> Iterator[Peer]:
-        return iter(list(self._peers.values()))
-
-    # Forgetting.
-
-    def forget(self, number: NodeId) -> None:
-        self._peers.pop(number, None)
-
-    def forget_old(self, now: Micros) -> None:
-        self._peers.forget_oldest(lambda peer: now - peer.heard_at >= self._expiry)
-        for peer in self._peers.values():
-            for path in list(peer.paths.values()):
-                if path is not peer.path and now - path.heard_at >= PATH_EXPIRY:
-                    del peer.paths[path.endpoint]
-
-    # Private.
-
-    def _add(self, peer: Peer, endpoint: Endpoint, now: Micros) -> Path:
-        if peer.path.works(now, self._settled):
-            self._on_doubted()
-        if len(peer.paths) >= PATHS_MAX:
-            others = (path for path in peer.paths.values() if path is not peer.path)
-            del peer.paths[min(others, key=lambda path: path.heard_at).endpoint]
-        path = peer.paths[endpoint] = Path(endpoint, self._slot, now)
-        return path
-
-    def _best_other(self, peer: Peer, endpoint: Endpoint, now: Micros) -> Path | None:
-        """Of the paths that may work now; one that was heard a little earlier is better than none."""
-        usable = [
-            path
-            for path in peer.paths.values()
-            if path.endpoint != endpoint and path.works(now, 2 * self._settled)
-        ]
-        if not usable:
-            return None
-
-        def merit(path: Path) -> tuple[float, int, Micros]:
-            quality = path.slots.quality(now)
-            return 0.5 if quality is None else quality, -self.rank(path.endpoint.interface), path.heard_at
-
-        return max(usable, key=merit)
-
-    def _move(self, peer: Peer, path: Path, *, is_lost: bool = False) -> None:
-        before, peer.path = peer.endpoint, path
-        self.on_moved(peer, before, is_lost)
-
-
-logger = logging.getLogger("roamcast.peers")
-
-# Chosen by us.
-SILENT_SLOTS = 3  # without a word: the peer is gone
-PEERS_METERED = 64  # with metrics of their own: those heard last
-LINES_PER_MINUTE = 60  # about peers; a crowd in motion shall not fill the log
-
-
-class PeerRecord:
-    """One peer."""
-
-    __slots__ = (
-        "bytes_received", "bytes_sent", "endpoint", "first_at", "frames_received", "frames_sent", "heard_at",
-        "is_up", "number", "slots",
-    )  # fmt: skip
-
-    def __init__(self, number: NodeId, endpoint: Endpoint, now: Micros, slot_length: Micros) -> None:
-        self.number = number
-        self.endpoint = endpoint
-        self.first_at = self.heard_at = now
-        self.is_up = True
-        self.slots = HeardSlots(slot_length, now)
-        self.frames_received = self.bytes_received = self.frames_sent = self.bytes_sent = 0
-
-
-class PeerWatch:
-    def __init__(self, presence: float, now: Callable[[], Micros]) -> None:
-        self._now = now
-        self._slot_length: Micros = 2 * micros(presence)
-        self._records: BoundedDict[NodeId, PeerRecord] = BoundedDict(PEERS_MAX, unreported)
-        self._lines = 0
-        self._minute = 0
-        self.came = 0
-        self.went = 0
-
-    def heard(self, number: NodeId, endpoint: Endpoint, octets: int, now: Micros) -> None:
-        """`endpoint`: where it is reached."""
-        record = self._records.get(number)
-        if record is None:
-            record = self._records[number] = PeerRecord(number, endpoint, now, self._slot_length)
-            self._on_up(record)
-        elif not record.is_up:
-            record.is_up, record.first_at, record.endpoint = True, now, endpoint
-            record.slots.begin(now)
-            self._on_up(record)
-        elif record.slots.heard(now):
-            self._records.move_to_end(number)
-        record.heard_at = now
-        record.frames_received += 1
-        record.bytes_received += octets
-
-    def moved(self, number: NodeId, endpoint: Endpoint) -> None:
-        """It is reached elsewhere now."""
-        record = self._records.get(number)
-        if record is not None:
-            self._say("peer %d moved from %s to %s", number, _shown(record.endpoint), _shown(endpoint))
-            record.endpoint = endpoint
-
-    def received(self, number: NodeId, octets: int) -> None:
-        """Over a TCP link; it says nothing about where the peer is."""
-        record = self._records.get(number)
-        if record is not None:
-            record.frames_received += 1
-            record.bytes_received += octets
-
-    def sent(self, number: NodeId, octets: int) -> None:
-        record = self._records.get(number)
-        if record is not None:
-            record.frames_sent += 1
-            record.bytes_sent += octets
-
-    def look(self, now: Micros) -> None:
-        """Notice who has fallen silent. Call it every second or so."""
-        for record in self._records.values():
-            if record.is_up and now - record.heard_at > SILENT_SLOTS * self._slot_length:
-                record.is_up = False
-                self.went += 1
-                self._say(
-                    "peer %d at %s is gone: not heard for %.1f s",
-                    record.number, _shown(record.endpoint), (now - record.heard_at) / 1e6,
-                )  # fmt: skip
-
-    def forget_old(self, now: Micros) -> None:
-        self._records.forget(lambda record: now - record.heard_at >= EXPIRY)
-
-    def latest_first(self) -> Iterator[PeerRecord]:
-        return iter(sorted(self._records.values(), key=lambda record: (-record.heard_at, record.number)))
-
-    def families(self) -> dict[str, Callable[[], list[tuple[str, float]]]]:
-        """Metrics by peer, of those that were heard last."""
-
-        def each(value: Callable[[PeerRecord], float]) -> Callable[[], list[tuple[str, float]]]:
-            return lambda: [
-                (str(record.number), value(record)) for record in islice(self.latest_first(), PEERS_METERED)
-            ]
-
-        return {
-            "peer_up": each(lambda record: record.is_up),
-            "peer_quality": each(lambda record: round(record.slots.quality(self._now()) or 0, 2)),
-            "peer_received_bytes_total": each(lambda record: record.bytes_received),
-            "peer_sent_bytes_total": each(lambda record: record.bytes_sent),
-        }
+    def reached_by(self, interface: str) -> int:
+        """How many that are heard are reached by an interface."""
+        return sum(peer.hearing.is_up and peer.endpoint.interface == interface for peer in self.values())
 
     @property
     def up(self) -> int:
-        return sum(record.is_up for record in self._records.values())
+        return sum(peer.hearing.is_up for peer in self.values())
 
-    def __len__(self) -> int:
-        return len(self._records)
+    # Private.
 
-    def _on_up(self, record: PeerRecord) -> None:
-        self.came += 1
-        self._say("peer %d is here, at %s", record.number, _shown(record.endpoint))
+    def _on_full(self, number: NodeId, peer: Peer) -> None:
+        self._owner.on_evicted("peers")
+        if peer.proof is not None:
+            self._owner.on_forgotten()
 
-    def _say(self, line: str, *values: object) -> None:
-        minute = self._now() // micros(60)
+    def _add(self, peer: Peer, endpoint: Endpoint, now: Micros) -> PeerPath:
+        if peer.path.works(now, self._settled):
+            self._counters.count("addresses_doubted_total")
+        if len(peer.paths) >= PATHS_MAX:
+            others = (path for path in peer.paths.values() if path is not peer.path)
+            del peer.paths[min(others, key=lambda path: path.heard_at).endpoint]
+        path = peer.paths[endpoint] = PeerPath(endpoint, self._slot, now)
+        return path
+
+    def _best_other(self, peer: Peer, endpoint: Endpoint, now: Micros) -> PeerPath | None:
+        """Of the paths that may work now; one that was heard a little earlier is better than none."""
+
+        def merit(path: PeerPath) -> tuple[float, int, Micros]:
+            quality, rank = path.slots.quality(now), self._owner.rank(path.endpoint.interface)
+            return 0.5 if quality is None else quality, -rank, path.heard_at
+
+        usable = (
+            path
+            for path in peer.paths.values()
+            if path.endpoint != endpoint and path.works(now, 2 * self._settled)
+        )
+        return max(usable, key=merit, default=None)
+
+    def _move(self, peer: Peer, path: PeerPath, now: Micros, *, is_lost: bool = False) -> None:
+        before, peer.path = peer.endpoint, path
+        self._counters.count("peers_moved_total")
+        where = (_shown(before), _shown(peer.endpoint))
+        self._say(now, "peer %d moved from %s to %s", peer.number, *where)
+        self._owner.on_moved(peer, before, is_lost=is_lost)
+
+    def _say(self, now: Micros, line: str, *values: object) -> None:
+        minute = now // (60 * SECOND)
         if minute != self._minute:
             if self._lines > LINES_PER_MINUTE:
                 logger.info("%d more lines about peers in that minute", self._lines - LINES_PER_MINUTE)

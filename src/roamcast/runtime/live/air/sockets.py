@@ -15,22 +15,21 @@ the second one while it hears somebody on the first. So no frame goes out twice 
 have IPv4 anyway, and nodes of one family and of both hear each other without a setting.
 """
 
-import asyncio
 import errno
-import fcntl
 import ipaddress
 import logging
-import os
 import socket
 import struct
-import termios
 from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Protocol
 
 from roamcast.errors import InputError
-from roamcast.runtime.live.air.interface import Endpoint, Interface
+from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.settings import AirMode, AirSettings
+from roamcast.runtime.live.world import Interface, World
 
 logger = logging.getLogger("roamcast.air")
 
@@ -76,7 +75,7 @@ class InterfaceSockets:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        world: World,
         settings: AirSettings,
         interface: Interface,
         counters: Counters,
@@ -84,7 +83,8 @@ class InterfaceSockets:
         *,
         is_ipv6: bool,
     ) -> None:
-        self._loop = loop
+        self._loop = world.loop
+        self._network = world.network
         self._settings = settings
         self._counters = counters
         self._owner = owner
@@ -130,15 +130,14 @@ class InterfaceSockets:
             if isinstance(error, InputError):
                 raise
             raise InputError("air", f"cannot be opened: {error.strerror}") from None
-        for opened in (self._shared, self._own):
+        for opened in self.opened():
             self._loop.add_reader(opened, self._on_readable, opened)
 
     def close(self) -> None:
-        for opened in (self._shared, self._own):
-            if opened is not None:
-                self._loop.remove_reader(opened)
-                self._loop.remove_writer(opened)
-                opened.close()
+        for opened in self.opened():
+            self._loop.remove_reader(opened)
+            self._loop.remove_writer(opened)
+            opened.close()
         if self.listener is not None:
             self.listener.close()
         self._shared = self._own = self.listener = None
@@ -171,19 +170,16 @@ class InterfaceSockets:
         except OSError as error:
             self._on_send_error(error, to)
 
-    def inodes(self) -> set[str]:
-        return {str(os.fstat(opened.fileno()).st_ino) for opened in (self._shared, self._own) if opened}
+    def opened(self) -> Iterator[socket.socket]:
+        """Those for datagrams."""
+        return (one for one in (self._shared, self._own) if one is not None)
 
     def unsent(self) -> int:
-        """Octets that the kernel has of us and the interface has not taken yet (SIOCOUTQ, udp(7))."""
-        if self._own is None:
-            return 0
-        try:
-            answer = fcntl.ioctl(self._own.fileno(), termios.TIOCOUTQ, bytes(4))
-        except OSError:
-            return 0
-        octets: int = struct.unpack("i", answer)[0]
-        return octets + sum(len(data) for data, _ in self._waiting)
+        """Octets that the kernel has of us and the interface has not taken yet, and what waits here."""
+        with suppress(OSError):
+            if self._own is not None:
+                return self._network.unsent(self._own) + sum(len(data) for data, _ in self._waiting)
+        return 0
 
     # Receiving.
 
@@ -300,7 +296,7 @@ class InterfaceSockets:
 
     def _socket(self, kind: socket.SocketKind) -> socket.socket:
         family = socket.AF_INET6 if self.is_ipv6 else socket.AF_INET
-        opened = socket.socket(family, kind | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        opened = self._network.open_socket(family, kind)
         if self.is_ipv6:
             opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         try:

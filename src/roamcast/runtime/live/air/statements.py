@@ -6,14 +6,15 @@ subscribed to.
 """
 
 import logging
-import time
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from contextlib import suppress
+from typing import Protocol
 
 from roamcast.errors import InputError, RoamcastError, WireError
 from roamcast.kit.tables import BoundedDict
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.storage.database import CLOCK_SET
+from roamcast.runtime.live.world import World
 from roamcast.sealing.identity import Identity
 from roamcast.sealing.statement import Kind, Statement, decode_statement, make_statement
 from roamcast.units import SECOND, NodeId
@@ -27,15 +28,30 @@ AHEAD_MAX = 86_400  # seconds that a statement may be ahead of our clock
 _KEPT = "statement "
 
 
+class StatementsOwner(Protocol):
+    """The radio."""
+
+    def on_revoked(self, node: NodeId) -> None: ...
+
+    def on_pardoned(self, node: NodeId) -> None: ...
+
+
 class Statements:
-    def __init__(self, identity: Identity, stored: MutableMapping[str, bytes], counters: Counters) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        stored: MutableMapping[str, bytes],
+        world: World,
+        counters: Counters,
+        owner: StatementsOwner,
+    ) -> None:
         self._identity = identity
+        self._world = world
+        self._owner = owner
         self._stored = stored
         self._counters = counters
         self._octets: set[bytes] = set()  # of those that stand: most that come are known
         self._standing: BoundedDict[str, Statement] = BoundedDict(STATEMENTS_MAX, self._on_evicted)
-        self.on_revoked: Callable[[NodeId], None] = lambda node: None
-        self.on_pardoned: Callable[[NodeId], None] = lambda node: None
         for name in [name for name in stored if name.startswith(_KEPT)]:
             with suppress(WireError):  # of a later version, or damaged
                 statement = decode_statement(stored[name])
@@ -64,7 +80,7 @@ class Statements:
         before = self._standing.get(_key_of(kind, subject, self._identity.node))
         if before is not None and before.kind == kind:
             return None
-        at = max(int(time.time()), 0 if before is None else before.at + 1)
+        at = max(self._world.wall() // SECOND, 0 if before is None else before.at + 1)
         statement = make_statement(self._identity, kind, subject, at)
         self._take(statement)
         return statement.encode()
@@ -98,8 +114,8 @@ class Statements:
             return "superseded"
         if statement.issuer in self.revoked():
             return "of_a_revoked_device"
-        now = time.time()
-        if now * SECOND >= CLOCK_SET and statement.at > now + AHEAD_MAX:
+        now = self._world.wall()
+        if now >= CLOCK_SET and statement.at > now // SECOND + AHEAD_MAX:
             return "from_the_future"
         if sum(one.issuer == statement.issuer for one in self._standing.values()) >= OF_ISSUER_MAX:
             return "too_many"
@@ -118,10 +134,10 @@ class Statements:
             own = device == self._identity.node
             what = "this node was revoked" if own else f"node {device} is revoked"
             logger.warning("%s, says node %d", what, statement.issuer)
-            self.on_revoked(device)
+            self._owner.on_revoked(device)
         elif statement.kind == "pardon" and device is not None:
             logger.warning("node %d is accepted again, says node %d", device, statement.issuer)
-            self.on_pardoned(device)
+            self._owner.on_pardoned(device)
         elif (users := self.shared_invitations().get(statement.subject)) is not None:
             logger.error("one invitation was used by several devices: nodes %s", ", ".join(map(str, users)))
 

@@ -9,6 +9,7 @@ Anyone can send us frames from any address: the table is bounded, and so are the
 """
 
 import logging
+from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Annotated
@@ -92,7 +93,6 @@ class Misfits:
         self._noticed: BoundedDict[tuple[str, str, NodeId | None], _Noticed] = BoundedDict(
             MISFITS_MAX, unreported
         )
-        self._deaf: BoundedDict[tuple[NodeId, Channel], None] = BoundedDict(MISFITS_MAX, unreported)
         self._lines = 0
         self._minute = 0
         for kind in KINDS:
@@ -105,26 +105,20 @@ class Misfits:
             kind, problem = found
             self._notice(kind, address, None, f"{problem} ({detail})", now)
 
-    def introduced(self, own: NodeProfile, node: NodeId, address: str, profile: bytes, now: Micros) -> None:
-        """A member has announced itself: does it fit?"""
-        for channel in Channel:
-            self._deaf.pop((node, channel), None)
+    def introduced(
+        self, own: NodeProfile, node: NodeId, address: str, profile: bytes, now: Micros
+    ) -> Sequence[Channel]:
+        """A member has announced itself: does it fit? Returns the layers of ours that cannot read its frames,
+        because it has other ones in their place."""
         try:
             theirs = _decoder.decode(profile)
         except (msgspec.DecodeError, ValueError):
             self._notice("version", address, node, f"node {node} does not say what it is", now)
-            return
-        for kind, problem in _differences(own, theirs):
-            if kind in _DEAF:
-                self._deaf[node, _DEAF[kind]] = None
+            return ()
+        differences = _differences(own, theirs)
+        for kind, problem in differences:
             self._notice(kind, address, node, f"node {node} {problem}", now)
-
-    def is_deaf(self, node: NodeId, channel: Channel) -> bool:
-        """Whether a layer of ours cannot read that node's frames: it has another one in its place."""
-        if not self._deaf or (node, channel) not in self._deaf:
-            return False
-        self._counters.count("frames_refused_total", reason=f"other_{channel.name.lower()}")
-        return True
+        return [_DEAF[kind] for kind, _ in differences if kind in _DEAF]
 
     def standing(self, now: Micros) -> list[Misfit]:
         """Errors first, the latest first."""

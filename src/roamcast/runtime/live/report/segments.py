@@ -15,15 +15,14 @@ epoch, and names the clock: the segments of one boot of one machine share an axi
 """
 
 import asyncio
+import errno
 import hashlib
 import logging
-import os
 import re
-import secrets
-import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
+from io import RawIOBase
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -31,8 +30,8 @@ import msgspec
 
 from roamcast import __version__
 from roamcast.errors import FileError
-from roamcast.runtime.live.inputs import monotonic
 from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.world import Disk, World
 from roamcast.trace import RECORDS, Record
 from roamcast.units import SECOND, Micros, NodeId, micros
 
@@ -124,7 +123,7 @@ class SegmentEnd(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class Segment(NamedTuple):
+class TraceSegment(NamedTuple):
     """A segment that was read and proved whole."""
 
     head: SegmentHead
@@ -143,28 +142,26 @@ class TraceSegments:
         self,
         folder: Path,
         source: SegmentSource,
-        loop: asyncio.AbstractEventLoop,
+        world: World,
         counters: Counters,
         *,
         bytes_max: int,
         segment_bytes: int,
         segment_seconds: float,
-        monotonic: Callable[[], Micros] = monotonic,
-        wall: Callable[[], Micros] = lambda: time.time_ns() // 1_000,
     ) -> None:
         self._folder = folder
         self._source = source
-        self._loop = loop
+        self._world = world
+        self._loop = world.loop
+        self._disk = world.disk
         self._counters = counters
         self._bytes_max = bytes_max
         self._segment_bytes = min(segment_bytes, max(bytes_max // 4, 1_000))
         self._segment_time = micros(segment_seconds)
-        self._monotonic = monotonic
-        self._wall = wall
         self._lines: list[bytes] = []
         self._flush: asyncio.TimerHandle | None = None
         self._turn: asyncio.TimerHandle | None = None
-        self._file: int | None = None
+        self._file: RawIOBase | None = None
         self._is_closed = False
         self._is_failing = False
         self._number = self._size = self._records = self._dropped = self._unwritten = 0
@@ -172,9 +169,9 @@ class TraceSegments:
         self._name = ""
         self._hash = hashlib.sha256()
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            close_partials(folder, source.node)
-            self._kept = deque((name, size) for _, name, size in _listed(folder, source.node))
+            self._disk.make_folder(folder)
+            close_partials(self._disk, folder, source.node)
+            self._kept = deque((name, size) for _, name, size in _listed(self._disk, folder, source.node))
             self._kept_bytes = sum(size for _, size in self._kept)
             self._begin()
         except OSError as error:
@@ -233,7 +230,7 @@ class TraceSegments:
     # Private.
 
     def _now(self) -> Micros:
-        return self._monotonic() - self._source.epoch
+        return self._world.clock.monotonic_ns() // 1_000 - self._source.epoch
 
     def _on_turn(self) -> None:
         self._turn = None
@@ -254,14 +251,13 @@ class TraceSegments:
         head = SegmentHead(
             **msgspec.structs.asdict(self._source),
             number=self._number,
-            wall=self._wall() - self._opened,
+            wall=self._world.wall() - self._opened,
             opened=self._opened,
             dropped=self._dropped,
             unwritten=self._unwritten,
         )
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         self._name = str(head.segment)
-        self._file = os.open(self._folder / (self._name + PARTIAL), flags, 0o644)
+        self._file = self._disk.open(self._folder / (self._name + PARTIAL), "wb")
         self._size = self._records = 0
         self._hash = hashlib.sha256()
         self._write(_line(_HEAD, head))
@@ -270,11 +266,10 @@ class TraceSegments:
         """All of it or, after an error, nothing: a full disk must not leave half a line."""
         assert self._file is not None
         try:
-            if os.write(self._file, data) != len(data):
-                raise OSError(28, "No space left on device")
+            _write_whole(self._file, data)
         except OSError:
-            os.ftruncate(self._file, self._size)
-            os.lseek(self._file, self._size, os.SEEK_SET)
+            self._file.truncate(self._size)
+            self._file.seek(self._size)
             raise
         self._size += len(data)
         self._hash.update(data)
@@ -286,11 +281,10 @@ class TraceSegments:
         self._number += 1
         try:
             line = _line(_END, end)
-            if os.write(file, line) != len(line):
-                raise OSError(28, "No space left on device")  # stays partial: the next start ends it
+            _write_whole(file, line)  # else it stays partial, and the next start ends it
         finally:
-            os.close(file)
-        os.rename(self._folder / (self._name + PARTIAL), self._folder / self._name)
+            file.close()
+        self._disk.rename(self._folder / (self._name + PARTIAL), self._folder / self._name)
         self._kept.append((self._name, self._size + len(line)))
         self._kept_bytes += self._size + len(line)
         self._records = 0
@@ -300,23 +294,16 @@ class TraceSegments:
         room = self._bytes_max - self._segment_bytes  # the next one has to fit in, too
         while len(self._kept) > 1 and (self._kept_bytes > room or len(self._kept) > SEGMENTS_MAX):
             name, size = self._kept.popleft()
-            (self._folder / name).unlink(missing_ok=True)
+            self._disk.remove(self._folder / name)
             self._kept_bytes -= size
             self._dropped += 1
             self._counters.count("trace_segments_dropped_total")
 
 
-def clock_identity() -> str:
-    """A name for this machine's monotonic clock: Linux's boot identifier, else one for this process alone."""
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return secrets.token_hex(16)
-
-
 # Reading.
 
 
-def parse_segment(data: bytes, name: str) -> Segment:
+def parse_segment(data: bytes, name: str) -> TraceSegment:
     """A segment from its octets, proved whole; `FileError` says what is wrong with it."""
     if len(data) > SEGMENT_BYTES_MAX:
         raise FileError(name, f"is larger than {SEGMENT_BYTES_MAX:,} octets, the most allowed")
@@ -334,33 +321,35 @@ def parse_segment(data: bytes, name: str) -> Segment:
     named = SegmentName.of(name)
     if named is not None and named != head.segment:
         raise FileError(name, f"says that it is {head.segment}")
-    return Segment(head, end, lines[1:-1])
+    return TraceSegment(head, end, lines[1:-1])
 
 
-def read_segment(path: Path) -> Segment:
-    """A segment of this disk, proved whole."""
+def read_segment(disk: Disk, path: Path) -> TraceSegment:
+    """A segment of a disk, proved whole."""
     try:
-        return parse_segment(path.read_bytes(), str(path))
+        with disk.open(path, "rb") as file:
+            return parse_segment(file.readall(), str(path))
     except OSError as error:
         raise FileError(str(path), f"cannot be read: {error.strerror}") from None
 
 
-def read_trace(folder: Path, node: NodeId | None = None) -> Iterator[Record]:
+def read_trace(disk: Disk, folder: Path, node: NodeId | None = None) -> Iterator[Record]:
     """The records of all segments in a folder, or of one node's, each node's in their order."""
-    for _, name, _ in _listed(folder, node):
-        yield from read_segment(folder / name).records()
+    for _, name, _ in _listed(disk, folder, node):
+        yield from read_segment(disk, folder / name).records()
 
 
-def close_partials(folder: Path, node: NodeId | None = None) -> None:
+def close_partials(disk: Disk, folder: Path, node: NodeId | None = None) -> None:
     """End what a kill left unended, of one node or of all: whole lines are kept, a broken rest is cut off."""
-    for path in sorted(folder.glob(f"*{SUFFIX}{PARTIAL}")):
-        found = SegmentName.of(path.name.removesuffix(PARTIAL))
-        if found is not None and node in (None, found.id.node):
-            _close_partial(path)
+    for name, _ in sorted(disk.files(folder)):
+        found = SegmentName.of(name.removesuffix(PARTIAL))
+        if name.endswith(PARTIAL) and found is not None and node in (None, found.id.node):
+            _close_partial(disk, folder / name)
 
 
-def _close_partial(path: Path) -> None:
-    data = path.read_bytes()
+def _close_partial(disk: Disk, path: Path) -> None:
+    with disk.open(path, "rb") as file:
+        data = file.readall()
     good, count, last = 0, -1, 0
     for line in data.splitlines(keepends=True):
         try:
@@ -374,23 +363,28 @@ def _close_partial(path: Path) -> None:
             break
         good, count = good + len(line), count + 1
     if count < 0:
-        path.unlink()  # not even its head is whole
+        disk.remove(path)  # not even its head is whole
         return
     end = SegmentEnd(records=count, sha256=hashlib.sha256(data[:good]).hexdigest(), closed=last, why="cut")
-    with path.open("r+b") as file:
+    with disk.open(path, "r+b") as file:
         file.truncate(good)
         file.seek(good)
-        file.write(_line(_END, end))
-    path.rename(path.with_name(path.name.removesuffix(PARTIAL)))
+        _write_whole(file, _line(_END, end))
+    disk.rename(path, path.with_name(path.name.removesuffix(PARTIAL)))
 
 
-def _listed(folder: Path, node: NodeId | None) -> list[tuple[SegmentId, str, int]]:
+def _write_whole(file: RawIOBase, data: bytes) -> None:
+    if file.write(data) != len(data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def _listed(disk: Disk, folder: Path, node: NodeId | None) -> list[tuple[SegmentId, str, int]]:
     """Whose and which, name and size of each segment, in their order."""
     found = []
-    for entry in os.scandir(folder):
-        known = SegmentName.of(entry.name)
+    for name, size in disk.files(folder):
+        known = SegmentName.of(name)
         if known is not None and node in (None, known.id.node):
-            found.append((known.id, entry.name, entry.stat().st_size))
+            found.append((known.id, name, size))
     return sorted(found)
 
 

@@ -1,49 +1,38 @@
 """Fills in the status document (`wire/status.py`) of a running node. Problems are in words, errors first."""
 
-import time
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from roamcast import __version__
+from roamcast.host import Channel
 from roamcast.runtime.live.air.air import UsedInterface
-from roamcast.runtime.live.air.peers import PeerRecord
+from roamcast.runtime.live.air.peers import Peer
 from roamcast.runtime.live.report.journal import ReasonTally
 from roamcast.runtime.live.report.misfits import is_error
 from roamcast.runtime.live.settings import AirMode
 from roamcast.runtime.live.storage.database import CLOCK_SET
-from roamcast.units import SECOND, Micros, seconds
+from roamcast.units import SECOND, Micros, NodeId, seconds
 from roamcast.wire.status import (
     FILTERS_SHOWN,
-    PEERS_SHOWN,
-    InterfaceStatus,
-    NodeStatus,
-    PeerStatus,
-    Problem,
-    ReasonCount,
-)
-
-if TYPE_CHECKING:  # it imports this module
-    from roamcast.runtime.live.node import LiveNode
-import os
-from typing import TYPE_CHECKING
-
-from roamcast.host import Channel
-from roamcast.units import NodeId
-from roamcast.wire.status import (
     KNOWN_SHOWN,
     LINKS_SHOWN,
     PASSING_SHOWN,
+    PEERS_SHOWN,
     STORED_SHOWN,
+    InterfaceStatus,
     KnownNode,
     NodeLoad,
+    NodeProblem,
+    NodeStatus,
     NodeView,
     OverlayLink,
+    PeerStatus,
+    ReasonCount,
     StoredStatus,
 )
 
 if TYPE_CHECKING:  # it imports this module
     from roamcast.runtime.live.node import LiveNode
-
 
 ALONE_AFTER: Micros = 10 * SECOND  # chosen by us: several announcements of others should have come by then
 FILTER_SIGNS = 200
@@ -51,7 +40,7 @@ FILTER_SIGNS = 200
 
 def status_of(node: "LiveNode") -> NodeStatus:
     now = node.clock.now
-    settings, watch = node.settings, node.journal.peers
+    settings, peers = node.settings, node.radio.peers
     neighbours = set(node.node.underlay.neighbours())
     subscriptions = node.node.broker.subscriptions()
     return NodeStatus(
@@ -67,12 +56,11 @@ def status_of(node: "LiveNode") -> NodeStatus:
         group=tuple(f"{number:04x}" for number in node.radio.group_key_ids),
         is_encrypted=settings.keys.encrypt,
         content_keys=len(settings.keys.content),
-        interfaces=tuple(interfaces_of(node)),
+        interfaces=tuple(_interface(node, used) for used in node.radio.air.used),
         peers=tuple(
-            _peer(node, record, record.number in neighbours)
-            for record in islice(watch.latest_first(), PEERS_SHOWN)
+            _peer(node, peer, peer.number in neighbours) for peer in peers.latest_first()[:PEERS_SHOWN]
         ),
-        peers_total=len(watch),
+        peers_total=len(peers),
         misfits=tuple(node.journal.misfits.standing(now)),
         clients={
             gateway: int(count)
@@ -92,7 +80,7 @@ def status_of(node: "LiveNode") -> NodeStatus:
     )
 
 
-def problems_of(node: "LiveNode") -> list[Problem]:
+def problems_of(node: "LiveNode") -> list[NodeProblem]:
     """What an operator should look at, errors first."""
     now, journal = node.clock.now, node.journal
     errors: list[str] = []
@@ -123,22 +111,18 @@ def problems_of(node: "LiveNode") -> list[Problem]:
     ]
     if node.counters.total("handler_errors_total"):
         errors.append("an input was dropped because of a fault in the program; the log has the traceback")
-    if not journal.peers.up and now - node.started_at >= ALONE_AFTER:
+    if not node.radio.peers.up and now - node.started_at >= ALONE_AFTER:
         warnings.append(
             "no other node is heard; others need the same group key, air port and mode, and to be in range"
         )
-    if time.time() * SECOND < CLOCK_SET:
+    if node.world.wall() < CLOCK_SET:
         warnings.append("the wall clock is not set; lifetimes do not run while the node is off")
     if node.counters.total("trace_records_unwritten_total"):
         warnings.append("records of the trace are missing: the disk had no room for them")
     return [
-        *(Problem(level="error", text=text) for text in errors),
-        *(Problem(level="warning", text=text) for text in warnings),
+        *(NodeProblem(level="error", text=text) for text in errors),
+        *(NodeProblem(level="warning", text=text) for text in warnings),
     ]
-
-
-def interfaces_of(node: "LiveNode") -> list[InterfaceStatus]:
-    return [_interface(node, used) for used in node.radio.air.used]
 
 
 def _interface(node: "LiveNode", used: UsedInterface) -> InterfaceStatus:
@@ -151,31 +135,30 @@ def _interface(node: "LiveNode", used: UsedInterface) -> InterfaceStatus:
         port=settings.port,
         own_port=0 if first is None else first.port,
         mode=AirMode.MULTICAST.value if first is not None and first.is_ipv6 else settings.mode.value,
-        peers=node.radio.reached_by(used.name),
+        peers=node.radio.peers.reached_by(used.name),
         trouble=used.trouble,
     )
 
 
-def _peer(node: "LiveNode", record: PeerRecord, is_neighbour: bool) -> PeerStatus:
-    now = node.clock.now
-    peer = node.radio.peers.find(record.number)
-    paths = [] if peer is None else node.radio.peers.working(peer, now)
+def _peer(node: "LiveNode", peer: Peer, is_neighbour: bool) -> PeerStatus:
+    now, endpoint, hearing = node.clock.now, peer.endpoint, peer.hearing
+    others = {path.interface for path in node.radio.peers.working(peer, now)}
     return PeerStatus(
-        number=record.number,
-        address=record.endpoint.host,
-        port=record.endpoint.port,
-        interface=record.endpoint.interface,
-        also_by=tuple(sorted({path.interface for path in paths[1:]} - {record.endpoint.interface})),
-        is_up=record.is_up,
+        number=peer.number,
+        address=endpoint.host,
+        port=endpoint.port,
+        interface=endpoint.interface,
+        also_by=tuple(sorted(others - {endpoint.interface})),
+        is_up=hearing.is_up,
         is_neighbour=is_neighbour,
-        age=seconds(now - record.heard_at),
-        known_for=seconds(now - record.first_at),
-        quality=record.slots.quality(now),
-        links=node.radio.links.count(record.number),
-        frames_received=record.frames_received,
-        bytes_received=record.bytes_received,
-        frames_sent=record.frames_sent,
-        bytes_sent=record.bytes_sent,
+        age=seconds(now - peer.heard_at),
+        known_for=seconds(now - hearing.first_at),
+        quality=hearing.slots.quality(now),
+        links=node.radio.links.count(peer.number),
+        frames_received=hearing.frames_received,
+        bytes_received=hearing.bytes_received,
+        frames_sent=hearing.frames_sent,
+        bytes_sent=hearing.bytes_sent,
     )
 
 
@@ -199,12 +182,12 @@ def view_of(node: "LiveNode") -> NodeView:
     now = node.clock.now
     return NodeView(
         status=status_of(node),
-        roles=tuple(sorted(journal.overlay.roles)),
+        roles=tuple(sorted(journal.roles)),
         links=tuple(
             OverlayLink(peer=peer, role=role, known_for=seconds(now - since))
-            for peer, (role, since) in islice(sorted(journal.overlay.links.items()), LINKS_SHOWN)
+            for peer, (role, since) in islice(sorted(journal.links.items()), LINKS_SHOWN)
         ),
-        links_total=len(journal.overlay.links),
+        links_total=len(journal.links),
         known=tuple(_known(node, number) for number in known[:KNOWN_SHOWN]),
         known_total=len(known),
         stored=tuple(_stored(node)),
@@ -235,8 +218,8 @@ def _stored(node: "LiveNode") -> list[StoredStatus]:
 def _load(node: "LiveNode") -> NodeLoad:
     counters = node.counters
     return NodeLoad(
-        processor_seconds=time.process_time(),
-        resident_bytes=_resident(),
+        processor_seconds=node.world.computer.processor_seconds(),
+        resident_bytes=node.world.computer.resident_bytes(),
         frames_sent=int(counters.total("frames_sent_total")),
         bytes_sent=int(counters.total("frame_bytes_sent_total")),
         control_bytes_sent=int(
@@ -247,9 +230,3 @@ def _load(node: "LiveNode") -> NodeLoad:
         ),
         frames_queued=node.radio.links.queued,
     )
-
-
-def _resident() -> int:
-    """Octets of memory of this process, as Linux counts them."""
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,36 +1,25 @@
-"""Durable notes about named clients: sessions, subscriptions, queues of absent ones, delivered events.
+"""Durable notes about named clients: sessions, queues of absent ones, delivered events.
 
-Notes are written in the turn's transaction and are durable after `Storage.commit`; a client is answered from
-`Storage.on_durable`. Reads see what the turn has written. Bounded per client and in the number of clients.
+Notes are written in the turn's transaction and are durable after `NodeStorage.commit`; a client is answered
+from `NodeStorage.on_durable`. Reads see what the turn has written. Bounded per client and in the number of
+clients.
 """
-
-from typing import NamedTuple
 
 from roamcast.broker.store import StoreFullError
 from roamcast.event import EventId
-from roamcast.runtime.live.storage.database import Storage
+from roamcast.runtime.live.storage.database import NodeStorage
 from roamcast.units import Micros
 
 # Chosen by us; they bound the disk space.
 CLIENTS_MAX = 10_000
-SUBSCRIPTIONS_MAX = 10_000  # of one client
 QUEUE_MAX = 1_000  # entries waiting for one client
 DELIVERED_MAX = 50_000  # notes of one client; neighbours may offer more events than this node stores
 
 
-class KeptSubscription(NamedTuple):
-    number: int
-    filter: str
-    options: bytes
-
-
 class ClientRecords:
-    def __init__(
-        self, storage: Storage, *, clients_max: int = CLIENTS_MAX, subscriptions_max: int = SUBSCRIPTIONS_MAX
-    ) -> None:
+    def __init__(self, storage: NodeStorage, *, clients_max: int = CLIENTS_MAX) -> None:
         self._storage = storage
         self._clients_max = clients_max
-        self._subscriptions_max = subscriptions_max
 
     # Sessions: whatever a gateway must know of a client.
 
@@ -50,25 +39,6 @@ class ClientRecords:
         """Forget all about a client."""
         for table in ("session", "subscription", "queued", "delivered"):
             self._storage.write(f"DELETE FROM {table} WHERE client = ?", (client,))
-
-    # Subscriptions.
-
-    def subscriptions(self, client: str) -> list[KeptSubscription]:
-        rows = self._storage.read(
-            "SELECT number, filter, options FROM subscription WHERE client = ? ORDER BY number", (client,)
-        )
-        return [KeptSubscription(*row) for row in rows]
-
-    def put_subscription(self, client: str, subscription: KeptSubscription) -> None:
-        standing = {kept.number for kept in self.subscriptions(client)} - {subscription.number}
-        if len(standing) >= self._subscriptions_max:
-            raise StoreFullError(f"client {client!r} has {self._subscriptions_max} subscriptions")
-        self._storage.write(
-            "INSERT OR REPLACE INTO subscription VALUES (?, ?, ?, ?)", (client, *subscription)
-        )
-
-    def end_subscription(self, client: str, number: int) -> None:
-        self._storage.write("DELETE FROM subscription WHERE client = ? AND number = ?", (client, number))
 
     # What waits for an absent client.
 
@@ -103,7 +73,7 @@ class ClientRecords:
 class Queue:
     """First in, first out, until acknowledged. A new one is made for each use; nothing is held in memory."""
 
-    def __init__(self, storage: Storage, client: str, entries_max: int) -> None:
+    def __init__(self, storage: NodeStorage, client: str, entries_max: int) -> None:
         self._storage = storage
         self._client = client
         self._entries_max = entries_max

@@ -15,7 +15,6 @@ Values in `stable` have a reserve beyond `bytes_max`, so that events cannot take
 """
 
 import logging
-import os
 import sqlite3
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack, suppress
@@ -25,11 +24,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from roamcast.broker.retained import order_of
-from roamcast.broker.store import BYTES_MAX as MEMORY_BYTES_MAX
-from roamcast.broker.store import ENTRIES_MAX, EventStore, StoredEvent, StoreFullError
+from roamcast.broker.store import ENTRIES_MAX, EventStore, Settled, StoredEvent, StoreFullError
 from roamcast.chunks.form import is_chunk
 from roamcast.errors import FileError
 from roamcast.event import Event, EventId
+from roamcast.runtime.live.world import Disk
 from roamcast.units import MILLISECOND, SECOND, Micros
 
 logger = logging.getLogger("roamcast.storage")
@@ -85,10 +84,18 @@ class KeptEvent(NamedTuple):
     remaining: Micros
 
 
-class Storage:
-    def __init__(self, connection: sqlite3.Connection, path: Path, bytes_max: int, disk_reserve: int) -> None:
-        """Use `Storage.open`."""
-        self._connection = connection
+class NodeStorage:
+    def __init__(
+        self,
+        disk: Disk,
+        path: Path,
+        *,
+        bytes_max: int = BYTES_MAX,
+        disk_reserve: int = DISK_RESERVE,
+        durability: Durability = "power",
+    ) -> None:
+        """The storage in this file, made if there is none; `FileError` says in one line why not."""
+        self._disk = disk
         self._path = path
         self._disk_reserve = disk_reserve
         self._pages_max = max(bytes_max // PAGE_BYTES, 16)
@@ -100,33 +107,18 @@ class Storage:
         self._cautious = False  # after a failed commit: events are committed one by one
         self.trouble = ""  # why the last event could not be kept
         self.damaged = 0  # kept events that could not be read
-        self._limit(self._pages_max)
-        self.stable: MutableMapping[str, bytes] = _Stable(self)
-
-    @classmethod
-    def open(
-        cls,
-        path: Path,
-        *,
-        bytes_max: int = BYTES_MAX,
-        disk_reserve: int = DISK_RESERVE,
-        durability: Durability = "power",
-    ) -> "Storage":
-        """The storage in this file, made if there is none; `FileError` says in one line why not."""
-        try:
-            path.touch(mode=0o600)  # what is kept may be confidential
-        except OSError as error:
-            raise FileError(str(path), f"cannot be written: {error.strerror}") from None
         with ExitStack() as opened:
             try:
-                connection = sqlite3.connect(path, timeout=0.0, isolation_level=None)
-                opened.callback(connection.close)
-                _prepare(connection, path, durability)
-                storage = cls(connection, path, bytes_max, disk_reserve)
+                self._connection = disk.connect(path)
+                opened.callback(self._connection.close)
+                _prepare(self._connection, path, durability)
+                self._limit(self._pages_max)
+                self.stable: MutableMapping[str, bytes] = _Stable(self)
+            except OSError as error:
+                raise FileError(str(path), f"cannot be written: {error.strerror}") from None
             except sqlite3.Error as error:
                 raise FileError(str(path), _why_not(error)) from None
             opened.pop_all()  # it stays open
-        return storage
 
     def close(self) -> None:
         """Commit what waits, and close."""
@@ -328,8 +320,7 @@ class Storage:
 
     def _check_disk(self) -> None:
         if self._disk_reserve:
-            disk = os.statvfs(self._path)
-            free = disk.f_bavail * disk.f_frsize
+            free = self._disk.free_bytes(self._path)
             if free < self._disk_reserve:
                 raise self._troubled(f"the disk is full: {free} octets are left")
 
@@ -340,15 +331,15 @@ class Storage:
 class DurableEventStore(EventStore):
     def __init__(
         self,
-        storage: Storage,
+        storage: NodeStorage,
         now: Micros,
         wall_clock: Callable[[], Micros],
         *,
         entries_max: int = ENTRIES_MAX,
-        bytes_max: int = MEMORY_BYTES_MAX,
+        settled: Settled | None = None,
     ) -> None:
         """Loads what was kept before. `now`: the node's clock; `wall_clock`: microseconds since 1970."""
-        super().__init__(entries_max=entries_max, bytes_max=bytes_max)
+        super().__init__(entries_max=entries_max, settled=settled)
         self._storage = storage
         self._wall_clock = wall_clock
         self._replaced: EventId | None = None  # on the disk, by the event that is being kept
@@ -361,7 +352,7 @@ class DurableEventStore(EventStore):
         self._from_before = {topic: order_of(entry.event) for topic, entry in self._newest.items()}
 
     def _write(self, entry: StoredEvent, before: EventId | None, now: Micros) -> None:
-        """Durable after the next `Storage.commit`."""
+        """Durable after the next `NodeStorage.commit`."""
         if self._is_loaded:
             event, left, wall_now = entry.event, entry.expires_at - now, self._wall_clock()
             lazy = is_chunk(event)
@@ -382,7 +373,7 @@ class DurableEventStore(EventStore):
 class _Stable(MutableMapping[str, bytes]):
     """`Host.stable`: small, wholly in memory, each change durable on return."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: NodeStorage) -> None:
         self._storage = storage
         self._values: dict[str, bytes] = dict(storage.read("SELECT key, value FROM stable ORDER BY key"))
 
