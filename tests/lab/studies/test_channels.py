@@ -3,7 +3,7 @@
 import pytest
 
 from roamcast.lab.studies.channels import Channels, cost, follow, relocation_cost
-from roamcast.strategy.opportunistic.adaptation.home_broker import ComplexHomeBroker, SimpleHomeBroker
+from roamcast.strategy.opportunistic.adaptation.adaptors import ComplexHomeBroker, SimpleHomeBroker
 from roamcast.world.graph import Stay
 
 # A line 0 - 1 - 2 - 3 with links of 10.

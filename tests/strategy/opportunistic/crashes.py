@@ -19,15 +19,14 @@ from roamcast.node import Node
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario.load import scenario_from
 from roamcast.strategy.opportunistic import Opportunistic
-from roamcast.strategy.opportunistic.brokerage import Brokerage
-from roamcast.strategy.opportunistic.wire.messages import (
+from roamcast.strategy.opportunistic.broker import Brokerage
+from roamcast.strategy.opportunistic.messages import (
     CarryLetter,
-    Letters,
+    Letter,
     MovedDelivery,
     PublishLetter,
     Salvaged,
 )
-from roamcast.strategy.opportunistic.wire.post import LetterPost
 from roamcast.trace import FaultHappened, HandedOff, Published
 from roamcast.units import SECOND, Micros, NodeId, micros
 
@@ -86,37 +85,36 @@ class Hands:
             ):
                 node.strategy.broker.clients.relocate(client, to)
 
-    def _post(self, number: NodeId) -> LetterPost:
+    def _strategy(self, number: NodeId) -> Opportunistic:
         node = self._simulation.nodes[number]
         assert node is not None and isinstance(node.strategy, Opportunistic)
-        return node.strategy._post
+        return node.strategy
 
     def _tap(self, number: NodeId) -> None:
-        post = self._post(number)
-        on_letter = post._on_letter
+        strategy = self._strategy(number)
+        on_letter = strategy.on_letter
         received = self._received[number] = {}
 
-        def tapped(sender: NodeId, message: Letters, hops: int, held: Micros) -> None:
+        def tapped(sender: NodeId, message: Letter, hops: int, held: Micros) -> None:
             event = event_of(message)
             if event is not None:
                 received[event] = self._simulation.engine.now
             on_letter(sender, message, hops, held)
 
-        post._on_letter = tapped
+        strategy.on_letter = tapped  # type: ignore[method-assign]
 
     def _take_note(self, number: NodeId) -> None:
         now = self._simulation.engine.now
         self.lost |= {event for event, at in self._received[number].items() if now - at < JUST_NOW}
-        post = self._post(number)
-        for peer in list(post._reliable._outgoing):
+        post = self._strategy(number)._post
+        for peer in list(post._outgoing):
             for letter in post.unconfirmed(peer):
                 event = event_of(letter)
                 if event is not None:
                     self.lost.add(event)
-        node = self._simulation.nodes[number]
-        assert node is not None and isinstance(node.strategy, Opportunistic)
-        if node.strategy.broker is not None:
-            self.lost |= set(_held_back(node.strategy.broker))
+        broker = self._strategy(number).broker
+        if broker is not None:
+            self.lost |= set(_held_back(broker))
 
 
 def _held_back(broker: Brokerage) -> Iterator[EventId]:
@@ -126,7 +124,7 @@ def _held_back(broker: Brokerage) -> Iterator[EventId]:
         yield from (delivery.event.id for delivery in coming.deliveries)
 
 
-def event_of(message: Letters) -> EventId | None:
+def event_of(message: Letter) -> EventId | None:
     match message:
         case MovedDelivery() | Salvaged():
             return message.delivery.event.id

@@ -26,7 +26,7 @@ from roamcast.modulator import MODULATORS, Content, Modulator
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario.load import scenario_from
 from roamcast.strategy.opportunistic import Opportunistic
-from roamcast.strategy.opportunistic.brokerage import Brokerage
+from roamcast.strategy.opportunistic.broker import Brokerage
 from roamcast.trace import HandedOff, Published
 from roamcast.units import NodeId, micros
 

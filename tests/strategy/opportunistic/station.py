@@ -8,16 +8,14 @@ from roamcast.filter import Filter
 from roamcast.host import Layer, TimerName
 from roamcast.modulator import ModulatorSpec
 from roamcast.strategy.base import StrategyContext
-from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
-from roamcast.strategy.opportunistic.brokerage import Brokerage, on_carry
-from roamcast.strategy.opportunistic.events.copies import Copies
-from roamcast.strategy.opportunistic.events.dispatch import NodeReading
-from roamcast.strategy.opportunistic.events.flood import Floods
-from roamcast.strategy.opportunistic.homes.consumers import Consumers
-from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.overlay.board import BROKER, Board, BoardEntry
-from roamcast.strategy.opportunistic.overlay.overlay import BrokerOverlay
-from roamcast.strategy.opportunistic.wire.messages import (
+from roamcast.strategy.opportunistic.adaptation.events import SystemChannel
+from roamcast.strategy.opportunistic.board import BROKER, Board, BoardEntry
+from roamcast.strategy.opportunistic.broker import Brokerage, on_carry
+from roamcast.strategy.opportunistic.consumers import Consumers
+from roamcast.strategy.opportunistic.copies import Copies
+from roamcast.strategy.opportunistic.dispatch import NodeReading
+from roamcast.strategy.opportunistic.floods import Floods
+from roamcast.strategy.opportunistic.messages import (
     BROKER_ROWS,
     CLIENT_ROWS,
     AttachLetter,
@@ -25,10 +23,12 @@ from roamcast.strategy.opportunistic.wire.messages import (
     CarryLetter,
     ClientRow,
     Interest,
-    Letters,
+    Letter,
     Row,
     Rows,
 )
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.overlay import BrokerOverlay
 from roamcast.testing import FakeHost
 from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
@@ -50,28 +50,28 @@ class Outgoing:
     """What was written and is not confirmed; `silent` peers have owed a confirmation for long."""
 
     def __init__(self) -> None:
-        self.written: list[tuple[NodeId, Letters]] = []
+        self.written: list[tuple[NodeId, Letter]] = []
         self.silent: set[NodeId] = set()
         self.dropped: list[Any] = []
 
-    def write(self, to: NodeId, letter: Letters) -> bool:
+    def write(self, to: NodeId, letter: Letter) -> bool:
         self.written.append((to, letter))
         return True
 
-    def to(self, peer: NodeId) -> list[Letters]:
+    def to(self, peer: NodeId) -> list[Letter]:
         return [letter for to, letter in self.written if to == peer]
 
-    def confirmed(self) -> list[tuple[NodeId, Letters]]:
+    def confirmed(self) -> list[tuple[NodeId, Letter]]:
         """All of it has arrived."""
         written, self.written = self.written, []
         return written
 
-    def abandon(self, peer: NodeId) -> list[Letters]:
+    def abandon(self, peer: NodeId) -> list[Letter]:
         letters = self.to(peer)
         self.written = [one for one in self.written if one[0] != peer]
         return letters
 
-    def take_back(self, peer: NodeId, kinds: tuple[type[Letters], ...]) -> list[Letters]:
+    def take_back(self, peer: NodeId, kinds: tuple[type[Letter], ...]) -> list[Letter]:
         letters = self.abandon(peer)
         self.written += [(peer, letter) for letter in letters if not isinstance(letter, kinds)]
         return [letter for letter in letters if isinstance(letter, kinds)]
@@ -130,7 +130,7 @@ class Station(Layer):
 
     # Inputs.
 
-    def hear(self, sender: NodeId, letter: Letters) -> list[tuple[NodeId, Letters]]:
+    def hear(self, sender: NodeId, letter: Letter) -> list[tuple[NodeId, Letter]]:
         """What is written in answer; all that was written before has arrived."""
         self.post.confirmed()
         self.broker.on_letter(sender, letter, 1, 0)
@@ -148,7 +148,7 @@ class Station(Layer):
     def level(self, client: NodeId, publisher: NodeId, sequence: int, level: int) -> None:
         """An event of a producer, for the modulators of a client of ours."""
         carry = CarryLetter(
-            client, True, sequence, False, sequence, 0, 0, 1, Event(publisher, sequence, {"level": level})
+            Event(publisher, sequence, {"level": level}), 0, 1, client, True, sequence, False, sequence, 0
         )
         post: Any = self.post
         on_carry(self.host, post, self.broker._reading, self.consumers, self.broker, carry, 1, 0)

@@ -19,12 +19,12 @@ from roamcast.scenario.faults import FaultPlan
 from roamcast.scenario.load import scenario_from
 from roamcast.scenario.model import FaultKind
 from roamcast.strategy.opportunistic import Opportunistic
-from roamcast.strategy.opportunistic.wire.messages import (
+from roamcast.strategy.opportunistic.messages import (
     Accepted,
     CarryLetter,
     Detour,
     Handoff,
-    Letters,
+    Letter,
     Moved,
     MovedDelivery,
     NewHome,
@@ -203,29 +203,30 @@ class Handover:
 
     def _tap(self, node: NodeId) -> None:
         """Watch the letters of one node."""
-        post = self.strategy(node)._post
-        write, on_letter = post.write, post._on_letter
+        strategy = self.strategy(node)
+        post = strategy._post
+        write, on_letter = post.write, strategy.on_letter
 
-        def tapped_write(to: NodeId, message: Letters) -> bool:
-            self._check(message, "written")
-            return write(to, message)
+        def tapped_write(to: NodeId, letter: Letter) -> bool:
+            self._check(letter, "written")
+            return write(to, letter)
 
-        def tapped_letter(sender: NodeId, message: Letters, hops: int, held: Micros) -> None:
+        def tapped_letter(sender: NodeId, message: Letter, hops: int, held: Micros) -> None:
             if node == self._victim and self._happened is None:
                 self._note(message)
             on_letter(sender, message, hops, held)
             self._check(message, "handled")
 
         post.write = tapped_write  # type: ignore[method-assign]
-        post._on_letter = tapped_letter
+        strategy.on_letter = tapped_letter  # type: ignore[method-assign]
 
-    def _note(self, message: Letters) -> None:
+    def _note(self, message: Letter) -> None:
         if isinstance(message, PublishLetter | CarryLetter):
             self._at_victim.add(message.event.id)
         elif isinstance(message, MovedDelivery):
             self._at_victim.add(message.delivery.event.id)
 
-    def _check(self, message: Letters, when: str) -> None:
+    def _check(self, message: Letter, when: str) -> None:
         if self._at is None or not isinstance(message, self._at) or when != self._when:
             return
         is_ours = isinstance(message, NewHome) or getattr(message, "consumer", None) == CONSUMER

@@ -20,17 +20,20 @@ from roamcast.runtime.sim import Simulation
 from roamcast.scenario.load import scenario_from
 from roamcast.strategy.opportunistic import Opportunistic
 from roamcast.strategy.opportunistic.adaptation.events import Measured
-from roamcast.strategy.opportunistic.adaptation.messages import (
+from roamcast.strategy.opportunistic.messages import (
     Answer,
     Ask,
     BecomeBroker,
+    Fetch,
+    Head,
+    Keep,
+    Letter,
     Reading,
     Report,
     Unwatch,
     Volunteer,
     Watch,
 )
-from roamcast.strategy.opportunistic.wire.messages import Fetch, Head, Keep, Letters
 from roamcast.trace import Delivered, HandedOff, LoadSampled, OverlayChanged, Transmitted
 from roamcast.units import SECOND, Micros, NodeId, micros
 
@@ -372,7 +375,7 @@ def test_letters_of_strangers_stop_nobody(said: list[tuple[int, int, int]]) -> N
     assert all(strategy_of(simulation, node).broker is None for node in (0, 2, 3, 5))  # nobody was willing
 
 
-STRANGE: tuple[Callable[[int], Letters], ...] = (
+STRANGE: tuple[Callable[[int], Letter], ...] = (
     lambda n: Watch(n, "load", b"\xff\x00"),
     lambda n: Watch(n, "", Filter.sql("load > 0").encode()),
     lambda n: Unwatch(n),

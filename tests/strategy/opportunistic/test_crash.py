@@ -13,7 +13,7 @@ from tests.strategy.opportunistic.steps import (
 )
 
 from roamcast.event import EventId
-from roamcast.strategy.opportunistic.wire.messages import Moved
+from roamcast.strategy.opportunistic.messages import Moved
 from roamcast.units import SECOND, Micros, NodeId
 
 pytestmark = pytest.mark.long

@@ -5,16 +5,18 @@ from collections import Counter
 import pytest
 from tests.strategy.opportunistic.schedules import play
 
-from roamcast.strategy.opportunistic.events.pulls import HeldCarry
 from roamcast.strategy.opportunistic.handoff.destination import Destination
-from roamcast.strategy.opportunistic.homes.homes import Homes
-from roamcast.strategy.opportunistic.homes.table import HomeClient
-from roamcast.strategy.opportunistic.wire.messages import Moved
+from roamcast.strategy.opportunistic.homes import HomeClient, Homes
+from roamcast.strategy.opportunistic.messages import Moved
+from roamcast.strategy.opportunistic.pulls import HeldCarry
 from roamcast.units import SECOND, Micros, NodeId
 
 pytestmark = pytest.mark.long
 
 BATCH = 10
+
+
+LAST_EVENT = 37 * SECOND  # none is published later, unless a schedule begins later
 
 
 @pytest.mark.parametrize("first", range(0, 100, BATCH))
@@ -84,19 +86,19 @@ def test_clients_that_once_came_too_late(seed: int) -> None:
 
 
 def test_a_client_that_is_on_its_way_is_judged_when_it_has_arrived() -> None:
-    """With 30 % loss, a handoff that a broker began after the last event took 8.8 s."""
-    assert play(61_065).problems == []
+    """With 30 % loss, brokers begin handoffs after the last event, and one takes its time."""
+    assert play(61_065).problems == play(61_010).problems == []
 
 
 def test_a_client_that_never_arrives_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same, and what brings the client after the last event is not heard by its destination."""
+    """The second of them, and what brings the client after the last event is not heard by its destination."""
     on_moved = Destination.on_moved
 
     def deaf(self: Destination, source: NodeId, message: Moved, held: Micros) -> list[HeldCarry]:
-        return [] if self._host.now() > 90 * SECOND else on_moved(self, source, message, held)
+        return [] if self._host.now() > LAST_EVENT else on_moved(self, source, message, held)
 
     monkeypatch.setattr(Destination, "on_moved", deaf)
-    assert "0 to 5 modulated: the client is at home in 0 brokers" in play(61_065).problems
+    assert "5 to 3 modulated: the client is at home in 0 brokers" in play(61_010).problems
 
 
 def test_a_state_that_is_lost_on_the_way_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +111,7 @@ def test_a_state_that_is_lost_on_the_way_is_told_of(monkeypatch: pytest.MonkeyPa
         cursors: list[tuple[NodeId, int]],
         states: dict[int, bytes] | None = None,
     ) -> None:
-        enter(self, client, cursors, None if self._host.now() > 90 * SECOND else states)
+        enter(self, client, cursors, None if self._host.now() > LAST_EVENT else states)
 
     monkeypatch.setattr(Homes, "enter", anew)
-    assert "0 to 5 modulated: the modulator's state differs from a sequential run's" in play(61_065).problems
+    assert "5 to 3 modulated: the modulator's state differs from a sequential run's" in play(61_010).problems

@@ -17,7 +17,7 @@ from roamcast.runtime.meter import SimMeter
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario.load import scenario_from
 from roamcast.strategy.opportunistic import Opportunistic
-from roamcast.strategy.opportunistic.wire.messages import INTERESTS_BYTES_MAX, SUBSCRIPTIONS_MAX
+from roamcast.strategy.opportunistic.messages import INTERESTS_BYTES_MAX, SUBSCRIPTIONS_MAX
 from roamcast.trace import Dropped, DropReason, HandedOff
 from roamcast.units import SECOND, Micros, NodeId
 

@@ -12,8 +12,7 @@ from roamcast.errors import InputError
 from roamcast.event import Event
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario.load import scenario_from
-from roamcast.strategy.opportunistic.events.discard import DISCARDS
-from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.options import DISCARDS, OpportunisticOptions
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import SECOND, Micros
 

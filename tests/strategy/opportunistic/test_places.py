@@ -12,9 +12,9 @@ from roamcast.modulator import MODULATORS
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario.load import load_scenario, scenario_from
 from roamcast.strategy.opportunistic.adaptation import ADAPTORS
-from roamcast.strategy.opportunistic.adaptation.latency import Pings
-from roamcast.strategy.opportunistic.adaptation.messages import Answer, Latencies
-from roamcast.strategy.opportunistic.directory import CentralClient
+from roamcast.strategy.opportunistic.adaptation.directory import CentralClient
+from roamcast.strategy.opportunistic.adaptation.monitor import Pings
+from roamcast.strategy.opportunistic.messages import Answer, Latencies
 from roamcast.toml_text import tables_text
 from roamcast.trace import Delivered, HandedOff, Published, Transmitted
 from roamcast.units import SECOND

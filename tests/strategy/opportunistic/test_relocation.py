@@ -9,7 +9,7 @@ from roamcast.broker.core import Delivery
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario.load import scenario_from
 from roamcast.strategy.opportunistic import Opportunistic
-from roamcast.strategy.opportunistic.brokerage import Brokerage
+from roamcast.strategy.opportunistic.broker import Brokerage
 from roamcast.trace import HandedOff, Published, Transmitted
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
@@ -140,7 +140,7 @@ class Crossing:
         nodes = 3 + clients
         publications = [{"t": 15.0 + 0.1 * n, "node": 2} for n in range(60)]
         tables: dict[str, Any] = {
-            "scenario": {"name": "crossing", "duration": 100.0, "seed": 3},
+            "scenario": {"name": "crossing", "duration": 100.0, "seed": 4},
             "world": {
                 "nodes": nodes,
                 "area": [100.0, 100.0],

@@ -12,7 +12,7 @@ from tests.strategy.opportunistic.steps import (
     Observed,
 )
 
-from roamcast.strategy.opportunistic.wire.messages import Accepted, CarryLetter, Detour, Moved
+from roamcast.strategy.opportunistic.messages import Accepted, CarryLetter, Detour, Moved
 from roamcast.units import SECOND, Micros, NodeId
 
 pytestmark = pytest.mark.long
@@ -59,6 +59,6 @@ def test_a_second_copy_of_an_event_handled_before_the_move_is_known_after_it() -
     (journal,) = [modulator for modulator in client.modulators.values() if isinstance(modulator, Journal)]
     before = dict(journal.lines)
     old = next(d.event for d in handover._got if not d.modulated and d.event.publisher == 6)
-    handover.strategy(THIRD)._post.write(DESTINATION, CarryLetter(CONSUMER, True, 0, False, 0, 0, 0, 1, old))
+    handover.strategy(THIRD)._post.write(DESTINATION, CarryLetter(old, 0, 1, CONSUMER, True, 0, False, 0, 0))
     observed = handover.run(45.0)
     assert journal.lines == before and observed.is_perfect()

@@ -19,10 +19,8 @@ import msgspec
 from roamcast.lab.run.runs import RunResult
 from roamcast.lab.run.tables import RunInfo
 from roamcast.lab.studies.study import Study
-from roamcast.strategy.opportunistic.adaptation.adaptor import Adaptor
-from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
-from roamcast.strategy.opportunistic.adaptation.events import BrokerDiscovered
-from roamcast.strategy.opportunistic.adaptation.home_broker import ComplexHomeBroker, SimpleHomeBroker
+from roamcast.strategy.opportunistic.adaptation.adaptors import Adaptor, ComplexHomeBroker, SimpleHomeBroker
+from roamcast.strategy.opportunistic.adaptation.events import BrokerDiscovered, SystemChannel
 from roamcast.strategy.opportunistic.adaptation.services import Alternative, Services
 from roamcast.streams import stream
 from roamcast.units import NodeId

@@ -19,7 +19,7 @@ from roamcast.runtime.sim.simulation import Simulation
 from roamcast.scenario import read_tables
 from roamcast.scenario.load import with_settings
 from roamcast.strategy.opportunistic import Opportunistic
-from roamcast.strategy.opportunistic.brokerage import Brokerage
+from roamcast.strategy.opportunistic.broker import Brokerage
 from roamcast.streams import stream
 from roamcast.trace import PathsSampled
 from roamcast.units import SECOND, Micros, NodeId, micros

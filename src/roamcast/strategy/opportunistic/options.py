@@ -1,16 +1,21 @@
-"""The parameters of `opportunistic`, in seconds where times."""
+"""The parameters of `opportunistic`, in seconds where times, and how long undeliverable events wait.
 
-from collections.abc import Collection, Iterator
-from typing import Annotated, Any, Literal
+`[strategy.options] discard` names the function that decides about an event that cannot be delivered now
+(section 2.3, future work). An application adds its own before its node starts:
+`DISCARDS["mine"] = lambda event, age, options: ...`, true for an event that shall wait no longer. It is asked
+about events that wait for a node out of reach, not about those on their way.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
 from roamcast.errors import InputError, ScenarioError
-from roamcast.event import Count
-from roamcast.strategy.opportunistic.adaptation.adaptor import check
+from roamcast.event import Count, Event, EventClass
+from roamcast.strategy.opportunistic.adaptation.adaptors import check
 from roamcast.strategy.opportunistic.adaptation.services import Limits
-from roamcast.strategy.opportunistic.events.discard import DISCARDS
-from roamcast.units import NodeId, micros
+from roamcast.units import Micros, NodeId, micros
 
 Period = Annotated[float, msgspec.Meta(ge=0.1, le=86_400)]
 
@@ -93,6 +98,19 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
             problem = f"names node {without[0]}, which is no broker; allowed: brokers and willing nodes"
             raise ScenarioError("strategy.options.capacities", problem)
 
+    def is_over(self, event: Event, age: Micros) -> bool:
+        """Whether an event that waits for its way to open shall wait no longer.
+
+        A memorized event never outlives its lifetime, whatever the application's function says; where that
+        function raises, the event waits as if there were none.
+        """
+        if event.event_class is EventClass.MEMORIZED and age >= event.lifetime:
+            return True
+        try:
+            return bool(DISCARDS[self.discard](event, age, self))
+        except Exception:  # an application's code may raise anything; its node goes on
+            return _by_lifetime(event, age, self)
+
     def limits(self) -> Limits:
         return Limits(
             overload=self.overload_threshold,
@@ -116,3 +134,20 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     def underlay_options(self) -> dict[str, Any]:
         """The link layer notices a broken link within milliseconds, HELLOs within six seconds."""
         return {"link_layer_notification": True, "lost_hold": 0.0}
+
+
+Discard: TypeAlias = Callable[[Event, Micros, OpportunisticOptions], bool]
+
+
+def _by_lifetime(event: Event, age: Micros, options: OpportunisticOptions) -> bool:
+    """Memorized events wait for their lifetime, real-time ones for `keep_realtime`."""
+    if event.event_class is EventClass.MEMORIZED:
+        return age >= event.lifetime
+    return age >= micros(options.keep_realtime)
+
+
+def _memorized_only(event: Event, age: Micros, options: OpportunisticOptions) -> bool:
+    return event.event_class is not EventClass.MEMORIZED or age >= event.lifetime
+
+
+DISCARDS: dict[str, Discard] = {"lifetime": _by_lifetime, "realtime": _memorized_only}

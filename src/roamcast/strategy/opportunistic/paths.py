@@ -7,7 +7,7 @@ from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.units import NodeId
 
 if TYPE_CHECKING:
-    from roamcast.strategy.opportunistic.brokerage import Brokerage
+    from roamcast.strategy.opportunistic.broker import Brokerage
 
 
 def event_paths(broker: "Brokerage", options: OpportunisticOptions) -> Iterator[tuple[NodeId, ...]]:

@@ -7,39 +7,41 @@ from roamcast.broker.core import Subscription
 from roamcast.errors import WireError
 from roamcast.event import Event, EventId
 from roamcast.host import TimerName
+from roamcast.kit.protocol import KeyedTimer, Timer
 from roamcast.strategy.base import Strategy, StrategyContext
-from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
-from roamcast.strategy.opportunistic.adaptation.wiring import ADAPTATION_LETTERS, Adaptation
-from roamcast.strategy.opportunistic.brokerage import Brokerage, answer_for_no_broker, on_carry
-from roamcast.strategy.opportunistic.events.copies import Copies, EventCopy, FloodBase
-from roamcast.strategy.opportunistic.events.dispatch import NodeReading
-from roamcast.strategy.opportunistic.events.flood import Floods
-from roamcast.strategy.opportunistic.events.undeliverable import Undeliverable
-from roamcast.strategy.opportunistic.homes.client import ClientLetter, ClientSide
-from roamcast.strategy.opportunistic.homes.consumers import Consumers
-from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.overlay.board import BROKER, Board, BoardEntry
-from roamcast.strategy.opportunistic.overlay.gossip import Gossip
-from roamcast.strategy.opportunistic.overlay.overlay import BrokerOverlay
-from roamcast.strategy.opportunistic.paths import event_paths
-from roamcast.strategy.opportunistic.wire.messages import (
+from roamcast.strategy.opportunistic.adaptation.events import SystemChannel
+from roamcast.strategy.opportunistic.adaptation.layer import Adaptation, AdaptationLetter
+from roamcast.strategy.opportunistic.board import BROKER, Board, BoardEntry
+from roamcast.strategy.opportunistic.broker import Brokerage, answer_for_no_broker, on_carry
+from roamcast.strategy.opportunistic.client import ClientLetter, ClientSide
+from roamcast.strategy.opportunistic.consumers import Consumers
+from roamcast.strategy.opportunistic.copies import Copies, EventCopy, FloodBase
+from roamcast.strategy.opportunistic.dispatch import NodeReading
+from roamcast.strategy.opportunistic.envelope import Transport
+from roamcast.strategy.opportunistic.floods import Floods
+from roamcast.strategy.opportunistic.gossip import Gossip
+from roamcast.strategy.opportunistic.messages import (
     FRAMES,
     BrokerRow,
     Bundle,
     CarryLetter,
     ClientRow,
-    Datagram,
+    Envelope,
     Fetch,
     Flooded,
     Head,
     Here,
-    Letters,
+    Letter,
     NodeDigest,
     RowNumbers,
     Rows,
     WantFlooded,
 )
-from roamcast.strategy.opportunistic.wire.post import LetterPost
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.overlay import BrokerOverlay
+from roamcast.strategy.opportunistic.paths import event_paths
+from roamcast.strategy.opportunistic.stream import Post
+from roamcast.strategy.opportunistic.undeliverable import Undeliverable
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import Micros, NodeId, micros
 
@@ -52,15 +54,8 @@ class Opportunistic(Strategy):
         self._host = host
         self._options = options
         self._context = context
-        self._post = LetterPost(
-            host,
-            underlay,
-            on_letter=self._on_letter,
-            on_reset=self._on_reset,
-            on_unreachable=self._on_unreachable,
-            way=self._way,
-            share_frames=options.share_frames,
-        )
+        self._transport = Transport(host, underlay, self._way, share_frames=options.share_frames)
+        self._post = Post(host, self._transport, self)
         channel = SystemChannel()
         self._undeliverable = Undeliverable(host, options, self._post)
         self._board = Board(host, underlay, micros(options.registration_lifetime), self._on_row)
@@ -78,7 +73,7 @@ class Opportunistic(Strategy):
         self.adaptation = Adaptation(
             host, options, underlay, self._post, channel, self.client, context.machine
         )
-        self._on_heard = self._post.transport.on_heard
+        self._on_heard = self._transport.on_heard
         # By type: one look-up for each of the frames that a node hears.
         self._frames: dict[type, Callable[[NodeId, Any], None]] = {
             NodeDigest: self._gossip.on_digest,
@@ -86,8 +81,8 @@ class Opportunistic(Strategy):
             Flooded: self._on_flooded_frame,
             RowNumbers: self._board.on_numbers,
             WantFlooded: self._gossip.on_want,
-            Datagram: self._post.transport.on_frame,
-            Bundle: self._post.transport.on_frame,
+            Envelope: self._on_envelope,
+            Bundle: self._on_envelope,
         }
         self.broker: Brokerage | None = None
         if context.is_broker:
@@ -116,8 +111,6 @@ class Opportunistic(Strategy):
         match name:
             case ("flood", int() as publisher, int() as sequence):  # the most frequent
                 self._floods.on_timer(EventId(publisher, sequence))
-            case "to self" | "spread" | ("reliable" | "bundle" | "spread", _):
-                self._post.on_timer(name)
             case "rows" | "numbers":
                 self._board.on_timer(name)
             case "digest" | "ask" | "answers":
@@ -132,6 +125,8 @@ class Opportunistic(Strategy):
                 self.adaptation.on_timer()
                 if self.broker is not None and self.broker.retirement.is_over(is_idle=self._post.is_idle()):
                     self._end_broker()
+            case Timer() | KeyedTimer():
+                name.due()
             case _:
                 if self.broker is not None:  # it may have ended since the timer was set
                     self.broker.on_timer(name)
@@ -148,7 +143,7 @@ class Opportunistic(Strategy):
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         self._gossip.on_neighbour_up(neighbour)
-        self._post.nudge(neighbour)
+        self._post.try_now(neighbour)
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
         self._gossip.on_neighbour_down(neighbour)
@@ -215,7 +210,11 @@ class Opportunistic(Strategy):
         self._gossip.on_event()
         self._reading.on_flooded(copy, flood)
 
-    def _on_letter(self, sender: NodeId, message: Letters, hops: int, held: Micros) -> None:
+    def _on_envelope(self, sender: NodeId, frame: Envelope | Bundle) -> None:
+        for arrival in self._transport.on_frame(sender, frame):
+            self._post.on_content(*arrival)
+
+    def on_letter(self, sender: NodeId, message: Letter, hops: int, held: Micros) -> None:
         if isinstance(message, CLIENT_LETTERS):
             self.client.on_letter(sender, message, hops, held)
         elif isinstance(message, CarryLetter):
@@ -224,7 +223,7 @@ class Opportunistic(Strategy):
             self._reading.pulls.on_fetch(sender, message)
         elif isinstance(message, Head):
             self._reading.on_head(message)
-        elif isinstance(message, ADAPTATION_LETTERS):
+        elif isinstance(message, AdaptationLetter):
             if self.adaptation.on_letter(sender, message):
                 self._make_broker(was_made=True)
                 assert self.broker is not None
@@ -237,11 +236,11 @@ class Opportunistic(Strategy):
             if isinstance(message, Here) and self.broker.clients.on_here(sender, message):
                 self.adaptation.on_discovery(sender, message)
 
-    def _on_reset(self, peer: NodeId, unconfirmed: list[Letters]) -> None:
+    def on_reset(self, peer: NodeId, unconfirmed: list[Letter]) -> None:
         self.client.on_reset(peer, unconfirmed)
         if self.broker is not None:
             self.broker.on_reset(peer, unconfirmed)
 
-    def _on_unreachable(self, peer: NodeId) -> None:
+    def on_unreachable(self, peer: NodeId) -> None:
         self.client.on_unreachable(peer)
         self._undeliverable.on_unreachable(peer)

@@ -10,11 +10,12 @@ from tests.strategy.opportunistic.documented import documented_adaptor
 
 from roamcast.errors import ScenarioError
 from roamcast.strategy.opportunistic.adaptation import ADAPTORS, Adaptor, start
-from roamcast.strategy.opportunistic.adaptation.channel import EVENTS_MAX, SystemChannel
 from roamcast.strategy.opportunistic.adaptation.events import (
+    EVENTS_MAX,
     BrokerDiscovered,
     Measured,
     NeighboursFound,
+    SystemChannel,
     SystemEvent,
     TimeCame,
 )

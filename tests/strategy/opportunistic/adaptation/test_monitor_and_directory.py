@@ -3,15 +3,28 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
-from roamcast.strategy.opportunistic.adaptation.events import Measured
-from roamcast.strategy.opportunistic.adaptation.latency import PATIENCE, Pings
-from roamcast.strategy.opportunistic.adaptation.messages import (
-    AdaptationLetter,
+from roamcast.strategy.opportunistic.adaptation.directory import (
+    ANSWER_WITHIN,
+    LIFETIME,
+    CentralClient,
+    CentralDirectory,
+    nearest_below,
+)
+from roamcast.strategy.opportunistic.adaptation.events import Measured, SystemChannel
+from roamcast.strategy.opportunistic.adaptation.monitor import (
+    PONG_WITHIN,
+    WATCH_LIFETIME,
+    WATCHES_MAX,
+    Pings,
+    ResourceMonitor,
+)
+from roamcast.strategy.opportunistic.adaptation.services import Alternative, BrokerRecord
+from roamcast.strategy.opportunistic.messages import (
+    FULL,
     Answer,
     Ask,
     Latencies,
-    PingLetter,
+    Letter,
     Pong,
     Reading,
     Report,
@@ -19,16 +32,6 @@ from roamcast.strategy.opportunistic.adaptation.messages import (
     Volunteer,
     Watch,
 )
-from roamcast.strategy.opportunistic.adaptation.monitor import WATCH_LIFETIME, WATCHES_MAX, ResourceMonitor
-from roamcast.strategy.opportunistic.adaptation.services import Alternative, BrokerRecord
-from roamcast.strategy.opportunistic.directory import (
-    ANSWER_WITHIN,
-    LIFETIME,
-    CentralClient,
-    CentralDirectory,
-    nearest_below,
-)
-from roamcast.strategy.opportunistic.wire.messages import FULL
 from roamcast.testing import FakeHost
 from roamcast.units import SECOND, NodeId
 
@@ -40,7 +43,7 @@ class Watched:
     """Two monitors and the letters between them."""
 
     def __init__(self) -> None:
-        self.sent: list[AdaptationLetter] = []
+        self.sent: list[Letter] = []
         self.heard: list[Measured] = []
         self.source = ResourceMonitor(
             FakeHost(A), SystemChannel(), lambda to, letter: self.sent.append(letter)
@@ -49,7 +52,7 @@ class Watched:
         channel.subscribe(Measured, self.heard.append)
         self.client = ResourceMonitor(FakeHost(B), channel, lambda to, letter: self._to_source(letter))
 
-    def _to_source(self, letter: AdaptationLetter) -> None:
+    def _to_source(self, letter: Letter) -> None:
         assert isinstance(letter, Watch | Unwatch)
         self.source.on_letter(B, letter)
 
@@ -83,7 +86,7 @@ def test_sampling_asks_every_source_and_local_adaptors_hear_it() -> None:
 
 
 def test_watches_end_are_bounded_and_may_be_rubbish() -> None:
-    sent: list[AdaptationLetter] = []
+    sent: list[Letter] = []
     host = FakeHost(A)
     monitor = ResourceMonitor(host, SystemChannel(), lambda to, letter: sent.append(letter))
     monitor.on_letter(B, Watch(1, "load", b"\xff\xff"))
@@ -115,8 +118,8 @@ class Central:
 
     def __init__(self) -> None:
         self.host, self.asker = FakeHost(9), FakeHost(A)
-        self.questions: list[AdaptationLetter] = []
-        self.answers: list[AdaptationLetter] = []
+        self.questions: list[Letter] = []
+        self.answers: list[Letter] = []
         self.server = CentralDirectory(self.host, lambda to, letter: self.answers.append(letter))
         self.client = CentralClient(
             self.asker, 9, lambda to, letter: self.questions.append(letter), lambda: [(B, 4), (C, 2)]
@@ -205,13 +208,13 @@ class Pinged:
         self.now = 0
         self.hosts = {node: FakeHost(node) for pair in delays for node in pair}
         self.sent = 0
-        self.under_way: list[tuple[int, int, NodeId, NodeId, PingLetter]] = []  # when, the how manieth, …
+        self.under_way: list[tuple[int, int, NodeId, NodeId, Letter]] = []  # when, the how manieth, …
         self.pings = {node: Pings(host, partial(self.send, node)) for node, host in self.hosts.items()}
 
-    def send(self, sender: NodeId, to: NodeId, letter: AdaptationLetter) -> None:
+    def send(self, sender: NodeId, to: NodeId, letter: Letter) -> None:
         delay = self.delays.get((sender, to), self.delays.get((to, sender)))
         if delay is not None:
-            assert isinstance(letter, PingLetter)
+            assert isinstance(letter, Letter)
             self.sent += 1
             self.under_way.append((self.now + delay, self.sent, sender, to, letter))
 
@@ -220,7 +223,7 @@ class Pinged:
             at, _, sender, to, letter = first = min(self.under_way)
             self.under_way.remove(first)
             self._advance(at)
-            self.pings[to].on_letter(sender, letter)
+            self.pings[to].on_letter(sender, letter)  # type: ignore[arg-type]
         self._advance(until)
 
     def _advance(self, at: int) -> None:
@@ -245,12 +248,12 @@ def test_who_does_not_answer_is_left_out_and_a_stranger_s_answer_is_none() -> No
     found: list[Mapping[NodeId, int]] = []
     net.pings[A].ask(A, [B, C], found.append)
     net.pings[A].on_letter(B, Pong(2))  # that was C's
-    net.run(PATIENCE)
+    net.run(PONG_WITHIN)
     assert found == []
     net.pings[A].on_timer()
     assert found == [{B: 3_000}]
     net.pings[A].ask(C, [B], found.append)
     net.pings[A].on_letter(B, Latencies(3, (B, 1)))  # C was asked
-    net.run(PATIENCE + 2 * SECOND + 1_000_000)
+    net.run(PONG_WITHIN + 2 * SECOND + 1_000_000)
     net.pings[A].on_timer()
     assert found == [{B: 3_000}, {}]

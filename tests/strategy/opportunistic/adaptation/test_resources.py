@@ -3,8 +3,8 @@
 import pytest
 
 from roamcast.strategy.base import MachineCounters
-from roamcast.strategy.opportunistic.adaptation.resources import ProcessorWatch
-from roamcast.strategy.opportunistic.wire.round_trips import RoundTrips
+from roamcast.strategy.opportunistic.adaptation.monitor import ProcessorWatch
+from roamcast.strategy.opportunistic.stream import RoundTrips
 from roamcast.testing import FakeHost
 from roamcast.units import MILLISECOND, SECOND
 

@@ -2,12 +2,12 @@
 
 from roamcast.event import Event
 from roamcast.filter import Filter
-from roamcast.strategy.opportunistic.events.copies import Copies, EventCopy, FloodBase
-from roamcast.strategy.opportunistic.events.dispatch import LEARNING, Dispatch
-from roamcast.strategy.opportunistic.events.flood import Floods
-from roamcast.strategy.opportunistic.homes.consumers import Consumers, EventTarget
+from roamcast.strategy.opportunistic.consumers import Consumers, EventTarget
+from roamcast.strategy.opportunistic.copies import Copies, EventCopy, FloodBase
+from roamcast.strategy.opportunistic.dispatch import LEARNING, Dispatch
+from roamcast.strategy.opportunistic.floods import Floods
+from roamcast.strategy.opportunistic.messages import CarryLetter, ClientRow, Head, Interest
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.wire.messages import CarryLetter, ClientRow, Head, Interest
 from roamcast.testing import FakeHost
 from roamcast.underlay.base import Underlay
 from roamcast.units import NodeId
@@ -23,7 +23,7 @@ class Twenty(Underlay):
         return 1
 
 
-class Letters:
+class Letter:
     def __init__(self) -> None:
         self.written: list[tuple[NodeId, CarryLetter | Head]] = []
 
@@ -34,7 +34,7 @@ class Letters:
 
 class Setting:
     def __init__(self) -> None:
-        self.host, self.post, self.consumers = FakeHost(1), Letters(), Consumers()
+        self.host, self.post, self.consumers = FakeHost(1), Letter(), Consumers()
         self.flooded: list[tuple[int, FloodBase]] = []
         copies = Copies(self.host, OpportunisticOptions())
         floods = Floods(
@@ -50,7 +50,7 @@ class Setting:
             copies,
             floods,
             self.consumers,
-            is_alive=lambda home, life: True,
+            is_alive=lambda home, boot: True,
         )
         self.host.advance(LEARNING)
 

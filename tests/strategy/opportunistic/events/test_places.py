@@ -1,6 +1,6 @@
 """The small parts by themselves: the processor."""
 
-from roamcast.strategy.opportunistic.events.places import Processor
+from roamcast.strategy.opportunistic.modulators import Processor
 from roamcast.testing import FakeHost
 from roamcast.units import SECOND
 

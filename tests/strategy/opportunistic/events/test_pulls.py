@@ -4,8 +4,8 @@ import pytest
 from tests.strategy.opportunistic.station import PLAIN, Station
 
 from roamcast.event import Event
-from roamcast.strategy.opportunistic.events.copies import EventCopy
-from roamcast.strategy.opportunistic.wire.messages import CarryLetter, Fetch, Head
+from roamcast.strategy.opportunistic.copies import EventCopy
+from roamcast.strategy.opportunistic.messages import CarryLetter, Fetch, Head
 from roamcast.units import NodeId
 
 HOME, CONSUMER, PRODUCER = 1, 7, 50

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roamcast.event import Event
-from roamcast.strategy.opportunistic.events.copies import EventCopy
-from roamcast.strategy.opportunistic.events.readers import EventReader, Hole
+from roamcast.strategy.opportunistic.copies import EventCopy
+from roamcast.strategy.opportunistic.readers import EventReader, Hole
 from roamcast.units import SECOND
 
 P = 7

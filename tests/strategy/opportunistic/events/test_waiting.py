@@ -7,11 +7,11 @@ from tests.strategy.opportunistic.station import COUNTING, PLAIN, Nobody, Outgoi
 from roamcast.broker.core import Broker
 from roamcast.event import Event, EventClass
 from roamcast.host import Layer, TimerName
-from roamcast.strategy.opportunistic.events.backlog import Backlog
-from roamcast.strategy.opportunistic.events.copies import EventCopy
-from roamcast.strategy.opportunistic.events.undeliverable import Undeliverable
+from roamcast.strategy.opportunistic.copies import EventCopy
+from roamcast.strategy.opportunistic.dispatch import Backlog
+from roamcast.strategy.opportunistic.messages import CarryLetter, Deliver, Keep, NotHome, Skip
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.wire.messages import CarryLetter, Deliver, Keep, NotHome, Skip
+from roamcast.strategy.opportunistic.undeliverable import Undeliverable
 from roamcast.testing import FakeHost
 from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId
@@ -33,7 +33,7 @@ class Waiting(Layer):
 
 
 def deliver(number: int, age: Micros) -> Deliver:
-    return Deliver(1, number, age, 1, 1, Event(PRODUCER, number))
+    return Deliver(Event(PRODUCER, number), age, 1, 1, number, 1)
 
 
 def test_events_for_a_node_out_of_reach_are_given_up_in_time_and_the_rest_waits() -> None:

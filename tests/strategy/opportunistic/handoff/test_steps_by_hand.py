@@ -5,10 +5,10 @@ from typing import Any
 from tests.strategy.opportunistic.station import COUNTING, PLAIN, WORK, Station
 
 from roamcast.modulator import ModulatorSpec
-from roamcast.strategy.opportunistic.brokerage import answer_for_no_broker
-from roamcast.strategy.opportunistic.homes.consumers import first_version
-from roamcast.strategy.opportunistic.overlay.board import BROKER, CLIENT
-from roamcast.strategy.opportunistic.wire.messages import (
+from roamcast.strategy.opportunistic.board import BROKER, CLIENT
+from roamcast.strategy.opportunistic.broker import answer_for_no_broker
+from roamcast.strategy.opportunistic.consumers import first_version
+from roamcast.strategy.opportunistic.messages import (
     Accepted,
     BrokerRow,
     Cancelled,
@@ -17,7 +17,7 @@ from roamcast.strategy.opportunistic.wire.messages import (
     Detour,
     Handoff,
     Interest,
-    Letters,
+    Letter,
     Moved,
     MovedDelivery,
     MovedState,
@@ -31,7 +31,7 @@ from roamcast.units import NodeId, micros
 CLIENT_A, SOURCE, DESTINATION, SUPPLIER, THIRD, PRODUCER = 7, 1, 2, 3, 4, 50
 
 
-def kinds(letters: list[tuple[NodeId, Letters]]) -> list[tuple[NodeId, str]]:
+def kinds(letters: list[tuple[NodeId, Letter]]) -> list[tuple[NodeId, str]]:
     return [(to, type(letter).__name__) for to, letter in letters]
 
 
@@ -39,7 +39,7 @@ def serving(**options: float) -> Station:
     """A source with one client, whose modulator has read three events: one product, one event behind it."""
     station = Station(SOURCE, **options)
     for broker in (DESTINATION, SUPPLIER):
-        station.hear_row(BROKER, broker, 1, BrokerRow((), life=1))
+        station.hear_row(BROKER, broker, 1, BrokerRow((), boot=1))
     station.hear_row(CLIENT, PRODUCER, 1, ClientRow(SUPPLIER, 1, True, ()))
     station.attach_client(CLIENT_A, PLAIN, COUNTING)
     for sequence, level in enumerate((3, 4, 10)):
@@ -59,7 +59,7 @@ def outcomes(station: Station) -> list[str]:
     return [record.outcome for record in station.host.records if isinstance(record, HandedOff)]
 
 
-def luggage() -> list[Letters]:
+def luggage() -> list[Letter]:
     """What a source sends in step 7, and the product that its client has not confirmed."""
     station = serving()
     made = [letter for letter in station.post.written if isinstance(letter[1], Deliver)]
@@ -140,7 +140,7 @@ def test_a_destination_that_falls_silent_before_anything_moved_is_given_up() -> 
 
 def test_the_destination_goes_on_where_the_source_stopped() -> None:
     station = Station(DESTINATION)
-    station.hear_row(BROKER, SOURCE, 1, BrokerRow((), life=1))
+    station.hear_row(BROKER, SOURCE, 1, BrokerRow((), boot=1))
     letters = luggage()
     moved = letters[-1]
     assert isinstance(moved, Moved)
@@ -171,7 +171,7 @@ def test_a_client_whose_modulator_is_unknown_here_is_refused() -> None:
 
 def chosen(**options: float) -> Station:
     station = Station(DESTINATION, **options)
-    station.hear_row(BROKER, SOURCE, 1, BrokerRow((), life=1))
+    station.hear_row(BROKER, SOURCE, 1, BrokerRow((), boot=1))
     station.attach_client(CLIENT_A, PLAIN, COUNTING, generation=2, before=SOURCE)
     return station
 
@@ -195,7 +195,7 @@ def test_the_chosen_home_begins_anew_if_there_is_no_answer() -> None:
 
 def test_a_client_without_state_is_served_at_once() -> None:
     station = Station(DESTINATION)
-    station.hear_row(BROKER, SOURCE, 1, BrokerRow((), life=1))
+    station.hear_row(BROKER, SOURCE, 1, BrokerRow((), boot=1))
     stateless = Interest(1, PLAIN.filter, ModulatorSpec.of("projection", {"attributes": ["level"]}))
     station.attach_client(CLIENT_A, PLAIN, stateless, generation=2, before=SOURCE)
     assert CLIENT_A in station.broker.homes.clients
@@ -244,7 +244,7 @@ def test_a_node_that_is_a_broker_no_more_leads_on_to_whom_it_handed_a_client() -
 
 def test_a_broker_asks_a_home_that_has_ended_for_what_it_knew_of_the_client() -> None:
     station = Station(THIRD)
-    station.hear_row(BROKER, SOURCE, 1, BrokerRow((), life=1, is_over=True))
+    station.hear_row(BROKER, SOURCE, 1, BrokerRow((), boot=1, is_over=True))
     station.attach_client(CLIENT_A, COUNTING, generation=2, before=SOURCE)
     claim = Detour(CLIENT_A, first_version(2) + 1, THIRD, THIRD)
     assert station.post.to(SOURCE) == [claim] and station.broker.homes.clients == {}

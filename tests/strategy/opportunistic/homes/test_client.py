@@ -8,19 +8,17 @@ from roamcast.broker.core import Broker, Subscription
 from roamcast.event import Event
 from roamcast.filter import Filter
 from roamcast.host import Layer, TimerName
-from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
-from roamcast.strategy.opportunistic.events.copies import Copies
-from roamcast.strategy.opportunistic.homes.client import ClientSide
-from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.overlay.board import BROKER, Board, BoardEntry
-from roamcast.strategy.opportunistic.overlay.overlay import BrokerOverlay
-from roamcast.strategy.opportunistic.wire.messages import (
+from roamcast.strategy.opportunistic.adaptation.events import SystemChannel
+from roamcast.strategy.opportunistic.board import BROKER, Board, BoardEntry
+from roamcast.strategy.opportunistic.client import ClientSide
+from roamcast.strategy.opportunistic.copies import Copies
+from roamcast.strategy.opportunistic.messages import (
     BROKER_ROWS,
     AttachLetter,
     BrokerRow,
     Deliver,
     Here,
-    Letters,
+    Letter,
     NewHome,
     NotHome,
     PublishLetter,
@@ -29,6 +27,8 @@ from roamcast.strategy.opportunistic.wire.messages import (
     Rows,
     Skip,
 )
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.overlay import BrokerOverlay
 from roamcast.testing import FakeHost
 from roamcast.units import SECOND, NodeId, micros
 
@@ -48,7 +48,7 @@ class Client(Layer):
         self.side = ClientSide(self.host, self.core, underlay, chosen, post, self.overlay, copies)
         self.host.attach(self)
         for broker in brokers:
-            self.hear_row(broker, 1, BrokerRow((), life=1))
+            self.hear_row(broker, 1, BrokerRow((), boot=1))
 
     def on_event(self, delivery: Any) -> None:
         self.got.append(delivery.event.sequence)
@@ -65,7 +65,7 @@ class Client(Layer):
     def hear_row(self, broker: NodeId, version: int, row: BrokerRow) -> None:
         self.board.on_rows(broker, Rows((Row(BROKER, broker, version, 0, BROKER_ROWS.encode(row)),)))
 
-    def hear(self, sender: NodeId, letter: Any) -> list[tuple[NodeId, Letters]]:
+    def hear(self, sender: NodeId, letter: Any) -> list[tuple[NodeId, Letter]]:
         self.post.confirmed()
         self.side.on_letter(sender, letter, 1, 0)
         return list(self.post.written)
@@ -90,17 +90,17 @@ def at_home(**options: Any) -> Client:
 def test_a_client_whose_home_has_ended_says_to_the_next_which_it_was() -> None:
     """Schedule 50096: the home had handed the client on, and the word of the new one was late."""
     client = at_home()
-    client.hear_row(HOME, 2, BrokerRow((), life=1, is_over=True))
+    client.hear_row(HOME, 2, BrokerRow((), boot=1, is_over=True))
     ((to, attach),) = client.attached()
     assert (to, attach.generation, attach.before) == (OTHER, 2, HOME)
 
 
 def test_it_says_so_too_if_the_next_broker_is_found_much_later() -> None:
     client = at_home(brokers=(HOME,))
-    client.hear_row(HOME, 2, BrokerRow((), life=1, is_over=True))
+    client.hear_row(HOME, 2, BrokerRow((), boot=1, is_over=True))
     assert client.side.home is None and client.attached() == []
     client.host.advance(5 * SECOND)
-    client.hear_row(THIRD, 1, BrokerRow((), life=1))
+    client.hear_row(THIRD, 1, BrokerRow((), boot=1))
     client.host.advance(2 * SECOND)
     ((to, attach),) = client.attached()
     assert (to, attach.before) == (THIRD, HOME)
@@ -143,7 +143,7 @@ def test_events_wait_for_a_home_and_come_back_from_one_that_ended() -> None:
     client.side.publish(first)
     client.side.publish(second)
     assert client.post.written == []
-    client.hear_row(HOME, 1, BrokerRow((), life=1))
+    client.hear_row(HOME, 1, BrokerRow((), boot=1))
     client.host.advance(2 * SECOND)
     sent = [one for one in client.post.to(HOME) if isinstance(one, PublishLetter)]
     assert [(one.event.sequence, one.previous) for one in sent] == [(0, 0), (1, 1)]
@@ -154,7 +154,7 @@ def test_events_wait_for_a_home_and_come_back_from_one_that_ended() -> None:
 def test_products_are_handed_over_in_their_order_whatever_way_they_came() -> None:
     client = at_home()
     number = client.core.subscriptions()[0].number
-    letters = [Deliver(1, n, 0, 1, number, Event(PRODUCER, n, {"sum": 1})) for n in range(4)]
+    letters = [Deliver(Event(PRODUCER, n, {"sum": 1}), 0, 1, 1, n, number) for n in range(4)]
     for place in (1, 3, 0):
         client.hear(HOME, letters[place])
     assert client.got == [0, 1]

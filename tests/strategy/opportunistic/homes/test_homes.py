@@ -3,9 +3,9 @@
 from tests.strategy.opportunistic.station import COUNTING, PLAIN, Station
 
 from roamcast.modulator import ModulatorSpec
-from roamcast.strategy.opportunistic.homes.consumers import first_version
-from roamcast.strategy.opportunistic.overlay.board import CLIENT
-from roamcast.strategy.opportunistic.wire.messages import (
+from roamcast.strategy.opportunistic.board import CLIENT
+from roamcast.strategy.opportunistic.consumers import first_version
+from roamcast.strategy.opportunistic.messages import (
     ClientRow,
     Deliver,
     Here,

@@ -6,11 +6,10 @@ import pytest
 
 from roamcast.event import Event
 from roamcast.filter import Filter
-from roamcast.strategy.opportunistic import Opportunistic
-from roamcast.strategy.opportunistic.homes import consumers
-from roamcast.strategy.opportunistic.homes.client import BURST_MAX
-from roamcast.strategy.opportunistic.homes.consumers import Consumers
-from roamcast.strategy.opportunistic.wire.messages import SUBSCRIPTIONS_MAX, AttachLetter, ClientRow, Interest
+from roamcast.strategy.opportunistic import Opportunistic, consumers
+from roamcast.strategy.opportunistic.client import BURST_MAX
+from roamcast.strategy.opportunistic.consumers import Consumers
+from roamcast.strategy.opportunistic.messages import SUBSCRIPTIONS_MAX, AttachLetter, ClientRow, Interest
 from roamcast.testing import Network, line
 
 

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from roamcast.strategy.opportunistic.overlay.board import (
+from roamcast.strategy.opportunistic.board import (
     BROKER,
     CLIENT,
     SPREADING,
@@ -13,7 +13,7 @@ from roamcast.strategy.opportunistic.overlay.board import (
     Board,
     BoardEntry,
 )
-from roamcast.strategy.opportunistic.wire.messages import (
+from roamcast.strategy.opportunistic.messages import (
     BROKER_ROWS,
     FRAMES,
     BrokerRow,

@@ -2,12 +2,11 @@
 
 from roamcast.event import Event, EventId
 from roamcast.host import Layer, TimerName
-from roamcast.strategy.opportunistic.events.copies import Copies, EventCopy, FloodBase
-from roamcast.strategy.opportunistic.events.flood import HEARD_ENOUGH, OTHERS_LATER, Floods
-from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.overlay.board import BROKER, Board
-from roamcast.strategy.opportunistic.overlay.gossip import ASK_AFTER, LONGEST, Gossip
-from roamcast.strategy.opportunistic.wire.messages import (
+from roamcast.strategy.opportunistic.board import BROKER, Board
+from roamcast.strategy.opportunistic.copies import Copies, EventCopy, FloodBase
+from roamcast.strategy.opportunistic.floods import HEARD_ENOUGH, OTHERS_LATER, Floods
+from roamcast.strategy.opportunistic.gossip import ASK_AFTER, LONGEST, Gossip
+from roamcast.strategy.opportunistic.messages import (
     FRAMES,
     HOPS_MAX,
     BrokerRow,
@@ -15,6 +14,7 @@ from roamcast.strategy.opportunistic.wire.messages import (
     NodeDigest,
     WantFlooded,
 )
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.testing import FakeHost
 from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, SECOND, NodeId

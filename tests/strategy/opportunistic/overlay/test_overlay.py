@@ -2,12 +2,11 @@
 
 from itertools import pairwise
 
-from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
-from roamcast.strategy.opportunistic.adaptation.events import TimeCame
+from roamcast.strategy.opportunistic.adaptation.events import SystemChannel, TimeCame
+from roamcast.strategy.opportunistic.board import BROKER, Board, BoardEntry
+from roamcast.strategy.opportunistic.messages import BrokerRow
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.overlay.board import BROKER, Board, BoardEntry
-from roamcast.strategy.opportunistic.overlay.overlay import BrokerOverlay, OwnWord
-from roamcast.strategy.opportunistic.wire.messages import BrokerRow
+from roamcast.strategy.opportunistic.overlay import BrokerOverlay, OwnWord
 from roamcast.testing import FakeHost
 from roamcast.trace import OverlayChanged
 from roamcast.underlay.base import Underlay
@@ -46,7 +45,7 @@ class Setting:
 
     def hear(self, broker: NodeId, hops: int, links: tuple[int, ...] = (), version: int = 1) -> None:
         self.underlay.hops[broker] = hops
-        self.board.post(BROKER, broker, version, BrokerRow(links, 3, life=1))
+        self.board.post(BROKER, broker, version, BrokerRow(links, 3, boot=1))
 
     def neighbours(self) -> list[NodeId]:
         return [near.broker for near in self.overlay.neighbours()]

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import shortest_path
 
-from roamcast.strategy.opportunistic.overlay.topology import Topology
-from roamcast.strategy.opportunistic.wire.messages import BrokerRow
+from roamcast.strategy.opportunistic.messages import BrokerRow
+from roamcast.strategy.opportunistic.topology import Topology
 
 A, B, C, D = 1, 2, 3, 4
 

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from roamcast.host import Host
-from roamcast.strategy.opportunistic.adaptation.resources import ProcessorWatch
+from roamcast.strategy.opportunistic.adaptation.monitor import ProcessorWatch
+from roamcast.strategy.opportunistic.consumers import Consumers
 from roamcast.strategy.opportunistic.handoff.handoff import Handoffs
-from roamcast.strategy.opportunistic.homes.consumers import Consumers
-from roamcast.strategy.opportunistic.homes.homes import Homes
-from roamcast.strategy.opportunistic.homes.table import HomeClient
-from roamcast.strategy.opportunistic.overlay.overlay import BrokerOverlay
-from roamcast.strategy.opportunistic.wire.messages import Here
+from roamcast.strategy.opportunistic.homes import HomeClient, Homes
+from roamcast.strategy.opportunistic.messages import Here
+from roamcast.strategy.opportunistic.overlay import BrokerOverlay
 from roamcast.units import SECOND, NodeId
 
 

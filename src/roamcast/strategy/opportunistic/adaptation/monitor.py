@@ -22,20 +22,36 @@ wants is not sent. A watch ends when it has not been said again for `WATCH_LIFET
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from roamcast.errors import WireError
 from roamcast.event import Event
 from roamcast.filter import Filter
 from roamcast.host import Host
-from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
-from roamcast.strategy.opportunistic.adaptation.events import Measured
-from roamcast.strategy.opportunistic.adaptation.messages import AdaptationLetter, Reading, Unwatch, Watch
+from roamcast.strategy.base import Machine, MachineCounters
+from roamcast.strategy.opportunistic.adaptation.events import Measured, SystemChannel
+from roamcast.strategy.opportunistic.messages import (
+    PEERS_MAX,
+    Latencies,
+    Letter,
+    Measure,
+    Ping,
+    Pong,
+    Reading,
+    Unwatch,
+    Watch,
+)
+from roamcast.strategy.opportunistic.modulators import WINDOW
 from roamcast.units import SECOND, Micros, NodeId
 
 WATCH_LIFETIME: Micros = 120 * SECOND
 WATCHES_MAX = 256
+PONG_WITHIN: Micros = 2 * SECOND  # and one more second for a node that was asked to ping others
+ROUNDS_MAX = 64
+
+OnMeasured = Callable[[Mapping[NodeId, Micros]], None]
 
 Values = Mapping[str, int | float]
 
@@ -67,9 +83,7 @@ class Asked:
 
 
 class ResourceMonitor:
-    def __init__(
-        self, host: Host, channel: SystemChannel, send: Callable[[NodeId, AdaptationLetter], None]
-    ) -> None:
+    def __init__(self, host: Host, channel: SystemChannel, send: Callable[[NodeId, Letter], None]) -> None:
         self._host = host
         self._channel = channel
         self._send = send
@@ -142,8 +156,8 @@ class ResourceMonitor:
             case Reading():
                 asked = self._asked.get((sender, message.number))
                 values = dict(zip(message.names, message.values, strict=False))
-                if asked is not None and asked.kind == message.kind and _is_whole(message.kind, values):
-                    self._channel.publish(Measured(message.kind, sender, values))
+                if asked is not None and asked.kind == message.reading and _is_whole(message.reading, values):
+                    self._channel.publish(Measured(message.reading, sender, values))
 
     def _say(self, node: NodeId, number: int, asked: "Asked") -> None:
         asked.said_at = self._host.now()
@@ -157,9 +171,149 @@ class ResourceMonitor:
             wanted = Filter.decode(message.filter)
         except WireError:
             return  # what cannot be read wants nothing
-        self._watches[key] = Installed(message.kind, wanted, self._host.now() + WATCH_LIFETIME)
+        self._watches[key] = Installed(message.reading, wanted, self._host.now() + WATCH_LIFETIME)
 
 
 def _is_whole(kind: str, values: Values) -> bool:
     """Whether a reading from another node has what it must have."""
     return all(name in values for name in KINDS.get(kind, ())) and all(map(math.isfinite, values.values()))
+
+
+class ProcessorWatch:
+    """How much of a real processor is not there for modulators (overlays, 3.3: CPU load), lately.
+
+    A model's processor does nothing else. A real one also does the rest of this node's work, and that of
+    other programs, which matters as soon as they leave no processor free. What is gone is a part of a
+    broker's load, so that clients keep away from a machine that is busy with something else.
+    """
+
+    def __init__(self, host: Host, machine: Machine | None) -> None:
+        self._host = host
+        self._machine = machine
+        self._read: deque[tuple[Micros, MachineCounters]] = deque()
+
+    def sample(self) -> None:
+        if self._machine is None:
+            return
+        now = self._host.now()
+        self._read.append((now, self._machine.read()))
+        while len(self._read) > 2 and self._read[1][0] <= now - WINDOW:
+            self._read.popleft()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there are two readings to compare."""
+        return len(self._read) >= 2
+
+    def taken(self, modulators: float) -> float:
+        """The share of one processor that is gone for other reasons than modulators, which take that much."""
+        if not self.is_known:
+            return 0.0
+        (began, before), (ended, after) = self._read[0], self._read[-1]
+        span = max(ended - began, 1)
+        own = (after.process - before.process) / span
+        others = 0.0
+        if before.machine is not None and after.machine is not None:
+            others = max((after.machine - before.machine) / span - own, 0.0)
+        # As long as others leave one processor alone, they take nothing from a node that uses one.
+        return max(own - modulators, 0.0) + max(others - (after.processors - 1), 0.0)
+
+
+@dataclass
+class PingRound:
+    """Pings whose answers are awaited."""
+
+    waiting: dict[int, NodeId]
+    found: dict[NodeId, Micros]
+    began: Micros
+    on_measured: OnMeasured
+
+
+@dataclass
+class LatencyQuestion:
+    at: NodeId
+    until: Micros
+    on_measured: OnMeasured
+
+
+class Pings:
+    """How far nodes are in time (channels, 3.1): half of the round trip of a ping, here or from a broker.
+
+    Round trips of streams are smoothed over minutes and known only where letters went; who compares two ways
+    that a client might take from now on needs both of now.
+    """
+
+    def __init__(self, host: Host, send: Callable[[NodeId, Letter], None]) -> None:
+        self._host = host
+        self._send = send
+        self._numbers = 0
+        self._rounds: list[PingRound] = []
+        self._questions: dict[int, LatencyQuestion] = {}
+
+    def ask(self, at: NodeId, to: Sequence[NodeId], on_measured: OnMeasured) -> None:
+        """How far these are from the broker `at`; without those that did not answer in time."""
+        if at == self._host.node:
+            self._measure(to[:PEERS_MAX], on_measured)
+        elif len(self._questions) >= ROUNDS_MAX:
+            on_measured({})
+        else:
+            until = self._host.now() + PONG_WITHIN + SECOND
+            self._questions[self._next()] = LatencyQuestion(at, until, on_measured)
+            self._send(at, Measure(self._numbers, tuple(to[:PEERS_MAX])))
+
+    def on_letter(self, sender: NodeId, message: Ping | Pong | Measure | Latencies) -> None:
+        match message:
+            case Ping():
+                self._send(sender, Pong(message.number))
+            case Pong():
+                self._on_pong(sender, message.number)
+            case Measure():
+                number = message.number
+                self._measure(message.peers, lambda found: self._send(sender, _told(number, found)))
+            case Latencies():
+                question = self._questions.get(message.number)
+                if question is not None and question.at == sender:
+                    del self._questions[message.number]
+                    question.on_measured(dict(zip(message.pairs[::2], message.pairs[1::2], strict=False)))
+
+    def on_timer(self) -> None:
+        """Called now and then: who has not answered will not."""
+        now = self._host.now()
+        for round in [one for one in self._rounds if now - one.began >= PONG_WITHIN]:
+            self._rounds.remove(round)
+            round.on_measured(round.found)
+        for number in [n for n, question in self._questions.items() if question.until <= now]:
+            self._questions.pop(number).on_measured({})
+
+    def _measure(self, to: Sequence[NodeId], on_measured: OnMeasured) -> None:
+        own, now = self._host.node, self._host.now()
+        if len(self._rounds) >= ROUNDS_MAX:
+            on_measured({})
+            return
+        peers = sorted(set(to) - {own})
+        waiting = {self._next(): peer for peer in peers}
+        found = {own: 0} if own in to else {}
+        if not waiting:
+            on_measured(found)
+            return
+        self._rounds.append(PingRound(waiting, found, now, on_measured))
+        for number, peer in waiting.items():
+            self._send(peer, Ping(number))
+
+    def _on_pong(self, sender: NodeId, number: int) -> None:
+        for round in self._rounds:
+            if round.waiting.get(number) == sender:
+                del round.waiting[number]
+                round.found[sender] = (self._host.now() - round.began) // 2
+                if not round.waiting:
+                    self._rounds.remove(round)
+                    round.on_measured(round.found)
+                return
+
+    def _next(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+
+def _told(number: int, found: Mapping[NodeId, Micros]) -> Latencies:
+    return Latencies(number, tuple(value for pair in sorted(found.items()) for value in pair))

@@ -8,7 +8,7 @@ in all.
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from roamcast.strategy.opportunistic.adaptation.channel import SystemChannel
+from roamcast.strategy.opportunistic.adaptation.events import SystemChannel
 from roamcast.units import Micros, NodeId
 
 
@@ -149,7 +149,7 @@ class Monitor(Protocol):
     def unwatch(self, node: NodeId, number: int) -> None: ...
 
 
-class Latencies(Protocol):
+class LatencyService(Protocol):
     """Half round trips of pings (`latency.py`)."""
 
     def ask(
@@ -179,4 +179,4 @@ class Services(NamedTuple):
     channel: SystemChannel
     limits: Limits = Limits()
     monitor: Monitor | None = None
-    latencies: Latencies | None = None
+    latencies: LatencyService | None = None

@@ -6,16 +6,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import msgspec
-
 from roamcast.event import EventId
 from roamcast.host import Host
-from roamcast.strategy.opportunistic.events.pulls import HeldCarry
-from roamcast.strategy.opportunistic.homes.consumers import Consumers, first_version
-from roamcast.strategy.opportunistic.homes.homes import Homes
-from roamcast.strategy.opportunistic.homes.table import CLIENTS_MAX, HomeClient
-from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.wire.messages import (
+from roamcast.strategy.opportunistic.consumers import Consumers, first_version
+from roamcast.strategy.opportunistic.homes import CLIENTS_MAX, HomeClient, Homes
+from roamcast.strategy.opportunistic.messages import (
     SUBSCRIPTIONS_MAX,
     Accepted,
     AttachLetter,
@@ -30,9 +25,10 @@ from roamcast.strategy.opportunistic.wire.messages import (
     NewHome,
     Switched,
     Taken,
-    Undelivered,
 )
-from roamcast.strategy.opportunistic.wire.post import LetterPost
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.pulls import HeldCarry
+from roamcast.strategy.opportunistic.stream import Post
 from roamcast.trace import DropReason
 from roamcast.units import Micros, NodeId, micros
 
@@ -47,7 +43,7 @@ class Coming:
     version: int
     work: int = 0  # of its modulators, as the source said
     carries: list[HeldCarry] = field(default_factory=list)
-    deliveries: list[Undelivered] = field(default_factory=list)
+    deliveries: list[Deliver] = field(default_factory=list)
     attach: AttachLetter | None = None  # it has chosen us by itself, then
     attached_at: Micros = 0
     is_known_there: bool = False  # the home that was given up has confirmed our question
@@ -63,7 +59,7 @@ class Destination:
         self,
         host: Host,
         options: OpportunisticOptions,
-        post: LetterPost,
+        post: Post,
         consumers: Consumers,
         homes: Homes,
         *,
@@ -174,8 +170,7 @@ class Destination:
             self._host.set_timer(("coming", message.consumer), self._host.now() + self._timeout)
         match message:
             case MovedDelivery() if len(coming.deliveries) < HELD_BACK_MAX:
-                delivery = message.delivery
-                coming.deliveries.append(msgspec.structs.replace(delivery, age=delivery.age + held))
+                coming.deliveries.append(message.delivery.aged(held))
             case MovedState() if len(coming.states) < SUBSCRIPTIONS_MAX:
                 coming.states[message.subscription] = message.state
                 pairs = zip(message.stored[::2], message.stored[1::2], strict=False)
@@ -201,7 +196,7 @@ class Destination:
             return coming.carries
         self._post.write(node, NewHome(message.generation, message.version))
         for d in coming.deliveries:
-            letter = Deliver(message.generation, d.number, d.age, d.hops, d.subscription, d.event)
+            letter = Deliver(d.event, d.age, d.hops, message.generation, d.number, d.subscription)
             self._post.write(node, letter)
         self._homes.enter(client, cursors, coming.states if message.has_states else None)
         self._homes.tell(client)

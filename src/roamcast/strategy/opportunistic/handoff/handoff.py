@@ -28,12 +28,10 @@ broker is asked. Order is kept all the same. `stateless`: the states stay, so it
 from collections.abc import Callable
 
 from roamcast.host import Host
-from roamcast.strategy.opportunistic.events.pulls import HeldCarry
+from roamcast.strategy.opportunistic.consumers import Consumers
 from roamcast.strategy.opportunistic.handoff.destination import Destination
 from roamcast.strategy.opportunistic.handoff.source import Source
-from roamcast.strategy.opportunistic.homes.consumers import Consumers
-from roamcast.strategy.opportunistic.overlay.overlay import BrokerOverlay
-from roamcast.strategy.opportunistic.wire.messages import (
+from roamcast.strategy.opportunistic.messages import (
     Accepted,
     Cancelled,
     CarryLetter,
@@ -45,7 +43,9 @@ from roamcast.strategy.opportunistic.wire.messages import (
     Switched,
     Taken,
 )
-from roamcast.strategy.opportunistic.wire.post import LetterPost
+from roamcast.strategy.opportunistic.overlay import BrokerOverlay
+from roamcast.strategy.opportunistic.pulls import HeldCarry
+from roamcast.strategy.opportunistic.stream import Post
 from roamcast.units import Micros, NodeId
 
 HandoffLetter = (
@@ -59,7 +59,7 @@ class Handoffs:
     def __init__(
         self,
         host: Host,
-        post: LetterPost,
+        post: Post,
         overlay: BrokerOverlay,
         consumers: Consumers,
         source: Source,
@@ -143,16 +143,16 @@ class Handoffs:
         """Step 4. The answer goes out whether or not it was news: the source waits for it."""
         if message.source == message.home != self._host.node and self._is_claimed(message):
             return
-        life = self._overlay.life_of(message.home)
-        self._consumers.switch(message.consumer, message.version, message.home, life)
+        boot = self._overlay.boot_of(message.home)
+        self._consumers.switch(message.consumer, message.version, message.home, boot)
         self._post.write(message.source, Switched(message.consumer, message.version))
 
     def _is_claimed(self, message: Detour) -> bool:
         """A client has given this home up. Its modulators go to the one that it chose, from here or from
         the broker that it was handed off to."""
-        life = self._overlay.life_of(message.home)
+        boot = self._overlay.boot_of(message.home)
         return (
-            self.source.on_claimed(message, life)
+            self.source.on_claimed(message, boot)
             or self.destination.on_claimed(message)
             or passed_on(message, self._post, self._consumers, self._overlay)
         )
@@ -162,7 +162,7 @@ class Handoffs:
             self._on_carry(held.aged(self._host.now()))
 
 
-def passed_on(claim: Detour, post: LetterPost, consumers: Consumers, overlay: BrokerOverlay) -> bool:
+def passed_on(claim: Detour, post: Post, consumers: Consumers, overlay: BrokerOverlay) -> bool:
     """A client has given up a home that had handed it on: whether the broker that has its modulators now is
     told. So does a node that is a broker no more."""
     row = consumers.find(claim.consumer)
@@ -170,6 +170,6 @@ def passed_on(claim: Detour, post: LetterPost, consumers: Consumers, overlay: Br
         return False
     if claim.source != claim.home or consumers.version(claim.consumer) >= claim.version:
         return False
-    consumers.switch(claim.consumer, claim.version, claim.home, overlay.life_of(claim.home))
+    consumers.switch(claim.consumer, claim.version, claim.home, overlay.boot_of(claim.home))
     post.write(row.home, claim)
     return True

@@ -9,15 +9,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from roamcast.host import Host
-from roamcast.strategy.opportunistic.events.copies import Copies
-from roamcast.strategy.opportunistic.events.dispatch import NodeReading
-from roamcast.strategy.opportunistic.events.pulls import HeldCarry, carried
-from roamcast.strategy.opportunistic.homes.consumers import Consumers, generation_of
-from roamcast.strategy.opportunistic.homes.homes import Homes, undelivered
-from roamcast.strategy.opportunistic.homes.table import HomeClient
-from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.overlay.overlay import BrokerOverlay
-from roamcast.strategy.opportunistic.wire.messages import (
+from roamcast.strategy.opportunistic.consumers import Consumers, generation_of
+from roamcast.strategy.opportunistic.copies import Copies
+from roamcast.strategy.opportunistic.dispatch import NodeReading
+from roamcast.strategy.opportunistic.homes import HomeClient, Homes
+from roamcast.strategy.opportunistic.messages import (
     Accepted,
     Cancelled,
     CarryLetter,
@@ -32,7 +28,10 @@ from roamcast.strategy.opportunistic.wire.messages import (
     Switched,
     Taken,
 )
-from roamcast.strategy.opportunistic.wire.post import LetterPost
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.overlay import BrokerOverlay
+from roamcast.strategy.opportunistic.pulls import HeldCarry, carried
+from roamcast.strategy.opportunistic.stream import Post
 from roamcast.trace import HandedOff
 from roamcast.units import Micros, NodeId, micros
 
@@ -71,7 +70,7 @@ class Source:
         self,
         host: Host,
         options: OpportunisticOptions,
-        post: LetterPost,
+        post: Post,
         overlay: BrokerOverlay,
         consumers: Consumers,
         copies: Copies,
@@ -134,7 +133,7 @@ class Source:
         if leaving is not None:
             self._end(leaving, "moved")
 
-    def on_claimed(self, message: Detour, life: int) -> bool:
+    def on_claimed(self, message: Detour, boot: int) -> bool:
         """A client of ours has chosen another home by itself: whether it moves there from here.
 
         One that is on its way to a third broker does, too, until that has confirmed it: modulators make the
@@ -152,7 +151,7 @@ class Source:
                 self._post.write(before.to, Cancelled(node, before.version))
             claimed.behind, claimed.undelivered = before.behind, before.undelivered
             self._end(before, "superseded")
-        self._consumers.switch(node, message.version, message.home, life)
+        self._consumers.switch(node, message.version, message.home, boot)
         self._leaving[node] = claimed
         self._close(claimed)
         return True
@@ -252,7 +251,7 @@ class Source:
 
     def _detour(self, leaving: Leaving, version: int, home: NodeId) -> None:
         node = leaving.client.node
-        self._consumers.switch(node, version, home, self._overlay.life_of(home))
+        self._consumers.switch(node, version, home, self._overlay.boot_of(home))
         for broker in sorted(leaving.waiting):
             self._post.write(broker, Detour(node, version, home, self._host.node))
 
@@ -272,7 +271,7 @@ class Source:
         leaving.phase = Phase.MOVED
         self._homes.remove(client)
         # A second copy of the letters that brought it here is outdated from now on, and events follow it.
-        self._consumers.switch(node, leaving.version, to, self._overlay.life_of(to))
+        self._consumers.switch(node, leaving.version, to, self._overlay.boot_of(to))
         until = now + max(2 * self._timeout, micros(self._options.home_timeout))
         self._homes.moved_away[node] = until
         self._send_luggage(leaving)
@@ -298,7 +297,7 @@ class Source:
             elif not isinstance(letter, NewHome):
                 self._post.write(node, letter)
         for letter in leaving.undelivered:
-            self._post.write(to, MovedDelivery(node, version, undelivered(letter)))
+            self._post.write(to, MovedDelivery(node, version, letter))
         states = self._homes.places.states(client) if self._keeps_states(leaving) else {}
         for subscription, state in states.items():
             stored = tuple(n for event in client.stored.get(subscription, ()) for n in event)

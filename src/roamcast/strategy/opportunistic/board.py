@@ -1,0 +1,275 @@
+"""What all nodes know: rows that each have an owner and a version, spread to everyone.
+
+A row that is new is passed on once by the relays of the underlay (all nodes, where it has none), together
+with others that came in the same moment, unless enough neighbours have been heard to pass it on. Nobody
+confirms anything. What got lost is found by comparison: every node says the sum of its rows now and then
+(`gossip.py`), and whoever hears another sum than its own names its rows to that neighbour, which then tells
+the newer ones it has.
+
+Two kinds: a broker's row, by the broker (BTT and BIT), and a client's row, by its home broker (who is at
+home where and wants what). A broker's row that is not renewed in time is forgotten, and a client's with that
+of its home.
+"""
+
+import zlib
+from collections.abc import Callable
+from functools import lru_cache
+
+import msgspec
+
+from roamcast.errors import WireError
+from roamcast.host import Frame, Host, Kind
+from roamcast.strategy.opportunistic.messages import (
+    BROKER_ROWS,
+    CLIENT_ROWS,
+    FRAMES,
+    NUMBERS_MAX,
+    ROWS_MAX,
+    BrokerRow,
+    ClientRow,
+    Row,
+    RowNumbers,
+    Rows,
+)
+from roamcast.trace import Dropped, DropReason
+from roamcast.underlay.base import Underlay
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
+
+BROKER, CLIENT = 0, 1
+VERSION_MAX = 1 << 60
+# Farther ahead of what is known no row can be (16 million boots). A forged one is that far at most, and its
+# owner outbids it.
+VERSIONS_AHEAD = 1 << 44
+ENTRIES_MAX = 20_000
+JITTER: Micros = 250 * MILLISECOND  # chosen: rows of the same moment share a frame; 120 takes a fifth more
+HEARD_ENOUGH = 3
+FRAME_OCTETS = 1_100
+SPREADING: Micros = 2_500 * MILLISECOND  # what differs for less may still be on its way
+NEIGHBOURS_MAX = 1_024
+NAME_EVERY: Micros = 2 * SECOND  # at most so often this node names its rows
+CACHED = 1_024  # rows that a frame with others brings again, or in a simulation to many nodes
+ROW_OCTETS = 14  # beside its body, about
+
+Key = tuple[int, NodeId]
+
+
+class BoardEntry(msgspec.Struct, frozen=True, gc=False):
+    version: int
+    made_at: Micros
+    body: bytes
+    content: BrokerRow | ClientRow
+    mix: int  # its part of the sum
+
+
+class Board:
+    """The timers are `"rows"` and `"numbers"`."""
+
+    def __init__(
+        self,
+        host: Host,
+        underlay: Underlay,
+        lifetime: Micros,
+        on_row: Callable[[int, NodeId, BoardEntry | None], None],
+    ) -> None:
+        """`lifetime`: of a broker's row that is not renewed. `on_row` hears of every row that is new to this
+        node, its own too, and with None of one that is forgotten."""
+        self._host = host
+        self._underlay = underlay
+        self._lifetime = lifetime
+        self._on_row = on_row
+        self._entries: dict[Key, BoardEntry] = {}
+        self._pending: dict[Key, int] = {}  # to be passed on, and how often they were heard meanwhile
+        self._different: NodeId | None = None  # a neighbour to whom we shall name our rows
+        self._named_at: Micros = -NAME_EVERY
+        self._differs: dict[NodeId, Micros] = {}  # neighbours, and since when
+        self._changed_at: Micros = 0  # the last time that a row came in here
+        self.sum = 0
+
+    # Inputs.
+
+    def post(self, kind: int, node: NodeId, version: int, content: BrokerRow | ClientRow) -> None:
+        """A row of our own, newer than the one before."""
+        key, now = (kind, node), self._host.now()
+        entry = BoardEntry(version, now, _encode(content), content, _mix(kind, node, version))
+        self._enter(key, entry, self._entries.get(key), now)
+        self._pass_on(key)
+
+    def on_rows(self, sender: NodeId, rows: Rows) -> None:
+        entries, pending = self._entries, self._pending
+        is_relay: bool | None = None  # asked once for a frame, like the time
+        now: Micros = -1
+        for row in rows.rows:
+            key = (row.kind, row.node)
+            known = entries.get(key)
+            if known is not None and known.version >= row.version:
+                if key in pending and known.version == row.version:
+                    pending[key] += 1
+                continue
+            if now < 0:
+                now = self._host.now()
+            entry = self._opened(row, known, now)
+            if entry is not None:
+                self._enter(key, entry, known, now)
+                if is_relay is None:
+                    is_relay = self._underlay.is_relay(self._host.node)
+                if is_relay:
+                    self._pass_on(key)
+
+    def on_sum(self, sender: NodeId, other: int) -> None:
+        """A neighbour's. It lacks a row, or has one that we lack, if it has differed for long, or if no row
+        has come here for long."""
+        if other == self.sum:
+            self._differs.pop(sender, None)
+            if self._different == sender:
+                self._different = None
+            return
+        if len(self._differs) >= NEIGHBOURS_MAX:
+            self._differs.clear()
+        now = self._host.now()
+        if self._is_overdue(self._differs.setdefault(sender, now), now):
+            self._name_to(sender)
+
+    def on_met(self, neighbour: NodeId) -> None:
+        """It may come from another part of the network: what differs is not on its way."""
+        self._differs[neighbour] = self._host.now() - SPREADING
+
+    def on_lost(self, neighbour: NodeId) -> None:
+        self._differs.pop(neighbour, None)
+
+    def on_numbers(self, sender: NodeId, numbers: RowNumbers) -> None:
+        """What is newer here is told, to all who hear it: others may lack it, too. What is newer there is
+        asked for."""
+        named = numbers.numbers
+        theirs = {
+            (kind, node): version
+            for kind, node, version in zip(named[::3], named[1::3], named[2::3], strict=False)
+        }
+        newer = [key for key, entry in self._entries.items() if entry.version > theirs.get(key, -1)]
+        self._broadcast(newer)
+        if any(version > self._version(key) for key, version in theirs.items()):
+            self._differs[sender] = self._host.now() - SPREADING
+            self._name_to(sender)
+
+    def on_timer(self, name: str) -> None:
+        if name == "numbers":
+            to, self._different = self._different, None
+            since = None if to is None else self._differs.get(to)
+            now = self._host.now()
+            if to is not None and since is not None and self._is_overdue(since, now):
+                self._named_at = now
+                flat = [n for key, entry in self._entries.items() for n in (*key, entry.version)]
+                frame = Frame(
+                    FRAMES.encode(RowNumbers(tuple(flat[: 3 * NUMBERS_MAX]))), Kind.CONTROL, "numbers"
+                )
+                self._host.unicast(to, frame)
+        else:
+            pending, self._pending = self._pending, {}
+            self._broadcast([key for key, heard in pending.items() if heard < HEARD_ENOUGH])
+
+    def forget_silent(self) -> None:
+        """Now and then: brokers that have not been heard of, and their clients."""
+        before = self._host.now() - self._lifetime
+        gone = [key for key, e in self._entries.items() if key[0] == BROKER and e.made_at < before]
+        known = {node for kind, node in self._entries if kind == BROKER} - {node for _, node in gone}
+        for key, entry in self._entries.items():
+            content = entry.content
+            if isinstance(content, ClientRow) and entry.made_at < before and content.home not in known:
+                gone.append(key)
+        for key in gone:
+            entry = self._entries.pop(key)
+            self.sum ^= entry.mix
+            self._pending.pop(key, None)
+            self._on_row(*key, None)
+
+    # Questions.
+
+    def find(self, kind: int, node: NodeId) -> BoardEntry | None:
+        return self._entries.get((kind, node))
+
+    # Private.
+
+    def _is_overdue(self, since: Micros, now: Micros) -> bool:
+        """Whether what differs since then is not on its way any more."""
+        return now - since >= SPREADING or now - self._changed_at >= SPREADING
+
+    def _name_to(self, neighbour: NodeId) -> None:
+        """What it has and we lack it will tell."""
+        if self._different is None:
+            self._different = neighbour
+            earliest = max(self._host.now(), self._named_at + NAME_EVERY)
+            self._host.set_timer("numbers", earliest + int(self._host.random.random() * MILLISECOND * 500))
+
+    def _version(self, key: Key) -> int:
+        known = self._entries.get(key)
+        return -1 if known is None else known.version
+
+    def _opened(self, row: Row, known: BoardEntry | None, now: Micros) -> BoardEntry | None:
+        made_at = now - row.age * SECOND
+        problem = ""
+        limit = min((0 if known is None else known.version) + VERSIONS_AHEAD, VERSION_MAX)
+        if row.kind not in (BROKER, CLIENT) or row.version >= limit:
+            problem = f"row {row.kind} of {row.node} has version {row.version}; allowed: below {limit}"
+        elif len(self._entries) >= ENTRIES_MAX:
+            problem = "too many rows"
+        elif row.kind == BROKER and made_at < now - self._lifetime:
+            return None
+        else:
+            try:
+                content, mix = _decode(row.kind, row.body), _mix(row.kind, row.node, row.version)
+                return BoardEntry(row.version, made_at, row.body, content, mix)
+            except WireError as error:
+                problem = str(error)
+        self._host.trace(Dropped(now, self._host.node, DropReason.WIRE, "rows", detail=problem))
+        return None
+
+    def _enter(self, key: Key, entry: BoardEntry, known: BoardEntry | None, now: Micros) -> None:
+        """`known`: what it replaces."""
+        if known is not None:
+            self.sum ^= known.mix
+        self.sum ^= entry.mix
+        self._entries[key] = entry
+        self._changed_at = now
+        self._on_row(*key, entry)
+
+    def _pass_on(self, key: Key) -> None:
+        if not self._pending:
+            self._host.set_timer("rows", self._host.now() + int(self._host.random.random() * JITTER))
+        self._pending[key] = 0
+
+    def _broadcast(self, keys: list[Key]) -> None:
+        now, own = self._host.now(), self._host.node
+        rows: list[Row] = []
+        octets, is_own = 0, True
+        for key in keys:
+            entry = self._entries.get(key)
+            if entry is None:
+                continue
+            more = ROW_OCTETS + len(entry.body)
+            if rows and (octets + more > FRAME_OCTETS or len(rows) >= ROWS_MAX):
+                self._send(rows, is_own)
+                rows, octets, is_own = [], 0, True
+            rows.append(Row(*key, entry.version, max(now - entry.made_at, 0) // SECOND, entry.body))
+            octets += more
+            is_own = is_own and key[1] == own
+        if rows:
+            self._send(rows, is_own)
+
+    def _send(self, rows: list[Row], is_own: bool) -> None:
+        payload = FRAMES.encode(Rows(tuple(rows)))
+        self._host.broadcast(Frame(payload, Kind.CONTROL, "rows", own=is_own))
+
+
+def _encode(content: BrokerRow | ClientRow) -> bytes:
+    if isinstance(content, BrokerRow):
+        return BROKER_ROWS.encode(content)
+    return CLIENT_ROWS.encode(content)
+
+
+@lru_cache(maxsize=CACHED)
+def _decode(kind: int, body: bytes) -> BrokerRow | ClientRow:
+    return (BROKER_ROWS if kind == BROKER else CLIENT_ROWS).decode(body)
+
+
+@lru_cache(maxsize=CACHED)
+def _mix(kind: int, node: NodeId, version: int) -> int:
+    return zlib.crc32(b"%d %d %d" % (kind, node, version))

@@ -1,0 +1,406 @@
+"""A node as a client (sections 2.4, 3.6): its home broker, what it publishes and what modulators made for it.
+
+It looks for the nearest broker every `broker_discovery` seconds and tells its home broker what it found; the
+home broker decides. By itself it chooses only at first, and when its home broker is lost: that begins a new
+generation, in which deliveries are counted from 0 again.
+
+Each event says which one its producer published before it, so order does not depend on the home brokers that
+events go through.
+"""
+
+from collections import deque
+
+from roamcast.broker.core import Broker
+from roamcast.event import Event
+from roamcast.host import Host, TimerName
+from roamcast.strategy.opportunistic.consumers import GENERATIONS_MAX, generation_of
+from roamcast.strategy.opportunistic.copies import Copies, EventCopy
+from roamcast.strategy.opportunistic.messages import (
+    CURSORS_MAX,
+    FULL,
+    INTERESTS_BYTES_MAX,
+    SUBSCRIPTIONS_MAX,
+    AttachLetter,
+    BrokerRow,
+    Deliver,
+    Here,
+    Interest,
+    Letter,
+    ModulatorFailed,
+    NewHome,
+    NotHome,
+    PublishLetter,
+    Returned,
+    Skip,
+)
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.overlay import BrokerOverlay, Near
+from roamcast.strategy.opportunistic.stream import UNREACHABLE_AFTER, Post
+from roamcast.trace import DropReason
+from roamcast.underlay.base import Underlay
+from roamcast.units import SECOND, Micros, NodeId, micros
+
+GENERATION = "opportunistic-generation"  # key in stable storage
+HELD_MAX = 10_000
+EARLY_MAX = 1_000
+BURST_MAX = (
+    8  # changes of the interests that are told at once, in each `BURST_PERIOD`: later ones share a letter
+)
+BURST_PERIOD: Micros = SECOND // 10
+RETRY: Micros = SECOND
+BEST_PERIOD: Micros = SECOND
+FAR = 255
+
+TO_A_HOME = (AttachLetter, Here, PublishLetter)
+
+ClientLetter = Deliver | NewHome | NotHome | Skip | Returned | ModulatorFailed
+
+
+class ClientSide:
+    """Timers are `"discovery"`, `"home lost"` and `"interests"`."""
+
+    def __init__(
+        self,
+        host: Host,
+        core: Broker,
+        underlay: Underlay,
+        options: OpportunisticOptions,
+        post: Post,
+        overlay: BrokerOverlay,
+        copies: Copies,
+    ) -> None:
+        self._host = host
+        self._core = core
+        self._underlay = underlay
+        self._options = options
+        self._post = post
+        self._overlay = overlay
+        self._copies = copies
+        self._period = BEST_PERIOD if options.mode == "best" else micros(options.broker_discovery)
+        self._adapts = options.mode != "static"
+        self._generation = int.from_bytes(host.stable.get(GENERATION, b""), "big")
+        self.home: NodeId | None = None
+        self._home_boot = 0
+        self._before: NodeId | None = None  # the home that was given up for this one
+        self._suspect_since: Micros | None = None  # the home broker does not answer
+        self._is_looking = False  # for a first home
+        self._produces = False
+        self._said_at: Micros = 0  # when `Here` was last sent
+        self._since: dict[int, Micros] = {}  # when each subscription was made
+        self._burst = 0  # changes of the interests in this period
+        self._burst_until: Micros = 0
+        self._tells_later = False
+        self._refused: set[int] = set()  # subscriptions that are too many for a home broker
+        self._expected = 0
+        self._early: dict[int, tuple[Deliver, int]] = {}
+        self._skipped: dict[int, int] = {}  # from, until
+        self._got: dict[NodeId, int] = {}  # of each producer, the last event that a product came of
+        self._last = -1  # the last event that was published, and when
+        self._last_at: Micros = 0
+        self._held: deque[tuple[PublishLetter, Micros]] = (
+            deque()
+        )  # without a home; with the time of the event
+
+    # Inputs from the application.
+
+    def publish(self, event: Event) -> None:
+        now = self._host.now()
+        gap = now - self._last_at if self._last >= 0 else 0
+        copy = EventCopy(event, self._last + 1, gap, 0, now)
+        self._copies.add(copy, None)
+        letter = PublishLetter(event, 0, 0, copy.previous, copy.gap)
+        self._last, self._last_at = event.sequence, now
+        if not self._produces:
+            self._produces = True
+            if self.home is not None and self.home != self._host.node:
+                self._say_here()
+        if self.home is not None:
+            self._post.write(self.home, letter)
+        elif len(self._held) >= HELD_MAX:
+            self._post.drop(DropReason.QUEUE_FULL, "publish", event.id)
+        else:
+            self._held.append((letter, now))
+            self.need_home()
+
+    def on_subscribed(self, number: int) -> None:
+        self._since[number] = self._host.now()
+        self._on_interests_changed()
+
+    def on_unsubscribed(self, number: int) -> None:
+        self._since.pop(number, None)
+        self._on_interests_changed()
+
+    def _on_interests_changed(self) -> None:
+        if self.home is None:
+            self.need_home()
+            return
+        now = self._host.now()
+        if now >= self._burst_until:
+            self._burst, self._burst_until = 0, now + BURST_PERIOD
+        if self._burst < BURST_MAX and len(self._since) <= SUBSCRIPTIONS_MAX:
+            self._burst += 1
+            self._say_interests()
+        elif not self._tells_later:
+            self._tells_later = True
+            self._host.set_timer("interests", self._burst_until)
+
+    # Inputs from the network and the clock.
+
+    def on_timer(self, name: TimerName) -> None:
+        if name == "discovery":
+            self._is_looking = False
+            if self.home is None:
+                self.need_home()
+            elif self._adapts:
+                self._host.set_timer("discovery", self._host.now() + self._period)
+                self._look()
+        elif name == "interests":
+            self._tells_later = False
+            if self.home is not None:  # the next one will be told all
+                self._say_interests()
+        elif self._suspect_since is not None:
+            self._look()
+
+    def on_letter(self, sender: NodeId, message: ClientLetter, hops: int, held: Micros) -> None:
+        match message:
+            case Deliver():
+                self._on_deliver(message, hops)
+            case Skip():
+                if message.generation == self._generation and len(self._skipped) < EARLY_MAX:
+                    self._skipped[message.first] = message.until
+                    self._hand_over_next()
+            case NewHome():
+                if message.generation == self._generation and sender != self.home:
+                    self._on_new_home(sender)
+            case NotHome():
+                if sender == self.home and message.generation == self._generation:
+                    if message.is_broker:
+                        self._attach(sender)
+                    else:
+                        self._on_home_ended()
+            case Returned():
+                if message.publication.event.publisher == self._host.node:
+                    self._on_returned(message.publication, held)
+            case ModulatorFailed():
+                self._core.notify(message.subscription, "roamcast.modulator_failed", message.problem)
+
+    def on_reset(self, peer: NodeId, unconfirmed: list[Letter]) -> None:
+        self._take_back(unconfirmed)
+        if peer == self.home:
+            self._attach(peer)
+
+    def on_unreachable(self, peer: NodeId) -> None:
+        if peer == self.home and self._adapts and self._suspect_since is None:
+            self._suspect_since = self._host.now()
+            self._host.set_timer("home lost", self._host.now() + self._patience())
+
+    def on_broker_row(self, broker: NodeId, row: BrokerRow) -> None:
+        """News of a broker; of our home, it may be that it knows us no more."""
+        if broker != self.home or broker == self._host.node:
+            return
+        if row.is_over:
+            self._on_home_ended()
+        elif row.boot > self._home_boot:
+            if self._home_boot:
+                self._attach(broker)
+            self._home_boot = row.boot
+
+    def on_own_row(self, version: int) -> None:
+        """What others are told of us must not be ahead of our own word."""
+        generation = generation_of(version)
+        if self._generation < generation < GENERATIONS_MAX and self.home is not None:
+            self._generation = generation
+            self._attach(self.home)
+
+    def on_role_changed(self) -> None:
+        """This node became a broker, or is one no more; its home may be another's all the same."""
+        if self.home is not None and self._adapts:
+            self._look()
+
+    # The home broker.
+
+    def need_home(self) -> None:
+        if self.home is not None or self._is_looking:
+            return
+        found = [near for near in self._overlay.near() if near.load < FULL]
+        if found:
+            first = self._period if self._overlay.near()[0].distance == 0 else self._first_period()
+            self._host.set_timer("discovery", self._host.now() + first)
+            self._attach(found[0].broker, found[0].distance)
+            return
+        # Not all at the same instant again.
+        self._is_looking = True
+        later = RETRY // 2 + int(self._host.random.random() * RETRY // 2)
+        self._host.set_timer("discovery", self._host.now() + later)
+
+    def _first_period(self) -> Micros:
+        """Each client looks at moments of its own."""
+        return RETRY + int(self._host.random.random() * self._period)
+
+    def _patience(self) -> Micros:
+        """After a stream has found that nothing is confirmed."""
+        return max(micros(self._options.home_timeout) - UNREACHABLE_AFTER, 0)
+
+    def _look(self) -> None:
+        """Step 1: is another broker nearer? And is the home still there?"""
+        assert self.home is not None
+        if self.home == self._host.node:
+            return  # none is nearer
+        found = self._overlay.near()
+        others = [near for near in found if near.broker != self.home and near.load < FULL]
+        if self._is_lost():
+            if others:
+                self._attach(others[0].broker, others[0].distance)
+                return
+            self._host.set_timer("home lost", self._host.now() + RETRY)
+        home = next((near for near in found if near.broker == self.home), None)
+        distance = FAR if home is None else min(home.distance, FAR)
+        # One that is as near counts too: the way from the producers may be shorter through it.
+        farthest = distance - 1 if self._options.mode == "best" else distance
+        other = others[0] if others and others[0].distance <= farthest else None
+        is_due = self._host.now() - self._said_at >= micros(self._options.broker_discovery)
+        if other is not None or is_due:
+            self._say_here(other)
+
+    def _is_lost(self) -> bool:
+        since = self._suspect_since
+        if since is None:
+            return False
+        if self.home is None or self._post.silence(self.home) < UNREACHABLE_AFTER:
+            self._suspect_since = None
+            return False
+        return self._host.now() - since >= self._patience()
+
+    def _attach(self, broker: NodeId, distance: int | None = None) -> None:
+        self._generation += 1
+        self._host.stable[GENERATION] = self._generation.to_bytes(8, "big")
+        if self.home is not None:
+            self._before = self.home if self.home != broker else None
+            # What it has confirmed is in its hands; the rest goes through the new home, in the same order.
+            self._take_back(self._post.take_back(self.home, TO_A_HOME))
+        self._suspect_since = None
+        self._set_home(broker)
+        self._expected = 0
+        self._early.clear()
+        self._skipped.clear()
+        self._say_interests(distance)
+        self._publish_held()
+
+    def _set_home(self, broker: NodeId) -> None:
+        self.home = broker
+        self._home_boot = self._overlay.boot_of(broker)
+
+    def _on_home_ended(self) -> None:
+        """It is a broker no more. It has handed us on, and knows to whom; the word of that one is late."""
+        assert self.home is not None
+        self._take_back(self._post.take_back(self.home, TO_A_HOME))
+        self._before, self.home = self.home, None
+        self.need_home()
+
+    def _on_new_home(self, broker: NodeId) -> None:
+        if self.home is not None:
+            self._take_back(self._post.take_back(self.home, TO_A_HOME))
+        self._set_home(broker)
+        self._before = None
+        self._suspect_since = None
+        self._say_interests()
+        self._publish_held()
+
+    def _on_returned(self, publication: PublishLetter, held: Micros) -> None:
+        """In the place that it had among those that wait."""
+        later = []
+        while self._held and self._held[-1][0].event.sequence > publication.event.sequence:
+            later.append(self._held.pop())
+        self._held.append((publication, self._host.now() - publication.age - held))
+        self._held.extend(reversed(later))
+        if self.home is not None:
+            self._publish_held()
+        else:
+            self.need_home()
+
+    def _publish_held(self) -> None:
+        assert self.home is not None
+        waiting, self._held = self._held, deque()
+        for letter, since in waiting:
+            age = self._host.now() - since
+            if age and self._options.is_over(letter.event, age):
+                self._post.drop(DropReason.EXPIRED, "publish", letter.event.id)
+            else:
+                self._post.write(self.home, PublishLetter(letter.event, age, 0, letter.previous, letter.gap))
+
+    def _take_back(self, letters: list[Letter]) -> None:
+        """Publications that nobody confirmed wait for another home, before younger ones."""
+        for letter in reversed(letters):
+            if isinstance(letter, PublishLetter):
+                self._held.appendleft((letter, self._host.now() - letter.age))
+
+    def _say_interests(self, distance: int | None = None) -> None:
+        assert self.home is not None
+        interests = self._interests()
+        ages = tuple(self._host.now() - self._since.get(one.number, 0) for one in interests)
+        got = tuple(number for pair in self._got.items() for number in pair)[-2 * CURSORS_MAX :]
+        far = min(self._home_distance() if distance is None else distance, FAR)
+        self._post.write(
+            self.home, AttachLetter(self._generation, interests, ages, self._produces, far, got, self._before)
+        )
+
+    def _say_here(self, other: Near | None = None) -> None:
+        assert self.home is not None
+        self._said_at = self._host.now()
+        here = Here(self._generation, min(self._home_distance(), FAR), self._produces)
+        if other is not None:
+            distance = min(other.distance, FAR)
+            here = Here(here.generation, here.distance, here.produces, other.broker, distance, other.load)
+        self._post.write(self.home, here)
+
+    def _home_distance(self) -> int:
+        if self.home is None or self.home == self._host.node:
+            return 0
+        distance = self._underlay.distance(self.home)
+        return FAR if distance is None else distance
+
+    def _interests(self) -> tuple[Interest, ...]:
+        """As many as a home broker takes; the owners of the others are told, once."""
+        taken: list[Interest] = []
+        octets = 0
+        for one in self._core.subscriptions():
+            if len(taken) < SUBSCRIPTIONS_MAX and octets <= INTERESTS_BYTES_MAX:
+                interest = Interest(one.number, one.filter.encode(), one.modulator)
+                octets += interest.octets
+                if octets <= INTERESTS_BYTES_MAX:
+                    taken.append(interest)
+                    self._refused.discard(one.number)
+                    continue
+            if one.number not in self._refused:
+                self._refused.add(one.number)
+                problem = f"a home takes {SUBSCRIPTIONS_MAX} of them, {INTERESTS_BYTES_MAX} octets in all"
+                self._core.notify(one.number, "roamcast.subscription_refused", problem)
+        return tuple(taken)
+
+    # Deliveries.
+
+    def _on_deliver(self, message: Deliver, hops: int) -> None:
+        if message.generation < self._generation:
+            self._hand_over(message, hops)  # late, from a home that was lost
+        elif message.generation == self._generation and message.number >= self._expected:
+            if len(self._early) >= EARLY_MAX:
+                self._expected = min(self._early)
+            self._early[message.number] = (message, hops)
+            self._hand_over_next()
+
+    def _hand_over_next(self) -> None:
+        while True:
+            if self._expected in self._early:
+                self._hand_over(*self._early.pop(self._expected))
+                self._expected += 1
+            elif self._expected in self._skipped:
+                self._expected = max(self._skipped.pop(self._expected), self._expected + 1)
+            else:
+                return
+
+    def _hand_over(self, message: Deliver, hops: int) -> None:
+        producer, sequence = message.event.id
+        self._got[producer] = max(self._got.pop(producer, -1), sequence)
+        if len(self._got) > CURSORS_MAX:
+            del self._got[next(iter(self._got))]
+        self._core.deliver_to(message.event, (message.subscription,), message.hops + hops)

@@ -1,0 +1,305 @@
+"""Which brokers there are, and the overlay between them (section 2.3), as one node sees it.
+
+- BNT, the Broker Neighbour Table: `neighbours()`, by the distances of the underlay's routes.
+- BIT, the Broker Information Table: `load_of`, `producers_of`; travels in the brokers' rows.
+- BTT, the Broker Topology Table, and BRT, the Broker Routing Table: `topology`.
+
+Every node has the rows of all brokers (`board.py`), so a client finds the nearest broker in its own table.
+A broker looks every `broker_update` seconds, at its own moment, who its neighbours are (step 1), and posts
+its row if that has changed (step 2). Steps 3 and 4 follow when rows come in. Added to the paper:
+
+- In the first seconds after its start a broker looks more often, so that the first overlay stands before it
+  would have to change; the paper's simulation begins with a complete one.
+- A broker farther away that no path leads to is a neighbour too, for as long as nothing else connects: near
+  neighbours alone can form islands.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from roamcast.host import Host
+from roamcast.strategy.opportunistic.adaptation.events import NeighboursFound, SystemChannel, TimeCame
+from roamcast.strategy.opportunistic.board import BROKER, Board, BoardEntry
+from roamcast.strategy.opportunistic.messages import BrokerRow
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.topology import Topology
+from roamcast.trace import OverlayChanged
+from roamcast.underlay.base import Underlay
+from roamcast.units import SECOND, Micros, NodeId, micros
+
+STARTUP: Micros = 10 * SECOND
+STARTUP_PERIOD: Micros = SECOND  # before the first of them, then twice as long each time
+BRIDGES_MAX = 3
+RENEWALS = 3  # of a row within its lifetime
+LOAD_CHANGE = 5  # hundredths, that are worth a row when one is due
+ROWS_PER_BOOT = 1 << 20  # versions of a broker's row between two losses of its memory
+
+
+class Near(NamedTuple):
+    """A broker, in the order of preference: the nearest, of those the least loaded."""
+
+    distance: int
+    load: int
+    broker: NodeId
+
+
+class OwnWord(NamedTuple):
+    """What a broker says of itself."""
+
+    load: Callable[[], int]  # hundredths of its capacity
+    producers: Callable[[], int]
+
+
+class BrokerOverlay:
+    """The timer is `"broker update"`, of brokers."""
+
+    def __init__(
+        self,
+        host: Host,
+        underlay: Underlay,
+        options: OpportunisticOptions,
+        channel: SystemChannel,
+        board: Board,
+        boot: int,
+    ) -> None:
+        self._host = host
+        self._underlay = underlay
+        self._options = options
+        self._channel = channel
+        self._board = board
+        self._period = micros(options.broker_update)
+        self._renewal = micros(options.registration_lifetime) // RENEWALS
+        self._is_static = options.mode.startswith("static")
+        self.own = host.node
+        self.boot = boot
+        self.topology = Topology(host.node)
+        self._own: OwnWord | None = None  # None: this node is no broker
+        self._neighbours: dict[NodeId, Near] = {}
+        self._links: tuple[int, ...] = ()
+        self._ring = 0
+        self._version = boot * ROWS_PER_BOOT
+        self._posted_at: Micros = 0
+        self._started_at: Micros = 0
+        self._periods = 0
+        self._look_at: Micros = 0  # when to look for neighbours next
+        self._loads_heard: dict[NodeId, tuple[int, int]] = {}  # since which row, and what
+
+    # Inputs.
+
+    def start(self, own: OwnWord) -> None:
+        """This node is a broker from now on."""
+        self._own = own
+        self._started_at = self._look_at = self._host.now()
+        self._periods = 0
+        self._post()
+        self._host.set_timer(
+            "broker update", self._started_at + STARTUP_PERIOD + self._chance(STARTUP_PERIOD)
+        )
+
+    def stop(self) -> None:
+        """And now it is one no more: the last row says so."""
+        self._change_neighbours({})
+        self._links = ()
+        self._post(is_over=True)
+        self._own = None
+        self._host.cancel_timer("broker update")
+
+    def on_timer(self) -> None:
+        now = self._host.now()
+        if now - self._started_at < STARTUP:
+            age = now - self._started_at
+            self._host.set_timer("broker update", now + max(age, STARTUP_PERIOD))
+            if not (self._is_static and self._neighbours):
+                self._look()
+            self._post_if_new()
+            return
+        is_due = now >= self._look_at
+        if is_due:
+            self._periods += 1
+            # The first regular period begins at a moment of its own: updates are staggered.
+            self._look_at = now + (self._chance(self._period) if self._periods == 1 else self._period)
+        # A static overlay begins when a broker has found neighbours.
+        if self._is_static:
+            if not self._neighbours:
+                self._look()
+            self._post_if_new()
+        else:
+            if is_due:
+                self._channel.publish(TimeCame("broker_update", now))
+            self._post_if_due()
+        # Rows are renewed well within their lifetime, however long the period is.
+        waits = self._look_at - self._posted_at <= 2 * self._renewal
+        due = self._look_at if waits else self._posted_at + self._renewal
+        self._host.set_timer("broker update", max(due, now + SECOND))
+
+    def on_row(self, broker: NodeId, entry: BoardEntry | None) -> None:
+        """Step 3; None: the broker has been silent for long."""
+        if entry is None:
+            self.topology.forget(broker)
+            self._loads_heard.pop(broker, None)
+            return
+        assert isinstance(entry.content, BrokerRow)
+        if broker == self._host.node and entry.version > self._version:
+            # Somebody else's word about us, or our own from before we lost our memory.
+            self._version = entry.version
+            self._post(is_over=self._own is None)
+            return
+        self.topology.update(broker, entry.content, entry.made_at)
+
+    def discover_neighbours(self) -> None:
+        """Step 1, when an adaptor says so."""
+        if self._own is not None:
+            self._look()
+            self._channel.publish(NeighboursFound())
+
+    def propagate(self) -> None:
+        """Step 2, likewise."""
+        if self._own is not None:
+            self._post_if_new()
+
+    def tell_load(self) -> None:
+        """Now, because it has changed much."""
+        if self._own is not None:
+            self._post()
+
+    def on_load_heard(self, broker: NodeId, load: int) -> None:
+        """A broker's own word, by another way than its row: true until its next row comes."""
+        entry = self._board.find(BROKER, broker)
+        if entry is not None and broker != self._host.node:
+            self._loads_heard[broker] = (entry.version, load)
+
+    # Questions.
+
+    def neighbours(self) -> list[Near]:
+        """BNT: the brokers around, nearest first."""
+        return sorted(self._neighbours.values())
+
+    def near(self) -> list[Near]:
+        """All brokers that a route leads to, nearest first; this node too, if it is one."""
+        own, distance_to, found = self._host.node, self._underlay.distance, []
+        for broker in self.topology.brokers():
+            distance = 0 if broker == own else distance_to(broker)
+            if distance is not None:
+                found.append(Near(distance, self.load_of(broker) or 0, broker))
+        found.sort()
+        return found
+
+    def load_of(self, broker: NodeId) -> int | None:
+        """BIT: hundredths of its capacity, as last heard."""
+        if broker == self._host.node and self._own is not None:
+            return self._own.load()
+        row, heard = self.topology.row(broker), self._loads_heard.get(broker)
+        if row is None or heard is None:
+            return None if row is None else row.load
+        entry = self._board.find(BROKER, broker)
+        return row.load if entry is None or heard[0] < entry.version else heard[1]
+
+    def producers_of(self, broker: NodeId) -> int:
+        """BIT: how many of its clients publish."""
+        if broker == self._host.node and self._own is not None:
+            return self._own.producers()
+        row = self.topology.row(broker)
+        return 0 if row is None else row.producers
+
+    def is_alive(self, broker: NodeId, boot: int) -> bool:
+        """Whether a broker is still in that boot, as far as is known here."""
+        if broker == self._host.node:
+            return self._own is not None and boot == self.boot
+        row = self.topology.row(broker)
+        return row is not None and not row.is_over and row.boot == boot
+
+    def boot_of(self, broker: NodeId) -> int:
+        row = self.topology.row(broker)
+        return 0 if row is None else row.boot
+
+    def path(self, to: NodeId) -> tuple[NodeId, ...]:
+        """BRT: the brokers on the way to another, both ends included."""
+        if self._options.mode == "best":
+            return (self._host.node, to)  # the underlay knows the shortest way at every instant
+        route = self.topology.route(to)
+        return (self._host.node, to) if route is None else route.path
+
+    def paths(self) -> list[tuple[NodeId, ...]]:
+        """`path` to each broker that one leads to; of many brokers, all at once."""
+        if self._options.mode == "best":
+            return [self.path(to) for to in self.topology.reachable()]
+        return [route.path for route in self.topology.routes()]
+
+    def mean_path_from_producers(self, to: NodeId) -> float | None:
+        """The average over all producers of the overlay's way from their home broker to `to`."""
+        total, count = 0, 0
+        for broker in [*self.topology.reachable(), self._host.node]:
+            producers = self.producers_of(broker)
+            length = self.topology.length(to, broker) if producers else None
+            if length is not None:
+                total, count = total + producers * length, count + producers
+        return total / count if count else None
+
+    # Step 1.
+
+    def _look(self) -> None:
+        """The nearest are neighbours: all within the first ring that has enough."""
+        found = [
+            near
+            for near in self.near()
+            if near.broker != self._host.node and near.distance <= self._options.ring_max
+        ]
+        wanted = self._options.neighbours_wanted
+        vicinity = found[wanted - 1].distance if len(found) >= wanted else self._options.ring_max
+        near = {one.broker: one for one in found if one.distance <= vicinity}
+        for bridge in self._bridges(near, found):
+            near[bridge.broker] = bridge
+        self._change_neighbours(near)
+        self._links = tuple(n for broker in sorted(near) for n in (broker, near[broker].distance))[:510]
+        self._ring = max(vicinity, 1)
+
+    def _bridges(self, near: dict[NodeId, Near], found: list[Near]) -> list[Near]:
+        """Brokers farther away that nothing else leads to."""
+        known = [one for one in found if one.broker not in near]
+        if not known or self._host.now() - self._started_at < STARTUP // 2:
+            return []  # nobody knows of any path yet
+        reached = self.topology.connected_without(self._host.node, near)
+        bridges: list[Near] = []
+        for one in known:
+            if one.broker not in reached and len(bridges) < BRIDGES_MAX:
+                bridges.append(one)
+                reached |= self.topology.connected_without(one.broker, None)
+        return bridges
+
+    def _change_neighbours(self, near: dict[NodeId, Near]) -> None:
+        now, node = self._host.now(), self._host.node
+        for broker in sorted(self._neighbours.keys() - near.keys()):
+            self._host.trace(OverlayChanged(now, node, "neighbour_down", broker))
+        for broker in sorted(near.keys() - self._neighbours.keys()):
+            self._host.trace(OverlayChanged(now, node, "neighbour_up", broker))
+        self._neighbours = near
+
+    # Step 2.
+
+    def _post_if_new(self) -> None:
+        assert self._own is not None
+        row = self.topology.row(self._host.node)
+        is_same = (
+            row is not None
+            and (row.links, row.ring, row.producers) == (self._links, self._ring, self._own.producers())
+            and abs(row.load - self._own.load()) < LOAD_CHANGE
+        )
+        if not is_same:
+            self._post()
+        else:
+            self._post_if_due()
+
+    def _post_if_due(self) -> None:
+        if self._host.now() - self._posted_at >= self._renewal:
+            self._post()
+
+    def _post(self, *, is_over: bool = False) -> None:
+        self._version += 1
+        self._posted_at = self._host.now()
+        own = self._own
+        load, producers = (0, 0) if own is None else (own.load(), own.producers())
+        row = BrokerRow(self._links, self._ring, load, producers, self.boot, is_over)
+        self._board.post(BROKER, self._host.node, self._version, row)
+
+    def _chance(self, span: Micros) -> Micros:
+        return int(self._host.random.random() * span)

@@ -1,0 +1,532 @@
+"""Letter in order, exactly once, to a node several hops away: streams over envelopes that get lost.
+
+The papers assume reliable links; this is where that assumption is made true. Each node numbers the letters
+it sends to a peer; the peer hands them up in order and says which it expects next. What is not acknowledged
+is sent again, more and more rarely, for as long as the owner wants: a peer that was behind a partition for a
+minute gets everything.
+
+A letter is one frame, whatever its size, and the radio may need seconds for it. So only so many octets are
+sent ahead (the rest would stand in the radio's queue, before everybody else's), the retransmission timeout
+depends on the size (`RoundTrips`), and an acknowledgement says which copy of which letter it answers. That
+makes each answer a measurement, of a repeated letter too (as timestamps do, RFC 7323), and shows when a
+repeat was not needed (Eifel, RFC 3522). What is sent again, and when: the first letter that is missing, when
+its timeout is over, when three later ones have arrived (RFC 5681, 3.2), and, while that is being repaired,
+with every answer that leaves a gap (RFC 6582).
+
+A stream belongs to one boot of its sender and one of its receiver; every envelope tells the boot of who
+sent it, and boot counts are stable. When a peer turns out to have restarted, the owner hears of it once
+(`on_reset`) and gets back what nobody has confirmed: it may or may not have arrived, and only the owner can
+tell what that means. A peer that gave a stream up (`abandon`) begins a new one without telling.
+
+What a node writes to itself takes no radio, but it is handled after the current input, like any other letter:
+no part ever calls itself while it is still at work.
+"""
+
+from collections import deque
+from typing import Any, NamedTuple, Protocol
+
+from roamcast.event import EventId
+from roamcast.host import Host
+from roamcast.kit.numbers import count_boot
+from roamcast.kit.protocol import Timer, Timers, trace_drop
+from roamcast.strategy.opportunistic.messages import (
+    LETTER_OCTETS_MAX,
+    EventLetter,
+    Letter,
+    StreamAcknowledgement,
+    StreamSegment,
+    octets,
+)
+from roamcast.trace import DropReason
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
+
+BOOTS = "opportunistic-boots"  # key in stable storage
+STREAMS_PER_BOOT = 1 << 32
+WINDOW = 32  # letters sent ahead of their acknowledgement
+WINDOW_OCTETS = 2 * LETTER_OCTETS_MAX  # likewise: one letter leaves while another is farther on its way
+QUEUE_MAX = 10_000  # letters that wait for one peer
+OVERTAKEN = 3  # later letters that arrive first and mean a loss; fewer are disorder
+PEERS_MAX = 4_096
+UNREACHABLE_AFTER: Micros = 5 * SECOND
+
+FIRST_WAIT: Micros = 300 * MILLISECOND  # before anything has been measured, for the smallest letter
+FIRST_WAIT_PER_OCTET: Micros = 80  # 100 kbit/s from end to end
+SHORTEST_WAIT: Micros = 50 * MILLISECOND
+LONGEST_WAIT: Micros = 4 * SECOND  # repeats back off up to here, unless one round trip is longer
+BACKOFFS_MAX = 16
+
+FIRST_LIMIT = 4.0
+LEAST_LIMIT = 1.0
+LARGEST_LIMIT = 4_096.0
+CUT_EVERY: Micros = 500 * MILLISECOND  # what is lost together is one sign, not many
+
+
+class StreamDatagrams(Protocol):
+    """What carries segments: it may lose, repeat and reorder them."""
+
+    def send(
+        self, to: NodeId, content: StreamSegment | StreamAcknowledgement, *, is_repeat: bool = False
+    ) -> bool:
+        """False if there is no way to the peer now."""
+
+    def has_route(self, to: NodeId) -> bool: ...
+
+
+class PostOwner(Protocol):
+    def on_letter(self, sender: NodeId, letter: Letter, hops: int, held: Micros) -> None:
+        """The next letter of a peer, the radio hops that this copy took, and how long it had waited."""
+
+    def on_reset(self, peer: NodeId, unconfirmed: list[Letter]) -> None:
+        """The peer has restarted, or forgotten us: what we sent and it did not confirm comes back."""
+
+    def on_unreachable(self, peer: NodeId) -> None:
+        """Nothing has been confirmed for `UNREACHABLE_AFTER`. The stream goes on trying."""
+
+
+class WrittenLetter(NamedTuple):
+    letter: Any  # a `Letter`; the types of a segment's letter are listed for the codec
+    octets: int
+    written_at: Micros
+
+
+class LastSending(NamedTuple):
+    """The last copy of a letter that is on its way."""
+
+    sent_at: Micros
+    is_alone: bool  # nothing of the stream was on its way before it
+
+
+class OutgoingStream:
+    def __init__(self, stream: int, first_wait: Micros, now: Micros) -> None:
+        self.stream = stream
+        self.confirmed = 0  # number of the first letter that is not
+        self.letters: deque[WrittenLetter] = deque()  # from `confirmed` on
+        self.copies: deque[LastSending] = deque()  # of those that have been sent: the first ones
+        self.octets = 0  # of those
+        self.round_trips = RoundTrips(first_wait)
+        self.progress_at = now
+        self.is_unreachable = False
+        self.is_repeating = False  # it counts among the streams with a repeat on its way
+        self.repair_until = 0  # letters before this one were sent when one was lost, and may be lost as well
+
+    def may_send(self) -> bool:
+        sent = len(self.copies)
+        if sent >= min(len(self.letters), WINDOW):
+            return False
+        return not sent or self.octets + self.letters[sent].octets <= WINDOW_OCTETS
+
+    def wait(self) -> Micros:
+        return self.round_trips.wait(self.letters[0].octets)
+
+    def answered(self, number: int, held: Micros, now: Micros) -> Micros | None:
+        """The peer has got the copy of a letter that left when it had been held for so long; how long that
+        took, if it is news."""
+        place = number - self.confirmed
+        if not 0 <= place < len(self.copies):
+            return None  # known already
+        written, copy = self.letters[place], self.copies[place]
+        sent_at = written.written_at + held
+        if sent_at > now:
+            return None  # never sent
+        since = sent_at if copy.is_alone else max(sent_at, self.progress_at)
+        self.round_trips.measure(written.octets, now - since, is_alone=copy.is_alone)
+        if sent_at < copy.sent_at:
+            self.repair_until = 0  # an earlier copy: nothing was lost, all was only slow
+        return now - sent_at
+
+    def confirm(self, expected: int) -> None:
+        while self.confirmed < expected:
+            self.octets -= self.letters.popleft().octets
+            self.copies.popleft()
+            self.confirmed += 1
+
+
+class IncomingStream:
+    def __init__(self, stream: int) -> None:
+        self.stream = stream
+        self.expected = 0
+        self.early: dict[int, tuple[Letter, int, Micros]] = {}  # arrived before their turn: a window's
+
+
+class Post:
+    """The streams of one node, to and from all others."""
+
+    def __init__(self, host: Host, datagrams: StreamDatagrams, owner: PostOwner) -> None:
+        self._host = host
+        self._datagrams = datagrams
+        self._owner = owner
+        self.boot = count_boot(host.stable, BOOTS)
+        self._next_stream = self.boot * STREAMS_PER_BOOT
+        self._boots: dict[NodeId, int] = {}  # of each peer, as last heard
+        self._outgoing: dict[NodeId, OutgoingStream] = {}
+        self._incoming: dict[NodeId, IncomingStream] = {}
+        self._timeouts = Timers(host, self._on_timeout)
+        self._limit = RepeatLimit()
+        self._repeating = 0  # streams
+        self._in_line: dict[NodeId, None] = {}  # peers whose turn to be sent a repeat has not come
+        self._usual: Micros = 0  # round trip, of all streams lately
+        self._cut_off: dict[NodeId, None] = {}  # peers that no route led to when we last tried
+        self._to_self: deque[Letter] = deque()
+        self._to_self_timer = Timer(host, self._read_own)
+
+    # Inputs from the owner.
+
+    def write(self, to: NodeId, letter: Letter) -> bool:
+        """False if too much waits for `to` already."""
+        now = self._host.now()
+        if to == self._host.node:
+            self._to_self.append(letter)
+            self._to_self_timer.at(now)
+            return True
+        size = octets(letter)
+        if size > LETTER_OCTETS_MAX:
+            # Whoever writes bounds what it writes; this is for a sum of bounds that nobody thought of.
+            self.drop(DropReason.WIRE, letter.name, letter.event_id, to)
+            return False
+        outgoing = self._outgoing.get(to)
+        if outgoing is None:
+            if len(self._outgoing) >= PEERS_MAX:
+                self._forget_idle()
+            self._next_stream += 1
+            first_wait = max(FIRST_WAIT, 3 * self._usual)
+            outgoing = self._outgoing[to] = OutgoingStream(self._next_stream, first_wait, now)
+        if len(outgoing.letters) >= QUEUE_MAX:
+            self.drop(DropReason.QUEUE_FULL, letter.name, letter.event_id, to)
+            return False
+        if not outgoing.letters:
+            outgoing.progress_at = now
+        outgoing.letters.append(WrittenLetter(letter, size, now))
+        self._send_ahead(to, outgoing)
+        return True
+
+    def abandon(self, peer: NodeId) -> list[Letter]:
+        """Give up what `peer` has not confirmed; it comes back, and may have arrived all the same. A later
+        letter begins a new stream."""
+        unconfirmed = self.unconfirmed(peer)
+        outgoing = self._outgoing.pop(peer, None)
+        self._timeouts.cancel(peer)
+        self._in_line.pop(peer, None)
+        if outgoing is not None:
+            self._rests(outgoing)
+        return unconfirmed
+
+    def take_back(self, peer: NodeId, kinds: tuple[type[Letter], ...]) -> list[Letter]:
+        """The same for letters of these kinds; others that wait for `peer` are written again. A node may be a
+        broker and a client, and what is over for the one is not for the other."""
+        taken: list[Letter] = []
+        for letter in self.abandon(peer):
+            if isinstance(letter, kinds):
+                taken.append(letter)
+            else:
+                self.write(peer, letter)
+        return taken
+
+    def try_now(self, peer: NodeId) -> None:
+        """The way to a peer may have opened."""
+        outgoing = self._outgoing.get(peer)
+        if outgoing is not None and outgoing.letters:
+            outgoing.round_trips.rest()
+            self._go(peer, outgoing)
+
+    def on_routes_changed(self) -> None:
+        """Whoever can be reached again is tried at once."""
+        for peer in [peer for peer in self._cut_off if self._datagrams.has_route(peer)]:
+            del self._cut_off[peer]
+            self.try_now(peer)
+
+    def drop(self, reason: DropReason, message: str, event: EventId | None, to: NodeId | None = None) -> None:
+        trace_drop(self._host, reason, message, event, to=to)
+
+    # Questions.
+
+    def unconfirmed(self, peer: NodeId) -> list[Letter]:
+        """What waits for `peer`, in order: as written, with events aged by the time they have waited."""
+        outgoing, now = self._outgoing.get(peer), self._host.now()
+        waiting = () if outgoing is None else outgoing.letters
+        return [
+            letter.aged(now - written_at) if isinstance(letter, EventLetter) else letter
+            for letter, _, written_at in waiting
+        ]
+
+    def waiting(self, peer: NodeId) -> int:
+        outgoing = self._outgoing.get(peer)
+        return 0 if outgoing is None else len(outgoing.letters)
+
+    def silence(self, peer: NodeId) -> Micros:
+        """For how long a peer has owed us a confirmation."""
+        outgoing = self._outgoing.get(peer)
+        return self._host.now() - outgoing.progress_at if outgoing is not None and outgoing.letters else 0
+
+    def round_trips(self, peer: NodeId) -> "RoundTrips | None":
+        """As measured of the stream to a peer."""
+        outgoing = self._outgoing.get(peer)
+        return None if outgoing is None else outgoing.round_trips
+
+    def octets(self) -> int:
+        """Of all letters that wait for a confirmation."""
+        return sum(letter.octets for outgoing in self._outgoing.values() for letter in outgoing.letters)
+
+    def is_idle(self) -> bool:
+        """Whether no letter waits."""
+        return not self._to_self and not any(outgoing.letters for outgoing in self._outgoing.values())
+
+    # Inputs from the radio and the clock.
+
+    def on_content(self, sender: NodeId, content: StreamSegment | StreamAcknowledgement, hops: int) -> None:
+        boot = content.stream // STREAMS_PER_BOOT if isinstance(content, StreamSegment) else content.boot
+        known = self._boots.setdefault(sender, boot)
+        if boot < known:
+            return  # from before a restart
+        if boot > known:
+            self._boots[sender] = boot
+            self._incoming.pop(sender, None)
+            self._reset(sender)
+        if isinstance(content, StreamSegment):
+            self._on_segment(sender, content, hops)
+        else:
+            self._on_acknowledgement(sender, content)
+
+    def _on_timeout(self, peer: NodeId) -> None:
+        outgoing, now = self._outgoing.get(peer), self._host.now()
+        if outgoing is None or not outgoing.letters:
+            return
+        outgoing.round_trips.back_off()
+        self._limit.on_lost(now)
+        self._rests(outgoing)
+        self._in_line[peer] = None  # behind all others
+        self._next_in_line()
+        if now - outgoing.progress_at >= UNREACHABLE_AFTER and not outgoing.is_unreachable:
+            outgoing.is_unreachable = True
+            self._owner.on_unreachable(peer)
+
+    def _read_own(self) -> None:
+        for _ in range(len(self._to_self)):
+            self._owner.on_letter(self._host.node, self._to_self.popleft(), 0, 0)
+
+    # Whose turn it is to be sent a repeat.
+
+    def _rests(self, outgoing: OutgoingStream) -> None:
+        """It owes us no confirmation any more, or we wait for none."""
+        if outgoing.is_repeating:
+            outgoing.is_repeating = False
+            self._repeating -= 1
+
+    def _next_in_line(self) -> None:
+        while self._in_line and self._repeating < self._limit.limit:
+            peer = next(iter(self._in_line))
+            outgoing = self._outgoing[peer]
+            if not outgoing.is_repeating:
+                outgoing.is_repeating = True
+                self._repeating += 1
+            self._go(peer, outgoing)
+
+    def _go(self, peer: NodeId, outgoing: OutgoingStream) -> None:
+        self._in_line.pop(peer, None)
+        self._repeat(peer, outgoing)
+
+    # Sending.
+
+    def _send_ahead(self, to: NodeId, outgoing: OutgoingStream) -> None:
+        was_idle = not outgoing.copies
+        while outgoing.may_send():
+            place = len(outgoing.copies)
+            outgoing.octets += outgoing.letters[place].octets
+            outgoing.copies.append(LastSending(self._host.now(), is_alone=not place))
+            self._transmit(to, outgoing, place)
+        if was_idle and outgoing.copies:
+            self._timeouts.after(to, outgoing.wait())
+
+    def _repeat(self, to: NodeId, outgoing: OutgoingStream) -> None:
+        """Only the first: it shows whether the peer is there, and its answer brings the rest."""
+        outgoing.repair_until = outgoing.confirmed + len(outgoing.copies)
+        self._repeat_first(to, outgoing)
+        self._timeouts.after(to, outgoing.wait())
+
+    def _repeat_first(self, to: NodeId, outgoing: OutgoingStream) -> None:
+        outgoing.copies[0] = outgoing.copies[0]._replace(sent_at=self._host.now())
+        self._transmit(to, outgoing, 0, is_repeat=True)
+
+    def _transmit(self, to: NodeId, outgoing: OutgoingStream, place: int, *, is_repeat: bool = False) -> None:
+        written = outgoing.letters[place]
+        number, held = outgoing.confirmed + place, self._host.now() - written.written_at
+        segment = StreamSegment(outgoing.stream, number, outgoing.confirmed, held, written.letter)
+        if self._datagrams.send(to, segment, is_repeat=is_repeat):
+            self._cut_off.pop(to, None)
+        else:
+            self._cut_off[to] = None
+            self._rests(outgoing)  # its repeats cost nothing
+
+    def _on_acknowledgement(self, sender: NodeId, message: StreamAcknowledgement) -> None:
+        outgoing = self._outgoing.get(sender)
+        if outgoing is None or message.stream != outgoing.stream:
+            return
+        if message.unknown:
+            self._reset(sender)
+            return
+        if message.expected > outgoing.confirmed + len(outgoing.copies):
+            return  # it confirms what was never sent
+        now = self._host.now()
+        took = outgoing.answered(message.number, message.held, now)
+        if took is not None:
+            self._usual += (took - self._usual) // 8
+        if message.expected <= outgoing.confirmed:
+            is_overtaken = message.number >= outgoing.confirmed + OVERTAKEN
+            if is_overtaken and outgoing.copies and outgoing.confirmed >= outgoing.repair_until:
+                self._repeat(sender, outgoing)
+            return
+        outgoing.confirm(message.expected)
+        self._limit.on_confirmed()
+        self._in_line.pop(sender, None)  # what is missing now has waited for nothing yet
+        outgoing.progress_at = now
+        outgoing.is_unreachable = False
+        if outgoing.copies:
+            self._timeouts.after(sender, outgoing.wait())
+            if outgoing.confirmed < outgoing.repair_until:
+                self._repeat_first(sender, outgoing)
+        elif not outgoing.letters:
+            self._timeouts.cancel(sender)
+        self._send_ahead(sender, outgoing)
+        if not outgoing.copies:
+            self._rests(outgoing)
+            self._next_in_line()
+
+    def _reset(self, peer: NodeId) -> None:
+        self._owner.on_reset(peer, self.abandon(peer))
+
+    def _forget_idle(self) -> None:
+        """Room for another peer: the first that has nothing on its way, or the first at all."""
+        idle = next((peer for peer, outgoing in self._outgoing.items() if not outgoing.letters), None)
+        self.abandon(next(iter(self._outgoing)) if idle is None else idle)
+
+    # Receiving.
+
+    def _on_segment(self, sender: NodeId, segment: StreamSegment, hops: int) -> None:
+        incoming = self._incoming.get(sender)
+        if incoming is None or segment.stream > incoming.stream:
+            if segment.confirmed > 0:
+                # Its beginning was confirmed by an earlier boot of ours, or we have forgotten the stream.
+                self._acknowledge(sender, segment, 0, unknown=True)
+                return
+            if incoming is None and len(self._incoming) >= PEERS_MAX:
+                del self._incoming[next(iter(self._incoming))]
+            incoming = self._incoming[sender] = IncomingStream(segment.stream)
+        elif segment.stream < incoming.stream:
+            return  # given up by its sender
+        if incoming.expected <= segment.number < incoming.expected + WINDOW:
+            incoming.early.setdefault(segment.number, (segment.letter, hops, segment.held))
+        arrived: list[tuple[Letter, int, Micros]] = []
+        while incoming.expected in incoming.early:
+            arrived.append(incoming.early.pop(incoming.expected))
+            incoming.expected += 1
+        self._acknowledge(sender, segment, incoming.expected)
+        for letter, taken, held in arrived:
+            self._owner.on_letter(sender, letter, taken, held)
+
+    def _acknowledge(
+        self, to: NodeId, segment: StreamSegment, expected: int, *, unknown: bool = False
+    ) -> None:
+        number, held = segment.number, segment.held
+        self._datagrams.send(
+            to, StreamAcknowledgement(segment.stream, expected, self.boot, number, held, unknown)
+        )
+
+
+class Estimate(NamedTuple):
+    smoothed: Micros
+    deviation: Micros
+
+    def wait(self) -> Micros:
+        # On a steady link the deviation shrinks to nothing; a half more is for the queue that comes one day.
+        margin = max(4 * self.deviation, self.smoothed // 2)
+        return max(self.smoothed + margin, SHORTEST_WAIT)
+
+
+class RoundTrips:
+    """How long to wait for a confirmation before a letter counts as lost, in one stream (RFC 6298, by size).
+
+    A letter travels whole, in one frame: one of 40,000 octets takes a thousand times as long as one of 40. A
+    single estimate would follow the small ones and send every large one twice. So there is one for each class
+    of sizes. A class is so narrow (a factor of the square root of two) that the half which a wait adds to the
+    estimate covers it: on a link without loss or other traffic no wait is ever too short, once measured. A
+    class without a measurement waits as on the slowest way that anyone may expect.
+
+    A wait runs from the moment when a letter became the first that is missing. One sent right behind another
+    takes less than its round trip from there, so it says something only if it took longer than was thought.
+    """
+
+    def __init__(self, first_wait: Micros = FIRST_WAIT) -> None:
+        self._first_wait = first_wait
+        self._estimates: dict[int, Estimate] = {}  # by size class
+        self._backoffs = 0
+
+    def measure(self, octets: int, took: Micros, *, is_alone: bool) -> None:
+        """A copy of so many octets was answered; `is_alone`: nothing of its stream was on its way then."""
+        self._backoffs = 0
+        size = _class_of(octets)
+        known = self._estimates.get(size)
+        if known is None:
+            if is_alone:
+                self._estimates[size] = Estimate(took, took // 2)
+        elif is_alone or took > known.smoothed:
+            deviation = known.deviation + (abs(known.smoothed - took) - known.deviation) // 4
+            self._estimates[size] = Estimate(known.smoothed + (took - known.smoothed) // 8, deviation)
+
+    def back_off(self) -> None:
+        """A wait was in vain: the next is twice as long, until a copy has been measured (RFC 6298, 5.7)."""
+        self._backoffs = min(self._backoffs + 1, BACKOFFS_MAX)
+
+    def rest(self) -> None:
+        """There is reason to hope: wait as if nothing had been lost."""
+        self._backoffs = 0
+
+    def shortest(self) -> Micros | None:
+        """Of the smallest letters measured: what the way takes, whatever it carries."""
+        return self._estimates[min(self._estimates)].smoothed if self._estimates else None
+
+    def bandwidth(self) -> int | None:
+        """Octets per second that the largest letters measured had on their way; what confirms them takes half
+        of the shortest round trip."""
+        shortest = self.shortest()
+        if shortest is None:
+            return None
+        size = max(self._estimates)
+        took = self._estimates[size].smoothed - shortest // 2
+        return round(2 ** ((size - 1) / 2) * SECOND / max(took, 1))
+
+    def wait(self, octets: int) -> Micros:
+        size = _class_of(octets)
+        # What is larger takes no less time: smaller ones that now take longer show a longer way.
+        waits = [estimate.wait() for known, estimate in self._estimates.items() if known <= size]
+        if size not in self._estimates:
+            waits.append(self._first_wait + FIRST_WAIT_PER_OCTET * octets)
+        longest = max(waits)
+        return min(longest << self._backoffs, max(LONGEST_WAIT, longest))
+
+
+def _class_of(octets: int) -> int:
+    return (octets * octets).bit_length()
+
+
+class RepeatLimit:
+    """How many peers may be sent something again at the same time, where the medium is shared.
+
+    Each stream knows how long its own way takes. But a node that has something to say to each of forty peers,
+    and repeats each of them now and then, fills the air although no single stream does anything wrong; and
+    then nothing gets through, and everything is repeated. So a node counts the peers that owe it a
+    confirmation of a repeat, and their number is limited as TCP limits octets (RFC 5681): it grows with every
+    confirmation, and is halved when a timeout was over. First copies do not wait for their turn.
+    """
+
+    def __init__(self) -> None:
+        self.limit = FIRST_LIMIT
+        self._threshold = LARGEST_LIMIT
+        self._cut_at: Micros = -CUT_EVERY
+
+    def on_confirmed(self) -> None:
+        grown = self.limit + (1 if self.limit < self._threshold else 1 / self.limit)
+        self.limit = min(grown, LARGEST_LIMIT)
+
+    def on_lost(self, now: Micros) -> None:
+        if now - self._cut_at >= CUT_EVERY:
+            self._cut_at = now
+            self.limit = self._threshold = max(self.limit / 2, LEAST_LIMIT)
