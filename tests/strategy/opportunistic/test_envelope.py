@@ -22,13 +22,7 @@ from roamcast.strategy.opportunistic.messages import (
     StreamSegment,
     octets,
 )
-from roamcast.strategy.opportunistic.stream import (
-    CUT_EVERY,
-    FIRST_LIMIT,
-    LEAST_LIMIT,
-    STREAMS_PER_BOOT,
-    RepeatLimit,
-)
+from roamcast.strategy.opportunistic.stream import STREAMS_PER_BOOT
 from roamcast.testing import FakeHost
 from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, SECOND, NodeId
@@ -189,15 +183,3 @@ def test_bundles_of_strangers_stop_nobody(next_hops: list[int], place: int, even
     setting.host.advance(SECOND)
     whole = [arrival.content for arrival in setting.got]
     assert whole in ([], [segment(carry(OWN))]) and (not whole or place < events)
-
-
-def test_few_repeats_are_under_way_after_losses_and_more_with_every_confirmation() -> None:
-    congestion = RepeatLimit()
-    congestion.on_confirmed()
-    assert congestion.limit == FIRST_LIMIT + 1
-    for number in range(10):
-        congestion.on_lost(number * CUT_EVERY)
-        congestion.on_lost(number * CUT_EVERY + 1)  # lost together
-    assert congestion.limit == LEAST_LIMIT
-    congestion.on_confirmed()
-    assert LEAST_LIMIT < congestion.limit <= LEAST_LIMIT + 1

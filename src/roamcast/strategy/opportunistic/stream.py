@@ -29,6 +29,7 @@ from roamcast.event import EventId
 from roamcast.host import Host
 from roamcast.kit.numbers import count_boot
 from roamcast.kit.protocol import Timer, Timers, trace_drop
+from roamcast.kit.rates import Aimd
 from roamcast.strategy.opportunistic.messages import (
     LETTER_OCTETS_MAX,
     EventLetter,
@@ -55,10 +56,13 @@ SHORTEST_WAIT: Micros = 50 * MILLISECOND
 LONGEST_WAIT: Micros = 4 * SECOND  # repeats back off up to here, unless one round trip is longer
 BACKOFFS_MAX = 16
 
-FIRST_LIMIT = 4.0
-LEAST_LIMIT = 1.0
-LARGEST_LIMIT = 4_096.0
-CUT_EVERY: Micros = 500 * MILLISECOND  # what is lost together is one sign, not many
+# How many peers may be sent something again at the same time, where the medium is shared. Each stream knows
+# how long its own way takes. But a node that has something to say to each of forty peers, and repeats each of
+# them now and then, fills the air although no single stream does anything wrong; and then nothing gets
+# through, and everything is repeated. First copies do not wait for their turn.
+REPEATS_FIRST = 4.0
+REPEATS_LEAST = 1.0
+CUT_EVERY: Micros = 500 * MILLISECOND
 
 
 class StreamDatagrams(Protocol):
@@ -161,7 +165,7 @@ class Post:
         self._outgoing: dict[NodeId, OutgoingStream] = {}
         self._incoming: dict[NodeId, IncomingStream] = {}
         self._timeouts = Timers(host, self._on_timeout)
-        self._limit = RepeatLimit()
+        self._limit = Aimd(first=REPEATS_FIRST, least=REPEATS_LEAST, most=PEERS_MAX, cut_every=CUT_EVERY)
         self._repeating = 0  # streams
         self._in_line: dict[NodeId, None] = {}  # peers whose turn to be sent a repeat has not come
         self._usual: Micros = 0  # round trip, of all streams lately
@@ -291,7 +295,7 @@ class Post:
         if outgoing is None or not outgoing.letters:
             return
         outgoing.round_trips.back_off()
-        self._limit.on_lost(now)
+        self._limit.on_loss(now)
         self._rests(outgoing)
         self._in_line[peer] = None  # behind all others
         self._next_in_line()
@@ -375,7 +379,7 @@ class Post:
                 self._repeat(sender, outgoing)
             return
         outgoing.confirm(message.expected)
-        self._limit.on_confirmed()
+        self._limit.on_success()
         self._in_line.pop(sender, None)  # what is missing now has waited for nothing yet
         outgoing.progress_at = now
         outgoing.is_unreachable = False
@@ -505,28 +509,3 @@ class RoundTrips:
 
 def _class_of(octets: int) -> int:
     return (octets * octets).bit_length()
-
-
-class RepeatLimit:
-    """How many peers may be sent something again at the same time, where the medium is shared.
-
-    Each stream knows how long its own way takes. But a node that has something to say to each of forty peers,
-    and repeats each of them now and then, fills the air although no single stream does anything wrong; and
-    then nothing gets through, and everything is repeated. So a node counts the peers that owe it a
-    confirmation of a repeat, and their number is limited as TCP limits octets (RFC 5681): it grows with every
-    confirmation, and is halved when a timeout was over. First copies do not wait for their turn.
-    """
-
-    def __init__(self) -> None:
-        self.limit = FIRST_LIMIT
-        self._threshold = LARGEST_LIMIT
-        self._cut_at: Micros = -CUT_EVERY
-
-    def on_confirmed(self) -> None:
-        grown = self.limit + (1 if self.limit < self._threshold else 1 / self.limit)
-        self.limit = min(grown, LARGEST_LIMIT)
-
-    def on_lost(self, now: Micros) -> None:
-        if now - self._cut_at >= CUT_EVERY:
-            self._cut_at = now
-            self.limit = self._threshold = max(self.limit / 2, LEAST_LIMIT)
