@@ -470,3 +470,37 @@ def test_an_advertisement_with_another_strategy_is_refused() -> None:
     made["strategy"] = {"name": "flooding"}
     with pytest.raises(ScenarioError, match=r"workload\.advertisements\[0\]: is given; allowed: .* odmrp"):
         scenario_from(made)
+
+
+def test_channels_announced_after_a_restart_are_not_taken_for_those_of_before() -> None:
+    """Publisher 0 reboots with other members while relay 1 is away, and relay 7 leaves later. Epochs that
+    began anew would look to relay 1 like those it knows, and it would keep the old channels."""
+    places = [(10, 100), (110, 150), (200, 90), (200, 95), (200, 100), (200, 105), (200, 110), (110, 50)]
+    low, high = "x < 10", "x > 90"
+    away = [[1, node] for node in (0, 2, 3, 4, 5, 6, 7)]
+    made = tables(
+        places,
+        duration=80.0,
+        options={"advertisement": True},
+        subscriptions=[
+            {"node": 2, "filter": low, "until": 38.5},
+            {"node": 3, "filter": low},
+            {"node": 4, "filter": high},
+            {"node": 5, "filter": high},
+            {"node": 6, "filter": high, "from": 38.5},
+        ],
+        publications=[
+            {"t": float(at), "node": 0, "attributes": {"x": 5 if at % 2 else 95}}
+            for at in (*range(1, 38), *range(41, 75))
+        ],
+        fault=[
+            {"at": 37.5, "kind": "cut", "links": away},
+            {"at": 38.0, "kind": "crash", "nodes": [0]},
+            {"at": 40.0, "kind": "restart", "nodes": [0]},
+            {"at": 44.0, "kind": "heal", "links": away},
+            {"at": 50.0, "kind": "cut", "links": [[7, node] for node in range(7)]},
+        ],
+    )
+    simulation = played(made)
+    got = {(d.t // SECOND, d.node) for d in simulation.trace.of(Delivered)}
+    assert got >= {(at, node) for at in range(58, 75) for node in ((3,) if at % 2 else (4, 5, 6))}

@@ -1,3 +1,4 @@
+from itertools import count
 from random import Random
 
 from roamcast.event import Event, Value
@@ -8,7 +9,7 @@ from roamcast.strategy.odmrp.summary.digest import EventDigest
 
 def test_the_digest_of_the_event_before_serves_only_for_equal_content() -> None:
     options = OdmrpOptions()
-    context = SubscriptionContext(1, list, options, Random(1), lambda node, summary: None)
+    context = SubscriptionContext(1, list, options, Random(1), count().__next__, lambda node, summary: None)
     contents: list[tuple[dict[str, Value], str, str]] = [
         ({"a": 1}, "t", "x"),
         ({"a": 1}, "t", "x"),

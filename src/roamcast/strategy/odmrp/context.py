@@ -140,6 +140,7 @@ class SubscriptionContext(MeshContext):
         wanted: Callable[[], Sequence[Filter]],
         options: OdmrpOptions,
         random: Chance,
+        take_epoch: Callable[[], int],
         on_evicted: Callable[[NodeId, object], object],
     ) -> None:
         super().__init__(wanted)
@@ -147,7 +148,7 @@ class SubscriptionContext(MeshContext):
         self._options = options.summary
         self._own = OwnInterests(wanted, options.summary)
         self._known = KnownSummaries(options.summary, on_evicted)
-        self._channels = Channels(options, random)
+        self._channels = Channels(options, random, take_epoch)
         self._members: SummaryTable[NodeId] = SummaryTable()  # of the members of this publisher
         self._digested: object = None  # what is digested of the last event
         self._last_digest = b""

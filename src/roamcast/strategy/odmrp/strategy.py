@@ -6,7 +6,7 @@ packets, and how it is processed), and for clients without a broker `Post`, with
 and `RemoteClient` on a device that is none: that one relays, and joins no mesh.
 
 All of it is soft state: every entry has a deadline, and one timer removes expired entries. Only the numbers
-of requests and packets survive a crash, so that a new one is never taken for an old one.
+of requests, packets and epochs survive a crash, so that a new one is never taken for an old one.
 """
 
 from collections.abc import Collection, Sequence
@@ -47,6 +47,8 @@ from roamcast.units import MILLISECOND, Micros, NodeId, micros
 ROLE = "forwarding"
 NUMBERS = "odmrp.number"  # key in stable storage: of Join Requests and data packets
 NUMBERS_BLOCK = 1_000  # numbers that one stable write reserves; chosen by us, a crash loses the rest
+EPOCHS = "odmrp.epoch"  # the same, of announcements of the channels
+EPOCHS_BLOCK = 100  # likewise
 HOLD_FACTOR = 10  # hold times that others ask for are cut to so many forwarding timeouts; chosen by us
 REQUESTS_MAX = 10_000  # that wait for their jitter to end; chosen by us
 INTERESTS_DELAY = 100 * MILLISECOND  # subscriptions made together share a message; chosen by us
@@ -80,8 +82,9 @@ class Odmrp(MessageLayer, Strategy):
             self.context = MeshContext(self._filters)
         else:
             too_many_members = overflow_traced(host, "join_table", "SUMMARIES_MAX")
+            epochs = StableCounter(host.stable, EPOCHS, EPOCHS_BLOCK)
             self.context = SubscriptionContext(
-                host.node, self._filters, options, host.random, too_many_members
+                host.node, self._filters, options, host.random, epochs.take, too_many_members
             )
         self.tables = JoinTables(self.messenger, self.routes, self.context, options)
         self._soft_state = SoftState(host, self._on_expired)

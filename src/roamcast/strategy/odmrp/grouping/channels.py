@@ -18,7 +18,7 @@ The publisher's broker knows the summaries of the brokers that want its events a
 A group's summary covers that of each member, so no event that a member wants misses its group.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from roamcast.strategy.odmrp.grouping.covering_graph import CoveringGraph
@@ -34,7 +34,9 @@ UNGROUPED = 1
 
 
 class Channels:
-    def __init__(self, options: OdmrpOptions, random: Chance) -> None:
+    def __init__(self, options: OdmrpOptions, random: Chance, take_epoch: Callable[[], int]) -> None:
+        """`take_epoch`: a new number each time, after a restart too: who knows the channels of an epoch looks
+        at no other announcement of it."""
         self._method = options.grouping
         self._k = options.k
         self._channels_max = options.channels_max
@@ -43,7 +45,8 @@ class Channels:
         self._bits: dict[NodeId, int] = {}
         self._summaries: SummaryTable[int] = SummaryTable()  # by the channel's number
         self._graph: CoveringGraph[NodeId] | None = CoveringGraph() if self._method == "graph" else None
-        self.epoch = 0
+        self._take_epoch = take_epoch
+        self.epoch = take_epoch()
 
     @property
     def members(self) -> tuple[tuple[NodeId, ...], ...]:
@@ -62,7 +65,7 @@ class Channels:
         made = sorted(made, key=lambda found: (-len(found.members), min(found.members)))
         self._groups = made[: self._channels_max]
         if self.members != before:
-            self.epoch += 1
+            self.epoch = self._take_epoch()
         self._bits = {m: 2 << n for n, found in enumerate(self._groups) for m in found.members}
         self._summaries.clear()
         if self._graph is None:
@@ -99,7 +102,7 @@ class Channels:
     def clear(self) -> None:
         """Nobody is left to group. The epoch stays: it must not be used twice."""
         if self._groups:
-            self.epoch += 1
+            self.epoch = self._take_epoch()
         self._groups, self._bits = [], {}
         self._summaries.clear()
         if self._graph is not None:
