@@ -16,7 +16,7 @@ from roamcast.underlay import UNDERLAYS, Underlay
 LAZY = {
     "roamcast.strategy": ("roamcast.strategy.chapar", "roamcast.strategy.flooding", "roamcast.strategy.tree"),
     "roamcast.underlay": ("roamcast.underlay.olsr", "roamcast.underlay.beacons"),
-    "roamcast.modulator": ("roamcast.modulator.bounding_box", "roamcast.modulator.aggregate"),
+    "roamcast.modulator": ("roamcast.modulator.built_in", "roamcast.modulator.built_in"),
 }
 
 

@@ -25,7 +25,7 @@ from roamcast.lab.studies.flood.runoff import (  # noqa: E402
 )
 from roamcast.modulator import ModulatorSpec, make  # noqa: E402
 from roamcast.modulator.base import STATE_BYTES_MAX  # noqa: E402
-from roamcast.modulator.bounding_box import BoundingBoxParameters  # noqa: E402
+from roamcast.modulator.built_in import BoundingBoxParameters  # noqa: E402
 
 MM = 1_000
 

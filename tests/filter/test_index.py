@@ -30,10 +30,9 @@ from roamcast.filter.expression import (
 )
 from roamcast.filter.filter import Filter
 from roamcast.filter.index import MatchingIndex, bitmap, block, layout, matching
-from roamcast.filter.index.bitmap import Bitmap
-from roamcast.filter.index.closed import ClosedColumn
+from roamcast.filter.index.bitmap import Bitmap, ClosedColumn
+from roamcast.filter.index.matching import TopicTree
 from roamcast.filter.index.rows import AttributeRows, Place, choose_cuts, following
-from roamcast.filter.index.topics import TopicTree
 from roamcast.filter.topic import topic_matches
 
 BIG = 2**53

@@ -3,8 +3,8 @@
 from typing import Any
 
 from roamcast.scenario import scenario_from
-from roamcast.scenario.faults import FaultPlan, faults
 from roamcast.scenario.model import FaultKind
+from roamcast.scenario.workload import FaultPlan, faults
 
 
 def planned(*entries: dict[str, Any]) -> list[FaultPlan]:

@@ -13,7 +13,7 @@ from roamcast.sealing import (
     Sealer,
     SealError,
 )
-from roamcast.sealing.epoch import reserve_epoch
+from roamcast.sealing.sealer import reserve_epoch
 from roamcast.units import NodeId
 
 GROUP = GroupKey(bytes(range(32)))

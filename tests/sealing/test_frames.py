@@ -14,8 +14,8 @@ from tests.sealing.peers import GROUP, Peer, meet
 from roamcast.errors import InputError, WireError
 from roamcast.sealing import HANDSHAKE, OVERHEAD, GroupKey, Identity, KeyRing, Refusal, Sealer, SealError
 from roamcast.sealing.frame import COUNTER_MAX, EPOCH_MAX, HEADER, PAYLOAD_MAX
+from roamcast.sealing.opener import REACH, ReplayWindow
 from roamcast.sealing.sealer import CountersExhaustedError
-from roamcast.sealing.window import REACH, ReplayWindow
 
 
 def pair(*, encrypt: bool = True) -> tuple[Peer, Peer]:

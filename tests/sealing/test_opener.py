@@ -15,9 +15,16 @@ from roamcast.sealing import (
     Sealer,
     reserve_epoch,
 )
-from roamcast.sealing.announcement import LIST_MAX, encode
 from roamcast.sealing.frame import NONCE
-from roamcast.sealing.opener import ASKS_MAX, IDLE_TURNS, PINS_MAX, UNPROVEN_MAX, WAITING_MAX
+from roamcast.sealing.opener import (
+    ASKS_MAX,
+    IDLE_TURNS,
+    LIST_MAX,
+    PINS_MAX,
+    UNPROVEN_MAX,
+    WAITING_MAX,
+    encode,
+)
 
 NEXT = GroupKey(bytes(range(1, 33)))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from roamcast.client.client import ClientError
 from roamcast.errors import WireError
-from roamcast.wire.token import (
+from roamcast.wire.local import (
     LOOPBACK,
     NONCE_BYTES,
     PROOF_BYTES,

@@ -3,7 +3,8 @@
 Several languages become one small tree of conditions, which is sent, compared and matched. To read in this
 order:
 
-- `expression.py`: the nodes. `kind.py`: booleans, numbers and texts do not compare with each other.
+- `expression.py`: the nodes, and the kinds of values: booleans, numbers and texts do not compare with each
+other.
 - `filter.py`: `Filter`, the value that everything else uses: matches, covers, encode, text.
 - `evaluate.py`: what each node means (three-valued, as in SQL), and the fast form of it.
 - `sql.py`, `text.py`: SQL conditions in, canonical text out. `topic.py`: MQTT topic filters.

@@ -24,8 +24,10 @@ from roamcast.filter.expression import (
     OnTopic,
     Operator,
     Or,
+    ValueKind,
+    is_number,
+    kind_of,
 )
-from roamcast.filter.kind import ValueKind, is_number, kind_of
 from roamcast.filter.normal import push_negation
 from roamcast.filter.pattern import matcher, tokens_of
 from roamcast.filter.topic import topic_matcher, topic_matches

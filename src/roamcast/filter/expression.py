@@ -4,14 +4,18 @@ SQL conditions, MQTT topic filters, event types and XPath all become these nodes
 values: immutable, hashable, comparable, sent on the wire. Truth is three-valued as in SQL: comparing
 an absent attribute, or values of different kinds (a text with a number), is UNKNOWN, and a filter
 matches only where it is TRUE.
+
+Booleans, numbers and texts are kinds of their own. Python says `True == 1 == 1.0`; SQL says a boolean is no
+number. Code that compares, hashes or removes duplicates among literals must therefore check the kind too: use
+`kind_of`, or the encoded bytes.
 """
 
-from enum import Enum
-from typing import Annotated, TypeAlias
+from enum import Enum, IntEnum
+from typing import Annotated, TypeAlias, TypeGuard
 
 import msgspec
 
-from roamcast.event import Name, Text
+from roamcast.event import Name, Text, Value
 
 Literal: TypeAlias = bool | int | float | str
 TERMS_MAX = 1024  # of one AND, OR or IN; bounds what a decoder builds. Chosen by us
@@ -99,3 +103,38 @@ Expression: TypeAlias = Compare | OneOf | Like | IsNull | OnTopic | OfType | And
 
 TRUE = And(())
 FALSE = Or(())
+
+
+INTEGER_MIN = -(2**63)  # what msgpack, Spark's BIGINT and SQLite's INTEGER all hold
+INTEGER_MAX = 2**63 - 1
+
+
+class ValueKind(IntEnum):
+    """Values of different kinds are never equal, less or greater: their comparison is UNKNOWN."""
+
+    BOOLEAN = 0  # FALSE < TRUE
+    NUMBER = 1  # integers and floats together, compared by exact value
+    TEXT = 2  # ordered by code points, as UTF-8 bytes are
+
+
+def kind_of(value: Value) -> ValueKind | None:
+    """None for NULL. A NaN is NULL: it compares with nothing, and SQLite stores it so."""
+    if isinstance(value, str):
+        return ValueKind.TEXT
+    if isinstance(value, bool):  # before int: Python's bool is one
+        return ValueKind.BOOLEAN
+    if is_number(value):
+        return ValueKind.NUMBER
+    return None
+
+
+def is_number(value: Value) -> TypeGuard[int | float]:
+    """An integer or float that is neither a boolean nor a NaN."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+
+
+def canonical_literal(value: Literal) -> Literal:
+    """One form for equal numbers: an integer wherever 64 bits hold the value (1.0 and -0.0 too)."""
+    if isinstance(value, float) and value.is_integer() and INTEGER_MIN <= value <= INTEGER_MAX:
+        return int(value)
+    return value

@@ -29,8 +29,10 @@ from roamcast.filter.expression import (
     OnTopic,
     Operator,
     Or,
+    ValueKind,
+    canonical_literal,
+    kind_of,
 )
-from roamcast.filter.kind import ValueKind, canonical_literal, kind_of
 from roamcast.filter.pattern import Wildcard, spelling, tokens_of
 from roamcast.filter.topic import canonical_topic_filter
 from roamcast.filter.value_set import (

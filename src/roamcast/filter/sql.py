@@ -22,6 +22,8 @@ from sqlglot.errors import SqlglotError
 from roamcast.errors import FilterError
 from roamcast.filter.expression import (
     FALSE,
+    INTEGER_MAX,
+    INTEGER_MIN,
     TRUE,
     And,
     Compare,
@@ -36,7 +38,6 @@ from roamcast.filter.expression import (
     Operator,
     Or,
 )
-from roamcast.filter.kind import INTEGER_MAX, INTEGER_MIN
 from roamcast.filter.text import one_line
 
 SQL_LENGTH_MAX = 16_384  # chosen by us

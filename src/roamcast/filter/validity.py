@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from roamcast.errors import FilterError
 from roamcast.event import NAME_LENGTH_MAX, TEXT_LENGTH_MAX
 from roamcast.filter.expression import (
+    INTEGER_MAX,
+    INTEGER_MIN,
     TERMS_MAX,
     And,
     Compare,
@@ -22,7 +24,6 @@ from roamcast.filter.expression import (
     OnTopic,
     Or,
 )
-from roamcast.filter.kind import INTEGER_MAX, INTEGER_MIN
 from roamcast.filter.pattern import tokens_of
 from roamcast.filter.topic import check_topic_filter
 

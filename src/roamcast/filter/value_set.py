@@ -14,8 +14,7 @@ from enum import IntFlag
 from typing import NamedTuple, TypeAlias
 
 from roamcast.event import Value
-from roamcast.filter.expression import Literal, Operator
-from roamcast.filter.kind import ValueKind, kind_of
+from roamcast.filter.expression import Literal, Operator, ValueKind, kind_of
 
 Cut: TypeAlias = tuple[int, int | float | str, int]
 """A place between values: (-1, …) before all, (1, …) after all, (0, v, 0) just before v, (0, v, 1)

@@ -6,15 +6,14 @@ and nothing is unpickled from the network. To read in this order:
 
 - `base.py`: what a modulator is, and its form on the wire.
 - `guard.py`: running one that may raise, hang or return invalid values.
-- `condition.py`, `projection.py`, `bounding_box.py`, `aggregate.py`: the built-in ones.
+- `built_in.py`: those that are always there.
 
 An application adds its own with `MODULATORS.add(name, parameters, make)` before its node starts; every
 broker that shall run it must do the same.
 """
 
-from roamcast.modulator.base import Content, Modulator, ModulatorError, ModulatorSpec
+from roamcast.modulator.base import MODULATORS, Content, Modulator, ModulatorError, ModulatorSpec, make
 from roamcast.modulator.guard import Guard, Meter, Ran
-from roamcast.modulator.registered import MODULATORS, make
 
 __all__ = [
     "MODULATORS",

@@ -1,4 +1,4 @@
-"""What a modulator is, and its form on the wire."""
+"""What a modulator is, its form on the wire, and which functions this node can run."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
@@ -7,6 +7,7 @@ import msgspec
 
 from roamcast.errors import InputError, RoamcastError, WireError
 from roamcast.event import Event, Name, Value
+from roamcast.registry import NothingDeclared, Registry
 from roamcast.units import Micros
 
 STATE_BYTES_MAX = 48_000  # one message of a handoff, with room for its headers
@@ -84,3 +85,38 @@ def modulated(event: Event, content: Content) -> Event:
         topic=content.topic,
         type=content.type,
     )
+
+
+MODULATORS: Registry[None, Modulator, NothingDeclared] = Registry(
+    "modulator", "roamcast.modulators", NothingDeclared
+)
+MODULATORS.declare(
+    "condition",
+    "roamcast.modulator.built_in:ConditionParameters",
+    "roamcast.modulator.built_in:Condition.made",
+)
+MODULATORS.declare(
+    "projection",
+    "roamcast.modulator.built_in:ProjectionParameters",
+    "roamcast.modulator.built_in:Projection.made",
+)
+MODULATORS.declare(
+    "bounding_box",
+    "roamcast.modulator.built_in:BoundingBoxParameters",
+    "roamcast.modulator.built_in:BoundingBox.made",
+)
+MODULATORS.declare(
+    "aggregate",
+    "roamcast.modulator.built_in:AggregateParameters",
+    "roamcast.modulator.built_in:Aggregate.made",
+)
+
+
+def make(spec: ModulatorSpec) -> Modulator:
+    """A fresh instance; InputError for a name that is not registered or parameters it does not take."""
+    parameters_type = MODULATORS.options_type(spec.name)
+    try:
+        parameters = msgspec.msgpack.decode(spec.parameters, type=parameters_type)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InputError(f"modulator {spec.name}", f"its parameters cannot be: {error}") from None
+    return MODULATORS.make(spec.name, None, parameters)

@@ -8,7 +8,6 @@ from roamcast.errors import EventError, FilterError, InputError, ScenarioError
 from roamcast.event import EventClass
 from roamcast.explain import shown
 from roamcast.filter.xpath.translation import DocumentShape
-from roamcast.scenario.faults import faults
 from roamcast.scenario.model import (
     AdvertisementEntry,
     Chosen,
@@ -22,7 +21,15 @@ from roamcast.scenario.model import (
     Tables,
     World,
 )
-from roamcast.scenario.workload import count_of, filter_of, modulator_of, publication_of, roles, schema_of
+from roamcast.scenario.workload import (
+    count_of,
+    faults,
+    filter_of,
+    modulator_of,
+    publication_of,
+    roles,
+    schema_of,
+)
 from roamcast.scenario.world import nodes_in_world
 from roamcast.strategy import STRATEGIES, check_underlay
 from roamcast.strategy.base import ChecksBrokers, NamesNodes

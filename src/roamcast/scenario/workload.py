@@ -1,4 +1,4 @@
-"""Who does what and when: roles, subscriptions and publications, computed from the seed.
+"""Who does what and when: roles, subscriptions, publications and faults, computed from the seed.
 
 Every draw comes from a stream of its own (`roamcast.streams`), and only `Random.random()` is used:
 of all methods it is the one whose values Python promises to keep. The same scenario and seed give the
@@ -7,11 +7,12 @@ same lists on every machine.
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from random import Random
 from typing import NamedTuple
 
+from roamcast.errors import ScenarioError
 from roamcast.event import EventClass, Publication
 from roamcast.filter import Filter
 from roamcast.filter.expression import And, Compare, Expression, OfType, OnTopic, Operator, Or
@@ -20,6 +21,8 @@ from roamcast.modulator import ModulatorSpec, make
 from roamcast.scenario.model import (
     ArrivalProcess,
     Chosen,
+    FaultEntry,
+    FaultKind,
     PublicationEntry,
     Scenario,
     SubscriptionEntry,
@@ -261,3 +264,63 @@ def _poisson(random: Random, gap: float) -> Iterator[float]:
     # 1 - random() is never 0.
     waits = (-math.log(1.0 - random.random()) * gap for _ in itertools.count())
     return itertools.accumulate(waits)
+
+
+class FaultPlan(NamedTuple):
+    """One change. `peer` is None for a node's fault; a link has node < peer, and both directions change."""
+
+    time: Micros
+    kind: FaultKind
+    node: NodeId
+    peer: NodeId | None = None
+
+
+def faults(scenario: Scenario) -> list[FaultPlan]:
+    """The changes in the order in which they happen; those of one instant in the order of the file.
+
+    Only real changes are listed: cutting a link that is cut already changes nothing. A fault of which no
+    part changes anything (a restart of a node that runs) is an error of the file.
+    """
+    entries = sorted(enumerate(scenario.fault), key=lambda numbered: numbered[1].at)
+    down: set[NodeId] = set()
+    cut: set[tuple[NodeId, NodeId]] = set()
+    plans: list[FaultPlan] = []
+    for index, entry in entries:
+        at = f"fault[{index}]"
+        time = micros(entry.at)
+        if entry.kind in (FaultKind.CRASH, FaultKind.RESTART):
+            plans.extend(FaultPlan(time, entry.kind, node) for node in _nodes_changed(entry, down, at))
+        else:
+            links = _links_changed(entry, cut, scenario.nodes, at)
+            plans.extend(FaultPlan(time, entry.kind, a, b) for a, b in links)
+    return plans
+
+
+def _nodes_changed(entry: FaultEntry, down: set[NodeId], at: str) -> list[NodeId]:
+    crash = entry.kind is FaultKind.CRASH
+    for node in entry.nodes:
+        if (node in down) == crash:
+            state = "down already" if crash else "not down"
+            raise ScenarioError(f"{at}.nodes", f"names node {node}, which is {state} at {entry.at} s")
+        down.symmetric_difference_update([node])
+    return list(entry.nodes)
+
+
+def _links_changed(
+    entry: FaultEntry, cut: set[tuple[NodeId, NodeId]], nodes: int, at: str
+) -> list[tuple[NodeId, NodeId]]:
+    wanted = (
+        {(min(a, b), max(a, b)) for a, b in entry.links} if entry.links else set(_around(entry.nodes, nodes))
+    )
+    changed = wanted - cut if entry.kind is FaultKind.CUT else wanted & cut
+    if not changed:
+        state = "cut already" if entry.kind is FaultKind.CUT else "not cut"
+        raise ScenarioError(at, f"changes nothing: every link it names is {state} at {entry.at} s")
+    cut.symmetric_difference_update(changed)
+    return sorted(changed)
+
+
+def _around(group: Iterable[NodeId], nodes: int) -> Iterable[tuple[NodeId, NodeId]]:
+    """The links between a group and the rest; those inside the group stay as they are."""
+    inside = set(group)
+    return ((min(a, b), max(a, b)) for a in sorted(inside) for b in range(nodes) if b not in inside)

@@ -3,9 +3,9 @@
 To read in this order:
 
 - `frame.py`: the octets of a sealed frame, and why one is refused.
-- `identity.py` (Ed25519), `keyring.py` (group keys, rotation), `epoch.py` (one number per boot, never twice).
-- `window.py`: each frame at most once, in any order. `announcement.py`: the signed answer to a challenge.
-- `sealer.py` and `opener.py`: sender and receiver of a frame. A runtime uses these two.
+- `identity.py`: the keys of a node (Ed25519) and of a group (rotation).
+- `sealer.py` and `opener.py`: sender (one epoch per boot, never twice) and receiver of a frame (the signed
+  answer to a challenge, and each frame at most once, in any order). A runtime uses these two.
 - `content.py`: events that relays forward without reading them (Chapar's encrypted events).
 
 How a runtime uses it, one pair per running node (`stable` is durable storage; time and sockets are its own):
@@ -27,12 +27,10 @@ No sockets, no clock, no files here. `docs/use/security.md` says what this prote
 signatures on every frame (the costs are stated there), keys per pair of nodes, forward secrecy.
 """
 
-from roamcast.sealing.epoch import reserve_epoch
 from roamcast.sealing.frame import HANDSHAKE, OVERHEAD, STREAMS, Opened, Refusal, SealError
-from roamcast.sealing.identity import Identity
-from roamcast.sealing.keyring import GroupKey, KeyRing
+from roamcast.sealing.identity import GroupKey, Identity, KeyRing
 from roamcast.sealing.opener import TURN_SECONDS, FrameOpener, PeerProof
-from roamcast.sealing.sealer import Sealer
+from roamcast.sealing.sealer import Sealer, reserve_epoch
 
 __all__ = [
     "HANDSHAKE",

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from roamcast.errors import EventError, InputError
 from roamcast.event import PAYLOAD_BYTES_MAX, Attributes, Event, Name, Payload, Text
-from roamcast.sealing.keyring import GroupKey
+from roamcast.sealing.identity import GroupKey
 from roamcast.wire.sealed_event import IDENTIFIER, SEALED_TYPE, is_sealed
 
 VERSION = 1

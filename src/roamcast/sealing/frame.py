@@ -8,11 +8,11 @@
     | tag 128                                                      |
 
 The header is authenticated as associated data. Each boot of each sender has a key of its own, derived from
-sender and epoch; the nonce is the last twelve octets of the header, which contain the counter. A node
-numbers all its frames with one counter, and no epoch is used for a second boot (`epoch.py`), so no nonce is
-used twice. The counters that a receiver sees on one stream have gaps. Each stream has a window of its own, so
-frames over TCP and over UDP may overtake each other. With `clear` set the payload is not
-encrypted, only authenticated.
+sender and epoch; the nonce is the last twelve octets of the header, which contain the counter. A node numbers
+all its frames with one counter, and no epoch is used for a second boot (`reserve_epoch`), so no nonce is used
+twice. The counters that a receiver sees on one stream have gaps. Each stream has a window of its own, so
+frames over TCP and over UDP may overtake each other. With `clear` set the payload is not encrypted, only
+authenticated.
 """
 
 import struct

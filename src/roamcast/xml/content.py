@@ -16,7 +16,7 @@ from lxml import etree
 
 from roamcast.errors import WireError
 from roamcast.event import PAYLOAD_BYTES_MAX, Event, Value
-from roamcast.filter.kind import kind_of
+from roamcast.filter.expression import kind_of
 from roamcast.filter.xpath.translation import ROOT, number_in
 from roamcast.xml.reader import DOCUMENT_BYTES_MAX, XmlError, scan
 from roamcast.xml.schema import Schema

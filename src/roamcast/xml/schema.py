@@ -15,7 +15,7 @@ from xml.parsers import expat
 from lxml import etree
 
 from roamcast.event import Value
-from roamcast.filter.kind import INTEGER_MAX, INTEGER_MIN
+from roamcast.filter.expression import INTEGER_MAX, INTEGER_MIN
 from roamcast.filter.xpath.translation import FieldKind
 from roamcast.xml.definition import Field, TextContent, definition_of, spaced
 from roamcast.xml.reader import Scanned, XmlError, careful_parser, load_octets

@@ -16,7 +16,7 @@ from roamcast.client import ClientError, connect
 from roamcast.errors import InputError, WireError
 from roamcast.gateway.local import LocalServer
 from roamcast.gateway.local.server import LocalOptions
-from roamcast.wire.token import NONCE_BYTES, PROOF_BYTES, AccessToken
+from roamcast.wire.local import NONCE_BYTES, PROOF_BYTES, AccessToken
 
 pytestmark = pytest.mark.realtime
 

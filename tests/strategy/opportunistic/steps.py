@@ -15,9 +15,9 @@ from tests.strategy.opportunistic.schedules import JOURNAL, sequential
 from roamcast.broker.core import Delivery
 from roamcast.event import EventId
 from roamcast.runtime.sim import Simulation
-from roamcast.scenario.faults import FaultPlan
 from roamcast.scenario.load import scenario_from
 from roamcast.scenario.model import FaultKind
+from roamcast.scenario.workload import FaultPlan
 from roamcast.strategy.opportunistic import Opportunistic
 from roamcast.strategy.opportunistic.messages import (
     Accepted,

@@ -6,21 +6,63 @@ meanwhile the old bitmaps answer.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
+from operator import attrgetter
+from typing import Any
 
 from roamcast.event import Event
 from roamcast.filter.index.bitmap import Bitmap
-from roamcast.filter.index.column import Steps
-from roamcast.filter.index.conjunction import Conjunction
-from roamcast.filter.index.found import MatchesFound
-from roamcast.filter.index.layout import BitmapLayout, Located, layout_for
+from roamcast.filter.index.layout import BitmapLayout, Conjunction, Located, Steps, layout_for
+
+
+class MatchesFound:
+    """The matches of one search, and their final order. Single matches come from tests, many at once from
+    bitmaps."""
+
+    __slots__ = ("_many", "_runs", "_single")
+
+    def __init__(self) -> None:
+        self._single: list[Conjunction] = []
+        self._many: list[tuple[Bitmap, int]] = []
+        self._runs = 0
+
+    def add(self, conjunction: Conjunction) -> None:
+        self._single.append(conjunction)
+
+    def add_all(self, conjunctions: Iterable[Conjunction]) -> None:
+        self._single.extend(conjunctions)
+
+    def begin_run(self) -> None:
+        """The bitmaps that follow are of one block, in the order of adding."""
+        self._runs += 1
+
+    def add_many(self, bitmap: Bitmap, matched: int) -> None:
+        self._many.append((bitmap, matched))
+
+    def keys(self, once: bool) -> list[Any]:
+        """In the order of adding; `once`: a subscription can be found several times."""
+        keys: list[Any] = []
+        if self._runs == 1 and not self._single:
+            for bitmap, matched in self._many:
+                keys += bitmap.keys_of(matched)
+        else:
+            conjunctions = self._single
+            for bitmap, matched in self._many:
+                conjunctions += bitmap.members_of(matched)
+            conjunctions.sort(key=_SEQUENCE)
+            keys = [conjunction.key for conjunction in conjunctions]
+        return list(dict.fromkeys(keys)) if once else keys
+
+
+_SEQUENCE = attrgetter("sequence")
+
 
 SCAN_MAX = 16  # so many compiled filters cost about as much as a bitmap's fixed part
 WIDTH = 4096  # slots of a bitmap; chosen by us: an OR takes 0.1 µs
 STEPS = 16  # of building, with each change: done long before the bitmap has doubled again
 
-CLOSED_WIDTH = 32768  # of several joined, to which nothing is added; the most that marks allow (`closed.py`)
+CLOSED_WIDTH = 32768  # of several joined, to which nothing is added; the most that marks allow (`bitmap.py`)
 
 
 class Block:

@@ -17,8 +17,7 @@ from enum import Enum, auto
 from typing import NamedTuple, NoReturn, TypeAlias
 
 from roamcast.errors import FilterError
-from roamcast.filter.expression import Operator
-from roamcast.filter.kind import INTEGER_MAX, INTEGER_MIN
+from roamcast.filter.expression import INTEGER_MAX, INTEGER_MIN, Operator
 from roamcast.filter.text import one_line
 from roamcast.filter.validity import character_problem
 

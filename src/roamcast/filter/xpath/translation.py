@@ -22,6 +22,7 @@ from typing import NamedTuple, NoReturn, Protocol, TypeAlias
 
 from roamcast.filter.expression import (
     FALSE,
+    INTEGER_MAX,
     TRUE,
     And,
     Expression,
@@ -32,8 +33,9 @@ from roamcast.filter.expression import (
     OfType,
     Operator,
     Or,
+    ValueKind,
+    canonical_literal,
 )
-from roamcast.filter.kind import INTEGER_MAX, ValueKind, canonical_literal
 from roamcast.filter.normal import spelled
 from roamcast.filter.pattern import Tokens, Wildcard, spelling, tokens_of
 from roamcast.filter.value_set import (

@@ -18,7 +18,7 @@ from roamcast.gateway.local.token import TokenDoor
 from roamcast.gateway.node import GatewayNode
 from roamcast.gateway.rights import Rights, TopicRights, rights_of
 from roamcast.gateway.stream import Turn
-from roamcast.wire.token import SUFFIX
+from roamcast.wire.local import SUFFIX
 
 
 class LocalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

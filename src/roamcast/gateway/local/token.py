@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from roamcast.errors import InputError
-from roamcast.wire.token import LOOPBACK, NONCE_BYTES, PROOF_BYTES, TOKEN_BYTES, AccessToken, is_proof
+from roamcast.wire.local import LOOPBACK, NONCE_BYTES, PROOF_BYTES, TOKEN_BYTES, AccessToken, is_proof
 
 # Chosen by us.
 PROOF_SECONDS = 2.0  # for a program to prove that it knows the token

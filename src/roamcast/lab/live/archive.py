@@ -48,7 +48,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from roamcast.errors import FileError, InputError, RoamcastError
 from roamcast.event import Event, EventClass, Value
 from roamcast.filter import Filter
-from roamcast.filter.kind import INTEGER_MAX, INTEGER_MIN, ValueKind, kind_of
+from roamcast.filter.expression import INTEGER_MAX, INTEGER_MIN, ValueKind, kind_of
 from roamcast.lab.live.collect import Listed, listed
 from roamcast.lab.live.conditions import BOOLEAN, EVENT, INTEGER, LARGE, REAL, TEXT, Types, condition, quoted
 from roamcast.lab.spark.session import with_session

@@ -14,6 +14,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from roamcast.errors import FilterError
 from roamcast.filter.expression import (
+    INTEGER_MAX,
+    INTEGER_MIN,
     And,
     Compare,
     Expression,
@@ -26,8 +28,9 @@ from roamcast.filter.expression import (
     OnTopic,
     Operator,
     Or,
+    ValueKind,
+    kind_of,
 )
-from roamcast.filter.kind import INTEGER_MAX, INTEGER_MIN, ValueKind, kind_of
 
 EVENT = "_event"
 _UNKNOWN = "CAST(NULL AS BOOLEAN)"

@@ -21,9 +21,8 @@ from roamcast.runtime.emulate.journal import PartJournal
 from roamcast.runtime.emulate.namespaces import INTERFACE, Namespace, die_with_parent, enter
 from roamcast.runtime.emulate.real_time import monotonic, percentile
 from roamcast.runtime.emulate.stage import SOCKET, EmulationError, Stage
-from roamcast.scenario.faults import FaultPlan, faults
 from roamcast.scenario.model import FaultKind, Scenario
-from roamcast.scenario.workload import roles
+from roamcast.scenario.workload import FaultPlan, faults, roles
 from roamcast.sealing import GroupKey, Identity
 from roamcast.toml_text import tables_text
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId

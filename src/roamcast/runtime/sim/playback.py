@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 
 from roamcast.runtime.sim.engine import FAULTS_NEXT, LINKS_FIRST, Engine
 from roamcast.runtime.sim.links import RadioLinks
-from roamcast.scenario.faults import FaultPlan, faults
 from roamcast.scenario.model import FaultKind, Scenario
+from roamcast.scenario.workload import FaultPlan, faults
 from roamcast.scenario.world import motion_of, plan_of, sensing_plan_of
 from roamcast.trace import FaultHappened, LinkChanged, Moved, Record
 from roamcast.units import Micros, NodeId

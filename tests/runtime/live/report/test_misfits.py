@@ -21,7 +21,7 @@ from roamcast.runtime.live.report.misfits import (
     options_text,
 )
 from roamcast.sealing import GroupKey, Refusal
-from roamcast.sealing.announcement import PROFILE_BYTES_MAX
+from roamcast.sealing.opener import PROFILE_BYTES_MAX
 from roamcast.strategy.chapar.options import ChaparOptions
 from roamcast.wire.status import Misfit
 

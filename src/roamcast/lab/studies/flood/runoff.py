@@ -25,7 +25,7 @@ import numpy.typing as npt
 from roamcast.errors import InputError, WireError
 from roamcast.event import Event
 from roamcast.modulator import MODULATORS, Content, Modulator
-from roamcast.modulator.bounding_box import BoundingBoxParameters
+from roamcast.modulator.built_in import BoundingBoxParameters
 from roamcast.units import Micros
 
 Grid = npt.NDArray[np.int64]

@@ -25,8 +25,18 @@ from typing import NamedTuple
 
 from roamcast.event import Event, Value
 from roamcast.filter import Filter
-from roamcast.filter.expression import And, Compare, Expression, OfType, OneOf, OnTopic, Operator, Or
-from roamcast.filter.kind import ValueKind, kind_of
+from roamcast.filter.expression import (
+    And,
+    Compare,
+    Expression,
+    OfType,
+    OneOf,
+    OnTopic,
+    Operator,
+    Or,
+    ValueKind,
+    kind_of,
+)
 from roamcast.wire.sealed_event import identifier_of, is_sealed
 
 NAMED_SLOTS = 2  # the topic's and the type's

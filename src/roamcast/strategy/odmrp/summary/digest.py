@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias
 
 from roamcast.errors import WireError
 from roamcast.event import ATTRIBUTES_MAX, Event, Value
-from roamcast.filter.kind import is_number
+from roamcast.filter.expression import is_number
 from roamcast.strategy.odmrp.summary.bloom import TOKEN_BYTES
 from roamcast.strategy.odmrp.summary.cells import (
     AFFIX_LENGTHS,
