@@ -15,7 +15,7 @@ from typing import Any
 
 from roamcast.host import Frame, Position, SendFailure, TimerName
 from roamcast.strategy.tree.overlay.manager import ReactiveManager
-from roamcast.strategy.tree.overlay.parameters import TreeOptions
+from roamcast.strategy.tree.parameters import TreeOptions
 from roamcast.trace import Record
 from roamcast.units import SECOND, Micros, NodeId
 

@@ -241,7 +241,7 @@ def test_an_entry_point_that_adds_nothing_and_two_of_one_name(
     assert [str(error) for error in STRATEGIES.shadowed()] == [
         "strategy 'tree' (entry point of one 1.0): has the name of another, built in"
     ]
-    assert STRATEGIES.options_type("tree").__name__ == "TreeStrategyOptions"
+    assert STRATEGIES.options_type("tree").__name__ == "TreeOptions"
 
 
 def test_a_module_that_hides_another_is_refused(tmp_path: Path) -> None:

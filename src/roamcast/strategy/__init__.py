@@ -88,7 +88,7 @@ STRATEGIES.declare(
 )
 STRATEGIES.declare(
     "tree",
-    "roamcast.strategy.tree.strategy:TreeStrategyOptions",
+    "roamcast.strategy.tree.parameters:TreeOptions",
     "roamcast.strategy.tree.strategy:Tree",
     default_underlay="beacons",
 )

@@ -46,5 +46,5 @@ def test_an_object_that_is_no_event_is_dropped_and_traced() -> None:
 
     assert isinstance(node.strategy, Managed)
     for payload in (b"no object", OBJECTS.encode(SpreadObject(9, 1, 0, b"no event"))):
-        node.strategy._tree.on_receive(0, payload)
+        node.strategy._tree.on_data(0, payload)
     assert [drop.message for drop in simulation.trace.of(Dropped)] == ["object", "object"]

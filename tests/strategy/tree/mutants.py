@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
-from roamcast.strategy.tree.overlay.evolved import Evolved
-from roamcast.strategy.tree.overlay.label import Label
-from roamcast.strategy.tree.overlay.links import LinkOffer
-from roamcast.strategy.tree.overlay.messages import Activation, RouteReply
-from roamcast.strategy.tree.overlay.routes import ForwardRoute, RequestKey
+from roamcast.strategy.tree.overlay.evolved import Evolved, LinkOffer
+from roamcast.strategy.tree.overlay.messages import Activation, Label, RequestKey, RouteReply
+from roamcast.strategy.tree.overlay.multicast_table import ForwardRoute, MulticastTable
+from roamcast.strategy.tree.overlay.requests import Search
 from roamcast.units import SECOND, NodeId
 
 
@@ -18,7 +17,7 @@ def without_r1() -> Iterator[None]:
     adopt = Evolved._adopt
 
     def careless(self: Evolved, request: RequestKey, responder: NodeId, forward: ForwardRoute) -> None:
-        if not forward.label.better_than(self.label):
+        if not forward.label.better_than(self.table.label):
             forward = forward._replace(label=Label(1 << 40, 0, 0))
         adopt(self, request, responder, forward)
 
@@ -30,28 +29,27 @@ def without_r1() -> Iterator[None]:
 def without_r2() -> Iterator[None]:
     """Labels follow the upstream's word in both directions, as hop counts do in the work."""
 
-    def follow(self: Evolved, label: Label, hops: int) -> bool:
+    def follow(self: MulticastTable, label: Label, hops: int) -> bool:
         changed = label != self.label
         self.label = label
         self.hops = hops
         return changed
 
-    with patch.object(Evolved, "_better", follow):
+    with patch.object(MulticastTable, "improve", follow):
         yield
 
 
 @contextmanager
 def without_r3() -> Iterator[None]:
     """A message that turns a link round is believed however old it is."""
-    take = Evolved._take_root
+    take = Evolved.take_root
 
     def credulous(self: Evolved, sender: NodeId, message: RouteReply | Activation) -> bool:
-        link = self.links.get(sender)
-        if link is not None and link.number == message.link and self.parent == sender:
-            link.turn = message.turn - 1
+        if self.table.has(sender, message.link) and self.table.parent == sender:
+            self.table.links[sender].turn = message.turn - 1
         return take(self, sender, message)
 
-    with patch.object(Evolved, "_take_root", credulous):
+    with patch.object(Evolved, "take_root", credulous):
         yield
 
 
@@ -60,25 +58,25 @@ def without_r6() -> Iterator[None]:
     """A link between two nodes has the same number as the one before."""
 
     def offer(self: Evolved, to: NodeId, url: str = "") -> int:
-        low, high = sorted((to, self._host.node))
+        low, high = sorted((to, self.node))
         number = 1 + 100 * low + high
-        self.offers[number] = LinkOffer(to, number, self._host.now() + 8 * SECOND, url)
+        self.offers[number] = LinkOffer(to, self.host.now() + 8 * SECOND, url)
         return number
 
-    with patch.object(Evolved, "_offer", offer):
+    with patch.object(Evolved, "offer", offer):
         yield
 
 
 @contextmanager
 def without_r9() -> Iterator[None]:
     """Replies after DISCOVER_TIMEOUT are discarded, as section 5.4 has it."""
-    collect = Evolved._collect
+    collect = Search.collect_reply
 
-    def strict(self: Evolved, request: RequestKey, message: RouteReply, hops: int) -> None:
-        if self._search is not None and request.number == self._request_number:
-            collect(self, request, message, hops)
+    def strict(self: Search, message: RouteReply, hops: int) -> None:
+        if self._replies is not None and message.number == self._request_number:
+            collect(self, message, hops)
 
-    with patch.object(Evolved, "_collect", strict):
+    with patch.object(Search, "collect_reply", strict):
         yield
 
 

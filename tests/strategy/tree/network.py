@@ -15,8 +15,8 @@ from roamcast.host import Frame, Position, SendFailure, TimerName
 from roamcast.strategy.tree.overlay.evolved import Evolved
 from roamcast.strategy.tree.overlay.layer import Overlay
 from roamcast.strategy.tree.overlay.manager import ObjectTree
-from roamcast.strategy.tree.overlay.messages import CODEC, Message
-from roamcast.strategy.tree.overlay.parameters import TreeOptions
+from roamcast.strategy.tree.overlay.messages import CODEC, OverlayMessage
+from roamcast.strategy.tree.parameters import TreeOptions
 from roamcast.trace import Dropped, DropReason, OverlayChanged, Record
 from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
@@ -40,7 +40,7 @@ class Sent(NamedTuple):
     at: Micros
     sender: NodeId
     to: NodeId | None
-    message: Message
+    message: OverlayMessage
 
 
 class Network:
@@ -63,8 +63,9 @@ class Network:
         self.records: list[OverlayChanged] = []
         self.cycles: list[Micros] = []
         self.received: list[tuple[NodeId, NodeId, bytes]] = []
-        self.lose: Callable[[NodeId, NodeId, Message], bool] = lambda sender, to, message: False
+        self.lose: Callable[[NodeId, NodeId, OverlayMessage], bool] = lambda sender, to, message: False
         self.steps = 0
+        self.dropped: list[Dropped] = []
         self.refused = 0  # frames that were no message
         self.objects_sent = 0
         self.objects_received = 0
@@ -143,10 +144,10 @@ class Network:
         }
 
     def leaders(self) -> list[NodeId]:
-        return sorted(number for number, node in self.nodes.items() if node.protocol.is_leader)
+        return sorted(number for number, node in self.nodes.items() if node.table.is_leader)
 
     def parent(self, node: NodeId) -> NodeId | None:
-        return self.nodes[node].protocol.parent
+        return self.nodes[node].table.parent
 
     def components(self, edges: Iterable[Pair]) -> list[list[NodeId]]:
         group = {number: number for number in self.nodes}
@@ -177,15 +178,15 @@ class Network:
             leaders = [node for node in part if node in self.leaders()]
             if len(leaders) != 1:
                 faults.append(f"{part} has leaders {leaders}")
-            elif any(self.nodes[node].protocol.label.leader != leaders[0] for node in part):
+            elif any(self.nodes[node].table.label.leader != leaders[0] for node in part):
                 faults.append(f"{part} does not agree on its leader {leaders[0]}")
         for number, node in self.nodes.items():
-            held = {peer for peer in node.protocol.links if pair(number, peer) not in tree}
+            held = {peer for peer in node.table.links if pair(number, peer) not in tree}
             if held:
                 faults.append(f"{number} holds links to {sorted(held)} alone")
         return faults
 
-    def of(self, kind: type[Message]) -> list[Sent]:
+    def of(self, kind: type[OverlayMessage]) -> list[Sent]:
         return [each for each in self.sent if isinstance(each.message, kind)]
 
     # What hosts do.
@@ -209,7 +210,7 @@ class Network:
         sender: NodeId,
         hearer: NodeId,
         payload: bytes,
-        message: Message,
+        message: OverlayMessage,
         on_failure: Callable[[SendFailure], None] | None,
     ) -> None:
         weather, random = self.weather, self.random
@@ -277,9 +278,9 @@ class Network:
             self.cycles.append(self.now)
             assert self._allow_cycles, f"seed {self._seed}: cycle at {self.now}: {sorted(edges)}"
         for a, b in sorted(edges):
-            one, other = self.nodes[a].protocol, self.nodes[b].protocol
-            if not isinstance(one, Evolved) or not isinstance(other, Evolved):
+            if not isinstance(self.nodes[a].protocol, Evolved):
                 continue
+            one, other = self.nodes[a].table, self.nodes[b].table
             below = [(x, y) for x, y, n in ((one, other, b), (other, one, a)) if x.parent == n]
             assert below, f"seed {self._seed}: link {a}-{b} has no lower end at {self.now}"
             if len(below) == 1:
@@ -302,19 +303,19 @@ class NetworkNode:
         self.overlay = Overlay(host, Underlay(), network.options, self)
         self.objects.overlay = self.overlay  # with this node between the two, which checks what passes
         self.protocol = self.overlay.protocol
+        self.table = self.overlay.table
         self._network = network
         self._number = number
         self._got: set[bytes] = set()
 
     def held(self) -> set[tuple[NodeId, int]]:
-        protocol = self.protocol
-        held = {(link.peer, link.number) for link in protocol.links.values()}
-        if isinstance(protocol, Evolved):
-            held.update((offer.peer, offer.number) for offer in protocol.offers.values())
+        held = {(link.peer, link.number) for link in self.table.links.values()}
+        if isinstance(self.protocol, Evolved):
+            held.update((offer.peer, number) for number, offer in self.protocol.offers.items())
         return held
 
     def state(self) -> Any:
-        return self.held(), self.protocol.parent, self.protocol.label
+        return self.held(), self.table.parent, self.table.label
 
     # The overlay's listener.
 
@@ -325,11 +326,11 @@ class NetworkNode:
     def on_link_down(self, neighbour: NodeId) -> None:
         self.up.remove(neighbour)
 
-    def on_receive(self, neighbour: NodeId, payload: bytes) -> None:
+    def on_data(self, neighbour: NodeId, payload: bytes) -> None:
         assert neighbour in self.up
         self._network.received.append((self._number, neighbour, payload))
         if self._network.objects_sent:
-            self.objects.on_receive(neighbour, payload)
+            self.objects.on_data(neighbour, payload)
 
     def on_object(self, data: bytes, hops: int) -> None:
         """An object comes once, however often its frames do."""
@@ -339,7 +340,7 @@ class NetworkNode:
 
     def on_spread(self, sender: NodeId, payload: bytes, named: list[NodeId]) -> None:
         if self._number in named:
-            self.on_receive(sender, payload)
+            self.on_data(sender, payload)
 
     def event_in(self, payload: bytes) -> None:
         """These tests send octets, no events."""
@@ -398,5 +399,6 @@ class NetworkHost:
     def trace(self, record: Record) -> None:
         if isinstance(record, OverlayChanged):
             self._network.records.append(record)
-        elif isinstance(record, Dropped) and record.reason is DropReason.WIRE:
-            self._network.refused += 1
+        elif isinstance(record, Dropped):
+            self._network.dropped.append(record)
+            self._network.refused += record.reason is DropReason.WIRE

@@ -13,7 +13,7 @@ from random import Random
 
 from tests.strategy.tree.network import Network, Pair, Weather, pair
 
-from roamcast.strategy.tree.overlay.parameters import TreeOptions, TreePreset
+from roamcast.strategy.tree.parameters import TreeOptions, TreePreset
 from roamcast.units import MILLISECOND, SECOND
 
 REST_S = 90  # within which one tree per partition must stand, once links rest

@@ -7,7 +7,8 @@ from tests.strategy.tree.network import Network, Weather, pair
 
 from roamcast.broker.core import Broker, Delivery
 from roamcast.event import Event, EventId
-from roamcast.host import Kind, SendFailure
+from roamcast.host import Frame, Kind, SendFailure
+from roamcast.kit.protocol import Messenger, Timer
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.tree.content.messages import CODEC as CONTENT
 from roamcast.strategy.tree.content.messages import Cast
@@ -21,8 +22,8 @@ from roamcast.strategy.tree.overlay.messages import (
     Sighting,
     TreeData,
 )
-from roamcast.strategy.tree.overlay.parameters import TreeOptions, TreePreset
-from roamcast.strategy.tree.strategy import Tree, TreeStrategyOptions
+from roamcast.strategy.tree.parameters import TreeOptions, TreePreset
+from roamcast.strategy.tree.strategy import Tree
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import SECOND, NodeId
@@ -46,15 +47,12 @@ class Couriers:
     def __init__(self) -> None:
         self.host = FakeHost(0)
         self.undelivered: list[NodeId] = []
-        self.courier = TreeCourier(self.host, 0.01, 3, self.undelivered.append)
+        options = TreeOptions(link_attempts=3)
+        self.courier = TreeCourier(Messenger(self.host, CODEC), options, self.undelivered.append)
         self.host.attach(self)  # type: ignore[arg-type]
 
-    def on_timer(self, name: tuple[object, ...]) -> None:
-        if name[1] == "again":
-            self.courier.on_again(1, 7)
-        else:
-            assert isinstance(name[2], int)
-            self.courier.on_later(name[2])
+    def on_timer(self, timer: Timer) -> None:
+        timer.due()
 
     def run(self, failure: SendFailure, seconds: int) -> None:
         answered = 0
@@ -96,7 +94,7 @@ def test_an_event_over_a_link_that_we_gave_up_is_traced_as_stale_by_its_name() -
     host = FakeHost(0)
     tree = Tree(
         StrategyContext(host, Broker(host, Ignores()), Alone()),  # type: ignore[arg-type]
-        TreeStrategyOptions(),
+        TreeOptions(),
     )
     host.attach(tree)
     tree.on_start()
@@ -120,9 +118,9 @@ def test_in_a_crowd_the_first_request_goes_one_hop_and_then_as_far_as_ever() -> 
         network.sent.clear()
         network.lose = lambda sender, to, message: isinstance(message, RouteReply)
         protocol = network.nodes[leaf].protocol
-        parent = protocol.parent
+        parent = protocol.table.parent
         assert parent is not None
-        network._step(network.nodes[leaf], lambda: protocol._lose(parent, tell=True))  # noqa: B023
+        network._step(network.nodes[leaf], lambda: protocol.lose(parent, tell=True))  # noqa: B023
         network.run(0.9)
         asked = [
             sent.message.time_to_live
@@ -165,10 +163,10 @@ def test_without_additions_a_leader_waits_for_its_turn_and_a_repair_asks_no_crow
     assert network.faults_at_rest() == []
     leaf = next(node for node in crowd if network.parent(node) is not None)
     protocol = network.nodes[leaf].protocol
-    parent = protocol.parent
+    parent = protocol.table.parent
     assert parent is not None
     network.sent.clear()
-    network._step(network.nodes[leaf], lambda: protocol._lose(parent, tell=True))
+    network._step(network.nodes[leaf], lambda: protocol.lose(parent, tell=True))
     network.run(0.1)
     first = next(s.message for s in network.of(RouteRequest) if s.sender == leaf)
     assert isinstance(first, RouteRequest) and first.time_to_live == 2
@@ -194,9 +192,7 @@ def stream(network: Network, sender: NodeId, to: NodeId, seconds: float) -> None
     for n in range(round(seconds * 10)):
         network.at(
             network.now + n * SECOND // 10,
-            lambda: network.nodes[sender].protocol.spread(
-                [to], b"data", kind=Kind.DATA, message="test", event=None, own=True
-            ),
+            lambda: network.nodes[sender].overlay.spread([to], Frame(b"data", Kind.DATA, "test")),
         )
     network.run(seconds)
 

@@ -6,16 +6,20 @@ from collections import Counter
 import pytest
 from tests.strategy.tree.network import Network
 
-from roamcast.strategy.tree.overlay.label import Label
-from roamcast.strategy.tree.overlay.links import LinkState, TreeLink
-from roamcast.strategy.tree.overlay.messages import Activation, Message, RouteReply, RouteRequest
-from roamcast.strategy.tree.overlay.original_messages import (
+from roamcast.strategy.tree.overlay.messages import (
+    CODEC,
+    Activation,
+    Label,
     MaodvActivation,
     MaodvHello,
     MaodvReply,
     MaodvRequest,
+    OverlayMessage,
+    RouteReply,
+    RouteRequest,
 )
-from roamcast.strategy.tree.overlay.parameters import ProtocolName, TreeOptions, TreePreset
+from roamcast.strategy.tree.overlay.multicast_table import LinkState, TreeLink
+from roamcast.strategy.tree.parameters import ProtocolName, TreeOptions, TreePreset
 from roamcast.units import NodeId
 
 ORIGINAL = TreeOptions(
@@ -37,18 +41,17 @@ def standing_tree(options: TreeOptions, parents: dict[NodeId, NodeId | None]) ->
         depth[node] = 0 if parent is None else depth[parent] + 1
     leader = next(node for node, parent in parents.items() if parent is None)
     for node, parent in parents.items():
-        protocol = network.nodes[node].protocol
-        protocol.label = Label(9, leader, depth[node] << 20)
-        protocol.hops = depth[node]
-        protocol.is_leader = parent is None
-        protocol.parent = parent
+        table = network.nodes[node].table
+        table.label = Label(9, leader, depth[node] << 20)
+        table.hops = depth[node]
+        table.is_leader = parent is None
+        table.parent = parent
         if options is ORIGINAL:
-            protocol._joined = True  # type: ignore[attr-defined]
+            network.nodes[node].protocol._joined = True  # type: ignore[attr-defined]
         if parent is not None:
             number = 0 if options is ORIGINAL else 1000 * parent + node
             for end, other in ((node, parent), (parent, node)):
-                protocol = network.nodes[end].protocol
-                protocol.links[other] = TreeLink(other, number, LinkState.OPEN)
+                network.nodes[end].table.links[other] = TreeLink(other, number, LinkState.OPEN)
                 network.nodes[end].up.append(other)
     network.connect(*[(node, parent) for node, parent in parents.items() if parent is not None])
     network.run(0.01)
@@ -74,7 +77,7 @@ def test_figure_3_13_requests_that_spread_freely_among_descendants(options: Tree
         assert not network.cycles
 
 
-def ring(sender: NodeId, to: NodeId, message: Message) -> bool:
+def ring(sender: NodeId, to: NodeId, message: OverlayMessage) -> bool:
     """Of the replies, only those of the next node round the ring 1, 2, 3 arrive."""
     return isinstance(message, RouteReply | MaodvReply) and (sender, to) in {(1, 2), (2, 3), (3, 1)}
 
@@ -119,10 +122,10 @@ def test_updates_of_two_leaders_do_not_chase_each_other_round_a_loop() -> None:
     network = standing_tree(ORIGINAL, {0: None, 1: 0, 2: 1, 3: 2})
     network.connect((0, 3))
     for end, other in ((0, 3), (3, 0)):
-        network.nodes[end].protocol.links[other] = TreeLink(other, 0, LinkState.OPEN)
+        network.nodes[end].table.links[other] = TreeLink(other, 0, LinkState.OPEN)
     for node, sender, leader in ((1, 0, 50), (3, 2, 60)):
         update = MaodvHello(leader, 1, 0, True, (node,))
-        network.nodes[node].protocol.on_message(sender, update)
+        network.nodes[node].overlay.on_receive(sender, CODEC.encode(update))
     network.run(20)
     told = Counter(
         (sent.sender, sent.message.leader)

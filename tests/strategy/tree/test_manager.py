@@ -9,7 +9,7 @@ import pytest
 from roamcast.errors import InputError
 from roamcast.host import Channel, Host
 from roamcast.strategy.tree.overlay.manager import ProactiveManager, ReactiveManager
-from roamcast.strategy.tree.overlay.parameters import TreeOptions, TreePreset
+from roamcast.strategy.tree.parameters import TreeOptions, TreePreset
 from roamcast.testing import FakeHost
 from roamcast.units import SECOND, NodeId
 
@@ -93,7 +93,7 @@ def test_a_replayed_object_frame_is_processed_once() -> None:
     network.run(1)
     for replayed in frames * 3:
         assert replayed.to is not None
-        network.managers[replayed.to].on_receive(2, replayed.frame.payload)
+        network.managers[replayed.to].layers[Channel.STRATEGY].on_receive(2, replayed.frame.payload)
     network.run(1)
     assert network.objects() == [[b"once"], [b"once"], [], [b"once"]]
 

@@ -12,7 +12,7 @@ from roamcast.strategy.tree.overlay.messages import (
     Close,
     Confirm,
     GroupHello,
-    Message,
+    OverlayMessage,
     Probe,
     ReplyStage,
     RouteReply,
@@ -22,7 +22,7 @@ from roamcast.strategy.tree.overlay.messages import (
     Standing,
     TreeData,
 )
-from roamcast.strategy.tree.overlay.parameters import TreeOptions, TreePreset
+from roamcast.strategy.tree.parameters import TreeOptions, TreePreset
 
 NODES = range(6)
 LINKS = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5), (1, 4)]
@@ -33,7 +33,7 @@ numbers = st.integers(0, 2**62 - 1)
 standings = st.builds(
     Standing, st.integers(0, 2**48 - 1), nodes, st.integers(-(2**40), 2**40), st.integers(0, 255)
 )
-messages: st.SearchStrategy[Message] = st.one_of(
+messages: st.SearchStrategy[OverlayMessage] = st.one_of(
     st.builds(
         RouteRequest,
         nodes,
@@ -91,7 +91,7 @@ def inject(network: Network, to: int, sender: int, payload: bytes) -> None:
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from(NODES), nodes, messages), min_size=1, max_size=40))
 def test_random_valid_messages_make_no_cycle_and_do_no_lasting_harm(
-    storm: list[tuple[int, int, Message]],
+    storm: list[tuple[int, int, OverlayMessage]],
 ) -> None:
     network = Network(NODES, LINKS, options=OPTIONS)
     network.run(8)
@@ -122,7 +122,7 @@ def test_data_that_names_us_twice_over_no_link_of_ours_is_refused_as_a_whole(
     """Found by the storm above: the refusal took away one of the two names, and the data went up."""
     network = Network([0, 1], options=OPTIONS)
     network.links.add((0, 1))
-    network.nodes[0].protocol._overhears = overhears
+    network.nodes[0].overlay._overhears = overhears
     inject(network, 0, 1, CODEC.encode(Spread(tuple((0, number) for number in numbers), b"")))
     assert network.received == []
     assert [each.message for each in network.sent] == [Close(5)]
@@ -195,12 +195,12 @@ def test_a_reboot_within_a_beacon_makes_the_old_link_die_by_its_number() -> None
 @pytest.mark.parametrize(
     "message", [Probe(5), Confirm(5, 0), TreeData(5, b"x"), Spread(((0, 5), (1, 5)), b"x")]
 )
-def test_a_message_about_an_unknown_link_is_answered_by_a_close(message: Message) -> None:
+def test_a_message_about_an_unknown_link_is_answered_by_a_close(message: OverlayMessage) -> None:
     network = Network([0, 1], options=OPTIONS)
     network.links.add((0, 1))
     inject(network, 0, 1, CODEC.encode(message))
     assert network.sent[-1].message == Close(5)
-    assert network.nodes[0].protocol.dropped == {"names no link of ours": 1}
+    assert [record.detail for record in network.dropped] == ["names no link of ours"]
 
 
 def test_a_close_to_an_unknown_link_is_not_answered() -> None:

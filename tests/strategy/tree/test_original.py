@@ -2,9 +2,9 @@
 
 from tests.strategy.tree.network import Network
 
+from roamcast.strategy.tree.overlay.messages import MaodvActivation
 from roamcast.strategy.tree.overlay.original import Original
-from roamcast.strategy.tree.overlay.original_messages import MaodvActivation
-from roamcast.strategy.tree.overlay.parameters import Membership, ProtocolName, TreeOptions, TreePreset
+from roamcast.strategy.tree.parameters import Membership, ProtocolName, TreeOptions, TreePreset
 from roamcast.units import NodeId
 
 OPTIONS = TreeOptions(
@@ -60,7 +60,7 @@ def test_nodes_between_members_become_routers_and_others_stay_out() -> None:
         True,
         False,
     ]
-    assert protocol(network, 4).hops == 4 and protocol(network, 2).parent == 1
+    assert network.nodes[4].table.hops == 4 and network.parent(2) == 1
     assert activations(network, join=True) == [(4, 3), (3, 2), (2, 1), (1, 0)]
 
 

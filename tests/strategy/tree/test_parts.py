@@ -5,15 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.strategy.tree.overlay.label import Label
-from roamcast.strategy.tree.overlay.parameters import (
+from roamcast.strategy.tree.overlay.messages import Label, RequestKey
+from roamcast.strategy.tree.overlay.multicast_table import ENTRIES_MAX, KEPT, AgingDict, Reply, best_reply
+from roamcast.strategy.tree.parameters import (
     OverlayParameters,
     ParameterAdaptation,
     TreeOptions,
     TreePreset,
 )
-from roamcast.strategy.tree.overlay.routes import ENTRIES_MAX, KEPT, AgingDict, RequestKey
-from roamcast.strategy.tree.overlay.search import Reply, best_reply
+from roamcast.testing import FakeHost
+from roamcast.trace import Dropped
 from roamcast.underlay.beacons import BeaconOptions
 from roamcast.units import SECOND
 
@@ -99,12 +100,14 @@ def test_adaptation_is_off_by_default_and_between_the_tables_in_between() -> Non
 
 
 def test_tables_forget_by_age_and_by_number() -> None:
-    evicted: list[object] = []
-    recent: AgingDict[int, str] = AgingDict(lambda key, _: evicted.append(key))
-    recent.put(1, "old", 0)
-    recent.put(2, "new", KEPT + 1)
+    host = FakeHost(0)
+    recent: AgingDict[int, str] = AgingDict(host)
+    recent.put(1, "old")
+    host.advance(KEPT + 1)
+    recent.put(2, "new")
     assert recent.find(1) is None and recent.find(2) == "new"
     for each in range(ENTRIES_MAX + 10):
-        recent.put(each, "", KEPT + 2)
+        recent.put(each, "")
     assert len(recent) == ENTRIES_MAX
-    assert evicted == list(range(10))
+    assert [each for each in range(20) if recent.find(each) is None] == list(range(10))
+    assert [record.detail for record in host.records if isinstance(record, Dropped)] == ["ENTRIES_MAX"] * 10

@@ -9,12 +9,18 @@ from tests.strategy.tree.mutants import MUTANTS
 from tests.strategy.tree.network import Network, Weather
 from tests.strategy.tree.schedules import SETTINGS, play
 
-from roamcast.host import Kind
+from roamcast.host import Frame, Kind
 from roamcast.strategy.tree.overlay.evolved import Evolved
-from roamcast.strategy.tree.overlay.label import Label
-from roamcast.strategy.tree.overlay.messages import CODEC, ReplyStage, RouteReply, Standing
-from roamcast.strategy.tree.overlay.parameters import TreeOptions, TreePreset
-from roamcast.strategy.tree.overlay.routes import RequestKey, Reverse
+from roamcast.strategy.tree.overlay.messages import (
+    CODEC,
+    Label,
+    ReplyStage,
+    RequestKey,
+    RouteReply,
+    Standing,
+)
+from roamcast.strategy.tree.overlay.multicast_table import Reverse
+from roamcast.strategy.tree.parameters import TreeOptions, TreePreset
 from roamcast.units import MILLISECOND
 
 SCHEDULES = 150
@@ -74,7 +80,7 @@ def test_a_reply_is_passed_on_once_even_if_two_nodes_have_its_request_from_each_
     for node, other in ((0, 1), (1, 0)):
         protocol = network.nodes[node].protocol
         assert isinstance(protocol, Evolved)
-        protocol._reverses.put(request, Reverse(Label(1, 2, 0), free=other), network.now)
+        protocol.search.reverses.put(request, Reverse(Label(1, 2, 0), free=other))
     network.sent.clear()
     reply = RouteReply(*request, 5, Standing(9, 5, 0, 0), 0, ReplyStage.NEAR, False, 0, 0)
     network.nodes[0].overlay.on_receive(1, CODEC.encode(reply))
@@ -103,13 +109,9 @@ def test_data_crosses_a_tree_link_and_nothing_else() -> None:
     for a in range(3):
         for b in range(3):
             if a != b:
-                network.nodes[a].protocol.send(
+                network.nodes[a].overlay.send(
                     b,
-                    b"%d" % a,
-                    kind=Kind.DATA,
-                    message="test",
-                    event=None,
-                    own=True,
+                    Frame(b"%d" % a, Kind.DATA, "test"),
                     on_failure=lambda _, a=a: failed.append(a),  # type: ignore[misc]
                 )
     network.run(0.1)

@@ -10,15 +10,15 @@ from collections.abc import Iterable
 
 from tests.strategy.tree.network import Network, Pair, Sent
 
-from roamcast.strategy.tree.overlay.label import Label
 from roamcast.strategy.tree.overlay.messages import (
     Activation,
     GroupHello,
+    Label,
     ReplyStage,
     RouteReply,
     RouteRequest,
 )
-from roamcast.strategy.tree.overlay.parameters import TreeOptions, TreePreset
+from roamcast.strategy.tree.parameters import TreeOptions, TreePreset
 from roamcast.units import NodeId
 
 GL = 2  # the leader in all figures
@@ -28,7 +28,7 @@ def led(nodes: Iterable[NodeId], links: Iterable[Pair], leaders: Iterable[NodeId
     """A network whose trees have the given leaders: an old sequence number makes others go below."""
     network = Network(nodes, options=TreeOptions(preset=TreePreset.DRIVING, reply_wait=0.2, ttl_increment=10))
     for age, leader in enumerate(leaders):
-        network.nodes[leader].protocol.label = Label(100 - 40 * age, leader, 0)
+        network.nodes[leader].table.label = Label(100 - 40 * age, leader, 0)
     for link in links:
         network.connect(link)
         network.run(6)

@@ -15,7 +15,7 @@ from roamcast.host import TimerName
 from roamcast.strategy import STRATEGIES
 from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.strategy.tree.overlay.manager import ObjectTree
-from roamcast.strategy.tree.strategy import TreeStrategyOptions
+from roamcast.strategy.tree.parameters import TreeOptions
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import NodeId
 from roamcast.wire import Codec
@@ -29,7 +29,7 @@ CODEC: Codec[ManagedEvent] = Codec("managed event", 1, ManagedEvent)
 
 
 class Managed(Strategy):
-    def __init__(self, context: StrategyContext, options: TreeStrategyOptions) -> None:
+    def __init__(self, context: StrategyContext, options: TreeOptions) -> None:
         self._host = context.host
         self._broker = context.broker
         self._tree = ObjectTree(context.host, context.underlay, options, self._on_object, _event_in)
@@ -74,4 +74,4 @@ def _event_in(data: bytes) -> EventId | None:
         return None
 
 
-STRATEGIES.add("managed", TreeStrategyOptions, Managed, default_underlay="beacons")
+STRATEGIES.add("managed", TreeOptions, Managed, default_underlay="beacons")

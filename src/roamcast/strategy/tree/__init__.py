@@ -3,6 +3,7 @@
 After the acyclic-overlay work (`docs/protocols/papers.md`).
 `docs/protocols/tree.md` says what is where and which rules were added. Read in this order:
 
+- `parameters.py`: the options, section 5.4;
 - `overlay/`: the protocol, evolved and original, and the overlay manager for others;
 - `content/`, `strategy.py`: publish/subscribe on top.
 """

@@ -6,34 +6,24 @@ partition, as in the acyclic-overlay work.
 
 from typing import Any
 
-import msgspec
-
 from roamcast.broker.core import Subscription
 from roamcast.event import Event
-from roamcast.host import TimerName
 from roamcast.strategy.base import Strategy, StrategyContext
-from roamcast.strategy.tree.content.neighbour import TIMER as CONTENT_TIMER
 from roamcast.strategy.tree.content.router import ContentRouter
 from roamcast.strategy.tree.overlay.layer import Overlay
-from roamcast.strategy.tree.overlay.parameters import TreeOptions
-from roamcast.units import NodeId, micros
-
-
-class TreeStrategyOptions(TreeOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The overlay's options and those of content-based routing, in one flat table."""
-
-    def underlay_options(self) -> dict[str, Any]:
-        """The beacons beneath are part of the protocol (BEACON_INTERVAL, ALLOWED_BEACON_LOSS)."""
-        return msgspec.structs.asdict(self.beacons())
+from roamcast.strategy.tree.parameters import TreeOptions
+from roamcast.units import NodeId
 
 
 class Tree(Strategy):
-    def __init__(self, context: StrategyContext, options: TreeStrategyOptions) -> None:
-        self.router = ContentRouter(context.host, context.broker, options, micros(options.jitter))
-        self.overlay = Overlay(context.host, context.underlay, options, self.router)
-        self.router.attach(self.overlay.protocol)
+    def __init__(self, context: StrategyContext, options: TreeOptions) -> None:
+        def make_overlay(listener: ContentRouter) -> Overlay:
+            self.overlay = Overlay(context.host, context.underlay, options, listener)
+            return self.overlay
+
+        self.router = ContentRouter(context.host, context.broker, options, make_overlay)
         # Not a method that calls it: of all calls of a node, this is the most frequent one.
-        self.on_receive = self.overlay.protocol.on_receive  # type: ignore[method-assign]
+        self.on_receive = self.overlay.on_receive  # type: ignore[method-assign]
         self._broker = context.broker
         self._has_published = False
 
@@ -49,11 +39,8 @@ class Tree(Strategy):
     def on_stop(self) -> None:
         self.overlay.on_stop()
 
-    def on_timer(self, name: TimerName) -> None:
-        if isinstance(name, tuple) and name[0] == CONTENT_TIMER:
-            self.router.on_timer(name)
-        else:
-            self.overlay.on_timer(name)
+    def on_timer(self, name: Any) -> None:
+        name.due()
 
     def on_subscribed(self, subscription: Subscription) -> None:
         self._tell_membership()

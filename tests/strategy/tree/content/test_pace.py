@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.strategy.tree.content.pace import PER_SECOND_MAX, PER_SECOND_MIN, SAVED_MAX, RecoveryPace
+from roamcast.strategy.tree.content.recovery import PER_SECOND_MAX, PER_SECOND_MIN, SAVED_MAX, RecoveryPace
 from roamcast.units import SECOND, Micros
 
 

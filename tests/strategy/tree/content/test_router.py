@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from roamcast.broker.core import Broker, Delivery, Subscription
 from roamcast.event import Event, EventClass, EventId, Publication
 from roamcast.filter import Filter
-from roamcast.host import Kind, Layer, SendFailure, TimerName
-from roamcast.strategy.tree.content import ContentOptions, ContentRouter
+from roamcast.host import Frame, Layer, SendFailure
 from roamcast.strategy.tree.content.messages import (
     CODEC,
     Cast,
@@ -22,6 +21,8 @@ from roamcast.strategy.tree.content.messages import (
     Want,
 )
 from roamcast.strategy.tree.content.recovery import OFFERS_OF_OWN, WINDOW_MIN
+from roamcast.strategy.tree.content.router import ContentRouter
+from roamcast.strategy.tree.parameters import TreeOptions
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
@@ -37,15 +38,14 @@ class Peer(Layer):
         self,
         network: "Network",
         node: NodeId,
-        options: ContentOptions,
+        options: TreeOptions,
         stable: MutableMapping[str, bytes] | None = None,
     ) -> None:
         self.network = network
         self.host = FakeHost(node, seed=node + 1, now=network.now, stable=stable)
         self.got: list[EventId] = []
         self.broker = Broker(self.host, self)
-        self.router = ContentRouter(self.host, self.broker, options)
-        self.router.attach(self)
+        self.router = ContentRouter(self.host, self.broker, options, lambda _: self)
         self.broker.watch(self.router)
         self.host.attach(self)
         self.router.on_start()
@@ -53,42 +53,28 @@ class Peer(Layer):
     def on_event(self, delivery: Delivery) -> None:
         self.got.append(delivery.event.id)
 
-    def on_timer(self, name: TimerName) -> None:
-        self.router.on_timer(name)
+    def on_timer(self, name: Any) -> None:
+        name.due()
 
     def send(
         self,
         neighbour: NodeId,
-        payload: bytes,
-        *,
-        kind: Kind,
-        message: str,
-        event: EventId | None,
-        own: bool,
+        data: Frame,
         on_failure: Callable[[SendFailure], None] | None = None,
     ) -> None:
-        self.network.send(self.host.node, neighbour, payload, message, None)
+        self.network.send(self.host.node, neighbour, data.payload, data.message, None)
 
     @property
     def is_overheard(self) -> bool:
         return bool(self.network.in_range.get(self.host.node, ()))
 
-    def spread(
-        self,
-        neighbours: Iterable[NodeId],
-        payload: bytes,
-        *,
-        kind: Kind,
-        message: str,
-        event: EventId | None,
-        own: bool,
-    ) -> None:
+    def spread(self, neighbours: Iterable[NodeId], data: Frame) -> None:
         named = sorted(neighbours)
         for neighbour in named:
-            self.network.send(self.host.node, neighbour, payload, message, named)
+            self.network.send(self.host.node, neighbour, data.payload, data.message, named)
         for node in self.network.in_range.get(self.host.node, ()):
             if node not in named:
-                self.network.overhear(self.host.node, node, payload, named)
+                self.network.overhear(self.host.node, node, data.payload, named)
 
 
 class Network:
@@ -107,7 +93,7 @@ class Network:
         self._flight: list[tuple[Micros, int, NodeId, NodeId, bytes, int, list[NodeId] | None]] = []
         self._number = 0
         self._next_subscription = 0
-        self.peers = [Peer(self, node, ContentOptions(**options)) for node in range(nodes)]
+        self.peers = [Peer(self, node, TreeOptions(jitter=0.0, **options)) for node in range(nodes)]
         for a, b in edges:
             self.up(a, b)
 
@@ -190,7 +176,7 @@ class Network:
         if life not in (OVERHEARD, self.links.get((sender, to))):
             return
         if named is None:
-            self.peers[to].router.on_receive(sender, payload)
+            self.peers[to].router.on_data(sender, payload)
         else:
             self.peers[to].router.on_spread(sender, payload, named)
 
@@ -416,7 +402,7 @@ def test_what_another_node_of_the_lost_side_joins_ends_the_same() -> None:
 
 def test_a_restarted_neighbour_gets_the_whole_table_although_the_link_was_never_seen_down() -> None:
     network = on_a_ladder()
-    reborn = network.peers[5] = Peer(network, 5, ContentOptions(), network.peers[5].host.stable)
+    reborn = network.peers[5] = Peer(network, 5, TreeOptions(jitter=0.0), network.peers[5].host.stable)
     reborn.router.on_link_up(1)
     network.subscribe(5, "level = 50")
     network.run(20)
@@ -430,7 +416,7 @@ def test_a_message_of_an_earlier_life_of_a_link_is_not_believed() -> None:
     old = FilterUpdate(1, 0, 99, True, ((Filter.sql("level = 1").encode(), 0),), ())
     network.subscribe(1, "level = 2")
     network.run(1)
-    network.peers[0].router.on_receive(1, CODEC.encode(old))
+    network.peers[0].router.on_data(1, CODEC.encode(old))
     network.run(1)
     assert network.table(0, 1) == ["level = 2"]
 
@@ -440,11 +426,11 @@ def test_a_table_that_went_wrong_is_mended_by_the_refresh() -> None:
     network.subscribe(1, "level = 2")
     network.run(1)
     # Forged in the neighbour's name: the next version of its set, without what it wants.
-    held = network.peers[0].router._links[1].received
+    held = network.peers[0].router._announcer.sessions[1].received
     forged = FilterUpdate(
         held.session, held.version, held.version + 1, True, (), (Filter.sql("level = 2").encode(),)
     )
-    network.peers[0].router.on_receive(1, CODEC.encode(forged))
+    network.peers[0].router.on_data(1, CODEC.encode(forged))
     assert network.table(0, 1) == []
     network.run(25)
     assert network.table(0, 1) == ["level = 2"]
@@ -455,7 +441,7 @@ def test_octets_that_are_no_message_are_dropped_and_counted() -> None:
     router = network.peers[0].router
     no_filter = CODEC.encode(FilterUpdate(1, 0, 1, True, ((b"\x01\xff", 0),), ()))
     for payload in (b"", b"\x01abc", b"\x02\xc1", no_filter):
-        router.on_receive(1, payload)
+        router.on_data(1, payload)
     drops = [each for each in network.peers[0].host.records if isinstance(each, Dropped)]
     assert [each.reason for each in drops] == [DropReason.WIRE] * 4
 
@@ -463,7 +449,7 @@ def test_octets_that_are_no_message_are_dropped_and_counted() -> None:
 @given(st.binary(max_size=60))
 def test_no_octets_stop_a_router(tail: bytes) -> None:
     network = Network(2, [(0, 1)])
-    network.peers[0].router.on_receive(1, b"\x02" + tail)
+    network.peers[0].router.on_data(1, b"\x02" + tail)
     network.subscribe(0, "level = 2")
     network.run(1)
     assert network.table(1, 0) == ["level = 2"]
@@ -474,7 +460,7 @@ def test_messages_from_a_node_that_is_no_neighbour_change_nothing() -> None:
     update = FilterUpdate(1, 0, 1, True, ((Filter.everything().encode(), 0),), ())
     digest, want = Digest((((0,), (EventId(7, 7),)),)), Want((EventId(0, 0),))
     for message in (update, UpdateAcknowledgement(1, 1), digest, want):
-        network.peers[0].router.on_receive(2, CODEC.encode(message))
+        network.peers[0].router.on_data(2, CODEC.encode(message))
     network.run(1)
     assert network.table(1, 0) == []
 

@@ -2,40 +2,21 @@
 
 from roamcast.event import Event
 from roamcast.filter import Filter
-from roamcast.strategy.tree.content.tables import RoutingTables, TableLink
-from roamcast.units import SECOND, Micros, NodeId
+from roamcast.strategy.tree.content.tables import RoutingTables
+from roamcast.strategy.tree.parameters import TreeOptions
+from roamcast.units import SECOND
 
 LEFT, RIGHT, NEW = 1, 2, 3
 OURS, THEIRS, MINE = (Filter.sql(f"level = {number}") for number in range(3))
 
 
-class Tables(RoutingTables):
-    """With a dictionary of links of their own."""
-
-    def __init__(self, filters_max: int) -> None:
-        self.own: dict[NodeId, TableLink] = {}
-        super().__init__(
-            self.own,
-            unsubscription_delay=3 * SECOND,
-            echo_delay=1 * SECOND,
-            filters_max=filters_max,
-            on_overflow=lambda: None,
-        )
-
-    def up(self, neighbour: NodeId) -> None:
-        self.own[neighbour] = TableLink(neighbour)
-        self.on_link_up(self.own[neighbour])
-
-    def down(self, neighbour: NodeId, now: Micros) -> None:
-        self.on_link_down(self.own.pop(neighbour), now)
-
-
-def between_two(*, filters_max: int = 100) -> Tables:
+def between_two(*, filters_max: int = 100) -> RoutingTables:
     """A node that wants MINE, with OURS wanted on its left and THEIRS on its right."""
-    tables = Tables(filters_max)
+    options = TreeOptions(unsubscription_delay=3.0, echo_delay=1.0, filters_max=filters_max)
+    tables = RoutingTables(options, on_overflow=lambda: None)
     tables.on_subscribed(MINE, 0)
     for neighbour, wanted in ((LEFT, OURS), (RIGHT, THEIRS)):
-        tables.up(neighbour)
+        tables.on_link_up(neighbour)
         tables.on_table(neighbour, {wanted: 0})
     return tables
 
@@ -48,8 +29,8 @@ def test_each_side_is_told_what_the_others_want() -> None:
 
 def test_a_ghost_speaks_to_those_who_knew_it_until_its_time_is_over() -> None:
     tables = between_two()
-    tables.down(RIGHT, 10 * SECOND)
-    tables.up(NEW)
+    tables.on_link_down(RIGHT, 10 * SECOND)
+    tables.on_link_up(NEW)
     assert set(tables.outgoing(LEFT)) == {THEIRS, MINE}
     assert set(tables.outgoing(NEW)) == {OURS, MINE}, "a new link is not told of a ghost"
     assert tables.next_due() == 13 * SECOND
@@ -64,8 +45,8 @@ def test_a_ghost_speaks_to_those_who_knew_it_until_its_time_is_over() -> None:
 
 def test_what_moved_behind_the_new_link_outlives_the_ghost_without_a_word() -> None:
     tables = between_two()
-    tables.down(RIGHT, 10 * SECOND)
-    tables.up(NEW)
+    tables.on_link_down(RIGHT, 10 * SECOND)
+    tables.on_link_up(NEW)
     tables.on_table(NEW, {THEIRS: 0})
     tables.on_time(13 * SECOND)
     assert set(tables.outgoing(LEFT)) == {THEIRS, MINE}
@@ -73,8 +54,8 @@ def test_what_moved_behind_the_new_link_outlives_the_ghost_without_a_word() -> N
 
 def test_an_echo_takes_events_at_once_and_is_passed_on_only_if_it_stays() -> None:
     tables = between_two()
-    tables.down(RIGHT, 10 * SECOND)
-    tables.up(NEW)
+    tables.on_link_down(RIGHT, 10 * SECOND)
+    tables.on_link_up(NEW)
     tables.on_table(NEW, {THEIRS: 0, MINE: 0, OURS: 0})  # MINE and OURS we had told the right side
     assert tables.wants(NEW, Event(9, 0, {"level": 2}))
     assert set(tables.outgoing(LEFT)) == {THEIRS, MINE}
@@ -87,8 +68,8 @@ def test_an_echo_takes_events_at_once_and_is_passed_on_only_if_it_stays() -> Non
 
 def test_a_neighbour_that_is_back_lays_its_own_ghost() -> None:
     tables = between_two()
-    tables.down(RIGHT, 10 * SECOND)
-    tables.up(RIGHT)
+    tables.on_link_down(RIGHT, 10 * SECOND)
+    tables.on_link_up(RIGHT)
     assert set(tables.outgoing(LEFT)) == {THEIRS, MINE}
     tables.on_table(RIGHT, {})
     assert set(tables.outgoing(LEFT)) == {MINE}

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from roamcast.event import Event
 from roamcast.filter import Filter
-from roamcast.strategy.tree.content.widening import CUTS_MAX, widened
+from roamcast.strategy.tree.content.covering_set import CUTS_MAX, widened
 
 POOL = [
     *(Filter.sql(f"level = {level}") for level in range(0, 40, 2)),

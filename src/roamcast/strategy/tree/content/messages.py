@@ -15,8 +15,8 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from roamcast.event import Count, Event, EventId
-from roamcast.filter import Filter
-from roamcast.units import Micros
+from roamcast.host import Kind
+from roamcast.kit.protocol import Message
 from roamcast.wire import Codec
 
 ENTRIES_MAX = 4_096  # filters, nodes or event ids in one list; chosen by us
@@ -25,16 +25,14 @@ Ids: TypeAlias = Annotated[tuple[EventId, ...], msgspec.Meta(max_length=ENTRIES_
 Nodes: TypeAlias = Annotated[tuple[Count, ...], msgspec.Meta(max_length=ENTRIES_MAX)]
 
 
-class ContentMessageBase(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    pass
-
-
-class FilterUpdate(ContentMessageBase, frozen=True, tag=1):
+class FilterUpdate(Message, frozen=True, tag=1):
     """From version `base` of the sender's set to `version`; base 0 is the empty set.
 
     `add` gives each filter with its age: for how long someone has wanted it. A set too large for one
     message comes in several; the receiver acts on it when the one marked `complete` has come.
     """
+
+    name = "subscription"
 
     session: Count
     base: Count
@@ -44,61 +42,56 @@ class FilterUpdate(ContentMessageBase, frozen=True, tag=1):
     remove: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=ENTRIES_MAX)]
 
 
-class UpdateAcknowledgement(ContentMessageBase, frozen=True, tag=2):
+class UpdateAcknowledgement(Message, frozen=True, tag=2):
+    name = "acknowledge"
+
     session: Count
     version: Count
     lost: bool = False  # the last update does not build on the version I hold: send the whole set
 
 
-class Refresh(ContentMessageBase, frozen=True, tag=3):
+class Refresh(Message, frozen=True, tag=3):
+    name = "refresh"
+
     session: Count
     version: Count
     digest: Annotated[bytes, msgspec.Meta(min_length=8, max_length=8)]
 
 
-class Cast(ContentMessageBase, frozen=True, tag=4):
+class Cast(Message, frozen=True, tag=4):
     """`hops`: links before this one; `age`: time since publication; `again`: sent for recovery. The overlay's
     frame names the neighbours it is meant for."""
+
+    kind = Kind.DATA
 
     event: Event
     hops: Annotated[int, msgspec.Meta(ge=0, le=255)]
     age: Count
     again: bool = False
 
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return "recovery" if self.again else "event"
 
-class Digest(ContentMessageBase, frozen=True, tag=5):
+    @property
+    def event_id(self) -> EventId:
+        return self.event.id
+
+
+class Digest(Message, frozen=True, tag=5):
     """For each group of neighbours, the events that I have and they should; the newest first."""
+
+    name = "digest"
 
     groups: Annotated[tuple[tuple[Nodes, Ids], ...], msgspec.Meta(max_length=ENTRIES_MAX)]
 
 
-class Want(ContentMessageBase, frozen=True, tag=6):
+class Want(Message, frozen=True, tag=6):
+    name = "request"
+
     events: Ids
 
 
 ContentMessage: TypeAlias = FilterUpdate | UpdateAcknowledgement | Refresh | Cast | Digest | Want
 
 CODEC: Codec[ContentMessage] = Codec("content", 2, ContentMessage)
-
-
-class FilterChange(msgspec.Struct, frozen=True):
-    """A `FilterUpdate` with its filters decoded, and their ages turned into instants of this node's clock."""
-
-    session: int
-    base: int
-    version: int
-    complete: bool
-    add: dict[Filter, Micros]
-    remove: tuple[Filter, ...]
-
-
-def change_of(update: FilterUpdate, now: Micros) -> FilterChange:
-    """WireError where an octet string is no filter."""
-    return FilterChange(
-        update.session,
-        update.base,
-        update.version,
-        update.complete,
-        {Filter.decode(encoded): now - age for encoded, age in update.add},
-        tuple(Filter.decode(encoded) for encoded in update.remove),
-    )

@@ -8,7 +8,7 @@ neighbours have it.
 
 A few events are *repeated*: broadcast, once for all who asked, and whoever overhears it has it too. On a
 busy radio that is what recovery mostly does, so it is limited for the neighbourhood and not for each node
-(`pace.py`). If a neighbour asks for many that were never sent to it, they are *handed over*, by unicast:
+(`RecoveryPace`). If a neighbour asks for many that were never sent to it, they are *handed over*, by unicast:
 after a break it lacks much, and those around it nothing.
 
 A node asks for the newest events first, and has so many requests open as are answered in time: twice as many
@@ -18,18 +18,18 @@ radio, and after a long break what is new does not wait for what is old.
 The constants are chosen by us; docs/protocols/tree-routing.md has what was measured with them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import filterfalse, islice
+from typing import TYPE_CHECKING
 
 from roamcast.event import EventId
-from roamcast.host import Host
-from roamcast.kit.protocol import trace_overflow
-from roamcast.kit.repair import fragments, newest_first
-from roamcast.strategy.tree.content.messages import ContentMessage, Digest, Want
-from roamcast.strategy.tree.content.neighbour import TIMER, TreeNeighbour
-from roamcast.strategy.tree.content.options import ContentOptions
-from roamcast.strategy.tree.content.pace import RecoveryPace
-from roamcast.units import MILLISECOND, Micros, NodeId, micros
+from roamcast.kit.protocol import Timer, random_below
+from roamcast.kit.repair import Answers, newest_first
+from roamcast.strategy.tree.content.messages import Digest, Want
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
+
+if TYPE_CHECKING:  # it imports this module
+    from roamcast.strategy.tree.content.router import ContentRouter
 
 OFFERS = 3  # digests that name an event to a neighbour that stays silent
 OFFERS_OF_OWN = 6  # the same for an event of our own: if it is lost here, nobody gets it
@@ -44,60 +44,56 @@ WAITING_MAX = 4_096  # events still to be asked for
 TRIES = 3  # requests for one event, before the next digest names it
 BURST: Micros = 5 * MILLISECOND  # between two repeats
 HAND_MIN = WINDOW_MIN // 2  # events in a request from which on it is a hand-over
-HAND_PACE: Micros = 10 * MILLISECOND  # between two bursts of events that are handed over
-HAND_BURST = 4  # events, or pieces of large ones
+# The allowance for repeats.
+PER_SECOND_MIN = 4.0  # tokens per second; each allows one repeat
+PER_SECOND_MAX = 128.0
+SHARE = 1.0  # tokens for each event sent for the first time
+SAVED_MAX = 64.0  # size of the bucket
+CHANGE_INTERVAL: Micros = 250 * MILLISECOND  # between two changes of the rate; losses together count once
+CALM: Micros = SECOND  # without a loss before the rate grows
 
 
 class Recovery:
-    def __init__(
-        self,
-        host: Host,
-        options: ContentOptions,
-        links: Mapping[NodeId, TreeNeighbour],
-        *,
-        has: Callable[[EventId], bool],
-        tell: Callable[[list[NodeId], Digest], None],
-        send: Callable[[NodeId, ContentMessage, str, bool], None],
-        cast_again: Callable[[EventId, list[NodeId]], int],
-        hand: Callable[[EventId, NodeId], int],
-    ) -> None:
-        """`has`: whether an event has been here. `tell`: broadcast a digest. `cast_again`: broadcast an event
-        for these neighbours, `hand`: send it to one; its octets, 0 if it is not kept any more."""
+    def __init__(self, router: "ContentRouter") -> None:
+        host = router.host
+        self._router = router
         self._host = host
-        self._links = links
-        self._has = has
-        self._tell = tell
-        self._send = send
-        self._cast_again = cast_again
-        self._hand = hand
-        self._events_max = options.digest_events
-        self._interval = micros(options.recovery_interval)
+        self._messenger = router.messenger
+        self._events_max = router.options.digest_events
+        self._interval = micros(router.options.recovery_interval)
         self._pace = RecoveryPace()
         self._digest_at: Micros | None = None
+        # By neighbour: events that it may lack, and how often each was offered, the newest last.
+        self._offers: dict[NodeId, dict[EventId, int]] = {}
         self._wanted: dict[EventId, WantedEvent] = {}
         self._asked: dict[EventId, Micros] = {}  # of those wanted; until when the answer may come
         self._window = WINDOW_MIN
         self._repeats: dict[EventId, set[NodeId]] = {}  # who asked for it; the newest request last
-        self._handing: dict[EventId, set[NodeId]] = {}  # the same; the newest request first
+        self._handing: Answers[EventId, set[NodeId]] = Answers(
+            host, self._hand, most=WAITING_MAX, on_full=self._on_full
+        )
+        self._digest_timer = Timer(host, self._send_digest)
+        self._ask_timer = Timer(host, self._ask)
+        self._repeat_timer = Timer(host, self._send_repeat)
 
     # Inputs.
 
     def offer(self, neighbour: NodeId, events: Iterable[EventId], *, prompt: bool) -> None:
         """These events are to be offered to a neighbour, unless it shows before that it has them."""
-        offers = self._links[neighbour].offers
+        offers = self._offers[neighbour]
         for event in events:
             if len(offers) >= OFFERS_MAX:
-                trace_overflow(self._host, "digest", "OFFERS_MAX")
+                self._messenger.overflow("digest", "OFFERS_MAX")
                 break
             offers[event] = 0
         if offers:
             self._digest_within(PROMPT_DELAY if prompt else DIGEST_DELAY)
 
-    def on_shown(self, link: TreeNeighbour, event: EventId) -> None:
+    def on_shown(self, neighbour: NodeId, event: EventId) -> None:
         """The neighbour has shown that it has the event."""
-        link.offers.pop(event, None)
+        self._offers[neighbour].pop(event, None)
         if self._repeats or self._handing:
-            self._served(event, (link.neighbour,))
+            self._served(event, (neighbour,))
 
     def on_event(self, event: EventId) -> None:
         """The event is here."""
@@ -106,7 +102,7 @@ class Recovery:
             return
         if len(self._asked) <= self._window // 2 and len(self._wanted) > len(self._asked):
             self._window = min(2 * self._window, WINDOW_MAX)
-            self._ask_within(0)
+            self._ask_timer.after(0)
 
     def on_fresh(self) -> None:
         """We have sent an event for the first time."""
@@ -124,7 +120,7 @@ class Recovery:
             for nodes, events in digest.groups
             if node in nodes
             for event in events
-            if not self._has(event)
+            if not self._router.has(event)
         }
         if not missing:
             return
@@ -132,13 +128,13 @@ class Recovery:
         self._wanted = {event: wanted[event] for event in newest_first(wanted)}
         while len(self._wanted) > WAITING_MAX:
             self._wanted.popitem()
-            trace_overflow(self._host, "digest", "WAITING_MAX")
+            self._messenger.overflow("digest", "WAITING_MAX")
         if not self._asked:
-            self._ask_within(ASK_DELAY + int(self._host.random.random() * ASK_DELAY))
+            self._ask_timer.after(ASK_DELAY + random_below(self._host, ASK_DELAY))
 
     def on_want(self, neighbour: NodeId, want: Want, was_sent: Callable[[EventId], bool]) -> None:
         """`was_sent`: whether the neighbour should have had the event from us before."""
-        is_idle = not self._handing
+        handed = []
         for event in want.events:
             was_lost = was_sent(event)
             if was_lost:
@@ -147,55 +143,57 @@ class Recovery:
                 if event in self._repeats or len(self._repeats) < WAITING_MAX:
                     askers = self._repeats.pop(event, set())
                     self._repeats[event] = askers | {neighbour}
-            elif event in self._handing or len(self._handing) < WAITING_MAX:
-                self._handing.setdefault(event, set()).add(neighbour)
+                else:
+                    self._on_full()
+            else:
+                handed.append((event, {neighbour, *(self._handing.find(event) or ())}))
         self._wake()
-        if is_idle:
-            self.hand_over()
+        self._handing.add(handed)
+
+    def on_link_up(self, neighbour: NodeId) -> None:
+        self._offers[neighbour] = {}
 
     def on_link_down(self, neighbour: NodeId) -> None:
         """What it offered must come from others: they will name it."""
+        del self._offers[neighbour]
         self._wanted = {e: w for e, w in self._wanted.items() if w.source != neighbour}
         self._asked = {e: until for e, until in self._asked.items() if e in self._wanted}
 
     # Timers.
 
-    def send_digest(self) -> None:
+    def _send_digest(self) -> None:
         """One digest for all neighbours to whom something is offered, the newest events first."""
         self._digest_at = None
         neighbours: dict[EventId, list[NodeId]] = {}
         node = self._host.node
-        for neighbour, link in sorted(self._links.items()):
-            offers = link.offers
+        for neighbour, offers in sorted(self._offers.items()):
             for event in self._to_name(offers):
                 times = offers[event] + 1
                 if times < OFFERS or (event[0] == node and times < OFFERS_OF_OWN):
                     offers[event] = times
                 else:
                     del offers[event]
-                if event in neighbours:
-                    neighbours[event].append(neighbour)
-                else:
-                    neighbours[event] = [neighbour]
+                neighbours.setdefault(event, []).append(neighbour)
         groups: dict[tuple[NodeId, ...], list[EventId]] = {}
         for event, named in neighbours.items():
             groups.setdefault(tuple(named), []).append(event)
         if groups:
             told = sorted({node for named in groups for node in named})
-            self._tell(told, Digest(tuple((named, tuple(events)) for named, events in groups.items())))
-        if any(0 in link.offers.values() for link in self._links.values()):
+            digest = Digest(tuple((named, tuple(events)) for named, events in groups.items()))
+            self._messenger.spread(digest, told)
+        if any(0 in offers.values() for offers in self._offers.values()):
             self._digest_within(NEXT_DELAY)
-        elif any(link.offers for link in self._links.values()):
+        elif any(self._offers.values()):
             self._digest_within(self._interval)
 
-    def ask(self) -> None:
+    def _ask(self) -> None:
         """Ask for the next events that the window allows, each at the neighbour that named it last."""
         now = self._host.now()
         late = [event for event, until in self._asked.items() if until <= now]
         for event in late:
             del self._asked[event]
             wanted = self._wanted[event]
-            if wanted.tries >= TRIES or wanted.source not in self._links:
+            if wanted.tries >= TRIES or wanted.source not in self._offers:
                 del self._wanted[event]
         if late:
             self._window = max(self._window // 2, WINDOW_MIN)
@@ -207,37 +205,40 @@ class Recovery:
             self._wanted[event].tries += 1
             sources.setdefault(self._wanted[event].source, []).append(event)
         for source, events in sorted(sources.items()):
-            self._send(source, Want(tuple(events)), "request", False)
+            self._messenger.send(Want(tuple(events)), source, own=False)
         if self._asked:
-            self._ask_within(self._interval + int(self._host.random.random() * ASK_DELAY))
+            self._ask_timer.after(self._interval + random_below(self._host, ASK_DELAY))
 
-    def hand_over(self) -> None:
-        """The next few of the events that were asked for and never sent, in the order of the requests."""
-        sent = 0
-        while self._handing and sent < HAND_BURST:
-            event = next(iter(self._handing))
-            askers = [node for node in sorted(self._handing.pop(event)) if node in self._links]
-            if len(askers) == 1 and (size := self._hand(event, askers[0])):
-                self._links[askers[0]].offers.pop(event, None)
-                sent += fragments(size)
-            elif len(askers) > 1 and (size := self._cast_again(event, askers)):
-                self._name_once_more(event, askers)
-                sent += fragments(size)
-        if self._handing:
-            self._host.set_timer((TIMER, "hand"), self._host.now() + HAND_PACE)
+    def _hand(self, event: EventId, askers: set[NodeId]) -> int:
+        """The next of the events that were asked for and never sent; the octets that were sent."""
+        linked = sorted(askers & self._offers.keys())
+        if len(linked) != 1:
+            return self._cast_again(event, linked)
+        octets = self._router.hand(event, linked[0])
+        if octets:
+            self._offers[linked[0]].pop(event, None)
+        return octets
 
-    def send_repeat(self) -> None:
+    def _cast_again(self, event: EventId, askers: list[NodeId]) -> int:
+        """For all who asked; the octets that were sent. It is named once more, in case this is lost too."""
+        octets = self._router.cast_again(event, askers) if askers else 0
+        if octets:
+            for node in askers:
+                self._offers[node][event] = OFFERS - 1
+            self._digest_within(self._interval)
+        return octets
+
+    def _send_repeat(self) -> None:
         """The event that was asked for last, for all who asked."""
         while self._repeats:
             event = next(reversed(self._repeats))
-            askers = [node for node in sorted(self._repeats[event]) if node in self._links]
+            askers = sorted(self._repeats[event] & self._offers.keys())
             if not askers:
                 del self._repeats[event]
                 continue
             if self._pace.take(self._host.now()):
                 del self._repeats[event]
-                if self._cast_again(event, askers):
-                    self._name_once_more(event, askers)
+                self._cast_again(event, askers)
             break
         self._wake(BURST)
 
@@ -250,32 +251,26 @@ class Recovery:
         unnamed = newest_first(event for event, times in offers.items() if not times)
         return (unnamed + [event for event, times in offers.items() if times])[: self._events_max]
 
-    def _name_once_more(self, event: EventId, askers: Iterable[NodeId]) -> None:
-        """In case the broadcast is lost too."""
-        for node in askers:
-            self._links[node].offers[event] = OFFERS - 1
-        self._digest_within(self._interval)
-
     def _served(self, event: EventId, nodes: Iterable[NodeId]) -> None:
         """These nodes have the event from elsewhere."""
-        for asked in (self._repeats, self._handing):
-            if event in asked:
-                asked[event].difference_update(nodes)
+        for asked in (self._repeats.get(event), self._handing.find(event)):
+            if asked is not None:
+                asked.difference_update(nodes)
+
+    def _on_full(self) -> None:
+        self._messenger.overflow("request", "WAITING_MAX")
 
     def _wake(self, after: Micros = 0) -> None:
         if self._repeats:
             now = self._host.now()
-            self._host.set_timer((TIMER, "repeat"), max(now + after, self._pace.next_at(now)))
+            self._repeat_timer.at(max(now + after, self._pace.next_at(now)))
 
     def _digest_within(self, time: Micros) -> None:
         """At a random time in its second half: neighbours that have the same to tell do not collide."""
-        at = self._host.now() + time // 2 + int(self._host.random.random() * (time // 2))
+        at = self._host.now() + time // 2 + random_below(self._host, time // 2)
         if self._digest_at is None or at < self._digest_at:
             self._digest_at = at
-            self._host.set_timer((TIMER, "digest"), at)
-
-    def _ask_within(self, time: Micros) -> None:
-        self._host.set_timer((TIMER, "ask"), self._host.now() + time)
+            self._digest_timer.at(at)
 
 
 class WantedEvent:
@@ -286,3 +281,66 @@ class WantedEvent:
     def __init__(self, source: NodeId) -> None:
         self.source = source
         self.tries = 0
+
+
+class RecoveryPace:
+    """The allowance for sending again: recovery backs off where the radio has no room for it.
+
+    The radio is shared. When it is saturated, repeats only displace events that are sent for the first time,
+    and both come too late. So all links of a node share one token bucket, and all nodes in range of each
+    other one allowance: a repeat of another node that is overheard takes a token here. The bucket gets one
+    token for each event sent for the first time, and some per second, for a tree that has to catch up after a
+    repair. The rate per second doubles while it is used up and nothing is lost. It is halved when broadcasts
+    were missed, as TCP halves its window. docs/protocols/tree-routing.md ("Recovery backs off") has what was
+    measured."""
+
+    def __init__(self) -> None:
+        self.per_second = PER_SECOND_MIN
+        self._saved = SAVED_MAX
+        self._counted_at: Micros = 0
+        self._changed_at: Micros = 0
+        self._lost_at: Micros = -CALM
+
+    def on_fresh(self) -> None:
+        """An event was sent for the first time."""
+        self._saved = min(self._saved + SHARE, SAVED_MAX)
+
+    def on_loss(self, now: Micros) -> None:
+        """The radio is busy: a neighbour missed what we sent."""
+        self._count(now)
+        self._lost_at = now
+        if now - self._changed_at >= CHANGE_INTERVAL:
+            self._changed_at = now
+            self.per_second = max(self.per_second / 2, PER_SECOND_MIN)
+
+    def on_others(self, now: Micros) -> None:
+        """Another node has sent an event again."""
+        self._count(now)
+        self._saved = max(self._saved - 1, 0.0)
+
+    def take(self, now: Micros) -> bool:
+        """Take a token: whether one more event may be sent again."""
+        self._count(now)
+        if self._saved >= 1:
+            self._saved -= 1
+            return True
+        self._grow(now)
+        return False
+
+    def next_at(self, now: Micros) -> Micros:
+        """When the next token will be there."""
+        self._count(now)
+        lacking = max(0.0, 1 - self._saved)
+        if lacking:
+            self._grow(now)
+        return now + int(lacking * SECOND / self.per_second) + (1 if lacking else 0)
+
+    def _grow(self, now: Micros) -> None:
+        """More is wanted than there is."""
+        if now - self._lost_at >= CALM and now - self._changed_at >= CHANGE_INTERVAL:
+            self._changed_at = now
+            self.per_second = min(2 * self.per_second, PER_SECOND_MAX)
+
+    def _count(self, now: Micros) -> None:
+        self._saved = min(self._saved + (now - self._counted_at) * self.per_second / SECOND, SAVED_MAX)
+        self._counted_at = now

@@ -5,11 +5,10 @@ follow them back, over each link whose table matches, except to those who have t
 the tree and calls this layer by its `OverlayListener` interface; this layer keeps the tables consistent and
 recovers lost events while the tree is rearranged. The parts:
 
-- `tables.py`, `covering_set.py`, `widening.py`: what each link wants and is announced;
-- `announcer.py`, `session.py`: keeping a neighbour's copy of a table equal to ours over a lossy link;
-- `recent.py`, `recovery.py`, `pace.py`: recovery of lost events, handing over of memorized ones;
-- `neighbour.py`: one record for each tree link, on which all of these work;
-- here: messages, timers, and where an event goes.
+- `tables.py`, `covering_set.py`: what each link wants and is announced;
+- `announcer.py`: keeping a neighbour's copy of a table equal to ours over a lossy link;
+- `recovery.py`: recovery of lost events, handing over of memorized ones;
+- here: where an event goes, and the events of the last seconds.
 
 An event goes to all neighbours that want it in one broadcast, as MAODV forwards data. Every node in range
 hears it, whether the frame names it or not, and for each it is an arrival: handed over, remembered, sent on
@@ -23,40 +22,38 @@ nodes at every link would have to be maintained for events that are rare. It sto
 only destination.
 """
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Protocol
+
+import msgspec
 
 from roamcast.broker.core import Broker, Subscription
 from roamcast.errors import WireError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
-from roamcast.host import Host, Kind, SendFailure, TimerName
-from roamcast.kit.numbers import count_boot
-from roamcast.kit.protocol import trace_overflow
-from roamcast.strategy.tree.content.announcer import Announcer
+from roamcast.host import Frame, Host, SendFailure
+from roamcast.kit.protocol import Handlers, Messenger, OnFailure
+from roamcast.kit.relay import Relay
+from roamcast.kit.tables import OnEvicted
+from roamcast.strategy.tree.content.announcer import Announcer, Outcome
 from roamcast.strategy.tree.content.messages import (
     CODEC,
     Cast,
     ContentMessage,
     Digest,
-    FilterChange,
     FilterUpdate,
     Refresh,
     UpdateAcknowledgement,
     Want,
-    change_of,
 )
-from roamcast.strategy.tree.content.neighbour import TIMER, TreeLinks, TreeNeighbour
-from roamcast.strategy.tree.content.options import ContentOptions
-from roamcast.strategy.tree.content.recent import RecentEvent, RecentEvents
 from roamcast.strategy.tree.content.recovery import Recovery
-from roamcast.strategy.tree.content.session import Outcome
 from roamcast.strategy.tree.content.tables import RoutingTables
-from roamcast.trace import Dropped, DropReason
+from roamcast.strategy.tree.parameters import TreeOptions
+from roamcast.trace import DropReason
 from roamcast.units import Micros, NodeId, micros
 
-BOOTS = "tree-boots"  # key in stable storage
-SESSIONS_PER_BOOT = 1 << 32  # any number works that no boot uses up
 # Before a node that overheard an event sends it on, in `jitter`s: by then it often knows that its neighbours
 # have it. A leaf waits until its neighbour must have sent it. Chosen by us: longer waits save frames, shorter
 # ones find short cuts.
@@ -66,46 +63,76 @@ RIVALS = 4  # nodes named in a frame from which on they share a whole `jitter`
 HOPS_MAX = 255
 
 
-class ContentRouter:
-    """Listens to the overlay (`on_link_up`, `on_link_down`, `on_receive`, `on_spread`) and to the broker."""
+class OverlayBelow(Protocol):
+    """The part of the overlay that this layer uses."""
 
-    def __init__(self, host: Host, broker: Broker, options: ContentOptions, jitter: Micros = 0) -> None:
-        self._host = host
+    @property
+    def is_overheard(self) -> bool: ...
+
+    def send(self, neighbour: NodeId, data: Frame, on_failure: OnFailure | None = None) -> None: ...
+
+    def spread(self, neighbours: Iterable[NodeId], data: Frame) -> None: ...
+
+
+class LinkMessenger(Messenger[ContentMessage]):
+    """Messages over tree links: to one neighbour, or to several in one broadcast."""
+
+    def __init__(self, host: Host, overlay: OverlayBelow) -> None:
+        super().__init__(host, CODEC)
+        self._overlay = overlay
+
+    def send(
+        self,
+        message: ContentMessage,
+        to: NodeId | None = None,
+        *,
+        own: bool = True,
+        on_failure: OnFailure | None = None,
+    ) -> None:
+        assert to is not None
+        self._overlay.send(to, self.frame(message, own=own), on_failure)
+
+    def spread(self, message: ContentMessage, to: Iterable[NodeId], *, own: bool = False) -> None:
+        self._overlay.spread(to, self.frame(message, own=own))
+
+
+class ContentRouter:
+    """Listens to the overlay (`on_link_up`, `on_link_down`, `on_data`, `on_spread`) and to the broker."""
+
+    def __init__(
+        self,
+        host: Host,
+        broker: Broker,
+        options: TreeOptions,
+        make_overlay: Callable[["ContentRouter"], OverlayBelow],
+    ) -> None:
+        """`make_overlay`: makes the overlay, with this router as its listener."""
+        self.host = host
+        self.options = options
         self._node = host.node
         self._broker = broker
-        self._options = options
-        self._jitter = jitter
-        self._overlay: TreeLinks | None = None
-        self._links: dict[NodeId, TreeNeighbour] = {}
-        self._tables = RoutingTables(
-            self._links,
-            unsubscription_delay=micros(options.unsubscription_delay),
-            echo_delay=micros(options.echo_delay),
-            filters_max=options.filters_max,
-            on_overflow=lambda: trace_overflow(host, "subscription", "GHOSTS_MAX"),
-        )
-        self._announcer = Announcer(host, options, self._links, self._tables, self._send_control)
+        self._jitter = micros(options.jitter)
+        self._overlay = make_overlay(self)
+        self.messenger = LinkMessenger(host, self._overlay)
+        self._tables = RoutingTables(options, partial(self.messenger.overflow, "subscription", "GHOSTS_MAX"))
+        self._announcer = Announcer(self.messenger, options, self._tables)
+        self._links = self._tables.links
         self._recent = RecentEvents(
             events_max=options.recovery_events,
             keep_for=micros(options.recovery_time),
-            on_evicted=lambda event, _: trace_overflow(host, "event", "recovery_events", event),
+            on_evicted=self._on_evicted,
         )
-        self._recovery = Recovery(
-            host,
-            options,
-            self._links,
-            has=self._has,
-            tell=self._tell,
-            send=self._send_control,
-            cast_again=self._cast_again,
-            hand=self._hand,
+        self._relay: Relay[EventId, RecentEvent] = Relay(
+            host, send=self._send_on, most=options.recovery_events, is_needed=self._is_kept
         )
+        self._recovery = Recovery(self)
         self._recovers = options.recovery == "push"
-        self._session = count_boot(host.stable, BOOTS) * SESSIONS_PER_BOOT
-
-    def attach(self, overlay: TreeLinks) -> None:
-        """Set the overlay, which is built after this router because it needs its listener."""
-        self._overlay = overlay
+        self._handlers: Handlers = {
+            FilterUpdate: self._on_update,
+            UpdateAcknowledgement: self._announcer.on_acknowledge,
+            Refresh: self._announcer.on_refresh,
+            Want: self._on_want,
+        }
 
     # Inputs from the node and its applications.
 
@@ -113,7 +140,7 @@ class ContentRouter:
         self._announcer.on_start()
 
     def on_subscribed(self, subscription: Subscription) -> None:
-        self._tables.on_subscribed(subscription.filter, self._host.now())
+        self._tables.on_subscribed(subscription.filter, self.host.now())
         self._announcer.announce_soon()
 
     def on_unsubscribed(self, subscription: Subscription) -> None:
@@ -121,52 +148,27 @@ class ContentRouter:
         self._announcer.announce_soon()
 
     def publish(self, event: Event) -> None:
-        now = self._host.now()
+        now = self.host.now()
         kept = RecentEvent(event.id, event, 0, now, False, is_named=True)
         self._recent.add(kept, now)
         self._send_on_soon(kept)
 
-    def on_timer(self, name: TimerName) -> None:
-        """A timer whose name begins with `TIMER`."""
-        match name:
-            case (_, "cast", EventId() as event_id):
-                self._send_on(event_id)
-            case (_, "announce"):
-                self._announcer.announce_all()
-            case (_, "refresh"):
-                self._announcer.remind_all()
-            case (_, "retry", int() as neighbour):
-                self._announcer.retry(neighbour)
-            case (_, "digest"):
-                self._recovery.send_digest()
-            case (_, "ask"):
-                self._recovery.ask()
-            case (_, "repeat"):
-                self._recovery.send_repeat()
-            case (_, "hand"):
-                self._recovery.hand_over()
-
     # Inputs from the overlay.
 
     def on_link_up(self, neighbour: NodeId) -> None:
-        if neighbour in self._links:
-            return
-        self._session += 1
-        link = self._links[neighbour] = self._announcer.neighbour(neighbour, self._session)
-        self._tables.on_link_up(link)
-        self._announcer.announce_soon()
+        if neighbour not in self._links:
+            self._tables.on_link_up(neighbour)
+            self._recovery.on_link_up(neighbour)
+            self._announcer.on_link_up(neighbour)
 
     def on_link_down(self, neighbour: NodeId) -> None:
-        link = self._links.pop(neighbour, None)
-        if link is None:
-            return
-        self._tables.on_link_down(link, self._host.now())
-        self._recent.on_link_down(neighbour)
-        self._recovery.on_link_down(neighbour)
-        link.repetition.end()
-        self._announcer.announce_soon()
+        if neighbour in self._links:
+            self._tables.on_link_down(neighbour, self.host.now())
+            self._recent.on_link_down(neighbour)
+            self._recovery.on_link_down(neighbour)
+            self._announcer.on_link_down(neighbour)
 
-    def on_receive(self, neighbour: NodeId, payload: bytes) -> None:
+    def on_data(self, neighbour: NodeId, payload: bytes) -> None:
         """A message over a tree link, for us alone."""
         self.on_spread(neighbour, payload, (self._node,))
 
@@ -179,22 +181,10 @@ class ContentRouter:
             elif isinstance(message, Digest):
                 self._on_digest(sender, message)
             elif sender in self._links and self._node in named:
-                self._on_control(self._links[sender], message)
+                self._handlers[type(message)](sender, message)
             # Else the link is up at their end before ours; they repeat what matters.
         except WireError as error:
-            now, node = self._host.now(), self._host.node
-            self._host.trace(Dropped(now, node, DropReason.WIRE, "content", detail=str(error)))
-
-    def _on_control(self, link: TreeNeighbour, message: ContentMessage) -> None:
-        match message:
-            case FilterUpdate():
-                self._on_change(link, change_of(message, self._host.now()))
-            case UpdateAcknowledgement():
-                self._announcer.on_acknowledge(link, message)
-            case Refresh():
-                self._announcer.on_refresh(link, message)
-            case Want():
-                self._on_want(link.neighbour, message)
+            self.messenger.drop(DropReason.WIRE, CODEC.name, detail=str(error))
 
     # Questions.
 
@@ -212,21 +202,21 @@ class ContentRouter:
 
     # Tables.
 
-    def _on_change(self, link: TreeNeighbour, change: FilterChange) -> None:
-        earlier = link.received.session
-        if self._announcer.on_change(link, change) is not Outcome.APPLIED:
+    def _on_update(self, neighbour: NodeId, update: FilterUpdate) -> None:
+        received = self._announcer.sessions[neighbour].received
+        earlier = received.session
+        if self._announcer.on_update(neighbour, update) is not Outcome.APPLIED:
             return
-        if earlier not in (-1, change.session):
+        if earlier not in (-1, update.session):
             # The neighbour lost the link and forgot our table; it has a new incarnation. We did not notice.
-            self._recent.on_link_down(link.neighbour)
-            link.announcement.restart()
-            self._announcer.announce(link)
-        table = link.received.table()
+            self._recent.on_link_down(neighbour)
+            self._announcer.restart(neighbour)
+        table = received.table()
         if table is not None:
-            is_first = link.table is None
-            added = self._tables.on_table(link.neighbour, table)
+            is_first = self._links[neighbour].table is None
+            added = self._tables.on_table(neighbour, table)
             self._announcer.announce_soon()
-            self._offer_missed(link.neighbour, None if is_first else added)
+            self._offer_missed(neighbour, None if is_first else added)
 
     # The path of an event.
 
@@ -252,7 +242,7 @@ class ContentRouter:
         elif is_new:
             self._send_on_soon(kept, PATIENCE)
 
-    def _arrive(self, event_id: EventId, cast: Cast) -> RecentEvent | None:
+    def _arrive(self, event_id: EventId, cast: Cast) -> "RecentEvent | None":
         """A copy of an event that is not kept; None if it was here long ago, or comes too late."""
         event = cast.event
         lives_for = event.lifetime - cast.age
@@ -261,7 +251,7 @@ class ContentRouter:
         if event.event_class is EventClass.MEMORIZED and lives_for <= 0:
             self._broker.drop(event_id, DropReason.EXPIRED, "event")
             return None
-        now = self._host.now()
+        now = self.host.now()
         hops = min(cast.hops + 1, HOPS_MAX)
         kept = RecentEvent(event_id, event, hops, now - cast.age, cast.again)
         self._recent.add(kept, now)
@@ -270,35 +260,36 @@ class ContentRouter:
             self._broker.deliver(event, hops, cast.age)
         return kept
 
-    def _show(self, sender: NodeId, kept: RecentEvent) -> None:
+    def _show(self, sender: NodeId, kept: "RecentEvent") -> None:
         """The sender has shown for the first time that it has the event."""
         kept.had_by.add(sender)
-        link = self._links.get(sender)
-        if link is not None:
-            self._recovery.on_shown(link, kept.id)
+        if sender in self._links:
+            self._recovery.on_shown(sender, kept.id)
 
     def _is_wanted_here(self, event: Event, published_at: Micros) -> bool:
         """Whether a recovered event is still for us: a real-time event is not for later subscriptions."""
-        if event.event_class is EventClass.MEMORIZED or self._host.node in event.destinations:
+        if event.event_class is EventClass.MEMORIZED or self._node in event.destinations:
             return True
         since = self._tables.wanted_here_since(event)
         return since is not None and since <= published_at
 
-    def _send_on_soon(self, kept: RecentEvent, patience: int = 0, rivals: int = RIVALS) -> None:
+    def _send_on_soon(self, kept: "RecentEvent", patience: int = 0, rivals: int = RIVALS) -> None:
         """After a random delay: receivers of one broadcast may not hear each other, and would collide. The
         fewer `rivals` were named in the frame, the shorter it is. Without patience goes before with."""
-        if kept.is_waiting and patience:
+        if patience and self._relay.find(kept.id) is not None:
             return
-        kept.is_waiting = True
-        share = self._host.random.random() * min(rivals, RIVALS) / RIVALS
-        at = self._host.now() + int((patience + share) * self._jitter)
-        self._host.set_timer((TIMER, "cast", kept.id), at)
+        share = self.host.random.random() * min(rivals, RIVALS) / RIVALS
+        self._relay.cancel(kept.id)
+        self._relay.add(kept.id, kept, int((patience + share) * self._jitter))
 
-    def _send_on(self, event_id: EventId) -> None:
-        kept = self._recent.find(event_id)
-        if kept is None:
-            return
-        kept.is_waiting = False
+    def _is_kept(self, event_id: EventId, _: "RecentEvent") -> bool:
+        return event_id in self._recent
+
+    def _on_evicted(self, event_id: EventId, _: object) -> None:
+        self._relay.cancel(event_id)
+        self.messenger.overflow("event", "recovery_events", event_id)
+
+    def _send_on(self, event_id: EventId, kept: "RecentEvent") -> None:
         neighbours = sorted(self._links)
         if kept.is_named:  # else it matters how many want it, those who have it too
             neighbours = [each for each in neighbours if each not in kept.had_by]
@@ -310,7 +301,7 @@ class ContentRouter:
                 kept.is_named = True
                 self._send_on_soon(kept, LEAF_PATIENCE)
             return
-        if kept.hops >= self._options.hop_limit:
+        if kept.hops >= self.options.hop_limit:
             self._broker.drop(event_id, DropReason.EXPIRED, "event")
             return
         if onward or (kept.hops == 0 and not self._links):
@@ -321,25 +312,16 @@ class ContentRouter:
                 if neighbour not in kept.had_by:
                     self._recovery.offer(neighbour, (event_id,), prompt=False)
 
-    def _cast(self, kept: RecentEvent, to: list[NodeId], *, again: bool) -> None:
-        assert self._overlay is not None
+    def _cast(self, kept: "RecentEvent", to: list[NodeId], *, again: bool) -> None:
         if not to and not self._overlay.is_overheard:
             return
         for each in to:
-            if self._links[each].is_settled:
+            if self._announcer.sessions[each].is_settled:
                 kept.told.add(each)
-        self._overlay.spread(
-            to,
-            self._encoded(kept, again=again),
-            kind=Kind.DATA,
-            message="recovery" if again else "event",
-            event=kept.id,
-            own=kept.hops == 0 and not again,
-        )
+        self.messenger.spread(self._copy(kept, again=again), to, own=kept.hops == 0 and not again)
 
-    def _encoded(self, kept: RecentEvent, *, again: bool) -> bytes:
-        age = max(0, self._host.now() - kept.published_at)
-        return CODEC.encode(Cast(kept.event, kept.hops, age, again))
+    def _copy(self, kept: "RecentEvent", *, again: bool) -> Cast:
+        return Cast(kept.event, kept.hops, max(0, self.host.now() - kept.published_at), again)
 
     def _wanting(self, event: Event, neighbours: list[NodeId]) -> list[NodeId]:
         """Those of them over whose links the event goes."""
@@ -360,7 +342,7 @@ class ContentRouter:
 
     # Recovery, and memorized events for those who come late.
 
-    def _has(self, event: EventId) -> bool:
+    def has(self, event: EventId) -> bool:
         return event in self._recent or event in self._broker.store or self._broker.has_seen(event)
 
     def _offer_missed(self, neighbour: NodeId, added: list[Filter] | None) -> None:
@@ -369,12 +351,12 @@ class ContentRouter:
         Memorized events of any age; with recovery also recent ones that were wanted, somewhere behind this
         link, when they were published.
         """
-        now = self._host.now()
+        now = self.host.now()
 
         def is_asked_for(event: Event) -> bool:
             return added is None or any(each.matches(event) for each in added)
 
-        def has(recent: RecentEvent) -> bool:
+        def has(recent: "RecentEvent") -> bool:
             # What was meant for it before this link was there may have been lost with another link.
             return neighbour in recent.had_by if added is None else recent.reached(neighbour)
 
@@ -393,7 +375,7 @@ class ContentRouter:
             ]
         self._recovery.offer(neighbour, missed, prompt=True)
 
-    def _offer_on(self, kept: RecentEvent) -> None:
+    def _offer_on(self, kept: "RecentEvent") -> None:
         for neighbour in sorted(self._links):
             if not kept.reached(neighbour) and self._is_missed(neighbour, kept.event, kept.published_at):
                 self._recovery.offer(neighbour, [kept.id], prompt=True)
@@ -421,7 +403,7 @@ class ContentRouter:
 
         self._recovery.on_want(neighbour, want, was_sent)
 
-    def _cast_again(self, event: EventId, to: list[NodeId]) -> int:
+    def cast_again(self, event: EventId, to: list[NodeId]) -> int:
         """Returns the octets, 0 if it is not kept any more."""
         kept = self._kept(event)
         if kept is None:
@@ -429,48 +411,93 @@ class ContentRouter:
         self._cast(kept, to, again=True)
         return 1 + len(kept.event.payload)
 
-    def _hand(self, event: EventId, to: NodeId) -> int:
+    def hand(self, event: EventId, to: NodeId) -> int:
         """Likewise."""
         kept = self._kept(event)
         if kept is None:
             return 0
-        assert self._overlay is not None
         kept.told.add(to)
-        message = self._encoded(kept, again=True)
-        self._overlay.send(
-            to,
-            message,
-            kind=Kind.DATA,
-            message="recovery",
-            event=event,
-            own=False,
-            on_failure=partial(self._on_not_handed, to, event),
-        )
-        return len(message)
+        frame = self.messenger.frame(self._copy(kept, again=True), own=False)
+        self._overlay.send(to, frame, partial(self._on_not_handed, to, event))
+        return len(frame.payload)
 
     def _on_not_handed(self, neighbour: NodeId, event: EventId, _: SendFailure) -> None:
         if neighbour in self._links:
             self._recovery.offer(neighbour, [event], prompt=False)
 
-    def _kept(self, event: EventId) -> RecentEvent | None:
+    def _kept(self, event: EventId) -> "RecentEvent | None":
         """A recent event, or a memorized one of any age."""
         stored = self._broker.store.find(event)
         if stored is None or event in self._recent:
             return self._recent.find(event)
         published_at = stored.expires_at - stored.event.lifetime
-        is_over = stored.expires_at <= self._host.now()
+        is_over = stored.expires_at <= self.host.now()
         return None if is_over else RecentEvent(event, stored.event, stored.hops, published_at, True)
 
-    # Private.
 
-    def _tell(self, to: list[NodeId], digest: Digest) -> None:
-        assert self._overlay is not None
-        self._overlay.spread(
-            to, CODEC.encode(digest), kind=Kind.CONTROL, message="digest", event=None, own=False
-        )
+class RecentEvent(msgspec.Struct, eq=False, gc=False):
+    """An event at this node, and what is known about it. A struct, and without garbage collection, because
+    every event makes one at every node.
 
-    def _send_control(self, neighbour: NodeId, content: ContentMessage, name: str, own: bool) -> None:
-        assert self._overlay is not None
-        self._overlay.send(
-            neighbour, CODEC.encode(content), kind=Kind.CONTROL, message=name, event=None, own=own
-        )
+    It is kept with the nodes in range that have it: one that sent it or named it in a digest certainly has it
+    (`had_by`), one for whom a frame with it was meant, ours or another's, probably has it (`told`). When a
+    link breaks, the second is cancelled for its other end.
+    """
+
+    id: EventId
+    event: Event
+    hops: int  # links so far
+    published_at: Micros  # on this node's clock, computed from the age
+    again: bool  # came by recovery: only for subscriptions that are older than the event
+    had_by: set[NodeId] = set()
+    told: set[NodeId] = set()
+    is_named: bool = False  # whether we are asked to send it on
+
+    def reached(self, neighbour: NodeId) -> bool:
+        return neighbour in self.had_by or neighbour in self.told
+
+
+class RecentEvents:
+    """Events of the last seconds, kept for neighbours that missed them. Bounded in count and in time since
+    publication; in order of arrival.
+
+    The time counts from publication, not from arrival. Otherwise an event that is recovered repeatedly could
+    outlive its entries in the duplicate filters of other nodes.
+    """
+
+    def __init__(
+        self, *, events_max: int, keep_for: Micros, on_evicted: OnEvicted[EventId, RecentEvent]
+    ) -> None:
+        self._keep_for = keep_for
+        self._events_max = events_max
+        self._on_evicted = on_evicted
+        # Not a `BoundedDict`: an entry takes 1.0 µs there, and 0.14 µs here.
+        self._entries: dict[EventId, RecentEvent] = {}
+        self._order: deque[RecentEvent] = deque()
+        self.find: Callable[[EventId], RecentEvent | None] = self._entries.get
+
+    def add(self, event: "RecentEvent", now: Micros) -> None:
+        # An expired event stays while a younger one that arrived before it does; `standing` leaves it out.
+        order, entries = self._order, self._entries
+        while order and now - order[0].published_at >= self._keep_for:
+            del entries[order.popleft().id]
+        if len(order) >= self._events_max:
+            evicted = order.popleft()
+            del entries[evicted.id]
+            self._on_evicted(evicted.id, evicted)
+        order.append(event)
+        entries[event.id] = event
+
+    def standing(self, now: Micros) -> list[RecentEvent]:
+        """Those young enough, in order of arrival."""
+        return [each for each in self._order if now - each.published_at < self._keep_for]
+
+    def on_link_down(self, neighbour: NodeId) -> None:
+        for entry in self._order:
+            entry.told.discard(neighbour)
+
+    def __contains__(self, event: EventId) -> bool:
+        return event in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)

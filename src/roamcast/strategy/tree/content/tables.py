@@ -19,37 +19,29 @@ follow it at once, but it is announced further only if it still exists `echo_del
 travels and is withdrawn with the ghost.)
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from operator import attrgetter
+from typing import NamedTuple
 
 from roamcast.event import Event
 from roamcast.filter import Filter
 from roamcast.filter.index import MatchingIndex
 from roamcast.kit.tables import ExpiringDict
-from roamcast.strategy.tree.content.covering_set import CoveringSet
-from roamcast.strategy.tree.content.widening import widened
-from roamcast.units import Micros, NodeId
+from roamcast.strategy.tree.content.covering_set import CoveringSet, widened
+from roamcast.strategy.tree.parameters import TreeOptions
+from roamcast.units import Micros, NodeId, micros
 
 GHOSTS_MAX = 64  # chosen by us; beyond it the first to expire ends early
 
 
 class RoutingTables:
-    def __init__(
-        self,
-        links: "Mapping[NodeId, TableLink]",
-        *,
-        unsubscription_delay: Micros,
-        echo_delay: Micros,
-        filters_max: int,
-        on_overflow: Callable[[], object],
-    ) -> None:
-        """`links`: of the owner, who calls `on_link_up` when it has entered one and `on_link_down` when it
-        has taken one out. `on_overflow`: there are too many ghosts, and one ends early."""
-        self._unsubscription_delay = unsubscription_delay
-        self._echo_delay = echo_delay
-        self._filters_max = filters_max
+    def __init__(self, options: TreeOptions, on_overflow: Callable[[], object]) -> None:
+        """`on_overflow`: there are too many ghosts, and one ends early."""
+        self._unsubscription_delay = micros(options.unsubscription_delay)
+        self._echo_delay = micros(options.echo_delay)
+        self._filters_max = options.filters_max
         self._local: dict[Filter, list[Micros]] = {}  # since when, one entry per subscription
-        self._links = links
+        self.links: dict[NodeId, TableLink] = {}
         self._on_overflow = on_overflow
         self._ghosts: ExpiringDict[NodeId, Ghost] = ExpiringDict(
             GHOSTS_MAX, self._lay_early, attrgetter("expires_at")
@@ -61,48 +53,49 @@ class RoutingTables:
 
     def on_subscribed(self, wanted: Filter, now: Micros) -> None:
         self._local.setdefault(wanted, []).append(now)
-        self._spread(self._links.values(), [(wanted, now)], [])
+        self._spread(self.links.values(), [(wanted, now)], [])
 
     def on_unsubscribed(self, wanted: Filter) -> None:
         self._local[wanted].pop()  # the youngest: the older one counts for events already published
         if not self._local[wanted]:
             del self._local[wanted]
-        self._spread(self._links.values(), [], [wanted])
+        self._spread(self.links.values(), [], [wanted])
 
-    def on_link_up(self, link: "TableLink") -> None:
+    def on_link_up(self, neighbour: NodeId) -> None:
         self._number += 1
-        link.number = self._number
+        link = self.links[neighbour] = TableLink(neighbour, self._number)
         for wanted, times in self._local.items():
             for since in times:
                 link.outgoing.add(wanted, since)
-        for other in self._links.values():
+        for other in self.links.values():
             if other is not link:
                 for wanted, since in other.spread().items():
                     link.outgoing.add(wanted, since)
-        self._changed.add(link.neighbour)
+        self._changed.add(neighbour)
 
-    def on_link_down(self, link: "TableLink", now: Micros) -> None:
-        self._changed.discard(link.neighbour)
+    def on_link_down(self, neighbour: NodeId, now: Micros) -> None:
+        link = self.links.pop(neighbour)
+        self._changed.discard(neighbour)
         if link.table is None:
             return  # no table had come; an earlier ghost of this neighbour stays
         self._number += 1
-        self._ghosts[link.neighbour] = Ghost(
+        self._ghosts[neighbour] = Ghost(
             link.spread(),
             frozenset(link.outgoing.visible()),
-            list(self._links.values()),
+            list(self.links.values()),
             self._number,
             now + self._unsubscription_delay,
         )
 
     def on_table(self, neighbour: NodeId, table: dict[Filter, Micros]) -> list[Filter]:
         """The neighbour's set is now this one; returns what is new in it."""
-        link = self._links[neighbour]
+        link = self.links[neighbour]
         before, known = link.spread(), link.table or {}
         added = [each for each in table if each not in known]
         link.set_table(table, {each: until for each in added if (until := self._echo_until(link, each))})
         after = link.spread()
         self._spread(
-            [other for other in self._links.values() if other is not link],
+            [other for other in self.links.values() if other is not link],
             [(each, since) for each, since in after.items() if each not in before],
             [each for each in before if each not in after],
         )
@@ -113,12 +106,12 @@ class RoutingTables:
     def on_time(self, now: Micros) -> None:
         for neighbour in sorted(each for each, ghost in self._ghosts.items() if ghost.expires_at <= now):
             self._lay(neighbour)
-        for link in self._links.values():
+        for link in self.links.values():
             due = [each for each, until in link.held.items() if until <= now]
             for each in due:
                 del link.held[each]
             if due and link.table is not None:
-                others = [other for other in self._links.values() if other is not link]
+                others = [other for other in self.links.values() if other is not link]
                 self._spread(others, [(each, link.table[each]) for each in due], [])
 
     def take_changed(self) -> list[NodeId]:
@@ -132,30 +125,30 @@ class RoutingTables:
     def next_due(self) -> Micros | None:
         """When `on_time` has something to do."""
         times = [ghost.expires_at for ghost in self._ghosts.values()]
-        times += [until for link in self._links.values() for until in link.held.values()]
+        times += [until for link in self.links.values() for until in link.held.values()]
         return min(times, default=None)
 
     def outgoing(self, neighbour: NodeId) -> Collection[Filter]:
         """The set to announce to this neighbour. Too many filters become fewer and wider ones."""
-        return widened(self._links[neighbour].outgoing.visible(), self._filters_max)
+        return widened(self.links[neighbour].outgoing.visible(), self._filters_max)
 
     def outgoing_since(self, neighbour: NodeId, wanted: Filter) -> Micros | None:
-        outgoing = self._links[neighbour].outgoing
+        outgoing = self.links[neighbour].outgoing
         since = outgoing.since(wanted)
         return outgoing.oldest() if since is None else since  # None: a wider one that stands for several
 
     def table(self, neighbour: NodeId) -> dict[Filter, Micros] | None:
-        return self._links[neighbour].table
+        return self.links[neighbour].table
 
     def wants(self, neighbour: NodeId, event: Event) -> bool:
         """Whether the event goes over this link. Before a table has come, every event does:
         losing one costs more than sending one needlessly."""
-        link = self._links[neighbour]
+        link = self.links[neighbour]
         return link.table is None or bool(link.index.match(event))
 
     def wanted_since(self, neighbour: NodeId, event: Event) -> Micros | None:
         """Since when someone behind the link has wanted this event."""
-        link = self._links[neighbour]
+        link = self.links[neighbour]
         if link.table is None:
             return None
         return min((link.table[each] for each in link.index.match(event)), default=None)
@@ -193,7 +186,7 @@ class RoutingTables:
         self._end(ghost)
 
     def _end(self, ghost: "Ghost") -> None:
-        standing = [link for link in ghost.told_to if self._links.get(link.neighbour) is link]
+        standing = [link for link in ghost.told_to if self.links.get(link.neighbour) is link]
         self._spread(standing, [], list(ghost.table))
 
     def _echo_until(self, link: "TableLink", wanted: Filter) -> Micros | None:
@@ -210,9 +203,9 @@ class RoutingTables:
 class TableLink:
     """One link: what the neighbour wants (`table`), and what is announced to it (`outgoing`)."""
 
-    def __init__(self, neighbour: NodeId) -> None:
+    def __init__(self, neighbour: NodeId, number: int) -> None:
         self.neighbour = neighbour
-        self.number = 0  # in the order of their creation, ghosts included
+        self.number = number  # in the order of their creation, ghosts included
         self.table: dict[Filter, Micros] | None = None  # None: has not come yet
         self.held: dict[Filter, Micros] = {}  # echoes, and when they are announced after all
         self.outgoing = CoveringSet()
@@ -234,19 +227,11 @@ class TableLink:
         self.held = {each: until for each, until in (self.held | held).items() if each in table}
 
 
-class Ghost:
+class Ghost(NamedTuple):
     """The table of a lost link, which stays announced to the neighbours that had it."""
 
-    def __init__(
-        self,
-        table: dict[Filter, Micros],
-        told: frozenset[Filter],
-        told_to: list[TableLink],
-        number: int,
-        expires_at: Micros,
-    ) -> None:
-        self.table = table
-        self.told = told  # what had been announced to the lost neighbour
-        self.told_to = told_to
-        self.number = number
-        self.expires_at = expires_at
+    table: dict[Filter, Micros]
+    told: frozenset[Filter]  # what had been announced to the lost neighbour
+    told_to: list[TableLink]
+    number: int
+    expires_at: Micros

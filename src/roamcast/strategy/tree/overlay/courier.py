@@ -1,8 +1,9 @@
-"""Sending: frames with their labels, repeats, and broadcasts after a random delay.
+"""Sending: messages that are tried again, and broadcasts after a random delay.
 
 Two kinds of repeats. A *hop* is tried again when the link layer reports that it failed. An *agreement*
 (something that must be known at both ends) is repeated until it is answered, because silence is no proof
-of arrival. When either is given up, the protocol is called by `on_undelivered`.
+of arrival. When either is given up, the protocol is called by `on_undelivered`. What is sent once goes by
+the messenger.
 
 The times and the bound below are chosen by us. Shorter times find a broken link sooner and load the radio
 more.
@@ -10,15 +11,16 @@ more.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
-from roamcast.host import Frame, Host, Kind, SendFailure
+from roamcast.host import SendFailure
 from roamcast.kit.confirm import Backoff, Repetition
-from roamcast.kit.protocol import trace_overflow
-from roamcast.strategy.tree.overlay.messages import CODEC, NAMES, Message
+from roamcast.kit.protocol import Messenger, Timer, random_below
+from roamcast.strategy.tree.overlay.messages import OverlayMessage
+from roamcast.strategy.tree.parameters import TreeOptions
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
-TIMER = "overlay"  # first part of all timer names; the content router shares the host
 HOP_DELAY: Micros = 10 * MILLISECOND  # before the second attempt; doubled for each further one
 AGREEMENT = Backoff(100 * MILLISECOND, attempts=5)  # unanswered after 3.1 s, the link is given up
 WAITING_MAX = 1_000  # delayed messages at a time
@@ -29,50 +31,49 @@ AgreementKey: TypeAlias = tuple[NodeId, int]
 
 @dataclass(slots=True)
 class Agreement:
-    message: Message
+    message: OverlayMessage
     own: bool
     repetition: Repetition
 
 
 class TreeCourier:
     def __init__(
-        self, host: Host, jitter: float, link_attempts: int, on_undelivered: Callable[[NodeId], None]
+        self,
+        messenger: Messenger[OverlayMessage],
+        options: TreeOptions,
+        on_undelivered: Callable[[NodeId], object],
     ) -> None:
-        self._host = host
-        self._jitter = micros(jitter)
-        self._hop = Backoff(HOP_DELAY, attempts=link_attempts - 1)  # repeats after the first attempt
+        self._messenger = messenger
+        self._host = messenger.host
+        self._jitter = micros(options.jitter)
+        self._hop = Backoff(HOP_DELAY, attempts=options.link_attempts - 1)  # repeats after the first attempt
         self._on_undelivered = on_undelivered
         self._agreements: dict[AgreementKey, Agreement] = {}
-        self._waiting: dict[int, tuple[NodeId | None, Message, bool, int]] = {}
-        self._number = 0
+        self._waiting = 0
 
-    def broadcast(self, message: Message, *, own: bool) -> None:
-        self._host.broadcast(self._frame(message, own))
+    def broadcast_soon(self, message: OverlayMessage) -> None:
+        """Pass on after a random delay, so that the receivers of one broadcast do not all answer at once."""
+        delay = random_below(self._host, self._jitter)
+        self._later(delay, message, partial(self._messenger.send, message, own=False))
 
-    def broadcast_soon(self, message: Message, *, own: bool) -> None:
-        """After a random delay, so that the receivers of one broadcast do not all answer at once."""
-        self._later(int(self._host.random.random() * self._jitter), None, message, own, 0)
-
-    def hop(self, to: NodeId, message: Message, *, own: bool, repeats: int = 0) -> None:
+    def hop(self, to: NodeId, message: OverlayMessage, *, own: bool = False, repeats: int = 0) -> None:
         """Send to a neighbour, with a few attempts."""
 
         def on_failure(failure: SendFailure) -> None:
             if not self._hop.is_over(repeats):
-                self._later(self._hop.wait(repeats), to, message, own, repeats + 1)
+                again = partial(self.hop, to, message, own=own, repeats=repeats + 1)
+                self._later(self._hop.wait(repeats), message, again)
             elif failure is SendFailure.LINK:
                 self._on_undelivered(to)
 
-        self._host.unicast(to, self._frame(message, own), on_failure)
+        self._messenger.send(message, to, own=own, on_failure=on_failure)
 
-    def once(self, to: NodeId, message: Message, *, own: bool) -> None:
-        """Send to a neighbour, once."""
-        self._host.unicast(to, self._frame(message, own))
-
-    def agree(self, to: NodeId, link: int, message: Message, *, own: bool) -> None:
+    def agree(self, to: NodeId, link: int, message: OverlayMessage, *, own: bool) -> None:
         """Send, and repeat until `agreed` is called or the attempts are used up."""
-        repetition = Repetition(self._host, (TIMER, "again", to, link), AGREEMENT)
-        self._agreements[(to, link)] = Agreement(message, own, repetition)
-        self._again((to, link))
+        self.agreed(to, link)
+        timer = Timer(self._host, partial(self._repeat, (to, link)))
+        self._agreements[to, link] = Agreement(message, own, Repetition(self._host, timer, AGREEMENT))
+        self._repeat((to, link))
 
     def agreed(self, to: NodeId, link: int) -> None:
         agreement = self._agreements.pop((to, link), None)
@@ -82,18 +83,7 @@ class TreeCourier:
     def is_agreeing(self, to: NodeId, link: int) -> bool:
         return (to, link) in self._agreements
 
-    def on_again(self, to: NodeId, link: int) -> None:
-        if (to, link) in self._agreements:
-            self._again((to, link))
-
-    def on_later(self, number: int) -> None:
-        to, message, own, repeats = self._waiting.pop(number)
-        if to is None:
-            self.broadcast(message, own=own)
-        else:
-            self.hop(to, message, own=own, repeats=repeats)
-
-    def _again(self, key: AgreementKey) -> None:
+    def _repeat(self, key: AgreementKey) -> None:
         agreement = self._agreements[key]
         repetition = agreement.repetition
         to, _ = key
@@ -110,15 +100,16 @@ class TreeCourier:
             else:  # known to be lost: repeat sooner than after silence
                 repetition.wait(self._hop.wait(repetition.attempts))
 
-        self._host.unicast(to, self._frame(agreement.message, agreement.own), on_failure)
+        self._messenger.send(agreement.message, to, own=agreement.own, on_failure=on_failure)
 
-    def _later(self, delay: Micros, to: NodeId | None, message: Message, own: bool, repeats: int) -> None:
-        if len(self._waiting) >= WAITING_MAX:
-            trace_overflow(self._host, NAMES[type(message)], "WAITING_MAX")
+    def _later(self, delay: Micros, message: OverlayMessage, send: Callable[[], object]) -> None:
+        if self._waiting >= WAITING_MAX:
+            self._messenger.overflow(message.name, "WAITING_MAX")
             return
-        self._number += 1
-        self._waiting[self._number] = (to, message, own, repeats)
-        self._host.set_timer((TIMER, "later", self._number), self._host.now() + delay)
+        self._waiting += 1
 
-    def _frame(self, message: Message, own: bool) -> Frame:
-        return Frame(CODEC.encode(message), Kind.CONTROL, NAMES[type(message)], None, own)
+        def due() -> None:
+            self._waiting -= 1
+            send()
+
+        Timer(self._host, due).after(delay)

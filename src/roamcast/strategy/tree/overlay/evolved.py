@@ -7,8 +7,10 @@ added, with the reasons and the proof, is in `docs/protocols/tree.md`; the rules
 and marked here where they apply. With `additions = false` those are left out that the work does without and
 the proof does not need.
 
-The parts, each over the one before: `protocol.py` (shared with the original), `leadership.py`,
-`link_keeping.py`, `requests.py`, and here what is done with the replies: the decision and the activations.
+The parts: `multicast_table.py` (the links, shared with the original), `leader.py` (group hellos, election),
+`requests.py` (RREQ and RREP), and here what is done with the replies: the decision, the activations (MACT),
+and the links that they open. A link is offered by its later upper end under a new random number, taken by a
+root, and open when both ends have used it (R1, R3, R6, R7). The proof is about these steps.
 
 The states of a node, by its upstream (`parent`) and its current task:
 
@@ -20,213 +22,318 @@ The states of a node, by its upstream (`parent`) and its current task:
          └── hands the root on (turn) ──▶ has a parent
 """
 
-from roamcast.host import Host, TimerName
-from roamcast.strategy.tree.overlay.label import RANKS_PER_HOP
-from roamcast.strategy.tree.overlay.leadership import MERGE_DELAY
-from roamcast.strategy.tree.overlay.links import LinkState, TreeLink
+from operator import attrgetter
+from typing import NamedTuple
+
+from roamcast.kit.protocol import overflow_traced
+from roamcast.kit.tables import ExpiringDict
+from roamcast.strategy.tree.overlay.leader import GroupLeader
 from roamcast.strategy.tree.overlay.messages import (
+    LINK_BITS,
+    RANKS_PER_HOP,
     Activation,
     Close,
     Confirm,
     GroupHello,
-    Message,
+    Label,
     Probe,
     ReplyStage,
+    RequestKey,
     RouteReply,
     RouteRequest,
     Sighting,
 )
-from roamcast.strategy.tree.overlay.parameters import TreeOptions
-from roamcast.strategy.tree.overlay.protocol import OverlayListener
-from roamcast.strategy.tree.overlay.requests import Searching
-from roamcast.strategy.tree.overlay.routes import ForwardRoute, RequestKey
-from roamcast.strategy.tree.overlay.search import best_reply
-from roamcast.units import NodeId
+from roamcast.strategy.tree.overlay.multicast_table import (
+    ForwardRoute,
+    LinkState,
+    OverlayContext,
+    TreeLink,
+    TreeProtocol,
+    best_reply,
+)
+from roamcast.strategy.tree.overlay.requests import Search
+from roamcast.units import SECOND, Micros, NodeId
+
+OFFERS_MAX = 1_000  # open at a time; chosen by us
 
 
-class Evolved(Searching):
-    def __init__(
-        self,
-        host: Host,
-        options: TreeOptions,
-        listener: OverlayListener,
-        nearby: set[NodeId] | None,
-        url: str,
-    ) -> None:
-        super().__init__(host, options, listener, nearby, url)
-        self._overhears = options.additions
+class LinkOffer(NamedTuple):
+    """A link whose upstream end we become if the peer takes it."""
+
+    peer: NodeId
+    until: Micros
+    url: str
+
+
+class Evolved(TreeProtocol):
+    def __init__(self, context: OverlayContext) -> None:
+        super().__init__(context)
+        self.overhears = self.options.additions
+        self.leader = GroupLeader(self)
+        self.search = Search(self)
+        # Links that others may take, by their numbers.
+        self.offers: ExpiringDict[int, LinkOffer] = ExpiringDict(
+            OFFERS_MAX, overflow_traced(self.host, "rrep", "OFFERS_MAX"), attrgetter("until")
+        )
+        self.handlers = {
+            RouteRequest: self.search.receive_rreq,
+            RouteReply: self.search.receive_rrep,
+            Activation: self.receive_mact,
+            GroupHello: self.leader.receive_grph,
+            Sighting: self.leader.on_sighting,
+            Confirm: self._on_confirm,
+            Close: self._on_close,
+            Probe: self.table.on_probe,
+        }
 
     # Inputs.
 
-    def on_timer(self, name: TimerName) -> None:
-        match name:
-            case (_, "hello"):
-                self._on_hello_due()
-            case (_, "merge"):
-                if self.is_leader and self._search is None:
-                    self._request(reconnect=True)
-            case (_, "search"):
-                self._decide()
-            case (_, "yielded"):
-                if self._yielded_to is not None:
-                    self._declare_leader()
-            case (_, "silence"):
-                self._on_silence()
-            case _:
-                super().on_timer(name)
+    def on_start(self) -> None:
+        self.leader.start()
 
-    def on_message(self, sender: NodeId, message: Message) -> None:
-        match message:
-            case RouteRequest():
-                self._on_request(sender, message)
-            case GroupHello():
-                self._on_hello(sender, message)
-            case RouteReply():
-                self._on_reply(sender, message)
-            case Activation():
-                self._on_activation(sender, message)
-            case Confirm():
-                self._on_confirm(sender, message)
-            case Close():
-                self._on_close(sender, message)
-            case Probe():
-                self._on_probe(sender, message)
-            case Sighting():
-                if sender in self.links and sender != self.parent:
-                    self._on_sighting()
+    def on_neighbour_up(self, neighbour: NodeId) -> None:
+        """Beyond the work: a leader asks at once, not only every RECONNECTION_TRIGGER hellos."""
+        if self.options.additions:
+            self.search.reconnect_soon()
+        self.search.on_neighbour_up(neighbour)
+
+    def on_orphaned(self) -> None:
+        self.table.broken_at = self.host.now()
+        self.leader.await_none()
+        self.search.repair()
+
+    def on_undelivered(self, neighbour: NodeId) -> None:
+        self.offers.forget(lambda offer: offer.peer == neighbour)
+        super().on_undelivered(neighbour)
+
+    def prune(self, peer: NodeId) -> None:
+        link = self.table.links.pop(peer)
+        self.messenger.send(Close(link.number), peer)
+        if link.state is LinkState.OPEN:
+            self.table.trace_down(peer)
 
     # The decision, and activations.
 
-    def _decide(self) -> None:
-        """The time for replies is over."""
-        search = self._search
-        if search is None:
+    def activate_replies(self) -> None:
+        """A.1, procedure 2: the time for replies is over."""
+        table = self.table
+        replies = self.search.take_replies()
+        if replies is None:
             return
-        self._stop_searching()
         best = best_reply(
-            (each for each in search.replies if not each.yields and each.label.better_than(self.label)),
-            self._parameters().group_sequence_tolerance,
+            (each for each in replies if not each.yields and each.label.better_than(table.label)),
+            table.parameters().group_sequence_tolerance,
         )
         # R5: every leader that stepped down for us is activated, not only the best, before we move ourselves.
-        for reply in search.replies:
+        for reply in replies:
             if reply.yields:
                 self._fetch(reply.request, reply.responder)
         if best is not None:
             self._go(best.request, best.responder)
-        if self.parent is None and not self.is_leader:
-            self._repair()
-        elif self.is_leader and not self.links and self._options.additions:
+        if table.parent is None and not table.is_leader:
+            self.search.repair()
+        elif not table.links and self.options.additions:
             # Whoever is in range is in another tree; the request or its answer was lost.
-            self._set_timer("merge", self._parameters().discover_timeout + self._some_of(MERGE_DELAY))
+            self.search.reconnect_soon(table.parameters().discover_timeout)
 
     def _fetch(self, request: RequestKey, responder: NodeId) -> None:
         """Activate towards a tree that yielded: its root, at the far end of the jump, becomes our child."""
-        forward = self._forwards.find((request, responder))
+        forward = self.search.forwards.find((request, responder))
         if forward is None:
             return
+        standing = self.table.standing()
         if forward.jump:
-            number = self._offer(forward.via, forward.url)
-            message = Activation(
-                *request, responder, self._standing(), ReplyStage.JUMP, True, number, 0, self._url
+            number = self.offer(forward.via, forward.url)
+            self._activate(
+                forward.via,
+                Activation(*request, responder, standing, ReplyStage.JUMP, True, number, 0, self.url),
             )
-            self._activate(forward.via, number, message)
             return
-        link = self.links.get(forward.via)
-        if link is not None and forward.via != self.parent:
-            message = Activation(
-                *request, responder, self._standing(), ReplyStage.NEAR, True, link.number, link.turn
-            )
-            self._courier.hop(forward.via, message, own=request.requester == self._host.node)
+        link = self.table.links.get(forward.via)
+        if link is not None and forward.via != self.table.parent:
+            message = Activation(*request, responder, standing, ReplyStage.NEAR, True, link.number, link.turn)
+            self.courier.hop(forward.via, message, own=request.requester == self.node)
 
     def _go(self, request: RequestKey, responder: NodeId) -> None:
         """Activate towards a better tree: we, the root, join it, or hand the root on to the node that can."""
-        forward = self._forwards.find((request, responder))
-        own = request.requester == self._host.node
-        if forward is None or self._has_passed(request, responder):
+        forward = self.search.forwards.find((request, responder))
+        if forward is None or self.search.has_passed(request, responder):
             return
         if forward.jump:
             self._adopt(request, responder, forward)
             return
-        link = self.links.get(forward.via)
+        link = self.table.links.get(forward.via)
         if link is not None and link.state is LinkState.OPEN:
             link.turn += 1
             message = Activation(
-                *request, responder, self._standing(), ReplyStage.NEAR, False, link.number, link.turn
+                *request, responder, self.table.standing(), ReplyStage.NEAR, False, link.number, link.turn
             )
-            self._hand_root_to(link, message, own=own)
+            self.hand_root_to(link, message, own=request.requester == self.node)
 
     def _adopt(self, request: RequestKey, responder: NodeId, forward: ForwardRoute) -> None:
         """Take the offered link (R1), if we are a root and the label that the offer states is better."""
         peer = forward.via
-        usable = forward.link and peer not in self.links and self.is_nearby(peer)
-        if not usable or not forward.label.better_than(self.label):
+        usable = forward.link and peer not in self.table.links and self.is_nearby(peer)
+        if not usable or not forward.label.better_than(self.table.label):
             return
         link = TreeLink(peer, forward.link, LinkState.ADOPTED, url=forward.url, opened_here=True)
         message = Activation(
-            *request, responder, self._standing(), ReplyStage.JUMP, False, link.number, 0, self._url
+            *request, responder, self.table.standing(), ReplyStage.JUMP, False, link.number, 0, self.url
         )
         self._settle_below(link, forward.label, forward.hops)
-        self._activate(peer, link.number, message)
+        self._activate(peer, message)
 
-    def _activate(self, peer: NodeId, number: int, message: Activation) -> None:
+    def _activate(self, peer: NodeId, message: Activation) -> None:
         """Send the activation over the jump; beyond the work, until it is answered."""
-        own = message.requester == self._host.node
-        if self._options.additions:
-            self._courier.agree(peer, number, message, own=own)
+        own = message.requester == self.node
+        if self.options.additions:
+            self.courier.agree(peer, message.link, message, own=own)
         else:
-            self._courier.hop(peer, message, own=own)
+            self.courier.hop(peer, message, own=own)
 
-    def _on_activation(self, sender: NodeId, message: Activation) -> None:
-        request = RequestKey(message.requester, message.number)
+    def receive_mact(self, sender: NodeId, message: Activation) -> None:
+        """A.1, procedure 5, up to the jump."""
         match message.stage, message.yields:
             case ReplyStage.NEAR, False:
-                if self._take_root(sender, message):
-                    self._go(request, message.responder)
-                    if self.parent is None:
-                        self._on_orphaned()  # the path is gone, but the root is here: look for another
+                if self.take_root(sender, message):
+                    self._go(message.request, message.responder)
+                    if self.table.parent is None:
+                        self.on_orphaned()  # the path is gone, but the root is here: look for another
             case ReplyStage.NEAR, True:
-                self._on_activation_from_above(sender, request, message)
+                self._on_activation_from_above(sender, message)
             case ReplyStage.JUMP, False:
                 self._on_link_taken(sender, message)
             case ReplyStage.JUMP, True:
-                self._on_fetched(sender, request, message)
+                self._on_fetched(sender, message)
             case _:
-                self._drop(message, "is at no stage of an activation")
+                self.table.drop(message, "is at no stage of an activation")
 
-    def _on_activation_from_above(self, sender: NodeId, request: RequestKey, message: Activation) -> None:
-        link = self.links.get(sender)
-        if link is None or link.number != message.link:
-            self._refuse(sender, message, message.link)
-        elif sender != self.parent:
-            self._drop(message, "comes not from our upstream")
-        else:
-            self._better(message.standing.label.moved(RANKS_PER_HOP), message.standing.hops + 1)
-            self._fetch(request, message.responder)
+    def _on_activation_from_above(self, sender: NodeId, message: Activation) -> None:
+        if self.table.link_of(sender, message) is None:
+            return
+        if sender != self.table.parent:
+            self.table.drop(message, "comes not from our upstream")
+            return
+        self.table.improve(message.standing.label.moved(RANKS_PER_HOP), message.standing.hops + 1)
+        self._fetch(message.request, message.responder)
 
     def _on_link_taken(self, sender: NodeId, message: Activation) -> None:
         """The other end of the jump has taken our offer and is our child now."""
-        link = self.links.get(sender)
-        if link is not None and link.number == message.link:
-            self._courier.once(sender, Confirm(link.number, link.turn), own=False)  # the first one was lost
+        if self.table.has(sender, message.link):
+            self.table.confirm(self.table.links[sender])  # the first one was lost
         elif self._is_offered(sender, message.link):
             self._open_offered(sender, message.link, message.url, opened_here=False)
-            self._courier.once(sender, Confirm(message.link, 0), own=False)
-            self._say_hello(update=True)
         else:
-            self._refuse(sender, message, message.link)
+            self.table.refuse(sender, message, message.link)
 
-    def _on_fetched(self, sender: NodeId, request: RequestKey, message: Activation) -> None:
+    def _on_fetched(self, sender: NodeId, message: Activation) -> None:
         """We yielded, and the other tree offers us a place (R1)."""
-        link = self.links.get(sender)
-        if link is not None and link.number == message.link:
-            self._courier.once(sender, Confirm(link.number, link.turn), own=False)
+        table = self.table
+        if table.has(sender, message.link):
+            table.confirm(table.links[sender])
             return
         label = message.standing.label
-        welcome = self._yielded_to == request and self.parent is None and self.is_nearby(sender)
-        if not welcome or link is not None or not label.better_than(self.label):
-            self._refuse(sender, message, message.link)
+        welcome = self.search.yielded_to == message.request and table.parent is None
+        usable = sender not in table.links and self.is_nearby(sender)
+        if not welcome or not usable or not label.better_than(table.label):
+            table.refuse(sender, message, message.link)
             return
         link = TreeLink(sender, message.link, LinkState.ADOPTED, url=message.url)
         self._settle_below(link, label, message.standing.hops)
-        self._courier.once(sender, Confirm(link.number, 0), own=False)
-        self._on_heard(sender, link.number)
+        table.confirm(link)
+        self.on_used(sender, link.number)
+
+    # Links: offered, taken, confirmed, closed.
+
+    def offer(self, to: NodeId, url: str = "") -> int:
+        now = self.host.now()
+        self.offers.expire(now)
+        number = self.host.random.getrandbits(LINK_BITS) or 1
+        wait = 4 * self.table.parameters().discover_timeout + 4 * SECOND
+        self.offers[number] = LinkOffer(to, now + wait, url)
+        return number
+
+    def _is_offered(self, to: NodeId, number: int) -> bool:
+        offer = self.offers.get(number)
+        in_time = offer is not None and offer.peer == to and self.host.now() < offer.until
+        return in_time and self.is_nearby(to)
+
+    def _open_offered(self, peer: NodeId, number: int, url: str, *, opened_here: bool) -> None:
+        del self.offers[number]
+        # The peer holds at most one link to us (R6), so an older one exists at our end only.
+        self.lose(peer, tell=False)
+        link = TreeLink(peer, number, LinkState.ADOPTED, url=url, opened_here=opened_here)
+        self.table.open(link)
+        if not opened_here:
+            self.table.confirm(link)
+        self.leader.send_grph(update=True)
+
+    def _settle_below(self, link: TreeLink, label: Label, hops: int) -> None:
+        """Become a child; `label` is what the new upstream has stated."""
+        self.leader.step_down()
+        self.table.broken_at = None
+        self.table.links[link.peer] = link
+        self.table.parent = link.peer
+        self.table.improve(label.moved(RANKS_PER_HOP), hops + 1)
+        self.leader.await_grph()
+
+    def on_used(self, sender: NodeId, number: int) -> None:
+        """The other end of an adopted link has used it, so the link exists at both ends."""
+        link = self.table.links.get(sender)
+        if link is not None and link.number == number and link.state is LinkState.ADOPTED:
+            self.search.on_found()
+            self.table.open(link)
+            self.leader.send_grph(update=True)
+
+    def _on_confirm(self, sender: NodeId, message: Confirm) -> None:
+        if self.table.has(sender, message.link):
+            if message.turn >= self.table.links[sender].turn:
+                self.courier.agreed(sender, message.link)
+            self.on_used(sender, message.link)
+        elif self._is_offered(sender, message.link):
+            self.courier.agreed(sender, message.link)
+            self._open_offered(sender, message.link, self.offers[message.link].url, opened_here=True)
+        else:
+            self.table.refuse(sender, message, message.link)
+
+    def _on_close(self, sender: NodeId, message: Close) -> None:
+        if self.table.has(sender, message.link):
+            self.lose(sender, tell=False)
+        elif self._is_offered(sender, message.link):
+            self.courier.agreed(sender, message.link)
+            del self.offers[message.link]
+
+    # Links that are turned round.
+
+    def hand_root_to(self, link: TreeLink, message: RouteReply | Activation, *, own: bool) -> None:
+        """Turn a link round (R3): its lower end becomes the root, and we become its child.
+
+        Until the message arrives each end takes the other as its upstream. The tree has no leader in that
+        time, but no cycle, and the message is repeated until it is answered.
+        """
+        self.leader.step_down()
+        self.table.parent = link.peer
+        self.leader.await_grph()
+        self.courier.agree(link.peer, link.number, message, own=own)
+
+    def take_root(self, sender: NodeId, message: RouteReply | Activation) -> bool:
+        """The other side of `hand_root_to`. True if the root is here now."""
+        table = self.table
+        link = table.link_of(sender, message)
+        if link is None:
+            return False
+        if message.turn <= link.turn:
+            table.confirm(link)  # the first one was lost
+            return False
+        if message.turn != link.turn + 1 or table.parent != sender:
+            table.drop(message, "turns a link out of turn")
+            return False
+        self.on_used(sender, link.number)
+        self.courier.agreed(sender, link.number)
+        link.turn = message.turn
+        table.parent = None
+        self.leader.await_none()
+        table.label = table.label.better_of(message.standing.label.moved(-1))
+        table.hops = 0
+        table.confirm(link)
+        return True

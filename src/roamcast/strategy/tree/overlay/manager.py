@@ -18,7 +18,7 @@ says when one of its links broke, and opens the ones it is asked to.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -27,11 +27,11 @@ from roamcast.errors import InputError, WireError
 from roamcast.event import Count, EventId
 from roamcast.host import Channel, Host, Kind, Layer, TimerName
 from roamcast.kit.numbers import StableCounter
-from roamcast.strategy.tree.overlay.layer import Overlay, make_protocol
-from roamcast.strategy.tree.overlay.links import LinkState
-from roamcast.strategy.tree.overlay.messages import HOPS_MAX
-from roamcast.strategy.tree.overlay.parameters import OverlayParameters, TreeOptions
-from roamcast.trace import Dropped, DropReason
+from roamcast.kit.protocol import Message, Messenger, Timer
+from roamcast.strategy.tree.overlay.layer import Overlay
+from roamcast.strategy.tree.overlay.messages import HOPS_MAX, Hops
+from roamcast.strategy.tree.overlay.multicast_table import LinkState
+from roamcast.strategy.tree.parameters import OverlayParameters, TreeOptions
 from roamcast.underlay.base import Underlay, UnderlayContext
 from roamcast.underlay.beacons import Beacons
 from roamcast.units import Micros, NodeId
@@ -42,13 +42,16 @@ NUMBERS = "manager.number"  # key in stable storage: of the objects that this no
 NUMBERS_BLOCK = 1_000  # numbers that one stable write reserves; chosen by us
 
 
-class SpreadObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class SpreadObject(Message, frozen=True):
     """An object on its way. Its origin and number name it, so that a frame that comes twice (a repeat whose
     acknowledgement was lost, a replay) is processed and passed on once."""
 
+    name = "object"
+    kind = Kind.DATA
+
     origin: Count
     number: Count
-    hops: Annotated[int, msgspec.Meta(ge=0, le=HOPS_MAX)]  # radio hops before this one
+    hops: Hops  # radio hops before this one
     data: bytes
 
 
@@ -69,6 +72,7 @@ class ObjectTree:
         """`on_object`: another node's object is here, with the hops that it took. `event_in`: the event that
         an object carries, for the trace."""
         self._host = host
+        self._messenger = Messenger(host, OBJECTS)
         self._on_object = on_object
         self._event_in = event_in
         self.overlay = Overlay(host, underlay, options, self)
@@ -88,18 +92,13 @@ class ObjectTree:
     def on_link_down(self, neighbour: NodeId) -> None:
         """Nothing to do, likewise."""
 
-    def on_receive(self, neighbour: NodeId, payload: bytes) -> None:
-        now, node = self._host.now(), self._host.node
-        try:
-            found = OBJECTS.decode(payload)
-        except WireError as error:
-            self._host.trace(Dropped(now, node, DropReason.WIRE, "object", detail=str(error)))
+    def on_data(self, neighbour: NodeId, payload: bytes) -> None:
+        found = self._messenger.decode(payload)
+        if found is None or not self._seen.observe(event_key(found.origin, found.number), self._host.now()):
             return
-        if not self._seen.observe(event_key(found.origin, found.number), now):
-            return
-        hops = min(found.hops + 1, HOPS_MAX)
-        self._spread(SpreadObject(found.origin, found.number, hops, found.data), neighbour)
-        self._on_object(found.data, hops)
+        found = msgspec.structs.replace(found, hops=min(found.hops + 1, HOPS_MAX))
+        self._spread(found, neighbour)
+        self._on_object(found.data, found.hops)
 
     def on_spread(self, sender: NodeId, payload: bytes, named: list[NodeId]) -> None:
         """Objects go over one link at a time."""
@@ -111,12 +110,11 @@ class ObjectTree:
             return None
 
     def _spread(self, found: SpreadObject, but: NodeId | None) -> None:
-        payload, event = OBJECTS.encode(found), self._event_in(found.data)
+        frame = self._messenger.frame(found, own=but is None)
+        labelled = msgspec.structs.replace(frame, event=self._event_in(found.data))
         for neighbour in self.overlay.neighbours():
             if neighbour != but:
-                self.overlay.protocol.send(
-                    neighbour, payload, kind=Kind.DATA, message="object", event=event, own=but is None
-                )
+                self.overlay.send(neighbour, labelled)
 
 
 class DataListener(Protocol):
@@ -127,7 +125,7 @@ class DataListener(Protocol):
         ...
 
 
-class ProactiveManager(Layer):
+class ProactiveManager:
     """Keeps itself connected to every node in reach and carries objects among all of them."""
 
     def __init__(
@@ -138,33 +136,29 @@ class ProactiveManager(Layer):
         self._tree = ObjectTree(host, self._beacons, options, lambda data, _: listener.process_object(data))
         self._overlay = self._tree.overlay
         self._beacons.listen(self)
-        self._runs = False
+        self.runs = False
         self.identifier: NodeId = host.node
 
     # For the owner.
 
-    @property
-    def runs(self) -> bool:
-        return self._runs
-
     def start(self) -> None:
-        self._runs = True
+        self.runs = True
         for layer in self.layers.values():
             layer.on_start()
 
     def stop(self) -> None:
         """Leave the tree with a word to the neighbours (table 5.1). Inputs that still come are ignored, and
         nothing more is sent. A stopped manager stays stopped: to begin again, make another."""
-        if self._runs:
+        if self.runs:
             self._overlay.on_stop()
-            self._runs = False
+            self.runs = False
 
     def send_object(self, data: bytes) -> None:
         """To every other node of the partition, once each as long as no link breaks meanwhile. `InputError`
         for an object that is too large, or while the manager does not run."""
         if len(data) > OBJECT_BYTES_MAX:
             raise InputError("object", f"has {len(data)} octets; at most {OBJECT_BYTES_MAX} are allowed")
-        if not self._runs:
+        if not self.runs:
             raise InputError("object", "cannot be sent: this manager does not run; allowed: after start")
         self._tree.send(data)
 
@@ -176,29 +170,18 @@ class ProactiveManager(Layer):
     @property
     def layers(self) -> dict[Channel, Layer]:
         """Who handles the frames and timers of each channel."""
-        return {Channel.UNDERLAY: _WhileRunning(self, self._beacons), Channel.STRATEGY: self}
+        return {
+            Channel.UNDERLAY: _WhileRunning(self, self._beacons),
+            Channel.STRATEGY: _WhileRunning(self, self._overlay),
+        }
 
-    def on_start(self) -> None:
-        self._overlay.on_start()
-
-    def on_stop(self) -> None:
-        self.stop()
-
-    def on_timer(self, name: TimerName) -> None:
-        if self._runs:
-            self._overlay.on_timer(name)
-
-    def on_receive(self, sender: NodeId, payload: bytes) -> None:
-        if self._runs:
-            self._overlay.on_receive(sender, payload)
+    # For the beacons, which are silent themselves once the manager has stopped.
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
-        if self._runs:
-            self._overlay.on_neighbour_up(neighbour)
+        self._overlay.on_neighbour_up(neighbour)
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
-        if self._runs:
-            self._overlay.on_neighbour_down(neighbour)
+        self._overlay.on_neighbour_down(neighbour)
 
     def on_routes_changed(self) -> None:
         """Beacons know no routes."""
@@ -213,6 +196,9 @@ class _WhileRunning(Layer):
 
     def on_start(self) -> None:
         self._layer.on_start()
+
+    def on_stop(self) -> None:
+        self._manager.stop()
 
     def on_timer(self, name: TimerName) -> None:
         if self._manager.runs:
@@ -256,18 +242,16 @@ class Connector(Protocol):
         ...
 
 
-AUDIT = "audit"
-
-
 class ReactiveManager(Layer):
     """Keeps its owner's links a tree; carries control messages only, on `host`."""
 
     def __init__(self, host: Host, options: TreeOptions, connector: Connector) -> None:
         assert host.node == connector.id(), "the owner's identifiers are the manager's (section 5.3)"
-        self._host = host
         self._connector = connector
-        self._protocol = make_protocol(host, options, self, None, connector.url())
+        self._overlay = Overlay(host, None, options, self, connector.url())
+        self._table = self._overlay.table
         self._audit_interval: Micros = OverlayParameters.of(options).hello_interval
+        self._audit_timer = Timer(host, self._audit)
         self._missing: list[NodeId] = []
         self._runs = False
 
@@ -278,8 +262,8 @@ class ReactiveManager(Layer):
         come are ignored. A stopped manager stays stopped: to begin again, make another."""
         if not self._runs:
             return
-        neighbours = self._protocol.neighbours()
-        self._protocol.leave()
+        neighbours = self._table.neighbours()
+        self._overlay.on_stop()
         self._runs = False
         for neighbour in neighbours:
             self._connector.close_link(neighbour)
@@ -287,50 +271,49 @@ class ReactiveManager(Layer):
     def signal_lost_neighbour(self, neighbour: NodeId) -> None:
         """A link of the owner broke, or could not be opened; the work's `signalLostNeighbor`."""
         if self._runs:
-            self._protocol.on_neighbour_down(neighbour)
+            self._overlay.on_neighbour_down(neighbour)
 
     def tree_neighbours(self) -> list[NodeId]:
         """Whom the owner should have links to."""
-        return self._protocol.neighbours()
+        return self._table.neighbours()
 
     @property
     def is_leader(self) -> bool:
-        return self._protocol.is_leader
+        return self._table.is_leader
 
     # For the runtime.
 
     def on_start(self) -> None:
         self._runs = True
-        self._protocol.on_start()
-        self._host.set_timer((AUDIT,), self._host.now() + self._audit_interval)
+        self._overlay.on_start()
+        self._audit_timer.after(self._audit_interval)
 
     def on_stop(self) -> None:
         self.stop()
 
     def on_timer(self, name: TimerName) -> None:
-        if not self._runs:
-            return
-        if name == (AUDIT,):
-            self._audit()
-        else:
-            self._protocol.on_timer(name)
+        if self._runs:
+            self._overlay.on_timer(name)
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
         if self._runs:
-            self._protocol.on_receive(sender, payload)
+            self._overlay.on_receive(sender, payload)
 
     # The protocol's listener.
 
     def on_link_up(self, neighbour: NodeId) -> None:
-        link = self._protocol.links[neighbour]
+        link = self._table.links[neighbour]
         if link.opened_here:
             self._connector.open_link(link.url)
 
     def on_link_down(self, neighbour: NodeId) -> None:
         self._connector.close_link(neighbour)
 
-    def on_spread(self, sender: NodeId, payload: bytes, named: list[NodeId]) -> None:
+    def on_data(self, neighbour: NodeId, payload: bytes) -> None:
         """Data goes over the owner's own links."""
+
+    def on_spread(self, sender: NodeId, payload: bytes, named: list[NodeId]) -> None:
+        """Likewise."""
 
     def event_in(self, payload: bytes) -> None:
         """Likewise."""
@@ -338,10 +321,10 @@ class ReactiveManager(Layer):
     def _audit(self) -> None:
         """A tree link that the owner has had no link for, twice in a row, is lost."""
         have = set(self._connector.neighbours())
-        links = self._protocol.links
-        missing = [peer for peer in self._protocol.neighbours() if peer not in have]
+        links = self._table.links
+        missing = [peer for peer in self._table.neighbours() if peer not in have]
         for peer in missing:
             if peer in self._missing and peer in links and links[peer].state is LinkState.OPEN:
-                self._protocol.on_neighbour_down(peer)
+                self._overlay.on_neighbour_down(peer)
         self._missing = missing
-        self._host.set_timer((AUDIT,), self._host.now() + self._audit_interval)
+        self._audit_timer.after(self._audit_interval)

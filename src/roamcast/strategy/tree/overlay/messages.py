@@ -5,29 +5,28 @@ not need (section 4.1: destination group, join and group-leader flags). What was
 of sequence number and hop count, and the number of the link that a message is about. A link's number is
 drawn at random by the end that offers it, so a message about an earlier link between the same two nodes,
 or from a node before its crash, names a link that no longer exists and is dropped.
+
+The original protocol's messages are those of appendix A.1 and of the draft (messages 1 to 4). A group hello
+names its receivers there too: one broadcast serves all tree neighbours. `MaodvReply.grant` is the permission
+of a member's own leader to reconnect (3.2.3), which the text does not distinguish from the other leader's
+reply by a field.
 """
 
 from enum import IntEnum
-from typing import Annotated, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
 
 from roamcast.event import Count
-from roamcast.strategy.tree.overlay.label import Label
-from roamcast.strategy.tree.overlay.original_messages import (
-    MaodvActivation,
-    MaodvHello,
-    MaodvReply,
-    MaodvRequest,
-)
-from roamcast.units import SECOND
+from roamcast.kit.protocol import Message
+from roamcast.units import SECOND, NodeId
 from roamcast.wire import Codec
 
 # Bounds chosen by us: what no honest node reaches is refused when it is decoded.
 LINK_BITS = 62  # drawn at random: two equal numbers are as good as impossible
 LINKS_MAX = 1_000  # named in one group hello
 URL_LENGTH_MAX = 512
-HOPS_MAX = 255
+HOPS_MAX = 255  # also stands for infinity
 
 Hops: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=HOPS_MAX)]
 LinkNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << LINK_BITS)]
@@ -35,6 +34,43 @@ Sequence: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 48)]
 Rank: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 40), le=1 << 40)]
 Interval: TypeAlias = Annotated[int, msgspec.Meta(gt=0, le=3600 * SECOND)]
 Url: TypeAlias = Annotated[str, msgspec.Meta(max_length=URL_LENGTH_MAX)]
+NamedLinks: TypeAlias = Annotated[tuple[tuple[Count, LinkNumber], ...], msgspec.Meta(max_length=LINKS_MAX)]
+
+RANKS_PER_HOP = 1 << 20
+"""Ranks are hop counts with room between them: a path can be turned round, or a reply can improve the labels
+of the nodes it passes, without waiting for the leader's next group hello. Chosen by us; any number far
+above that of such steps between two group hellos works."""
+
+
+class Label(NamedTuple):
+    """How near a node is to a leader, and how fresh that is. The order of labels is what forbids cycles.
+
+    The original protocol compares group sequence number and hop count, each by itself. Here both, with the
+    leader's identifier between them, make one total order. Three rules keep it useful
+    (`docs/protocols/tree.md` has the proof): a node's label only ever gets better; a node links below another
+    only if that one's label is strictly better; and only a node without an upstream may improve its label
+    beyond what an upstream states.
+
+    `rank`: hops to the leader times `RANKS_PER_HOP`, lowered or raised by ones in between.
+    """
+
+    sequence: int
+    leader: NodeId
+    rank: int
+
+    def better_than(self, other: "Label") -> bool:
+        """A fresher sequence wins; identifiers break ties between leaders; then the lower rank."""
+        if self.sequence != other.sequence:
+            return self.sequence > other.sequence
+        if self.leader != other.leader:
+            return self.leader > other.leader
+        return self.rank < other.rank
+
+    def moved(self, ranks: int) -> "Label":
+        return Label(self.sequence, self.leader, self.rank + ranks)
+
+    def better_of(self, other: "Label") -> "Label":
+        return self if self.better_than(other) else other
 
 
 class ReplyStage(IntEnum):
@@ -59,11 +95,29 @@ class Standing(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
         return tuple.__new__(Label, (self.sequence, self.leader, self.rank))
 
 
-class RouteRequest(msgspec.Struct, frozen=True, array_like=True, tag=1, forbid_unknown_fields=True):
-    """RREQ: `requester` looks for a path into another tree."""
+class RequestKey(NamedTuple):
+    """Which request a message belongs to: ReqNode and BCastId."""
+
+    requester: NodeId
+    number: int
+
+
+class OfRequest(Message, frozen=True):
+    """A request, or what followed from it."""
 
     requester: Count
     number: Count  # BCastId
+
+    @property
+    def request(self) -> RequestKey:
+        return RequestKey(self.requester, self.number)
+
+
+class RouteRequest(OfRequest, frozen=True, tag=1):
+    """RREQ: `requester` looks for a path into another tree."""
+
+    name = "rreq"
+
     standing: Standing  # of the requester
     time_to_live: Hops
     hops: Hops  # travelled so far
@@ -71,11 +125,11 @@ class RouteRequest(msgspec.Struct, frozen=True, array_like=True, tag=1, forbid_u
     reconnect: bool  # from a leader that looks for other partitions (section 4.4)
 
 
-class RouteReply(msgspec.Struct, frozen=True, array_like=True, tag=2, forbid_unknown_fields=True):
+class RouteReply(OfRequest, frozen=True, tag=2):
     """RREP: a path was found. `yields`: the answering leader steps down, its tree goes below the other."""
 
-    requester: Count
-    number: Count
+    name = "rrep"
+
     responder: Count  # rewritten by the node at the jump (section 4.2)
     standing: Standing  # of the last sender in the responder's tree
     hops: Hops  # from the responder's leader to here
@@ -86,11 +140,11 @@ class RouteReply(msgspec.Struct, frozen=True, array_like=True, tag=2, forbid_unk
     url: Url = ""  # JUMP: where the offering end can be reached (reactive manager)
 
 
-class Activation(msgspec.Struct, frozen=True, array_like=True, tag=3, forbid_unknown_fields=True):
+class Activation(OfRequest, frozen=True, tag=3):
     """MACT: the path by `responder` was chosen; stops at the jump."""
 
-    requester: Count
-    number: Count
+    name = "mact"
+
     responder: Count
     standing: Standing  # of the last sender
     stage: ReplyStage
@@ -100,62 +154,129 @@ class Activation(msgspec.Struct, frozen=True, array_like=True, tag=3, forbid_unk
     url: Url = ""
 
 
-class GroupHello(msgspec.Struct, frozen=True, array_like=True, tag=4, forbid_unknown_fields=True):
+class GroupHello(Message, frozen=True, tag=4):
     """GRPH: the leader is alive. One broadcast for all downstream neighbours (section 5.2.3).
 
     `links` names each of them with its link, so that a neighbour which is missing, or named with a link
     it does not have, learns that the two ends disagree.
     """
 
+    name = "grph"
+
     standing: Standing
     interval: Interval  # until the leader's next
     update: bool
-    links: Annotated[tuple[tuple[Count, LinkNumber], ...], msgspec.Meta(max_length=LINKS_MAX)]
+    links: NamedLinks
 
 
-class Confirm(msgspec.Struct, frozen=True, array_like=True, tag=5, forbid_unknown_fields=True):
+class Confirm(Message, frozen=True, tag=5):
     """The link exists at this end, and its turn is known."""
+
+    name = "confirm"
 
     link: LinkNumber
     turn: Count
 
 
-class Close(msgspec.Struct, frozen=True, array_like=True, tag=6, forbid_unknown_fields=True):
+class Close(Message, frozen=True, tag=6):
     """There is no such link at this end (any more). MACT with the prune flag, for one link."""
 
+    name = "close"
+
     link: LinkNumber
 
 
-class Probe(msgspec.Struct, frozen=True, array_like=True, tag=7, forbid_unknown_fields=True):
+class Probe(Message, frozen=True, tag=7):
     """Is the upstream still there? (section 4.3). Answered by `Confirm` or `Close`."""
 
+    name = "probe"
+
     link: LinkNumber
 
 
-class TreeData(msgspec.Struct, frozen=True, array_like=True, tag=8, forbid_unknown_fields=True):
+class TreeData(Message, frozen=True, tag=8):
     """What the layer above sends over a tree link."""
+
+    name = "data"
 
     link: LinkNumber
     payload: bytes
 
 
-class Spread(msgspec.Struct, frozen=True, array_like=True, tag=9, forbid_unknown_fields=True):
+class Spread(Message, frozen=True, tag=9):
     """The same to several tree neighbours in one broadcast, as MAODV forwards multicast data. Nodes that
     are not named ignore it."""
 
-    links: Annotated[tuple[tuple[Count, LinkNumber], ...], msgspec.Meta(max_length=LINKS_MAX)]
+    name = "data"
+
+    links: NamedLinks
     payload: bytes
 
 
-class Sighting(msgspec.Struct, frozen=True, array_like=True, tag=10, forbid_unknown_fields=True):
+class Sighting(Message, frozen=True, tag=10):
     """Another tree is in range of someone below; on its way to the leader (R14)."""
+
+    name = "sighting"
 
     link: LinkNumber
 
 
-OriginalMessage: TypeAlias = MaodvRequest | MaodvReply | MaodvActivation | MaodvHello
+# The original protocol.
 
-Message: TypeAlias = (
+
+class MaodvRequest(OfRequest, frozen=True, tag=20):
+    """RREQ. `join`: to become a member. `repair`: to reconnect two partitions, along a tree to its leader."""
+
+    name = "rreq"
+
+    sequence: Sequence  # the freshest that the requester knows
+    leader: Count  # of the requester's tree; A.1 needs it for `repair` only
+    hops_to_leader: Hops  # of the requester; infinite for one that joins
+    hops: Hops  # travelled so far
+    time_to_live: Hops
+    join: bool
+    repair: bool
+    target: Count = 0  # `repair`: the leader that is asked
+
+
+class MaodvReply(OfRequest, frozen=True, tag=21):
+    """RREP."""
+
+    name = "rrep"
+
+    responder: Count
+    sequence: Sequence
+    leader: Count
+    hops_to_leader: Hops  # from here, by the responder
+    join: bool
+    repair: bool
+    grant: bool = False
+
+
+class MaodvActivation(OfRequest, frozen=True, tag=22):
+    """MACT. `prune`: the sender leaves the tree. `leader`: the receiver's side gets a leader of its own."""
+
+    name = "mact"
+
+    responder: Count
+    join: bool
+    prune: bool = False
+    leader: bool = False
+
+
+class MaodvHello(Message, frozen=True, tag=23):
+    """GRPH. `update`: the leader has changed."""
+
+    name = "grph"
+
+    leader: Count
+    sequence: Sequence
+    hops_to_leader: Hops
+    update: bool
+    receivers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=LINKS_MAX)]
+
+
+OverlayMessage: TypeAlias = (
     RouteRequest
     | RouteReply
     | Activation
@@ -166,25 +287,10 @@ Message: TypeAlias = (
     | TreeData
     | Spread
     | Sighting
-    | OriginalMessage
+    | MaodvRequest
+    | MaodvReply
+    | MaodvActivation
+    | MaodvHello
 )
 
-CODEC: Codec[Message] = Codec("tree", 1, Message)
-
-NAMES: dict[type[msgspec.Struct], str] = {
-    RouteRequest: "rreq",
-    RouteReply: "rrep",
-    Activation: "mact",
-    GroupHello: "grph",
-    Confirm: "confirm",
-    Close: "close",
-    Probe: "probe",
-    TreeData: "data",
-    Spread: "data",
-    Sighting: "sighting",
-    MaodvRequest: "rreq",
-    MaodvReply: "rrep",
-    MaodvActivation: "mact",
-    MaodvHello: "grph",
-}
-"""As the trace names them."""
+CODEC: Codec[OverlayMessage] = Codec("tree", 1, OverlayMessage)

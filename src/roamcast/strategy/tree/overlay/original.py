@@ -22,22 +22,33 @@ members (here they join), and expanding ring search for joins.
 
 from dataclasses import dataclass
 
-from roamcast.host import Host, TimerName
-from roamcast.strategy.tree.overlay.label import Label
-from roamcast.strategy.tree.overlay.links import LinkState, TreeLink
-from roamcast.strategy.tree.overlay.messages import Close, Confirm, Message, Probe
-from roamcast.strategy.tree.overlay.original_messages import (
+import msgspec
+
+from roamcast.kit.protocol import Timer
+from roamcast.strategy.tree.overlay.messages import (
     HOPS_MAX,
-    RECEIVERS_MAX,
+    LINKS_MAX,
+    Close,
+    Confirm,
+    Label,
     MaodvActivation,
     MaodvHello,
     MaodvReply,
     MaodvRequest,
+    Probe,
+    RequestKey,
 )
-from roamcast.strategy.tree.overlay.parameters import Membership, TreeOptions
-from roamcast.strategy.tree.overlay.protocol import OverlayListener, TreeProtocol
-from roamcast.strategy.tree.overlay.routes import AgingDict, ForwardRoute, RequestKey, Reverse
-from roamcast.strategy.tree.overlay.search import Reply, TreeSearch, best_reply
+from roamcast.strategy.tree.overlay.multicast_table import (
+    AgingDict,
+    ForwardRoute,
+    LinkState,
+    OverlayContext,
+    Reply,
+    TreeLink,
+    TreeProtocol,
+    best_reply,
+)
+from roamcast.strategy.tree.parameters import Membership
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
 # Chosen by us.
@@ -56,244 +67,217 @@ class Merge:
 
 
 class Original(TreeProtocol):
-    def __init__(
-        self,
-        host: Host,
-        options: TreeOptions,
-        listener: OverlayListener,
-        nearby: set[NodeId] | None,
-        url: str,
-    ) -> None:
-        super().__init__(host, options, listener, nearby, url)
-        self.is_member = options.membership is Membership.ALL
-        self._search: TreeSearch | None = None
+    def __init__(self, context: OverlayContext) -> None:
+        super().__init__(context)
+        host = self.host
+        self.is_member = self.options.membership is Membership.ALL
+        self._replies: list[Reply] | None = None  # None: no decision about replies is due
         self._requested: RequestKey | None = None
         self._attempts = 0
         self._is_starting = False  # switched on a moment ago, and not looking for a tree yet
         self._joined = False  # whether this node is on the tree, as a member or as a router
-        self.hops = HOPS_MAX  # a node that joins has the largest distance: any node of the tree may answer it
+        # A node that joins has the largest distance: any node of the tree may answer it.
+        self.table.hops = HOPS_MAX
         self._request_number = host.random.getrandbits(32)
-        self._reverses: AgingDict[RequestKey, Reverse] = AgingDict(self._too_many)
-        self._forwards: AgingDict[tuple[RequestKey, NodeId], ForwardRoute] = AgingDict(self._too_many)
+        self._reverses: AgingDict[RequestKey, NodeId] = AgingDict(host)
+        self._forwards: AgingDict[tuple[RequestKey, NodeId], ForwardRoute] = AgingDict(host)
         # The group hellos received, by leader and sequence.
-        self._hellos: AgingDict[tuple[NodeId, int], bool] = AgingDict(self._too_many)
+        self._hellos: AgingDict[tuple[NodeId, int], bool] = AgingDict(host)
         # On no tree: by leader, who passed its last hello on to us.
-        self._hello_from: AgingDict[NodeId, NodeId] = AgingDict(self._too_many)
+        self._hello_from: AgingDict[NodeId, NodeId] = AgingDict(host)
         self._merge: Merge | None = None
         self._granted_until: Micros = 0  # to prevent loops, one reconnection at a time
+        self._join_timer = Timer(host, self._on_join_due)
+        self._hello_timer = Timer(host, lambda: self._send_grph(update=False))
+        self._update_timer = Timer(host, lambda: self._send_grph(update=True))
+        self._decision_timer = Timer(host, self._activate_replies)
+        self._silence_timer = Timer(host, self._on_silence)
+        self.handlers = {
+            MaodvHello: self._receive_grph,
+            MaodvRequest: self._receive_rreq,
+            MaodvReply: self._receive_rrep,
+            MaodvActivation: self._receive_mact,
+            Close: lambda sender, _: self.lose(sender, tell=False),
+            Probe: self.table.on_probe,
+            Confirm: lambda sender, _: self.courier.agreed(sender, 0),
+        }
 
     # Inputs.
 
     def on_start(self) -> None:
         self._is_starting = True
-        self._set_timer("join", self._some_of(JOIN_DELAY))
+        self._join_timer.within(JOIN_DELAY)
 
     def set_member(self, is_member: bool) -> None:
-        if self._options.membership is Membership.ALL or is_member == self.is_member:
+        if self.options.membership is Membership.ALL or is_member == self.is_member:
             return
         self.is_member = is_member
         if not is_member:
             self._prune_unless_needed()
-        elif not self._joined and self._search is None and not self._is_starting:
-            self._set_timer("join", 0)
+        elif not self._joined and self._replies is None and not self._is_starting:
+            self._join_timer.after(0)
 
-    def leave(self) -> None:
-        """The node stops: prune every link, so that its children repair at once. (In the draft only a leaf
-        may leave; here a child without an upstream does the same as when a link breaks.)"""
-        for peer in sorted(self.links):
-            self._prune(peer)
-        self._set_leader(False)
-        self.parent = None
+    def _on_join_due(self) -> None:
+        self._is_starting = False
+        if self.table.parent is None and not self.table.is_leader and self.is_member:
+            self._generate_rreq()
 
-    def on_timer(self, name: TimerName) -> None:
-        match name:
-            case (_, "join"):
-                self._is_starting = False
-                if self.parent is None and not self.is_leader and self.is_member:
-                    self._repair()
-            case (_, "hello"):
-                self._hello(update=False)
-            case (_, "update"):
-                self._hello(update=True)
-            case (_, "search"):
-                self._decide()
-            case (_, "silence"):
-                if self._options.hello_workaround and self.parent is not None:
-                    self._lose(self.parent, tell=True)
-            case _:
-                super().on_timer(name)
-
-    def on_message(self, sender: NodeId, message: Message) -> None:
-        match message:
-            case MaodvHello():
-                self._on_hello(sender, message)
-            case MaodvRequest() if message.repair:
-                self._on_merge_request(sender, message)
-            case MaodvRequest():
-                self._on_request(sender, message)
-            case MaodvReply() if message.repair:
-                self._on_merge_reply(sender, message)
-            case MaodvReply():
-                self._on_reply(sender, message)
-            case MaodvActivation():
-                self._on_activation(sender, message)
-            case Close():
-                self._lose(sender, tell=False)
-            case Probe():
-                self._on_probe(sender, message)
-            case Confirm():
-                self._courier.agreed(sender, 0)
+    def _on_silence(self) -> None:
+        if self.options.hello_workaround and self.table.parent is not None:
+            self.lose(self.table.parent, tell=True)
 
     # Group hellos.
 
-    def _hello(self, *, update: bool) -> None:
-        if not self.is_leader:
+    def _send_grph(self, *, update: bool) -> None:
+        if not self.table.is_leader:
             return
-        interval = self._parameters().hello_interval
-        self._set_timer("hello", interval)
-        self.label = Label(self.label.sequence + 1, self._host.node, 0)
-        self._courier.broadcast(self._hello_message(update), own=True)
+        self._hello_timer.after(self.table.parameters().hello_interval)
+        self.table.label = Label(self.table.label.sequence + 1, self.node, 0)
+        self.messenger.send(self._hello_message(update))
 
     def _hello_message(self, update: bool) -> MaodvHello:
-        receivers = tuple(sorted(self.links)[:RECEIVERS_MAX])
-        return MaodvHello(self.label.leader, self.label.sequence, self.hops, update, receivers)
+        table = self.table
+        receivers = tuple(sorted(table.links)[:LINKS_MAX])
+        return MaodvHello(table.label.leader, table.label.sequence, table.hops, update, receivers)
 
-    def _on_hello(self, sender: NodeId, message: MaodvHello) -> None:
-        if message.leader == self._host.node:
+    def _receive_grph(self, sender: NodeId, message: MaodvHello) -> None:
+        if message.leader == self.node:
             return
-        same = message.leader == self.label.leader
-        yields = message.leader > self.label.leader
-        if sender not in self.links:
+        same = message.leader == self.table.label.leader
+        yields = message.leader > self.table.label.leader
+        if sender not in self.table.links:
             if not same and yields and self._joined and self.is_nearby(sender):
                 self._begin_merge(message.leader, sender)
             elif not self._joined and not self.is_member and self.is_nearby(sender):
                 self._pass_on(sender, message)
             return
-        if not (message.sequence > self.label.sequence if same else message.update or yields):
+        if not (message.sequence > self.table.label.sequence if same else message.update or yields):
             return
         heard = (message.leader, message.sequence)
         if self._hellos.find(heard) is not None:
             return  # relayed once: the updates of two leaders would circulate in a loop for ever
-        self._hellos.put(heard, message.update, self._host.now())
+        self._hellos.put(heard, message.update)
         self._follow(sender, Label(message.sequence, message.leader, 0), message.hops_to_leader)
-        self._courier.broadcast_soon(self._hello_message(message.update), own=False)
+        self.courier.broadcast_soon(self._hello_message(message.update))
 
     def _pass_on(self, sender: NodeId, message: MaodvHello) -> None:
         """This node is on no tree, and may lie between two."""
         heard = (message.leader, message.sequence)
         hops = message.hops_to_leader + 1
-        if self._hellos.find(heard) is None and hops < self._parameters().ttl_threshold:
-            self._hellos.put(heard, message.update, self._host.now())
-            self._hello_from.put(message.leader, sender, self._host.now())
-            onward = MaodvHello(message.leader, message.sequence, hops, message.update, ())
-            self._courier.broadcast_soon(onward, own=False)
+        if self._hellos.find(heard) is None and hops < self.table.parameters().ttl_threshold:
+            self._hellos.put(heard, message.update)
+            self._hello_from.put(message.leader, sender)
+            onward = msgspec.structs.replace(message, hops_to_leader=hops, receivers=())
+            self.courier.broadcast_soon(onward)
 
     def _follow(self, upstream: NodeId, label: Label, hops: int) -> None:
         """Take a node as upstream that is `hops` from the leader."""
-        self._set_leader(False)
+        self.table.set_leader(False)
         self._joined = True
-        self.parent = upstream
-        self.label = label
-        self.hops = min(hops + 1, HOPS_MAX)
-        parameters = self._parameters()
-        self._set_timer(
-            "silence",
-            parameters.hello_interval * (parameters.allowed_hello_loss + 1) + parameters.hello_interval // 2,
-        )
+        self.table.parent = upstream
+        self.table.label = label
+        self.table.hops = min(hops + 1, HOPS_MAX)
+        parameters = self.table.parameters()
+        missed = parameters.allowed_hello_loss + 1
+        self._silence_timer.after(parameters.hello_interval * missed + parameters.hello_interval // 2)
 
     def _lead(self) -> None:
-        """No way into another tree was found, or this node was selected."""
+        """No way into another tree was found, or this node was selected. Only members lead."""
+        if not self.is_member:
+            self._select_leader()
+            return
         self._attempts = 0
-        self._broken_at = None
-        self.label = Label(0, self._host.node, 0)
-        self.hops = 0
+        self.table.broken_at = None
+        self.table.label = Label(0, self.node, 0)
+        self.table.hops = 0
         self._joined = True
-        self._set_leader(True)
-        self._hello(update=True)
+        self.table.set_leader(True)
+        self._send_grph(update=True)
 
     # Joining, and repair after a link breakage.
 
-    def _on_orphaned(self) -> None:
-        self._broken_at = self._host.now()
-        self._cancel_timer("silence")
-        self._repair()
+    def on_orphaned(self) -> None:
+        self.table.broken_at = self.host.now()
+        self._silence_timer.cancel()
+        self._generate_rreq()
 
-    def _repair(self) -> None:
-        parameters = self._parameters()
-        if self._attempts > parameters.request_retries or (self._nearby is not None and not self._nearby):
-            if self.is_member:
-                self._lead()
-            else:
-                self._select_leader()
+    def _generate_rreq(self) -> None:
+        """A.1, procedure 1."""
+        parameters = self.table.parameters()
+        if self._attempts > parameters.request_retries or self.is_alone:
+            self._lead()
             return
         request = self._requested = self._next_request()
-        self._search = TreeSearch()
+        self._replies = []
         reach = min(parameters.ttl_increment * (self._attempts + 1), parameters.ttl_threshold)
         self._attempts += 1
-        self._courier.broadcast(self._request_message(request, reach, join=not self._joined), own=True)
-        self._set_timer("search", parameters.discover_timeout)
+        self.messenger.send(self._request_message(request, reach, join=not self._joined))
+        self._decision_timer.after(parameters.discover_timeout)
 
     def _request_message(
         self, request: RequestKey, reach: int, *, join: bool = False, repair: bool = False, target: NodeId = 0
     ) -> MaodvRequest:
-        label = self.label
-        return MaodvRequest(*request, label.sequence, label.leader, self.hops, 0, reach, join, repair, target)
+        label, hops = self.table.label, self.table.hops
+        return MaodvRequest(*request, label.sequence, label.leader, hops, 0, reach, join, repair, target)
 
-    def _on_request(self, sender: NodeId, message: MaodvRequest) -> None:
+    def _receive_rreq(self, sender: NodeId, message: MaodvRequest) -> None:
         """A.1, procedure 3. Members pass a request on only if `member_forwarding` says so, others always."""
-        request = RequestKey(message.requester, message.number)
-        known = self._reverses.find(request)
-        if message.requester == self._host.node or known is not None or not self.is_nearby(sender):
+        known = self._reverses.find(message.request)
+        is_far = not message.repair and not self.is_nearby(sender)
+        if message.requester == self.node or known is not None or is_far:
             return
-        asked = Label(message.sequence, message.leader, 0)
-        self._reverses.put(request, Reverse(asked, free=sender), self._host.now())
-        fresh = self._joined and self.label.sequence >= message.sequence
-        if fresh and self.hops <= message.hops_to_leader:
-            label = self.label
-            reply = MaodvReply(
-                *request, self._host.node, label.sequence, label.leader, self.hops, message.join, False
-            )
-            self._courier.hop(sender, reply, own=False)
-        elif (not self.is_member or self._options.member_forwarding) and message.time_to_live > 1:
-            self._courier.broadcast_soon(_onward(message), own=False)
+        self._reverses.put(message.request, sender)
+        fresh = self._joined and self.table.label.sequence >= message.sequence
+        if message.repair:
+            self._on_merge_request(sender, message)
+        elif fresh and self.table.hops <= message.hops_to_leader:
+            self._reply(sender, message)
+        elif (not self.is_member or self.options.member_forwarding) and message.time_to_live > 1:
+            self.courier.broadcast_soon(_onward(message))
 
-    def _on_reply(self, sender: NodeId, message: MaodvReply) -> None:
-        request = RequestKey(message.requester, message.number)
+    def _reply(self, to: NodeId, message: MaodvRequest, *, grant: bool = False) -> None:
+        label, flags = self.table.label, (message.join, message.repair, grant)
+        answer = self.node, label.sequence, label.leader, self.table.hops
+        self.courier.hop(to, MaodvReply(*message.request, *answer, *flags))
+
+    def _receive_rrep(self, sender: NodeId, message: MaodvReply) -> None:
+        """A.1, procedure 4."""
         label = Label(message.sequence, message.leader, 0)
         hops = min(message.hops_to_leader + 1, HOPS_MAX)
-        forward = ForwardRoute(sender, label, hops, True, False, 0, "")
-        self._forwards.put((request, message.responder), forward, self._host.now())
-        if request.requester == self._host.node:
-            self._collect(request, message, label, hops)
+        if not message.repair or not self._joined:  # an activation of a merge would make this node a router
+            forward = ForwardRoute(sender, label, hops)
+            self._forwards.put((message.request, message.responder), forward)
+        if message.requester == self.node:
+            if message.repair:
+                self._on_merge_reply(message, label, hops)
+            else:
+                self._collect_reply(message, label, hops)
             return
-        reverse = self._reverses.find(request)
-        if reverse is None or reverse.free is None:
-            self._drop(message, "answers no request of ours")
+        way = self._reverses.find(message.request)
+        if way is None:
+            self.table.drop(message, "answers no request of ours")
             return
-        relayed = MaodvReply(
-            *request, message.responder, message.sequence, message.leader, hops, message.join, False
-        )
-        self._courier.hop(reverse.free, relayed, own=False)
+        self.courier.hop(way, msgspec.structs.replace(message, hops_to_leader=hops))
 
-    def _collect(self, request: RequestKey, message: MaodvReply, label: Label, hops: int) -> None:
-        search = self._search
-        if search is None or self._requested != request:
-            self._drop(message, "comes too late")
+    def _collect_reply(self, message: MaodvReply, label: Label, hops: int) -> None:
+        if self._replies is None or self._requested != message.request:
+            self.table.drop(message, "comes too late")
             return
-        if not search.replies:
-            self._on_first_reply()
-            if self._options.reply_wait is not None:
-                self._set_timer("search", micros(self._options.reply_wait))
-        search.replies.append(Reply(request, message.responder, label, hops, yields=False))
+        if not self._replies:
+            self.table.on_first_reply()
+            if self.options.reply_wait is not None:
+                self._decision_timer.after(micros(self.options.reply_wait))
+        self._replies.append(Reply(message.request, message.responder, label, hops))
 
-    def _decide(self) -> None:
-        search, self._search = self._search, None
-        if search is None or self.parent is not None:
+    def _activate_replies(self) -> None:
+        """A.1, procedure 2."""
+        replies, self._replies = self._replies, None
+        if replies is None or self.table.parent is not None:
             return
-        best = best_reply(search.replies, self._parameters().group_sequence_tolerance)
+        best = best_reply(replies, self.table.parameters().group_sequence_tolerance)
         forward = None if best is None else self._forwards.find((best.request, best.responder))
         if best is None or forward is None or not self.is_nearby(forward.via):
-            self._repair()
+            self._generate_rreq()
             return
         self._attempts = 0
         join = not self._joined
@@ -305,14 +289,14 @@ class Original(TreeProtocol):
 
     def _activate(self, request: RequestKey, responder: NodeId, to: NodeId, *, join: bool, own: bool) -> None:
         message = MaodvActivation(*request, responder, join)
-        if self._options.repeat_activation:
-            self._courier.agree(to, 0, message, own=own)
+        if self.options.repeat_activation:
+            self.courier.agree(to, 0, message, own=own)
         else:
-            self._courier.once(to, message, own=own)
+            self.messenger.send(message, to, own=own)
 
-    def _on_activation(self, sender: NodeId, message: MaodvActivation) -> None:
+    def _receive_mact(self, sender: NodeId, message: MaodvActivation) -> None:
         if message.prune:
-            self._lose(sender, tell=False)
+            self.lose(sender, tell=False)
         elif message.leader:
             self._on_selected(sender)
         else:
@@ -320,195 +304,145 @@ class Original(TreeProtocol):
 
     def _on_activated(self, sender: NodeId, message: MaodvActivation) -> None:
         """A.1, procedure 5: both links of the path at this node are enabled, even if they close a cycle."""
-        if self._options.repeat_activation:
-            self._courier.once(sender, Confirm(0, 0), own=False)
-        known = sender in self.links
+        if self.options.repeat_activation:
+            self.messenger.send(Confirm(0, 0), sender, own=False)
+        known = sender in self.table.links
         self._enable(sender)
-        if message.responder == self._host.node:
+        if message.responder == self.node:
             return
-        request = RequestKey(message.requester, message.number)
-        forward = self._forwards.find((request, message.responder))
-        if forward is None or forward.via == sender or (known and forward.via in self.links):
+        forward = self._forwards.find((message.request, message.responder))
+        if forward is None or forward.via == sender or (known and forward.via in self.table.links):
             return
         self._enable(forward.via)
         if not self._joined:  # this node becomes a router
             self._follow(forward.via, forward.label, max(forward.hops - 1, 0))
-        self._activate(request, message.responder, forward.via, join=message.join, own=False)
+        self._activate(message.request, message.responder, forward.via, join=message.join, own=False)
 
-    def _lose(self, peer: NodeId, *, tell: bool) -> None:
-        super()._lose(peer, tell=tell)
+    def lose(self, peer: NodeId, *, tell: bool) -> None:
+        super().lose(peer, tell=tell)
         self._prune_unless_needed()
 
-    def _prune(self, peer: NodeId) -> None:
-        """Leave a tree neighbour with a word."""
-        request = self._next_request()
-        self._courier.once(peer, MaodvActivation(*request, peer, join=False, prune=True), own=True)
+    def prune(self, peer: NodeId) -> None:
+        """Leave a tree neighbour, and tell it."""
+        self.messenger.send(MaodvActivation(*self._next_request(), peer, join=False, prune=True), peer)
         self._take_out(peer)
 
     def _take_out(self, peer: NodeId) -> None:
         """The link ends in good order: nothing is repaired."""
-        link = self.links.pop(peer)
-        self._courier.agreed(peer, 0)
+        link = self.table.links.pop(peer)
+        self.courier.agreed(peer, 0)
         if link.state is LinkState.OPEN:
-            self._trace("link_down", peer, role="downstream" if peer == self.parent else "upstream")
-            self._listener.on_link_down(peer)
+            self.table.trace_down(peer)
+            self.listener.on_link_down(peer)
 
     def _prune_unless_needed(self) -> None:
         """A node that is no member stays on the tree only as long as others need it there."""
-        if self.is_member or not self._joined or self._search is not None:
+        if self.is_member or not self._joined or self._replies is not None:
             return
-        if self.is_leader:
+        if self.table.is_leader:
             self._select_leader()
-        elif not self.links or set(self.links) == {self.parent}:
-            if self.parent in self.links and self.parent is not None:
-                self._prune(self.parent)
+        elif not self.table.links or set(self.table.links) == {self.table.parent}:
+            for peer in list(self.table.links):
+                self.prune(peer)
             self._forget_tree()
 
     def _select_leader(self) -> None:
         """3.2.3: one descendant is to become the leader, and this node prunes itself from all others."""
-        self._set_leader(False)
-        selected, *others = [*sorted(self.links), None]
-        if selected is not None:
-            request = self._next_request()
-            chosen = MaodvActivation(*request, selected, join=False, leader=True)
-            self._courier.hop(selected, chosen, own=True)
-            self._take_out(selected)
-        for peer in others:
-            if peer is not None:
-                self._prune(peer)
+        self.table.set_leader(False)
+        peers = sorted(self.table.links)
+        if peers:
+            chosen = MaodvActivation(*self._next_request(), peers[0], join=False, leader=True)
+            self.courier.hop(peers[0], chosen, own=True)
+            self._take_out(peers[0])
+        for peer in peers[1:]:
+            self.prune(peer)
         self._forget_tree()
 
     def _on_selected(self, sender: NodeId) -> None:
         """The upstream gives this side of the tree up: it gets a leader of its own."""
-        if sender not in self.links:
+        if sender not in self.table.links:
             return
         self._take_out(sender)
-        if sender == self.parent:
-            self.parent = None
-            self._cancel_timer("silence")
-            if self.is_member:
-                self._lead()
-            else:
-                self._select_leader()
+        if sender == self.table.parent:
+            self.table.parent = None
+            self._silence_timer.cancel()
+            self._lead()
 
     def _forget_tree(self) -> None:
         """This node is on no tree."""
-        self.parent = None
+        self.table.parent = None
         self._joined = False
         self._attempts = 0
-        self._broken_at = None
-        self.label = Label(0, self._host.node, 0)
-        self.hops = HOPS_MAX
-        for name in ("silence", "hello", "update", "search"):
-            self._cancel_timer(name)
-        self._search = None
+        self.table.broken_at = None
+        self.table.label = Label(0, self.node, 0)
+        self.table.hops = HOPS_MAX
+        for timer in (self._silence_timer, self._hello_timer, self._update_timer, self._decision_timer):
+            timer.cancel()
+        self._replies = None
 
     # Partition merging (3.2.3).
 
     def _begin_merge(self, leader: NodeId, neighbour: NodeId) -> None:
-        now = self._host.now()
+        now = self.host.now()
         if self._merge is not None and now < self._merge.until:
             return
         request = self._next_request()
-        self._merge = Merge(leader, neighbour, request, now + 2 * self._parameters().discover_timeout)
-        if self.is_leader:
+        self._merge = Merge(leader, neighbour, request, now + 2 * self.table.parameters().discover_timeout)
+        if self.table.is_leader:
             if now >= self._granted_until:
                 self._granted_until = self._merge.until
                 self._ask_other_leader(self._merge)
-        elif self.parent is not None:
-            message = self._request_message(request, HOPS_MAX, repair=True, target=self.label.leader)
-            self._courier.hop(self.parent, message, own=True)
+        elif self.table.parent is not None:
+            message = self._request_message(request, HOPS_MAX, repair=True, target=self.table.label.leader)
+            self.courier.hop(self.table.parent, message, own=True)
 
     def _ask_other_leader(self, merge: Merge) -> None:
         merge.request = self._next_request()
         message = self._request_message(merge.request, HOPS_MAX, repair=True, target=merge.leader)
-        self._courier.hop(merge.neighbour, message, own=True)
+        self.courier.hop(merge.neighbour, message, own=True)
 
     def _on_merge_request(self, sender: NodeId, message: MaodvRequest) -> None:
-        request = RequestKey(message.requester, message.number)
-        if message.requester == self._host.node or self._reverses.find(request) is not None:
-            return
-        asked = Label(message.sequence, message.leader, 0)
-        self._reverses.put(request, Reverse(asked, limited=sender), self._host.now())
-        if not self.is_leader:
-            onward = self.parent if self._joined else self._hello_from.find(message.target)
+        if not self.table.is_leader:
+            onward = self.table.parent if self._joined else self._hello_from.find(message.target)
             if onward is not None and message.time_to_live > 1:
-                self._courier.hop(onward, _onward(message), own=False)
+                self.courier.hop(onward, _onward(message))
             return
-        ours = message.leader == self._host.node
+        ours = message.leader == self.node
         if ours:
-            if self._host.now() < self._granted_until:
+            if self.host.now() < self._granted_until:
                 return
-            self._granted_until = self._host.now() + 2 * self._parameters().discover_timeout
+            self._granted_until = self.host.now() + 2 * self.table.parameters().discover_timeout
         else:
-            sequence = max(self.label.sequence, message.sequence)
-            self.label = Label(sequence, self._host.node, 0)
-            self._set_timer("update", UPDATE_DELAY)
-        label = self.label
-        reply = MaodvReply(
-            *request, self._host.node, label.sequence, label.leader, 0, False, True, grant=ours
-        )
-        self._courier.hop(sender, reply, own=False)
+            sequence = max(self.table.label.sequence, message.sequence)
+            self.table.label = Label(sequence, self.node, 0)
+            self._update_timer.after(UPDATE_DELAY)
+        self._reply(sender, message, grant=ours)
 
-    def _on_merge_reply(self, sender: NodeId, message: MaodvReply) -> None:
-        request = RequestKey(message.requester, message.number)
-        hops = min(message.hops_to_leader + 1, HOPS_MAX)
-        label = Label(message.sequence, message.leader, 0)
-        if not self._joined:  # an activation by this way would make this node a router
-            forward = ForwardRoute(sender, label, hops, True, False, 0, "")
-            self._forwards.put((request, message.responder), forward, self._host.now())
-        if message.requester != self._host.node:
-            reverse = self._reverses.find(request)
-            if reverse is None or reverse.limited is None:
-                self._drop(message, "answers no request of ours")
-                return
-            relayed = MaodvReply(
-                *request,
-                message.responder,
-                message.sequence,
-                message.leader,
-                hops,
-                message.join,
-                True,
-                message.grant,
-            )
-            self._courier.hop(reverse.limited, relayed, own=False)
-            return
+    def _on_merge_reply(self, message: MaodvReply, label: Label, hops: int) -> None:
         merge = self._merge
-        if merge is None or merge.request != request or not self.is_nearby(merge.neighbour):
-            self._drop(message, "comes too late")
+        if merge is None or merge.request != message.request or not self.is_nearby(merge.neighbour):
+            self.table.drop(message, "comes too late")
         elif message.grant:
             self._ask_other_leader(merge)
-        elif message.leader != self.label.leader:
+        elif message.leader != self.table.label.leader:
             self._merge = None
             self._enable(merge.neighbour)
-            self._activate(request, message.responder, merge.neighbour, join=False, own=True)
+            self._activate(message.request, message.responder, merge.neighbour, join=False, own=True)
             self._follow(merge.neighbour, label, max(hops - 1, 0))
-            self._courier.broadcast(self._hello_message(update=True), own=True)
+            self.messenger.send(self._hello_message(update=True))
 
     # Helpers.
 
     def _enable(self, peer: NodeId) -> None:
-        if peer not in self.links:
-            self.links[peer] = TreeLink(peer, 0, LinkState.ADOPTED)
-            self._open(self.links[peer])
+        if peer not in self.table.links:
+            self.table.open(TreeLink(peer, 0, LinkState.OPEN))
 
     def _next_request(self) -> RequestKey:
         self._request_number += 1
-        return RequestKey(self._host.node, self._request_number)
+        return RequestKey(self.node, self._request_number)
 
 
 def _onward(message: MaodvRequest) -> MaodvRequest:
     """The request as the next node sends it."""
-    return MaodvRequest(
-        message.requester,
-        message.number,
-        message.sequence,
-        message.leader,
-        message.hops_to_leader,
-        min(message.hops + 1, HOPS_MAX),
-        message.time_to_live - 1,
-        message.join,
-        message.repair,
-        message.target,
-    )
+    hops = min(message.hops + 1, HOPS_MAX)
+    return msgspec.structs.replace(message, hops=hops, time_to_live=message.time_to_live - 1)

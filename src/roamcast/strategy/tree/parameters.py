@@ -1,4 +1,7 @@
-"""The parameters of section 5.4, by their names, with the three sets of the work as presets, and one of ours.
+"""The options of the strategy: one flat table, as scenario files have it.
+
+The overlay has the parameters of section 5.4, by their names, with the three sets of the work as presets, and
+one of ours. Content-based routing has options of its own.
 
 A parameter that is not given comes from the preset: table 6.3 (walking users), 6.4 (driving users), the
 sample file of appendix B.1 (`sample`), or `prompt`, for live nodes on fast links, where a lost frame is
@@ -12,15 +15,15 @@ those of the driving ones, in proportion between.
 
 from collections import deque
 from enum import Enum
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from roamcast.strategy.tree.content.options import ContentOptions
 from roamcast.underlay.beacons import BeaconOptions
 from roamcast.units import SECOND, Micros, micros
 
 Seconds = Annotated[float, msgspec.Meta(ge=0.01, le=3600)]
+AnySeconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 Number = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=255)]
 
@@ -48,11 +51,33 @@ class Membership(Enum):
     USERS = "users"
 
 
-class TreeOptions(ContentOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a user may choose; times in seconds. None: as the preset says.
+class TreeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a user may choose; times in seconds. None: as the preset says. Defaults without a source are
+    chosen by us; docs/protocols/tree-routing.md has measurements with them."""
 
-    One flat table with the options of content-based routing, as scenario files have it.
-    """
+    # Content-based routing.
+
+    # Seconds for which the filters behind a lost link stay announced before they are withdrawn. It should
+    # outlast a repair: the acyclic-overlay work measures 501-703 ms (table 6.15), several tries included.
+    unsubscription_delay: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 3.0
+    # Seconds for which an echo is held back after that, while the withdrawal travels (see `tables.py`).
+    echo_delay: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0
+    table_retry_interval: AnySeconds = 0.25  # before an unacknowledged table update is repeated; then doubled
+    table_refresh_interval: AnySeconds = 10.0  # between two reminders of the table that a neighbour holds
+    table_bytes_max: Annotated[int, msgspec.Meta(ge=64, le=32_000)] = 1_400  # of filters in one message
+    # Filters announced to one neighbour. If there are more, fewer and wider ones are announced.
+    filters_max: Annotated[int, msgspec.Meta(ge=1, le=4_096)] = 16
+    hop_limit: Annotated[int, msgspec.Meta(ge=1, le=255)] = 255  # tree links that an event may cross
+    # Recovery of lost events: `push`, they are offered to neighbours. Memorized ones are offered always.
+    recovery: Literal["none", "push"] = "push"
+    recovery_interval: AnySeconds = 0.5  # before an unanswered digest or request is repeated
+    # The age in seconds up to which an event is recovered. At most 60: well below the 120 s for which
+    # the duplicate filter remembers a real-time event.
+    recovery_time: Annotated[float, msgspec.Meta(gt=0, le=60)] = 10.0
+    recovery_events: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 2_000  # events kept for recovery
+    digest_events: Annotated[int, msgspec.Meta(ge=1, le=4_096)] = 128  # events named in one digest
+
+    # The overlay.
 
     protocol: ProtocolName = ProtocolName.EVOLVED  # `original`: MAODV as it was, the baseline
     preset: TreePreset = TreePreset.WALKING  # the values of the parameters that are not given
@@ -97,6 +122,10 @@ class TreeOptions(ContentOptions, frozen=True, kw_only=True, forbid_unknown_fiel
         interval = self.beacon_interval or PROMPT_BEACON_SECONDS
         lone = max(interval, BEACON_SECONDS)
         return BeaconOptions(interval=interval, allowed_loss=loss, prompt=True, lone_interval=lone)
+
+    def underlay_options(self) -> dict[str, Any]:
+        """The beacons beneath are part of the protocol (BEACON_INTERVAL, ALLOWED_BEACON_LOSS)."""
+        return msgspec.structs.asdict(self.beacons())
 
 
 class OverlayParameters(NamedTuple):
@@ -159,16 +188,13 @@ class ParameterAdaptation:
         walking, driving = PRESETS[TreePreset.WALKING], PRESETS[TreePreset.DRIVING]
         share = (self.rate(now) - CALM) / (RESTLESS - CALM)
         share = min(1.0, max(0.0, share))
+        nearer = driving if share >= 0.5 else walking
         between = walking._replace(
             hello_interval=round(
                 walking.hello_interval + share * (driving.hello_interval - walking.hello_interval)
             ),
-            reconnection_trigger=driving.reconnection_trigger
-            if share >= 0.5
-            else walking.reconnection_trigger,
-            group_sequence_tolerance=driving.group_sequence_tolerance
-            if share >= 0.5
-            else walking.group_sequence_tolerance,
+            reconnection_trigger=nearer.reconnection_trigger,
+            group_sequence_tolerance=nearer.group_sequence_tolerance,
         )
         return OverlayParameters.of(self._options, between)
 
