@@ -21,11 +21,11 @@ import msgspec
 from roamcast.filter import Filter
 from roamcast.kit.confirm import Backoff, Repetition
 from roamcast.kit.numbers import count_boot
-from roamcast.kit.protocol import KeyedTimer, Messenger, Timer, Timers
+from roamcast.kit.protocol import KeyedTimer, Timer, Timers
 from roamcast.strategy.tree.content.messages import (
     ENTRIES_MAX,
-    ContentMessage,
     FilterUpdate,
+    LinkMessenger,
     Refresh,
     UpdateAcknowledgement,
 )
@@ -40,10 +40,7 @@ SESSIONS_PER_BOOT = 1 << 32  # any number works that no boot uses up
 
 
 class Announcer:
-    def __init__(
-        self, messenger: Messenger[ContentMessage], options: TreeOptions, tables: RoutingTables
-    ) -> None:
-        """`messenger`: over tree links."""
+    def __init__(self, messenger: LinkMessenger, options: TreeOptions, tables: RoutingTables) -> None:
         self._messenger = messenger
         self._host = messenger.host
         self._tables = tables
@@ -84,9 +81,11 @@ class Announcer:
         received = self.sessions[neighbour].received
         outcome = received.on_update(update, self._host.now())
         if outcome is Outcome.LOST:
-            self._answer(neighbour, UpdateAcknowledgement(update.session, received.version, True))
+            self._messenger.to_neighbour(
+                neighbour, UpdateAcknowledgement(update.session, received.version, True)
+            )
         elif outcome is not Outcome.STALE:
-            self._answer(neighbour, UpdateAcknowledgement(update.session, update.version))
+            self._messenger.to_neighbour(neighbour, UpdateAcknowledgement(update.session, update.version))
         return outcome
 
     def on_acknowledge(self, neighbour: NodeId, answer: UpdateAcknowledgement) -> None:
@@ -103,7 +102,9 @@ class Announcer:
     def on_refresh(self, neighbour: NodeId, refresh: Refresh) -> None:
         received = self.sessions[neighbour].received
         if received.is_behind(refresh) and not received.agrees(refresh):
-            self._answer(neighbour, UpdateAcknowledgement(refresh.session, received.version, True))
+            self._messenger.to_neighbour(
+                neighbour, UpdateAcknowledgement(refresh.session, received.version, True)
+            )
 
     def restart(self, neighbour: NodeId) -> None:
         """The neighbour has forgotten our table."""
@@ -124,7 +125,7 @@ class Announcer:
         for neighbour, session in sorted(self.sessions.items()):
             reminder = session.announcement.refresh()
             if reminder is not None:
-                self._answer(neighbour, reminder)
+                self._messenger.to_neighbour(neighbour, reminder)
         self._refresh_timer.after(self._refresh_interval)
 
     def _retry(self, neighbour: NodeId) -> None:
@@ -153,11 +154,8 @@ class Announcer:
         older = tuple((encoded, age + waited) for encoded, age in update.add)
         changed = [Filter.decode(encoded) for encoded in [*(each for each, _ in older), *update.remove]]
         own = bool(changed) and all(self._tables.is_local(each) for each in changed)
-        self._messenger.send(msgspec.structs.replace(update, add=older), session.neighbour, own=own)
+        self._messenger.to_neighbour(session.neighbour, msgspec.structs.replace(update, add=older), own=own)
         session.repetition.attempt()
-
-    def _answer(self, neighbour: NodeId, message: UpdateAcknowledgement | Refresh) -> None:
-        self._messenger.send(message, neighbour, own=False)
 
 
 class TableSession:

@@ -10,13 +10,15 @@
 | 6 | `Want` | `request` | which of those you should send |
 """
 
-from typing import Annotated, TypeAlias
+from collections.abc import Iterable
+from typing import Annotated, Protocol, TypeAlias
 
 import msgspec
 
 from roamcast.event import Count, Event, EventId
-from roamcast.host import Kind
-from roamcast.kit.protocol import Message
+from roamcast.host import Frame, Host, Kind
+from roamcast.kit.protocol import Message, Messenger, OnFailure
+from roamcast.units import NodeId
 from roamcast.wire import Codec
 
 ENTRIES_MAX = 4_096  # filters, nodes or event ids in one list; chosen by us
@@ -95,3 +97,43 @@ class Want(Message, frozen=True, tag=6):
 ContentMessage: TypeAlias = FilterUpdate | UpdateAcknowledgement | Refresh | Cast | Digest | Want
 
 CODEC: Codec[ContentMessage] = Codec("content", 2, ContentMessage)
+
+
+class OverlayBelow(Protocol):
+    """The part of the overlay that this layer uses."""
+
+    @property
+    def is_overheard(self) -> bool: ...
+
+    def send(self, neighbour: NodeId, data: Frame, on_failure: OnFailure | None = None) -> None: ...
+
+    def spread(self, neighbours: Iterable[NodeId], data: Frame) -> None: ...
+
+
+class LinkMessenger(Messenger[ContentMessage]):
+    """Messages over tree links: to one neighbour, or to several in one broadcast."""
+
+    def __init__(self, host: Host, overlay: OverlayBelow) -> None:
+        super().__init__(host, CODEC)
+        self._overlay = overlay
+
+    def to_neighbour(
+        self,
+        neighbour: NodeId,
+        message: ContentMessage,
+        *,
+        own: bool = False,
+        on_failure: OnFailure | None = None,
+    ) -> int:
+        """Returns the octets."""
+        frame = self.frame(message, own=own)
+        self._overlay.send(neighbour, frame, on_failure)
+        return len(frame.payload)
+
+    def to_neighbours(
+        self, neighbours: Iterable[NodeId], message: ContentMessage, *, own: bool = False
+    ) -> int:
+        """Likewise."""
+        frame = self.frame(message, own=own)
+        self._overlay.spread(neighbours, frame)
+        return len(frame.payload)

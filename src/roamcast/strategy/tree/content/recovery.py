@@ -180,7 +180,7 @@ class Recovery:
         if groups:
             told = sorted({node for named in groups for node in named})
             digest = Digest(tuple((named, tuple(events)) for named, events in groups.items()))
-            self._messenger.spread(digest, told)
+            self._messenger.to_neighbours(told, digest)
         if any(0 in offers.values() for offers in self._offers.values()):
             self._digest_within(NEXT_DELAY)
         elif any(self._offers.values()):
@@ -205,7 +205,7 @@ class Recovery:
             self._wanted[event].tries += 1
             sources.setdefault(self._wanted[event].source, []).append(event)
         for source, events in sorted(sources.items()):
-            self._messenger.send(Want(tuple(events)), source, own=False)
+            self._messenger.to_neighbour(source, Want(tuple(events)))
         if self._asked:
             self._ask_timer.after(self._interval + random_below(self._host, ASK_DELAY))
 

@@ -23,9 +23,8 @@ only destination.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 import msgspec
 
@@ -33,17 +32,18 @@ from roamcast.broker.core import Broker, Subscription
 from roamcast.errors import WireError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
-from roamcast.host import Frame, Host, SendFailure
-from roamcast.kit.protocol import Handlers, Messenger, OnFailure
+from roamcast.host import Host, SendFailure
+from roamcast.kit.protocol import Handlers
 from roamcast.kit.relay import Relay
 from roamcast.kit.tables import OnEvicted
 from roamcast.strategy.tree.content.announcer import Announcer, Outcome
 from roamcast.strategy.tree.content.messages import (
     CODEC,
     Cast,
-    ContentMessage,
     Digest,
     FilterUpdate,
+    LinkMessenger,
+    OverlayBelow,
     Refresh,
     UpdateAcknowledgement,
     Want,
@@ -61,39 +61,6 @@ PATIENCE = 1
 LEAF_PATIENCE = 15
 RIVALS = 4  # nodes named in a frame from which on they share a whole `jitter`
 HOPS_MAX = 255
-
-
-class OverlayBelow(Protocol):
-    """The part of the overlay that this layer uses."""
-
-    @property
-    def is_overheard(self) -> bool: ...
-
-    def send(self, neighbour: NodeId, data: Frame, on_failure: OnFailure | None = None) -> None: ...
-
-    def spread(self, neighbours: Iterable[NodeId], data: Frame) -> None: ...
-
-
-class LinkMessenger(Messenger[ContentMessage]):
-    """Messages over tree links: to one neighbour, or to several in one broadcast."""
-
-    def __init__(self, host: Host, overlay: OverlayBelow) -> None:
-        super().__init__(host, CODEC)
-        self._overlay = overlay
-
-    def send(
-        self,
-        message: ContentMessage,
-        to: NodeId | None = None,
-        *,
-        own: bool = True,
-        on_failure: OnFailure | None = None,
-    ) -> None:
-        assert to is not None
-        self._overlay.send(to, self.frame(message, own=own), on_failure)
-
-    def spread(self, message: ContentMessage, to: Iterable[NodeId], *, own: bool = False) -> None:
-        self._overlay.spread(to, self.frame(message, own=own))
 
 
 class ContentRouter:
@@ -318,7 +285,7 @@ class ContentRouter:
         for each in to:
             if self._announcer.sessions[each].is_settled:
                 kept.told.add(each)
-        self.messenger.spread(self._copy(kept, again=again), to, own=kept.hops == 0 and not again)
+        self.messenger.to_neighbours(to, self._copy(kept, again=again), own=kept.hops == 0 and not again)
 
     def _copy(self, kept: "RecentEvent", *, again: bool) -> Cast:
         return Cast(kept.event, kept.hops, max(0, self.host.now() - kept.published_at), again)
@@ -417,9 +384,8 @@ class ContentRouter:
         if kept is None:
             return 0
         kept.told.add(to)
-        frame = self.messenger.frame(self._copy(kept, again=True), own=False)
-        self._overlay.send(to, frame, partial(self._on_not_handed, to, event))
-        return len(frame.payload)
+        on_failure = partial(self._on_not_handed, to, event)
+        return self.messenger.to_neighbour(to, self._copy(kept, again=True), on_failure=on_failure)
 
     def _on_not_handed(self, neighbour: NodeId, event: EventId, _: SendFailure) -> None:
         if neighbour in self._links:
