@@ -20,9 +20,9 @@ import series
 from roamcast.event import Event
 from roamcast.filter import Filter
 from roamcast.filter.expression import And, Compare, Operator
-from roamcast.strategy.chapar.tables.filter_table import FilterTable, encoded_size
-from roamcast.strategy.chapar.tables.identifiers import IdentifierLayout
-from roamcast.strategy.chapar.tables.node_vector import OrderedAddresses
+from roamcast.strategy.chapar.filter_mapping_table import FilterTable, encoded_size
+from roamcast.strategy.chapar.identifiers import IdentifierLayout
+from roamcast.strategy.chapar.node_vectors import OrderedAddresses
 
 FILTERS = 10_000
 NODES = 40
@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def filled(layout: IdentifierLayout, random: Random) -> FilterTable:
-    table = FilterTable(OrderedAddresses(), layout.hash_bits * layout.slots, entries_max=FILTERS)
+    table = FilterTable(OrderedAddresses(), layout.bits, entries_max=FILTERS, on_widened=print)
     while len(table) < FILTERS:
         node = random.randrange(NODES)
         terms = tuple(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.kit.tables import BoundedDict, ExpiringDict, unreported
+from roamcast.kit.tables import BoundedDict, ExpiringDict, LifetimeDict, unreported
 
 MOST = 3
 keys = st.integers(0, 6)
@@ -75,6 +75,41 @@ def test_the_first_to_expire_makes_room_and_of_several_the_lowest_key(
     )
     played(table, model, moves)
     assert evicted == model.evicted
+
+
+@given(steps, times)
+def test_entries_of_a_lifetime_are_evicted_and_expire_as_a_plain_search_says(
+    moves: list[tuple[str, int, int]], now: int
+) -> None:
+    evicted: list[tuple[int, int]] = []
+    table: LifetimeDict[int, int] = LifetimeDict(
+        MOST, lambda *entry: evicted.append(entry), lambda until: until
+    )
+    model: dict[int, int] = {}
+    expected: list[tuple[int, int]] = []
+    for action, key, until in moves:
+        if action == "pop":
+            table.pop(key, None)
+            model.pop(key, None)
+            continue
+        table[key] = model[key] = until
+        if len(model) > MOST:
+            first = min(model, key=lambda each: (model[each], each))
+            expected.append((first, model.pop(first)))
+    assert evicted == expected and dict(table) == model
+    ended = [
+        key for key, until in sorted(model.items(), key=lambda entry: (entry[1], entry[0])) if until <= now
+    ]
+    assert table.expire(now) == ended
+    assert dict(table) == {key: until for key, until in model.items() if until > now}
+
+
+def test_a_key_that_comes_and_goes_leaves_nothing_behind() -> None:
+    table: LifetimeDict[int, int] = LifetimeDict(MOST, unreported, lambda until: until)
+    for _ in range(10_000):
+        table[1] = 5
+        del table[1]
+    assert len(table._by_expiry) < 200
 
 
 @given(st.dictionaries(keys, times), times)

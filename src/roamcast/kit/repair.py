@@ -303,12 +303,21 @@ class Answers(Generic[Key, Item]):
     """
 
     def __init__(
-        self, host: Host, send: Callable[[Key, Item], int], *, most: int, on_full: Callable[[], object]
+        self,
+        host: Host,
+        send: Callable[[Key, Item], int],
+        *,
+        most: int,
+        on_full: Callable[[], object],
+        at_once: bool = True,
     ) -> None:
-        """`send` returns the octets that it sent, 0 if there was nothing to send any more."""
+        """`send` returns the octets that it sent, 0 if there was nothing to send any more. `at_once`: the
+        first burst is sent by `add` itself; else when the input is handled, so that all that one input adds
+        is one burst."""
         self._send = send
         self._most = most
         self._on_full = on_full
+        self._at_once = at_once
         self._waiting: OrderedDict[Key, Item] = OrderedDict()
         self._timer = Timer(host, self._burst)
 
@@ -327,8 +336,10 @@ class Answers(Generic[Key, Item]):
                 self._on_full()
                 break
             self._waiting[key] = item
-        if is_idle:
+        if is_idle and self._at_once:
             self._burst()
+        elif is_idle:
+            self._timer.after(0)
 
     def forget(self, is_over: Callable[[Key], bool]) -> None:
         """Such as all that a lost neighbour asked for: if it is still there, it asks again."""

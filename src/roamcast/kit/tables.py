@@ -2,13 +2,15 @@
 
 A table that outsiders can fill has a bound, and reaching the bound must be visible: `on_evicted` is not
 optional, and the owner traces or counts there. `BoundedDict` evicts the oldest entry, `ExpiringDict` the one
-that would expire first. Entries that are taken out because their time is over are not reported.
+that would expire first; so does `LifetimeDict`, for thousands of entries whose time never changes. Entries
+that are taken out because their time is over are not reported.
 
 Neither class reads a clock. Not covered here: a table that refuses new entries (so that a flood of forged
 ones cannot push out known ones) compares its own length, and the store and the duplicate filter of the
 broker have bounds of their own kind (`broker/store.py`, `broker/seen.py`).
 """
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Callable, MutableMapping
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -17,6 +19,8 @@ from roamcast.units import Micros
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+
+FEW = 64  # entries: a heap of so few more than needed is not worth sorting anew
 
 OnEvicted: TypeAlias = Callable[[Key, Value], object]
 
@@ -97,6 +101,41 @@ class ExpiringDict(BoundedDict[Key, Value]):
 
         first = min(self, key=rank)
         return first, self.pop(first)
+
+
+class LifetimeDict(ExpiringDict[Key, Value]):
+    """As `ExpiringDict`, for values whose time never changes: a heap finds the first to expire, so no
+    operation looks at all entries. A new entry is evicted itself if it would be the first to expire: nodes
+    that hold the same entries agree on what stays, in whatever order the entries came."""
+
+    def __init__(
+        self, most: int, on_evicted: OnEvicted[Key, Value], until: Callable[[Value], Micros]
+    ) -> None:
+        super().__init__(most, on_evicted, until)
+        self._by_expiry: list[tuple[Micros, Any]] = []  # of all entries, and of some that were taken out
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        OrderedDict.__setitem__(self, key, value)
+        heapq.heappush(self._by_expiry, (self._until(value), key))
+        if len(self) > self._most:
+            self._on_evicted(*self._taken_out())
+        elif len(self._by_expiry) > 2 * len(self) + FEW:
+            self._by_expiry = sorted((self._until(value), key) for key, value in self.items())
+
+    def expire(self, now: Micros) -> list[Key]:
+        ended = []
+        while self._by_expiry and self._by_expiry[0][0] <= now:
+            at, key = heapq.heappop(self._by_expiry)
+            if key in self and self._until(self[key]) == at:
+                del self[key]
+                ended.append(key)
+        return ended
+
+    def _taken_out(self) -> tuple[Key, Value]:
+        while True:
+            at, key = heapq.heappop(self._by_expiry)
+            if key in self and self._until(self[key]) == at:
+                return key, self.pop(key)
 
 
 class Related(Generic[Key]):

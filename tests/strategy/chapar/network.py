@@ -16,8 +16,8 @@ from roamcast.runtime.sim.links import RadioLinks
 from roamcast.runtime.sim.medium import IdealMedium, Job
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.chapar import Chapar, ChaparOptions
+from roamcast.strategy.chapar.brokers import Role
 from roamcast.strategy.chapar.messages import CODEC, AnyMessage
-from roamcast.strategy.chapar.roles import Role
 from roamcast.streams import stream
 from roamcast.trace import Dropped, DropReason, Trace
 from roamcast.underlay.base import Underlay, UnderlayContext
@@ -235,7 +235,7 @@ class Network:
         return Counter(n for _, n, key in self.delivered if key == event.id and n != event.publisher)
 
     def brokers(self) -> list[NodeId]:
-        return [n for n, place in sorted(self.places.items()) if place.chapar.state.is_broker]
+        return [n for n, place in sorted(self.places.items()) if place.chapar.brokers.is_broker]
 
     def frames(self, kind: type[AnyMessage]) -> list[tuple[NodeId, NodeId | None, Any]]:
         return [sent for sent in self.medium.sent if isinstance(sent[2], kind)]
@@ -245,7 +245,7 @@ class Network:
 
 
 def roles(network: Network) -> dict[NodeId, Role]:
-    return {number: place.chapar.state.role for number, place in network.places.items()}
+    return {number: place.chapar.brokers.role for number, place in network.places.items()}
 
 
 def line(nodes: int) -> list[Pair]:

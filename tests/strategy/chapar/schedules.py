@@ -13,7 +13,6 @@ from typing import NamedTuple
 from tests.strategy.chapar.network import INTERVAL, Network, Pair, line, scattered
 
 from roamcast.event import Event, EventId
-from roamcast.strategy.chapar.roles import Role
 from roamcast.streams import stream
 from roamcast.units import Micros, NodeId, micros
 
@@ -120,9 +119,9 @@ class Schedule:
     def _holders(self, event: EventId) -> set[NodeId]:
         holders = set()
         for node, place in self.network.places.items():
-            state = place.chapar.state
+            chapar = place.chapar
             published = node == event.publisher and self.boots[node] == self.born_in[event]
-            if published or (state.role is not Role.NODE and state.events.entry(event) is not None):
+            if published or (chapar.brokers.has_tables and chapar.tables.events.entry(event) is not None):
                 holders.add(node)
         return holders
 

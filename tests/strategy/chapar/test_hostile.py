@@ -170,8 +170,8 @@ def test_no_sequence_of_messages_raises_or_outgrows_the_tables(
         chapar.on_receive(sender, CODEC.encode(message))
         seen = fail_some(host, seen)
         host.advance(wait)
-        assert len(chapar.state.events) <= 3
-        assert len(chapar.state.filters) <= 5
+        assert len(chapar.tables.events) <= 3
+        assert len(chapar.tables.filters) <= 5
     host.advance(20 * SECOND)
     for sent in host.sent:  # whatever we say can be read
         CODEC.decode(sent.frame.payload)
@@ -229,13 +229,15 @@ def test_a_destination_that_no_address_can_name_is_no_destination(addresses: Add
 def test_forged_interests_do_not_take_the_places_of_nodes_that_are_there() -> None:
     options = ChaparOptions(node_vectors="bloom", nodes_max=16)
     host, chapar = node([0, 1], options)
-    layout = chapar.state.layout
+    layout = chapar.tables.layout
     wanted = layout.filter_id(Filter.sql("a = 1"))
     for forged in range(100_000, 101_100):
         chapar.on_receive(3, CODEC.encode(InterestChange(forged, 1, layout.encode(wanted), True)))
     for real in range(1, 9):
         chapar.on_receive(3, CODEC.encode(InterestChange(real, 1, layout.encode(wanted), True)))
-    found = chapar.state.addresses.nodes(chapar.state.filters.lookup(layout.event_id(Event(9, 9, {"a": 1}))))
+    found = chapar.tables.addresses.nodes(
+        chapar.tables.filters.lookup(layout.event_id(Event(9, 9, {"a": 1})))
+    )
     assert set(range(1, 9)) <= set(found) and len(found) <= 16
     details = [record.detail for record in host.records if isinstance(record, Dropped)]
     assert any("nodes_max" in detail for detail in details)

@@ -16,9 +16,9 @@ from tests.strategy.chapar.schedules import play
 from roamcast.event import Event, EventClass, EventId, Publication
 from roamcast.host import Channel
 from roamcast.strategy.chapar import ChaparOptions
+from roamcast.strategy.chapar.brokers import Role
 from roamcast.strategy.chapar.messages import Carry, Check, Lists, Memorized, Request, Spread
 from roamcast.strategy.chapar.options import PRESETS
-from roamcast.strategy.chapar.roles import Role
 from roamcast.streams import stream
 from roamcast.trace import DropReason, OverlayChanged, Transmitted
 from roamcast.underlay.olsr import OlsrOptions
@@ -45,11 +45,11 @@ def test_the_example_of_figure_3_with_its_vectors() -> None:
     network = figure_3("unicast")
     assert [b for b in network.brokers() if b not in (0, 8)] == [4, 6, 7]  # 0 and 8 are on their own
 
-    at_4 = network.places[4].chapar.state
+    at_4, brokers = network.places[4].chapar.tables, network.places[4].chapar.brokers
     news = Event(2, 0, {"kind": "news"})
     subscribers = at_4.filters.lookup(at_4.layout.event_id(news))
     assert at_4.addresses.nodes(subscribers) == [3, 5, 7, 8]  # SNV
-    assert at_4.addresses.nodes(subscribers & at_4.available_vector()) == [3, 5, 7]  # ASNV, the first EDNV
+    assert at_4.addresses.nodes(subscribers & brokers.available_vector()) == [3, 5, 7]  # ASNV, the first EDNV
 
     event = network.publish(2, {"kind": "news"})
     network.run(1)
@@ -71,7 +71,7 @@ def test_the_example_of_figure_3_with_one_broadcast_per_broker() -> None:
     network = figure_3("broadcast")
     event = network.publish(2, {"kind": "news"})
     network.run(0.2)
-    decode = network.places[4].chapar.state.addresses.decode
+    decode = network.places[4].chapar.tables.addresses.decode
     frames = [
         (sender, decode(s.leaves, ()), {hop: decode(vector, ()) for hop, vector in s.branches})
         for sender, to, s in sorted(network.frames(Spread))
@@ -150,8 +150,8 @@ def test_many_brokers_that_meet_need_few_checks_and_few_answers() -> None:
     network.medium.sent.clear()
     network.connect(clique(range(everyone)))
     network.run(10)
-    digests = {place.chapar.state.filters.digest() for place in network.places.values()}
-    assert len(digests) == 1 and len(network.places[0].chapar.state.filters) == everyone
+    digests = {place.chapar.tables.filters.digest() for place in network.places.values()}
+    assert len(digests) == 1 and len(network.places[0].chapar.tables.filters) == everyone
     assert len(network.frames(Lists)) <= 2 * everyone  # each with each would be 190
     assert len(network.frames(Check)) <= 8 * everyone
 
@@ -166,7 +166,7 @@ def test_where_one_of_two_brokers_does_not_check_the_other_one_does() -> None:
     network.connect([(0, 1)])
     network.run(0.4)
     assert {sender for sender, _, _ in network.frames(Check)} >= {1}
-    assert network.places[1].chapar.state.filters.version(0)
+    assert network.places[1].chapar.tables.filters.version(0)
 
 
 def test_a_given_option_beats_the_preset_and_the_paper_is_there_to_the_letter() -> None:
@@ -192,7 +192,7 @@ def test_a_single_node_serves_itself_and_tells_the_others_when_it_comes_back() -
     network.connect([(0, 1), (1, 2), (2, 3), (3, 4)])
     network.run(2 * INTERVAL)
     assert network.got(event) == {0: 1}
-    assert all(network.places[b].chapar.state.filters.version(4) for b in network.brokers())
+    assert all(network.places[b].chapar.tables.filters.version(4) for b in network.brokers())
     live = network.publish(0, {"a": 1})
     network.run(1)
     assert network.got(live) == {4: 1}
@@ -207,14 +207,14 @@ def test_roles_are_traced_and_tables_outlive_a_dismissal_until_it_is_final() -> 
     network.connect(clique(range(4)))
     network.run(1)
     assert network.brokers() == [0, 1]
-    state = network.places[2].chapar.state
-    assert roles(network)[2] is Role.DISMISSED and event.id in state.events
+    tables = network.places[2].chapar.tables
+    assert roles(network)[2] is Role.DISMISSED and event.id in tables.events
     network.connect(line(4))
     network.run(1)
-    assert state.is_broker and event.id in state.events  # flapped within the transient time
+    assert roles(network)[2] is Role.BROKER and event.id in tables.events  # flapped within the transient time
     network.connect(clique(range(4)))
     network.run(OPTIONS.dismissal_transient_time + 3)
-    assert roles(network)[2] is Role.NODE and len(state.events) == 0 and len(state.filters) == 0
+    assert roles(network)[2] is Role.NODE and len(tables.events) == 0 and len(tables.filters) == 0
     changes = [r.change for r in network.trace.of(OverlayChanged) if r.node == 2 and r.role == "broker"]
     assert changes[-3:] == ["role_off", "role_on", "role_off"]
 
@@ -225,11 +225,12 @@ def test_a_new_broker_inherits_both_tables() -> None:
     network.subscribe(3, "a = 1")
     event = network.publish(2, {"a": 1}, lifetime=600.0)
     network.run(1)
-    assert network.places[2].chapar.state.role is not Role.BROKER
+    assert network.places[2].chapar.brokers.role is not Role.BROKER
     network.connect([(0, 2), (2, 3), (1, 2)])
     network.run(0.5)
-    state = network.places[2].chapar.state
-    assert state.is_broker and event.id in state.events and state.filters.version(3) == 1
+    tables = network.places[2].chapar.tables
+    assert roles(network)[2] is Role.BROKER
+    assert event.id in tables.events and tables.filters.version(3) == 1
 
 
 def test_a_dismissed_broker_hands_over_what_nobody_else_has_before_it_drops_its_tables() -> None:
@@ -240,7 +241,7 @@ def test_a_dismissed_broker_hands_over_what_nobody_else_has_before_it_drops_its_
     network.connect(clique(range(4)))
     network.run(1)
     assert network.brokers() == [0, 1]
-    assert all(event.id in network.places[b].chapar.state.events for b in (0, 1))
+    assert all(event.id in network.places[b].chapar.tables.events for b in (0, 1))
 
 
 def test_a_broker_that_stops_in_good_order_checks_out_with_another() -> None:
@@ -249,7 +250,7 @@ def test_a_broker_that_stops_in_good_order_checks_out_with_another() -> None:
     event = network.publish(0, {}, lifetime=600.0)
     network.run(1)
     one, other = (network.places[number].chapar for number in (1, 2))
-    other.state.events.clear()  # as if it had never got it
+    other.tables.events.clear()  # as if it had never got it
     network.medium.sent.clear()
     assert not one.is_leaving
     one.on_stop()
@@ -258,9 +259,9 @@ def test_a_broker_that_stops_in_good_order_checks_out_with_another() -> None:
         network.run(0.01)
     assert [(sender, to) for sender, to, check in network.frames(Check) if check.answer] == [(1, 2)]
     network.run(0.01)
-    assert event.id in other.state.events
+    assert event.id in other.tables.events
     network.run(2 * INTERVAL)
-    assert not one.state.is_broker  # it does not come back by itself
+    assert not one.brokers.is_broker  # it does not come back by itself
 
 
 def test_who_has_nothing_to_give_leaves_at_once() -> None:
@@ -375,7 +376,7 @@ def test_an_expired_event_is_not_given_to_anyone_and_leaves_the_tables() -> None
     network.subscribe(2)
     network.run(2 * INTERVAL)
     assert network.got(event) == {}
-    assert all(len(network.places[b].chapar.state.events) == 0 for b in network.brokers())
+    assert all(len(network.places[b].chapar.tables.events) == 0 for b in network.brokers())
 
 
 def test_an_event_of_one_half_reaches_the_other_within_two_consistency_periods_after_healing() -> None:
@@ -403,12 +404,12 @@ def test_an_unsubscription_does_not_come_back_by_a_consistency_check() -> None:
     network.run(1)
     network.unsubscribe(0)  # the right half does not hear of it
     network.run(2 * INTERVAL)
-    eid = network.places[5].chapar.state.layout.event_id(Event(6, 0, {"a": 1}))
-    assert network.places[5].chapar.state.filters.lookup(eid) == 1
+    eid = network.places[5].chapar.tables.layout.event_id(Event(6, 0, {"a": 1}))
+    assert network.places[5].chapar.tables.filters.lookup(eid) == 1
     network.connect([*left, (3, 4), *right])
     network.run(3 * INTERVAL)
     for broker in network.brokers():
-        assert network.places[broker].chapar.state.filters.lookup(eid) == 0, f"broker {broker}"
+        assert network.places[broker].chapar.tables.filters.lookup(eid) == 0, f"broker {broker}"
 
 
 def test_a_full_table_pushes_out_the_same_event_everywhere_and_does_not_fetch_it_again() -> None:
@@ -417,9 +418,9 @@ def test_a_full_table_pushes_out_the_same_event_everywhere_and_does_not_fetch_it
     network.run(1)
     events = [network.publish(0, {"n": n}, lifetime=100.0 + n) for n in range(5)]
     network.run(1)
-    kept = {m.id for m in network.places[1].chapar.state.events.entries()}
+    kept = {m.id for m in network.places[1].chapar.tables.events.entries()}
     assert kept == {event.id for event in events[2:]}
-    assert kept == {m.id for m in network.places[2].chapar.state.events.entries()}
+    assert kept == {m.id for m in network.places[2].chapar.tables.events.entries()}
     pushed_out = Counter(d.node for d in network.drops(DropReason.STORE_FULL))
     assert pushed_out[1] == pushed_out[2] == 2
     network.medium.sent.clear()
@@ -436,7 +437,7 @@ def test_an_event_larger_than_the_bound_is_sent_to_those_present_but_not_kept() 
     event = network.publish(0, payload=bytes(9000), lifetime=60.0)
     network.run(1)
     assert network.got(event) == {2: 1}
-    assert all(len(network.places[n].chapar.state.events) == 0 for n in range(3))
+    assert all(len(network.places[n].chapar.tables.events) == 0 for n in range(3))
     assert [d.node for d in network.drops(DropReason.STORE_FULL)] == [0]
 
 

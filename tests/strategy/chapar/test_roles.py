@@ -2,7 +2,7 @@
 
 import pytest
 
-from roamcast.strategy.chapar.roles import TRANSITIONS, Role, elected
+from roamcast.strategy.chapar.brokers import TRANSITIONS, Role, elected
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,19 @@
 """Chapar: multipoint relays as brokers, node vectors, two small tables (Khakpour and Demeure, 2008).
 
-To read in this order:
+To read in this order, with the paper's words for what is inside:
 
-- `options.py`: the parameters. `messages.py`: what is sent. `roles.py`: who is a broker.
-- `tables/`: what brokers keep (FMT, MET), bounded, with digests; sets of nodes as bitmaps, hashes of filters.
-- `interests.py`, `sealing.py`: what a node itself wants, with versions; encrypted events.
-- `state.py`: what the parts share. Then the parts: `notification/` (a node and its broker; the
-  transport of events), `consistency/` (brokers that agree on their tables and memorized events).
-- `strategy.py`: the role's state machine, the timers, who handles what.
+- `options.py`: the parameters. `messages.py`: what is sent. `sending.py`: how.
+- `node_vectors.py`: sets of nodes as bitmaps (NV), equations (2) to (7). `brokers.py`: who is a broker
+  (*Special cases*); HNV, ANV, NNV.
+- `identifiers.py`: FID and EID, formula (1). `filter_mapping_table.py`: FMT, Algorithm 1.
+  `memorized_event_table.py`: MET, USNV. `tables.py`: both together, and what this node itself wants.
+- `attachment.py`: a node and its broker (*Subscription*, *Publishing and Notification*; absent subscribers).
+- `event_multicasting.py`: real-time events (*Lookup Process*, *Event Notification*, *Event Multicasting*);
+  `recapitulation.py` makes up for lost broadcasts.
+- `memorized_events.py`: their flooding; `inbox.py`: each once and in order; encrypted events.
+- `consistency_check.py`: *Table Consistency Check*. `inheritance.py`: *Inheritance and Dismissal*,
+*Check-out*.
+- `strategy.py`: the parts put together.
 
 `docs/protocols/chapar.md` goes through the paper section by section, with departures and what was added. Left
 out: the technical report's details that the paper only cites; the choice of ciphers for encrypted events.

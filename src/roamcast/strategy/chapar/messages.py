@@ -17,8 +17,10 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from roamcast.event import Count, Event, EventId
-from roamcast.strategy.chapar.tables.identifiers import IDENTIFIER_BYTES_MAX
-from roamcast.strategy.chapar.tables.node_vector import VECTOR_BYTES_MAX
+from roamcast.host import Kind
+from roamcast.kit.protocol import Message
+from roamcast.strategy.chapar.identifiers import IDENTIFIER_BYTES_MAX
+from roamcast.strategy.chapar.node_vectors import VECTOR_BYTES_MAX
 from roamcast.units import NodeId
 from roamcast.wire import Codec
 
@@ -34,37 +36,44 @@ Digest: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=16)]
 EventKeys: TypeAlias = Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(max_length=LIST_MAX)]
 
 
-class ChaparMessage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The base of all messages."""
+class EventMessage(Message, frozen=True):
+    """The base of those that carry an event."""
+
+    name = "event"
+    kind = Kind.DATA
+    event: Event
+
+    @property
+    def event_id(self) -> EventId:
+        return self.event.id
 
 
-class Carry(ChaparMessage, frozen=True, tag=1):
+class Carry(EventMessage, frozen=True, tag=1):
     """A real-time event in transit. Without `destinations` (EDNV) the receiver is asked to look it up.
 
     `sealed`: the event identifier of an encrypted event, whose attributes only its readers can see. `age`:
     microseconds since the publication.
     """
 
-    event: Event
     destinations: Vector | None
     hops: Hops
     sealed: Identifier = b""
     age: Count = 0
 
 
-class Memorized(ChaparMessage, frozen=True, tag=2):
+class Memorized(EventMessage, frozen=True, tag=2):
     """A memorized event. `previous`: the sequence number of the memorized event that its publisher sent
     before it and that had not expired then, with its remaining lifetime. A receiver that lacks that event
     waits for it for a while."""
 
-    event: Event
+    name = "memorized"
     hops: Hops
     age: Count
     previous: tuple[Count, Count] | None = None
     sealed: Identifier = b""
 
 
-class InterestChange(ChaparMessage, frozen=True, tag=3):
+class InterestChange(Message, frozen=True, tag=3):
     """`subscriber` wants (`stands`) or no longer wants what the filter identifier selects. `version` counts
     the changes that the subscriber made, without gaps."""
 
@@ -72,6 +81,10 @@ class InterestChange(ChaparMessage, frozen=True, tag=3):
     version: Count
     filter_id: Identifier
     stands: bool
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return "subscribe" if self.stands else "unsubscribe"
 
 
 class InterestRegister(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -82,15 +95,16 @@ class InterestRegister(msgspec.Struct, frozen=True, array_like=True, forbid_unkn
     filter_ids: Annotated[tuple[Identifier, ...], msgspec.Meta(max_length=FILTERS_MAX)]
 
 
-class Check(ChaparMessage, frozen=True, tag=4):
+class Check(Message, frozen=True, tag=4):
     """The digests of both tables. `answer`: reply even if they are the same (inheritance, check-out)."""
 
+    name = "consistency"
     events: Digest
     filters: Digest
     answer: bool = False
 
 
-class Lists(ChaparMessage, frozen=True, tag=5):
+class Lists(Message, frozen=True, tag=5):
     """What the tables hold; None for a table with the same digest. `missing`: events that the sender lacks
     too, but knows to exist; others may wait for them.
 
@@ -99,6 +113,7 @@ class Lists(ChaparMessage, frozen=True, tag=5):
     the last). `to`: the addressee of a broadcast; others learn from it that they need not answer.
     """
 
+    name = "consistency"
     events: EventKeys | None = None
     versions: Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(max_length=LIST_MAX)] | None = None
     missing: EventKeys = ()
@@ -121,51 +136,57 @@ def is_between(item: Any, first: Any, end: Any) -> bool:
     return bool(first <= item and (end is None or item < end))
 
 
-class Request(ChaparMessage, frozen=True, tag=6):
+class Request(Message, frozen=True, tag=6):
+    name = "consistency"
     events: EventKeys = ()
     subscribers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=LIST_MAX)] = ()
 
 
-class Records(ChaparMessage, frozen=True, tag=7):
+class Records(Message, frozen=True, tag=7):
+    name = "consistency"
     registers: Annotated[tuple[InterestRegister, ...], msgspec.Meta(max_length=LIST_MAX)]
 
 
-class Attach(ChaparMessage, frozen=True, tag=8):
+class Attach(Message, frozen=True, tag=8):
     """From a node to its broker: the version of its interests, digests of the memorized events that it
     published and of those it has received. `waiting`: events that wait for earlier ones; if there are any,
     the broker answers in any case."""
 
+    name = "attach"
     version: Count
     published: Digest = b""
     received: Digest = b""
     waiting: EventKeys = ()
 
 
-class BrokerAnswer(ChaparMessage, frozen=True, tag=9):
+class BrokerAnswer(Message, frozen=True, tag=9):
     """From a broker to its node: the version it has; which of the node's own events it has (if the digests
     differ); the events it can offer; the events it lacks itself but knows to exist (None: it cannot say)."""
 
+    name = "attach"
     version: Count
     published: Annotated[tuple[Count, ...], msgspec.Meta(max_length=LIST_MAX)] | None = None
     offered: EventKeys = ()
     missing: EventKeys | None = None
 
 
-class WantOffered(ChaparMessage, frozen=True, tag=10):
+class WantOffered(Message, frozen=True, tag=10):
     """The offered events that the node lacks; it has the rest."""
 
+    name = "attach"
     events: EventKeys = ()
 
 
-class Decline(ChaparMessage, frozen=True, tag=11):
+class Decline(Message, frozen=True, tag=11):
     """The sender of this is no broker."""
 
+    name = "attach"
 
-class Spread(ChaparMessage, frozen=True, tag=12):
+
+class Spread(EventMessage, frozen=True, tag=12):
     """A real-time event for several neighbours at once: `leaves` (NSNV) are only notified, each of the
     `branches` is a next hop and the residual vector (RNV) that it takes on."""
 
-    event: Event
     hops: Hops
     leaves: Vector
     branches: Annotated[tuple[tuple[Count, Vector], ...], msgspec.Meta(max_length=BRANCHES_MAX)] = ()
@@ -182,7 +203,8 @@ class RecapEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     age: Count
 
 
-class Recap(ChaparMessage, frozen=True, tag=13):
+class Recap(Message, frozen=True, tag=13):
+    name = "recap"
     entries: Annotated[tuple[RecapEntry, ...], msgspec.Meta(max_length=RECAP_MAX)]
 
 

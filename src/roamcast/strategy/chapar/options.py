@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from roamcast.event import PAYLOAD_BYTES_MAX
-from roamcast.strategy.chapar.tables.node_vector import NODES_MAX
+from roamcast.strategy.chapar.node_vectors import NODES_MAX
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 Entries = Annotated[int, msgspec.Meta(ge=1, le=65_536)]

@@ -3,13 +3,17 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roamcast.strategy.chapar.notification.multicast import multimode, notified, returned, step, without
-from roamcast.strategy.chapar.tables.node_vector import (
+from roamcast.strategy.chapar.event_multicasting import divide
+from roamcast.strategy.chapar.node_vectors import (
     BLOOM_BITS_PER_NODE,
     BloomAddresses,
     OrderedAddresses,
     bits_of,
+    multimode,
+    notified,
+    returned,
     vector_of,
+    without,
 )
 
 ORDERED = OrderedAddresses()
@@ -67,13 +71,13 @@ def test_about_two_in_a_hundred_other_nodes_are_false_members() -> None:
 
 def test_figure_3_step_by_step() -> None:
     next_hop = {3: 7, 5: 6, 7: 7, 6: 6, 2: 2, 1: 1}
-    at_4 = step(bits(3, 5, 7), bits(4), bits(1, 2), bits(2), next_hop.get, ORDERED)
+    at_4 = divide(bits(3, 5, 7), bits(4), bits(1, 2), bits(2), next_hop.get, ORDERED)
     assert at_4.notified == 0  # NSNV
     assert at_4.groups == {6: bits(5), 7: bits(3, 7)}  # RNV
-    at_7 = step(bits(3, 7), bits(7), bits(3), bits(4), {3: 3}.get, ORDERED)
+    at_7 = divide(bits(3, 7), bits(7), bits(3), bits(4), {3: 3}.get, ORDERED)
     assert at_7.notified == bits(3, 7)
     assert at_7.groups == {}
-    at_6 = step(bits(5), bits(6), bits(5), bits(4), {5: 5}.get, ORDERED)
+    at_6 = divide(bits(5), bits(6), bits(5), bits(4), {5: 5}.get, ORDERED)
     assert at_6.notified == bits(5)
 
 
@@ -85,7 +89,7 @@ def test_a_step_loses_no_destination_and_serves_none_twice(
     destinations: int, host: int, neighbours: int, preceding: int
 ) -> None:
     hops = {node: (node * 7 + 3) % 24 if node % 5 else None for node in range(24)}
-    result = step(destinations, 1 << host, neighbours, 1 << preceding, hops.get, ORDERED)
+    result = divide(destinations, 1 << host, neighbours, 1 << preceding, hops.get, ORDERED)
     parts = [result.notified, *result.groups.values(), result.stranded]
     assert sum(part.bit_count() for part in parts) == destinations.bit_count()
     together = 0

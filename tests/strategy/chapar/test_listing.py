@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from tests.strategy.chapar.network import OPTIONS, Network, line
 
 from roamcast.event import EventId
-from roamcast.strategy.chapar.consistency.listing import list_tables
+from roamcast.strategy.chapar.consistency_check import list_tables
 from roamcast.strategy.chapar.messages import CODEC, Lists
 from roamcast.trace import Dropped, DropReason
 

@@ -1,5 +1,7 @@
 """FMT and MET: lookup against a plain loop, versions, bounds, digests; the node's own interests."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,19 +10,24 @@ from roamcast.broker.core import Subscription
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
 from roamcast.kit.tables import unreported
-from roamcast.strategy.chapar.interests import VERSION_BLOCK, VersionedInterests
-from roamcast.strategy.chapar.tables import filter_table
-from roamcast.strategy.chapar.tables.event_table import EventTable, Memo, encoded_size
-from roamcast.strategy.chapar.tables.filter_table import FilterTable, TableChange
-from roamcast.strategy.chapar.tables.filter_table import encoded_size as filter_table_size
-from roamcast.strategy.chapar.tables.identifiers import IdentifierLayout
-from roamcast.strategy.chapar.tables.node_vector import OrderedAddresses
+from roamcast.strategy.chapar import filter_mapping_table as filter_table
+from roamcast.strategy.chapar.filter_mapping_table import FilterTable, TableChange
+from roamcast.strategy.chapar.filter_mapping_table import encoded_size as filter_table_size
+from roamcast.strategy.chapar.identifiers import IdentifierLayout
+from roamcast.strategy.chapar.memorized_event_table import EventTable, Memo, encoded_size
+from roamcast.strategy.chapar.node_vectors import OrderedAddresses
+from roamcast.strategy.chapar.tables import VERSION_BLOCK, VersionedInterests
+from roamcast.units import NodeId
 
 BITS = 80
 
 
-def table(entries_max: int = 1000) -> FilterTable:
-    return FilterTable(OrderedAddresses(), BITS, entries_max=entries_max)
+def table(entries_max: int = 1000, on_widened: Callable[[NodeId], object] = lambda _: None) -> FilterTable:
+    return FilterTable(OrderedAddresses(), BITS, entries_max=entries_max, on_widened=on_widened)
+
+
+def memorized(entries_max: int, on_full: Callable[[Memo], object] = lambda _: None) -> EventTable:
+    return EventTable(entries_max=entries_max, on_full=on_full, on_forgotten=unreported)
 
 
 # FMT.
@@ -104,10 +111,11 @@ def test_digests_are_equal_exactly_where_the_versions_are() -> None:
 
 
 def test_a_full_table_widens_and_never_misses() -> None:
-    filters = table(entries_max=3)
+    widened: list[NodeId] = []
+    filters = table(entries_max=3, on_widened=widened.append)
     for node in range(5):
         filters.apply(node, 1, 1 << node, True)
-    assert filters.widened == [3, 4]
+    assert widened == [3, 4]
     assert len(filters) == 4  # three rows, and the one for everything
     assert filters.lookup(1 << 3) & 1 << 3 and filters.lookup(1 << 4) & 1 << 4
     assert filters.apply(3, 2, 1 << 3, False) is TableChange.NEWS
@@ -137,13 +145,18 @@ def memo(sequence: int, expires_at: int, publisher: int = 1) -> Memo:
 
 
 def test_the_first_to_expire_makes_room_and_stays_known_until_then() -> None:
-    events = EventTable(entries_max=2, on_forgotten=unreported)
-    assert events.keep(memo(1, 50), 0) == []
-    assert events.keep(memo(2, 40), 0) == []
-    assert [m.id.sequence for m in events.keep(memo(3, 60), 0)] == [2]
+    pushed_out: list[int] = []
+    events = memorized(2, lambda memo: pushed_out.append(memo.id.sequence))
+    events.keep(memo(1, 50), 0)
+    events.keep(memo(2, 40), 0)
+    assert pushed_out == []
+    events.keep(memo(3, 60), 0)
+    assert pushed_out == [2]
     assert EventId(1, 2) in events and events.entry(EventId(1, 2)) is None
-    assert events.keep(memo(2, 40), 0) == []  # a check that brings it back changes nothing
-    assert [m.id.sequence for m in events.keep(memo(4, 30), 0)] == [4]  # itself
+    events.keep(memo(2, 40), 0)  # a check that brings it back changes nothing
+    assert pushed_out == [2]
+    events.keep(memo(4, 30), 0)
+    assert pushed_out == [2, 4]  # itself
     events.forget_expired(45)
     assert EventId(1, 2) not in events
     events.forget_expired(60)
@@ -152,8 +165,8 @@ def test_the_first_to_expire_makes_room_and_stays_known_until_then() -> None:
 
 def test_tables_that_saw_the_same_events_agree_in_any_order() -> None:
     one, two = (
-        EventTable(entries_max=3, on_forgotten=unreported),
-        EventTable(entries_max=3, on_forgotten=unreported),
+        memorized(3),
+        memorized(3),
     )
     entries = [memo(n, 100 + n % 4, publisher=n % 3) for n in range(8)]
     for entry in entries:
@@ -173,7 +186,7 @@ def test_usnv_is_whoever_wants_it_and_is_not_known_to_have_it() -> None:
 
 
 def test_a_predecessor_is_missing_while_it_lives() -> None:
-    events = EventTable(entries_max=9, on_forgotten=unreported)
+    events = memorized(9)
     entry = memo(5, 100)
     entry.previous = (4, 30)  # lives 30 longer, as of publication
     events.keep(entry, 0)

@@ -42,7 +42,7 @@ def test_one_request_for_all_changes_after_a_lost_one() -> None:
     assert _requests(network) == 2
     register(200)
     assert _requests(network) == 2
-    filters = _chapar(network, 0).state.filters
+    filters = _chapar(network, 0).tables.filters
     assert (filters.version(STRANGER), len(filters.filter_ids(STRANGER))) == (200, 200)
     change(202)  # the next gap is asked for at once
     assert _requests(network) == 3
@@ -54,19 +54,19 @@ def test_a_register_of_thousands_of_filters_arrives() -> None:
         network.subscribe(0, Filter.topic(f"site/{number}/value"))
     network.connect((0, 1))
     network.run(15.0)
-    ours, theirs = (_chapar(network, node).state.filters for node in (0, 1))
+    ours, theirs = (_chapar(network, node).tables.filters for node in (0, 1))
     assert len(ours.filter_ids(0)) > 4_100  # hashes of 16 bits: a few are equal
     assert theirs.filter_ids(0) == ours.filter_ids(0)
 
 
 def test_a_register_that_no_frame_can_hold_asks_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roamcast.strategy.chapar.state.REGISTER_BYTES_MAX", 100)
+    monkeypatch.setattr("roamcast.strategy.chapar.tables.REGISTER_BYTES_MAX", 100)
     network = Network(2, "chapar")
     for number in range(50):
         network.subscribe(0, Filter.topic(f"site/{number}/value"))
     network.connect((0, 1))
     network.run(15.0)
-    assert _chapar(network, 1).state.filters.filter_ids(0) == [0]
+    assert _chapar(network, 1).tables.filters.filter_ids(0) == [0]
     network.publish(1, topic="site/5/value")
     network.run(1.0)
     assert len(network.delivered) == 1

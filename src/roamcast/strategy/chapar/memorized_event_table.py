@@ -9,16 +9,16 @@ with the lower identifier: all brokers choose alike, so they agree on what stays
 out stays *known* until it would have expired; otherwise the next consistency check would bring it back.
 """
 
-import heapq
+from collections.abc import Callable
+from operator import attrgetter
 
 import msgspec
 
 from roamcast.event import Event, EventId
-from roamcast.kit.tables import BoundedDict, OnEvicted
+from roamcast.kit.tables import LifetimeDict, OnEvicted
+from roamcast.strategy.chapar.identifiers import digest_of
 from roamcast.strategy.chapar.messages import Memorized
-from roamcast.strategy.chapar.notification.multicast import without
-from roamcast.strategy.chapar.tables import digest_of
-from roamcast.strategy.chapar.tables.node_vector import NO_NODES, NodeVector
+from roamcast.strategy.chapar.node_vectors import NO_NODES, NodeVector, without
 from roamcast.units import Micros
 
 KNOWN_MAX_FACTOR = 20  # pushed-out identifiers remembered per entry of `entries_max`; chosen by us
@@ -27,7 +27,17 @@ KNOWN_MAX_FACTOR = 20  # pushed-out identifiers remembered per entry of `entries
 class Memo:
     """One memorized event as this node keeps it. `expires_at` is on this node's own clock."""
 
-    __slots__ = ("event", "event_id", "expires_at", "hops", "id", "notified", "previous", "sealed")
+    __slots__ = (
+        "event",
+        "event_id",
+        "expires_at",
+        "hops",
+        "id",
+        "is_repeated",
+        "notified",
+        "previous",
+        "sealed",
+    )
 
     def __init__(
         self,
@@ -46,6 +56,7 @@ class Memo:
         self.previous = previous
         self.sealed = sealed
         self.notified: NodeVector = NO_NODES
+        self.is_repeated = False  # of an own event: its frame to the broker was lost, and sent once more
 
     def unavailable(self, wanted: NodeVector) -> NodeVector:
         """USNV: of those who want it, the ones not known to have it."""
@@ -70,49 +81,36 @@ def encoded_size(event: Event) -> int:
 
 
 _encoder = msgspec.msgpack.Encoder()
+EXPIRES_AT: Callable[[Memo], Micros] = attrgetter("expires_at")
 
 
 class EventTable:
-    def __init__(self, *, entries_max: int, on_forgotten: OnEvicted[EventId, Micros]) -> None:
-        """`on_forgotten`: called with an event that is no longer even known and so may come again."""
-        self._entries_max = entries_max
-        self._entries: dict[EventId, Memo] = {}
-        self._pushed_out: BoundedDict[EventId, Micros] = BoundedDict(
-            KNOWN_MAX_FACTOR * entries_max, on_forgotten
+    def __init__(
+        self, *, entries_max: int, on_full: Callable[[Memo], object], on_forgotten: OnEvicted[EventId, Micros]
+    ) -> None:
+        """`on_full`: called with an event that is pushed out. `on_forgotten`: called with one that is no
+        longer even known and so may come again."""
+        self._on_full = on_full
+        self._entries: LifetimeDict[EventId, Memo] = LifetimeDict(entries_max, self._push_out, EXPIRES_AT)
+        self._pushed_out: LifetimeDict[EventId, Micros] = LifetimeDict(
+            KNOWN_MAX_FACTOR * entries_max, on_forgotten, int
         )
-        self._by_expiry: list[tuple[Micros, EventId]] = []  # of all that is known
-        self._kept_by_expiry: list[tuple[Micros, EventId]] = []  # of what is kept
         self._digest: bytes | None = None
 
-    def keep(self, memo: Memo, now: Micros) -> list[Memo]:
-        """Keep an event that is not known yet; returns what had to go to make room, maybe itself."""
+    def keep(self, memo: Memo, now: Micros) -> None:
+        """Keep an event that is not known yet. If the table is full, one goes to make room, maybe this."""
         self.forget_expired(now)
-        if memo.id in self or memo.expires_at <= now:
-            return []
-        self._entries[memo.id] = memo
-        self._digest = None
-        heapq.heappush(self._by_expiry, (memo.expires_at, memo.id))
-        heapq.heappush(self._kept_by_expiry, (memo.expires_at, memo.id))
-        if len(self._entries) <= self._entries_max:
-            return []
-        expires_at, first = heapq.heappop(self._kept_by_expiry)
-        self._pushed_out[first] = expires_at
-        return [self._entries.pop(first)]
+        if memo.id not in self and memo.expires_at > now:
+            self._digest = None
+            self._entries[memo.id] = memo
 
     def forget_expired(self, now: Micros) -> None:
-        while self._by_expiry and self._by_expiry[0][0] <= now:
-            _, expired = heapq.heappop(self._by_expiry)
-            self._entries.pop(expired, None)
-            self._pushed_out.pop(expired, None)
+        if [*self._entries.expire(now), *self._pushed_out.expire(now)]:
             self._digest = None
-        while self._kept_by_expiry and self._kept_by_expiry[0][0] <= now:
-            heapq.heappop(self._kept_by_expiry)
 
     def clear(self) -> None:
         self._entries.clear()
         self._pushed_out.clear()
-        self._by_expiry.clear()
-        self._kept_by_expiry.clear()
         self._digest = None
 
     def forget_notified(self, node: NodeVector) -> None:
@@ -149,3 +147,7 @@ class EventTable:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def _push_out(self, event: EventId, memo: Memo) -> None:
+        self._pushed_out[event] = memo.expires_at
+        self._on_full(memo)

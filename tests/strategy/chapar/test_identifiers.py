@@ -21,7 +21,7 @@ from roamcast.filter.expression import (
     Operator,
     Or,
 )
-from roamcast.strategy.chapar.tables.identifiers import IdentifierLayout, false_positive_probability, matches
+from roamcast.strategy.chapar.identifiers import IdentifierLayout, false_positive_probability, matches
 
 LAYOUT = IdentifierLayout(16, 5)
 NAMES = ["a", "b", "kind"]

@@ -11,30 +11,46 @@ What was handed to an application is recorded in stable storage, so that no even
 crash. That list is bounded (`HANDED_MAX`); it holds the latest.
 """
 
-import heapq
 from collections.abc import Collection, Iterable, Set
 from enum import Enum
-from typing import NamedTuple
+from operator import itemgetter
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from roamcast.broker.core import Broker
-from roamcast.event import EventId
+from roamcast.event import Event, EventId
 from roamcast.host import Host
-from roamcast.kit.protocol import trace_overflow
-from roamcast.kit.tables import BoundedDict, unreported
+from roamcast.kit.protocol import Timer, overflow_traced, trace_overflow
+from roamcast.kit.tables import BoundedDict, LifetimeDict, unreported
+from roamcast.strategy.chapar.identifiers import matches
+from roamcast.strategy.chapar.memorized_event_table import Memo
 from roamcast.strategy.chapar.messages import is_between
-from roamcast.strategy.chapar.sealing import ContentReader, opened
-from roamcast.strategy.chapar.tables.event_table import Memo
-from roamcast.strategy.chapar.tables.identifiers import matches
 from roamcast.trace import DropReason
 from roamcast.units import Micros
+from roamcast.wire.sealed_event import is_sealed
 
-HANDED_MAX = 256  # chosen by us: the list is written anew with each event
+# Chosen by us.
+HANDED_MAX = 256  # the list is written anew with each event
+GONE_BY_MAX = 100_000  # events that count for the order: more than any publisher sends in a lifetime
 HELD_MAX = 1_000  # events that wait for an earlier one; beyond it the oldest is handed over
 STABLE_KEY = "chapar handed"
 
 _handed_decoder = msgspec.msgpack.Decoder(list[tuple[int, int]])
+
+
+class ContentReader(Protocol):
+    """Opens encrypted events (section 4.2, *Lookup process*), which brokers match by their identifier alone.
+
+    A sealed event has its EID in place of its attributes (`wire/sealed_event.py`), or travels in a message
+    that carries its EID (`publish_sealed`). The exact filter needs the clear event, so it runs on the
+    subscriber's node, after this has opened the event. Keys and ciphers are not decided here:
+    `sealing/content.py` is one such reader.
+    """
+
+    def open(self, sealed: Event) -> Event | None:
+        """The clear event with the same publisher and sequence; None for one that is not ours to read."""
+        ...
 
 
 class EventRelation(Enum):
@@ -53,20 +69,31 @@ class HeldEvent(NamedTuple):
     deadline: Micros
 
 
+class GoneBy(NamedTuple):
+    """An event that counts for the order. `overheard`: its identifier, if nobody here wanted it."""
+
+    expires_at: Micros
+    overheard: int | None
+
+
+GONE_AT = itemgetter(0)
+
+
 class Inbox:
     def __init__(self, host: Host, broker: Broker, order_timeout: Micros) -> None:
         self._host = host
         self._broker = broker
         self._order_timeout = order_timeout
         self.opener: ContentReader | None = None
-        self._gone_by: dict[EventId, Micros] = {}  # when each expires
-        self._overheard: dict[EventId, int] = {}  # of those: what nobody here wanted, with its identifier
+        self._gone_by: LifetimeDict[EventId, GoneBy] = LifetimeDict(
+            GONE_BY_MAX, overflow_traced(host, "memorized", "GONE_BY_MAX"), GONE_AT
+        )
         self._kept: dict[EventId, Memo] = {}
         self._held: BoundedDict[EventId, HeldEvent] = BoundedDict(HELD_MAX, self._go_ahead)
+        self._order_timer = Timer(host, self._release_due)
         self._offered: dict[EventId, Micros] = {}  # what others have and we lack; until when we wait
         self._missing: dict[EventId, Micros] = {}  # what they lack too, by the latest answer; likewise
         self._asked: frozenset[EventId] = frozenset()
-        self._by_expiry: list[tuple[Micros, EventId]] = []
         # Only the latest, by design: in most cases what is pushed out expired long ago.
         self._handed: BoundedDict[EventId, None] = BoundedDict(HANDED_MAX, unreported)
         self._handed.update(dict.fromkeys(_handed_before(host.stable.get(STABLE_KEY, b""))))
@@ -88,8 +115,10 @@ class Inbox:
             self._let_go(memo, interest)
             self._release()
             return True
-        self._held[memo.id] = HeldEvent(memo, interest, self._host.now() + self._order_timeout)
-        return memo.predecessor(self._host.now()) in self._held
+        now = self._host.now()
+        self._held[memo.id] = HeldEvent(memo, interest, now + self._order_timeout)
+        self._set_timer()
+        return memo.predecessor(now) in self._held
 
     def ask(self) -> list[EventId]:
         """The events to ask a broker about; its answer is about these, not about what comes meanwhile."""
@@ -117,40 +146,33 @@ class Inbox:
         return lacking
 
     def mark_handed(self, event: EventId) -> None:
-        """The broker core hands this one over by itself (a new local subscription)."""
-        self._write_down(event)
+        """This one is handed over: by us, or by the broker core itself (a new local subscription)."""
+        self._handed[event] = None
+        self._host.stable[STABLE_KEY] = msgspec.msgpack.encode(list(self._handed))
 
     def want_more(self, filter_id: int) -> None:
         """A new local subscription: what it may want of the overheard events has yet to come."""
-        wanted = [key for key, event_id in self._overheard.items() if matches(filter_id, event_id)]
-        for key in wanted:
-            del self._overheard[key]
-            self._gone_by.pop(key, None)
+        for key, (_, overheard) in list(self._gone_by.items()):
+            if overheard is not None and matches(filter_id, overheard):
+                del self._gone_by[key]
 
     def forget_expired(self) -> None:
         now = self._host.now()
-        while self._by_expiry and self._by_expiry[0][0] <= now:
-            _, expired = heapq.heappop(self._by_expiry)
-            self._gone_by.pop(expired, None)
-            self._overheard.pop(expired, None)
+        for expired in self._gone_by.expire(now):
             self._kept.pop(expired, None)
         self._offered = {key: until for key, until in self._offered.items() if until > now}
         self._missing = {key: until for key, until in self._missing.items() if until > now}
-
-    def release_due(self) -> None:
-        """Hand over, in order, the events whose waiting time is over."""
-        now = self._host.now()
-        due = {key.publisher: key for key in sorted(self._held) if self._held[key].deadline <= now}
-        for key in sorted(self._held):
-            if key in self._held and key.publisher in due and key <= due[key.publisher]:
-                self._let_go(*self._held.pop(key)[:2])
-        self._release()
 
     # Questions.
 
     def has(self, event: EventId) -> bool:
         held = self._held.get(event)
         return event in self._kept or (held is not None and held.interest is not EventRelation.NONE)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an event waits for an earlier one."""
+        return bool(self._held)
 
     def kept(self) -> list[Memo]:
         """What is kept and has not expired, in order."""
@@ -166,8 +188,16 @@ class Inbox:
         latest = {key.publisher: key for key in sorted(self._held)}
         return [key for key in events if key < latest.get(key.publisher, key)]
 
-    def next_deadline(self) -> Micros | None:
-        return min((held.deadline for held in self._held.values()), default=None)
+    def opened(self, event: Event, sealed: bytes) -> Event | None:
+        """The event as applications may see it; None where it cannot be read. One that this node cannot open
+        is taken as it is if it has the form of `wire/sealed_event.py`, so only subscribers of sealed events
+        get it."""
+        if not sealed and not is_sealed(event):
+            return event
+        clear = self.opener.open(event) if self.opener is not None else None
+        if clear is not None and clear.id == event.id:
+            return clear
+        return event if is_sealed(event) else None
 
     # Private.
 
@@ -190,38 +220,46 @@ class Inbox:
             held = self._held[key]
             if self._may_go(held.memo, held.interest, key in answered):
                 self._let_go(*self._held.pop(key)[:2])
+        self._set_timer()
+
+    def _release_due(self) -> None:
+        """Hand over, in order, the events whose waiting time is over."""
+        now = self._host.now()
+        due = {key.publisher: key for key in sorted(self._held) if self._held[key].deadline <= now}
+        for key in sorted(self._held):
+            if key in self._held and key.publisher in due and key <= due[key.publisher]:
+                self._let_go(*self._held.pop(key)[:2])
+        self._release()
+
+    def _set_timer(self) -> None:
+        if self._held:
+            self._order_timer.at(min(held.deadline for held in self._held.values()))
+        else:
+            self._order_timer.cancel()
 
     def _go_ahead(self, event: EventId, held: HeldEvent) -> None:
         trace_overflow(self._host, "memorized", "HELD_MAX")
         self._let_go(held.memo, held.interest)
 
     def _let_go(self, memo: Memo, interest: EventRelation) -> None:
-        self._mark(memo.id, memo.expires_at)
         if interest is EventRelation.NONE:
-            if memo.event.publisher != self._host.node and memo.event.wants_subscribers:
-                self._overheard[memo.id] = memo.event_id
+            is_overheard = memo.event.publisher != self._host.node and memo.event.wants_subscribers
+            self._gone_by.setdefault(
+                memo.id, GoneBy(memo.expires_at, memo.event_id if is_overheard else None)
+            )
             return
-        self._overheard.pop(memo.id, None)
+        self._gone_by[memo.id] = GoneBy(memo.expires_at, None)
         self._kept[memo.id] = memo
         if memo.id in self._handed:
             return
-        event = opened(memo.event, memo.sealed, self.opener)
+        event = self.opened(memo.event, memo.sealed)
         if event is None:
             return
         if self._broker.wants(event):
-            self._write_down(memo.id)
+            self.mark_handed(memo.id)
         elif interest is EventRelation.MAY_MATCH:
             self._broker.drop(memo.id, DropReason.FALSE_POSITIVE, "memorized")
         self._broker.deliver(event, memo.hops, memo.age(self._host.now()))
-
-    def _mark(self, event: EventId, expires_at: Micros) -> None:
-        if event not in self._gone_by:
-            self._gone_by[event] = expires_at
-            heapq.heappush(self._by_expiry, (expires_at, event))
-
-    def _write_down(self, event: EventId) -> None:
-        self._handed[event] = None
-        self._host.stable[STABLE_KEY] = msgspec.msgpack.encode(list(self._handed))
 
 
 def _handed_before(data: bytes) -> list[EventId]:

@@ -8,22 +8,24 @@ long a partition lasts: it costs one number per node, and the length of a vector
 
 When the table is full, a subscription that would need a new row is widened: its subscriber is entered as
 wanting everything. Nobody misses an event because of a full table; the exact filter stops the
-surplus. The caller traces it.
+surplus.
 """
 
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Any
 
 from roamcast.extras import numpy_is_installed
-from roamcast.strategy.chapar.tables import digest_of
-from roamcast.strategy.chapar.tables.node_vector import NO_NODES, NodeBits, NodeVector
+from roamcast.strategy.chapar.identifiers import digest_of
+from roamcast.strategy.chapar.node_vectors import NO_NODES, NodeBits, NodeVector
 from roamcast.units import NodeId
-
-if TYPE_CHECKING:
-    from roamcast.strategy.chapar.tables.identifier_rows import IdentifierRows
 
 EVERYTHING = 0  # the identifier of a filter without any constraint
 FEW_ROWS = 160  # measured: a plain loop takes 0.07 µs a row, numpy's calls 12 µs for any number
+
+WORD_BITS = 64
+ROWS_FIRST = 64
+WORD_TYPES = {8: "uint8", 16: "uint16", 32: "uint32", 64: "uint64"}  # of numpy
 
 
 class TableChange(Enum):
@@ -35,15 +37,23 @@ class TableChange(Enum):
 
 
 class FilterTable:
-    def __init__(self, addresses: NodeBits, identifier_bits: int, *, entries_max: int) -> None:
+    def __init__(
+        self,
+        addresses: NodeBits,
+        identifier_bits: int,
+        *,
+        entries_max: int,
+        on_widened: Callable[[NodeId], object],
+    ) -> None:
+        """`on_widened`: called with a subscriber that did not fit and gets everything from now on."""
         self._addresses = addresses
         self._entries_max = entries_max
+        self._on_widened = on_widened
         self._registers: dict[NodeId, _Register] = {}
         self._subscribers: dict[int, NodeVector] = {}  # the table itself: FID → SNV
         self._identifier_bits = identifier_bits
         self._rows: IdentifierRows | None = None  # the same again, above `FEW_ROWS` rows
         self._digest: bytes | None = None
-        self.widened: list[NodeId] = []  # subscribers that did not fit; the caller traces and clears
 
     # Changes.
 
@@ -91,6 +101,11 @@ class FilterTable:
             for filter_id in sorted(register.filter_ids):
                 self._clear(subscriber, filter_id)
             self._digest = None
+
+    def clear(self) -> None:
+        self._registers.clear()
+        self._subscribers.clear()
+        self._rows = self._digest = None
 
     # Questions.
 
@@ -170,8 +185,6 @@ class FilterTable:
         if self._rows is not None:
             self._rows.put(filter_id, subscribers)
         elif len(self._subscribers) > FEW_ROWS and numpy_is_installed():
-            from roamcast.strategy.chapar.tables.identifier_rows import IdentifierRows
-
             self._rows = IdentifierRows(self._identifier_bits, self._subscribers)
 
     def _is_full(self) -> bool:
@@ -184,7 +197,7 @@ class FilterTable:
         register.filter_ids.clear()
         self._add(subscriber, register, EVERYTHING)
         register.is_wide = True
-        self.widened.append(subscriber)
+        self._on_widened(subscriber)
 
 
 def encoded_size(rows: int, nodes: int, identifier_bytes: int) -> int:
@@ -202,3 +215,78 @@ class _Register:
         self.heard = 0
         self.filter_ids: set[int] = set()
         self.is_wide = False
+
+
+class IdentifierRows:
+    """The same table as numpy arrays, where it is large: an event is compared with all filters at once.
+
+    A row has the words of an identifier, each in a column of its own, and the vector of its subscribers. The
+    last word takes as few octets as its bits need, and results go into buffers that stay: most of the time is
+    the memory's."""
+
+    def __init__(self, identifier_bits: int, table: Mapping[int, NodeVector]) -> None:
+        import numpy  # not above: it is optional, and slow to load
+
+        self._numpy = numpy
+        words = -(-identifier_bits // WORD_BITS)
+        last = identifier_bits - WORD_BITS * (words - 1)
+        widths = [WORD_BITS] * (words - 1) + [next(width for width in WORD_TYPES if width >= last)]
+        self._types = [getattr(numpy, WORD_TYPES[width]) for width in widths]
+        self._masks = [(1 << width) - 1 for width in widths]
+        self._columns: list[Any] = [numpy.zeros(ROWS_FIRST, kind) for kind in self._types]
+        self._buffers = [numpy.empty_like(column) for column in self._columns]
+        self._row_of: dict[int, int] = {}
+        self._identifiers: list[int] = []
+        self._vectors: list[NodeVector] = []
+        for identifier, vector in table.items():
+            self.put(identifier, vector)
+
+    def put(self, identifier: int, vector: NodeVector) -> None:
+        row = self._row_of.get(identifier)
+        if row is not None:
+            self._vectors[row] = vector
+            return
+        row = len(self._identifiers)
+        if row == len(self._columns[0]):
+            numpy = self._numpy
+            self._columns = [
+                numpy.concatenate([column, numpy.zeros_like(column)]) for column in self._columns
+            ]
+            self._buffers = [numpy.empty_like(column) for column in self._columns]
+        self._identifiers.append(identifier)
+        self._vectors.append(vector)
+        self._place(row, identifier)
+
+    def remove(self, identifier: int) -> None:
+        row = self._row_of.pop(identifier)
+        last, vector = self._identifiers.pop(), self._vectors.pop()
+        if last != identifier:
+            self._identifiers[row], self._vectors[row] = last, vector
+            self._place(row, last)
+
+    def lookup(self, event_id: int) -> NodeVector:
+        """The union over the identifiers all of whose bits the event has."""
+        count, np = len(self._identifiers), self._numpy
+        extra = self._buffers[0][:count]
+        for number, (column, word) in enumerate(zip(self._columns, self._words(~event_id), strict=True)):
+            if number == 0:
+                np.bitwise_and(column[:count], word, out=extra)
+            else:
+                more = self._buffers[number][:count]
+                np.bitwise_and(column[:count], word, out=more)
+                np.bitwise_or(extra, more, out=extra)
+        found, vectors = NO_NODES, self._vectors
+        for row in (extra == 0).nonzero()[0].tolist():
+            found |= vectors[row]
+        return found
+
+    def _place(self, row: int, identifier: int) -> None:
+        self._row_of[identifier] = row
+        for column, word in zip(self._columns, self._words(identifier), strict=True):
+            column[row] = word
+
+    def _words(self, bits: int) -> list[Any]:
+        return [
+            kind(bits >> WORD_BITS * number & mask)
+            for number, (kind, mask) in enumerate(zip(self._types, self._masks, strict=True))
+        ]

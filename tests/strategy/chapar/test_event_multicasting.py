@@ -5,9 +5,8 @@ from tests.strategy.chapar.network import OPTIONS, Network
 
 from roamcast.host import Channel
 from roamcast.strategy.chapar.messages import CODEC, Carry, Recap, Request, Spread
-from roamcast.strategy.chapar.notification.echo import FIRST, LONGEST, SHORTEST, EchoTime
 from roamcast.trace import DropReason
-from roamcast.units import MILLISECOND, NodeId
+from roamcast.units import NodeId
 
 # Publisher 0 beside broker 1; relays 2 and 3 with a leaf each, 4 and 5; 6 and 7 are neighbours of 1.
 TREE = [(0, 1), (1, 2), (1, 3), (2, 4), (3, 5), (1, 6), (1, 7)]
@@ -75,11 +74,11 @@ def test_a_neighbour_that_missed_the_broadcast_asks_when_it_hears_of_it() -> Non
 
 def test_a_subscriber_that_the_looking_up_broker_does_not_know_is_served_on_the_way() -> None:
     network = settled([4, 5, 6])
-    state = network.places[1].chapar.state
-    network.places[7].chapar.state.attached = None  # its subscription reaches nobody
+    filters = network.places[1].chapar.tables.filters
+    network.places[7].chapar._attachment.broker = None  # its subscription reaches nobody
     network.subscribe(7, "a = 1")
     event = network.publish(0, {"a": 1})
-    assert not state.filters.version(7)
+    assert not filters.version(7)
     network.run(2)
     assert network.got(event) == {4: 1, 5: 1, 6: 1, 7: 1}
 
@@ -109,21 +108,6 @@ def test_events_with_designated_destinations_go_by_unicast() -> None:
     network.run(2)
     assert network.got(event) == {4: 1, 5: 1, 6: 1}
     assert network.frames(Spread) == []
-
-
-def test_the_wait_for_a_next_hop_follows_what_is_measured() -> None:
-    echo = EchoTime()
-    assert echo.timeout == FIRST
-    for _ in range(20):
-        echo.heard_after(5 * MILLISECOND)
-    assert echo.timeout == SHORTEST
-    for _ in range(20):
-        echo.heard_after(400 * MILLISECOND)
-    assert 400 * MILLISECOND < echo.timeout < LONGEST
-    for _ in range(10):
-        echo.missed()
-    assert echo.timeout == LONGEST
-    assert 400 * MILLISECOND < echo.measured < LONGEST  # what retries wait for is not doubled
 
 
 def test_a_new_neighbour_and_those_behind_it_get_what_was_published_just_before() -> None:

@@ -1,10 +1,10 @@
 """What a node broadcast lately, told once more: a neighbour that lacks an event it wants asks for it.
 
 A broadcast has no link-layer acknowledgement. Next hops show by their own broadcast that they have the event
-(`courier.py`); neighbours that have nothing to pass on show nothing. So a node names what it broadcast in
-small frames afterwards, each event `TELLINGS` times, with the event's identifier. A receiver compares that
-with its own filters, so it also finds events that it was not sent because the broker that looked them up did
-not know its subscription yet.
+(`event_multicasting.py`); neighbours that have nothing to pass on show nothing. So a node names what it
+broadcast in small frames afterwards, each event `TELLINGS` times, with the event's identifier. A receiver
+compares that with its own filters, so it also finds events that it was not sent because the broker that
+looked them up did not know its subscription yet.
 
 Link state takes a moment to learn of a new link. So a new neighbour is told of what this node has had lately,
 broadcast by it or not, and who gets an event late from a new neighbour tells its other ones. Only from a new
@@ -14,10 +14,13 @@ pairs instead of 0.98).
 
 from typing import NamedTuple
 
+from roamcast.broker.core import Broker
 from roamcast.event import EventId
+from roamcast.kit.protocol import Timer, random_below
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.chapar.messages import RECAP_MAX, Carry, Recap, RecapEntry, Request
-from roamcast.strategy.chapar.state import State
+from roamcast.strategy.chapar.sending import Sending
+from roamcast.strategy.chapar.tables import Tables
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 TELLINGS = 2  # this and all below: chosen by us
@@ -46,12 +49,16 @@ class AskedEvent(NamedTuple):
 
 
 class Recapitulation:
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(self, broker: Broker, messenger: Sending, tables: Tables) -> None:
+        self._broker = broker
+        self._messenger = messenger
+        self._host = messenger.host
+        self._tables = tables
         self._recent: BoundedDict[EventId, RecentEvent] = BoundedDict(RECENT_MAX, unreported)
         self._asked: BoundedDict[EventId, AskedEvent] = BoundedDict(RECENT_MAX, unreported)
         self._met: BoundedDict[NodeId, Micros] = BoundedDict(MET_MAX, unreported)
         self._gone: BoundedDict[NodeId, Micros] = BoundedDict(MET_MAX, unreported)
+        self._timer = Timer(self._host, self._tell)
         self._is_due = False
 
     def note(self, carry: Carry, born: Micros) -> None:
@@ -66,7 +73,7 @@ class Recapitulation:
             self._remember(carry, born, told=0 if asked is not None and asked.is_news else TELLINGS)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
-        now = self._state.host.now()
+        now = self._host.now()
         if now - self._gone.pop(neighbour, now - FLAPPING) < FLAPPING:
             return
         self._met.renew(neighbour, now)
@@ -76,67 +83,65 @@ class Recapitulation:
         self._tell_soon()
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
-        self._gone.renew(neighbour, self._state.host.now())
-
-    def on_due(self) -> None:
-        state, now = self._state, self._state.host.now()
-        self._recent.forget_oldest(lambda recent: recent.until <= now)
-        untold = [key for key, recent in self._recent.items() if recent.told < TELLINGS][:RECAP_MAX]
-        entries = []
-        for key in untold:
-            recent = self._recent[key]
-            self._recent[key] = recent._replace(told=recent.told + 1)
-            identifier = state.event_id(recent.carry.event, recent.carry.sealed)
-            entries.append(RecapEntry(*key, state.layout.encode(identifier), now - recent.born))
-        if entries:
-            state.send(None, Recap(tuple(entries)))
-        self._is_due = False
-        self._tell_soon()
+        self._gone.renew(neighbour, self._host.now())
 
     def on_recap(self, sender: NodeId, recap: Recap) -> None:
         """Ask for the events that this node wants and has not seen; each of one neighbour at a time."""
-        state, now = self._state, self._state.host.now()
+        now, layout, interests = self._host.now(), self._tables.layout, self._tables.interests
         lacking = []
         for entry in recap.entries:
             key = EventId(entry.publisher, entry.sequence)
             asked = self._asked.get(key)
             if (
                 (asked is None or (asked.times < ASKED_MAX and asked.until <= now))
-                and not state.broker.has_seen(key)
-                and state.broker.lived_through(entry.age)
-                and state.interests.select(state.layout.decode(entry.event_id))
+                and not self._broker.has_seen(key)
+                and self._broker.lived_through(entry.age)
+                and interests.select(layout.decode(entry.event_id))
             ):
                 lacking.append(key)
                 times = 1 if asked is None else asked.times + 1
                 self._asked.renew(key, AskedEvent(times, now + ASK_TIMEOUT, self._is_new(sender)))
         if lacking:
-            state.send(sender, Request(tuple(lacking)), own=True)
+            self._messenger.send(Request(tuple(lacking)), sender, own=True)
 
     def answer(self, sender: NodeId, event: EventId) -> bool:
         """Send an event to a neighbour that asked for it; False if it was not broadcast lately."""
         recent = self._recent.get(event)
         if recent is None:
             return False
-        state, carry = self._state, recent.carry
-        vector = state.addresses.encode(state.addresses.bit(sender))
-        age = state.host.now() - recent.born
-        state.send(sender, Carry(carry.event, vector, carry.hops, carry.sealed, age))
+        carry, addresses = recent.carry, self._tables.addresses
+        vector = addresses.encode(addresses.bit(sender))
+        age = self._host.now() - recent.born
+        self._messenger.send(Carry(carry.event, vector, carry.hops, carry.sealed, age), sender)
         return True
+
+    def _tell(self) -> None:
+        now = self._host.now()
+        self._recent.forget_oldest(lambda recent: recent.until <= now)
+        untold = [key for key, recent in self._recent.items() if recent.told < TELLINGS][:RECAP_MAX]
+        entries = []
+        for key in untold:
+            recent = self._recent[key]
+            self._recent[key] = recent._replace(told=recent.told + 1)
+            identifier = self._tables.event_id(recent.carry.event, recent.carry.sealed)
+            entries.append(RecapEntry(*key, self._tables.layout.encode(identifier), now - recent.born))
+        if entries:
+            self._messenger.send(Recap(tuple(entries)))
+        self._is_due = False
+        self._tell_soon()
 
     def _is_new(self, neighbour: NodeId) -> bool:
         met_at = self._met.get(neighbour)
-        return met_at is not None and self._state.host.now() - met_at < RECENT_FOR
+        return met_at is not None and self._host.now() - met_at < RECENT_FOR
 
     def _remember(self, carry: Carry, born: Micros, *, told: int) -> None:
-        until = self._state.host.now() + RECENT_FOR
+        until = self._host.now() + RECENT_FOR
         self._recent.renew(carry.event.id, RecentEvent(carry, born, until, told))
         if told < TELLINGS:
             self._tell_soon()
 
     def _tell_soon(self) -> None:
-        if self._is_due or all(recent.told >= TELLINGS for recent in self._recent.values()):
-            return
-        self._is_due = True
-        host = self._state.host
-        early = int(host.random.random() * INTERVAL / 2)  # so that neighbours do not tell together
-        host.set_timer("recap", host.now() + INTERVAL - early)
+        if not self._is_due and any(recent.told < TELLINGS for recent in self._recent.values()):
+            self._is_due = True
+            # Earlier by a random time, so that neighbours do not tell together.
+            self._timer.after(INTERVAL - random_below(self._host, INTERVAL // 2))

@@ -16,12 +16,14 @@ That is sound, i.e. FID ⊆ EID whenever the exact filter matches, by induction 
 Precision is lost, never a match: the exact filter on the subscriber's node stops the rest.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, reduce
 from hashlib import blake2b
 from math import comb
 from operator import and_, or_
 from typing import NamedTuple
+
+import msgspec
 
 from roamcast.event import Event, Value
 from roamcast.filter import Filter
@@ -41,6 +43,7 @@ from roamcast.wire.sealed_event import identifier_of, is_sealed
 
 NAMED_SLOTS = 2  # the topic's and the type's
 IDENTIFIER_BYTES_MAX = 128  # 16 slots of 64 bits
+DIGEST_BYTES = 8  # two different tables look the same once in 2^64 checks
 
 
 class IdentifierLayout(NamedTuple):
@@ -50,9 +53,13 @@ class IdentifierLayout(NamedTuple):
     slots: int = 5
 
     @property
+    def bits(self) -> int:
+        return self.hash_bits * self.slots
+
+    @property
     def size(self) -> int:
         """Octets of an identifier that is not shortened."""
-        return (self.hash_bits * self.slots + 7) // 8
+        return (self.bits + 7) // 8
 
     def filter_id(self, wanted: Filter) -> int:
         return _filter_id(self, wanted)
@@ -80,7 +87,7 @@ class IdentifierLayout(NamedTuple):
         return identifier.to_bytes((identifier.bit_length() + 7) // 8, "little")
 
     def decode(self, data: bytes) -> int:
-        return int.from_bytes(data, "little") & ((1 << self.hash_bits * self.slots) - 1)
+        return int.from_bytes(data, "little") & ((1 << self.bits) - 1)
 
     def _slot(self, name: str, text: str, slot: int | None) -> int:
         return _hashed(self.hash_bits, self.slots, name, text, slot)
@@ -99,6 +106,15 @@ def false_positive_probability(hash_bits: int) -> float:
     """
     pairs = sum(comb(hash_bits, i) * (2**i - 1) for i in range(1, hash_bits))
     return float(pairs / 2 ** (2 * hash_bits))
+
+
+def digest_of(items: Iterable[Sequence[int]]) -> bytes:
+    """One hash of a table's content (*Table consistency check*): of rows of numbers, independent of their
+    order, equal on all nodes that hold the same. Empty for no rows."""
+    rows = sorted(tuple(item) for item in items)
+    if not rows:
+        return b""
+    return blake2b(msgspec.msgpack.encode(rows), digest_size=DIGEST_BYTES).digest()
 
 
 @lru_cache(maxsize=16_384)
@@ -126,7 +142,7 @@ def _needed(layout: IdentifierLayout, expression: Expression) -> int:
 
 def _common(layout: IdentifierLayout, needs: Iterable[int]) -> int:
     # Nothing matches an empty OR, so every bit is common to all that do.
-    return reduce(and_, needs, (1 << layout.hash_bits * layout.slots) - 1)
+    return reduce(and_, needs, (1 << layout.bits) - 1)
 
 
 def _types_above(type_: str) -> list[str]:

@@ -5,9 +5,11 @@ import pytest
 from roamcast.broker.core import Broker, Delivery, Subscription
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
-from roamcast.strategy.chapar.notification import inbox
-from roamcast.strategy.chapar.notification.inbox import EventRelation, Inbox
-from roamcast.strategy.chapar.tables.event_table import Memo
+from roamcast.kit.protocol import MessageLayer
+from roamcast.strategy.chapar import inbox
+from roamcast.strategy.chapar.inbox import EventRelation, Inbox
+from roamcast.strategy.chapar.memorized_event_table import Memo
+from roamcast.strategy.chapar.messages import CODEC
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import SECOND
@@ -24,6 +26,7 @@ class Reader:
         self.got: list[int] = []
         self.broker.subscribe(Subscription(1, Filter.sql("a = 1")))
         self.inbox = Inbox(self.host, self.broker, 5 * SECOND)
+        self.host.attach(MessageLayer(self.host, CODEC))  # its timers
 
     def on_event(self, delivery: Delivery) -> None:
         self.got.append(delivery.event.sequence)
@@ -72,7 +75,6 @@ def test_after_the_timeout_what_waits_goes_lower_numbers_first() -> None:
     reader.host.advance(SECOND)
     reader.take(2, 1)
     reader.host.advance(4 * SECOND)
-    reader.inbox.release_due()
     assert reader.got == [2, 4]
     reader.take(1, None)  # too late for its place, not too late to be had
     assert reader.got == [2, 4, 1]

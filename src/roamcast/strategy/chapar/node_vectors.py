@@ -1,4 +1,4 @@
-"""Node vectors: sets of nodes as bitmaps (Chapar, section 4.1).
+"""Node vectors, NV: sets of nodes as bitmaps (Chapar, section 4.1), and the equations (2) to (7) over them.
 
 Inside a node a vector is a Python integer, so union, intersection and difference are single operations
 on any number of nodes. `NodeBits` maps a node to its bit (the paper's H_NV) and gives vectors their wire
@@ -14,12 +14,15 @@ form. There are two:
   receiver lists the members among the nodes it knows, and calculates with that list. A false member (about 2
   in 100 nodes that are not members) costs a wasted notification, which the exact filter stops; a true member
   is never missed.
+
+The paper writes ⊕ to remove a subset from a set. If it is no subset (the preceding broker is not among the
+neighbours that are no brokers), ⊕ would add it; so here that is `& ~`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from roamcast.units import NodeId
 
@@ -35,25 +38,7 @@ BLOOM_HASHES = 5  # 8 ln 2, rounded down: 0.0217 false members
 MakeRoom: TypeAlias = Callable[[NodeId, Sequence[NodeId]], NodeId | None]
 
 
-class NodeBits(Protocol):
-    """How nodes become bits."""
-
-    def bit(self, node: NodeId) -> NodeVector:
-        """The vector of one node; empty where the node has no place in a vector."""
-        ...
-
-    def nodes(self, vector: NodeVector) -> list[NodeId]:
-        """The members, in the order of their bits."""
-        ...
-
-    def encode(self, vector: NodeVector) -> bytes: ...
-
-    def decode(self, data: bytes, known: Iterable[NodeId]) -> NodeVector:
-        """The vector that was sent; `known` are the nodes that it can contain."""
-        ...
-
-
-def vector_of(addresses: NodeBits, nodes: Iterable[NodeId]) -> NodeVector:
+def vector_of(addresses: "NodeBits", nodes: Iterable[NodeId]) -> NodeVector:
     vector = NO_NODES
     for node in nodes:
         vector |= addresses.bit(node)
@@ -68,16 +53,19 @@ class OrderedAddresses:
         self._all = (1 << size) - 1
 
     def bit(self, node: NodeId) -> NodeVector:
+        """The vector of one node; empty where the node has no place in a vector."""
         index = node - self._first
         return 1 << index if 0 <= index < self._size else NO_NODES
 
     def nodes(self, vector: NodeVector) -> list[NodeId]:
+        """The members, in the order of their bits."""
         return [self._first + index for index in bits_of(vector)]
 
     def encode(self, vector: NodeVector) -> bytes:
         return vector.to_bytes((vector.bit_length() + 7) // 8, "little")
 
     def decode(self, data: bytes, known: Iterable[NodeId]) -> NodeVector:
+        """The vector that was sent; `known` are the nodes that it can contain."""
         return int.from_bytes(data, "little") & self._all
 
 
@@ -134,6 +122,10 @@ class BloomAddresses:
         return vector
 
 
+NodeBits: TypeAlias = OrderedAddresses | BloomAddresses
+"""How nodes become bits."""
+
+
 @lru_cache(maxsize=65_536)
 def bloom_bits(node: NodeId, length: int) -> int:
     """The bits of one node in a Bloom filter of `length` bits."""
@@ -152,3 +144,38 @@ def bits_of(vector: NodeVector) -> list[int]:
         found.append(lowest.bit_length() - 1)
         vector ^= lowest
     return found
+
+
+# The equations of section 4.2.
+
+
+def notified(
+    destinations: NodeVector, host: NodeVector, neighbours: NodeVector, preceding: NodeVector
+) -> NodeVector:
+    """Equation (2): NSNV = EDNV ∧ (HNV ∨ (NNV ⊕ BNV))."""
+    return destinations & (host | neighbours & ~preceding)
+
+
+def remaining(destinations: NodeVector, notified_now: NodeVector) -> NodeVector:
+    """Equation (3): the new EDNV = EDNV ⊕ NSNV."""
+    return destinations & ~notified_now
+
+
+def available(subscribers: NodeVector, known: NodeVector) -> NodeVector:
+    """The last line of Algorithm 1: ASNV = SNV ∧ ANV."""
+    return subscribers & known
+
+
+def multimode(original: NodeVector, available_subscribers: NodeVector) -> NodeVector:
+    """Equation (7): EDNV = EDNV ∨ ASNV."""
+    return original | available_subscribers
+
+
+def returned(unavailable: NodeVector, neighbours: NodeVector) -> NodeVector:
+    """Equation (4): NSNV = USNV ∧ NNV."""
+    return unavailable & neighbours
+
+
+def without(unavailable: NodeVector, gone: NodeVector) -> NodeVector:
+    """Equations (5) and (6): USNV ⊕ NSNV, and USNV ⊕ (USNV ∧ ANV)."""
+    return unavailable ^ unavailable & gone

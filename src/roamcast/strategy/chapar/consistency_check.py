@@ -1,0 +1,396 @@
+"""Table consistency check, and the exchange of inheritance and check-out (Chapar, section 4.2).
+
+Once per `consistency_interval` a broker broadcasts the digests of its two tables. A neighbouring broker whose
+digests differ answers with lists: the identifiers of its events, and the version of each subscriber's
+register (which does the work of the paper's hash per record, in fewer octets). The first one then sends
+what the other lacks, as in the paper, and asks for what it lacks itself, so that one exchange serves both
+directions. A broker floods on whatever is new to it, so the brokers of a network that heals agree after one
+interval, not after one interval per hop.
+
+Brokers that come into each other's neighbourhood check ahead of time (`meeting_check`). The paper leaves this
+to the periodic check: a node that was alone, and so its own broker, then meets another such node, and neither
+knows what the other wants for up to a whole interval. Where contacts last some ten seconds, that is most of
+them. It is the same broadcast, and one serves all brokers that a node meets at once. A broker whose tables
+changed checks ahead of time too, unless it hears from others that they have the same by now, as in Trickle
+(RFC 6206). The pace is that of all early messages (`kit/rates.py`). Answers wait for a random time, and
+are left out if the tables have changed meanwhile or another broker answers: one exchange and the floods that
+follow serve a whole neighbourhood.
+
+Inheritance is the same exchange, begun by a new broker with one neighbouring broker. Check-out is the same,
+begun by a dismissed broker, which only sends; it asks for nothing but what events in its inbox wait for. When
+they begin and end: `inheritance.py`.
+
+A table of thousands of entries is listed in parts (`list_tables`). Each says from where to where it is
+complete, so that a receiver handles it by itself, whether or not the others arrive.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+from roamcast.event import EventId
+from roamcast.kit.protocol import random_below
+from roamcast.kit.rates import Prompt
+from roamcast.kit.relay import Relay
+from roamcast.strategy.chapar.attachment import Attachment
+from roamcast.strategy.chapar.brokers import Brokers
+from roamcast.strategy.chapar.filter_mapping_table import TableChange
+from roamcast.strategy.chapar.inbox import Inbox
+from roamcast.strategy.chapar.memorized_events import MemorizedEvents
+from roamcast.strategy.chapar.messages import (
+    Check,
+    Decline,
+    InterestChange,
+    InterestRegister,
+    Lists,
+    Records,
+    Request,
+    is_between,
+)
+from roamcast.strategy.chapar.options import ChaparOptions
+from roamcast.strategy.chapar.sending import Sending
+from roamcast.strategy.chapar.tables import Tables
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
+
+REQUEST_TIMEOUT: Micros = 2 * SECOND  # time-out, then another broker is asked; chosen by us
+MEETING_INTERVAL: Micros = SECOND  # between early checks: a multiple of it, by `kit/rates.py`
+ANSWER_SPREAD: Micros = 20 * MILLISECOND  # per neighbouring broker: all of them hear a check; chosen by us
+SAME_ENOUGH = 2  # checks with our own digests that make another one needless (RFC 6206); chosen by us
+PART = 64  # entries of each table in one message: about 1,200 octets even where node numbers are large; ours
+
+
+class HeardCheck(NamedTuple):
+    """A check that waits for an answer."""
+
+    check: Check
+    changes: int  # of our tables, when it came
+
+
+class ConsistencyCheck:
+    def __init__(
+        self,
+        options: ChaparOptions,
+        messenger: Sending,
+        tables: Tables,
+        brokers: Brokers,
+        attachment: Attachment,
+        inbox: Inbox,
+        memorized: MemorizedEvents,
+    ) -> None:
+        self._messenger = messenger
+        self._host = messenger.host
+        self._tables = tables
+        self._brokers = brokers
+        self._attachment = attachment
+        self._inbox = inbox
+        self._memorized = memorized
+        self._meeting_check = options.in_force().meeting_check
+        self._met: set[NodeId] = set()  # brokers in the neighbourhood
+        self._early = Prompt(self._host, self.check_all, MEETING_INTERVAL)
+        self._same = 0  # checks heard with our own digests, since the early check was asked for
+        self._changes = 0  # of the tables, by exchanges and floods
+        self._to_answer: Relay[NodeId, HeardCheck] = Relay(
+            self._host, send=self._answer_heard, is_needed=self._is_needed, most=options.pending_max
+        )
+        self._requested: dict[object, Micros] = {}
+        self._inherited: set[NodeId] = set()  # registers asked for by inheritance: brokers around have them
+        self._inheriting_from: NodeId | None = None
+
+    # Starting an exchange.
+
+    def check_all(self) -> None:
+        """The periodic check with every broker in the neighbourhood."""
+        if self._brokers.adjacent():
+            self._messenger.send(self._check())
+
+    def inherit(self, broker: NodeId) -> None:
+        """A new broker fetches the tables of a neighbouring one."""
+        self._inheriting_from = broker
+        self.check_one(broker)
+
+    def check_one(self, broker: NodeId) -> None:
+        """Check with one broker; it answers in any case, as a check-out needs."""
+        self._messenger.send(self._check(answer=True), broker)
+
+    def look(self) -> None:
+        """Compare the brokers around with those met before: roles or neighbours may have changed."""
+        adjacent = set(self._brokers.adjacent()) if self._brokers.is_broker else set()
+        if adjacent - self._met:
+            self._check_soon()
+        self._met = adjacent
+
+    # Inputs.
+
+    def on_check(self, sender: NodeId, check: Check) -> None:
+        if not self._brokers.is_broker:
+            if check.answer:
+                self._messenger.send(Decline(), sender)
+        elif check.answer:
+            self._answer(sender, check)
+        elif self._is_same(check):
+            self._to_answer.cancel(sender)
+            self._same += 1
+            if self._same >= SAME_ENOUGH:
+                self._early.cancel()
+        elif self._to_answer.find(sender) is not None:
+            self._to_answer.add(sender, HeardCheck(check, self._changes), 0)  # it keeps the time that it has
+        elif not self._to_answer.is_full:
+            wait = random_below(self._host, ANSWER_SPREAD * len(self._brokers.adjacent()))
+            self._to_answer.add(sender, HeardCheck(check, self._changes), wait)
+
+    def on_lists(self, sender: NodeId, lists: Lists) -> int | None:
+        """How many entries one of the two lacks; None if the lists are not for this node."""
+        if lists.to not in (None, self._host.node):
+            self._to_answer.cancel(lists.to)  # the first answer serves all
+            return None
+        if not self._brokers.has_tables:
+            return None
+        self._tables.events.forget_expired(self._host.now())
+        given = self._give_events(sender, lists) + self._give_registers(sender, lists)
+        if self._brokers.is_broker:
+            return given + self._request(sender, lists)
+        return given + self._request_earlier(sender, lists)
+
+    def on_request(self, sender: NodeId, request: Request) -> None:
+        for key in sorted(EventId(*key) for key in request.events):
+            self._transfer(sender, key)
+        if not self._brokers.has_tables:
+            return
+        tables, node = self._tables, self._host.node
+        wanted = [tables.register(each) for each in request.subscribers if tables.filters.version(each)]
+        self._messenger.send_registers(sender, wanted)
+        if node in request.subscribers and not tables.filters.version(node):
+            self._messenger.send_registers(sender, [tables.register(node)], own=True)
+
+    def on_interest(self, sender: NodeId, interest: InterestChange) -> None:
+        """A subscription or unsubscription: into the table and, if it is new, on to all brokers."""
+        node, subscriber, brokers = self._host.node, interest.subscriber, self._brokers
+        if sender == subscriber != node and not brokers.is_broker:
+            self._messenger.send(Decline(), sender)  # it took us for a broker, and will choose another one
+        if not brokers.has_tables or (subscriber == node != sender):
+            return  # nobody knows a newer state of our own interests
+        filter_id = self._tables.layout.decode(interest.filter_id)
+        change = self._tables.filters.apply(subscriber, interest.version, filter_id, interest.stands)
+        if change is TableChange.KNOWN or not brokers.is_broker:
+            return
+        self._changed()
+        self._messenger.flood(("interest", subscriber, interest.version), lambda: interest)
+        if change is TableChange.GAP and sender != node:
+            self._ask_register(sender, subscriber)
+        if interest.stands:
+            self._notify(sender, subscriber)
+
+    def on_records(self, sender: NodeId, records: Records) -> None:
+        if not self._brokers.has_tables:
+            return
+        filters = self._tables.filters
+        heard = {each.subscriber: filters.heard(each.subscriber) for each in records.registers}
+        news = [register for register in records.registers if self._replace(register)]
+        for register in news:
+            self._requested.pop(("gap", register.subscriber), None)
+            if heard[register.subscriber] > register.version:
+                self._ask_register(sender, register.subscriber)
+        if not news or not self._brokers.is_broker:
+            return
+        self._changed()
+        for register in news:
+            if register.subscriber in self._inherited:
+                self._inherited.discard(register.subscriber)
+            else:
+                self._flood_register(register)
+            self._notify(sender, register.subscriber)
+
+    # Checks and their answers.
+
+    def _check_soon(self) -> None:
+        if self._meeting_check:
+            self._same = 0
+            self._early.ask(1 + len(self._met))
+
+    def _changed(self) -> None:
+        self._changes += 1
+        self._check_soon()
+
+    def _is_same(self, check: Check) -> bool:
+        tables = self._tables
+        tables.events.forget_expired(self._host.now())
+        return check.events == tables.events.digest() and check.filters == tables.filters.digest()
+
+    def _check(self, answer: bool = False) -> Check:
+        tables = self._tables
+        tables.events.forget_expired(self._host.now())
+        self._inbox.ask()
+        return Check(tables.events.digest(), tables.filters.digest(), answer)
+
+    def _is_needed(self, _: NodeId, heard: HeardCheck) -> bool:
+        """Not if the tables have changed since: then what made them differ is on its way already, and the
+        next check will tell."""
+        return self._brokers.is_broker and heard.changes == self._changes
+
+    def _answer_heard(self, sender: NodeId, heard: HeardCheck) -> None:
+        self._answer(sender, heard.check)
+
+    def _answer(self, sender: NodeId, check: Check) -> None:
+        tables, now = self._tables, self._host.now()
+        tables.events.forget_expired(now)
+        events = versions = None
+        if check.events != tables.events.digest():
+            events = tables.events.known()
+        if check.filters != tables.filters.digest():
+            versions = tables.filters.versions()
+        if check.answer or events is not None or versions is not None:
+            told = list_tables(events, versions, tables.events.missing(now), sender)
+            # One frame is broadcast, so that others hear that the check is answered; more need the link
+            # layer's acknowledgements. An answer that was asked for must arrive.
+            to = None if len(told) == 1 and not check.answer else sender
+            for part in told:
+                self._messenger.send(part, to)
+
+    # What the other lacks.
+
+    def _give_events(self, to: NodeId, lists: Lists) -> int:
+        if lists.events is None:
+            return 0
+        theirs = {EventId(*key) for key in lists.events}
+        ours = (memo.id for memo in self._tables.events.entries())
+        lacking = [key for key in ours if key not in theirs and lists.tells_of_event(key)]
+        for key in lacking:
+            self._transfer(to, key)
+        return len(lacking)
+
+    def _give_registers(self, to: NodeId, lists: Lists) -> int:
+        if lists.versions is None:
+            return 0
+        theirs = dict(lists.versions)
+        newer = [
+            self._tables.register(subscriber)
+            for subscriber, version in self._tables.filters.versions()
+            if version > theirs.get(subscriber, 0) and lists.tells_of_subscriber(subscriber)
+        ]
+        self._messenger.send_registers(to, newer)
+        return len(newer)
+
+    def _transfer(self, to: NodeId, key: EventId) -> None:
+        entry, own_event = self._tables.events.entry, self._attachment.own_event
+        self._messenger.transfer(to, key, lambda: entry(key) or own_event(key))
+
+    # What we lack.
+
+    def _request(self, sender: NodeId, lists: Lists) -> int:
+        """Ask for what we lack; each item is asked of one broker at a time."""
+        now, tables = self._host.now(), self._tables
+        self._requested = {key: until for key, until in self._requested.items() if until > now}
+        listed = dict.fromkeys(EventId(*key) for key in lists.events or ())
+        if lists.events is not None or lists.missing:
+            others = (key for key in listed if key.publisher != self._host.node)
+            missing = [EventId(*key) for key in lists.missing]
+            known = None if lists.events is None else listed
+            self._inbox.learn(others, missing, known, (lists.first_event, lists.end_event))
+        events = [key for key in listed if key not in tables.events and key not in self._requested]
+        subscribers = [
+            subscriber
+            for subscriber, version in lists.versions or ()
+            if version > tables.filters.version(subscriber)
+            and tables.addresses.bit(subscriber)
+            and ("register", subscriber) not in self._requested
+        ]
+        if events or subscribers:
+            until = now + REQUEST_TIMEOUT
+            self._requested.update(dict.fromkeys(events, until))
+            self._requested.update((("register", subscriber), until) for subscriber in subscribers)
+            if sender == self._inheriting_from:
+                self._memorized.inherited.update(events)
+                self._inherited.update(subscribers)
+            # If the request is lost, the next broker may be asked for all of it.
+            self._messenger.send(
+                Request(tuple(events), tuple(subscribers)), sender, on_failure=self._ask_again
+            )
+        if sender == self._inheriting_from:
+            self._inheriting_from = None
+        return len(events) + len(subscribers)
+
+    def _request_earlier(self, sender: NodeId, lists: Lists) -> int:
+        """A dismissed broker asks only for what precedes the events that wait in its inbox: it keeps those
+        for local subscriptions to come, which are owed the publisher's order."""
+        listed = (EventId(*key) for key in lists.events or ())
+        earlier = self._inbox.learn(self._inbox.before_waiting(listed))
+        if earlier:
+            self._messenger.send(Request(tuple(earlier)), sender)
+        return len(earlier)
+
+    def _ask_register(self, broker: NodeId, subscriber: NodeId) -> None:
+        """Changes of a subscriber are missing. Every change that follows them shows the same gap, and one
+        register closes it: it is asked for once, and again when it has come and there was more meanwhile."""
+        now = self._host.now()
+        if self._requested.get(("gap", subscriber), now) <= now:
+            self._requested["gap", subscriber] = now + REQUEST_TIMEOUT
+            self._messenger.send(Request((), (subscriber,)), broker, on_failure=self._ask_again)
+
+    def _ask_again(self, _: object) -> None:
+        self._requested.clear()
+
+    # Registers.
+
+    def _replace(self, register: InterestRegister) -> bool:
+        tables, node = self._tables, self._host.node
+        if register.subscriber == node:
+            # Only this node decides what it wants. A later version is from before its storage was lost.
+            if register.version > tables.interests.version:
+                tables.interests.overtake(register.version)
+                tables.enter_own()
+                self._flood_register(tables.register(node))
+            return False
+        filter_ids = frozenset(tables.layout.decode(filter_id) for filter_id in register.filter_ids)
+        return tables.filters.replace(register.subscriber, register.version, filter_ids)
+
+    def _flood_register(self, register: InterestRegister) -> None:
+        self._messenger.flood(("register", register.subscriber), lambda: Records((register,)))
+
+    def _notify(self, sender: NodeId, subscriber: NodeId) -> None:
+        """Instant notification, if the message came from the subscriber itself."""
+        if sender == subscriber != self._host.node:
+            self._attachment.notify(subscriber)
+
+
+class ListPart(NamedTuple):
+    """Some entries of a table, and the span of which they are all. `end` of None: to the last."""
+
+    entries: tuple[Any, ...]
+    first: Any
+    end: Any
+
+
+def list_tables(
+    events: Sequence[EventId] | None,
+    versions: Sequence[tuple[NodeId, int]] | None,
+    missing: Sequence[EventId],
+    to: NodeId | None = None,
+) -> list[Lists]:
+    """The messages that list both tables; each table in increasing order, or None where it need not be."""
+    told: list[Lists] = []
+    event_parts = _parts(events, lambda event: event, (0, 0))
+    version_parts = _parts(versions, lambda version: version[0], 0)
+    for of_events, of_versions in zip_longest(event_parts, version_parts):
+        fields: dict[str, Any] = {}
+        if of_events is not None:
+            entries, first, end = of_events
+            lacking = tuple(event for event in missing[:PART] if is_between(event, first, end))
+            fields = {"events": entries, "missing": lacking, "first_event": first, "end_event": end}
+        elif events is None and not told:
+            fields["missing"] = tuple(missing[:PART])
+        if of_versions is not None:
+            entries, first, end = of_versions
+            fields |= {"versions": entries, "first_subscriber": first, "end_subscriber": end}
+        told.append(Lists(to=to, **fields))
+    return told or [Lists(missing=tuple(missing[:PART]), to=to)]
+
+
+def _parts(table: Sequence[Any] | None, key: Callable[[Any], Any], first: Any) -> list[ListPart]:
+    if table is None:
+        return []
+    parts = []
+    for at in range(0, max(1, len(table)), PART):
+        end = key(table[at + PART]) if at + PART < len(table) else None
+        parts.append(ListPart(tuple(table[at : at + PART]), first, end))
+        first = end
+    return parts
