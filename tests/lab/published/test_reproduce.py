@@ -252,6 +252,80 @@ def test_every_figure_of_the_package_is_sound() -> None:
             assert figure.quantities(profile)
 
 
+SERIES = """
+[labels]
+"world.radio.model" = ["without collisions", "with collisions"]
+
+[figures.slow]
+"scenario.world.range" = 120.0
+
+[figures.fast]
+title = "Another"
+"scenario.world.range" = 140.0
+"profile.quick.axes" = { "workload.rate" = [2.0] }
+"""
+GRID = """
+[[quantity]]
+name = "{world.radio.model}, {workload.rate} a second"
+metric = "delivery_ratio"
+each = { "world.radio.model" = 2, "workload.rate" = 2 }
+published = [[[0.1, 0.2], [0.3, 0.4]], [[0.5, 0.6], [0.7, 0.8]]]
+rule = { at_least = "published" }
+
+[[quantity]]
+name = "{world.radio.model} falls"
+metric = "delivery_ratio"
+each = { "world.radio.model" = 2 }
+rule = { trend = "decreasing", along = "workload.rate" }
+only = "full"
+figures = ["fast"]
+"""
+
+
+def test_a_file_may_hold_several_figures_and_an_entry_several_quantities(tmp_path: Path) -> None:
+    (tmp_path / "paper").mkdir()
+    (tmp_path / "paper" / "both.toml").write_text(FIGURE + SERIES + GRID)
+    assert known(tmp_path) == ["paper/fast", "paper/slow"]
+    fast, slow = selected("paper", tmp_path)
+    assert (fast.figure, slow.figure) == ("fast", "slow")
+    assert (fast.file.title, slow.file.title) == ("Another", "A test")
+    assert [figure.file.scenario["world"]["range"] for figure in (fast, slow)] == [140.0, 120.0]
+    assert [quantity.name for quantity in fast.file.quantity] == [
+        "without collisions, 1 a second",
+        "without collisions, 2 a second",
+        "without collisions falls",
+        "with collisions, 1 a second",
+        "with collisions, 2 a second",
+        "with collisions falls",
+    ]
+    assert [quantity.published for quantity in slow.file.quantity] == [0.1, 0.2, 0.3, 0.4]
+    assert all(quantity.rule.at_least == quantity.published for quantity in slow.file.quantity)
+    assert slow.file.quantity[1].at == {"world.radio.model": "ideal", "workload.rate": 2.0}
+    # What only the full profile runs is judged there only.
+    assert [len(figure.quantities("quick")) for figure in (fast, slow)] == [2, 4]
+    assert [len(figure.quantities("full")) for figure in (fast, slow)] == [6, 4]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('each = { "world.radio.model" = 2 }', 'each = { "world.radio" = 2 }', "is no axis with a list"),
+        ('each = { "world.radio.model" = 2 }', "each = 2", "Expected `object`"),
+        (
+            "[[0.1, 0.2], [0.3, 0.4]]",
+            "[[0.1, 0.2]]",
+            "has 1 values; allowed: one for each of world.radio.model",
+        ),
+    ],
+)
+def test_a_faulty_series_is_told_in_one_line(tmp_path: Path, old: str, new: str, problem: str) -> None:
+    (tmp_path / "paper").mkdir()
+    (tmp_path / "paper" / "both.toml").write_text(FIGURE + SERIES + GRID.replace(old, new))
+    with pytest.raises(InputError, match=problem) as caught:
+        selected("paper", tmp_path)
+    assert "both.toml" in str(caught.value) and "\n" not in str(caught.value)
+
+
 def test_a_selection_is_a_paper_or_a_figure_and_anything_else_lists_them() -> None:
     assert [figure.name for figure in selected("roamcast")] == ["roamcast/radios"]
     assert [figure.name for figure in selected("opportunistic/network-paths")] == [

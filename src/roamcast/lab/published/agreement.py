@@ -13,14 +13,13 @@ import msgspec
 import numpy as np
 
 from roamcast.lab.published.figure import (
-    FOLDER,
     PROFILES,
     Cell,
     PublishedFigure,
     Quantity,
     chosen_cells,
     known,
-    load_figure,
+    selected,
 )
 from roamcast.lab.published.formula import evaluate, names_in
 from roamcast.lab.sweep.results import Results, value_label
@@ -67,7 +66,7 @@ def rows_of_sweep(results: Results) -> list[FigureRow]:
         for profile in PROFILES:
             if description.experiment != f"{name} ({profile})":
                 continue
-            figure = load_figure(FOLDER / f"{name}.toml")
+            (figure,) = selected(name)
             wanted = msgspec.to_builtins(figure.experiment(profile).to_dict())
             same = description.scenario == wanted["scenario"] and description.axes == wanted["axes"]
             return rows(figure, profile, results) if same else []

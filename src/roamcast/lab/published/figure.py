@@ -4,7 +4,8 @@ The format is in `docs/study/reproduce.md`. Everything that can be wrong with a 
 for both profiles: cells that a profile does not have, formulas, rules that lack what they need.
 """
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -166,12 +167,13 @@ class PublishedFigure:
 
 def known(folder: Path = FOLDER) -> list[str]:
     """Every `paper/figure` there is, in order."""
-    return sorted(f"{path.parent.name}/{path.stem}" for path in folder.glob("*/*.toml"))
+    return sorted(_files(folder))
 
 
 def selected(selection: str | None, folder: Path = FOLDER) -> list[PublishedFigure]:
     """The figures of a paper, one figure (`paper/figure`), or all of them."""
-    names = known(folder)
+    files = _files(folder)
+    names = sorted(files)
     if selection is not None:
         wanted = selection.strip("/")
         papers = sorted({name.partition("/")[0] for name in names})
@@ -179,13 +181,14 @@ def selected(selection: str | None, folder: Path = FOLDER) -> list[PublishedFigu
         if not chosen:
             raise InputError(selection, unknown(wanted, [*papers, *names], "is no published figure"))
         names = chosen
-    return [load_figure(folder / f"{name}.toml") for name in names]
+    return [load_figure(files[name], name.partition("/")[2]) for name in names]
 
 
-def load_figure(path: Path) -> PublishedFigure:
-    """Read and check one file."""
+def load_figure(path: Path, name: str | None = None) -> PublishedFigure:
+    """Read and check one figure of a file; without a name the only one."""
+    name = path.stem if name is None else name
     try:
-        file: File = converted(read_tables(path), File)
+        file: File = converted(_tables_of(read_tables(path), name), File)
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error.where}", error.problem) from None
     if (file.study is None) == (not file.scenario):
@@ -194,7 +197,7 @@ def load_figure(path: Path) -> PublishedFigure:
         raise ScenarioError(f"{path}: variants", "stands beside `study`, which has axes only")
     if file.scenario and file.first_seed != 1:
         raise ScenarioError(f"{path}: first_seed", "is a study's; allowed here: `scenario.scenario.seed`")
-    figure = PublishedFigure(path.parent.name, path.stem, file, str(path))
+    figure = PublishedFigure(path.parent.name, name, file, str(path))
     for profile in PROFILES:
         experiment = figure.experiment(profile)
         axes, figures = experiment.axes, experiment.metrics()
@@ -203,6 +206,105 @@ def load_figure(path: Path) -> PublishedFigure:
                 metrics_in(quantity.metric, f"{path}: quantity[{index}].metric", figures)
                 _check(quantity, axes, f"{path}: quantity[{index}]", profile)
     return figure
+
+
+# Several figures in one file, several quantities in one entry.
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """What a `[[quantity]]` may say beside the keys of `Quantity`."""
+
+    each: dict[str, Annotated[int, msgspec.Meta(ge=1)]] = {}
+    figures: tuple[str, ...] = ()  # those that have it; none: all
+    at: Cell = {}
+    rule: dict[str, Any] = {}
+
+
+class _Series(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file says beside the keys of `File`, which are checked later."""
+
+    figures: dict[str, dict[str, Any]] = {}  # by name: dotted keys of the file that this figure has otherwise
+    labels: dict[str, list[str]] = {}  # by axis: what its values are called in the names of quantities
+    axes: dict[str, Any] = {}
+    profile: dict[str, dict[str, Any]] = {}
+    quantity: tuple[_Entry, ...] = ()
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """By figure: the file that it is in."""
+    found = {}
+    for path in folder.glob("*/*.toml"):
+        for figure in read_tables(path).get("figures", {path.stem: {}}):
+            found[f"{path.parent.name}/{figure}"] = path
+    return found
+
+
+def _tables_of(tables: Mapping[str, Any], figure: str) -> dict[str, Any]:
+    """The tables of one figure of a file, as if it had a file of its own."""
+    try:
+        names = msgspec.convert(tables, _Series).figures
+        made = with_settings(tables, names.get(figure, {}).items())
+        series = msgspec.convert(made, _Series)
+    except msgspec.ValidationError as error:
+        raise ScenarioError("file", str(error)) from None
+    quantities = made.get("quantity", [])
+    if names:
+        here = list(names).index(figure)
+        own = [entry for entry in quantities if figure in entry.get("figures", names)]
+        quantities = [_published(entry, here, "figures") for entry in own]
+    plain = {key: value for key, value in made.items() if key not in ("figures", "labels")}
+    return plain | {"quantity": list(_spelled_out(quantities, series))}
+
+
+def _spelled_out(entries: Iterable[dict[str, Any]], series: _Series) -> Iterator[dict[str, Any]]:
+    """An entry with `each = { axis = 3 }` stands for three quantities: one for each of the first three values
+    of the axis. Neighbours with the same first axis take turns."""
+    for axis, group in itertools.groupby(entries, key=lambda entry: next(iter(entry.get("each", ())), None)):
+        members = list(group)
+        if axis is None:
+            yield from map(_ruled, members)
+            continue
+        values = series.axes.get(axis)
+        if not isinstance(values, list):
+            raise ScenarioError(
+                f"quantity.each.{axis}", unknown(axis, list(series.axes), "is no axis with a list")
+            )
+        count = max(entry["each"][axis] for entry in members)
+        for index, value in enumerate(values[:count]):
+            yield from _spelled_out([_at(entry, axis, index, value, series) for entry in members], series)
+
+
+def _at(entry: Mapping[str, Any], axis: str, index: int, value: Any, series: _Series) -> dict[str, Any]:
+    """The entry for one value of its first axis. A cell that only the full profile has is left to that."""
+    label = series.labels[axis][index] if axis in series.labels else value_label(value)
+    quick = series.profile.get("quick", {}).get("axes", {}).get(axis, [value])
+    return _published(entry, index, axis) | {
+        "name": entry.get("name", "").replace(f"{{{axis}}}", label),
+        "at": {**entry.get("at", {}), axis: value},
+        "each": {key: count for key, count in entry["each"].items() if key != axis},
+        **({} if value in quick else {"only": "full"}),
+    }
+
+
+def _published(entry: Mapping[str, Any], index: int, axis: str) -> dict[str, Any]:
+    """`published` may be a list, with a value for each figure, and for each value of an axis in `each`."""
+    values = entry.get("published")
+    if not isinstance(values, list):
+        return dict(entry)
+    if index >= len(values):
+        raise ScenarioError(
+            "quantity.published", f"has {len(values)} values; allowed: one for each of {axis}"
+        )
+    return {**entry, "published": values[index]}
+
+
+def _ruled(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Whose rule may name the published value."""
+    rule = {
+        kind: entry.get("published") if bound == "published" else bound
+        for kind, bound in entry.get("rule", {}).items()
+    }
+    return {key: value for key, value in entry.items() if key not in ("each", "figures")} | {"rule": rule}
 
 
 def chosen_cells(axes: Mapping[str, Any], at: Cell) -> list[int]:
