@@ -91,7 +91,7 @@ compiled: $(READY)  ## a wheel with the simulator's hot modules compiled (mypyc,
 	PYTHONPATH=build/compiled/site $(BIN)/python benchmarks/simulator.py --runs 1
 
 emulation: $(READY)  ## real nodes in namespaces against the bars of docs/study/emulation.md; half an hour, real time
-	$(BIN)/python benchmarks/interoperation.py
+	$(BIN)/python -m tests.runtime.emulate.interoperation
 	$(BIN)/python benchmarks/emulation.py
 
 torture: $(READY)  ## the long suites: 10,000 random schedules of the tree and of the handoff, property tests at length, nodes killed at random; hours

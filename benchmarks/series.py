@@ -30,11 +30,11 @@ PAGE = ROOT / "docs" / "study" / "performance.md"
 LOSS_MAX = 0.15
 ROWS_SHOWN = 6
 FIGURES_FILE = "ROAMCAST_BENCH_FIGURES"  # where a benchmark leaves its figures for this command
-# Quickest first. Not among them: emulation, interoperation, relays, pressure and live_traces, which need real
+# Quickest first. Not among them: emulation, pressure and live_traces, which need real
 # time or root; player, which needs a browser.
 BENCHMARKS = (
     *("chapar", "summary", "sealing", "simulator", "opportunistic", "contact_plan", "matching"),
-    *("tree", "odmrp", "olsr", "footprint", "live", "mqtt", "spark_overhead", "sweep", "spark_contacts"),
+    *("tree", "odmrp", "olsr", "footprint", "live", "mqtt", "sweep", "spark_contacts"),
 )
 
 Better = Literal["lower", "higher"]

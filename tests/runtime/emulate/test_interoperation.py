@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-HARNESS = Path(__file__).parents[3] / "benchmarks" / "interoperation.py"
+HARNESS = Path(__file__).with_name("interoperation.py")
 
 
 @pytest.mark.realtime

@@ -1,6 +1,6 @@
 """Our OLSR beside a foreign daemon: `olsrd` and `roamcast node` in network namespaces, one mixed network.
 
-    python benchmarks/interoperation.py [--shape line,ring,grid,networks,kernel,alone] [--out DIR] [--json]
+    python -m tests.runtime.emulate.interoperation [--shape line,ring,…] [--out DIR] [--json]
 
 Each node has a namespace of its own with one Ethernet-like device; a hub carries frames between neighbours
 of the shape only. Some nodes run `olsrd` in its RFC mode, the others `roamcast node` with the underlay `olsr`
