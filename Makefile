@@ -12,7 +12,7 @@ QUICK := not spark and not realtime and not long
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint types quick unit coverage pictures docs hooks lock bench compiled emulation torture reproduce league clean
+.PHONY: help setup demo check test lint types quick unit coverage pictures docs hooks lock bench emulation torture reproduce league clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -79,16 +79,6 @@ lock:  ## requirements.lock anew: the newest versions that fit together
 # ONLY="matching simulator": some of them. RECORD="a note": the run becomes a row of benchmarks/series.jsonl.
 bench: $(READY)  ## the speed and memory goals, as ratios; fails on a loss of more than 15% since the last recorded run
 	$(BIN)/python benchmarks/series.py $(ONLY) $(if $(RECORD),--record "$(RECORD)")
-
-# In a folder of its own: extensions beside the sources would hide later changes of them.
-compiled: $(READY)  ## a wheel with the simulator's hot modules compiled (mypyc, a C compiler): same traces, its tests, its speed
-	rm -rf build/compiled
-	ROAMCAST_COMPILED=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/compiled .
-	$(BIN)/python -m zipfile -e build/compiled/*.whl build/compiled/site
-	$(BIN)/python tools/same_traces.py build/compiled/site --only examples/crowd examples/partitions
-	PYTHONPATH=build/compiled/site $(BIN)/pytest -n 2 -m "$(QUICK)" tests/broker tests/contract tests/runtime/sim tests/strategy tests/scenario
-	$(BIN)/python benchmarks/simulator.py --runs 1
-	PYTHONPATH=build/compiled/site $(BIN)/python benchmarks/simulator.py --runs 1
 
 emulation: $(READY)  ## real nodes in namespaces against the bars of docs/study/emulation.md; half an hour, real time
 	$(BIN)/python -m tests.runtime.emulate.interoperation

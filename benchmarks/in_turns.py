@@ -2,7 +2,7 @@
 
     python benchmarks/in_turns.py REVISION|FOLDER [--rounds N] [--only CASE]… [--json]
 
-A folder is one that holds the package, such as an unpacked wheel; so the compiled build can be compared too.
+A folder is one that holds the package, such as an unpacked wheel.
 Each run is a process of its own, one after the other: before, now, before, now. A figure is processor time
 over that of a fixed loop timed beside it. Shown are the medians of both and the median, lowest and highest of
 the rounds' quotients. Where a protocol was changed in between, its cost is in the quotient: `actions` tells.

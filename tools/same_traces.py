@@ -31,7 +31,7 @@ import time
 import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -205,10 +205,8 @@ def compare(outcomes: Iterator[Outcome], recorded: dict[str, Any] | None) -> int
 
 
 def changed(before: Digests, now: Digests) -> list[str]:
-    """The tables that differ. A compiled version has no table of frames."""
-    compiled = ("frames" in before) != ("frames" in now) and before.get("transmissions")
-    tables = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    return [name for name in tables if not (compiled and name == "frames")]
+    """The tables that differ."""
+    return [name for name in {**before, **now} if before.get(name) != now.get(name)]
 
 
 def differences(before: Digests, now: Digests) -> str:
@@ -302,10 +300,7 @@ def play(case: Case) -> Played:
         frames.append((job.sender, job.channel.name, job.to, job.frame.payload))
         send(job)
 
-    with suppress(
-        AttributeError
-    ):  # a compiled class has no such freedom; then there are no frames to compare
-        simulation.medium.send = noted  # type: ignore[method-assign]
+    simulation.medium.send = noted  # type: ignore[method-assign]
     result = simulation.run()
     rows = {kind.TABLE: list(records) for kind, records in result.trace.records.items()}
     info = run_info(scenario, result.roles, runtime="sim", sim_events=result.sim_events, wall_s=0.0)

@@ -23,8 +23,6 @@ from collections.abc import Callable
 from random import Random
 from typing import Self
 
-from mypy_extensions import mypyc_attr
-
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.links import RadioLinks
 from roamcast.runtime.sim.medium import Air, Job, Medium, SendQueue
@@ -82,7 +80,6 @@ class Transmission:
         self.near: list[Transmission] = []  # on the air and sensed by one of the same nodes
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # the emulator's carry frames
 class CsmaMedium(Medium):
     def __init__(
         self,

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from mypy_extensions import mypyc_attr
-
 from roamcast.units import Micros
 
 Action = Callable[[Any], None]
@@ -25,7 +23,6 @@ FAULTS_NEXT = -1  # rank of the next fault, likewise
 SLOT_BITS = 14  # a slot of the calendar is 2^14 microseconds; chosen by us: some frames long, most timers far
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # the emulator's engine waits for the clock
 class Engine:
     def __init__(self) -> None:
         self.now: Micros = 0

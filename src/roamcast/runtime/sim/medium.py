@@ -9,8 +9,6 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple, Self
 
-from mypy_extensions import mypyc_attr
-
 from roamcast.host import Channel, Frame, Kind, SendFailure
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.links import RadioLinks
@@ -23,7 +21,6 @@ KIND_NAMES = {kind: kind.name.lower() for kind in Kind}
 LAYER_NAMES = {channel: channel.name.lower() for channel in Channel}
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # the emulator's have what it carries
 class Job:
     """One frame that a node wants on the air."""
 
@@ -57,7 +54,6 @@ class Air(NamedTuple):
     seed: int
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # in the compiled build radio models may still be plug-ins
 class Medium:
     """The base of the radio models. A model implements `send` and `forget`, and `of` if it needs more."""
 
@@ -196,7 +192,6 @@ def _call(failed: tuple[Callable[[SendFailure], None], SendFailure]) -> None:
     on_failure(failure)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # the emulator's carry frames, those of tests listen in
 class IdealMedium(Medium):
     def send(self, job: Job) -> None:
         self._engine.at(self._engine.now, self._arrive, job)
@@ -219,7 +214,6 @@ class IdealMedium(Medium):
         self._hand_up(job, received)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # the emulator's carry frames
 class DiskMedium(Medium):
     def __init__(self, engine: Engine, links: RadioLinks, trace: Trace, random: Random, radio: Disk) -> None:
         super().__init__(engine, links, trace, random, radio.loss)
