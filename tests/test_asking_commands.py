@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from tests.test_client_commands import OneNode, serving
 
 from roamcast.cli import app
-from roamcast.client import Client, IncomingRequest, Message, asking_commands, blocking
-from roamcast.client.place import NodePlace
+from roamcast.client import Client, IncomingRequest, Message, blocking, commands
+from roamcast.client.connect import NodePlace
 from roamcast.errors import InputError
 from roamcast.event import Event
 
@@ -27,9 +27,9 @@ def test_a_command_answers_a_request(tmp_path: Path) -> None:
         asked: list[str] = []
 
         def serve() -> None:
-            asking_commands.reply(
+            commands.reply(
                 NodePlace(socket),
-                lambda request: asked.append(asking_commands.request_line(request)),
+                lambda request: asked.append(commands.request_line(request)),
                 asked.append,
                 topic="math/+",
                 command='read x; echo "$ROAMCAST_TOPIC: $x"',
@@ -55,7 +55,7 @@ def test_lines_of_standard_input_answer_requests_one_each_and_then_it_ends(
     with serving(OneNode("flooding"), tmp_path / "s") as socket, blocking.connect(socket) as client:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"yes\r\nno")))
         thread = threading.Thread(
-            target=partial(asking_commands.reply, topic="door", command=None, payload=None, count=None),
+            target=partial(commands.reply, topic="door", command=None, payload=None, count=None),
             args=(NodePlace(socket), lambda _: None, lambda _: None),
         )
         thread.start()
@@ -70,7 +70,7 @@ def test_a_command_that_fails_or_takes_too_long_gives_no_answer() -> None:
         now = asyncio.get_running_loop().time()
         message = Message(Event(1, 2, payload=b"question"), 0)
         asked = IncomingRequest(Client(), message, None if left is None else now + left)
-        return await asking_commands._output(command, asked, complaints.append)
+        return await commands._output(command, asked, complaints.append)
 
     complaints: list[str] = []
     assert asyncio.run(outputs("cat; exit 3", None)) is None
@@ -116,7 +116,7 @@ def test_what_cannot_be_is_one_line(tmp_path: Path, words: str, line: str) -> No
 
 def test_a_reply_topic_that_is_no_filter_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="level of its own"):
-        asking_commands.reply(
+        commands.reply(
             NodePlace(tmp_path / "nobody"),
             lambda _: None,
             lambda _: None,

@@ -11,8 +11,7 @@ from roamcast.client import connect
 from roamcast.client.client import ClientError
 from roamcast.event import Publication
 from roamcast.gateway.local.server import LocalOptions, LocalServer
-from roamcast.gateway.mqtt.packets.reasons import ReasonCode
-from roamcast.gateway.mqtt.packets.values import V5, PingRequest, PingResponse, Publish
+from roamcast.gateway.mqtt.packets.values import V5, PingRequest, PingResponse, Publish, ReasonCode
 
 pytestmark = pytest.mark.realtime
 

@@ -1,6 +1,6 @@
 """Retained events: memorized ones of which only the newest of each topic counts.
 
-MQTT's retained messages are sent as such events (`gateway/mqtt/mesh/retained.py` says how they are stamped).
+MQTT's retained messages are sent as such events (`gateway/mqtt/mesh/exchange.py` says how they are stamped).
 Every node that stores events must recognise them, with or without MQTT clients: otherwise a topic that is
 retained anew each second would fill every store with events that nobody will ever get. "Newest" is
 the same on every node: by stamp, then by node and sequence number.

@@ -10,7 +10,7 @@ from roamcast.cli.group import fail
 from roamcast.cli.options import PATH, node_socket
 
 if TYPE_CHECKING:
-    from roamcast.client.place import NodePlace
+    from roamcast.client.connect import NodePlace
 
 DEADLINE = click.FloatRange(0, 86_400, min_open=True)
 
@@ -39,13 +39,13 @@ def request(
     socket: "NodePlace",
 ) -> None:
     """Publish a request and print its answers. Exit code 1 if fewer come than are asked for."""
-    from roamcast.client import Answer, asking_commands, commands
+    from roamcast.client import Answer, commands
 
     def show(answer: Answer) -> None:
-        line = asking_commands.answer_json if as_json else asking_commands.answer_line
+        line = commands.answer_json if as_json else commands.answer_line
         print(line(answer), flush=True)
 
-    came = asking_commands.request(
+    came = commands.request(
         socket,
         show,
         deadline=deadline,
@@ -74,15 +74,15 @@ def reply(
     topic: str, command: str | None, payload: str | None, count: int | None, socket: "NodePlace"
 ) -> None:
     """Answer requests: by a command, a text, or else the lines of standard input, one for each."""
-    from roamcast.client import IncomingRequest, asking_commands
+    from roamcast.client import IncomingRequest, commands
 
     def show(asked: IncomingRequest) -> None:
-        print(asking_commands.request_line(asked), flush=True)
+        print(commands.request_line(asked), flush=True)
 
     def complain(line: str) -> None:
         print(f"roamcast: {line}", file=sys.stderr, flush=True)
 
-    asking_commands.reply(socket, show, complain, topic=topic, command=command, payload=payload, count=count)
+    commands.reply(socket, show, complain, topic=topic, command=command, payload=payload, count=count)
 
 
 @click.command()
@@ -113,9 +113,9 @@ def query(
     socket: "NodePlace",
 ) -> None:
     """Show what the mesh has memorized, oldest first."""
-    from roamcast.client import asking_commands, commands
+    from roamcast.client import commands
 
-    found = asking_commands.query(
+    found = commands.query(
         socket,
         topic=topic,
         sql=sql,

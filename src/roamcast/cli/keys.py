@@ -11,7 +11,7 @@ from roamcast.cli.options import PATH, node_socket
 from roamcast.errors import InputError
 
 if TYPE_CHECKING:
-    from roamcast.client.place import NodePlace
+    from roamcast.client.connect import NodePlace
 
 config = click.argument("config", metavar="CONFIG.toml", type=PATH, help="A node's file.")
 
@@ -63,18 +63,18 @@ def show(config: Path) -> None:
 @click.option("--finish", is_flag=True, help="Step 3, once every device seals with it: forget the old ones.")
 def rotate(config: Path, key_file: Path | None, out: Path | None, send: bool, finish: bool) -> None:
     """Change the group key in a node's file, in three steps; step 1 accepts the new one."""
-    from roamcast.daemon import rotation
+    from roamcast.daemon import keys
 
     if send + finish + (key_file is not None) + (out is not None) > 1:
         raise InputError(
             "rotate", "does one step at a time; allowed: one of --out, --key-file, --send, --finish"
         )
     if send:
-        print(f"{config} seals with {rotation.send_with_newest(config).id:04x} now")
+        print(f"{config} seals with {keys.send_with_newest(config).id:04x} now")
     elif finish:
-        print(f"{config} accepts {rotation.keep_first(config).id:04x} only")
+        print(f"{config} accepts {keys.keep_first(config).id:04x} only")
     else:
-        print(f"{config} accepts {rotation.accept_new(config, key_file=key_file, out=out).id:04x} too")
+        print(f"{config} accepts {keys.accept_new(config, key_file=key_file, out=out).id:04x} too")
     print("a running node reads it on SIGHUP", file=sys.stderr)
 
 

@@ -12,8 +12,8 @@ from roamcast.cli.options import PATH, node_socket
 from roamcast.errors import InputError
 
 if TYPE_CHECKING:
-    from roamcast.client.large import OnProgress
-    from roamcast.client.place import NodePlace
+    from roamcast.client.client import OnProgress
+    from roamcast.client.connect import NodePlace
 
 
 @click.command()
@@ -99,7 +99,7 @@ def publish(
     socket: "NodePlace",
 ) -> None:
     """Publish one event, or one for each line of standard input, through the node on this device."""
-    from roamcast.client import asking_commands, commands
+    from roamcast.client import commands
     from roamcast.client.publication import PublicationKeywords
     from roamcast.event import EventId
 
@@ -129,9 +129,9 @@ def publish(
         return
     if reached is not None and reached_by:
         raise InputError("--reached and --reached-by", "give one of them")
-    result = asking_commands.publish_reached(socket, reached or reached_by, deadline, keywords)
+    result = commands.publish_reached(socket, reached or reached_by, deadline, keywords)
     show(result.event)
-    line = asking_commands.reached_line(result, reached or len(reached_by), deadline)
+    line = commands.reached_line(result, reached or len(reached_by), deadline)
     if not result.is_complete:
         fail(line)
     print(line)

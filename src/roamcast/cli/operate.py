@@ -8,7 +8,7 @@ import click
 from roamcast.cli.options import as_json, node_socket
 
 if TYPE_CHECKING:
-    from roamcast.client.place import NodePlace
+    from roamcast.client.connect import NodePlace
 
 
 @click.command()

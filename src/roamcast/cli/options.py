@@ -28,7 +28,7 @@ def node_socket(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def with_place(socket: Path, wait: float, **named: Any) -> None:
-        from roamcast.client.place import NodePlace
+        from roamcast.client.connect import NodePlace
 
         command(socket=NodePlace(socket, wait), **named)
 

@@ -26,7 +26,6 @@ from roamcast.client.asking import (
     reached_of,
     receipt_of,
 )
-from roamcast.client.large import LargeSending, OnProgress
 from roamcast.client.publication import PublicationKeywords, publication
 from roamcast.errors import EventError, InputError, RoamcastError
 from roamcast.event import PAYLOAD_BYTES_MAX, Event, EventId, Publication
@@ -65,6 +64,58 @@ from roamcast.wire.status import EventWay, NodeStatus
 if TYPE_CHECKING:  # not loaded at run time: a program that only publishes needs neither
     from roamcast.filter import Filter
     from roamcast.modulator import ModulatorSpec
+
+from typing import TypeVar
+
+from roamcast.chunks.form import CHUNK_BYTES, digest_of
+from roamcast.chunks.transfer import pieces
+from roamcast.wire.local import PARTS_AHEAD, LargeRequest, PayloadPart
+
+OnProgress: TypeAlias = Callable[[int, int], None]
+"""Gets the octets that are in the mesh, and how many there are."""
+Answered = TypeVar("Answered")
+
+
+class PartsLink(Protocol):
+    def send(self, message: ClientMessage) -> None: ...
+
+
+class LargeSending:
+    """A payload above the bound of one event, on its way in parts, of which a few are sent at a time.
+
+    The node says how many are in the mesh, so `on_progress` tells how far it really is, and small events of
+    the same program never wait behind more than those few parts.
+    """
+
+    def __init__(self, link: PartsLink, ready: Publication, request: int) -> None:
+        self._link = link
+        self._ready = ready
+        self._request = request
+        self._published = 0  # parts
+        self._changed = asyncio.Event()
+
+    def on_published(self, message: PartsPublished) -> None:
+        self._published = message.parts
+        self._changed.set()
+
+    async def run(self, answer: "asyncio.Future[Answered]", on_progress: OnProgress | None) -> Answered:
+        """The node's answer, which may be an error."""
+        payload = self._ready.payload
+        answer.add_done_callback(lambda _: self._changed.set())
+        frame = self._ready.without_payload()
+        self._link.send(LargeRequest(self._request, frame, len(payload), digest_of(payload)))
+        parts = pieces(payload)
+        sent = 0
+        while not answer.done():
+            while sent - self._published < PARTS_AHEAD and (part := next(parts, None)) is not None:
+                self._link.send(PayloadPart(self._request, part))
+                sent += 1
+            self._changed.clear()
+            await self._changed.wait()
+            if on_progress is not None:
+                on_progress(min(self._published * CHUNK_BYTES, len(payload)), len(payload))
+        return await answer
+
 
 NodeAnswer: TypeAlias = Done | StatusAnswer | WayAnswer
 

@@ -1,15 +1,24 @@
-"""The link over the local socket."""
+"""The link over the local socket, and how programs and commands find it."""
 
 import asyncio
+import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from roamcast.client.client import Client, ClientError
-from roamcast.client.token import admitted
 from roamcast.errors import WireError
 from roamcast.wire.local import FROM_CLIENT, FROM_NODE, ClientMessage, NodeMessage, Unframer, framed
+from roamcast.wire.local import (
+    LOOPBACK,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    TEXT_LENGTH_MAX,
+    AccessToken,
+    is_proof,
+)
 
 DEFAULT_SOCKET = "roamcast.sock"
 RETRY_INTERVAL = 0.2  # seconds; chosen by us: a local attempt to connect costs next to nothing
@@ -153,3 +162,57 @@ class SocketLink(asyncio.Protocol):
         if self._waiting and self._transport is not None:
             waiting, self._waiting = self._waiting, []
             self._transport.write(b"".join(waiting))
+
+
+ADMITTED_SECONDS = 5.0  # chosen by us; both sides are on one device
+
+
+async def admitted(path: Path) -> socket.socket:
+    """The way to the node without Unix sockets, by the token file that it wrote (`wire/token.py`).
+
+    A connection with the node whose token file this is; both have proven that they know the token."""
+    try:
+        with path.open() as file:
+            token = AccessToken.from_text(file.read(TEXT_LENGTH_MAX))
+    except (WireError, UnicodeDecodeError):
+        raise ClientError(f"{path}: is neither a node's socket nor the token file of one") from None
+    opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    opened.setblocking(False)
+    try:
+        async with asyncio.timeout(ADMITTED_SECONDS):
+            await asyncio.get_running_loop().sock_connect(opened, (LOOPBACK, token.port))
+            await _prove(opened, token, path)
+    except BaseException as error:
+        opened.close()
+        if isinstance(error, TimeoutError):
+            raise ClientError(f"{path}: no node answers at port {token.port}") from None
+        raise
+    return opened
+
+
+async def _prove(opened: socket.socket, token: AccessToken, path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    own = secrets.token_bytes(NONCE_BYTES)
+    await loop.sock_sendall(opened, own)
+    answer = b""
+    while len(answer) < NONCE_BYTES + PROOF_BYTES:
+        octets = await loop.sock_recv(opened, NONCE_BYTES + PROOF_BYTES - len(answer))
+        if not octets:
+            raise ClientError(f"{path}: the program at port {token.port} is not this node")
+        answer += octets
+    theirs, proof = answer[:NONCE_BYTES], answer[NONCE_BYTES:]
+    if not is_proof(proof, token.node_proof(own, theirs)):
+        raise ClientError(f"{path}: the program at port {token.port} is not this node")
+    await loop.sock_sendall(opened, token.client_proof(own, theirs))
+
+
+class NodePlace(NamedTuple):
+    """Where a command finds its node: the socket, and how long to wait (seconds) for a node to listen
+    there."""
+
+    socket: Path
+    wait: float = 0.0
+
+    def connect(self, name: str) -> AbstractAsyncContextManager[Client]:
+        return connect(self.socket, name=name, wait=self.wait)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from roamcast.client.place import NodePlace
+from roamcast.client.connect import NodePlace
 from roamcast.columns import in_columns
 from roamcast.errors import InputError
 from roamcast.event import COUNT_MAX, EventId

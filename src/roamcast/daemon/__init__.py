@@ -6,8 +6,7 @@
 """
 
 from roamcast.daemon.config import Config, load_config
-from roamcast.daemon.fresh import init, write_fresh
-from roamcast.daemon.network import Network, network_of
+from roamcast.daemon.fresh import Network, init, network_of, write_fresh
 from roamcast.daemon.run import Daemon, run
 
 __all__ = ["Config", "Daemon", "Network", "init", "load_config", "network_of", "run", "write_fresh"]

@@ -9,10 +9,10 @@ import msgspec
 
 from roamcast.errors import InputError, ScenarioError
 from roamcast.explain import converted, read_tables, shown
+from roamcast.gateway.access import EVERYONE, check_rights
 from roamcast.gateway.bridge.options import BridgeOptions
 from roamcast.gateway.local.server import LocalOptions
 from roamcast.gateway.mqtt.options import MqttOptions
-from roamcast.gateway.rights import EVERYONE, check_rights
 from roamcast.gateway.web.options import WebOptions, users_of
 from roamcast.plugins import load_modules
 from roamcast.registry import Registry

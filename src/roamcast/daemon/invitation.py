@@ -17,8 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from roamcast.daemon.config import load_config
-from roamcast.daemon.fresh import write_fresh
-from roamcast.daemon.network import Network, network_of
+from roamcast.daemon.fresh import Network, network_of, write_fresh
 from roamcast.errors import FileError, InputError
 from roamcast.runtime.live.settings import PartSettings
 from roamcast.runtime.live.storage.database import CLOCK_SET

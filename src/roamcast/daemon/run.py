@@ -1,18 +1,21 @@
 """The daemon: starts and stops node, gateways and metrics, and handles signals."""
 
 import asyncio
+import json
 import logging
 import os
 import resource
 import signal
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from roamcast.daemon import collector, logs
-from roamcast.daemon.config import Config, load_config, web_users
+from roamcast.daemon import collector
+from roamcast.daemon.config import Config, LogFormat, LogSettings, load_config, web_users
 from roamcast.daemon.metrics import MetricsEndpoint
 from roamcast.errors import InputError
 from roamcast.extras import numpy_is_installed
@@ -75,7 +78,7 @@ class Daemon:
 def run(path: Path, on_ready: Callable[[Daemon], None] | None = None) -> None:
     """Run the node of a file until SIGTERM or SIGINT; SIGHUP reads its group keys again."""
     config = load_config(path)
-    logs.set_up(config.log)
+    set_up_logs(config.log)
     if path.stat().st_mode & 0o077:
         logger.warning("%s holds secret keys and others may read it; chmod 600 helps", path)
     if not numpy_is_installed():
@@ -151,3 +154,35 @@ def _tell_service_manager(state: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
         manager.connect("\0" + address[1:] if address.startswith("@") else address)
         manager.send(state.encode())
+
+
+def set_up_logs(settings: LogSettings) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if settings.format is LogFormat.JSON else _text())
+    root = logging.getLogger("roamcast")
+    root.handlers = [handler]
+    root.setLevel(settings.level.name)
+    root.propagate = False
+
+
+class JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time": _time(record.created),
+            "level": record.levelname.lower(),
+            "part": record.name.removeprefix("roamcast."),
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["error"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False)
+
+
+def _text() -> logging.Formatter:
+    formatter = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+    formatter.converter = time.gmtime
+    return formatter
+
+
+def _time(moment: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment)) + f".{int(moment * 1000) % 1000:03d}Z"

@@ -15,8 +15,7 @@ from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoreFullError
 from roamcast.errors import InputError
 from roamcast.event import Event, EventId, Publication
-from roamcast.exchange.host import ExchangeHost
-from roamcast.exchange.inquiries import Inquiries, Inquiry, OnAnswer, Question, enough
+from roamcast.exchange.inquiries import ExchangeHost, Inquiries, Inquiry, OnAnswer, Question, enough
 from roamcast.exchange.queries import OnFound, Queries, QueryQuestion
 from roamcast.exchange.receipts import Receipts
 from roamcast.units import Micros

@@ -8,14 +8,13 @@ comes from a node whose receipt was not asked for, or a second time, `too_large`
 
 from collections.abc import Callable
 from random import Random
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
 from roamcast.broker.core import Delivery
 from roamcast.errors import InputError
 from roamcast.event import PAYLOAD_BYTES_MAX, Event, Publication, Value
-from roamcast.exchange.host import ExchangeHost
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.units import SECOND, Micros, NodeId
 from roamcast.wire.exchange import (
@@ -35,6 +34,29 @@ from roamcast.wire.exchange import (
     reply_address,
     reply_topic,
 )
+
+
+class ExchangeHost(Protocol):
+    """What exchanges need of the node's runtime."""
+
+    @property
+    def number(self) -> NodeId: ...
+
+    @property
+    def name(self) -> str: ...
+
+    def now(self) -> Micros:
+        """The node's clock."""
+        ...
+
+    def later(self, delay: Micros, action: Callable[[], None]) -> Callable[[], None]:
+        """Call `action` after this time, as an input of its own. What is returned cancels it."""
+        ...
+
+    def heard(self) -> int:
+        """How many nodes are heard directly now."""
+        ...
+
 
 # Chosen by us.
 DEADLINE_MAX: Micros = 86_400 * SECOND

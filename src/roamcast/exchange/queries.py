@@ -14,7 +14,7 @@ from roamcast.broker.retained import clears, is_retained, order_of
 from roamcast.broker.store import StoredEvent
 from roamcast.errors import InputError
 from roamcast.event import PAYLOAD_BYTES_MAX, Event
-from roamcast.exchange.host import ExchangeHost
+from roamcast.exchange.inquiries import ExchangeHost
 from roamcast.filter import Filter
 from roamcast.units import SECOND, Micros
 from roamcast.wire.sealed_event import is_sealed

@@ -20,7 +20,7 @@ from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoreFullError
 from roamcast.errors import InputError, WireError
 from roamcast.event import Event, EventId, Publication
-from roamcast.exchange.host import ExchangeHost
+from roamcast.exchange.inquiries import ExchangeHost
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.units import MILLISECOND, SECOND, Micros
 from roamcast.wire.exchange import (

@@ -19,13 +19,11 @@ from tests.gateway.mqtt.stand_alone import StandAloneNode
 from roamcast.errors import InputError
 from roamcast.event import EventId, Publication
 from roamcast.filter import Filter
-from roamcast.gateway.bridge import notes
 from roamcast.gateway.bridge.bridge import Bridge
-from roamcast.gateway.bridge.exchange import BrokerSession
+from roamcast.gateway.bridge.handover import BrokerSession, Handover, decode_note, encode_note
 from roamcast.gateway.bridge.options import BridgeOptions
-from roamcast.gateway.mqtt.packets.encode import encode
-from roamcast.gateway.mqtt.packets.properties import Properties
-from roamcast.gateway.mqtt.packets.values import V5, ConnAck, Publish
+from roamcast.gateway.mqtt.packets.codec import encode
+from roamcast.gateway.mqtt.packets.values import V5, ConnAck, Properties, Publish
 
 pytestmark = pytest.mark.realtime
 
@@ -134,8 +132,8 @@ def test_the_session_moves_with_its_exchanges() -> None:
     assert first.end(over) == EventId(1, 2) and first.end(over) is None
     assert not first.is_repeated(Publish(topic="t", payload=b"x", qos=2, packet_id=7))
     assert not first.is_repeated(Publish(topic="t", payload=b"y", qos=1, packet_id=8))
-    note = notes.decode(notes.encode(first.handover()))
-    assert isinstance(note, notes.Handover)
+    note = decode_note(encode_note(first.handover()))
+    assert isinstance(note, Handover)
     second.adopt(note)
     told = [(one.packet_id, one.released) for one in second.up.values()]
     assert told == [(begun, False), (confirmed, True)]
@@ -144,7 +142,7 @@ def test_the_session_moves_with_its_exchanges() -> None:
     assert second.is_repeated(Publish(topic="t", payload=b"x", qos=2, packet_id=7, duplicate=True))
     assert second.is_repeated(Publish(topic="t", payload=b"y", qos=1, packet_id=8, duplicate=True))
     assert not second.is_repeated(Publish(topic="t", payload=b"z", qos=1, packet_id=8, duplicate=True))
-    assert notes.decode(b"\xff nonsense") is None
+    assert decode_note(b"\xff nonsense") is None
 
 
 def test_the_page_has_every_key_and_its_example_is_a_table(tmp_path: Path) -> None:

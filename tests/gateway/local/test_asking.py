@@ -14,9 +14,9 @@ from roamcast.errors import InputError
 from roamcast.event import Publication
 from roamcast.exchange import queries
 from roamcast.filter import Filter
+from roamcast.gateway.access import TopicRights
 from roamcast.gateway.local import LocalServer, LocalSession, client_of, session
 from roamcast.gateway.local.server import LocalOptions
-from roamcast.gateway.rights import TopicRights
 from roamcast.wire.exchange import RESPONSE_TOPIC
 from roamcast.wire.local import (
     AskRequest,

@@ -15,9 +15,7 @@ from tests.gateway.mqtt.stand_alone import StandAloneNode
 
 from roamcast.gateway.mqtt.listener import MqttListener
 from roamcast.gateway.mqtt.options import MqttOptions
-from roamcast.gateway.mqtt.packets.decode import decode
-from roamcast.gateway.mqtt.packets.encode import encode
-from roamcast.gateway.mqtt.packets.properties import PacketType, Properties
+from roamcast.gateway.mqtt.packets.codec import decode, encode
 from roamcast.gateway.mqtt.packets.values import (
     V3_1_1,
     V5,
@@ -26,8 +24,10 @@ from roamcast.gateway.mqtt.packets.values import (
     Connect,
     Disconnect,
     Packet,
+    PacketType,
     PingRequest,
     PingResponse,
+    Properties,
     Publish,
     SubAck,
     Subscribe,

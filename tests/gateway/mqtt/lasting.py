@@ -11,17 +11,17 @@ from collections.abc import Callable
 
 from tests.daemon.programs import connected
 
-from roamcast.gateway.mqtt.packets.decode import decode
-from roamcast.gateway.mqtt.packets.encode import encode
-from roamcast.gateway.mqtt.packets.properties import PacketType, Properties
+from roamcast.gateway.mqtt.packets.codec import decode, encode
 from roamcast.gateway.mqtt.packets.values import (
     V5,
     Acknowledge,
     ConnAck,
     Connect,
     Packet,
+    PacketType,
     PingRequest,
     PingResponse,
+    Properties,
     Publish,
     SubAck,
     Subscribe,

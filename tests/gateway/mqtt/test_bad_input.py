@@ -12,11 +12,9 @@ from tests.gateway.mqtt.stand_alone import StandAloneNode
 
 from roamcast.errors import InputError
 from roamcast.gateway.mqtt.connection import Connection
-from roamcast.gateway.mqtt.listener import MqttListener
+from roamcast.gateway.mqtt.listener import STRANGERS_MAX, MqttListener, Strangers
 from roamcast.gateway.mqtt.options import MqttOptions
-from roamcast.gateway.mqtt.packets.encode import encode
-from roamcast.gateway.mqtt.packets.properties import Properties
-from roamcast.gateway.mqtt.packets.reasons import ReasonCode
+from roamcast.gateway.mqtt.packets.codec import encode
 from roamcast.gateway.mqtt.packets.values import (
     V3_1_1,
     V5,
@@ -24,11 +22,12 @@ from roamcast.gateway.mqtt.packets.values import (
     Connect,
     Disconnect,
     Packet,
+    Properties,
     Publish,
+    ReasonCode,
     Subscribe,
     SubscriptionRequest,
 )
-from roamcast.gateway.mqtt.strangers import STRANGERS_MAX, Strangers
 
 
 @pytest.mark.parametrize(

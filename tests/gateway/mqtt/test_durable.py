@@ -12,9 +12,16 @@ import pytest
 from tests.gateway.mqtt.harness import Client, Served, in_loop, serving, until
 from tests.gateway.mqtt.stand_alone import StandAloneNode
 
-from roamcast.gateway.mqtt.packets.properties import PacketType, Properties
-from roamcast.gateway.mqtt.packets.reasons import ReasonCode
-from roamcast.gateway.mqtt.packets.values import V3_1_1, V5, Acknowledge, Publish, Will
+from roamcast.gateway.mqtt.packets.values import (
+    V3_1_1,
+    V5,
+    Acknowledge,
+    PacketType,
+    Properties,
+    Publish,
+    ReasonCode,
+    Will,
+)
 from roamcast.gateway.mqtt.sessions.durable import remaining
 from roamcast.runtime.live.linux import LocalDisk
 from roamcast.runtime.live.storage.database import CLOCK_SET, NodeStorage

@@ -9,9 +9,15 @@ from roamcast.event import LARGE_BYTES_MAX, Publication
 from roamcast.gateway import stream
 from roamcast.gateway.mqtt.mesh import exchange
 from roamcast.gateway.mqtt.options import PACKET_BYTES_MAX
-from roamcast.gateway.mqtt.packets.properties import PacketType, Properties
-from roamcast.gateway.mqtt.packets.reasons import ReasonCode
-from roamcast.gateway.mqtt.packets.values import V5, Acknowledge, Disconnect, Publish
+from roamcast.gateway.mqtt.packets.values import (
+    V5,
+    Acknowledge,
+    Disconnect,
+    PacketType,
+    Properties,
+    Publish,
+    ReasonCode,
+)
 
 LARGE = bytes(range(256)) * 800  # 50 chunks
 

@@ -11,14 +11,15 @@ from tests.gateway.mqtt.harness import in_loop, serving, until
 from roamcast.broker.core import Delivery
 from roamcast.event import Event, EventClass, Publication
 from roamcast.filter import Filter
-from roamcast.gateway.mqtt.packets.properties import PacketType, Properties
-from roamcast.gateway.mqtt.packets.reasons import ReasonCode
 from roamcast.gateway.mqtt.packets.values import (
     V3_1_1,
     V5,
     Acknowledge,
     Disconnect,
+    PacketType,
+    Properties,
     Publish,
+    ReasonCode,
     SubscriptionRequest,
 )
 from roamcast.units import SECOND

@@ -12,8 +12,8 @@ from paho.mqtt.properties import Properties
 from tests.gateway.mqtt.harness import TIMEOUT, in_loop, serving
 from tests.gateway.mqtt.stand_alone import StandAloneNode
 
+from roamcast.gateway.access import TopicRights
 from roamcast.gateway.local import client_of
-from roamcast.gateway.rights import TopicRights
 
 pytestmark = pytest.mark.realtime
 

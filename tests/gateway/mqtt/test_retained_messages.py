@@ -9,14 +9,13 @@ from tests.gateway.mqtt.stand_alone import StandAloneNode
 from roamcast.broker.retained import STAMP_MAX
 from roamcast.broker.store import StoredEvent
 from roamcast.event import Event, EventClass, Value
-from roamcast.gateway.mqtt.mesh.retained import (
+from roamcast.gateway.mqtt.mesh.exchange import (
     SCAN_INTERVAL,
     TOPICS_MAX,
     RetainedStamps,
     newest_retained,
 )
-from roamcast.gateway.mqtt.packets.properties import Properties
-from roamcast.gateway.mqtt.packets.values import SubscriptionRequest
+from roamcast.gateway.mqtt.packets.values import Properties, SubscriptionRequest
 from roamcast.kit.tables import unreported
 from roamcast.units import SECOND, Micros
 

@@ -6,15 +6,16 @@ from typing import Any
 import pytest
 from tests.gateway.mqtt.harness import Served, in_loop, serving, until
 
-from roamcast.gateway.mqtt.packets.properties import PacketType, Properties
-from roamcast.gateway.mqtt.packets.reasons import ReasonCode
 from roamcast.gateway.mqtt.packets.values import (
     V3_1_1,
     V5,
     Acknowledge,
     Connect,
     Disconnect,
+    PacketType,
+    Properties,
     Publish,
+    ReasonCode,
     SubscriptionRequest,
     Will,
 )

@@ -14,8 +14,7 @@ from tests.gateway.mqtt.stand_alone import StandAloneNode
 
 from roamcast.gateway.mqtt.listener import MqttListener
 from roamcast.gateway.mqtt.options import MqttOptions
-from roamcast.gateway.mqtt.packets.decode import decode
-from roamcast.gateway.mqtt.packets.encode import encode
+from roamcast.gateway.mqtt.packets.codec import decode, encode
 from roamcast.gateway.mqtt.packets.values import V5, ConnAck, Connect, Packet
 from roamcast.gateway.web.options import WebOptions
 from roamcast.gateway.web.server import WebServer

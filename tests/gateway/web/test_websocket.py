@@ -22,7 +22,7 @@ from tests.gateway.web.harness import (
 
 from roamcast.gateway import stream
 from roamcast.gateway.mqtt.options import MqttOptions
-from roamcast.gateway.mqtt.packets.encode import encode
+from roamcast.gateway.mqtt.packets.codec import encode
 from roamcast.gateway.mqtt.packets.values import (
     V5,
     ConnAck,

@@ -1,10 +1,9 @@
 """A bridge to an MQTT broker elsewhere, carried by whichever node has the uplink. To read in this order:
 
 - `options.py`: the table `[bridge]` of a node's file.
-- `notes.py`: what the nodes of a bridge tell each other through the mesh.
-- `exchange.py`: the QoS 2 exchanges of the bridge's session on the broker, without I/O.
-- `uplink.py`: one connection to the broker.
-- `bridge.py`: who carries, and what.
+- `handover.py`: what the nodes of a bridge tell each other through the mesh; the QoS 2 exchanges of the
+  bridge's session on the broker, without I/O.
+- `bridge.py`: who carries, and what; one connection to the broker.
 
 All nodes with the same bridge share one lasting session on the broker, under one client identifier. The
 broker lets one of them be connected at a time, so one node carries, and its QoS 2 exchanges are the

@@ -15,23 +15,49 @@ import logging
 import ssl
 from pathlib import Path
 from random import SystemRandom
+from typing import Protocol
 
 from roamcast.broker.core import Delivery
 from roamcast.broker.retained import AT
 from roamcast.broker.seen import SeenEvents, event_key
 from roamcast.broker.store import StoreFullError
-from roamcast.errors import FileError, FilterError, InputError
+from roamcast.errors import FileError, FilterError, InputError, WireError
 from roamcast.event import PAYLOAD_BYTES_MAX, Event, EventId, Publication
 from roamcast.filter import Filter
-from roamcast.gateway.bridge import notes
-from roamcast.gateway.bridge.exchange import BrokerSession
+from roamcast.gateway.bridge.handover import (
+    CARRIED_MAX,
+    BridgeNote,
+    BrokerSession,
+    CarriedEvents,
+    Carrying,
+    Handover,
+    decode_note,
+    encode_note,
+)
 from roamcast.gateway.bridge.options import BridgeOptions
-from roamcast.gateway.bridge.uplink import Uplink
 from roamcast.gateway.mqtt.listener import monotonic, wall
 from roamcast.gateway.mqtt.mesh.content import parse_client_filter
 from roamcast.gateway.mqtt.mesh.mapping import TooLarge, attributes_of, is_topic, origin_of
-from roamcast.gateway.mqtt.packets.properties import PacketType
-from roamcast.gateway.mqtt.packets.values import Acknowledge, Publish, Subscribe, SubscriptionRequest
+from roamcast.gateway.mqtt.packets.codec import decode, encode
+from roamcast.gateway.mqtt.packets.values import (
+    V5,
+    Acknowledge,
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PacketType,
+    PingRequest,
+    PingResponse,
+    Properties,
+    Publish,
+    ReasonCode,
+    SubAck,
+    Subscribe,
+    SubscriptionRequest,
+    label,
+)
+from roamcast.gateway.mqtt.transport import PacketStream, RawPacket
 from roamcast.gateway.node import GatewayNode
 from roamcast.gateway.stream import Turn
 from roamcast.runtime.live.storage.clients import ClientRecords
@@ -142,13 +168,13 @@ class Bridge:
         sender = delivery.event.publisher
         if sender == self._node.number:
             return
-        note = notes.decode(delivery.event.payload)
+        note = decode_note(delivery.event.payload)
         match note:
-            case notes.Carrying(version):
+            case Carrying(version):
                 self._on_carrying(sender, version)
-            case notes.Handover():
+            case Handover():
                 self._on_handover(note)
-            case notes.Carried(events):
+            case CarriedEvents(events):
                 for publisher, sequence in zip(events[::2], events[1::2], strict=False):
                     self._on_carried(EventId(publisher, sequence))
             case None:
@@ -164,7 +190,7 @@ class Bridge:
         if version > self._session.version:
             self._session.forget()  # it goes on with the exchanges, ours among them
 
-    def _on_handover(self, handover: notes.Handover) -> None:
+    def _on_handover(self, handover: Handover) -> None:
         if handover.version < self._version_heard or (self._is_up and not self._waits_for_state):
             return  # of an earlier carrier
         self._version_heard = handover.version
@@ -212,7 +238,7 @@ class Bridge:
             self._waits_for_state = False
             uplink.release("state")
         self._session.version = max(self._session.version, self._version_heard) + 1
-        self._note(notes.Carrying(self._session.version))
+        self._note(Carrying(self._session.version))
         if self._options.down:
             requests = tuple(SubscriptionRequest(one, 2, True, True, 1) for one in self._options.down)
             uplink.say(Subscribe(SUBSCRIBE_ID, requests))
@@ -275,7 +301,7 @@ class Bridge:
             if self._waits_for_state and now >= self._settled_at:
                 self._go_on()
             if now - self._noted_at >= NOTE_EVERY and not self._waits_for_state:
-                self._note(notes.Carrying(self._session.version))
+                self._note(Carrying(self._session.version))
             return
         if self._carrier is not None and now - self._carrier[1] >= SILENT:
             self._carrier = None
@@ -332,7 +358,7 @@ class Bridge:
             self._on_carried(event)
             self._to_tell.append(event)
             self._node.counters.count("bridge_up_total")
-            if len(self._to_tell) >= notes.CARRIED_MAX:
+            if len(self._to_tell) >= CARRIED_MAX:
                 self._flush_carried()
         self._pump()
 
@@ -358,14 +384,14 @@ class Bridge:
 
     def _flush_carried(self) -> None:
         while self._to_tell:
-            told, self._to_tell = self._to_tell[: notes.CARRIED_MAX], self._to_tell[notes.CARRIED_MAX :]
+            told, self._to_tell = self._to_tell[:CARRIED_MAX], self._to_tell[CARRIED_MAX:]
             numbers = tuple(number for event in told for number in event)
-            self._note(notes.Carried(numbers), NOTES_LIVE)
+            self._note(CarriedEvents(numbers), NOTES_LIVE)
 
-    def _note(self, note: notes.BridgeNote, lifetime: float = 0.0) -> None:
-        if isinstance(note, notes.Carrying):
+    def _note(self, note: BridgeNote, lifetime: float = 0.0) -> None:
+        if isinstance(note, Carrying):
             self._noted_at = self._loop.time()
-        payload = notes.encode(note)
+        payload = encode_note(note)
         try:
             note_event = Publication({}, payload, self._topic, lifetime=micros(lifetime))
             self._notes.publish(note_event, is_admitted=True)
@@ -394,3 +420,140 @@ class Bridge:
                 self._context = ssl.create_default_context(cafile=str(authority))
             except (OSError, ssl.SSLError) as error:
                 raise InputError("bridge.tls_authority", f"{authority}: {error}") from None
+
+
+# Chosen by us.
+PACKET_BYTES_MAX = 60_000  # an event's payload bound; the broker is told
+WRITE_BYTES_MAX = 256 * 1024
+ANSWER_SECONDS = 5.0  # for CONNACK, and after a PINGREQ
+SESSION_EXPIRY = 7 * 86_400  # seconds that the broker keeps the session without any carrier
+
+
+class UplinkOwner(Protocol):
+    def on_up(self, session_present: bool, inflight_max: int) -> None: ...
+
+    def on_message(self, message: Publish) -> None: ...
+
+    def on_acknowledge(self, packet: Acknowledge) -> None: ...
+
+    def on_down(self, why: str) -> None: ...
+
+    def on_room(self) -> None:
+        """The broker reads again."""
+        ...
+
+
+class Uplink(PacketStream):
+    """One connection to the broker: packets in and out, keep alive, and why it ended."""
+
+    def __init__(
+        self, turn: Turn, owner: UplinkOwner, options: BridgeOptions, client_id: str, password: bytes | None
+    ) -> None:
+        super().__init__(turn, PACKET_BYTES_MAX + 1_000, WRITE_BYTES_MAX)
+        self._owner = owner
+        self._options = options
+        self._client_id = client_id
+        self._password = password
+        self._why = "the broker closed the connection"
+        self._is_up = False
+        self._pinged: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # From the transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.say(
+            Connect(
+                version=V5,
+                client_id=self._client_id,
+                clean_start=False,
+                keep_alive=2 * self._options.keep_alive,
+                username=self._options.username or None,
+                password=self._password,
+                properties=Properties(
+                    session_expiry=SESSION_EXPIRY,
+                    receive_maximum=self._options.inflight_max,
+                    maximum_packet_size=PACKET_BYTES_MAX,
+                ),
+            )
+        )
+        self._timer = self._loop.call_later(
+            ANSWER_SECONDS, self.end, f"the broker did not answer for {ANSWER_SECONDS:g} seconds"
+        )
+
+    def on_item(self, item: RawPacket) -> None:
+        packet = decode(*item, V5)
+        match packet:
+            case ConnAck() if not self._is_up:
+                self._on_connack(packet)
+            case Publish() if self._is_up:
+                self._owner.on_message(packet)
+            case Acknowledge() if self._is_up:
+                self._owner.on_acknowledge(packet)
+            case SubAck() if self._is_up:
+                refused = [label(ReasonCode(reason)) for reason in packet.reasons if reason >= 0x80]
+                if refused:
+                    self.end(f"the broker refuses a filter of bridge.down: {refused[0]}")
+            case PingResponse():
+                self._pinged = None
+            case Disconnect(reason):
+                self.end(f"the broker disconnected us: {_reason(reason)}")
+            case _:
+                self.end("the broker sent a packet that is not for clients")
+
+    def on_malformed(self, error: WireError) -> None:
+        self.end(f"the broker sent what is no MQTT 5: {error}")
+
+    def on_writable(self) -> None:
+        self._owner.on_room()
+
+    def on_lost(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._owner.on_down(self._why)
+
+    # Inputs.
+
+    def say(self, packet: Packet) -> None:
+        self.send(encode(packet, V5))
+
+    def end(self, why: str) -> None:
+        self._why = why
+        self.close(at_once=True)
+
+    # Private.
+
+    def _on_connack(self, packet: ConnAck) -> None:
+        if packet.reason:
+            self.end(f"the broker refuses us: {_reason(packet.reason)}")
+            return
+        self._is_up = True
+        granted = packet.properties or Properties()
+        inflight = min(granted.receive_maximum or 65_535, self._options.inflight_max)
+        self._again()
+        self._owner.on_up(packet.session_present, inflight)
+
+    def _again(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(self._options.keep_alive, self._ping)
+
+    def _ping(self) -> None:
+        self.say(PingRequest())
+        self._pinged = self._loop.time()
+        self._timer = self._loop.call_later(ANSWER_SECONDS, self._check_ping)
+
+    def _check_ping(self) -> None:
+        # Anything that was heard since counts: while we do not read, the answer waits too.
+        if self._pinged is not None and self.heard_at < self._pinged and not self._held:
+            self.end(f"the broker did not answer for {ANSWER_SECONDS:g} seconds")
+        else:
+            self._again()
+
+
+def _reason(code: int) -> str:
+    try:
+        return label(ReasonCode(code)).replace("_", " ")
+    except ValueError:
+        return f"reason {code:#04x}"

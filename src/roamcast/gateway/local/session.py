@@ -13,12 +13,13 @@ from roamcast.applications import ApplicationSession, LargePublication
 from roamcast.broker.core import Delivery
 from roamcast.broker.retained import clears
 from roamcast.broker.store import StoreFullError
+from roamcast.client import Client
 from roamcast.errors import InputError, WireError
 from roamcast.event import Event, EventId, Publication
 from roamcast.exchange import Found, QueryQuestion, Question
 from roamcast.filter import Filter
+from roamcast.gateway.access import TopicRights
 from roamcast.gateway.node import GatewayNode
-from roamcast.gateway.rights import TopicRights
 from roamcast.modulator import ModulatorSpec
 from roamcast.units import Micros
 from roamcast.wire.local import (
@@ -274,3 +275,26 @@ class LocalSession:
 
 def _nothing() -> None:
     pass
+
+
+class DirectLink:
+    """Client and session in one process (`roamcast.client.NodeLink`): without a socket and without octets."""
+
+    def __init__(self, node: GatewayNode, on_message: Callable[[NodeMessage], None]) -> None:
+        self._session = LocalSession(node, on_message)
+
+    def send(self, message: ClientMessage) -> None:
+        self._session.on_message(message)
+
+    async def drain(self) -> None:
+        """Nothing waits: a message has been handled when `send` returns."""
+
+    def close(self) -> None:
+        self._session.close()
+
+
+async def client_of(node: GatewayNode, *, name: str = "", addressed: bool = False) -> Client:
+    """A client of a node that runs in this process and loop."""
+    return await Client.open(
+        lambda on_message, on_lost: DirectLink(node, on_message), name=name, addressed=addressed
+    )

@@ -18,11 +18,14 @@ from roamcast.errors import WireError
 from roamcast.event import PAYLOAD_BYTES_MAX, topic_problem
 from roamcast.gateway.mqtt.mesh.exchange import ACCEPTED, MeshExchange, PublishOutcome
 from roamcast.gateway.mqtt.options import MqttOptions
-from roamcast.gateway.mqtt.packets.decode import decode, decode_publish
-from roamcast.gateway.mqtt.packets.encode import PING_RESPONSE, encode
-from roamcast.gateway.mqtt.packets.primitives import MalformedPacket, protocol_error
-from roamcast.gateway.mqtt.packets.properties import PacketType, Properties
-from roamcast.gateway.mqtt.packets.reasons import ReasonCode, connack_return_code, label
+from roamcast.gateway.mqtt.packets.codec import (
+    PING_RESPONSE,
+    MalformedPacket,
+    decode,
+    decode_publish,
+    encode,
+    protocol_error,
+)
 from roamcast.gateway.mqtt.packets.values import (
     V3_1_1,
     V5,
@@ -30,16 +33,20 @@ from roamcast.gateway.mqtt.packets.values import (
     ConnAck,
     Connect,
     Disconnect,
+    PacketType,
     PingRequest,
+    Properties,
     Publish,
+    ReasonCode,
     SubAck,
     Subscribe,
     UnsubAck,
     Unsubscribe,
+    connack_return_code,
+    label,
 )
-from roamcast.gateway.mqtt.sessions.answers import Answers, PendingAnswer
 from roamcast.gateway.mqtt.sessions.incoming import IncomingMessages
-from roamcast.gateway.mqtt.sessions.outlet import Outlet
+from roamcast.gateway.mqtt.sessions.outlet import Answers, Outlet, PendingAnswer
 from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
 from roamcast.gateway.mqtt.sessions.table import Sessions
 from roamcast.gateway.mqtt.transport import RawPacket

@@ -11,25 +11,22 @@ import logging
 import secrets
 import ssl
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from roamcast.errors import InputError
-from roamcast.gateway.certificates import server_context
+from roamcast.gateway.access import is_user, rights_of, server_context
 from roamcast.gateway.mqtt.connection import ConnectGrant, Connection, published_topic_problem
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
 from roamcast.gateway.mqtt.options import MqttOptions
-from roamcast.gateway.mqtt.packets.properties import Properties
-from roamcast.gateway.mqtt.packets.reasons import ReasonCode
-from roamcast.gateway.mqtt.packets.values import V5, Connect
+from roamcast.gateway.mqtt.packets.values import V5, Connect, Properties, ReasonCode
 from roamcast.gateway.mqtt.sessions.durable import Notes
 from roamcast.gateway.mqtt.sessions.incoming import IncomingMessages
 from roamcast.gateway.mqtt.sessions.table import Sessions, session_expiry
-from roamcast.gateway.mqtt.strangers import Strangers
 from roamcast.gateway.node import GatewayNode
-from roamcast.gateway.rights import rights_of
 from roamcast.gateway.stream import Turn
-from roamcast.gateway.users import is_user
 from roamcast.runtime.live.report.journal import ReasonTally
 from roamcast.units import Micros, seconds
 
@@ -230,3 +227,60 @@ def _tls_context(options: MqttOptions, base: Path) -> ssl.SSLContext | None:
     return server_context(
         "mqtt", base, options.tls_certificate, options.tls_key, options.tls_client_authority
     )
+
+
+STRANGERS_MAX = 256  # chosen by us; at most 15 MB of packets that are not whole
+
+
+class StrangeConnection(Protocol):
+    @property
+    def address(self) -> str:
+        """Where it comes from."""
+        ...
+
+    def abandon(self) -> None:
+        """Break it at once."""
+        ...
+
+
+class Strangers:
+    """Connections without an admitted client: their CONNECT has not come yet, or they are being closed.
+
+    They are bounded, and whoever comes last is not the one to suffer: an honest client sends CONNECT at
+    once. When there are too many, the oldest is dropped, of the address that has the most. So thousands of
+    half-open connections from one place, or from this device, push out each other.
+    """
+
+    def __init__(self, on_dropped: Callable[[], None], most: int = STRANGERS_MAX) -> None:
+        self._on_dropped = on_dropped
+        self._most = most
+        self._waiting: dict[StrangeConnection, str] = {}  # with their addresses, oldest first
+        self._by_address: Counter[str] = Counter()
+
+    def enter(self, connection: StrangeConnection) -> None:
+        if connection in self._waiting:
+            return
+        if len(self._waiting) >= self._most:
+            self._drop_one()
+        self._waiting[connection] = connection.address
+        self._by_address[connection.address] += 1
+
+    def leave(self, connection: StrangeConnection) -> None:
+        """It was admitted, or is gone; again is no error."""
+        address = self._waiting.pop(connection, None)
+        if address is None:
+            return
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def _drop_one(self) -> None:
+        most = max(self._by_address.values())
+        crowded = {address for address, count in self._by_address.items() if count == most}
+        oldest = next(connection for connection, address in self._waiting.items() if address in crowded)
+        self.leave(oldest)
+        oldest.abandon()
+        self._on_dropped()

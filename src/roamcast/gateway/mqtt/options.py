@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from roamcast.event import LARGE_BYTES_MAX
-from roamcast.gateway.rights import Rights
+from roamcast.gateway.access import Rights
 
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=10 * 365 * 86_400)]
 Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_535)]

@@ -6,8 +6,8 @@ for one from each client.
 
 from typing import TypeAlias
 
-from roamcast.gateway.mqtt.packets.primitives import MalformedPacket
-from roamcast.gateway.mqtt.packets.reasons import ReasonCode
+from roamcast.gateway.mqtt.packets.codec import MalformedPacket
+from roamcast.gateway.mqtt.packets.values import ReasonCode
 from roamcast.gateway.stream import LARGE_BYTES, FairStream, Turn
 
 # Chosen by us.

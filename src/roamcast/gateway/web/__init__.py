@@ -3,10 +3,10 @@
 To read in this order:
 
 - `options.py`: the `[web]` table, with every bound.
-- `policy.py`: who may ask, under which name, from which page.
-- `answers.py`: what a GET gets: files of the page, documents about the node.
-- `server.py`, `connection.py`: sockets; a request, then an answer or an upgrade.
-- `websocket.py`: a WebSocket as the transport of an MQTT connection; `gateway/mqtt` does the rest.
+- `answers.py`: who may ask, under which name, from which page; what a GET gets: files of the page, documents
+  about the node.
+- `server.py`, `connection.py`: sockets; a request, then an answer or an upgrade. A WebSocket is the
+  transport of an MQTT connection; `gateway/mqtt` does the rest.
 
 The page itself is in `roamcast/pages/live/`: HTML, CSS and JavaScript, served as they are.
 

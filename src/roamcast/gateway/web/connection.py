@@ -25,11 +25,10 @@ from websockets.typing import Subprotocol
 
 from roamcast.errors import WireError
 from roamcast.gateway.mqtt.connection import Connection
-from roamcast.gateway.mqtt.packets.reasons import ReasonCode
+from roamcast.gateway.mqtt.packets.values import ReasonCode
 from roamcast.gateway.stream import FairStream, Turn
-from roamcast.gateway.web.answers import Answers, finished, single, text
+from roamcast.gateway.web.answers import Answers, WebPolicy, finished, single, text
 from roamcast.gateway.web.options import WebOptions
-from roamcast.gateway.web.policy import WebPolicy
 
 # Chosen by us.
 REQUEST_BYTES_MAX = 16_384  # a request with its headers

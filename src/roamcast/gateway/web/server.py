@@ -12,15 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from roamcast.errors import InputError
-from roamcast.gateway.certificates import server_context
+from roamcast.gateway.access import server_context
 from roamcast.gateway.mqtt.connection import Connection
 from roamcast.gateway.mqtt.listener import MqttListener
 from roamcast.gateway.node import GatewayCounters
 from roamcast.gateway.stream import Turn
-from roamcast.gateway.web.answers import Answers, Documents, Pages
+from roamcast.gateway.web.answers import Answers, Documents, Pages, WebPolicy
 from roamcast.gateway.web.connection import WebConnection
 from roamcast.gateway.web.options import WebOptions
-from roamcast.gateway.web.policy import WebPolicy
 
 logger = logging.getLogger("roamcast.web")
 

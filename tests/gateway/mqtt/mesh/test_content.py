@@ -10,9 +10,8 @@ from roamcast.errors import FilterError
 from roamcast.event import Event, Value
 from roamcast.filter import Filter
 from roamcast.gateway.mqtt.mesh.content import parse_client_filter
-from roamcast.gateway.mqtt.mesh.mapping import TooLarge, attributes_of, origin_of, text_of
-from roamcast.gateway.mqtt.packets.numerals import number_in
-from roamcast.gateway.mqtt.packets.properties import Properties
+from roamcast.gateway.mqtt.mesh.mapping import TooLarge, attributes_of, number_in, origin_of, text_of
+from roamcast.gateway.mqtt.packets.values import Properties
 
 
 def matches(text: str, **attributes: Value) -> bool:
@@ -153,8 +152,8 @@ keys = names | st.sampled_from(
 
 @given(st.dictionaries(keys, values, max_size=8))
 def test_any_event_of_any_node_can_be_shown(attributes: dict[str, Value]) -> None:
-    from roamcast.gateway.mqtt.mesh.message import MeshMessage
-    from roamcast.gateway.mqtt.packets.decode import decode_publish
+    from roamcast.gateway.mqtt.mesh.mapping import MeshMessage
+    from roamcast.gateway.mqtt.packets.codec import decode_publish
     from roamcast.gateway.mqtt.packets.values import V5
 
     message = MeshMessage.of_event(Event(1, 1, attributes, b"", "t"), 0)

@@ -9,11 +9,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from roamcast.gateway.mqtt.packets.decode import decode
-from roamcast.gateway.mqtt.packets.encode import encode
-from roamcast.gateway.mqtt.packets.primitives import MalformedPacket, read_variable, variable
-from roamcast.gateway.mqtt.packets.properties import TABLE, Form, PacketType, Properties
-from roamcast.gateway.mqtt.packets.reasons import ReasonCode
+from roamcast.gateway.mqtt.packets.codec import (
+    TABLE,
+    Form,
+    MalformedPacket,
+    decode,
+    encode,
+    read_variable,
+    variable,
+)
 from roamcast.gateway.mqtt.packets.values import (
     V3_1_1,
     V5,
@@ -23,9 +27,12 @@ from roamcast.gateway.mqtt.packets.values import (
     Connect,
     Disconnect,
     Packet,
+    PacketType,
     PingRequest,
     PingResponse,
+    Properties,
     Publish,
+    ReasonCode,
     SubAck,
     Subscribe,
     SubscriptionRequest,

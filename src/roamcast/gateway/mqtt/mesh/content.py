@@ -21,7 +21,7 @@ from roamcast.errors import FilterError
 from roamcast.event import NAME_LENGTH_MAX, TEXT_LENGTH_MAX
 from roamcast.filter import Filter, check_topic_filter
 from roamcast.filter.expression import And, Compare, Expression, Like, OneOf, OnTopic, Operator, Or
-from roamcast.gateway.mqtt.packets.numerals import number_in
+from roamcast.gateway.mqtt.mesh.mapping import number_in
 
 CONDITIONS_MAX = 64
 SHARE = "$share/"

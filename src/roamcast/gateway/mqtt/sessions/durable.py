@@ -20,7 +20,7 @@ import msgspec
 
 from roamcast.broker.store import StoreFullError
 from roamcast.event import EventId
-from roamcast.gateway.mqtt.mesh.message import MeshMessage
+from roamcast.gateway.mqtt.mesh.mapping import MeshMessage
 from roamcast.gateway.mqtt.packets.values import SubscriptionRequest, Will
 from roamcast.gateway.mqtt.sessions.session import MqttSession, UnacknowledgedMessage
 from roamcast.gateway.node import GatewayNode

@@ -16,10 +16,8 @@ import msgspec
 from roamcast.broker.store import StoreFullError
 from roamcast.event import PAYLOAD_BYTES_MAX
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
-from roamcast.gateway.mqtt.packets.primitives import MalformedPacket
-from roamcast.gateway.mqtt.packets.properties import PacketType, encoded_properties, read_properties
-from roamcast.gateway.mqtt.packets.reasons import ReasonCode
-from roamcast.gateway.mqtt.packets.values import Publish
+from roamcast.gateway.mqtt.packets.codec import MalformedPacket, encoded_properties, read_properties
+from roamcast.gateway.mqtt.packets.values import PacketType, Publish, ReasonCode
 from roamcast.gateway.mqtt.sessions.durable import INCOMING, remaining
 from roamcast.gateway.mqtt.sessions.session import MqttSession
 from roamcast.gateway.node import GatewayNode

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from roamcast.event import EventId
 from roamcast.gateway.mqtt.mesh.content import ClientFilter
-from roamcast.gateway.mqtt.mesh.message import MeshMessage
+from roamcast.gateway.mqtt.mesh.mapping import MeshMessage
 from roamcast.gateway.mqtt.packets.values import SubscriptionRequest, Will
 from roamcast.units import Micros
 

@@ -1,5 +1,13 @@
-"""What a user of a gateway may publish and subscribe to, by topic. Who is not named may do everything."""
+"""Who may use a gateway, and for what: users with passwords, rights by topic, TLS.
 
+`users = { name = "password" }` and rights stand in the gateway's table of the node's file. Who has no
+rights by name may do everything.
+"""
+
+import hmac
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
@@ -61,3 +69,31 @@ def check_rights(rights: Rights, key: str) -> None:
                     check_topic_filter(text)
                 except FilterError as error:
                     raise ScenarioError(f"{key}.{user}.{name}", f"has {text!r}: {error.problem}") from None
+
+
+def is_user(users: Mapping[str, str], name: str, password: bytes | None) -> bool:
+    """Whether these are the name and the password of a user."""
+    expected = users.get(name)
+    # Compared even for an unknown name, so that the time taken does not reveal which names exist.
+    same = hmac.compare_digest((expected or "").encode(), password or b"")
+    return expected is not None and password is not None and same
+
+
+def server_context(
+    table: str, base: Path, certificate: str, key: str = "", client_authority: str = ""
+) -> ssl.SSLContext:
+    """File names are relative to `base`; `table` is the one of the node's file that has them."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    chain, secret = base / certificate, base / (key or certificate)
+    try:
+        context.load_cert_chain(chain, secret)
+    except (OSError, ssl.SSLError) as error:
+        raise InputError(f"{table}.tls_certificate", f"{chain}, {secret}: {error}") from None
+    if client_authority:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(client_authority)
+        except (OSError, ssl.SSLError) as error:
+            raise InputError(f"{table}.tls_client_authority", f"{client_authority}: {error}") from None
+    return context
