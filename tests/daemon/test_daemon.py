@@ -17,8 +17,9 @@ from roamcast.cli import app
 from roamcast.daemon import Daemon, run
 from roamcast.daemon.config import MetricsSettings
 from roamcast.daemon.fresh import write_fresh
-from roamcast.daemon.metrics import REQUEST_BYTES_MAX, MetricsEndpoint
+from roamcast.daemon.run import metrics_server
 from roamcast.errors import InputError
+from roamcast.gateway.web.connection import REQUEST_BYTES_MAX
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.sealing import GroupKey
 
@@ -134,7 +135,7 @@ def test_a_hangup_reads_the_group_keys_anew_and_a_wrong_file_changes_nothing(con
         (
             "# [log]",
             '[metrics]\nlisten = "127.0.0.1:{taken}"\n#',
-            "metrics.listen: is '127.0.0.1:{taken}': is in use",
+            "metrics.listen: cannot listen on 127.0.0.1, port {taken}",
         ),
         ("# own_port = 4748", "own_port = {taken} #", "air.own_port: is {taken}, which another program uses"),
         ('state = "alice.db"', 'state = "no/such/folder.db"', "folder.db: cannot be written"),
@@ -175,7 +176,7 @@ def test_the_metrics_endpoint_answers_prometheus_and_refuses_the_rest() -> None:
         counters = Counters()
         counters.count("frames_sent_total", 3, kind="data")
         counters.gauge("peers", lambda: 2)
-        endpoint = MetricsEndpoint(counters, MetricsSettings(listen="127.0.0.1:0"))
+        endpoint = metrics_server(counters, MetricsSettings(listen="127.0.0.1:0"))
         await endpoint.start()
         try:
             answer = await ask(endpoint.port, b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -193,7 +194,7 @@ def test_the_metrics_endpoint_answers_prometheus_and_refuses_the_rest() -> None:
                 (b"GET / HTTP/1.1\r\n\r\n", b"404"),
                 (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
                 (b"nonsense\r\n\r\n", b"400"),
-                (b"x" * 2 * REQUEST_BYTES_MAX, b"400"),
+                (b"x" * 2 * REQUEST_BYTES_MAX, b"431"),
             ):
                 assert (await ask(endpoint.port, request)).split(b" ")[1] == status
         finally:
@@ -206,8 +207,8 @@ def test_a_metrics_port_in_use_is_the_users_fault() -> None:
     async def play() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-            endpoint = MetricsEndpoint(Counters(), MetricsSettings(listen=f"127.0.0.1:{port}"))
-            with pytest.raises(InputError, match=r"metrics\.listen: .*is in use"):
+            endpoint = metrics_server(Counters(), MetricsSettings(listen=f"127.0.0.1:{port}"))
+            with pytest.raises(InputError, match=r"metrics\.listen: .*in use"):
                 await endpoint.start()
 
     asyncio.run(play())

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
+from roamcast.gateway.web.answers import JSON, Document
 from roamcast.gateway.web.options import WebOptions
 from roamcast.gateway.web.server import WebServer
 from roamcast.runtime.live.report.counters import Counters
@@ -17,9 +18,9 @@ class MeshPage:
     """A server in a thread of its own, for as long as the context lasts."""
 
     def __init__(self, document: Callable[[], bytes], port: int) -> None:
-        self._server = WebServer(
-            WebOptions(port=port), {}, Counters(), {"/mesh.json": document}, None, page="live/mesh.html"
-        )
+        documents = {"/mesh.json": Document(JSON, document)}
+        options = WebOptions(port=port)
+        self._server = WebServer(options, {}, Counters(), documents, page="live/mesh.html")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 

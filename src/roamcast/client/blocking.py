@@ -8,163 +8,60 @@ with blocking.connect("roamcast.sock") as client:
         client.publish(topic="alarm/fire", attributes={"level": 5})
         print(alarms.next(timeout=5.0))
 ```
+
+The methods are those of the asyncio client, with its signatures and its documentation: each is made from the
+other's (`waiting`, `each`, `entered`) and waits for it in the loop's thread.
 """
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from roamcast.client import client as asynchronous
-from roamcast.client.asking import Answer, IncomingRequest, QueryResult, Reached
-from roamcast.client.client import Message, filter_from
+from roamcast.client.asking import IncomingRequest
+from roamcast.client.client import Client, ClientSubscription
 from roamcast.client.connect import DEFAULT_SOCKET, open_client
-from roamcast.client.publication import PublicationKeywords
-from roamcast.event import EventId, Value
 from roamcast.units import NodeId
-from roamcast.wire.status import NodeStatus
 
-if TYPE_CHECKING:
-    from roamcast.filter import Filter
-    from roamcast.modulator import ModulatorSpec
-
+Wrapped = TypeVar("Wrapped")
+Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-@contextmanager
-def connect(
-    path: str | Path = DEFAULT_SOCKET, *, name: str = "", addressed: bool = False, wait: float = 0.0
-) -> Iterator["BlockingClient"]:
-    """A client of the node that listens at `path`; ClientError if none does within `wait` seconds."""
-    with _loop_in_a_thread() as loop:
-        client = BlockingClient(loop, path, name, addressed, wait)
-        try:
-            yield client
-        finally:
-            client.close()
+class Blocking(Generic[Wrapped]):
+    """Something of the asyncio client, and the loop that it lives in."""
 
-
-class BlockingClient:
-    def __init__(
-        self, loop: "_Loop", path: str | Path, name: str, addressed: bool, wait: float = 0.0
-    ) -> None:
+    def __init__(self, loop: "_Loop", wrapped: Wrapped) -> None:
         self._loop = loop
-        self._client = loop.run(open_client(path, name=name, addressed=addressed, wait=wait))
+        self._wrapped = wrapped
 
-    @property
-    def node(self) -> NodeId:
-        return self._client.node
 
-    @overload
-    def publish(self, **keywords: Unpack[PublicationKeywords]) -> EventId: ...
+def waiting(
+    method: Callable[Concatenate[Wrapped, Arguments], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate[Blocking[Wrapped], Arguments], Result]:
+    """A method that waits for the result of the other."""
 
-    @overload
-    def publish(
-        self,
-        *,
-        reached: int | Iterable[NodeId | str],
-        deadline: float = 5.0,
-        **keywords: Unpack[PublicationKeywords],
-    ) -> Reached: ...
+    @wraps(method)
+    def call(self: Blocking[Wrapped], /, *given: Arguments.args, **named: Arguments.kwargs) -> Result:
+        return self._loop.run(method(self._wrapped, *given, **named))
 
-    def publish(
-        self,
-        *,
-        reached: int | Iterable[NodeId | str] | None = None,
-        deadline: float = 5.0,
-        **keywords: Unpack[PublicationKeywords],
-    ) -> EventId | Reached:
-        """As `Client.publish`."""
-        if reached is None:
-            return self._loop.run(self._client.publish(**keywords))
-        return self._loop.run(self._client.publish(reached=reached, deadline=deadline, **keywords))
+    return call
 
-    def request(
-        self,
-        *,
-        deadline: float = 5.0,
-        answers: int | None = 1,
-        memorized: bool = False,
-        **keywords: Unpack[PublicationKeywords],
-    ) -> Iterator[Answer]:
-        """As `Client.request`."""
-        return self._each(
-            self._client.request(deadline=deadline, answers=answers, memorized=memorized, **keywords)
-        )
 
-    def requests(
-        self,
-        topic: str | None = None,
-        *,
-        wanted: "Filter | None" = None,
-        sql: str | None = None,
-        type: str | None = None,
-    ) -> Iterator["BlockingRequest"]:
-        """As `Client.requests`."""
-        for request in self._each(self._client.requests(topic, wanted=wanted, sql=sql, type=type)):
-            yield BlockingRequest(self._loop, request)
+def each(
+    method: Callable[Concatenate[Wrapped, Arguments], AsyncGenerator[Result, None]],
+) -> Callable[Concatenate[Blocking[Wrapped], Arguments], Iterator[Result]]:
+    """An iterator over what the other gives; that is closed when nobody wants more of it."""
 
-    def query(
-        self,
-        topic: str | None = None,
-        *,
-        wanted: "Filter | None" = None,
-        sql: str | None = None,
-        type: str | None = None,
-        xpath: str | None = None,
-        latest: bool = False,
-        limit: int = 1_000,
-        deadline: float = 2.0,
-    ) -> QueryResult:
-        """As `Client.query`."""
-        chosen = filter_from(wanted, topic=topic, sql=sql, type=type, xpath=xpath)
-        return self._loop.run(
-            self._client.query(wanted=chosen, latest=latest, limit=limit, deadline=deadline)
-        )
-
-    def status(self) -> NodeStatus:
-        """As `Client.status`."""
-        return self._loop.run(self._client.status())
-
-    def advertise(self, type: str) -> None:
-        """As `Client.advertise`."""
-        self._loop.run(self._client.advertise(type))
-
-    def withdraw(self, type: str) -> None:
-        """As `Client.withdraw`."""
-        self._loop.run(self._client.withdraw(type))
-
-    @contextmanager
-    def subscribe(
-        self,
-        wanted: "Filter | None" = None,
-        *,
-        topic: str | None = None,
-        sql: str | None = None,
-        type: str | None = None,
-        xpath: str | None = None,
-        modulator: "ModulatorSpec | None" = None,
-    ) -> Iterator["BlockingSubscription"]:
-        """As `Client.subscribe`."""
-        whole = filter_from(wanted, topic=topic, sql=sql, type=type, xpath=xpath)
-        subscription = self._loop.run(self._client.open_subscription(whole, modulator=modulator))
-        try:
-            yield BlockingSubscription(self._loop, subscription)
-        finally:
-            self._loop.run(subscription.close())
-
-    @property
-    def addressed(self) -> "BlockingSubscription":
-        return BlockingSubscription(self._loop, self._client.addressed)
-
-    def close(self) -> None:
-        self._loop.run(self._client.close())
-
-    def _each(self, source: AsyncGenerator[Result, None]) -> Iterator[Result]:
-        """What an iterator of the loop gives; it is closed when nobody wants more of it."""
+    @wraps(method)
+    def call(
+        self: Blocking[Wrapped], /, *given: Arguments.args, **named: Arguments.kwargs
+    ) -> Iterator[Result]:
+        source = method(self._wrapped, *given, **named)
 
         async def following() -> tuple[Result] | None:
             async for one in source:
@@ -177,38 +74,99 @@ class BlockingClient:
         finally:
             self._loop.run(source.aclose())
 
+    return call
 
-class BlockingRequest:
-    """As `IncomingRequest`."""
+
+def each_request(
+    method: Callable[Concatenate[Wrapped, Arguments], AsyncGenerator[IncomingRequest, None]],
+) -> Callable[Concatenate[Blocking[Wrapped], Arguments], Iterator["BlockingRequest"]]:
+    """The same, with requests that can be answered without asyncio."""
+    plain = each(method)
+
+    @wraps(method)
+    def call(
+        self: Blocking[Wrapped], /, *given: Arguments.args, **named: Arguments.kwargs
+    ) -> Iterator[BlockingRequest]:
+        for request in plain(self, *given, **named):
+            yield BlockingRequest(self._loop, request)
+
+    return call
+
+
+def entered(
+    method: Callable[Concatenate[Wrapped, Arguments], AbstractAsyncContextManager[ClientSubscription]],
+) -> Callable[Concatenate[Blocking[Wrapped], Arguments], AbstractContextManager["BlockingSubscription"]]:
+    """A block in which the other's subscription stands."""
+
+    @wraps(method)
+    @contextmanager
+    def call(
+        self: Blocking[Wrapped], /, *given: Arguments.args, **named: Arguments.kwargs
+    ) -> Iterator[BlockingSubscription]:
+        context = method(self._wrapped, *given, **named)
+        subscription = self._loop.run(context.__aenter__())
+        try:
+            yield BlockingSubscription(self._loop, subscription)
+        finally:
+            self._loop.run(context.__aexit__(None, None, None))
+
+    return call
+
+
+class BlockingSubscription(Blocking[ClientSubscription]):
+    next = waiting(ClientSubscription.next)
+    __next__ = waiting(ClientSubscription.__anext__)
+
+    def __iter__(self) -> "BlockingSubscription":
+        return self
+
+
+class BlockingRequest(Blocking[IncomingRequest]):
+    reply = waiting(IncomingRequest.reply)
 
     def __init__(self, loop: "_Loop", request: IncomingRequest) -> None:
-        self._loop = loop
-        self._request = request
+        super().__init__(loop, request)
         self.event = request.event
         self.topic = request.topic
         self.payload = request.payload
         self.hops = request.hops
 
-    def reply(
-        self, payload: bytes | bytearray | str = b"", attributes: Mapping[str, Value] | None = None
-    ) -> EventId:
-        return self._loop.run(self._request.reply(payload, attributes))
+
+class BlockingClient(Blocking[Client]):
+    publish = waiting(Client.publish)
+    request = each(Client.request)
+    query = waiting(Client.query)
+    subscribe = entered(Client.subscribe)
+    status = waiting(Client.status)
+    advertise = waiting(Client.advertise)
+    withdraw = waiting(Client.withdraw)
+    close = waiting(Client.close)
+    requests = each_request(Client.requests)
+
+    @property
+    def node(self) -> NodeId:
+        return self._wrapped.node
+
+    @property
+    def addressed(self) -> BlockingSubscription:
+        return BlockingSubscription(self._loop, self._wrapped.addressed)
 
 
-class BlockingSubscription:
-    def __init__(self, loop: "_Loop", subscription: asynchronous.ClientSubscription) -> None:
-        self._loop = loop
-        self._subscription = subscription
-
-    def __iter__(self) -> "BlockingSubscription":
-        return self
-
-    def __next__(self) -> Message:
-        return self.next()
-
-    def next(self, timeout: float | None = None) -> Message:
-        """The next message; TimeoutError after `timeout` seconds."""
-        return self._loop.run(self._subscription.next(timeout))
+@contextmanager
+def connect(
+    path: str | Path = DEFAULT_SOCKET, *, name: str = "", addressed: bool = False, wait: float = 0.0
+) -> Iterator[BlockingClient]:
+    """A client of the node that listens at `path`; ClientError if none does within `wait` seconds."""
+    loop = _Loop()
+    try:
+        opened = loop.run(open_client(path, name=name, addressed=addressed, wait=wait))
+        client = BlockingClient(loop, opened)
+        try:
+            yield client
+        finally:
+            client.close()
+    finally:
+        loop.stop()
 
 
 class _Loop:
@@ -230,12 +188,3 @@ class _Loop:
         self._thread.join()
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
-
-
-@contextmanager
-def _loop_in_a_thread() -> Iterator[_Loop]:
-    loop = _Loop()
-    try:
-        yield loop
-    finally:
-        loop.stop()

@@ -76,10 +76,6 @@ OnProgress: TypeAlias = Callable[[int, int], None]
 Answered = TypeVar("Answered")
 
 
-class PartsLink(Protocol):
-    def send(self, message: ClientMessage) -> None: ...
-
-
 class LargeSending:
     """A payload above the bound of one event, on its way in parts, of which a few are sent at a time.
 
@@ -87,7 +83,7 @@ class LargeSending:
     the same program never wait behind more than those few parts.
     """
 
-    def __init__(self, link: PartsLink, ready: Publication, request: int) -> None:
+    def __init__(self, link: "NodeLink", ready: Publication, request: int) -> None:
         self._link = link
         self._ready = ready
         self._request = request

@@ -10,13 +10,18 @@ from typing import NamedTuple
 
 from roamcast.client.client import Client, ClientError
 from roamcast.errors import WireError
-from roamcast.wire.local import FROM_CLIENT, FROM_NODE, ClientMessage, NodeMessage, Unframer, framed
 from roamcast.wire.local import (
+    FROM_CLIENT,
+    FROM_NODE,
     LOOPBACK,
     NONCE_BYTES,
     PROOF_BYTES,
     TEXT_LENGTH_MAX,
     AccessToken,
+    ClientMessage,
+    NodeMessage,
+    Unframer,
+    framed,
     is_proof,
 )
 
@@ -168,7 +173,7 @@ ADMITTED_SECONDS = 5.0  # chosen by us; both sides are on one device
 
 
 async def admitted(path: Path) -> socket.socket:
-    """The way to the node without Unix sockets, by the token file that it wrote (`wire/token.py`).
+    """The way to the node without Unix sockets, by the token file that it wrote (`wire/local.py`).
 
     A connection with the node whose token file this is; both have proven that they know the token."""
     try:

@@ -10,16 +10,27 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from roamcast.daemon import collector
-from roamcast.daemon.config import Config, LogFormat, LogSettings, load_config, web_users
-from roamcast.daemon.metrics import MetricsEndpoint
+from roamcast.daemon.config import (
+    Config,
+    LogFormat,
+    LogSettings,
+    MetricsSettings,
+    listening_address,
+    load_config,
+    web_users,
+)
 from roamcast.errors import InputError
 from roamcast.extras import numpy_is_installed
 from roamcast.runtime.live.node import LiveNode
+from roamcast.runtime.live.report.counters import Counters
+
+if TYPE_CHECKING:
+    from roamcast.gateway.web.server import WebServer
 
 logger = logging.getLogger("roamcast.daemon")
 
@@ -116,24 +127,40 @@ def _services(config: Config, node: LiveNode, base: Path) -> list[Service]:
         mqtt = MqttListener(node, config.mqtt or MqttOptions(), base, listens=config.mqtt is not None)
         services.append(mqtt)
         if config.web is not None:
+            from roamcast.gateway.web.answers import JSON, Document
             from roamcast.gateway.web.server import WebServer
 
-            documents = {"/node.json": lambda: msgspec.json.encode(node.view())}
-            services.append(
-                WebServer(config.web, web_users(config), node.counters, documents, mqtt, base=base)
-            )
+            view = Document(JSON, lambda: msgspec.json.encode(node.view()))
+            documents = {"/node.json": view}
+            web = WebServer(config.web, web_users(config), node.counters, documents, mqtt, base=base)
+            node.counters.gauge("web_connections", lambda: len(web.connections))
+            services.append(web)
     if config.bridge is not None:
         from roamcast.gateway.bridge.bridge import Bridge
 
         services.append(Bridge(node, config.bridge, base))
     if config.metrics is not None:
-        services.append(MetricsEndpoint(node.counters, config.metrics))
+        services.append(metrics_server(node.counters, config.metrics))
     if config.clients is not None:  # last: whoever waits for the socket finds the others open
         from roamcast.gateway.local import LocalServer
 
         options = msgspec.structs.replace(config.clients, socket=str(base / config.clients.socket))
         services.append(LocalServer(node, options))
     return services
+
+
+def metrics_server(counters: Counters, settings: MetricsSettings) -> "WebServer":
+    """GET /metrics, for Prometheus."""
+    from roamcast.gateway.web.answers import Document
+    from roamcast.gateway.web.options import WebOptions
+    from roamcast.gateway.web.server import WebServer
+
+    host, port = listening_address(settings.listen)
+    # Bounds chosen by us; a scrape of Prometheus needs far less.
+    options = WebOptions(host=host, port=port, page=False, connections_max=16, request_timeout=5.0)
+    text = Document("text/plain; version=0.0.4; charset=utf-8", lambda: counters.to_text().encode())
+    documents = {"/metrics": text}
+    return WebServer(options, {}, counters, documents, key="metrics.listen", any_host=True)
 
 
 def _allow_many_sockets() -> None:

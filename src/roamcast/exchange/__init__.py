@@ -4,8 +4,8 @@ All of it is ordinary events and subscriptions, so that every strategy carries i
 their form). Read `exchanges.py` first.
 """
 
-from roamcast.exchange.exchanges import ExchangeHost, Exchanges
+from roamcast.exchange.exchanges import ExchangeHost, Exchanges, NodeCounters
 from roamcast.exchange.inquiries import Inquiry, Question
 from roamcast.exchange.queries import Found, QueryQuestion
 
-__all__ = ["ExchangeHost", "Exchanges", "Found", "Inquiry", "QueryQuestion", "Question"]
+__all__ = ["ExchangeHost", "Exchanges", "Found", "Inquiry", "NodeCounters", "QueryQuestion", "Question"]

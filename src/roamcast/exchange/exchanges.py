@@ -24,7 +24,7 @@ from roamcast.wire.exchange import RECEIPT, REPLY
 __all__ = ["ExchangeHost", "Exchanges"]
 
 
-class ExchangeCounters(Protocol):
+class NodeCounters(Protocol):
     def count(self, name: str, amount: float = 1, **labels: str) -> None: ...
 
     def gauge(self, name: str, read: Callable[[], float], **labels: str) -> None: ...
@@ -32,7 +32,7 @@ class ExchangeCounters(Protocol):
 
 class Exchanges:
     def __init__(
-        self, host: ExchangeHost, applications: Applications, random: Random, counters: ExchangeCounters
+        self, host: ExchangeHost, applications: Applications, random: Random, counters: NodeCounters
     ) -> None:
         self._host = host
         self._applications = applications

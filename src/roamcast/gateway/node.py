@@ -6,16 +6,15 @@ from typing import Protocol
 from roamcast.applications import Applications
 from roamcast.broker.store import StoreFullError
 from roamcast.event import EventId
+<<<<<<< HEAD
 from roamcast.exchange import Exchanges
 from roamcast.runtime.live.storage.database import NodeStorage
+=======
+from roamcast.exchange import Exchanges, NodeCounters
+from roamcast.runtime.live.storage.database import Storage
+>>>>>>> 71d8121 (Metrics are a path of the one HTTP server; the blocking client is made from the asyncio one; fewer views)
 from roamcast.units import Micros, NodeId
 from roamcast.wire.status import EventWay, NodeStatus
-
-
-class GatewayCounters(Protocol):
-    def count(self, name: str, amount: float = 1, **labels: str) -> None: ...
-
-    def gauge(self, name: str, read: Callable[[], float], **labels: str) -> None: ...
 
 
 class GatewayNode(Protocol):
@@ -35,7 +34,7 @@ class GatewayNode(Protocol):
     def storage(self) -> NodeStorage | None: ...
 
     @property
-    def counters(self) -> GatewayCounters: ...
+    def counters(self) -> NodeCounters: ...
 
     def now(self) -> Micros:
         """The node's clock, on which stored events expire."""

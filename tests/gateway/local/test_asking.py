@@ -192,7 +192,7 @@ def test_rights_by_topic_hold_for_requests_replies_and_queries(tmp_path: Path) -
             assert (await client.query("secret/#")).found == 0
             asked = client.requests("command/2")
             task = asyncio.ensure_future(anext(asked))
-            await until(lambda: client._subscriptions)
+            await until(lambda: node.applications.node.broker.has_subscriptions)
             answers = asyncio.ensure_future(anext(free.request(topic="command/2", deadline=LONG)))
             with pytest.raises(ClientError, match=r"is '\$reply/7/.*may not publish; allowed: sensor/#"):
                 await (await task).reply("no")

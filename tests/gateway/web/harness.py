@@ -16,6 +16,7 @@ from roamcast.gateway.mqtt.listener import MqttListener
 from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.codec import decode, encode
 from roamcast.gateway.mqtt.packets.values import V5, ConnAck, Connect, Packet
+from roamcast.gateway.web.answers import JSON, Document
 from roamcast.gateway.web.options import WebOptions
 from roamcast.gateway.web.server import WebServer
 
@@ -207,7 +208,7 @@ async def serving_web(
     node = StandAloneNode()
     listener = MqttListener(node, mqtt or MqttOptions(), listens=False)
     await listener.start()
-    documents = {"/status.json": lambda: json.dumps({"name": node.name}).encode()}
+    documents = {"/status.json": Document(JSON, lambda: json.dumps({"name": node.name}).encode())}
     server = WebServer(WebOptions(port=0, **options), users or {}, node.counters, documents, listener)
     await server.start()
     served = ServedWeb(server, listener, node)

@@ -15,7 +15,6 @@ import logging
 import ssl
 from pathlib import Path
 from random import SystemRandom
-from typing import Protocol
 
 from roamcast.broker.core import Delivery
 from roamcast.broker.retained import AT
@@ -210,7 +209,7 @@ class Bridge:
             except StoreFullError:
                 self._node.counters.count("bridge_dropped_total", reason="storage")
 
-    # From the broker (`UplinkOwner`).
+    # From the broker.
 
     def on_up(self, session_present: bool, inflight_max: int) -> None:
         assert self._uplink is not None
@@ -289,6 +288,7 @@ class Bridge:
         self._pause = min(2 * self._pause, PAUSE_MAX)
 
     def on_room(self) -> None:
+        """The broker reads again."""
         self._pump()
 
     # Private.
@@ -429,25 +429,11 @@ ANSWER_SECONDS = 5.0  # for CONNACK, and after a PINGREQ
 SESSION_EXPIRY = 7 * 86_400  # seconds that the broker keeps the session without any carrier
 
 
-class UplinkOwner(Protocol):
-    def on_up(self, session_present: bool, inflight_max: int) -> None: ...
-
-    def on_message(self, message: Publish) -> None: ...
-
-    def on_acknowledge(self, packet: Acknowledge) -> None: ...
-
-    def on_down(self, why: str) -> None: ...
-
-    def on_room(self) -> None:
-        """The broker reads again."""
-        ...
-
-
 class Uplink(PacketStream):
     """One connection to the broker: packets in and out, keep alive, and why it ended."""
 
     def __init__(
-        self, turn: Turn, owner: UplinkOwner, options: BridgeOptions, client_id: str, password: bytes | None
+        self, turn: Turn, owner: Bridge, options: BridgeOptions, client_id: str, password: bytes | None
     ) -> None:
         super().__init__(turn, PACKET_BYTES_MAX + 1_000, WRITE_BYTES_MAX)
         self._owner = owner

@@ -12,7 +12,7 @@ Answers to its own requests are always sent; while a client does not read them, 
 import asyncio
 import socket
 import struct
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from roamcast.errors import WireError
 from roamcast.event import LARGE_BYTES_MAX, PAYLOAD_BYTES_MAX
@@ -31,6 +31,9 @@ from roamcast.wire.local import (
     framed_pieces,
 )
 
+if TYPE_CHECKING:
+    from roamcast.gateway.local.server import LocalServer
+
 # Chosen by us.
 BEHIND_BYTES = 256 * 1024  # waiting in addition to those in asyncio's buffer
 READER_TIMEOUT = (
@@ -41,24 +44,8 @@ WAITING_BYTES_MAX = 4 * 1024 * 1024
 _CREDENTIALS = struct.Struct("3i")  # process, user, group
 
 
-class LocalServerView(Protocol):
-    """The listener, as a connection sees it."""
-
-    publisher: "ClientConnection | None"  # whose message is being handled
-    refused: int
-
-    @property
-    def full(self) -> str:
-        """Why a client too many is refused."""
-        ...
-
-    def session(self, connection: "ClientConnection") -> LocalSession | None: ...
-
-    def left(self, connection: "ClientConnection") -> None: ...
-
-
 class ClientConnection(FairStream[ClientMessage]):
-    def __init__(self, server: LocalServerView, turn: Turn) -> None:
+    def __init__(self, server: "LocalServer", turn: Turn) -> None:
         super().__init__(turn, Unframer(FROM_CLIENT))
         self._server = server
         self._session: LocalSession | None = None

@@ -8,16 +8,15 @@ Every error ends the connection with a reason code and is counted; other connect
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from roamcast.errors import WireError
 from roamcast.event import PAYLOAD_BYTES_MAX, topic_problem
-from roamcast.gateway.mqtt.mesh.exchange import ACCEPTED, MeshExchange, PublishOutcome
-from roamcast.gateway.mqtt.options import MqttOptions
+from roamcast.gateway.mqtt.mesh.exchange import ACCEPTED, PublishOutcome
 from roamcast.gateway.mqtt.packets.codec import (
     PING_RESPONSE,
     MalformedPacket,
@@ -45,15 +44,16 @@ from roamcast.gateway.mqtt.packets.values import (
     connack_return_code,
     label,
 )
-from roamcast.gateway.mqtt.sessions.incoming import IncomingMessages
 from roamcast.gateway.mqtt.sessions.outlet import Answers, Outlet, PendingAnswer
 from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
-from roamcast.gateway.mqtt.sessions.table import Sessions
 from roamcast.gateway.mqtt.transport import RawPacket
 from roamcast.gateway.stream import Turn
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.pressure import REFUSED_FROM
 from roamcast.units import SECOND
+
+if TYPE_CHECKING:
+    from roamcast.gateway.mqtt.listener import MqttListener
 
 TOPICS_KNOWN_MAX = 1_024  # topics that need not be checked again; chosen by us
 ROOM_SECONDS = 0.1  # until the store of a node that was full is asked again; chosen by us
@@ -74,29 +74,8 @@ class ConnectGrant:
         self.properties = properties
 
 
-class MqttListenerView(Protocol):
-    """The listener, as a connection sees it."""
-
-    options: MqttOptions
-    exchange: MeshExchange
-    sessions: Sessions
-    incoming: IncomingMessages
-
-    def admit(self, connection: "Connection", connect: Connect) -> ConnectGrant | ReasonCode: ...
-
-    def opened(self, connection: "Connection") -> None: ...
-
-    def closing(self, connection: "Connection") -> None: ...
-
-    def left(self, connection: "Connection") -> None: ...
-
-    def when_durable(self, callback: Callable[[], None], on_failure: Callable[[], None]) -> None: ...
-
-    def count_reason(self, name: str, reason: str) -> None: ...
-
-
 class Connection(Outlet):
-    def __init__(self, server: MqttListenerView, turn: Turn, users: Mapping[str, str]) -> None:
+    def __init__(self, server: "MqttListener", turn: Turn, users: Mapping[str, str]) -> None:
         """`users`: who may connect by this transport; empty: everyone who can reach it."""
         options = server.options
         super().__init__(turn, options, server.exchange.now, server.count_reason)

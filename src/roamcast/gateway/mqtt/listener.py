@@ -104,7 +104,7 @@ class MqttListener:
         assert self.turn is not None
         return Connection(self, self.turn, users)
 
-    # The `MqttListenerView` of connections.
+    # For connections.
 
     def admit(self, connection: Connection, connect: Connect) -> ConnectGrant | ReasonCode:
         """A session for a client, or why not."""

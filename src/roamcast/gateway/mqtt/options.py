@@ -27,7 +27,7 @@ class MqttOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     # Who may connect. Without users: everyone who can reach the port.
     users: dict[str, str] = {}  # name = "password"
     rights: Rights = {}  # by user: topic filters to publish on and to subscribe to; "*": all others
-    refused_filters: tuple[str, ...] = ("test/nosubscribe",)  # the conformance suite's refusable one
+    refused_filters: tuple[str, ...] = ()  # nobody may subscribe to these texts
 
     # What the mesh does with messages.
     retained_lifetime: Seconds = 86_400.0  # of a retained message, and the most a message expiry can ask

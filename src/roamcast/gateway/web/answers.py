@@ -7,7 +7,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from websockets.datastructures import Headers
@@ -31,14 +31,15 @@ class WebPolicy:
     - Answers say that no other origin may read or embed them, and that the page loads nothing from elsewhere.
     """
 
-    def __init__(self, options: WebOptions, users: Mapping[str, str]) -> None:
+    def __init__(self, options: WebOptions, users: Mapping[str, str], *, any_host: bool = False) -> None:
+        self._any_host = any_host
         self.users = users
         self._names = {"localhost", options.host.lower(), *(name.lower() for name in options.hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in options.origins}
 
     def knows_host(self, host: str | None) -> bool:
         """Whether the `Host` of a request is this device. Without one it is no browser's request."""
-        if host is None:
+        if host is None or self._any_host:
             return True
         found = _HOST.fullmatch(host)
         if found is None:
@@ -98,8 +99,18 @@ def _is_address(name: str) -> bool:
     return True
 
 
-Documents: TypeAlias = Mapping[str, Callable[[], bytes]]
-"""By path: what makes the document (JSON) anew for each request. Only users get it."""
+JSON = "application/json"
+
+
+class Document(NamedTuple):
+    """What only users get."""
+
+    kind: str
+    make: Callable[[], bytes]  # anew for each request
+
+
+Documents: TypeAlias = Mapping[str, Document]
+"""By path."""
 
 _TYPES = {
     "html": "text/html; charset=utf-8",
@@ -147,14 +158,14 @@ class Answers:
                 HTTPStatus.METHOD_NOT_ALLOWED, "only GET is allowed\n", ("Allow", "GET, HEAD")
             ), "method"
         path = request.path.partition("?")[0]
-        if (make := self._documents.get(path)) is not None:
+        if (document := self._documents.get(path)) is not None:
             if not self._policy.knows_user(single(request, "Authorization")):
                 # Not "Basic": browsers would ask with a window of their own, and remember the password.
                 challenge = ("WWW-Authenticate", 'Roamcast realm="node"')
                 return text(
                     HTTPStatus.UNAUTHORIZED, "a user's name and password are needed\n", challenge
                 ), "user"
-            return response(HTTPStatus.OK, make(), "application/json"), ""
+            return response(HTTPStatus.OK, document.make(), document.kind), ""
         if self._pages is not None:
             found = self._pages.answer(path, single(request, "If-None-Match"))
             if found is not None:

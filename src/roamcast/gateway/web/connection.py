@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections import deque
 from http import HTTPStatus
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
@@ -24,11 +24,13 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from roamcast.errors import WireError
-from roamcast.gateway.mqtt.connection import Connection
 from roamcast.gateway.mqtt.packets.values import ReasonCode
 from roamcast.gateway.stream import FairStream, Turn
-from roamcast.gateway.web.answers import Answers, WebPolicy, finished, single, text
-from roamcast.gateway.web.options import WebOptions
+from roamcast.gateway.web.answers import finished, single, text
+
+if TYPE_CHECKING:  # a server of documents alone needs no MQTT
+    from roamcast.gateway.mqtt.connection import Connection
+    from roamcast.gateway.web.server import WebServer
 
 # Chosen by us.
 REQUEST_BYTES_MAX = 16_384  # a request with its headers
@@ -39,22 +41,6 @@ Parsed: TypeAlias = Request | Response | Frame
 
 _quiet = logging.getLogger("roamcast.web.protocol")  # of each connection a line or two: not for a node's log
 _quiet.setLevel(logging.WARNING)
-
-
-class WebServerView(Protocol):
-    """The server, as a connection sees it."""
-
-    options: WebOptions
-    policy: WebPolicy
-    answers: Answers
-
-    def accept(self) -> Connection | None:
-        """An MQTT connection for a WebSocket; None: there is none to have."""
-        ...
-
-    def left(self, connection: "WebConnection") -> None: ...
-
-    def count(self, name: str, reason: str) -> None: ...
 
 
 class WebFramer:
@@ -73,7 +59,7 @@ class WebFramer:
 
 
 class WebConnection(FairStream[Parsed]):
-    def __init__(self, server: WebServerView, turn: Turn) -> None:
+    def __init__(self, server: "WebServer", turn: Turn) -> None:
         size = server.options.message_bytes_max
         self._protocol = ServerProtocol(
             subprotocols=[SUBPROTOCOL], extensions=None, max_size=size, logger=_quiet

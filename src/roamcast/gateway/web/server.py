@@ -10,16 +10,19 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from roamcast.errors import InputError
+from roamcast.exchange import NodeCounters
 from roamcast.gateway.access import server_context
-from roamcast.gateway.mqtt.connection import Connection
-from roamcast.gateway.mqtt.listener import MqttListener
-from roamcast.gateway.node import GatewayCounters
 from roamcast.gateway.stream import Turn
 from roamcast.gateway.web.answers import Answers, Documents, Pages, WebPolicy
 from roamcast.gateway.web.connection import WebConnection
 from roamcast.gateway.web.options import WebOptions
+
+if TYPE_CHECKING:  # a server of documents alone needs no MQTT
+    from roamcast.gateway.mqtt.connection import Connection
+    from roamcast.gateway.mqtt.listener import MqttListener
 
 logger = logging.getLogger("roamcast.web")
 
@@ -29,22 +32,26 @@ class WebServer:
         self,
         options: WebOptions,
         users: Mapping[str, str],
-        counters: GatewayCounters,
+        counters: NodeCounters,
         documents: Documents,
-        mqtt: MqttListener | None,
+        mqtt: "MqttListener | None" = None,
         *,
         page: str = "live/node.html",
         base: Path = Path(),
+        key: str = "web.port",
+        any_host: bool = False,
     ) -> None:
         """`page`: the file that `/` shows. `mqtt`: who serves WebSockets; None: nobody. File names in the
-        options are relative to `base`."""
+        options are relative to `base`. `key` of the node's file says where it listens. `any_host`: the
+        device may be asked by any name, because there is nothing that a stranger's page could use."""
         self.options = options
-        self.policy = WebPolicy(options, users)
+        self.policy = WebPolicy(options, users, any_host=any_host)
         self.answers = Answers(self.policy, Pages(page) if options.page else None, documents)
         self.port = 0  # once started
         self._counters = counters
         self._mqtt = mqtt
         self._base = base
+        self._key = key
         self._server: asyncio.Server | None = None
         self.connections: set[WebConnection] = set()
 
@@ -73,10 +80,10 @@ class WebServer:
             )
         except OSError as error:
             problem = f"cannot listen on {options.host}, port {options.port}: {error.strerror or error}"
-            raise InputError("web.port", problem) from None
+            raise InputError(self._key, problem) from None
         self.port = int(self._server.sockets[0].getsockname()[1])
-        self._counters.gauge("web_connections", lambda: len(self.connections))
-        logger.info("the page is at %s", self.address)
+        if options.page:
+            logger.info("the page is at %s", self.address)
 
     async def stop(self) -> None:
         if self._server is None:
@@ -87,9 +94,9 @@ class WebServer:
         await self._server.wait_closed()
         self._server = None
 
-    # The `WebServerView` of connections.
+    # For connections.
 
-    def accept(self) -> Connection | None:
+    def accept(self) -> "Connection | None":
         return None if self._mqtt is None else self._mqtt.accept(self.policy.users)
 
     def left(self, connection: WebConnection) -> None:
