@@ -6,13 +6,8 @@ from typing import Protocol
 from roamcast.applications import Applications
 from roamcast.broker.store import StoreFullError
 from roamcast.event import EventId
-<<<<<<< HEAD
-from roamcast.exchange import Exchanges
-from roamcast.runtime.live.storage.database import NodeStorage
-=======
 from roamcast.exchange import Exchanges, NodeCounters
-from roamcast.runtime.live.storage.database import Storage
->>>>>>> 71d8121 (Metrics are a path of the one HTTP server; the blocking client is made from the asyncio one; fewer views)
+from roamcast.runtime.live.storage.database import NodeStorage
 from roamcast.units import Micros, NodeId
 from roamcast.wire.status import EventWay, NodeStatus
 
