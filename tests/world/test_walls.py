@@ -2,8 +2,9 @@ from random import Random
 
 import numpy as np
 import pytest
+from tests.world.sight import blocked
 
-from roamcast.world.walls import Wall, blocked, segments
+from roamcast.world.walls import Wall, segments
 
 HOUSE = Wall(10.0, 10.0, 40.0, 30.0)
 

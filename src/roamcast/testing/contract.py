@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Protocol
 
 import pytest
 
+from roamcast.event import Value
 from roamcast.filter import Filter
 from roamcast.host import Frame, Host, Kind, Layer, SendFailure, TimerName
 from roamcast.testing.network import Arrival, Link, Network, line, mesh
@@ -46,13 +47,17 @@ class BestEffortContract:
             seed=seed,
         )
 
+    def at_rest(self, nodes: int, links: Iterable[Link], subscribers: Iterable[NodeId] = ()) -> Network:
+        """A network whose trees, routes and tables are complete; subscribers want everything."""
+        network = self.network(nodes, links)
+        for node in subscribers:
+            network.subscribe(node)
+        network.run(self.formed + 1)
+        return network
+
     def test_a_neighbour_gets_something(self) -> None:
-        network = self.network(2, line(2))
-        network.subscribe(1)
-        network.run(self.formed)
-        for _ in range(20):
-            network.publish(0)
-            network.run(1.0)
+        network = self.at_rest(2, line(2), [1])
+        publish_each_second(network, 20)
         assert network.delivered, "20 events, one subscriber beside the publisher, no loss: nothing arrived"
 
     @pytest.mark.parametrize("loss", [0.0, 0.3])
@@ -67,15 +72,11 @@ class BestEffortContract:
             network.run(0.5)
         network.publish(0, {"level": 9}, to=[4])
         network.run(30.0)
-        assert len(set(network.delivered)) == len(network.delivered), "an application got an event twice"
-        assert network.misdelivered == []
+        refuse_repeats(network)
         assert {arrival.node for arrival in network.delivered} <= {0, 1, 2, 4}
 
     def test_a_node_that_is_alone_publishes_to_nobody_and_goes_on(self) -> None:
-        network = self.network(2, [])
-        network.subscribe(0)
-        network.subscribe(1)
-        network.run(self.formed)
+        network = self.at_rest(2, [], [0, 1])
         network.publish(0)
         network.run(5.0)
         assert network.delivered == []
@@ -97,13 +98,10 @@ class BestEffortContract:
             network.publish(step % 2)
             network.run(1.0)
         network.run(30.0)
-        assert len(set(network.delivered)) == len(network.delivered), "an application got an event twice"
-        assert network.misdelivered == []
+        refuse_repeats(network)
 
     def test_octets_that_are_no_message_are_dropped_and_the_node_goes_on(self) -> None:
-        network = self.network(3, mesh(3))
-        network.subscribe(1)
-        network.run(self.formed)
+        network = self.at_rest(3, mesh(3), [1])
         network.publish(0)
         network.run(5.0)
         said, random = network.payloads(), Random(11)
@@ -120,9 +118,7 @@ class BestEffortContract:
         network.hear(1, 2, b"")
         network.run(5.0)
         before = len(network.delivered)
-        for _ in range(20):
-            network.publish(0)
-            network.run(1.0)
+        publish_each_second(network, 20)
         assert len(network.delivered) > before, "after the garbage nothing arrives any more"
 
     def test_the_same_seed_gives_the_same_run(self) -> None:
@@ -131,22 +127,28 @@ class BestEffortContract:
             for node in range(1, 5):
                 network.subscribe(node)
             network.run(self.formed / 2)
-            for _ in range(10):
-                network.publish(0)
-                network.run(1.0)
+            publish_each_second(network, 10)
             return network.delivered, network.payloads()
 
         assert run(1) == run(1)
+
+
+def publish_each_second(network: Network, count: int) -> None:
+    for _ in range(count):
+        network.publish(0)
+        network.run(1.0)
+
+
+def refuse_repeats(network: Network) -> None:
+    assert len(set(network.delivered)) == len(network.delivered), "an application got an event twice"
+    assert network.misdelivered == []
 
 
 class StrategyContract(BestEffortContract):
     """Where nothing is lost, every reachable subscriber gets every event that matches, once."""
 
     def test_everyone_who_wants_everything_gets_everything_once(self) -> None:
-        network = self.network(5, line(5))
-        for node in range(5):
-            network.subscribe(node)
-        network.run(self.formed + 1)
+        network = self.at_rest(5, line(5), range(5))
         for node in range(5):
             network.publish(node)
             network.run(1.0)
@@ -161,24 +163,23 @@ class StrategyContract(BestEffortContract):
         network.subscribe(4, "level IS NULL")
         network.subscribe(4, Filter.topic("alarms/#"))
         network.run(self.formed + 1)
-        network.publish(0, {"level": 5, "zone": "north"})  # 1, 2, 3
-        network.run(1.0)
-        network.publish(0, {"level": 3, "zone": "west"})  # 3
-        network.run(1.0)
-        network.publish(0, {"zone": "south"})  # 4
-        network.run(1.0)
-        network.publish(1, {"level": 9})  # nobody: 1 is the publisher
-        network.run(1.0)
-        network.publish(0, {"level": 0}, topic="alarms/fire")  # 4
-        network.run(1.0)
-        network.publish(4, topic="alarms")  # `alarms/#` matches `alarms` too: 4 itself
+        events: list[tuple[NodeId, dict[str, Value], str]] = [
+            (0, {"level": 5, "zone": "north"}, ""),  # 1, 2, 3
+            (0, {"level": 3, "zone": "west"}, ""),  # 3
+            (0, {"zone": "south"}, ""),  # 4
+            (1, {"level": 9}, ""),  # nobody: 1 is the publisher
+            (0, {"level": 0}, "alarms/fire"),  # 4
+            (4, {}, "alarms"),  # `alarms/#` matches `alarms` too: 4 itself
+        ]
+        for node, attributes, topic in events:
+            network.publish(node, attributes, topic=topic)
+            network.run(1.0)
         network.run(14.0)
         assert sorted(network.delivered) == [(1, 0, 0), (2, 0, 0), (3, 0, 0), (3, 0, 1), (4, 0, 2), (4, 0, 3)]
         assert network.misdelivered == []
 
     def test_subscriptions_count_while_they_stand(self) -> None:
-        network = self.network(5, line(5))
-        network.run(self.formed + 1)
+        network = self.at_rest(5, line(5))
         network.publish(0)
         network.run(4.0)
         subscription = network.subscribe(4)
@@ -192,9 +193,7 @@ class StrategyContract(BestEffortContract):
         assert network.delivered == [Arrival(4, 0, 1)]
 
     def test_destinations_get_their_event_and_multimode_adds_subscribers(self) -> None:
-        network = self.network(5, line(5))
-        network.subscribe(1)
-        network.run(self.formed + 1)
+        network = self.at_rest(5, line(5), [1])
         network.publish(0, to=[3, 4])
         network.run(1.0)
         network.publish(0, to=[3], multimode=True)
@@ -203,8 +202,7 @@ class StrategyContract(BestEffortContract):
         assert network.misdelivered == []
 
     def test_a_memorized_event_waits_for_a_later_subscription_within_its_lifetime(self) -> None:
-        network = self.network(5, line(5))
-        network.run(self.formed + 1)
+        network = self.at_rest(5, line(5))
         network.publish(0, lifetime=30.0)
         network.run(19.0)
         network.subscribe(2)
@@ -214,10 +212,7 @@ class StrategyContract(BestEffortContract):
         assert network.delivered == [Arrival(2, 0, 0)]
 
     def test_in_two_partitions_everyone_within_reach_gets_it(self) -> None:
-        network = self.network(5, [(0, 1), (1, 2), (3, 4)])
-        for node in range(5):
-            network.subscribe(node)
-        network.run(self.formed + 1)
+        network = self.at_rest(5, [(0, 1), (1, 2), (3, 4)], range(5))
         network.publish(0)
         network.run(1.0)
         network.publish(3)
@@ -273,6 +268,12 @@ def recorders(harness: Harness) -> list[Recorder]:
     return made
 
 
+def done(harness: Harness, action: Callable[[], None]) -> None:
+    """An input, and a second in which what follows from it happens."""
+    harness.inside(action)
+    harness.run(SECOND)
+
+
 def frame(payload: bytes = b"hello", kind: Kind = Kind.DATA) -> Frame:
     return Frame(payload, kind, "test")
 
@@ -325,22 +326,19 @@ class HostContract:
 
     def test_a_broadcast_reaches_neighbours_and_neither_strangers_nor_oneself(self, harness: Harness) -> None:
         nodes = recorders(harness)
-        harness.inside(lambda: nodes[0].host.broadcast(frame()))
-        harness.run(SECOND)
+        done(harness, lambda: nodes[0].host.broadcast(frame()))
         assert [[what for _, what, _ in node.log] for node in nodes] == [[], [(0, b"hello")], []]
 
     def test_an_answer_from_inside_a_handler_is_never_handled_inside_it(self, harness: Harness) -> None:
         nodes = recorders(harness)
         nodes[1].react = lambda kind, what: nodes[1].host.broadcast(frame(b"answer"))
-        harness.inside(lambda: nodes[0].host.broadcast(frame()))
-        harness.run(SECOND)  # Recorder asserts that handlers do not nest
+        done(harness, lambda: nodes[0].host.broadcast(frame()))  # Recorder asserts that handlers do not nest
         assert [what for _, what, _ in nodes[0].log] == [(1, b"answer")]
 
     def test_unicast_reaches_its_addressee_alone(self, harness: Harness) -> None:
         nodes = recorders(harness)
         failures: list[SendFailure] = []
-        harness.inside(lambda: nodes[0].host.unicast(1, frame(), failures.append))
-        harness.run(SECOND)
+        done(harness, lambda: nodes[0].host.unicast(1, frame(), failures.append))
         assert [what for _, what, _ in nodes[1].log] == [(0, b"hello")]
         assert failures == []
 
@@ -352,8 +350,7 @@ class HostContract:
             nodes[0].host.unicast(2, frame(), failures.append)
             assert failures == [], "the call-back came inside the call"
 
-        harness.inside(send)
-        harness.run(SECOND)
+        done(harness, send)
         assert failures == [SendFailure.LINK]
         assert nodes[2].log == []
 
@@ -365,8 +362,7 @@ class HostContract:
             for _ in range(200):
                 nodes[0].host.unicast(1, frame(), failures.append)
 
-        harness.inside(send)
-        harness.run(SECOND)
+        done(harness, send)
         assert set(failures) <= {SendFailure.QUEUE_FULL}
         assert len(nodes[1].log) + len(failures) == 200
 
@@ -377,15 +373,13 @@ class HostContract:
             for n in range(20):
                 nodes[0].host.unicast(1, frame(bytes([n])))
 
-        harness.inside(send)
-        harness.run(SECOND)
+        done(harness, send)
         assert [what for _, what, _ in nodes[1].log] == [(0, bytes([n])) for n in range(20)]
 
     def test_the_clock_never_goes_back(self, harness: Harness) -> None:
         nodes = recorders(harness)
         for n in range(5):
             nodes[0].host.set_timer(("tick", n), nodes[0].host.now() + n * MILLISECOND)
-        harness.inside(lambda: nodes[1].host.broadcast(frame()))
-        harness.run(SECOND)
+        done(harness, lambda: nodes[1].host.broadcast(frame()))
         times = [at for _, _, at in nodes[0].log]
         assert times == sorted(times) and len(times) == 6

@@ -124,11 +124,16 @@ class _Boxes:
 
     def strips(self) -> tuple[Metres, Numbers]:
         """`(strip, box)` for each strip that a box lies in, sorted by strip, then left side."""
-        count = self.last_strip - self.first_strip + 1
-        box = np.repeat(np.arange(len(count)), count)
-        strip = np.arange(len(box)) - np.repeat(np.cumsum(count) - count - self.first_strip, count)
+        box, strip = repeated(self.first_strip, self.last_strip)
         order = np.lexsort((self.left[box], strip))
         return strip[order].astype(np.float64), box[order]
+
+
+def repeated(low: Numbers, high: Numbers) -> tuple[Numbers, Numbers]:
+    """Each row repeated once for every number from its `low` to its `high`: the rows, and the numbers."""
+    count = high - low + 1
+    row = np.repeat(np.arange(len(low)), count)
+    return row, np.arange(len(row)) - np.repeat(np.cumsum(count) - count - low, count)
 
 
 def _strip_numbers(bottom: Metres, top: Metres) -> tuple[Numbers, Numbers]:

@@ -43,16 +43,6 @@ class ContactPlan:
         table = np.array(rows, dtype=np.int64).reshape(-1, 4)
         return joined(nodes, table[:, 0], table[:, 1], table[:, 2], table[:, 3], directed=directed)
 
-    def neighbours_at(self, time: Micros) -> list[list[int]]:
-        """Who hears each sender at `time`, in increasing order."""
-        heard: list[list[int]] = [[] for _ in range(self.nodes)]
-        standing = (self.start <= time) & (time < self.end)
-        for a, b in zip(self.sender[standing].tolist(), self.receiver[standing].tolist(), strict=True):
-            heard[a].append(b)
-            if not self.directed:
-                heard[b].append(a)
-        return [sorted(row) for row in heard]
-
 
 def joined(
     nodes: int,

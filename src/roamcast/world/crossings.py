@@ -142,17 +142,7 @@ class _Contacts:
 
     def close(self, time: Micros) -> None:
         """No interval that begins before `time` will be added any more."""
-        if not any(len(pair) for pair, _, _ in self._found):
-            return
-        pair, start, end = (np.concatenate(column) for column in zip(*self._found, strict=True))
-        order = _ordered(pair, start)
-        pair, start, end = pair[order], start[order], end[order]
-        # The pieces of a node tile its time, so the intervals of a pair may touch but never overlap.
-        opens = np.ones(len(pair), dtype=np.bool_)
-        opens[1:] = (pair[1:] != pair[:-1]) | (start[1:] != end[:-1])
-        first = np.flatnonzero(opens)
-        last = np.append(first[1:], len(pair)) - 1
-        pair, start, end = pair[first], start[first], end[last]
+        pair, start, end = touching_joined(self._found)
         grows = end == time
         self._found = [(pair[grows], start[grows], end[grows])]
         self._finished.append((pair[~grows], start[~grows], end[~grows]))
@@ -165,6 +155,22 @@ class _Contacts:
         order = _ordered(start, pair)
         pair, start, end = pair[order], start[order], end[order]
         return ContactPlan(self._nodes, directed, pair // self._nodes, pair % self._nodes, start, end)
+
+
+def touching_joined(
+    found: Sequence[tuple[Numbers, Numbers, Numbers]],
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Pair, start and end of intervals; those of a pair that touch become one. They never overlap, because
+    the pieces of a node tile its time."""
+    if not any(len(pair) for pair, _, _ in found):
+        nothing = np.empty(0, dtype=np.int64)
+        return nothing, nothing, nothing
+    pair, start, end = (np.concatenate(column) for column in zip(*found, strict=True))
+    order = _ordered(pair, start)
+    pair, start, end = pair[order], start[order], end[order]
+    first = np.flatnonzero(np.append(True, (pair[1:] != pair[:-1]) | (start[1:] != end[:-1])))
+    last = np.append(first[1:], len(pair)) - 1
+    return pair[first], start[first], end[last]
 
 
 def _ordered(major: Numbers, minor: Numbers) -> Numbers:

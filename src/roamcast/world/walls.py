@@ -59,32 +59,6 @@ def segments(walls: Sequence[Wall]) -> Segments:
     return np.array(rows, dtype=np.float64).reshape(-1, 4)
 
 
-def blocked(standing: Segments, x1: float, y1: float, x2: float, y2: float) -> bool:
-    """Does the straight line between two nodes cross or touch one of the segments?"""
-    left, bottom, right, top = standing[:, 0], standing[:, 1], standing[:, 2], standing[:, 3]
-    # Each line must have the other's two ends on different sides (or on itself).
-    ends = _side(x1, y1, x2, y2, left, bottom) * _side(x1, y1, x2, y2, right, top) <= 0
-    nodes = _side(left, bottom, right, top, x1, y1) * _side(left, bottom, right, top, x2, y2) <= 0
-    # On one common line all four sides are zero; only then do the extents decide.
-    apart = (
-        (np.maximum(left, right) < min(x1, x2))
-        | (np.minimum(left, right) > max(x1, x2))
-        | (np.maximum(bottom, top) < min(y1, y2))
-        | (np.minimum(bottom, top) > max(y1, y2))
-    )
-    return bool(np.any(ends & nodes & ~apart))
-
-
-Coordinate = float | npt.NDArray[np.float64]
-
-
-def _side(
-    x1: Coordinate, y1: Coordinate, x2: Coordinate, y2: Coordinate, x: Coordinate, y: Coordinate
-) -> npt.NDArray[np.float64]:
-    """Positive where `(x, y)` is to the left of the line from the first point to the second."""
-    return np.sign((x2 - x1) * (y - y1) - (y2 - y1) * (x - x1))
-
-
 # Nodes that move on straight lines.
 
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra
+from tests.world.sight import blocked
 
 from roamcast.units import SECOND
 from roamcast.world.mobility import CityBlock, Pursue
@@ -18,7 +19,7 @@ from roamcast.world.mobility.cars import RoutePoint, drive
 from roamcast.world.mobility.path import Piece, Point
 from roamcast.world.mobility.streets import Streets
 from roamcast.world.trajectory import Motion
-from roamcast.world.walls import blocked, segments
+from roamcast.world.walls import segments
 
 AREA = (300.0, 300.0)
 KMH = 1 / 3.6

@@ -53,6 +53,7 @@ from roamcast.lab.live.collect import Listed, listed
 from roamcast.lab.live.conditions import BOOLEAN, EVENT, INTEGER, LARGE, REAL, TEXT, Types, condition, quoted
 from roamcast.lab.spark.session import with_session
 from roamcast.lab.storage import Storage
+from roamcast.lab.storage.sealed import put_table
 from roamcast.runtime.live.report.segments import parse_segment
 from roamcast.trace import Published
 from roamcast.units import SECOND, Micros
@@ -218,11 +219,8 @@ def _write(part: _Part, storage: Storage) -> tuple[str, int]:
         values = [_stored(row.event.attributes.get(name), kind) for row in part.rows]
         fields.append(pa.field(name, kind))
         columns.append(pa.array(values, kind))
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_arrays(columns, schema=pa.schema(fields)), sink, compression="zstd")
     name = f"events-{uuid.uuid4().hex}.parquet"
-    storage.write(name, sink.getvalue())
-    return name, len(part.rows)
+    return name, put_table(storage, name, pa.Table.from_arrays(columns, schema=pa.schema(fields))).rows
 
 
 def _event_row(row: Archived) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from typing import Any, TypeAlias
 import msgspec
 import pandas as pd
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -49,6 +48,7 @@ from roamcast.lab.live.extract import Extract, extract
 from roamcast.lab.live.windows import DAY, RunWindows, table_schema
 from roamcast.lab.spark.session import parallelism, session, spark_errors_in_a_line
 from roamcast.lab.storage import Storage
+from roamcast.lab.storage.sealed import check_is_free, put_table, table_in
 from roamcast.runtime.live.report.segments import SegmentId
 from roamcast.units import Micros, micros
 
@@ -354,8 +354,7 @@ class WatchTables:
             raise InputError(str(self._out), "lies inside the watched folder; allowed: a folder outside it")
         known = self._out.read_if_there("watch.json")
         if known is None:
-            if self._out.files():
-                raise InputError(str(self._out), "holds something else; allowed: a new or empty folder")
+            check_is_free(self._out)
             self._out.write("watch.json", msgspec.json.encode(settings))
             return
         try:
@@ -440,17 +439,13 @@ def _updater(window: Micros, late: Micros) -> Callable[..., Iterator[pd.DataFram
 
 
 def _read(storage: Storage, name: str, schema: pa.Schema) -> pa.Table:
-    data = storage.read_if_there(name)
-    if data is None:
-        return schema.empty_table()
+    """Empty if there is none yet."""
     try:
-        return pq.read_table(pa.BufferReader(data)).cast(schema)
+        return table_in(storage, name).cast(schema) if storage.exists(name) else schema.empty_table()
     except (pa.ArrowException, ValueError) as error:
         reason = re.split(r"[\n;]", str(error))[0]
         raise FileError(storage.name(name), f"cannot be read: {reason}; allowed: a new folder") from None
 
 
 def _write(storage: Storage, name: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), sink, compression="zstd")
-    storage.write(name, sink.getvalue())
+    put_table(storage, name, pa.Table.from_pylist(rows, schema=schema))

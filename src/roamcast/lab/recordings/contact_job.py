@@ -26,8 +26,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from roamcast.lab.recordings.shares import ShareReport, batches, write_batches
 from roamcast.lab.storage import Storage
 from roamcast.units import Micros
-from roamcast.world.candidates import candidate_pairs, windows
-from roamcast.world.crossings import pair_intervals
+from roamcast.world.candidates import candidate_pairs, repeated, windows
+from roamcast.world.crossings import pair_intervals, touching_joined
 from roamcast.world.formats.fixes import Conflict, MapProjection
 from roamcast.world.trajectory import Metres, Numbers, Pieces
 
@@ -262,7 +262,7 @@ class CutPieces:
         vx, vy = (x[leg + 1] - x[leg]) / span, (y[leg + 1] - y[leg]) / span
         pieces = Pieces(node[leg].astype(np.int64), start, end, x[leg], y[leg], vx, vy)
         borders = np.array(self.layout.borders)
-        row, chunk = _spread(
+        row, chunk = repeated(
             np.searchsorted(borders, start, side="right") - 1,
             np.searchsorted(borders, end - 1, side="right") - 1,
         )
@@ -289,8 +289,8 @@ class CutPieces:
             most = np.maximum.reduceat(np.maximum(one, other), opening) + margin
             low.append(_cell(least, side)[group])
             high.append(_cell(most, side)[group])
-        row, cell_x = _spread(low[0], high[0])
-        again, cell_y = _spread(low[1][row], high[1][row])
+        row, cell_x = repeated(low[0], high[0])
+        again, cell_y = repeated(low[1][row], high[1][row])
         row, cell_x = row[again], cell_x[again]
         return row, [cell_x, cell_y, low[0][row], low[1][row]]
 
@@ -356,7 +356,7 @@ class FindContacts:
                 meets = start < end
                 pair = a.node[meets] * self.layout.nodes + b.node[meets]
                 found.append((pair, start[meets], end[meets]))
-        return _joined(found)
+        return touching_joined(found)
 
 
 def pieces_file(bucket: int) -> str:
@@ -385,33 +385,6 @@ def _arrays(batch: pa.RecordBatch) -> list[npt.NDArray[Any]]:
 def _batch(columns: Sequence[npt.NDArray[Any]], schema: pa.Schema) -> pa.RecordBatch:
     arrays = [pa.array(column).cast(field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _joined(found: list[tuple[Numbers, Numbers, Numbers]]) -> tuple[Numbers, Numbers, Numbers]:
-    """Intervals of a pair that touch become one. They never overlap: a node's pieces tile its time."""
-    if not any(len(pair) for pair, _, _ in found):
-        nothing = np.empty(0, dtype=np.int64)
-        return nothing, nothing, nothing
-    pair, start, end = (np.concatenate(column) for column in zip(*found, strict=True))
-    width = int(start.max()) + 1
-    # Sorting by one number is several times faster than by two, so they are packed into one if they fit.
-    if int(pair.max() + 1) * width < 2**63:
-        order = np.argsort(pair * width + start)
-    else:
-        order = np.lexsort((start, pair))
-    pair, start, end = pair[order], start[order], end[order]
-    opens = np.append(True, (pair[1:] != pair[:-1]) | (start[1:] != end[:-1]))
-    first = np.flatnonzero(opens)
-    last = np.append(first[1:], len(pair)) - 1
-    return pair[first], start[first], end[last]
-
-
-def _spread(low: Numbers, high: Numbers) -> tuple[Numbers, Numbers]:
-    """Each row repeated once for every number from its `low` to its `high`: the rows, and the numbers."""
-    count = high - low + 1
-    row = np.repeat(np.arange(len(low)), count)
-    rank = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    return row, low[row] + rank
 
 
 def _cell(place: Metres, side: float) -> Numbers:

@@ -12,6 +12,7 @@ message events; SUMO's persons; GPX routes.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from roamcast.errors import FileError, InputError
@@ -66,10 +67,12 @@ MOTION_FORMATS: dict[str, MotionFormat] = {
 }
 
 CONTACT_FORMATS: dict[str, ContactFormat] = {
-    "haggle": ContactFormat(contact_tables.read_haggle, tail=contact_tables.HAGGLE_TAIL),
+    "haggle": ContactFormat(
+        partial(contact_tables.read_rows, contact_tables.haggle_rows), tail=contact_tables.HAGGLE_TAIL
+    ),
     "one": ContactFormat(contact_tables.read_one, contact_tables.write_one),
     "plan": ContactFormat(contact_tables.read_plan, contact_tables.write_plan),
-    "sociopatterns": ContactFormat(contact_tables.read_sociopatterns),
+    "sociopatterns": ContactFormat(partial(contact_tables.read_rows, contact_tables.sociopatterns_rows)),
 }
 
 

@@ -28,7 +28,7 @@ never taken down lasts until the scenario's duration.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -94,16 +94,19 @@ class Switch(NamedTuple):
     line: int
 
 
-# Haggle.
-
-
-def read_haggle(path: Path, options: ContactOptions) -> ReadContacts:
+def read_rows(
+    parse: Callable[[Iterable[str], str, Micros], Iterator[Encounter]], path: Path, options: ContactOptions
+) -> ReadContacts:
+    """A format that lists intervals."""
     with opened(path) as stream:
-        found = list(_haggle_rows(lines(stream, str(path)), str(path), options.tail))
+        found = list(parse(lines(stream, str(path)), str(path), options.tail))
     return _numbered(found, str(path), options)
 
 
-def _haggle_rows(lines: Iterable[str], where: str, tail: Micros) -> Iterator[Encounter]:
+# Haggle.
+
+
+def haggle_rows(lines: Iterable[str], where: str, tail: Micros) -> Iterator[Encounter]:
     for here, _, fields in rows(lines, where):
         if not 4 <= len(fields) <= 6:
             raise FileError(here, f"has {len(fields)} fields; a row is id1 id2 start end count gap")
@@ -119,13 +122,7 @@ def _haggle_rows(lines: Iterable[str], where: str, tail: Micros) -> Iterator[Enc
 # SocioPatterns.
 
 
-def read_sociopatterns(path: Path, options: ContactOptions) -> ReadContacts:
-    with opened(path) as stream:
-        found = list(_sociopatterns_rows(lines(stream, str(path)), str(path), options.tail))
-    return _numbered(found, str(path), options)
-
-
-def _sociopatterns_rows(lines: Iterable[str], where: str, tail: Micros) -> Iterator[Encounter]:
+def sociopatterns_rows(lines: Iterable[str], where: str, tail: Micros) -> Iterator[Encounter]:
     for here, _, fields in rows(lines, where):
         if len(fields) < 3:
             raise FileError(here, f"has {len(fields)} fields; a row is t i j")

@@ -158,8 +158,15 @@ class _Track:
         times = times[order]
         x, y = np.array(self.x)[order], np.array(self.y)[order]
         same = times[1:] == times[:-1]
-        if options.conflict == "error":
-            self._refuse_conflicts(name, same & ((x[1:] != x[:-1]) | (y[1:] != y[:-1])), times, order)
+        conflicts = np.flatnonzero(same & ((x[1:] != x[:-1]) | (y[1:] != y[:-1])))
+        if options.conflict == "error" and len(conflicts):
+            k = int(conflicts[0])
+            before, here = self.lines[int(order[k])], self.lines[int(order[k + 1])]
+            raise FileError(
+                f"{self.where}:{here}",
+                f"node {name} is at two places at {seconds_text(int(times[k]))} s (see line {before}); "
+                "one place per node and microsecond",
+            )
         first = np.flatnonzero(np.append(True, ~same))
         last = np.append(first[1:], len(times)) - 1
         returns = np.logical_or.reduceat(np.array(self.returns, dtype=np.bool_)[order], first)
@@ -168,22 +175,6 @@ class _Track:
         if options.max_gap is not None:
             gap = gap | (np.diff(times) > options.max_gap)
         return Trajectory(times, x[last], y[last], gap)
-
-    def _refuse_conflicts(
-        self,
-        name: str,
-        conflicts: npt.NDArray[np.bool_],
-        times: npt.NDArray[np.int64],
-        order: npt.NDArray[np.int64],
-    ) -> None:
-        if conflicts.any():
-            k = int(np.flatnonzero(conflicts)[0])
-            before, here = self.lines[int(order[k])], self.lines[int(order[k + 1])]
-            raise FileError(
-                f"{self.where}:{here}",
-                f"node {name} is at two places at {seconds_text(int(times[k]))} s (see line {before}); "
-                "one place per node and microsecond",
-            )
 
 
 def _wrapped(degrees: Metres) -> Metres:

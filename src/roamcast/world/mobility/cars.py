@@ -21,6 +21,7 @@ from roamcast.world.mobility.model import (
     check_number,
     check_seconds,
     check_speed,
+    check_trips,
     node_streams,
 )
 from roamcast.world.mobility.path import PathBuilder, Piece, Point, along, distance, entered
@@ -92,8 +93,7 @@ class CityBlock(Town, frozen=True, kw_only=True, tag="city_block"):
 
     def check(self, nodes: int, area: Area) -> None:
         Town.check(self, nodes, area)
-        check_speed("speed", self.speed)
-        check_seconds("pause", self.pause)
+        check_trips(self.speed, self.pause)
         check_seconds("stop", self.stop)
         if not 0 <= self.stop_probability <= 1:
             raise bad("stop_probability", f"is {self.stop_probability:g}; allowed is 0 to 1")
@@ -134,8 +134,7 @@ class Pursue(Town, frozen=True, kw_only=True, tag="pursue"):
 
     def check(self, nodes: int, area: Area) -> None:
         Town.check(self, nodes, area)
-        check_speed("speed", self.speed)
-        check_seconds("pause", self.pause)
+        check_trips(self.speed, self.pause)
         check_speed("follower_speed", self.follower_speed)
         check_number("lead_in", self.lead_in, "seconds", 0.0)
 

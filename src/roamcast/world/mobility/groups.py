@@ -15,8 +15,7 @@ from roamcast.world.mobility.model import (
     Model,
     Range,
     check_number,
-    check_seconds,
-    check_speed,
+    check_trips,
     node_streams,
     stream,
 )
@@ -43,11 +42,9 @@ class Nomadic(Model, frozen=True, kw_only=True, tag="nomadic"):
     roam_pause: Range = (0.0, 30.0)  # seconds, of a member
 
     def check(self, nodes: int, area: Area) -> None:
-        check_speed("speed", self.speed)
-        check_seconds("pause", self.pause)
+        check_trips(self.speed, self.pause)
         check_number("radius", self.radius, "metres", 0.0, open_end=True)
-        check_speed("roam_speed", self.roam_speed)
-        check_seconds("roam_pause", self.roam_pause)
+        check_trips(self.roam_speed, self.roam_pause, "roam_")
 
     def motion(self, nodes: int, area: Area, duration: Micros, random: Random) -> Motion:
         self.check(nodes, area)
@@ -83,12 +80,10 @@ class Column(Model, frozen=True, kw_only=True, tag="column"):
     roam_pause: Range = (0.0, 10.0)  # seconds, of a member
 
     def check(self, nodes: int, area: Area) -> None:
-        check_speed("speed", self.speed)
-        check_seconds("pause", self.pause)
+        check_trips(self.speed, self.pause)
         check_number("spacing", self.spacing, "metres", 0.0, open_end=True)
         check_number("radius", self.radius, "metres", 0.0, open_end=True)
-        check_speed("roam_speed", self.roam_speed)
-        check_seconds("roam_pause", self.roam_pause)
+        check_trips(self.roam_speed, self.roam_pause, "roam_")
 
     def motion(self, nodes: int, area: Area, duration: Micros, random: Random) -> Motion:
         leader, *references = self.references(nodes, area, duration, random)

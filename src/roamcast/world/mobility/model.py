@@ -94,6 +94,12 @@ def check_seconds(parameter: str, value: Range) -> None:
     check_range(parameter, value, "seconds", above_zero=False)
 
 
+def check_trips(speed: Range, pause: Range, prefix: str = "") -> None:
+    """The parameters `speed` and `pause` of trips, or those with a prefix."""
+    check_speed(f"{prefix}speed", speed)
+    check_seconds(f"{prefix}pause", pause)
+
+
 def check_number(parameter: str, value: float, unit: str, least: float, *, open_end: bool = False) -> None:
     """A finite number of at least `least`; above it if `open_end`."""
     if not math.isfinite(value) or value < least or (open_end and value == least):

@@ -14,7 +14,7 @@ from roamcast.world.mobility.model import (
     check_point,
     check_range,
     check_seconds,
-    check_speed,
+    check_trips,
     node_streams,
     stream,
 )
@@ -65,8 +65,7 @@ class RandomWaypoint(Model, frozen=True, kw_only=True, tag="random_waypoint"):
     pause: Range = (20.0, 60.0)  # seconds, at each destination
 
     def check(self, nodes: int, area: Area) -> None:
-        check_speed("speed", self.speed)
-        check_seconds("pause", self.pause)
+        check_trips(self.speed, self.pause)
 
     def motion(self, nodes: int, area: Area, duration: Micros, random: Random) -> Motion:
         self.check(nodes, area)
@@ -86,8 +85,7 @@ class FixedTargets(Model, frozen=True, kw_only=True, tag="fixed_targets"):
     targets: int | tuple[Point, ...] = 5  # how many (placed by the seed), or their positions in metres
 
     def check(self, nodes: int, area: Area) -> None:
-        check_speed("speed", self.speed)
-        check_seconds("pause", self.pause)
+        check_trips(self.speed, self.pause)
         count = self.targets if isinstance(self.targets, int) else len(self.targets)
         if not 2 <= count <= TARGETS_MAX:
             raise bad("targets", f"has {count} targets; allowed are 2 to {TARGETS_MAX}")
