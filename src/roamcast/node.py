@@ -22,9 +22,8 @@ from roamcast.strategy import STRATEGIES, StrategyContext, TunesUnderlay, defaul
 from roamcast.strategy.base import Machine
 from roamcast.trace import Published, Subscribed
 from roamcast.underlay import UNDERLAYS, Oracle, UnderlayContext
-from roamcast.underlay.addresses import Addresses
+from roamcast.underlay.addresses import Addresses, RoutingTable
 from roamcast.underlay.base import OpenAir
-from roamcast.underlay.routing_table import RoutingTable
 from roamcast.units import Micros, NodeId
 
 ADVERTISED_MAX = 1_000  # types that one node may advertise; chosen by us

@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 from roamcast.errors import InputError
 from roamcast.testing import FakeHost
 from roamcast.underlay import UNDERLAYS
-from roamcast.underlay.addresses import Subnet, dotted, parse_dotted
-from roamcast.underlay.base import UnderlayContext
-from roamcast.underlay.kernel import Kernel, KernelOptions
-from roamcast.underlay.routing_table import (
+from roamcast.underlay.addresses import (
     HostRoute,
-    format_route,
-    parse_ip_route,
+    Subnet,
+    dotted,
+    parse_dotted,
     parse_proc_arp,
     parse_proc_route,
 )
+from roamcast.underlay.base import UnderlayContext
+from roamcast.underlay.kernel import Kernel, KernelOptions
 from roamcast.units import SECOND
 
 SUBNET = Subnet()
@@ -176,13 +176,6 @@ wlan0\t0300000A\t0200000A\t0007\t0\t0\t2\tFFFFFFFF\t0\t0\t0
 wlan0\t0400000A\t0200000A\t0006\t0\t0\t2\tFFFFFFFF\t0\t0\t0
 eth0\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0
 """
-IP_ROUTE = """[
-  {"dst":"default","gateway":"192.168.1.1","dev":"eth0","protocol":"dhcp","metric":100,"flags":[]},
-  {"dst":"10.0.0.0/8","dev":"wlan0","protocol":"kernel","scope":"link","prefsrc":"10.0.0.1","flags":[]},
-  {"dst":"10.0.0.2","dev":"wlan0","scope":"link","metric":1,"flags":["onlink"]},
-  {"dst":"10.0.0.3","gateway":"10.0.0.2","dev":"wlan0","metric":2,"flags":[]},
-  {"dst":"10.0.0.5/32","gateway":"10.0.0.5","dev":"wlan0","flags":[]}
-]"""
 PROC_ARP = """\
 IP address       HW type     Flags       HW address            Mask     Device
 10.0.0.3         0x1         0x2         02:00:00:00:00:03     *        wlan0
@@ -192,19 +185,9 @@ IP address       HW type     Flags       HW address            Mask     Device
 
 
 def test_proc_net_route_is_read_without_networks_and_dead_routes() -> None:
-    assert [format_route(read) for read in parse_proc_route(PROC_ROUTE)] == [
-        "10.0.0.2 on the link metric 1",
-        "10.0.0.3 via 10.0.0.2 metric 2",
-    ]
+    first, second = parse_dotted("10.0.0.2"), parse_dotted("10.0.0.3")
+    assert parse_proc_route(PROC_ROUTE) == [HostRoute(first, None, 1), HostRoute(second, first, 2)]
     assert parse_proc_route("") == []
-
-
-def test_the_json_of_ip_route_is_read() -> None:
-    assert [format_route(read) for read in parse_ip_route(IP_ROUTE)] == [
-        "10.0.0.2 on the link metric 1",
-        "10.0.0.3 via 10.0.0.2 metric 2",
-        "10.0.0.5 via 10.0.0.5 metric 0",
-    ]
 
 
 def test_proc_net_arp_gives_those_who_answered() -> None:
@@ -216,9 +199,6 @@ def test_proc_net_arp_gives_those_who_answered() -> None:
     [
         (parse_proc_route, "head\nwlan0 02", "/proc/net/route:2: is no line of the routing table"),
         (parse_proc_route, PROC_ROUTE + "wlan0 zz 0 1 0 0 0 0 0", "/proc/net/route:7: is no line"),
-        (parse_ip_route, "{", "ip -json route: is not JSON"),
-        (parse_ip_route, '{"dst": 1}', "ip -json route: is not a list of objects"),
-        (parse_ip_route, '[{"dst": "10.0.0.999"}]', "'10.0.0.999' is no IPv4 address"),
         (parse_proc_arp, "head\n10.0.0.2", "/proc/net/arp:2: is no line of the ARP table"),
     ],
 )
@@ -231,7 +211,7 @@ def test_what_is_no_table_is_refused_with_its_place(parse: type, text: str, said
 @given(st.text(max_size=60))
 @settings(max_examples=150, deadline=None)
 def test_any_text_is_a_table_or_an_input_error(text: str) -> None:
-    for parse in (parse_proc_route, parse_ip_route, parse_proc_arp):
+    for parse in (parse_proc_route, parse_proc_arp):
         for whole in (text, "head\n" + text):
             try:
                 parse(whole)

@@ -1,8 +1,9 @@
 """Underlays: who is a neighbour, and which routes lead to other nodes.
 
-`base` is the interface that strategies see. `ideal` knows the world (simulation only), `beacons`
-learns neighbours from periodic broadcasts, `olsr` routes by RFC 3626, `kernel` reads the host's own
-routing table. A strategy names the underlay it wants; a scenario may choose another.
+`base` is the interface that strategies see, with `none` and `ideal`, which knows the world (simulation only).
+`beacons` learns neighbours from periodic broadcasts, `olsr` routes by RFC 3626, `kernel` reads the host's own
+routing table. `addresses` are those of IPv4. A strategy names the underlay it wants; a scenario may choose
+another.
 """
 
 from typing import NamedTuple
@@ -27,8 +28,8 @@ UNDERLAYS: Registry[UnderlayContext, Underlay, UnderlayAbilities] = Registry(
 UNDERLAYS.declare("none", "roamcast.underlay.base:NoOptions", "roamcast.underlay.base:NoUnderlay")
 UNDERLAYS.declare(
     "ideal",
-    "roamcast.underlay.ideal:IdealOptions",
-    "roamcast.underlay.ideal:IdealUnderlay",
+    "roamcast.underlay.base:IdealOptions",
+    "roamcast.underlay.base:IdealUnderlay",
     only_simulated=True,
 )
 UNDERLAYS.declare("beacons", "roamcast.underlay.beacons:BeaconOptions", "roamcast.underlay.beacons:Beacons")

@@ -3,10 +3,15 @@
 In a simulation the numbers come first and a subnet gives them addresses. A live node has addresses
 already; its runtime gives the layers a mapping of its own that answers the same two questions. An address
 outside the mapping belongs to a foreign router: it may forward traffic, but it is no node of ours.
+
+Below them: the host's own routing table, as the `kernel` underlay sees it and as Linux writes it down
+(proc(5)). The functions parse text and touch nothing; the runtime reads `/proc/net/route` and
+`/proc/net/arp`.
 """
 
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
+from roamcast.errors import InputError
 from roamcast.units import NodeId
 
 Address: TypeAlias = int
@@ -72,3 +77,67 @@ def prefix_of(netmask: Address) -> int | None:
     """The number of leading ones; None where others follow."""
     prefix = netmask.bit_count()
     return prefix if netmask_of(prefix) == netmask else None
+
+
+# The host's own routing table.
+
+FLAG_UP, FLAG_GATEWAY = 0x1, 0x2  # RTF_UP and RTF_GATEWAY of <linux/route.h>
+ARP_COMPLETE = 0x2  # ATF_COM of <linux/if_arp.h>
+
+
+class HostRoute(NamedTuple):
+    """A route to one host. `gateway` is None where the host itself is on the link."""
+
+    destination: Address
+    gateway: Address | None
+    metric: int  # routing daemons write the number of hops here
+
+
+class RoutingTable(Protocol):
+    """What a runtime gives to the `kernel` underlay."""
+
+    def routes(self) -> list[HostRoute]:
+        """The routes to single hosts, as they are now."""
+        ...
+
+
+def parse_proc_route(text: str) -> list[HostRoute]:
+    """`/proc/net/route`: one line per route, addresses in hexadecimal as the (little-endian) processor
+    keeps them. Routes to whole networks are left out."""
+    rows = [line.split() for line in text.splitlines()[1:] if line.strip()]
+    return [route for number, row in enumerate(rows, 2) if (route := _proc_route(number, row)) is not None]
+
+
+def parse_proc_arp(text: str) -> list[Address]:
+    """`/proc/net/arp`: the addresses on the link that have answered, increasing."""
+    answered: list[Address] = []
+    for number, line in enumerate(text.splitlines()[1:], 2):
+        fields = line.split()
+        if not fields:
+            continue
+        try:
+            if int(fields[2], 16) & ARP_COMPLETE:
+                answered.append(parse_dotted(fields[0]))
+        except (IndexError, ValueError):
+            raise InputError(f"/proc/net/arp:{number}", "is no line of the ARP table") from None
+    return sorted(answered)
+
+
+def _proc_route(number: int, row: list[str]) -> HostRoute | None:
+    try:
+        destination, gateway, flags, metric, mask = (
+            _little_endian(row[1]),
+            _little_endian(row[2]),
+            int(row[3], 16),
+            int(row[6]),
+            _little_endian(row[7]),
+        )
+    except (IndexError, ValueError):
+        raise InputError(f"/proc/net/route:{number}", "is no line of the routing table") from None
+    if not flags & FLAG_UP or mask != 0xFFFF_FFFF:
+        return None
+    return HostRoute(destination, gateway if flags & FLAG_GATEWAY else None, metric)
+
+
+def _little_endian(text: str) -> Address:
+    return int.from_bytes(bytes.fromhex(text.rjust(8, "0"))[:4], "little")

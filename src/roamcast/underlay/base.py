@@ -1,7 +1,8 @@
 """What a strategy may ask about the network around its node.
 
 OLSR, a kernel routing table, beacons or the simulator's own knowledge answer the same questions, so a
-strategy runs over any of them. Listeners hear of changes at the instant the underlay learns them.
+strategy runs over any of them. Listeners hear of changes at the instant the underlay learns them. The two
+that send nothing are here too: `NoUnderlay` and `IdealUnderlay`.
 """
 
 from collections.abc import Sequence
@@ -9,9 +10,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
+from roamcast.errors import InputError
 from roamcast.host import Frame, Host, Layer
-from roamcast.underlay.addresses import Address, Addresses
-from roamcast.underlay.routing_table import RoutingTable
+from roamcast.underlay.addresses import Address, Addresses, RoutingTable
 from roamcast.units import NodeId
 
 
@@ -94,8 +95,7 @@ class UnderlayContext(NamedTuple):
 class Underlay(Layer):
     """The base: no neighbours, no routes. Real underlays override the questions."""
 
-    def __init__(self) -> None:
-        self._listener: UnderlayListener | None = None
+    _listener: UnderlayListener | None = None
 
     def listen(self, listener: UnderlayListener) -> None:
         self._listener = listener
@@ -157,4 +157,44 @@ class NoUnderlay(Underlay):
     """For strategies that only broadcast: no traffic, no knowledge."""
 
     def __init__(self, context: UnderlayContext | None = None, options: NoOptions | None = None) -> None:
-        super().__init__()
+        """Nothing to keep."""
+
+
+class IdealOptions(NoOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nothing to choose."""
+
+
+class IdealUnderlay(Underlay):
+    """Neighbours and shortest paths as they are at this instant, without any traffic.
+
+    For studies that leave routing out, as the opportunistic-overlay simulations do (section 4.1), and as the
+    best case that a real underlay is measured against. It exists only in a simulation; a live node that names
+    it is refused. It reports changes of the node's own neighbours; changes further away show only in its
+    answers.
+    """
+
+    def __init__(self, context: UnderlayContext, options: IdealOptions) -> None:
+        if context.oracle is None:
+            raise InputError("underlay", "is 'ideal'; allowed here: underlays that need no simulated world")
+        self._node = context.host.node
+        self._oracle = context.oracle
+
+    def on_neighbour_up(self, neighbour: NodeId) -> None:
+        self._report_up(neighbour)
+        self._report_routes()
+
+    def on_neighbour_down(self, neighbour: NodeId) -> None:
+        self._report_down(neighbour)
+        self._report_routes()
+
+    def neighbours(self) -> list[NodeId]:
+        return self._oracle.neighbours(self._node)
+
+    def next_hop(self, to: NodeId) -> NodeId | None:
+        return self._oracle.next_hop(self._node, to)
+
+    def known_nodes(self) -> list[NodeId]:
+        return [node for node in self._oracle.connected(self._node) if node != self._node]
+
+    def distance(self, to: NodeId) -> int | None:
+        return self._oracle.distance(to, self._node)  # the same both ways: one search for all questions here

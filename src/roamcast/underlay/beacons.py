@@ -6,20 +6,19 @@ the acyclic-overlay work counts them (ALLOWED_BEACON_LOSS, section 5.4; a neighb
 than that many beacons in a row are missing). No routes beyond one hop.
 """
 
+from functools import partial
 from typing import Annotated
 
 import msgspec
 
-from roamcast.errors import WireError
 from roamcast.event import Count
-from roamcast.host import Frame, Kind, TimerName
-from roamcast.trace import Dropped, DropReason
+from roamcast.kit.protocol import Message, MessageLayer, Timer, random_below
 from roamcast.underlay.base import Underlay, UnderlayContext
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 from roamcast.wire import Codec
 
 PROMPT_DELAY: Micros = 10 * MILLISECOND  # a prompt beacon waits once to twice this; chosen by us
-ROOM = 20  # beacons in a second at one place; chosen by us, as in `pace.py`: 3% of a radio of 250 kbit/s
+ROOM = 20  # beacons in a second at one place; chosen by us, as in `kit/rates.py`: 3% of a radio of 250 kbit/s
 NEIGHBOURS_MAX = 1_000  # named in one beacon; chosen by us: a node hears more than it can use by then
 
 
@@ -35,63 +34,61 @@ class BeaconOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     lone_interval: Annotated[float, msgspec.Meta(ge=0.01, le=3600)] | None = None  # seconds
 
 
-class Beacon(msgspec.Struct, frozen=True, array_like=True, tag=1, forbid_unknown_fields=True):
+class Beacon(Message, frozen=True, tag=1):
     """`heard`: the nodes whose beacons the sender hears."""
 
+    name = "beacon"
     heard: Annotated[tuple[Count, ...], msgspec.Meta(max_length=NEIGHBOURS_MAX)]
 
 
 CODEC: Codec[Beacon] = Codec("beacon", 1, Beacon)
 
 
-class Beacons(Underlay):
+class HeardNode:
+    """A node whose beacons we hear."""
+
+    __slots__ = ("named", "silence")
+
+    def __init__(self, silence: Timer) -> None:
+        self.named: tuple[NodeId, ...] = ()  # by its last beacon
+        self.silence = silence  # until it is lost
+
+
+class Beacons(MessageLayer, Underlay):
     def __init__(self, context: UnderlayContext, options: BeaconOptions) -> None:
-        super().__init__()
-        self._host = context.host
+        super().__init__(context.host, CODEC)
+        self._options = options
         self._interval: Micros = micros(options.interval)
         self._lone_interval: Micros = micros(options.lone_interval or options.interval)
         self._is_steady = self._lone_interval == self._interval
-        self._jitter = options.jitter
         # Half an interval of grace, so that a beacon that is merely late is not counted as lost.
         self._intervals_held = options.allowed_loss + 1.5
-        self._prompt = options.prompt
-        self._heard_until: dict[NodeId, Micros] = {}
-        self._sent_at: Micros = -self._interval
-        self._heard_by: dict[NodeId, tuple[NodeId, ...]] = {}  # what each neighbour's last beacon named
+        self._heard: dict[NodeId, HeardNode] = {}
         self._symmetric: set[NodeId] = set()
+        self._sent_at: Micros = -self._interval
+        self._timer = Timer(self.host, self._send)
+        self._prompt_timer = Timer(self.host, self._send)
 
     def on_start(self) -> None:
-        self._host.set_timer("beacon", self._host.now() + int(self._host.random.random() * self._interval))
-
-    def on_timer(self, name: TimerName) -> None:
-        match name:
-            case "beacon" | "prompt":
-                self._send()
-            case ("silent", int() as neighbour):
-                self._lose(neighbour)
+        self._timer.within(self._interval)
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
-        now = self._host.now()
-        try:
-            beacon = CODEC.decode(payload)
-        except WireError as error:
-            self._host.trace(
-                Dropped(now, self._host.node, DropReason.WIRE, "beacon", to=None, detail=str(error))
-            )
+        beacon = self.messenger.decode(payload)
+        if beacon is None:
             return
-        hears_us = self._host.node in beacon.heard
-        if self._prompt and (not hears_us or sender not in self._heard_until):
+        now, node = self.host.now(), self._heard.get(sender)
+        hears_us = self.host.node in beacon.heard
+        if self._options.prompt and (not hears_us or node is None):
             # It does not know us, or not yet that we hear it. The timer is set once: many new neighbours get
             # one beacon, after a delay in which most have sent theirs.
-            delay = int(PROMPT_DELAY * (1 + self._host.random.random()))
-            self._host.set_timer("prompt", self._prompt_at(now + delay))
-        if not self._heard_until and self._lone_interval > self._interval:
-            self._host.set_timer("beacon", now + self._next_in(self._interval))
+            self._send_by(now + PROMPT_DELAY + random_below(self.host, PROMPT_DELAY))
+        if not self._heard and self._lone_interval > self._interval:
+            self._timer.after(self._next_in(self._interval))
+        if node is None:
+            node = self._heard[sender] = HeardNode(Timer(self.host, partial(self._lose, sender)))
+        node.named = beacon.heard
         interval = self._interval if self._is_steady else self._interval_among(len(beacon.heard))
-        silent_at = now + int(interval * self._intervals_held)
-        self._heard_until[sender] = silent_at
-        self._heard_by[sender] = beacon.heard
-        self._host.set_timer(("silent", sender), silent_at)
+        node.silence.at(now + int(interval * self._intervals_held))
         if hears_us and sender not in self._symmetric:
             self._symmetric.add(sender)
             self._report_up(sender)
@@ -101,14 +98,15 @@ class Beacons(Underlay):
 
     def on_acquainted(self, neighbour: NodeId) -> None:
         """`prompt`: the two did not accept each other's beacons until now, so send one soon."""
-        if self._prompt:
-            self._host.set_timer("prompt", self._prompt_at(self._host.now()))
+        if self._options.prompt:
+            self._send_by(self.host.now())
 
     def neighbours(self) -> list[NodeId]:
         return sorted(self._symmetric)
 
     def neighbours_of(self, neighbour: NodeId) -> list[NodeId]:
-        return list(self._heard_by.get(neighbour, ()))
+        node = self._heard.get(neighbour)
+        return [] if node is None else list(node.named)
 
     def next_hop(self, to: NodeId) -> NodeId | None:
         return to if to in self._symmetric else None
@@ -117,11 +115,11 @@ class Beacons(Underlay):
         return 1 if to in self._symmetric else None
 
     def _send(self) -> None:
-        heard = tuple(sorted(self._heard_until))[:NEIGHBOURS_MAX]
-        self._host.broadcast(Frame(CODEC.encode(Beacon(heard)), Kind.CONTROL, "beacon"))
-        self._sent_at = self._host.now()
-        self._host.cancel_timer("prompt")
-        self._host.set_timer("beacon", self._host.now() + self._next_in(self._interval_among(len(heard))))
+        heard = tuple(sorted(self._heard))[:NEIGHBOURS_MAX]
+        self.messenger.send(Beacon(heard))
+        self._sent_at = self.host.now()
+        self._prompt_timer.cancel()
+        self._timer.after(self._next_in(self._interval_among(len(heard))))
 
     def _interval_among(self, heard: int) -> Micros:
         """Of a node that hears so many others, this one or a neighbour: its beacon names them."""
@@ -131,15 +129,14 @@ class Beacons(Underlay):
 
     def _next_in(self, interval: Micros) -> Micros:
         """Jitter keeps neighbours that started together from colliding for ever."""
-        return interval - int(self._host.random.random() * self._jitter * interval)
+        return interval - int(self.host.random.random() * self._options.jitter * interval)
 
-    def _prompt_at(self, wanted: Micros) -> Micros:
+    def _send_by(self, wanted: Micros) -> None:
         """A quarter of an interval after the last beacon or later: no stranger can make us send at will."""
-        return max(wanted, self._sent_at + self._interval_among(len(self._heard_until)) // 4)
+        self._prompt_timer.at(max(wanted, self._sent_at + self._interval_among(len(self._heard)) // 4))
 
     def _lose(self, neighbour: NodeId) -> None:
-        del self._heard_until[neighbour]
-        self._heard_by.pop(neighbour, None)
+        del self._heard[neighbour]
         if neighbour in self._symmetric:
             self._symmetric.discard(neighbour)
             self._report_down(neighbour)

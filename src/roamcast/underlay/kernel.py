@@ -7,29 +7,33 @@ would only add traffic. This underlay reads the host's routing table instead, th
 What a routing table can say: a host reached without a gateway, or by itself as gateway (olsrd and babeld
 write it so), is a neighbour; a route's metric is its number of hops where the daemon writes it so, and
 otherwise the distance is 1 or more. It does not say who relays for whom. A strategy that needs relays gets
-them from announcements of our own (`covering.py`). They are sent from the first time that it asks; until then
+them from announcements of our own (`Covering`). They are sent from the first time that it asks; until then
 this underlay sends nothing.
 """
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
 
-from roamcast.errors import InputError, WireError
-from roamcast.host import Frame, Kind, TimerName
-from roamcast.trace import Dropped, DropReason
-from roamcast.underlay.addresses import Addresses, Subnet
+from roamcast.errors import InputError
+from roamcast.event import Count
+from roamcast.kit.protocol import Message, MessageLayer, Timer
+from roamcast.underlay.addresses import Addresses, HostRoute, RoutingTable, Subnet
 from roamcast.underlay.base import Underlay, UnderlayContext
-from roamcast.underlay.covering import CODEC, Covering
-from roamcast.underlay.routing_table import HostRoute, RoutingTable
-from roamcast.units import NodeId, micros
+from roamcast.underlay.olsr.mpr import RelayCandidate, select_relays
+from roamcast.units import Micros, NodeId, micros
+from roamcast.wire import Codec
+from roamcast.wire.olsr import WILL_DEFAULT
 
+ROUTES_MAX = 65_536  # routes used of the host's table; chosen by us
+NEIGHBOURS_MAX = 1_000  # named in one announcement, and remembered; chosen by us, as for beacons
+HOLD_INTERVALS = 3  # as NEIGHB_HOLD_TIME of RFC 3626
 JITTER = 0.25  # of the announcement interval: neighbours that started together must not collide for ever
 
 
 class KernelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     interval: Annotated[float, msgspec.Meta(ge=0.05, le=3600)] = 1.0  # seconds between readings of the table
-    routes_max: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 65_536  # routes used
     # Seconds between announcements, if the strategy asks for relays; OLSR's HELLO interval.
     announcement_interval: Annotated[float, msgspec.Meta(ge=0.05, le=3600)] = 2.0
 
@@ -39,42 +43,35 @@ class KernelRoute(msgspec.Struct, frozen=True):
     distance: int
 
 
-class Kernel(Underlay):
+class Announcement(Message, frozen=True, tag=1):
+    name = "covering"
+    neighbours: Annotated[tuple[Count, ...], msgspec.Meta(max_length=NEIGHBOURS_MAX)]
+    relays: Annotated[tuple[Count, ...], msgspec.Meta(max_length=NEIGHBOURS_MAX)]
+
+
+CODEC: Codec[Announcement] = Codec("covering", 1, Announcement)
+
+
+class Kernel(MessageLayer, Underlay):
     def __init__(self, context: UnderlayContext, options: KernelOptions) -> None:
-        super().__init__()
+        super().__init__(context.host, CODEC)
         if context.routing_table is None:
             raise InputError(
                 "underlay", "is 'kernel'; allowed here: underlays that need no host routing table"
             )
-        self._host = context.host
         self._table: RoutingTable = context.routing_table
         self._addresses: Addresses = context.addresses or Subnet()
         self._interval = micros(options.interval)
-        self._routes_max = options.routes_max
         self._ways: dict[NodeId, KernelRoute] = {}
         self._announcement_interval = micros(options.announcement_interval)
         self._covering = Covering(context.host.node, self._announcement_interval)
         self._is_asked = False  # for relays
+        self._look_timer = Timer(self.host, self._look)
+        self._announce_timer = Timer(self.host, self._announce)
+        self.handlers = {Announcement: self._on_announcement}
 
     def on_start(self) -> None:
         self._look()
-
-    def on_timer(self, name: TimerName) -> None:
-        match name:
-            case "look":
-                self._look()
-            case "announce":
-                self._announce()
-
-    def on_receive(self, sender: NodeId, payload: bytes) -> None:
-        now, node = self._host.now(), self._host.node
-        try:
-            announcement = CODEC.decode(payload)
-        except WireError as error:
-            self._host.trace(Dropped(now, node, DropReason.WIRE, "covering", detail=str(error)))
-            return
-        if self._covering.on_announcement(sender, announcement, now) and self._is_asked:
-            self._report_routes()
 
     def on_link_failure(self, neighbour: NodeId) -> None:
         """The daemon may know already: read the table now, not at the next interval."""
@@ -98,21 +95,23 @@ class Kernel(Underlay):
         """Of the nodes around: those that this node or one of its neighbours chose, this one too."""
         if not self._is_asked:
             self._is_asked = True
-            first = int(self._host.random.random() * self._announcement_interval)
-            self._host.set_timer("announce", self._host.now() + first)
-        return self._covering.relays(self.neighbours(), self._host.now())
+            self._announce_timer.within(self._announcement_interval)
+        return self._covering.relays(self.neighbours(), self.host.now())
+
+    def _on_announcement(self, sender: NodeId, announcement: Announcement) -> None:
+        if self._covering.on_announcement(sender, announcement, self.host.now()) and self._is_asked:
+            self._report_routes()
 
     def _announce(self) -> None:
-        now = self._host.now()
-        announcement = self._covering.announcement(self.neighbours(), now)
-        self._host.broadcast(Frame(CODEC.encode(announcement), Kind.CONTROL, "covering"))
-        early = int(self._host.random.random() * JITTER * self._announcement_interval)
-        self._host.set_timer("announce", now + self._announcement_interval - early)
+        now = self.host.now()
+        self.messenger.send(self._covering.announcement(self.neighbours(), now))
+        early = int(self.host.random.random() * JITTER * self._announcement_interval)
+        self._announce_timer.after(self._announcement_interval - early)
         if self._covering.forget_silent(now):
             self._report_routes()
 
     def _look(self) -> None:
-        self._host.set_timer("look", self._host.now() + self._interval)
+        self._look_timer.after(self._interval)
         before, self._ways = self._ways, self._read()
         if before == self._ways:
             return
@@ -128,9 +127,9 @@ class Kernel(Underlay):
         """The best route per node; of equal ones the first by gateway. Foreign addresses are left out."""
         ways: dict[NodeId, KernelRoute] = {}
         ranked = sorted(self._table.routes(), key=lambda route: (route.metric, route.gateway or 0))
-        for route in ranked[: self._routes_max]:
+        for route in ranked[:ROUTES_MAX]:
             node = self._addresses.node(route.destination)
-            if node is not None and node != self._host.node and node not in ways:
+            if node is not None and node != self.host.node and node not in ways:
                 way = self._way(node, route)
                 if way is not None:
                     ways[node] = way
@@ -138,6 +137,59 @@ class Kernel(Underlay):
 
     def _way(self, node: NodeId, route: HostRoute) -> KernelRoute | None:
         next_hop = node if route.gateway is None else self._addresses.node(route.gateway)
-        if next_hop is None or next_hop == self._host.node:
+        if next_hop is None or next_hop == self.host.node:
             return None  # the next hop is a router that runs no node of ours
         return KernelRoute(next_hop, 1 if next_hop == node else max(2, route.metric))
+
+
+class Covering:
+    """Relays for a routing protocol that names none, computed from announcements of our own.
+
+    Each node says who its neighbours are and whom of them it chose as relays. From what its neighbours say it
+    chooses, by OLSR's heuristic, relays that cover everybody two hops away. So a node knows the relays within
+    two hops, which is what a strategy asks about: whether it is one itself, and which of its neighbours are.
+    Announcements travel sealed, one hop, like every frame of ours.
+    """
+
+    def __init__(self, node: NodeId, interval: Micros) -> None:
+        self._node = node
+        self._hold = HOLD_INTERVALS * interval
+        self._heard: dict[NodeId, tuple[Announcement, Micros]] = {}  # the latest of each, and its deadline
+
+    def on_announcement(self, sender: NodeId, announcement: Announcement, now: Micros) -> bool:
+        """Whether it says something else than the one before."""
+        before = self._heard.get(sender)
+        if before is None and len(self._heard) >= NEIGHBOURS_MAX:
+            return False
+        self._heard[sender] = announcement, now + self._hold
+        return before is None or before[0] != announcement
+
+    def announcement(self, neighbours: Iterable[NodeId], now: Micros) -> Announcement:
+        listed = sorted(neighbours)[:NEIGHBOURS_MAX]
+        return Announcement(tuple(listed), tuple(sorted(self._chosen(listed, now))))
+
+    def relays(self, neighbours: Iterable[NodeId], now: Micros) -> list[NodeId]:
+        """Chosen by this node or by a neighbour, in order."""
+        listed = list(neighbours)
+        said = (self._said(node, now) for node in listed)
+        return sorted(self._chosen(listed, now).union(*(one.relays for one in said if one is not None)))
+
+    def forget_silent(self, now: Micros) -> bool:
+        """Whether any was."""
+        silent = [node for node, (_, until) in self._heard.items() if until <= now]
+        for node in silent:
+            del self._heard[node]
+        return bool(silent)
+
+    def _chosen(self, neighbours: Iterable[NodeId], now: Micros) -> frozenset[NodeId]:
+        """Only nodes that announce themselves can relay: a host on the link may be a router of others."""
+        candidates: dict[NodeId, RelayCandidate] = {}
+        for node in sorted(neighbours):
+            said = self._said(node, now)
+            if said is not None and self._node in said.neighbours:
+                candidates[node] = WILL_DEFAULT, frozenset(said.neighbours)
+        return select_relays(self._node, candidates)
+
+    def _said(self, node: NodeId, now: Micros) -> Announcement | None:
+        heard = self._heard.get(node)
+        return heard[0] if heard is not None and now < heard[1] else None

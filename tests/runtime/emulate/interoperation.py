@@ -56,8 +56,14 @@ from roamcast.runtime.emulate.namespaces import (
 )
 from roamcast.sealing import GroupKey, Identity
 from roamcast.toml_text import tables_text
-from roamcast.underlay.addresses import dotted, netmask_of, parse_dotted, parse_network
-from roamcast.underlay.routing_table import HostRoute, parse_proc_route
+from roamcast.underlay.addresses import (
+    HostRoute,
+    dotted,
+    netmask_of,
+    parse_dotted,
+    parse_network,
+    parse_proc_route,
+)
 from roamcast.units import SECOND
 from roamcast.wire.olsr import PORT, MessageType, encode_hna, encode_message, encode_packet
 

@@ -22,8 +22,7 @@ from roamcast.runtime.live.routes import (
     NumberedAddresses,
     numbers_of_hosts,
 )
-from roamcast.underlay.addresses import Subnet, parse_dotted
-from roamcast.underlay.routing_table import HostRoute
+from roamcast.underlay.addresses import HostRoute, Subnet, parse_dotted
 from roamcast.units import MILLISECOND, SECOND
 from roamcast.wire.olsr import is_host_address
 

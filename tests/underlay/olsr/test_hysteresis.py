@@ -6,7 +6,7 @@ from roamcast.testing import FakeHost
 from roamcast.underlay.addresses import Subnet
 from roamcast.underlay.base import UnderlayContext
 from roamcast.underlay.olsr import Olsr, OlsrOptions
-from roamcast.underlay.olsr.tables.hysteresis import LinkQuality
+from roamcast.underlay.olsr.links import LinkQuality
 from roamcast.units import SECOND
 from roamcast.wire.olsr import (
     LinkType,

@@ -3,12 +3,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roamcast.underlay.olsr.flooding import Duplicates
+from roamcast.underlay.olsr.links import LinkSet
+from roamcast.underlay.olsr.neighbourhood import Neighbours
 from roamcast.underlay.olsr.routing import OlsrRoute, shortest_routes
-from roamcast.underlay.olsr.tables.associations import Associations
-from roamcast.underlay.olsr.tables.duplicates import Duplicates
-from roamcast.underlay.olsr.tables.links import LinkSet
-from roamcast.underlay.olsr.tables.neighbours import Neighbours
-from roamcast.underlay.olsr.tables.topology import TopologySet
+from roamcast.underlay.olsr.topology import Associations, TopologySet
 from roamcast.units import SECOND
 from roamcast.wire.olsr import Hello, Hna, LinkType, Mid, NeighbourType, Tc, link_code
 
@@ -197,26 +196,26 @@ def test_a_full_topology_set_refuses_news_and_keeps_what_it_has() -> None:
 def test_a_duplicate_is_remembered_for_its_time_and_no_longer() -> None:
     duplicates = Duplicates(30, 10)
     assert duplicates.add(1, now=0)
-    assert duplicates.until == {1: 30}
+    assert duplicates == {1: 30}
     assert duplicates.add(2, now=30)
-    assert duplicates.until == {2: 60}
+    assert duplicates == {2: 60}
 
 
 def test_a_flood_of_forged_numbers_pushes_out_the_oldest_and_says_so() -> None:
     duplicates = Duplicates(30, 3)
     assert [duplicates.add(key, now=0) for key in range(4)] == [True, True, True, False]
-    assert list(duplicates.until) == [1, 2, 3]
+    assert list(duplicates) == [1, 2, 3]
 
 
 def test_expired_duplicates_make_room_without_a_report_and_begin_anew() -> None:
     duplicates = Duplicates(hold=32, length_max=2)
     assert duplicates.add(1, now=0) and duplicates.add(2, now=31)
     assert duplicates.add(3, now=32)  # 1 has just expired
-    assert list(duplicates.until) == [2, 3]
+    assert list(duplicates) == [2, 3]
     assert duplicates.add(2, now=63)  # expired a moment ago, and maybe not swept yet
-    assert duplicates.until == {3: 64, 2: 95} and list(duplicates.until) == [3, 2]
+    assert duplicates == {3: 64, 2: 95} and list(duplicates) == [3, 2]
     assert not duplicates.add(4, now=63)  # both others still hold
-    assert list(duplicates.until) == [2, 4]
+    assert list(duplicates) == [2, 4]
 
 
 # Associations.

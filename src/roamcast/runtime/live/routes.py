@@ -11,9 +11,17 @@ from typing import NamedTuple
 from roamcast.errors import InputError
 from roamcast.runtime.live.air.air import Air
 from roamcast.runtime.live.air.peers import Peers
-from roamcast.underlay.addresses import NO_ADDRESS, Address, Addresses, Subnet, parse_dotted
+from roamcast.underlay.addresses import (
+    NO_ADDRESS,
+    Address,
+    Addresses,
+    HostRoute,
+    Subnet,
+    parse_dotted,
+    parse_proc_arp,
+    parse_proc_route,
+)
 from roamcast.underlay.base import IpRoute
-from roamcast.underlay.routing_table import HostRoute, parse_proc_arp, parse_proc_route
 from roamcast.units import NodeId
 
 ROUTES = Path("/proc/net/route")

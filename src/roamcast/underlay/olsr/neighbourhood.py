@@ -1,18 +1,17 @@
 """The neighbourhood: links on all interfaces, neighbours, our relays, and who chose us (RFC 3626, 6 to 8).
 
-What a HELLO changes and what a HELLO says. `links`, `neighbours` and `mpr` are its parts.
+What a HELLO changes and what a HELLO says. `links` and `mpr` are its parts.
 """
 
 from collections.abc import Callable, Container, Iterator
 
 from roamcast.errors import WireError
-from roamcast.underlay.olsr.changes import PurgeTimer, TableChanges
+from roamcast.host import Host
+from roamcast.kit.protocol import Timer
+from roamcast.underlay.olsr.links import ASYMMETRIC, LOST, SYMMETRIC, LinkSet, LinkTuple
 from roamcast.underlay.olsr.mpr import RelayCandidate, RelaySelection
 from roamcast.underlay.olsr.options import OlsrOptions, RelayTies
-from roamcast.underlay.olsr.tables.associations import Associations
-from roamcast.underlay.olsr.tables.deadlines import Deadlines
-from roamcast.underlay.olsr.tables.links import ASYMMETRIC, LOST, SYMMETRIC, LinkSet, LinkTuple
-from roamcast.underlay.olsr.tables.neighbours import Neighbours
+from roamcast.underlay.olsr.topology import NOBODY, Associations, Deadlines
 from roamcast.units import Micros, micros
 from roamcast.wire.olsr import (
     WILL_NEVER,
@@ -26,6 +25,7 @@ from roamcast.wire.olsr import (
     link_code,
 )
 
+NEVER: Micros = 1 << 62
 RELAY = int(NeighbourType.RELAY)  # this and the next: compared with every HELLO
 HEARD = frozenset((SYMMETRIC, ASYMMETRIC))
 # `link_code` without its link type.
@@ -41,8 +41,8 @@ class Neighbourhood:
         options: OlsrOptions,
         willingness: int,
         associations: Associations,
-        changes: TableChanges,
-        deadlines: PurgeTimer,
+        changes: "TableChanges",
+        deadlines: "PurgeTimer",
         on_overflow: Callable[[str, str], None],
         on_role: Callable[[str, Micros], None],
     ) -> None:
@@ -157,7 +157,7 @@ class Neighbourhood:
             self._changes.neighbours.append((False, main))
             self._changes.mark_neighbourhood()
             if main in self.selectors:
-                self.selectors.release(main)
+                del self.selectors[main]
                 self._selectors_shrank(now)
 
     def purge(self, now: Micros) -> list[Micros | None]:
@@ -329,3 +329,136 @@ def _code(link: LinkTuple, now: Micros, relays: frozenset[Address], symmetric: C
         if now < link.heard_until:
             return neighbour | ASYMMETRIC
     return neighbour | LOST
+
+
+class Neighbour:
+    """A symmetric neighbour and the 2-hop tuples that came through it.
+
+    The RFC keeps one tuple with a deadline per pair of neighbour and 2-hop neighbour. Nearly every HELLO
+    repeats the one before, so here a neighbour's latest HELLO stands for all tuples that it renews, under one
+    deadline, and only addresses that the latest HELLO left out keep a deadline of their own."""
+
+    __slots__ = ("hello", "left_out", "until", "willingness")
+
+    def __init__(self) -> None:
+        self.willingness = WILL_NEVER
+        self.hello: Hello | None = None
+        self.until: Micros = 0  # for all addresses that the latest HELLO names
+        self.left_out: dict[Address, Micros] = {}  # named by an earlier HELLO, with their own deadlines
+
+    def reached(self, now: Micros) -> frozenset[Address]:
+        """Addresses of its symmetric neighbours; this node may be among them."""
+        named = self.hello.symmetric if self.hello is not None and now < self.until else NOBODY
+        if not self.left_out:
+            return named
+        return named.union(address for address, until in self.left_out.items() if now < until)
+
+
+class Neighbours:
+    """How willing they are to relay, and whom they reach (sections 8.1 and 8.2)."""
+
+    def __init__(self, two_hop_max: int, on_overflow: Callable[[], object]) -> None:
+        self._two_hop_max = two_hop_max  # addresses kept per neighbour
+        self._on_overflow = on_overflow
+        self._purge_at: Micros | None = None  # no deadline is earlier
+        self.table: dict[Address, Neighbour] = {}  # by main address
+
+    def on_hello(self, main: Address, hello: Hello, until: Micros, now: Micros) -> bool:
+        """A HELLO over a symmetric link (section 8.2.1). Whether willingness or 2-hop neighbours changed."""
+        if self._purge_at is None or until < self._purge_at:
+            self._purge_at = until
+        neighbour = self.table.get(main)
+        if neighbour is None:
+            neighbour = self.table[main] = Neighbour()
+        elif neighbour.hello is not None and now < neighbour.until and not neighbour.left_out:
+            # Half of the HELLOs that differ from the one before name the same neighbours, by other codes.
+            said = neighbour.hello
+            if hello.symmetric == said.symmetric and hello.willingness == said.willingness:
+                neighbour.hello, neighbour.until = hello, until
+                return False
+        before = neighbour.willingness, neighbour.reached(now)
+        self._renew(neighbour, hello, until, now)
+        return before != (neighbour.willingness, neighbour.reached(now))
+
+    def lose(self, main: Address) -> None:
+        """Remove a neighbour and the 2-hop tuples through it (section 8.5)."""
+        del self.table[main]
+
+    def purge(self, now: Micros) -> tuple[bool, Micros | None]:
+        """Whether 2-hop neighbours expired, and a time before which no other will."""
+        if self._purge_at is None or now < self._purge_at:
+            return False, self._purge_at
+        changed = False
+        deadlines: list[Micros] = []
+        for neighbour in self.table.values():
+            if neighbour.hello is not None and neighbour.until <= now:
+                neighbour.hello, changed = None, True
+            if neighbour.left_out:
+                kept = {address: until for address, until in neighbour.left_out.items() if now < until}
+                changed = changed or len(kept) < len(neighbour.left_out)
+                neighbour.left_out = kept
+                deadlines.extend(kept.values())
+            if neighbour.hello is not None:
+                deadlines.append(neighbour.until)
+        self._purge_at = min(deadlines, default=None)
+        return changed, self._purge_at
+
+    def _renew(self, neighbour: Neighbour, hello: Hello, until: Micros, now: Micros) -> None:
+        if neighbour.hello is not None and now < neighbour.until:
+            for address in neighbour.hello.symmetric - hello.links.keys():
+                neighbour.left_out[address] = neighbour.until
+        if neighbour.left_out:
+            neighbour.left_out = {
+                address: end
+                for address, end in neighbour.left_out.items()
+                if now < end and address not in hello.links
+            }
+            if len(hello.symmetric) + len(neighbour.left_out) > self._two_hop_max:
+                neighbour.left_out = {}  # no room: forget early those that the HELLO does not name
+                self._on_overflow()
+        neighbour.hello = hello
+        neighbour.until = until
+        neighbour.willingness = hello.willingness
+
+
+class TableChanges:
+    """What has changed since it was last computed, said or reported. Tables that follow from others (our
+    relays, the routes) are only marked here, and computed when somebody asks."""
+
+    def __init__(self) -> None:
+        self.relays_are_stale = False
+        self.routes_are_stale = False
+        self.to_say = False  # whether the next HELLO or TC may differ from the last one
+        self.to_report = False  # whether the listener must hear of routes or relays
+        self.neighbours: list[tuple[bool, Address]] = []  # gained (True) or lost, to be reported
+
+    def mark_neighbourhood(self) -> None:
+        self.relays_are_stale = True
+        self.to_say = True
+        self.mark_routes()
+
+    def mark_routes(self) -> None:
+        self.routes_are_stale = True
+        self.to_report = True
+
+    def mark_selectors(self) -> None:
+        self.to_report = self.to_say = True
+
+
+class PurgeTimer:
+    """Set for the earliest of all deadlines. A renewal moves a deadline but not the timer, which then finds
+    nothing to do and is set for the next."""
+
+    def __init__(self, host: Host, purge: Callable[[], object]) -> None:
+        self._timer = Timer(host, self._due)
+        self._purge = purge
+        self.at: Micros = NEVER
+
+    def by(self, deadline: Micros) -> None:
+        if deadline < self.at:
+            self.at = deadline
+            self._timer.at(deadline)
+
+    def _due(self) -> None:
+        self.at = NEVER
+        self._purge()

@@ -5,22 +5,20 @@ others (our relays, the routes) are only marked when something changes, and comp
 HELLO names the relays or a strategy asks for a route.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from roamcast.errors import InputError, WireError
-from roamcast.host import TimerName
-from roamcast.trace import Dropped, DropReason, OverlayChanged
+from roamcast.kit.protocol import Timer, random_below, trace_drop, trace_overflow
+from roamcast.kit.rates import Prompt
+from roamcast.trace import DropReason, OverlayChanged
 from roamcast.underlay.addresses import Addresses, Subnet
 from roamcast.underlay.base import Underlay, UnderlayContext
-from roamcast.underlay.olsr.changes import NEVER, PurgeTimer, TableChanges
 from roamcast.underlay.olsr.flooding import Flooding, name_of
-from roamcast.underlay.olsr.neighbourhood import Neighbourhood
+from roamcast.underlay.olsr.neighbourhood import NEVER, Neighbourhood, PurgeTimer, TableChanges
 from roamcast.underlay.olsr.options import OlsrOptions
 from roamcast.underlay.olsr.routing import OlsrRoute, host_routes, network_routes, shortest_routes
-from roamcast.underlay.olsr.tables.associations import Associations, Gateway
-from roamcast.underlay.olsr.tables.numbers import NodeNumbers
-from roamcast.underlay.olsr.tables.topology import TopologySet
-from roamcast.underlay.pace import Prompt
+from roamcast.underlay.olsr.topology import Associations, Gateway, NodeNumbers, TopologySet
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 from roamcast.wire.olsr import (
     WILL_NEVER,
@@ -51,7 +49,6 @@ ROUTES_DELAY: Micros = 100 * MILLISECOND
 
 class Olsr(Underlay):
     def __init__(self, context: UnderlayContext, options: OlsrOptions) -> None:
-        super().__init__()
         self._host = context.host
         self._options = options
         if options.open and context.open_air is None:
@@ -84,7 +81,7 @@ class Olsr(Underlay):
         self._validity_max = micros(options.validity_max)
 
         self._changes = TableChanges()
-        self._deadlines = PurgeTimer(self._host)
+        self._deadlines = PurgeTimer(self._host, self._purge)
         self._topology = TopologySet(options.topology_max)
         self._associations = Associations(options.associations_max, self._interfaces)
         self._neighbourhood = Neighbourhood(
@@ -108,8 +105,12 @@ class Olsr(Underlay):
         self._ansn = self._host.random.randrange(65_536)
         self._advertised: tuple[Address, ...] = ()
         self._advertise_until: Micros = 0  # an empty set is advertised for a while (section 9.3)
-        self._prompt_hello = Prompt(self._host, "prompt hello", self._hello_interval)
-        self._prompt_tc = Prompt(self._host, "prompt tc", self._tc_interval)
+        self._hello_timer = self._regular(self._send_hello, self._hello_interval)
+        self._tc_timer = self._regular(self._send_tc, self._tc_interval)
+        self._identity_timer = self._regular(self._send_identity, self._tc_interval)
+        self._routes_timer = Timer(self._host, self._write_routes)
+        self._prompt_hello = Prompt(self._host, self._send_hello, self._hello_interval)
+        self._prompt_tc = Prompt(self._host, self._send_tc, self._tc_interval)
         self._said: dict[
             tuple[Address, Address], int
         ] = {}  # link codes of the last HELLO, without lost links
@@ -118,43 +119,18 @@ class Olsr(Underlay):
     # Inputs.
 
     def on_start(self) -> None:
-        now, chance = self._host.now(), self._host.random
-        self._host.set_timer("hello", now + int(chance.random() * self._hello_interval))
-        self._host.set_timer("tc", now + int(chance.random() * self._tc_interval))
+        self._hello_timer.within(self._hello_interval)
+        self._tc_timer.within(self._tc_interval)
         if self._air is not None:
-            self._host.set_timer("identity", now + int(chance.random() * self._tc_interval))
+            self._identity_timer.within(self._tc_interval)
 
     def on_stop(self) -> None:
         """RFC 3626 has no word for it; but a host must not go on forwarding by routes that nobody keeps."""
         if self._air is not None:
             self._air.write_routes(())
 
-    def on_timer(self, name: TimerName) -> None:
-        now = self._host.now()
-        match name:
-            case "hello":
-                self._send_hello(now)
-                self._host.set_timer("hello", now + self._hello_interval - self._draw_jitter())
-            case "tc":
-                self._send_tc(now)
-                self._host.set_timer("tc", now + self._tc_interval - self._draw_jitter())
-            case "identity":
-                self._send_identity()
-                self._host.set_timer("identity", now + self._tc_interval - self._draw_jitter())
-            case "routes":
-                self._write_routes()
-            case "prompt hello":
-                self._prompt_hello.on_timer()
-                self._send_hello(now)
-            case "prompt tc":
-                self._prompt_tc.on_timer()
-                self._send_tc(now)
-            case "relay":
-                self._flooding.flush()
-            case "purge":
-                self._purge(now)
-                self._speak_up(now)
-                self._report()
+    def on_timer(self, name: Any) -> None:
+        name.due()
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
         try:
@@ -180,7 +156,7 @@ class Olsr(Underlay):
         now = self._host.now()
         if self._options.hysteresis:
             self._neighbourhood.weigh(interface, source, packet.sequence, now)
-        known_until = self._duplicates.until.get
+        known_until = self._duplicates.get
         for message in packet.messages:
             if known_until(message.key, 0) > now:
                 if self._has_several_interfaces and message.ttl:
@@ -279,9 +255,10 @@ class Olsr(Underlay):
     def _role_changed(self, change: str, now: Micros) -> None:
         self._host.trace(OverlayChanged(now, self._host.node, change, role="mpr"))
         if self._air is not None:
-            self._host.set_timer("identity", now + self._draw_jitter())  # tell others soon
+            self._identity_timer.within(self._jitter)  # tell others soon
 
-    def _send_hello(self, now: Micros) -> None:
+    def _send_hello(self) -> None:
+        now = self._host.now()
         for interface, body in self._neighbourhood.hellos(now):
             self._flooding.send(MessageType.HELLO, self._neighbour_hold, 1, body, [interface])
         if self._options.prompt:
@@ -301,7 +278,7 @@ class Olsr(Underlay):
         self._learn(message, now)
         if not self._flooding.note(message, interface, now):
             self._overflow("duplicates", name_of(message))
-        if message.ttl > 1 and link.main in self._selectors.until:
+        if message.ttl > 1 and link.main in self._selectors:
             self._flooding.relay(message, now)
 
     def _on_copy(self, interface: Address, source: Address, message: OlsrMessage, now: Micros) -> None:
@@ -345,10 +322,10 @@ class Olsr(Underlay):
         if until < self._deadlines.at:
             self._deadlines.by(until)
 
-    def _send_tc(self, now: Micros) -> None:
+    def _send_tc(self) -> None:
         """Section 9.3: while there is something to advertise, and for the hold time after, so that
         others forget it at once."""
-        advertised = self._to_advertise()
+        now, advertised = self._host.now(), self._to_advertise()
         if advertised != self._advertised:
             self._advertised = advertised
             self._ansn = (self._ansn + 1) % 65_536
@@ -402,11 +379,19 @@ class Olsr(Underlay):
         around = sum(1 for originator in originators if originator in self._neighbours.table)
         self._prompt_tc.ask((1 + len(originators)) * (1 + around))
 
-    def _draw_jitter(self) -> Micros:
-        return int(self._host.random.random() * self._jitter)
+    def _regular(self, send: Callable[[], object], interval: Micros) -> Timer:
+        """Sends again and again, each time a little early: nodes that began together shall not collide for
+        ever."""
 
-    def _purge(self, now: Micros) -> None:
-        self._deadlines.on_timer()
+        def due() -> None:
+            send()
+            timer.after(interval - random_below(self._host, self._jitter))
+
+        timer = Timer(self._host, due)
+        return timer
+
+    def _purge(self) -> None:
+        now = self._host.now()
         deadlines = self._neighbourhood.purge(now)
         lost_topology, deadline = self._topology.purge(now)
         deadlines.append(deadline)
@@ -423,6 +408,8 @@ class Olsr(Underlay):
         for deadline in deadlines:
             if deadline is not None:
                 self._deadlines.by(deadline)
+        self._speak_up(now)
+        self._report()
 
     # What follows from the tables.
 
@@ -447,7 +434,7 @@ class Olsr(Underlay):
                 (self._report_up if is_up else self._report_down)(node)
         if has_changes:
             if self._air is not None and self._options.kernel_routes:
-                self._host.set_timer("routes", self._host.now() + ROUTES_DELAY)
+                self._routes_timer.after(ROUTES_DELAY)
             self._report_routes()
 
     def _write_routes(self) -> None:
@@ -465,9 +452,7 @@ class Olsr(Underlay):
     # Losses.
 
     def _refuse(self, name: str, error: WireError) -> None:
-        now, node = self._host.now(), self._host.node
-        self._host.trace(Dropped(now, node, DropReason.WIRE, name, detail=str(error)))
+        trace_drop(self._host, DropReason.WIRE, name, detail=str(error))
 
     def _overflow(self, table: str, name: str) -> None:
-        now, node = self._host.now(), self._host.node
-        self._host.trace(Dropped(now, node, DropReason.STORE_FULL, name, detail=f"{table}_max"))
+        trace_overflow(self._host, name, f"{table}_max")

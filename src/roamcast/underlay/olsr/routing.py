@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 from roamcast.underlay.addresses import prefix_of
 from roamcast.underlay.base import IpRoute
-from roamcast.underlay.olsr.tables.associations import Gateway
+from roamcast.underlay.olsr.topology import Gateway
 from roamcast.wire.olsr import Address
 
 HOST = 32  # the prefix of a single address
