@@ -101,7 +101,7 @@ class Hands:
                 received[event] = self._simulation.engine.now
             on_letter(sender, message, hops, held)
 
-        strategy.on_letter = tapped  # type: ignore[method-assign]
+        strategy.on_letter = tapped  # type: ignore[method-assign, assignment]
 
     def _take_note(self, number: NodeId) -> None:
         now = self._simulation.engine.now

@@ -1,19 +1,17 @@
 """One broker by itself: its parts are real, its letters are recorded and handed in by hand."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 from roamcast.broker.core import Broker, Delivery
 from roamcast.event import Event
 from roamcast.filter import Filter
-from roamcast.host import Layer, TimerName
+from roamcast.host import Layer
 from roamcast.modulator import ModulatorSpec
 from roamcast.strategy.base import StrategyContext
-from roamcast.strategy.opportunistic.adaptation.events import SystemChannel
-from roamcast.strategy.opportunistic.board import BROKER, Board, BoardEntry
-from roamcast.strategy.opportunistic.broker import Brokerage, on_carry
-from roamcast.strategy.opportunistic.consumers import Consumers
-from roamcast.strategy.opportunistic.copies import Copies
-from roamcast.strategy.opportunistic.dispatch import NodeReading
+from roamcast.strategy.opportunistic import Opportunistic, OpportunisticOptions
+from roamcast.strategy.opportunistic.board import BROKER, BoardEntry
+from roamcast.strategy.opportunistic.broker import Brokerage
 from roamcast.strategy.opportunistic.floods import Floods
 from roamcast.strategy.opportunistic.messages import (
     BROKER_ROWS,
@@ -27,8 +25,8 @@ from roamcast.strategy.opportunistic.messages import (
     Row,
     Rows,
 )
-from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.overlay import BrokerOverlay
+from roamcast.strategy.opportunistic.reading import NodeReading
+from roamcast.strategy.opportunistic.shared import Shared
 from roamcast.testing import FakeHost
 from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
@@ -48,6 +46,8 @@ class Near(Underlay):
 
 class Outgoing:
     """What was written and is not confirmed; `silent` peers have owed a confirmation for long."""
+
+    boot = 1
 
     def __init__(self) -> None:
         self.written: list[tuple[NodeId, Letter]] = []
@@ -93,30 +93,41 @@ class Nobody:
         pass
 
 
-class Station(Layer):
+class PartLayer(Layer):
+    """Parts under test, and their timers."""
+
+    def on_timer(self, name: Any) -> None:
+        name.due()
+
+
+def shared_of(
+    host: FakeHost,
+    underlay: Underlay,
+    post: Any = None,
+    on_row: Callable[[int, NodeId, BoardEntry | None], None] = lambda *_: None,
+    core: Broker | None = None,
+    **options: Any,
+) -> Shared:
+    """What the parts of a node stand on, with letters that are recorded."""
+    context = StrategyContext(host, core or Broker(host, Nobody()), underlay)
+    return Shared.of(context, OpportunisticOptions(**options), post or cast(Any, Outgoing()), on_row)
+
+
+class Station(PartLayer):
     def __init__(self, node: NodeId = 1, **options: Any) -> None:
-        self.host, self.post = FakeHost(node), Outgoing()
-        chosen = OpportunisticOptions(**options)
-        host, underlay, core = self.host, Near(), Broker(self.host, Nobody())
-        self.board = Board(host, underlay, micros(chosen.registration_lifetime), self._on_row)
-        overlay = BrokerOverlay(host, underlay, chosen, SystemChannel(), self.board, 1)
-        self.consumers, self.copies = Consumers(), Copies(host, chosen)
-        post: Any = self.post
-        reading = NodeReading(host, underlay, core, chosen, post, self.copies, self.consumers)
-        floods = Floods(host, underlay, self.copies, lambda *_: None)
-        context = StrategyContext(host, core, underlay)
-        self.overlay = overlay
-        self.broker = Brokerage(
-            context, chosen, post, self.board, overlay, self.consumers, self.copies, floods, reading
-        )
-        host.attach(self)
+        self.host, self._post = FakeHost(node), cast(Any, Outgoing())
+        self.post: Outgoing = self._post
+        self._shared = shared = shared_of(self.host, Near(), self.post, self._on_row, **options)
+        self.board, self.overlay = shared.board, shared.overlay
+        self.consumers, self.copies = shared.consumers, shared.copies
+        self.reading = self._reading = NodeReading(shared)
+        floods = Floods(shared, lambda *_: None)
+        self.broker = Brokerage(shared, self._reading, floods, self.on_carry)
+        self.host.attach(self)
         self.broker.on_start()
 
-    def on_timer(self, name: TimerName) -> None:
-        if name in ("rows", "numbers"):
-            self.board.on_timer(str(name))
-        elif name != "holes":
-            self.broker.on_timer(name)
+    def on_carry(self, carry: CarryLetter) -> None:
+        Opportunistic._on_carry(cast(Any, self), carry)
 
     def _on_row(self, kind: int, node: NodeId, entry: BoardEntry | None) -> None:
         if entry is None:
@@ -133,7 +144,7 @@ class Station(Layer):
     def hear(self, sender: NodeId, letter: Letter) -> list[tuple[NodeId, Letter]]:
         """What is written in answer; all that was written before has arrived."""
         self.post.confirmed()
-        self.broker.on_letter(sender, letter, 1, 0)
+        self.broker.on_letter(sender, letter, 0)
         self.host.advance(WORK)
         return list(self.post.written)
 
@@ -143,13 +154,12 @@ class Station(Layer):
 
     def attach_client(self, client: NodeId, *interests: Interest, generation: int = 1, **more: Any) -> None:
         ages = (0,) * len(interests)
-        self.broker.on_letter(client, AttachLetter(generation, interests, ages, False, 1, **more), 1, 0)
+        self.broker.on_letter(client, AttachLetter(generation, interests, ages, False, 1, **more), 0)
 
     def level(self, client: NodeId, publisher: NodeId, sequence: int, level: int) -> None:
         """An event of a producer, for the modulators of a client of ours."""
         carry = CarryLetter(
             Event(publisher, sequence, {"level": level}), 0, 1, client, True, sequence, False, sequence, 0
         )
-        post: Any = self.post
-        on_carry(self.host, post, self.broker._reading, self.consumers, self.broker, carry, 1, 0)
+        self.on_carry(carry)
         self.host.advance(WORK)

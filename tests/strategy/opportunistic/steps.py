@@ -218,7 +218,7 @@ class Handover:
             self._check(message, "handled")
 
         post.write = tapped_write  # type: ignore[method-assign]
-        strategy.on_letter = tapped_letter  # type: ignore[method-assign]
+        strategy.on_letter = tapped_letter  # type: ignore[method-assign, assignment]
 
     def _note(self, message: Letter) -> None:
         if isinstance(message, PublishLetter | CarryLetter):

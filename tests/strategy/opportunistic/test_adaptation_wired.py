@@ -285,7 +285,7 @@ def test_readings_of_another_node_come_by_a_filter_that_is_applied_there() -> No
     simulation.engine.run(12 * SECOND)
     watcher = strategy_of(simulation, 1).adaptation
     heard: list[Measured] = []
-    watcher.channel.subscribe(Measured, heard.append, lambda event: event.node != 1)
+    watcher._channel.subscribe(Measured, heard.append, lambda event: event.node != 1)
     for kind, condition in (
         ("load", "load > 0.15"),
         ("load", "load > 0.5"),

@@ -8,7 +8,6 @@ from tests.strategy.opportunistic.schedules import play
 from roamcast.strategy.opportunistic.handoff.destination import Destination
 from roamcast.strategy.opportunistic.homes import HomeClient, Homes
 from roamcast.strategy.opportunistic.messages import Moved
-from roamcast.strategy.opportunistic.pulls import HeldCarry
 from roamcast.units import SECOND, Micros, NodeId
 
 pytestmark = pytest.mark.long
@@ -94,8 +93,9 @@ def test_a_client_that_never_arrives_is_told_of(monkeypatch: pytest.MonkeyPatch)
     """The second of them, and what brings the client after the last event is not heard by its destination."""
     on_moved = Destination.on_moved
 
-    def deaf(self: Destination, source: NodeId, message: Moved, held: Micros) -> list[HeldCarry]:
-        return [] if self._host.now() > LAST_EVENT else on_moved(self, source, message, held)
+    def deaf(self: Destination, source: NodeId, message: Moved, held: Micros) -> None:
+        if self._host.now() <= LAST_EVENT:
+            on_moved(self, source, message, held)
 
     monkeypatch.setattr(Destination, "on_moved", deaf)
     assert "5 to 3 modulated: the client is at home in 0 brokers" in play(61_010).problems

@@ -18,22 +18,23 @@ from functools import lru_cache
 import msgspec
 
 from roamcast.errors import WireError
-from roamcast.host import Frame, Host, Kind
+from roamcast.kit.protocol import Messenger, Timer, random_below
 from roamcast.strategy.opportunistic.messages import (
     BROKER_ROWS,
     CLIENT_ROWS,
-    FRAMES,
     NUMBERS_MAX,
     ROWS_MAX,
     BrokerRow,
     ClientRow,
+    FrameMessage,
     Row,
     RowNumbers,
     Rows,
 )
-from roamcast.trace import Dropped, DropReason
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.trace import DropReason
 from roamcast.underlay.base import Underlay
-from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
 BROKER, CLIENT = 0, 1
 VERSION_MAX = 1 << 60
@@ -62,21 +63,22 @@ class BoardEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Board:
-    """The timers are `"rows"` and `"numbers"`."""
-
     def __init__(
         self,
-        host: Host,
+        messenger: Messenger[FrameMessage],
         underlay: Underlay,
-        lifetime: Micros,
+        options: OpportunisticOptions,
         on_row: Callable[[int, NodeId, BoardEntry | None], None],
     ) -> None:
-        """`lifetime`: of a broker's row that is not renewed. `on_row` hears of every row that is new to this
-        node, its own too, and with None of one that is forgotten."""
-        self._host = host
+        """`on_row` hears of every row that is new to this node, its own too, and with None of one that is
+        forgotten."""
+        self._messenger = messenger
+        self._host = messenger.host
         self._underlay = underlay
-        self._lifetime = lifetime
+        self._lifetime = micros(options.registration_lifetime)  # of a broker's row that is not renewed
         self._on_row = on_row
+        self._rows_timer = Timer(self._host, self._pass_pending_on)
+        self._numbers_timer = Timer(self._host, self._name_rows)
         self._entries: dict[Key, BoardEntry] = {}
         self._pending: dict[Key, int] = {}  # to be passed on, and how often they were heard meanwhile
         self._different: NodeId | None = None  # a neighbour to whom we shall name our rows
@@ -150,21 +152,18 @@ class Board:
             self._differs[sender] = self._host.now() - SPREADING
             self._name_to(sender)
 
-    def on_timer(self, name: str) -> None:
-        if name == "numbers":
-            to, self._different = self._different, None
-            since = None if to is None else self._differs.get(to)
-            now = self._host.now()
-            if to is not None and since is not None and self._is_overdue(since, now):
-                self._named_at = now
-                flat = [n for key, entry in self._entries.items() for n in (*key, entry.version)]
-                frame = Frame(
-                    FRAMES.encode(RowNumbers(tuple(flat[: 3 * NUMBERS_MAX]))), Kind.CONTROL, "numbers"
-                )
-                self._host.unicast(to, frame)
-        else:
-            pending, self._pending = self._pending, {}
-            self._broadcast([key for key, heard in pending.items() if heard < HEARD_ENOUGH])
+    def _name_rows(self) -> None:
+        to, self._different = self._different, None
+        since = None if to is None else self._differs.get(to)
+        now = self._host.now()
+        if to is not None and since is not None and self._is_overdue(since, now):
+            self._named_at = now
+            flat = [n for key, entry in self._entries.items() for n in (*key, entry.version)]
+            self._messenger.send(RowNumbers(tuple(flat[: 3 * NUMBERS_MAX])), to)
+
+    def _pass_pending_on(self) -> None:
+        pending, self._pending = self._pending, {}
+        self._broadcast([key for key, heard in pending.items() if heard < HEARD_ENOUGH])
 
     def forget_silent(self) -> None:
         """Now and then: brokers that have not been heard of, and their clients."""
@@ -197,7 +196,7 @@ class Board:
         if self._different is None:
             self._different = neighbour
             earliest = max(self._host.now(), self._named_at + NAME_EVERY)
-            self._host.set_timer("numbers", earliest + int(self._host.random.random() * MILLISECOND * 500))
+            self._numbers_timer.at(earliest + random_below(self._host, SECOND // 2))
 
     def _version(self, key: Key) -> int:
         known = self._entries.get(key)
@@ -219,7 +218,7 @@ class Board:
                 return BoardEntry(row.version, made_at, row.body, content, mix)
             except WireError as error:
                 problem = str(error)
-        self._host.trace(Dropped(now, self._host.node, DropReason.WIRE, "rows", detail=problem))
+        self._messenger.drop(DropReason.WIRE, "rows", detail=problem)
         return None
 
     def _enter(self, key: Key, entry: BoardEntry, known: BoardEntry | None, now: Micros) -> None:
@@ -233,7 +232,7 @@ class Board:
 
     def _pass_on(self, key: Key) -> None:
         if not self._pending:
-            self._host.set_timer("rows", self._host.now() + int(self._host.random.random() * JITTER))
+            self._rows_timer.within(JITTER)
         self._pending[key] = 0
 
     def _broadcast(self, keys: list[Key]) -> None:
@@ -246,17 +245,13 @@ class Board:
                 continue
             more = ROW_OCTETS + len(entry.body)
             if rows and (octets + more > FRAME_OCTETS or len(rows) >= ROWS_MAX):
-                self._send(rows, is_own)
+                self._messenger.send(Rows(tuple(rows)), own=is_own)
                 rows, octets, is_own = [], 0, True
             rows.append(Row(*key, entry.version, max(now - entry.made_at, 0) // SECOND, entry.body))
             octets += more
             is_own = is_own and key[1] == own
         if rows:
-            self._send(rows, is_own)
-
-    def _send(self, rows: list[Row], is_own: bool) -> None:
-        payload = FRAMES.encode(Rows(tuple(rows)))
-        self._host.broadcast(Frame(payload, Kind.CONTROL, "rows", own=is_own))
+            self._messenger.send(Rows(tuple(rows)), own=is_own)
 
 
 def _encode(content: BrokerRow | ClientRow) -> bytes:

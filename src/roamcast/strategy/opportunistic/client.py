@@ -10,11 +10,11 @@ events go through.
 
 from collections import deque
 
-from roamcast.broker.core import Broker
 from roamcast.event import Event
-from roamcast.host import Host, TimerName
+from roamcast.kit.numbers import StableCounter
+from roamcast.kit.protocol import Timer, random_below
 from roamcast.strategy.opportunistic.consumers import GENERATIONS_MAX, generation_of
-from roamcast.strategy.opportunistic.copies import Copies, EventCopy
+from roamcast.strategy.opportunistic.copies import EventCopy
 from roamcast.strategy.opportunistic.messages import (
     CURSORS_MAX,
     FULL,
@@ -33,11 +33,10 @@ from roamcast.strategy.opportunistic.messages import (
     Returned,
     Skip,
 )
-from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.overlay import BrokerOverlay, Near
-from roamcast.strategy.opportunistic.stream import UNREACHABLE_AFTER, Post
+from roamcast.strategy.opportunistic.overlay import Near
+from roamcast.strategy.opportunistic.shared import Part, Shared
+from roamcast.strategy.opportunistic.stream import UNREACHABLE_AFTER
 from roamcast.trace import DropReason
-from roamcast.underlay.base import Underlay
 from roamcast.units import SECOND, Micros, NodeId, micros
 
 GENERATION = "opportunistic-generation"  # key in stable storage
@@ -56,29 +55,17 @@ TO_A_HOME = (AttachLetter, Here, PublishLetter)
 ClientLetter = Deliver | NewHome | NotHome | Skip | Returned | ModulatorFailed
 
 
-class ClientSide:
-    """Timers are `"discovery"`, `"home lost"` and `"interests"`."""
-
-    def __init__(
-        self,
-        host: Host,
-        core: Broker,
-        underlay: Underlay,
-        options: OpportunisticOptions,
-        post: Post,
-        overlay: BrokerOverlay,
-        copies: Copies,
-    ) -> None:
-        self._host = host
-        self._core = core
-        self._underlay = underlay
-        self._options = options
-        self._post = post
-        self._overlay = overlay
-        self._copies = copies
+class ClientSide(Part):
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        host, options = self._host, self._options
+        self._discovery = Timer(host, self._discover)
+        self._home_lost = Timer(host, self._on_home_lost)
+        self._interests_timer = Timer(host, self._say_interests_later)
         self._period = BEST_PERIOD if options.mode == "best" else micros(options.broker_discovery)
         self._adapts = options.mode != "static"
-        self._generation = int.from_bytes(host.stable.get(GENERATION, b""), "big")
+        self._generations = StableCounter(host.stable, GENERATION, block=1)
+        self._generation = self._generations.next
         self.home: NodeId | None = None
         self._home_boot = 0
         self._before: NodeId | None = None  # the home that was given up for this one
@@ -92,7 +79,7 @@ class ClientSide:
         self._tells_later = False
         self._refused: set[int] = set()  # subscriptions that are too many for a home broker
         self._expected = 0
-        self._early: dict[int, tuple[Deliver, int]] = {}
+        self._early: dict[int, Deliver] = {}
         self._skipped: dict[int, int] = {}  # from, until
         self._got: dict[NodeId, int] = {}  # of each producer, the last event that a product came of
         self._last = -1  # the last event that was published, and when
@@ -142,29 +129,31 @@ class ClientSide:
             self._say_interests()
         elif not self._tells_later:
             self._tells_later = True
-            self._host.set_timer("interests", self._burst_until)
+            self._interests_timer.at(self._burst_until)
 
     # Inputs from the network and the clock.
 
-    def on_timer(self, name: TimerName) -> None:
-        if name == "discovery":
-            self._is_looking = False
-            if self.home is None:
-                self.need_home()
-            elif self._adapts:
-                self._host.set_timer("discovery", self._host.now() + self._period)
-                self._look()
-        elif name == "interests":
-            self._tells_later = False
-            if self.home is not None:  # the next one will be told all
-                self._say_interests()
-        elif self._suspect_since is not None:
+    def _discover(self) -> None:
+        self._is_looking = False
+        if self.home is None:
+            self.need_home()
+        elif self._adapts:
+            self._discovery.after(self._period)
             self._look()
 
-    def on_letter(self, sender: NodeId, message: ClientLetter, hops: int, held: Micros) -> None:
+    def _on_home_lost(self) -> None:
+        if self._suspect_since is not None:
+            self._look()
+
+    def _say_interests_later(self) -> None:
+        self._tells_later = False
+        if self.home is not None:  # the next one will be told all
+            self._say_interests()
+
+    def on_letter(self, sender: NodeId, message: ClientLetter, held: Micros) -> None:
         match message:
             case Deliver():
-                self._on_deliver(message, hops)
+                self._on_deliver(message)
             case Skip():
                 if message.generation == self._generation and len(self._skipped) < EARLY_MAX:
                     self._skipped[message.first] = message.until
@@ -192,7 +181,7 @@ class ClientSide:
     def on_unreachable(self, peer: NodeId) -> None:
         if peer == self.home and self._adapts and self._suspect_since is None:
             self._suspect_since = self._host.now()
-            self._host.set_timer("home lost", self._host.now() + self._patience())
+            self._home_lost.after(self._patience())
 
     def on_broker_row(self, broker: NodeId, row: BrokerRow) -> None:
         """News of a broker; of our home, it may be that it knows us no more."""
@@ -209,7 +198,7 @@ class ClientSide:
         """What others are told of us must not be ahead of our own word."""
         generation = generation_of(version)
         if self._generation < generation < GENERATIONS_MAX and self.home is not None:
-            self._generation = generation
+            self._generations.skip_to(generation)
             self._attach(self.home)
 
     def on_role_changed(self) -> None:
@@ -224,18 +213,15 @@ class ClientSide:
             return
         found = [near for near in self._overlay.near() if near.load < FULL]
         if found:
-            first = self._period if self._overlay.near()[0].distance == 0 else self._first_period()
-            self._host.set_timer("discovery", self._host.now() + first)
+            # Each client looks at moments of its own.
+            is_own = self._overlay.near()[0].distance == 0
+            first = self._period if is_own else RETRY + random_below(self._host, self._period)
+            self._discovery.after(first)
             self._attach(found[0].broker, found[0].distance)
             return
         # Not all at the same instant again.
         self._is_looking = True
-        later = RETRY // 2 + int(self._host.random.random() * RETRY // 2)
-        self._host.set_timer("discovery", self._host.now() + later)
-
-    def _first_period(self) -> Micros:
-        """Each client looks at moments of its own."""
-        return RETRY + int(self._host.random.random() * self._period)
+        self._discovery.after(RETRY // 2 + int(self._host.random.random() * RETRY // 2))
 
     def _patience(self) -> Micros:
         """After a stream has found that nothing is confirmed."""
@@ -252,7 +238,7 @@ class ClientSide:
             if others:
                 self._attach(others[0].broker, others[0].distance)
                 return
-            self._host.set_timer("home lost", self._host.now() + RETRY)
+            self._home_lost.after(RETRY)
         home = next((near for near in found if near.broker == self.home), None)
         distance = FAR if home is None else min(home.distance, FAR)
         # One that is as near counts too: the way from the producers may be shorter through it.
@@ -272,8 +258,7 @@ class ClientSide:
         return self._host.now() - since >= self._patience()
 
     def _attach(self, broker: NodeId, distance: int | None = None) -> None:
-        self._generation += 1
-        self._host.stable[GENERATION] = self._generation.to_bytes(8, "big")
+        self._generation = self._generations.take() + 1
         if self.home is not None:
             self._before = self.home if self.home != broker else None
             # What it has confirmed is in its hands; the rest goes through the new home, in the same order.
@@ -347,11 +332,9 @@ class ClientSide:
     def _say_here(self, other: Near | None = None) -> None:
         assert self.home is not None
         self._said_at = self._host.now()
-        here = Here(self._generation, min(self._home_distance(), FAR), self._produces)
-        if other is not None:
-            distance = min(other.distance, FAR)
-            here = Here(here.generation, here.distance, here.produces, other.broker, distance, other.load)
-        self._post.write(self.home, here)
+        nearer = () if other is None else (other.broker, min(other.distance, FAR), other.load)
+        distance = min(self._home_distance(), FAR)
+        self._post.write(self.home, Here(self._generation, distance, self._produces, *nearer))
 
     def _home_distance(self) -> int:
         if self.home is None or self.home == self._host.node:
@@ -379,28 +362,28 @@ class ClientSide:
 
     # Deliveries.
 
-    def _on_deliver(self, message: Deliver, hops: int) -> None:
+    def _on_deliver(self, message: Deliver) -> None:
         if message.generation < self._generation:
-            self._hand_over(message, hops)  # late, from a home that was lost
+            self._hand_over(message)  # late, from a home that was lost
         elif message.generation == self._generation and message.number >= self._expected:
             if len(self._early) >= EARLY_MAX:
                 self._expected = min(self._early)
-            self._early[message.number] = (message, hops)
+            self._early[message.number] = message
             self._hand_over_next()
 
     def _hand_over_next(self) -> None:
         while True:
             if self._expected in self._early:
-                self._hand_over(*self._early.pop(self._expected))
+                self._hand_over(self._early.pop(self._expected))
                 self._expected += 1
             elif self._expected in self._skipped:
                 self._expected = max(self._skipped.pop(self._expected), self._expected + 1)
             else:
                 return
 
-    def _hand_over(self, message: Deliver, hops: int) -> None:
+    def _hand_over(self, message: Deliver) -> None:
         producer, sequence = message.event.id
         self._got[producer] = max(self._got.pop(producer, -1), sequence)
         if len(self._got) > CURSORS_MAX:
             del self._got[next(iter(self._got))]
-        self._core.deliver_to(message.event, (message.subscription,), message.hops + hops)
+        self._core.deliver_to(message.event, (message.subscription,), message.hops)

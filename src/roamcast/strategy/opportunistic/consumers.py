@@ -117,10 +117,17 @@ class Consumers:
     def _add(self, key: tuple[NodeId, int], interest: Interest) -> None:
         if interest.modulator is not None:
             self._modulated.add(key)
-        try:
-            self._index.add(key, Filter.decode(interest.filter))
-        except WireError:
-            return  # what cannot be read matches nothing
+        wanted = opened(interest.filter)
+        if wanted is not None:
+            self._index.add(key, wanted)
+
+
+def opened(filter: bytes) -> Filter | None:
+    """None: what cannot be read matches nothing."""
+    try:
+        return Filter.decode(filter)
+    except WireError:
+        return None
 
 
 def _by_number(interests: tuple[Interest, ...]) -> dict[int, Interest]:

@@ -11,6 +11,7 @@ import msgspec
 from roamcast.event import Event, EventId
 from roamcast.host import Host
 from roamcast.kit.repair import runs
+from roamcast.strategy.opportunistic.messages import CarryLetter, PublishLetter
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.units import SECOND, Micros, NodeId
 
@@ -26,6 +27,10 @@ class EventCopy(msgspec.Struct, frozen=True, gc=False):
     gap: Micros
     hops: int
     published_at: Micros  # by this node's clock
+
+    @classmethod
+    def of(cls, letter: PublishLetter | CarryLetter, now: Micros) -> "EventCopy":
+        return cls(letter.event, letter.previous, letter.gap, letter.hops, now - letter.age)
 
     def age(self, now: Micros) -> Micros:
         return max(now - self.published_at, 0)

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from roamcast.event import EventId
-from roamcast.host import Frame, Host, Kind
-from roamcast.strategy.opportunistic.copies import Copies, EventCopy, FloodBase
-from roamcast.strategy.opportunistic.messages import FRAMES, HOPS_MAX, Flooded
-from roamcast.underlay.base import Underlay
+from roamcast.kit.protocol import Timers, random_below
+from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
+from roamcast.strategy.opportunistic.messages import HOPS_MAX, Flooded
+from roamcast.strategy.opportunistic.shared import Part, Shared
 from roamcast.units import MILLISECOND, Micros, NodeId
 
 JITTER: Micros = 15 * MILLISECOND
@@ -32,22 +32,13 @@ class PendingFlood:
     heard: int = 1
 
 
-class Floods:
-    """Timers are `("flood", publisher, sequence)`."""
-
-    def __init__(
-        self,
-        host: Host,
-        underlay: Underlay,
-        copies: Copies,
-        on_copy: Callable[[NodeId, EventCopy, FloodBase], None],
-    ) -> None:
+class Floods(Part):
+    def __init__(self, shared: Shared, on_copy: Callable[[NodeId, EventCopy, FloodBase], None]) -> None:
         """`on_copy` gets every flooded event that is new to this node, its own too, and who sent it."""
-        self._host = host
-        self._underlay = underlay
-        self._copies = copies
+        super().__init__(shared)
         self._on_copy = on_copy
         self._pending: dict[EventId, PendingFlood] = {}  # to be passed on
+        self._timers = Timers(self._host, self._pass_on)
 
     # Inputs.
 
@@ -55,12 +46,6 @@ class Floods:
         if self._copies.add(copy, flood):
             self._broadcast(copy.event.id)
             self._on_copy(self._host.node, copy, flood)
-
-    def hand(self, to: NodeId, event: EventId) -> None:
-        """To a neighbour that asked for it."""
-        frame = self._frame(event)
-        if frame is not None:
-            self._host.unicast(to, frame)
 
     def on_flooded(self, sender: NodeId, key: EventId, frame: Flooded, *, is_asked: bool) -> None:
         """`key`: of the frame's event."""
@@ -70,34 +55,34 @@ class Floods:
             return
         if self._copies.is_known(key):
             return
-        now = self._host.now()
         flood = FloodBase(frame.base, frame.direct)
-        copy = EventCopy(frame.event, frame.previous, frame.gap, frame.hops + 1, now - frame.age)
+        published_at = self._host.now() - frame.age
+        copy = EventCopy(frame.event, frame.previous, frame.gap, frame.hops + 1, published_at)
         self._copies.add(copy, flood)
         if frame.hops + 1 < HOPS_MAX and len(self._pending) < PENDING_MAX and not is_asked:
             is_relay = self._underlay.is_relay(self._host.node)
             self._pending[key] = PendingFlood(HEARD_ENOUGH if is_relay else HEARD_ALONE)
-            delay = int(self._host.random.random() * JITTER) + (0 if is_relay else OTHERS_LATER)
-            self._host.set_timer(("flood", *key), now + delay)
+            self._timers.after(key, random_below(self._host, JITTER) + (0 if is_relay else OTHERS_LATER))
         self._on_copy(sender, copy, flood)
 
-    def on_timer(self, event: EventId) -> None:
+    # Questions.
+
+    def flooded(self, event: EventId) -> Flooded | None:
+        """As it is sent now; None if it was given up."""
+        copy, flood = self._copies.find(event), self._copies.flood(event)
+        if copy is None or flood is None:
+            return None
+        age = copy.age(self._host.now())
+        return Flooded(copy.event, copy.previous, copy.gap, flood.base, copy.hops, age, flood.direct)
+
+    # Private.
+
+    def _pass_on(self, event: EventId) -> None:
         pending = self._pending.pop(event)
         if pending.heard < pending.enough:
             self._broadcast(event)
 
-    # Private.
-
     def _broadcast(self, event: EventId) -> None:
-        frame = self._frame(event)
-        if frame is not None:
-            self._host.broadcast(frame)
-
-    def _frame(self, event: EventId) -> Frame | None:
-        copy, flood = self._copies.find(event), self._copies.flood(event)
-        if copy is None or flood is None:
-            return None  # given up meanwhile
-        age = copy.age(self._host.now())
-        flooded = Flooded(copy.event, copy.previous, copy.gap, flood.base, copy.hops, age, flood.direct)
-        own = event.publisher == self._host.node
-        return Frame(FRAMES.encode(flooded), Kind.DATA, "flooded", event, own)
+        flooded = self.flooded(event)
+        if flooded is not None:
+            self._messenger.send(flooded, own=event.publisher == self._host.node)

@@ -7,18 +7,16 @@ what was published behind a partition, is pulled by those who lack it; nobody co
 from collections import deque
 
 from roamcast.event import EventId
-from roamcast.host import Frame, Host, Kind
+from roamcast.kit.protocol import Timer, random_below
 from roamcast.kit.repair import Requests
-from roamcast.strategy.opportunistic.board import Board
-from roamcast.strategy.opportunistic.copies import Copies
 from roamcast.strategy.opportunistic.floods import Floods
 from roamcast.strategy.opportunistic.messages import (
-    FRAMES,
     RUNS_MAX,
     WANTED_MAX,
     NodeDigest,
     WantFlooded,
 )
+from roamcast.strategy.opportunistic.shared import Part, Shared
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 PERIOD: Micros = SECOND
@@ -38,15 +36,14 @@ ANSWER_PACE: Micros = 10 * MILLISECOND
 ANSWER_BURST = 4
 
 
-class Gossip:
-    """The timers are `"digest"`, `"ask"` and `"answers"`."""
-
-    def __init__(self, host: Host, board: Board, copies: Copies, floods: Floods) -> None:
-        self._host = host
-        self._board = board
-        self._copies = copies
+class Gossip(Part):
+    def __init__(self, shared: Shared, floods: Floods) -> None:
+        super().__init__(shared)
         self._floods = floods
-        self._requests = Requests(copies.is_known, request_max=64, timeout=ASKED_FOR)
+        self._digest_timer = Timer(self._host, self._on_period)
+        self._ask_timer = Timer(self._host, self._ask_all)
+        self._answer_timer = Timer(self._host, self._answer)
+        self._requests = Requests(self._copies.is_known, request_max=64, timeout=ASKED_FOR)
         self._answers: deque[tuple[NodeId, EventId]] = deque()
         self._offering: dict[NodeId, None] = {}  # neighbours that have what we lack
         self._asked: dict[EventId, bool] = {}
@@ -60,17 +57,9 @@ class Gossip:
 
     def on_start(self) -> None:
         self._started_at = self._host.now()
-        self._set(int(self._host.random.random() * PERIOD))
+        self._set(random_below(self._host, PERIOD))
 
-    def on_timer(self, name: str) -> None:
-        if name == "answers":
-            self._answer()
-            return
-        if name == "ask":
-            offering, self._offering = self._offering, {}
-            for neighbour in offering:
-                self._ask(neighbour)
-            return
+    def _on_period(self) -> None:
         if self._host.now() - self._forgot_at >= LONGEST:
             self._forgot_at = self._host.now()
             self._board.forget_silent()
@@ -81,7 +70,8 @@ class Gossip:
             self._wait = self._rows_period(self._host.now())
         else:
             self._wait = min(2 * self._wait, LONGEST)
-        self._say(digest)
+        self._said = digest
+        self._messenger.send(digest)
         self._set(int(self._wait * (0.9 + 0.2 * self._host.random.random())))
 
     def on_event(self) -> None:
@@ -113,8 +103,7 @@ class Gossip:
         if unknown:
             self._requests.on_offer(sender, unknown)
             if not self._offering:
-                delay = ASK_AFTER + int(self._host.random.random() * ASK_AFTER)
-                self._host.set_timer("ask", self._host.now() + delay)
+                self._ask_timer.after(ASK_AFTER + random_below(self._host, ASK_AFTER))
             self._offering[sender] = None
 
     def on_want(self, sender: NodeId, want: WantFlooded) -> None:
@@ -145,11 +134,12 @@ class Gossip:
 
     def _set(self, delay: Micros) -> None:
         self._due = self._host.now() + delay
-        self._host.set_timer("digest", self._due)
+        self._digest_timer.at(self._due)
 
-    def _say(self, digest: NodeDigest) -> None:
-        self._said = digest
-        self._host.broadcast(Frame(FRAMES.encode(digest), Kind.CONTROL, "digest"))
+    def _ask_all(self) -> None:
+        offering, self._offering = self._offering, {}
+        for neighbour in offering:
+            self._ask(neighbour)
 
     def _ask(self, neighbour: NodeId) -> None:
         wanted = self._requests.request(neighbour, self._host.now())[:WANTED_MAX]
@@ -157,15 +147,16 @@ class Gossip:
             if len(self._asked) > SCANNED_MAX:
                 self._asked.clear()
             self._asked.update(dict.fromkeys(wanted, True))
-            payload = FRAMES.encode(WantFlooded(tuple(n for event in wanted for n in event)))
-            self._host.unicast(neighbour, Frame(payload, Kind.CONTROL, "want"))
+            self._messenger.send(WantFlooded(tuple(n for event in wanted for n in event)), neighbour)
 
     def _answer(self) -> None:
         for _ in range(min(ANSWER_BURST, len(self._answers))):
             to, event = self._answers.popleft()
-            self._floods.hand(to, event)
+            flooded = self._floods.flooded(event)
+            if flooded is not None:
+                self._messenger.send(flooded, to, own=event.publisher == self._host.node)
         if self._answers:
-            self._host.set_timer("answers", self._host.now() + ANSWER_PACE)
+            self._answer_timer.after(ANSWER_PACE)
 
     def _unknown(self, runs: tuple[int, ...]) -> list[EventId]:
         """The events of a digest that this node lacks; what is no list of runs names none."""

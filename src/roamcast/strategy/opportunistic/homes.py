@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from roamcast.chunks.form import is_chunk
-from roamcast.errors import WireError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
-from roamcast.host import Host
-from roamcast.modulator import Meter, Modulator
-from roamcast.strategy.opportunistic.board import CLIENT, Board
-from roamcast.strategy.opportunistic.consumers import Consumers, first_version
+from roamcast.kit.protocol import Timer, trace_drop
+from roamcast.modulator import Modulator
+from roamcast.strategy.opportunistic.board import CLIENT
+from roamcast.strategy.opportunistic.consumers import first_version, opened
 from roamcast.strategy.opportunistic.copies import EventCopy
-from roamcast.strategy.opportunistic.dispatch import NodeReading
 from roamcast.strategy.opportunistic.messages import (
     STORED_MAX,
     AttachLetter,
@@ -32,12 +30,11 @@ from roamcast.strategy.opportunistic.messages import (
     Skip,
     octets,
 )
-from roamcast.strategy.opportunistic.modulators import WINDOW, Demand, Places, Processor
-from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.overlay import BrokerOverlay
+from roamcast.strategy.opportunistic.modulators import WINDOW, Demand, ModelledMeter, Places, Processor
 from roamcast.strategy.opportunistic.readers import EventReader
-from roamcast.strategy.opportunistic.stream import Post
-from roamcast.trace import Dropped, DropReason
+from roamcast.strategy.opportunistic.reading import NodeReading
+from roamcast.strategy.opportunistic.shared import Part, Shared
+from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId, micros
 
 CLIENTS_MAX = 4_096
@@ -100,10 +97,9 @@ class HomeClient:
             if known is not None and known.filter == interest.filter and interest.number in filters:
                 self.filters[interest.number] = filters[interest.number]
                 continue
-            try:
-                self.filters[interest.number] = Filter.decode(interest.filter)
-            except WireError:
-                continue  # what cannot be read matches nothing
+            wanted = opened(interest.filter)
+            if wanted is not None:
+                self.filters[interest.number] = wanted
 
     def read(self, on_next: Callable[[EventCopy], None], cursors: Iterable[tuple[NodeId, int]]) -> None:
         """Begin to read for its modulators, if it has any, or go on."""
@@ -146,28 +142,14 @@ class HomeClient:
         return True
 
 
-class Homes:
-    """The timers are `"processor"` and `"renew"`."""
-
-    def __init__(
-        self,
-        host: Host,
-        options: OpportunisticOptions,
-        post: Post,
-        board: Board,
-        overlay: BrokerOverlay,
-        consumers: Consumers,
-        reading: NodeReading,
-        meter: Meter,
-    ) -> None:
-        self._host = host
-        self._options = options
-        self._post = post
-        self._board = board
-        self._overlay = overlay
-        self._consumers = consumers
+class Homes(Part):
+    def __init__(self, shared: Shared, reading: NodeReading) -> None:
+        super().__init__(shared)
+        host, options = self._host, self._options
         self._reading = reading
+        self._renewal = Timer(host, self._renew)
         self.processor = Processor(host, options.capacities.get(str(host.node), options.capacity))
+        meter = shared.context.meter or ModelledMeter(micros(options.modulator_limit))
         self.places = Places(meter, self._on_modulator_failure)
         self.clients: dict[NodeId, HomeClient] = {}  # CIT
         self.moved_away: dict[NodeId, Micros] = {}  # handed off, and until when they may say so
@@ -175,19 +157,15 @@ class Homes:
     # Inputs.
 
     def on_start(self) -> None:
-        self._host.set_timer("renew", self._host.now() + self._check_period())
+        self._renewal.after(micros(self._options.registration_lifetime) // CHECKS_PER_LIFETIME)
 
     def on_end(self) -> None:
-        self._host.cancel_timer("renew")
-        self._host.cancel_timer("processor")
+        self._renewal.cancel()
+        self.processor.stop()
 
-    def on_timer(self, name: str) -> None:
-        if name == "processor":
-            self.processor.on_timer()
-            return
-        now = self._host.now()
-        self._host.set_timer("renew", now + self._check_period())
-        for node in [node for node, until in self.moved_away.items() if until < now]:
+    def _renew(self) -> None:
+        self.on_start()
+        for node in [node for node, until in self.moved_away.items() if until < self._host.now()]:
             del self.moved_away[node]
         for client in [client for client in self.clients.values() if self._is_gone(client)]:
             self.remove(client)
@@ -334,9 +312,6 @@ class Homes:
         patience = self._options.registration_lifetime + 3 * self._options.broker_discovery
         return self._host.now() - client.heard_at > micros(patience)
 
-    def _check_period(self) -> Micros:
-        return micros(self._options.registration_lifetime) // CHECKS_PER_LIFETIME
-
     # Modulators at work.
 
     def process(self, client: HomeClient, copy: EventCopy) -> None:
@@ -381,9 +356,8 @@ class Homes:
         """Modulators have run on it; it gets the next number."""
         self._deliver(client, delivery.event, delivery.age, delivery.hops, delivery.subscription)
 
-    def salvage(self, consumer: NodeId, delivery: Deliver, held: Micros = 0) -> None:
+    def salvage(self, consumer: NodeId, delivery: Deliver) -> None:
         """A delivery that the client has not got from the home before goes to its home of now."""
-        delivery = delivery.aged(held)
         client, known = self.clients.get(consumer), self._consumers.find(consumer)
         if client is not None:
             self.redeliver(client, delivery)
@@ -393,6 +367,5 @@ class Homes:
             self._post.drop(DropReason.STALE, "salvaged", delivery.event.id, consumer)
 
     def _on_modulator_failure(self, client: HomeClient, subscription: int, problem: str) -> None:
-        now, own = self._host.now(), self._host.node
-        self._host.trace(Dropped(now, own, DropReason.MODULATOR, "modulator", to=client.node, detail=problem))
+        trace_drop(self._host, DropReason.MODULATOR, "modulator", to=client.node, detail=problem)
         self._post.write(client.node, ModulatorFailed(client.generation, subscription, problem[:400]))

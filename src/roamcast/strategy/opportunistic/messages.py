@@ -180,6 +180,10 @@ class EventLetter(Letter, frozen=True):
         """After it has waited for so many microseconds more."""
         return msgspec.structs.replace(self, age=self.age + waited)
 
+    def travelled(self, hops: int, held: int) -> Self:
+        """After so many hops, and after it was held back for so long on its way."""
+        return msgspec.structs.replace(self, age=self.age + held, hops=min(self.hops + hops, 255))
+
 
 # Between a client and its home broker.
 
@@ -532,6 +536,12 @@ AnyLetter: TypeAlias = (
     | Pong
     | Measure
     | Latencies
+)
+
+
+ADAPTATION_LETTERS = (
+    *(Watch, Unwatch, Reading, Report, Volunteer, Ask, Answer, BecomeBroker),
+    *(Ping, Pong, Measure, Latencies),
 )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from roamcast.event import Event
 from roamcast.host import Host
+from roamcast.kit.protocol import Timer
 from roamcast.modulator import MODULATORS, Guard, Meter, Modulator, ModulatorError, make
 from roamcast.modulator.base import modulated
 from roamcast.modulator.guard import OverTimeError
@@ -62,13 +63,14 @@ class Demand:
 
 
 class Processor:
-    """First come, first served. The timer is `"processor"`."""
+    """First come, first served."""
 
     def __init__(self, host: Host, capacity: float) -> None:
         self._host = host
         self.capacity = capacity
         self._queue: deque[tuple[Micros, Callable[[], None]]] = deque()  # how long, and what then
         self._demand = Demand()
+        self._timer = Timer(host, self._work)
 
     def submit(self, cost: Micros, work: Callable[[], None]) -> bool:
         """Do `work` when all before it is done and `cost` has passed. False: too much is waiting."""
@@ -81,16 +83,19 @@ class Processor:
         self._queue.append((takes, work))
         self._demand.add(self._host.now(), takes)
         if len(self._queue) == 1:
-            self._host.set_timer("processor", self._host.now() + takes)
+            self._timer.after(takes)
         return True
 
-    def on_timer(self) -> None:
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _work(self) -> None:
         # The one in front stays in the queue while it works, so that what it submits waits behind it.
         while self._queue:
             self._queue[0][1]()
             self._queue.popleft()
             if self._queue and self._queue[0][0]:
-                self._host.set_timer("processor", self._host.now() + self._queue[0][0])
+                self._timer.after(self._queue[0][0])
                 return
 
     def on_spent(self, cost: Micros) -> None:

@@ -17,14 +17,14 @@ its row if that has changed (step 2). Steps 3 and 4 follow when rows come in. Ad
 from collections.abc import Callable
 from typing import NamedTuple
 
-from roamcast.host import Host
+from roamcast.kit.protocol import Timer, random_below
+from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.opportunistic.adaptation.events import NeighboursFound, SystemChannel, TimeCame
 from roamcast.strategy.opportunistic.board import BROKER, Board, BoardEntry
 from roamcast.strategy.opportunistic.messages import BrokerRow
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.topology import Topology
 from roamcast.trace import OverlayChanged
-from roamcast.underlay.base import Underlay
 from roamcast.units import SECOND, Micros, NodeId, micros
 
 STARTUP: Micros = 10 * SECOND
@@ -43,7 +43,7 @@ class Near(NamedTuple):
     broker: NodeId
 
 
-class OwnWord(NamedTuple):
+class OwnState(NamedTuple):
     """What a broker says of itself."""
 
     load: Callable[[], int]  # hundredths of its capacity
@@ -51,19 +51,17 @@ class OwnWord(NamedTuple):
 
 
 class BrokerOverlay:
-    """The timer is `"broker update"`, of brokers."""
-
     def __init__(
         self,
-        host: Host,
-        underlay: Underlay,
+        context: StrategyContext,
         options: OpportunisticOptions,
         channel: SystemChannel,
         board: Board,
         boot: int,
     ) -> None:
-        self._host = host
-        self._underlay = underlay
+        self._host = host = context.host
+        self._underlay = context.underlay
+        self._timer = Timer(host, self._on_update)
         self._options = options
         self._channel = channel
         self._board = board
@@ -73,7 +71,7 @@ class BrokerOverlay:
         self.own = host.node
         self.boot = boot
         self.topology = Topology(host.node)
-        self._own: OwnWord | None = None  # None: this node is no broker
+        self._own: OwnState | None = None  # None: this node is no broker
         self._neighbours: dict[NodeId, Near] = {}
         self._links: tuple[int, ...] = ()
         self._ring = 0
@@ -86,15 +84,13 @@ class BrokerOverlay:
 
     # Inputs.
 
-    def start(self, own: OwnWord) -> None:
+    def start(self, own: OwnState) -> None:
         """This node is a broker from now on."""
         self._own = own
         self._started_at = self._look_at = self._host.now()
         self._periods = 0
         self._post()
-        self._host.set_timer(
-            "broker update", self._started_at + STARTUP_PERIOD + self._chance(STARTUP_PERIOD)
-        )
+        self._timer.after(STARTUP_PERIOD + random_below(self._host, STARTUP_PERIOD))
 
     def stop(self) -> None:
         """And now it is one no more: the last row says so."""
@@ -102,13 +98,13 @@ class BrokerOverlay:
         self._links = ()
         self._post(is_over=True)
         self._own = None
-        self._host.cancel_timer("broker update")
+        self._timer.cancel()
 
-    def on_timer(self) -> None:
+    def _on_update(self) -> None:
         now = self._host.now()
         if now - self._started_at < STARTUP:
             age = now - self._started_at
-            self._host.set_timer("broker update", now + max(age, STARTUP_PERIOD))
+            self._timer.after(max(age, STARTUP_PERIOD))
             if not (self._is_static and self._neighbours):
                 self._look()
             self._post_if_new()
@@ -117,7 +113,9 @@ class BrokerOverlay:
         if is_due:
             self._periods += 1
             # The first regular period begins at a moment of its own: updates are staggered.
-            self._look_at = now + (self._chance(self._period) if self._periods == 1 else self._period)
+            self._look_at = now + (
+                random_below(self._host, self._period) if self._periods == 1 else self._period
+            )
         # A static overlay begins when a broker has found neighbours.
         if self._is_static:
             if not self._neighbours:
@@ -130,7 +128,7 @@ class BrokerOverlay:
         # Rows are renewed well within their lifetime, however long the period is.
         waits = self._look_at - self._posted_at <= 2 * self._renewal
         due = self._look_at if waits else self._posted_at + self._renewal
-        self._host.set_timer("broker update", max(due, now + SECOND))
+        self._timer.at(max(due, now + SECOND))
 
     def on_row(self, broker: NodeId, entry: BoardEntry | None) -> None:
         """Step 3; None: the broker has been silent for long."""
@@ -300,6 +298,3 @@ class BrokerOverlay:
         load, producers = (0, 0) if own is None else (own.load(), own.producers())
         row = BrokerRow(self._links, self._ring, load, producers, self.boot, is_over)
         self._board.post(BROKER, self._host.node, self._version, row)
-
-    def _chance(self, span: Micros) -> Micros:
-        return int(self._host.random.random() * span)

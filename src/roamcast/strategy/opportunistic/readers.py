@@ -3,7 +3,7 @@
 A reader has a cursor for each producer: the last event that was handled, or is known not to matter. An event
 comes with a base, the event of its producer before which the reader lacks nothing. If that lies behind the
 cursor, the event is next; else it waits, and what is between is a hole. Holes are closed by copies that come
-by any way, or by asking the producer (`pulls.py`).
+by any way, or by asking the producer (`reading.py`).
 
 So a reader can be moved to another node, with its cursors and nothing else; the ways of events have no part
 in it.
@@ -53,7 +53,7 @@ class EventReader:
         self.is_modulated = is_modulated
         self.mark = mark(consumer, is_modulated)
         self.since = since
-        self._on_next = on_next
+        self.on_next = on_next
         self.cursors: dict[NodeId, int] = dict(cursors)
         self._waiting: dict[NodeId, dict[int, Early]] = {}
         self._heads: dict[NodeId, int] = {}  # what is known to have been sent
@@ -68,7 +68,7 @@ class EventReader:
         early = Early(copy, base)
         if producer not in self._waiting and self._is_next(producer, early):
             self._set(producer, sequence)
-            self._on_next(copy)
+            self.on_next(copy)
             self._note_hole(producer, now, has_moved=True)
             return
         waiting = self._waiting.setdefault(producer, {})
@@ -163,7 +163,7 @@ class EventReader:
     def _hand_on(self, producer: NodeId, sequence: int) -> None:
         copy = self._waiting[producer].pop(sequence).copy
         self._set(producer, max(self.cursors.get(producer, -1), sequence))
-        self._on_next(copy)
+        self.on_next(copy)
 
     def _give_up(self, producer: NodeId) -> None:
         waiting = self._waiting.get(producer)

@@ -1,32 +1,31 @@
 """The layer: every node is a client, nodes with the broker role are brokers too."""
 
-from collections.abc import Callable, Iterable
-from typing import Any, get_args
+from collections.abc import Iterable
+from typing import get_args
 
 from roamcast.broker.core import Subscription
-from roamcast.errors import WireError
-from roamcast.event import Event, EventId
-from roamcast.host import TimerName
-from roamcast.kit.protocol import KeyedTimer, Timer
+from roamcast.event import Event
+from roamcast.kit.protocol import Message, MessageLayer, Timers
 from roamcast.strategy.base import Strategy, StrategyContext
-from roamcast.strategy.opportunistic.adaptation.events import SystemChannel
-from roamcast.strategy.opportunistic.adaptation.layer import Adaptation, AdaptationLetter
-from roamcast.strategy.opportunistic.board import BROKER, Board, BoardEntry
-from roamcast.strategy.opportunistic.broker import Brokerage, answer_for_no_broker, on_carry
+from roamcast.strategy.opportunistic.adaptation.layer import Adaptation
+from roamcast.strategy.opportunistic.board import BROKER, BoardEntry
+from roamcast.strategy.opportunistic.broker import Brokerage, answer_for_no_broker
 from roamcast.strategy.opportunistic.client import ClientLetter, ClientSide
-from roamcast.strategy.opportunistic.consumers import Consumers
-from roamcast.strategy.opportunistic.copies import Copies, EventCopy, FloodBase
-from roamcast.strategy.opportunistic.dispatch import NodeReading
+from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
 from roamcast.strategy.opportunistic.envelope import Transport
 from roamcast.strategy.opportunistic.floods import Floods
 from roamcast.strategy.opportunistic.gossip import Gossip
 from roamcast.strategy.opportunistic.messages import (
+    ADAPTATION_LETTERS,
     FRAMES,
+    HOPS_MAX,
     BrokerRow,
     Bundle,
     CarryLetter,
     ClientRow,
+    Deliver,
     Envelope,
+    EventLetter,
     Fetch,
     Flooded,
     Head,
@@ -35,51 +34,40 @@ from roamcast.strategy.opportunistic.messages import (
     NodeDigest,
     RowNumbers,
     Rows,
+    Skip,
     WantFlooded,
 )
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.overlay import BrokerOverlay
-from roamcast.strategy.opportunistic.paths import event_paths
-from roamcast.strategy.opportunistic.stream import Post
-from roamcast.strategy.opportunistic.undeliverable import Undeliverable
-from roamcast.trace import Dropped, DropReason
-from roamcast.units import Micros, NodeId, micros
+from roamcast.strategy.opportunistic.reading import NodeReading
+from roamcast.strategy.opportunistic.shared import Part, Shared
+from roamcast.strategy.opportunistic.stream import UNREACHABLE_AFTER, Post
+from roamcast.trace import DropReason
+from roamcast.units import SECOND, Micros, NodeId
 
 CLIENT_LETTERS = get_args(ClientLetter)
+LOOK_THROUGH_EVERY: Micros = 5 * SECOND
 
 
-class Opportunistic(Strategy):
+class Opportunistic(MessageLayer, Strategy):
     def __init__(self, context: StrategyContext, options: OpportunisticOptions) -> None:
-        host, underlay = context.host, context.underlay
-        self._host = host
+        super().__init__(context.host, FRAMES)
         self._options = options
-        self._context = context
-        self._transport = Transport(host, underlay, self._way, share_frames=options.share_frames)
-        self._post = Post(host, self._transport, self)
-        channel = SystemChannel()
-        self._undeliverable = Undeliverable(host, options, self._post)
-        self._board = Board(host, underlay, micros(options.registration_lifetime), self._on_row)
-        self._overlay = BrokerOverlay(host, underlay, options, channel, self._board, self._post.boot)
-        self._consumers = Consumers()
-        self._copies = Copies(host, options)
-        self._reading = NodeReading(
-            host, underlay, context.broker, options, self._post, self._copies, self._consumers
+        self._transport = Transport(
+            context.host, context.underlay, self._way, share_frames=options.share_frames
         )
-        self._floods = Floods(host, underlay, self._copies, self._on_flooded)
-        self._gossip = Gossip(host, self._board, self._copies, self._floods)
-        self.client = ClientSide(
-            host, context.broker, underlay, options, self._post, self._overlay, self._copies
-        )
-        self.adaptation = Adaptation(
-            host, options, underlay, self._post, channel, self.client, context.machine
-        )
-        self._on_heard = self._transport.on_heard
-        # By type: one look-up for each of the frames that a node hears.
-        self._frames: dict[type, Callable[[NodeId, Any], None]] = {
+        self._post = Post(context.host, self._transport, self)
+        self._shared = shared = Shared.of(context, options, self._post, self._on_row)
+        self._undeliverable = Undeliverable(shared)
+        self._reading = NodeReading(shared)
+        self._floods = Floods(shared, self._on_flooded)
+        self._gossip = Gossip(shared, self._floods)
+        self.client = ClientSide(shared)
+        self.adaptation = Adaptation(shared, self.client, self._on_period)
+        self.handlers = {
             NodeDigest: self._gossip.on_digest,
-            Rows: self._board.on_rows,
+            Rows: shared.board.on_rows,
             Flooded: self._on_flooded_frame,
-            RowNumbers: self._board.on_numbers,
+            RowNumbers: shared.board.on_numbers,
             WantFlooded: self._gossip.on_want,
             Envelope: self._on_envelope,
             Bundle: self._on_envelope,
@@ -107,39 +95,9 @@ class Opportunistic(Strategy):
     def on_unsubscribed(self, subscription: Subscription) -> None:
         self.client.on_unsubscribed(subscription.number)
 
-    def on_timer(self, name: TimerName) -> None:
-        match name:
-            case ("flood", int() as publisher, int() as sequence):  # the most frequent
-                self._floods.on_timer(EventId(publisher, sequence))
-            case "rows" | "numbers":
-                self._board.on_timer(name)
-            case "digest" | "ask" | "answers":
-                self._gossip.on_timer(name)
-            case "holes":
-                self._reading.pulls.on_timer()
-            case "discovery" | "home lost" | "interests":
-                self.client.on_timer(name)
-            case ("look through", int() as peer):
-                self._undeliverable.on_timer(peer)
-            case "adaptation":
-                self.adaptation.on_timer()
-                if self.broker is not None and self.broker.retirement.is_over(is_idle=self._post.is_idle()):
-                    self._end_broker()
-            case Timer() | KeyedTimer():
-                name.due()
-            case _:
-                if self.broker is not None:  # it may have ended since the timer was set
-                    self.broker.on_timer(name)
-
-    def on_receive(self, sender: NodeId, payload: bytes) -> None:
-        try:
-            frame = FRAMES.decode(payload)
-        except WireError as error:
-            now = self._host.now()
-            self._host.trace(Dropped(now, self._host.node, DropReason.WIRE, "frame", detail=str(error)))
-            return
-        self._on_heard(sender)
-        self._frames[type(frame)](sender, frame)
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        self._transport.on_heard(sender)
+        self.handlers[type(message)](sender, message)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         self._gossip.on_neighbour_up(neighbour)
@@ -151,55 +109,83 @@ class Opportunistic(Strategy):
     def on_routes_changed(self) -> None:
         self._post.on_routes_changed()
 
+    # Inputs from the streams.
+
+    def on_letter(self, sender: NodeId, letter: Letter, hops: int, held: Micros) -> None:
+        if isinstance(letter, EventLetter):
+            letter = letter.travelled(hops, held)
+        if isinstance(letter, CLIENT_LETTERS):
+            self.client.on_letter(sender, letter, held)
+        elif isinstance(letter, CarryLetter):
+            self._on_carry(letter)
+        elif isinstance(letter, Fetch):
+            self._reading.on_fetch(sender, letter)
+        elif isinstance(letter, Head):
+            self._reading.on_head(letter)
+        elif isinstance(letter, ADAPTATION_LETTERS):
+            if self.adaptation.on_letter(sender, letter):
+                self._make_broker(was_made=True).on_start()
+                self.client.on_role_changed()
+        elif self.broker is None:
+            answer_for_no_broker(self._shared, sender, letter, held)
+        else:
+            self.broker.on_letter(sender, letter, held)
+            if isinstance(letter, Here) and self.broker.clients.on_here(sender, letter):
+                self.adaptation.on_discovery(sender, letter)
+
+    def on_reset(self, peer: NodeId, unconfirmed: list[Letter]) -> None:
+        self.client.on_reset(peer, unconfirmed)
+        if self.broker is not None:
+            self.broker.on_reset(peer, unconfirmed)
+
+    def on_unreachable(self, peer: NodeId) -> None:
+        self.client.on_unreachable(peer)
+        self._undeliverable.on_unreachable(peer)
+
     # Questions.
 
     def overlay_paths(self) -> Iterable[tuple[NodeId, ...]]:
-        return () if self.broker is None else event_paths(self.broker, self._options)
+        return () if self.broker is None else self.broker.event_paths()
 
     # Private.
 
-    def _make_broker(self, *, was_made: bool) -> None:
-        self.broker = Brokerage(
-            self._context,
-            self._options,
-            self._post,
-            self._board,
-            self._overlay,
-            self._consumers,
-            self._copies,
-            self._floods,
-            self._reading,
-            was_made=was_made,
-        )
+    def _make_broker(self, *, was_made: bool) -> Brokerage:
+        self.broker = Brokerage(self._shared, self._reading, self._floods, self._on_carry, was_made=was_made)
         self.adaptation.on_broker_start(self.broker)
+        return self.broker
 
-    def _end_broker(self) -> None:
-        """The last client is gone, and all is said."""
-        assert self.broker is not None
-        self.broker.on_end()
-        self.broker = None
-        self.adaptation.on_broker_end()
-        self.client.on_role_changed()
+    def _on_period(self) -> None:
+        """A broker that retires ends when the last client is gone, and all is said."""
+        if self.broker is not None and self.broker.retirement.is_over():
+            self.broker.on_end()
+            self.broker = None
+            self.adaptation.on_broker_end()
+            self.client.on_role_changed()
 
     def _way(self, to: NodeId) -> tuple[NodeId, ...]:
         return () if self.broker is None else self.broker.way(to)
 
     def _on_row(self, kind: int, node: NodeId, entry: BoardEntry | None) -> None:
         """News on the board."""
+        consumers = self._shared.consumers
         if kind == BROKER:
-            self._overlay.on_row(node, entry)
+            self._shared.overlay.on_row(node, entry)
             if entry is not None and isinstance(entry.content, BrokerRow):
                 self.client.on_broker_row(node, entry.content)
         elif entry is None:
-            self._consumers.forget(node)
+            consumers.forget(node)
         elif isinstance(entry.content, ClientRow):
-            before = self._consumers.find(node)
-            new = self._consumers.update(node, entry.version, entry.content)
+            before = consumers.find(node)
+            new = consumers.update(node, entry.version, entry.content)
             if self.broker is not None:
                 self.broker.on_client_row(node, entry.version, entry.content, before, new)
-            if node == self._host.node:
+            if node == self.host.node:
                 self.client.on_own_row(entry.version)
         self._gossip.on_row()
+
+    def _on_envelope(self, sender: NodeId, frame: Envelope | Bundle) -> None:
+        for arrival in self._transport.on_frame(sender, frame):
+            self._post.on_content(*arrival)
 
     def _on_flooded_frame(self, sender: NodeId, frame: Flooded) -> None:
         event = frame.event.id
@@ -210,37 +196,50 @@ class Opportunistic(Strategy):
         self._gossip.on_event()
         self._reading.on_flooded(copy, flood)
 
-    def _on_envelope(self, sender: NodeId, frame: Envelope | Bundle) -> None:
-        for arrival in self._transport.on_frame(sender, frame):
-            self._post.on_content(*arrival)
-
-    def on_letter(self, sender: NodeId, message: Letter, hops: int, held: Micros) -> None:
-        if isinstance(message, CLIENT_LETTERS):
-            self.client.on_letter(sender, message, hops, held)
-        elif isinstance(message, CarryLetter):
-            on_carry(self._host, self._post, self._reading, self._consumers, self.broker, message, hops, held)
-        elif isinstance(message, Fetch):
-            self._reading.pulls.on_fetch(sender, message)
-        elif isinstance(message, Head):
-            self._reading.on_head(message)
-        elif isinstance(message, AdaptationLetter):
-            if self.adaptation.on_letter(sender, message):
-                self._make_broker(was_made=True)
-                assert self.broker is not None
-                self.broker.on_start()
-                self.client.on_role_changed()
-        elif self.broker is None:
-            answer_for_no_broker(self._post, self._consumers, self._overlay, sender, message, held)
+    def _on_carry(self, carry: CarryLetter) -> None:
+        """An event for a consumer that this node reads for, or that is on the move."""
+        if carry.is_modulated and self.broker is not None and self.broker.handoffs.on_carry(carry):
+            return
+        if self._reading.on_carried(carry) or not carry.is_modulated:
+            return
+        row = self._shared.consumers.find(carry.consumer)
+        if row is not None and row.home != self.host.node and carry.hops < HOPS_MAX:
+            self._post.write(row.home, carry)  # it was moved, and the sender had not heard of it
         else:
-            self.broker.on_letter(sender, message, hops, held)
-            if isinstance(message, Here) and self.broker.clients.on_here(sender, message):
-                self.adaptation.on_discovery(sender, message)
+            self._post.drop(DropReason.STALE, "carry", carry.event.id, carry.consumer)
 
-    def on_reset(self, peer: NodeId, unconfirmed: list[Letter]) -> None:
-        self.client.on_reset(peer, unconfirmed)
-        if self.broker is not None:
-            self.broker.on_reset(peer, unconfirmed)
+
+class Undeliverable(Part):
+    """What waits for a node that cannot be reached: looked through every few seconds, and given up in time.
+
+    Every node has such letters: brokers' for readers and for clients, clients' publications for a home
+    broker. `OpportunisticOptions.is_over` decides about the events among them; everything else waits.
+    """
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self._timers = Timers(self._host, self._look_through)
 
     def on_unreachable(self, peer: NodeId) -> None:
-        self.client.on_unreachable(peer)
-        self._undeliverable.on_unreachable(peer)
+        self._timers.after(peer, LOOK_THROUGH_EVERY)
+
+    def _look_through(self, peer: NodeId) -> None:
+        """Drop what has waited too long for `peer`; the rest is written again in its order. What had arrived
+        without our knowing arrives twice then, and is known by its number or identity."""
+        if not self._post.waiting(peer):
+            return
+        self._timers.after(peer, LOOK_THROUGH_EVERY)
+        if self._post.silence(peer) < UNREACHABLE_AFTER:
+            return  # it can be reached again, and letters are on their way
+        if not any(map(self._is_over, self._post.unconfirmed(peer))):
+            return
+        for letter in self._post.abandon(peer):
+            if not self._is_over(letter):
+                self._post.write(peer, letter)
+                continue
+            self._post.drop(DropReason.EXPIRED, letter.name, letter.event_id, peer)
+            if isinstance(letter, Deliver):
+                self._post.write(peer, Skip(letter.generation, letter.number, letter.number + 1))
+
+    def _is_over(self, letter: Letter) -> bool:
+        return isinstance(letter, EventLetter) and self._options.is_over(letter.event, letter.age)

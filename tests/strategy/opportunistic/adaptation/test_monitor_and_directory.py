@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from tests.strategy.opportunistic.station import Near, Outgoing, shared_of
+
 from roamcast.strategy.opportunistic.adaptation.directory import (
     ANSWER_WITHIN,
     LIFETIME,
     CentralClient,
     CentralDirectory,
-    nearest_below,
+    nearest,
 )
 from roamcast.strategy.opportunistic.adaptation.events import Measured, SystemChannel
 from roamcast.strategy.opportunistic.adaptation.monitor import (
@@ -18,11 +20,12 @@ from roamcast.strategy.opportunistic.adaptation.monitor import (
     Pings,
     ResourceMonitor,
 )
-from roamcast.strategy.opportunistic.adaptation.services import Alternative, BrokerRecord
+from roamcast.strategy.opportunistic.adaptation.services import Alternative
 from roamcast.strategy.opportunistic.messages import (
     FULL,
     Answer,
     Ask,
+    BrokerRow,
     Latencies,
     Letter,
     Pong,
@@ -104,13 +107,14 @@ def test_watches_end_are_bounded_and_may_be_rubbish() -> None:
 
 
 def test_the_nearest_that_carries_less_and_accepts() -> None:
-    records = [BrokerRecord(1, 0.1), BrokerRecord(2, 0.9), BrokerRecord(3, 0.2), BrokerRecord(4, 0.0, False)]
-    distances: dict[NodeId, float | None] = {1: 5, 2: 1, 3: 2, 4: 1}
-    assert nearest_below(records, 0.5, distances.get) == 3
-    assert nearest_below(records, 0.15, distances.get) == 1
-    assert nearest_below(records, 0.05, distances.get) is None
-    assert nearest_below(records, 0.5, {1: 2, 3: 2}.get) == 1  # a tie: the lower number
-    assert nearest_below(records, 0.5, {2: 1}.get) is None  # no way to the others
+    central = Central()
+    distances = (11, 5, 12, 1, 13, 2, 14, 1)
+    central.server.on_letter(A, Report(95, True, distances))
+    for broker, load, accepts in ((11, 10, True), (12, 90, True), (13, 20, True), (14, 0, False)):
+        central.server.on_letter(broker, Report(load, accepts))
+    for below, expected in ((50, 13), (15, 11), (5, None)):
+        assert central.server.answer(A, Ask(1, below)) == Answer(1, expected)
+    assert nearest([3, 1, 2], {1: 2, 3: 2}.get) == 1  # a tie: the lower number; no way to the other
 
 
 class Central:
@@ -121,9 +125,15 @@ class Central:
         self.questions: list[Letter] = []
         self.answers: list[Letter] = []
         self.server = CentralDirectory(self.host, lambda to, letter: self.answers.append(letter))
-        self.client = CentralClient(
-            self.asker, 9, lambda to, letter: self.questions.append(letter), lambda: [(B, 4), (C, 2)]
-        )
+        post = Outgoing()
+        post.write = self._ask  # type: ignore[method-assign]
+        shared = shared_of(self.asker, Near(), post)
+        shared.overlay.topology.update(A, BrokerRow((B, 4, C, 2), 5, boot=1), 0)
+        self.client = CentralClient(shared, 9)
+
+    def _ask(self, to: NodeId, letter: Letter) -> bool:
+        self.questions.append(letter)
+        return True
 
     def carry(self) -> None:
         for letter in self.questions:
@@ -170,7 +180,7 @@ def test_a_question_without_an_answer_ends_as_nobody_and_strangers_do_not_answer
     central.client.willing(found.append)
     central.client.on_answer(8, Answer(1, 5))
     central.asker.advance(ANSWER_WITHIN)
-    central.client.on_timer()
+    central.client.give_up()
     central.client.on_answer(9, Answer(1, 5))  # too late
     assert found == [None]
 
@@ -196,7 +206,7 @@ def test_the_server_names_the_broker_of_the_client_s_new_network() -> None:
     late: list[Alternative | None] = []
     central.client.alternative(C, late.append)
     central.asker.advance(ANSWER_WITHIN)
-    central.client.on_timer()
+    central.client.give_up()
     assert late == [None]
 
 
@@ -250,10 +260,10 @@ def test_who_does_not_answer_is_left_out_and_a_stranger_s_answer_is_none() -> No
     net.pings[A].on_letter(B, Pong(2))  # that was C's
     net.run(PONG_WITHIN)
     assert found == []
-    net.pings[A].on_timer()
+    net.pings[A].give_up()
     assert found == [{B: 3_000}]
     net.pings[A].ask(C, [B], found.append)
-    net.pings[A].on_letter(B, Latencies(3, (B, 1)))  # C was asked
+    net.pings[A].on_letter(B, Latencies(1, (B, 1)))  # C was asked
     net.run(PONG_WITHIN + 2 * SECOND + 1_000_000)
-    net.pings[A].on_timer()
+    net.pings[A].give_up()
     assert found == [{B: 3_000}, {}]

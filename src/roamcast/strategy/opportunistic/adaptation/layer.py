@@ -4,12 +4,12 @@ directory asks, and on a broker the adaptors.
 Loads are read every `monitor_period`; all else, and what is said again now and then, at every tenth second.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from roamcast.host import Host
-from roamcast.strategy.base import Machine
-from roamcast.strategy.opportunistic.adaptation import start
+from roamcast.kit.protocol import Timer
+from roamcast.kit.tables import ExpiringDict, unreported
+from roamcast.strategy.opportunistic.adaptation.adaptors import start
 from roamcast.strategy.opportunistic.adaptation.directory import (
     LIFETIME,
     RECORDS_MAX,
@@ -17,7 +17,7 @@ from roamcast.strategy.opportunistic.adaptation.directory import (
     CentralDirectory,
     OwnTable,
 )
-from roamcast.strategy.opportunistic.adaptation.events import BrokerDiscovered, SystemChannel
+from roamcast.strategy.opportunistic.adaptation.events import BrokerDiscovered
 from roamcast.strategy.opportunistic.adaptation.managers import OverlayView
 from roamcast.strategy.opportunistic.adaptation.monitor import Pings, ResourceMonitor, Values
 from roamcast.strategy.opportunistic.adaptation.services import Services
@@ -40,65 +40,47 @@ from roamcast.strategy.opportunistic.messages import (
     Watch,
 )
 from roamcast.strategy.opportunistic.modulators import WINDOW
-from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.stream import Post
+from roamcast.strategy.opportunistic.shared import Part, Shared
+from roamcast.strategy.opportunistic.stream import RoundTrips
 from roamcast.trace import LoadSampled
-from roamcast.underlay.base import Underlay
 from roamcast.units import SECOND, Micros, NodeId, micros
 
 if TYPE_CHECKING:
     from roamcast.strategy.opportunistic.broker import Brokerage
 
-AdaptationLetter = (
-    Watch
-    | Unwatch
-    | Reading
-    | Report
-    | Volunteer
-    | Ask
-    | Answer
-    | BecomeBroker
-    | Ping
-    | Pong
-    | Measure
-    | Latencies
-)
 CHANGE_TOLD = 0.05  # of a load, to a central directory
 LOAD_TOLD = 10  # hundredths, to everyone
 TELL_EVERY: Micros = 2 * SECOND
 
 
-class Adaptation:
-    """The timer is `"adaptation"`."""
-
-    def __init__(
-        self,
-        host: Host,
-        options: OpportunisticOptions,
-        underlay: Underlay,
-        post: Post,
-        channel: SystemChannel,
-        client: ClientSide,
-        machine: Machine | None = None,
-    ) -> None:
-        self._host = host
-        self._options = options
-        self._underlay = underlay
-        self._post = post
+class Adaptation(Part):
+    def __init__(self, shared: Shared, client: ClientSide, on_period: Callable[[], None]) -> None:
+        """`on_period` is called after each period of the monitor."""
+        super().__init__(shared)
+        host = self._host
+        self._shared = shared
         self._client = client
-        self._machine = machine
-        self._period = micros(options.monitor_period)
-        self._slow = max(round(WINDOW / self._period), 1)  # beats
-        self._beats = 0
-        self._is_beating = False
-        self.channel = channel
-        self.monitor = ResourceMonitor(host, self.channel, self._send)
-        self.monitor.add("memory", self._read_memory)
-        self.monitor.add("distance", self._read_distance)
-        self._pings = Pings(host, self._send)
+        self._on_period = on_period
+        self._period = micros(self._options.monitor_period)
+        self._timer = Timer(host, self._beat)
+        self._slow = max(round(WINDOW / self._period), 1)  # periods
+        self._periods = 0
+        self._is_waiting = False
+        self._pings = Pings(host, self._post.write)
+        self.monitor = ResourceMonitor(host, self._channel, self._post.write)
+        for kind, read in (
+            ("memory", self._read_memory),
+            ("distance", self._read_distance),
+            ("load", self._read_load),
+            ("modulator", self._read_modulators),
+            ("latency", self._read_latencies),
+            ("bandwidth", self._read_bandwidths),
+        ):
+            self.monitor.add(kind, read)
         self._broker: Brokerage | None = None
-        self._volunteers: dict[NodeId, Micros] = {}  # when they last said so
-        self._server = CentralDirectory(host, self._send) if options.directory == host.node else None
+        self._volunteers: ExpiringDict[NodeId, Micros] = ExpiringDict(RECORDS_MAX, unreported, int)
+        is_server = self._options.directory == host.node
+        self._server = CentralDirectory(host, self._post.write) if is_server else None
         self._central: CentralClient | None = None
         self._reported: float | None = None
         self._told_load, self._told_at = 0, 0
@@ -107,83 +89,38 @@ class Adaptation:
 
     def on_start(self) -> None:
         if self._options.is_willing(self._host.node):
-            self._beat_soon()
+            self._wait()
 
     def on_broker_start(self, broker: "Brokerage") -> None:
         """The adaptors of a broker begin."""
         self._broker = broker
         self._told_load, self._told_at = 0, self._host.now()
-        host = self._host
-        brokers = OverlayView(
-            host,
-            broker.overlay,
-            self._underlay.distance,
-            self._options.is_willing,
-            self._create,
-            broker.retirement.begin,
-        )
+        brokers = OverlayView(self._shared, self._create, broker.retirement.begin)
+        directory: OwnTable | CentralClient
         if self._options.directory == "own":
-            directory: OwnTable | CentralClient = OwnTable(
-                brokers, broker.overlay.topology.reachable, self._willing, self._underlay.distance
-            )
+            directory = OwnTable(self._shared, brokers, self._willing)
         else:
-            self._central = directory = CentralClient(
-                host, self._options.directory, self._send, lambda: self._distances(broker)
-            )
-        for kind, read in (
-            ("load", self._read_load),
-            ("modulator", self._read_modulators),
-            ("latency", self._read_latencies),
-            ("bandwidth", self._read_bandwidths),
-        ):
-            self.monitor.add(kind, read)
-        limits = self._options.limits()
+            directory = self._central = CentralClient(self._shared, self._options.directory)
+        clients, limits = broker.clients, self._options.limits()
         services = Services(
-            brokers,
-            broker.clients,
-            broker.clients,
-            directory,
-            self.channel,
-            limits,
-            self.monitor,
-            self._pings,
+            brokers, clients, clients, directory, self._channel, limits, self.monitor, self._pings
         )
         start(self._options.active_adaptors(), services)
-        self._beat_soon()
+        self._wait()
 
     def on_broker_end(self) -> None:
         self._broker = self._central = None
-        self.channel.clear()
-        for kind in ("load", "modulator", "latency", "bandwidth"):
-            self.monitor.remove(kind)
+        self._channel.clear()
         self._volunteers.clear()
 
-    def on_timer(self) -> None:
-        self._beats += 1
-        is_slow = self._beats % self._slow == 0
-        self._is_beating = False
-        if self._broker is not None or self._options.is_willing(self._host.node) or self.monitor.is_watched:
-            self._beat_soon()
-        if self._broker is not None:
-            self._broker.processor.sample()
-            self.monitor.sample("load")
-            self._report(is_slow)
-            self._tell_load(self._broker)
-            self._pings.on_timer()
-            if self._central is not None:
-                self._central.on_timer()
-        if is_slow:
-            self._on_slow_beat()
-
-    def on_letter(self, sender: NodeId, message: AdaptationLetter) -> bool:
+    def on_letter(self, sender: NodeId, message: Letter) -> bool:
         """Whether this node shall become a broker."""
         match message:
             case Watch() | Unwatch() | Reading():
                 self.monitor.on_letter(sender, message)
-                self._beat_soon()
+                self._wait()
             case Volunteer() if self._server is None:
-                if sender in self._volunteers or len(self._volunteers) < RECORDS_MAX:
-                    self._volunteers[sender] = self._host.now()
+                self._volunteers[sender] = self._host.now() + LIFETIME
             case Report() | Volunteer() | Ask():
                 if self._server is not None:
                     self._server.on_letter(sender, message)
@@ -199,41 +136,6 @@ class Adaptation:
                     return self._options.is_willing(self._host.node)
         return False
 
-    # Private.
-
-    def _send(self, to: NodeId, letter: Letter) -> None:
-        self._post.write(to, letter)
-
-    def _beat_soon(self) -> None:
-        """Every node at a moment of its own within the period."""
-        if self._is_beating:
-            return
-        self._is_beating = True
-        now = self._host.now()
-        share = self._host.node * 0x9E3779B1 % (1 << 32) / (1 << 32)  # of the period, spread over the nodes
-        offset = int(share * self._period)
-        self._host.set_timer("adaptation", now + self._period - (now - offset) % self._period)
-
-    def _on_slow_beat(self) -> None:
-        broker, now, node = self._broker, self._host.now(), self._host.node
-        self.monitor.renew()
-        for kind in ("memory", "distance", "modulator", "latency", "bandwidth"):
-            self.monitor.sample(kind)
-        if broker is not None:
-            processor = broker.homes.processor
-            modulated = sum(row.has_modulators for row in broker.clients.rows())
-            load = processor.load() / 100 + broker.clients.taken()
-            self._host.trace(LoadSampled(now, node, load, modulated, processor.waiting(), WINDOW))
-        elif self._options.is_willing(node):
-            directory = self._options.directory
-            to = self._client.home if directory == "own" else directory
-            if to is None:
-                self._client.need_home()  # even if it has nothing to say or to hear: somebody must know of it
-            elif to != node:
-                self._send(to, Volunteer())
-            elif self._server is not None:
-                self._server.on_letter(node, Volunteer())
-
     def on_discovery(self, client: NodeId, message: Here) -> None:
         """A client has found another broker that is near (2.4, step 1)."""
         assert self._broker is not None and message.nearer is not None
@@ -242,40 +144,81 @@ class Adaptation:
             row.nearest = message.nearer
             self.monitor.measured("handoff", {"client": client, "broker": message.nearer})
         load = message.nearer_load / 100
-        self.channel.publish(
+        self._channel.publish(
             BrokerDiscovered(client, message.nearer, message.nearer_distance, message.distance, load)
         )
 
-    def _tell_load(self, broker: "Brokerage") -> None:
-        """All, when it has changed much since they were told."""
+    # Every period.
+
+    def _wait(self) -> None:
+        """Every node at a moment of its own within the period."""
+        if self._is_waiting:
+            return
+        self._is_waiting = True
+        now = self._host.now()
+        share = self._host.node * 0x9E3779B1 % (1 << 32) / (1 << 32)  # of the period, spread over the nodes
+        offset = int(share * self._period)
+        self._timer.at(now + self._period - (now - offset) % self._period)
+
+    def _beat(self) -> None:
+        self._periods += 1
+        is_slow = self._periods % self._slow == 0
+        self._is_waiting = False
+        broker, is_willing = self._broker, self._options.is_willing(self._host.node)
+        if broker is not None or is_willing or self.monitor.is_watched:
+            self._wait()
+        if broker is not None:
+            broker.clients.processor.sample()
+            self.monitor.sample("load")
+            self._tell_load(broker, is_slow)
+            self._pings.give_up()
+            if self._central is not None:
+                self._central.give_up()
+        if is_slow:
+            self.monitor.renew()
+            self.monitor.sample("memory", "distance", "modulator", "latency", "bandwidth")
+            if broker is not None:
+                self._trace_load(broker)
+            elif is_willing:
+                self._volunteer()
+        self._on_period()
+
+    def _tell_load(self, broker: "Brokerage", is_due: bool) -> None:
+        """A central directory hears of a load that changed, and of every broker now and then. All brokers
+        hear of one that has changed much since they were told."""
         load, now = broker.load(), self._host.now()
+        if self._central is not None:
+            share, before = load / 100, self._reported
+            if is_due or before is None or abs(share - before) >= CHANGE_TOLD:
+                self._reported = share
+                self._central.report(share)
         if abs(load - self._told_load) >= LOAD_TOLD and now - self._told_at >= TELL_EVERY:
             self._told_load, self._told_at = load, now
-            broker.overlay.tell_load()
+            self._overlay.tell_load()
+
+    def _trace_load(self, broker: "Brokerage") -> None:
+        processor, now = broker.homes.processor, self._host.now()
+        modulated = sum(row.has_modulators for row in broker.clients.rows())
+        load = processor.load() / 100 + broker.clients.taken()
+        self._host.trace(LoadSampled(now, self._host.node, load, modulated, processor.waiting(), WINDOW))
+
+    def _volunteer(self) -> None:
+        node, directory = self._host.node, self._options.directory
+        to = self._client.home if directory == "own" else directory
+        if to is None:
+            self._client.need_home()  # even if it has nothing to say or to hear: somebody must know of it
+        elif to != node:
+            self._post.write(to, Volunteer())
+        elif self._server is not None:
+            self._server.on_letter(node, Volunteer())
 
     def _create(self, node: NodeId) -> None:
         self._volunteers.pop(node, None)  # others may be asked next
-        self._send(node, BecomeBroker())
+        self._post.write(node, BecomeBroker())
 
     def _willing(self) -> list[NodeId]:
-        since = self._host.now() - LIFETIME
-        for node in [node for node, at in self._volunteers.items() if at < since]:
-            del self._volunteers[node]
+        self._volunteers.expire(self._host.now())
         return list(self._volunteers)
-
-    def _report(self, is_due: bool) -> None:
-        """A central directory hears of a load that changed, and of every broker now and then."""
-        if self._central is None or self._broker is None:
-            return
-        load = self._broker.load() / 100
-        if is_due or self._reported is None or abs(load - self._reported) >= CHANGE_TOLD:
-            self._reported = load
-            self._central.report(load)
-
-    def _distances(self, broker: "Brokerage") -> list[tuple[NodeId, int]]:
-        topology = broker.overlay.topology
-        lengths = ((other, topology.length(self._host.node, other)) for other in topology.reachable())
-        return [(other, length) for other, length in lengths if length is not None]
 
     # Readings (`monitor.py` says what they are).
 
@@ -290,8 +233,8 @@ class Adaptation:
             }
 
     def _read_memory(self) -> Iterator[Values]:
-        left = self._options.memory - self._post.octets()
-        there = None if self._machine is None else self._machine.read().memory
+        left, machine = self._options.memory - self._post.octets(), self._shared.context.machine
+        there = None if machine is None else machine.read().memory
         yield {"now": self._host.now(), "octets": left if there is None else min(left, there)}
 
     def _read_distance(self) -> Iterator[Values]:
@@ -315,16 +258,21 @@ class Adaptation:
                 }
             row.traffic = Traffic()
 
-    def _read_latencies(self) -> Iterator[Values]:
-        for near in [] if self._broker is None else self._broker.overlay.neighbours():
+    def _round_trips(self) -> Iterator[tuple[NodeId, RoundTrips]]:
+        """To neighbouring brokers that letters went to."""
+        for near in [] if self._broker is None else self._overlay.neighbours():
             round_trips = self._post.round_trips(near.broker)
-            shortest = None if round_trips is None else round_trips.shortest()
+            if round_trips is not None:
+                yield near.broker, round_trips
+
+    def _read_latencies(self) -> Iterator[Values]:
+        for peer, round_trips in self._round_trips():
+            shortest = round_trips.shortest()
             if shortest is not None:
-                yield {"peer": near.broker, "micros": shortest // 2}
+                yield {"peer": peer, "micros": shortest // 2}
 
     def _read_bandwidths(self) -> Iterator[Values]:
-        for near in [] if self._broker is None else self._broker.overlay.neighbours():
-            round_trips = self._post.round_trips(near.broker)
-            octets = None if round_trips is None else round_trips.bandwidth()
+        for peer, round_trips in self._round_trips():
+            octets = round_trips.bandwidth()
             if octets is not None:
-                yield {"peer": near.broker, "octets": octets}
+                yield {"peer": peer, "octets": octets}

@@ -2,34 +2,28 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from roamcast.host import Host
 from roamcast.strategy.opportunistic.adaptation.monitor import ProcessorWatch
-from roamcast.strategy.opportunistic.consumers import Consumers
-from roamcast.strategy.opportunistic.handoff.handoff import Handoffs
+from roamcast.strategy.opportunistic.handoff import Handoffs
 from roamcast.strategy.opportunistic.homes import HomeClient, Homes
 from roamcast.strategy.opportunistic.messages import Here
-from roamcast.strategy.opportunistic.overlay import BrokerOverlay
+from roamcast.strategy.opportunistic.shared import Part, Shared
 from roamcast.units import SECOND, NodeId
 
+OnDone = Callable[[bool], None]
 
-class BrokerClients:
+
+def _nothing(moved: bool) -> None:
+    """Nobody waits for the end of a relocation."""
+
+
+class BrokerClients(Part):
     """The clients of this broker (CIT), and how to move them."""
 
-    def __init__(
-        self,
-        host: Host,
-        overlay: BrokerOverlay,
-        consumers: Consumers,
-        homes: Homes,
-        handoffs: Handoffs,
-        processor: ProcessorWatch,
-    ) -> None:
-        self._host = host
-        self._overlay = overlay
-        self._consumers = consumers
+    def __init__(self, shared: Shared, homes: Homes, handoffs: Handoffs) -> None:
+        super().__init__(shared)
         self._homes = homes
         self._handoffs = handoffs
-        self._processor = processor
+        self.processor = ProcessorWatch(self._host, shared.context.machine)
 
     def on_here(self, node: NodeId, message: Here) -> bool:
         """Section 2.4: step 1 comes in from a client; whether there is something to decide."""
@@ -51,12 +45,14 @@ class BrokerClients:
     # Section 3.4.
 
     def relocate(
-        self, client: NodeId, to: NodeId, on_done: Callable[[bool], None] = lambda moved: None
+        self, client: NodeId, to: NodeId, on_done: OnDone = _nothing, below: int | None = None
     ) -> bool:
-        """Horizontal relocation: the client and its modulators go to another broker."""
-        return self._handoffs.relocate(client, to, on_done)
+        """Horizontal relocation: the client and its modulators go to another broker. False if it is not at
+        home here, or on the move already. `below`: only if the destination's load would stay below, in
+        hundredths."""
+        return self._handoffs.source.relocate(client, to, on_done, below)
 
-    def upstream(self, client: NodeId, on_done: Callable[[bool], None] = lambda moved: None) -> bool:
+    def upstream(self, client: NodeId, on_done: OnDone = _nothing) -> bool:
         """One broker nearer to the producers: the neighbour on the overlay with the shortest average path.
         What the modulators make still goes through the broker nearest to the client."""
         paths = []
@@ -71,7 +67,7 @@ class BrokerClients:
         access = self._host.node if row is None or row.access is None else row.access
         return self._place(client, min(paths)[1], access, on_done)
 
-    def downstream(self, client: NodeId, on_done: Callable[[bool], None] = lambda moved: None) -> bool:
+    def downstream(self, client: NodeId, on_done: OnDone = _nothing) -> bool:
         """One broker nearer to the client: the next on the way to the broker nearest to it."""
         row = self._homes.clients.get(client)
         if row is None or row.access is None:
@@ -79,7 +75,7 @@ class BrokerClients:
         path = self._overlay.path(row.access)
         return len(path) > 1 and self._place(client, path[1], row.access, on_done)
 
-    def _place(self, client: NodeId, to: NodeId, access: NodeId, on_done: Callable[[bool], None]) -> bool:
+    def _place(self, client: NodeId, to: NodeId, access: NodeId, on_done: OnDone) -> bool:
         row = self._homes.clients.get(client)
         if row is None:
             return False
@@ -91,7 +87,7 @@ class BrokerClients:
             on_done(moved)
 
         row.access = None if access == to else access
-        if self._handoffs.relocate(client, to, done):
+        if self.relocate(client, to, done):
             return True
         row.access = before
         return False
@@ -99,10 +95,10 @@ class BrokerClients:
     # For adaptors: orders.
 
     def migrate(self, client: NodeId, to: NodeId, below: float | None = None) -> None:
-        self._handoffs.relocate(client, to, below=None if below is None else max(round(100 * below), 0))
+        self.relocate(client, to, below=None if below is None else max(round(100 * below), 0))
 
     def place(self, client: NodeId, to: NodeId, access: NodeId) -> None:
-        self._place(client, to, access, lambda moved: None)
+        self._place(client, to, access, _nothing)
 
     # For adaptors: questions.
 
@@ -164,39 +160,25 @@ class BrokerClients:
 
     def taken(self) -> float:
         """The share of this broker's capacity that something else than modulators takes."""
-        if not self._processor.is_known:
+        if not self.processor.is_known:
             return 0.0  # always so in a simulation
         model = self._homes.processor
-        return self._processor.taken(model.load() * model.capacity / 100) / model.capacity
+        return self.processor.taken(model.load() * model.capacity / 100) / model.capacity
 
     def _share(self, work: float) -> float:
         return work / SECOND / self._homes.processor.capacity
 
 
-class OverlayView:
+class OverlayView(Part):
     """The overlay as adaptors see it (`services.py: BrokerManager`)."""
 
-    def __init__(
-        self,
-        host: Host,
-        overlay: BrokerOverlay,
-        hops: Callable[[NodeId], int | None],
-        is_willing: Callable[[NodeId], bool],
-        create: Callable[[NodeId], None],
-        retire: Callable[[], None],
-    ) -> None:
-        self._host = host
-        self._overlay = overlay
-        self._hops = hops
-        self._is_willing = is_willing
+    def __init__(self, shared: Shared, create: Callable[[NodeId], None], retire: Callable[[], None]) -> None:
+        super().__init__(shared)
         self.create = create
         self.retire = retire
-        self.discover_neighbours = overlay.discover_neighbours
-        self.propagate = overlay.propagate
-
-    @property
-    def own(self) -> NodeId:
-        return self._host.node
+        self.own = self._host.node
+        self.discover_neighbours = self._overlay.discover_neighbours
+        self.propagate = self._overlay.propagate
 
     def load(self, broker: NodeId) -> float:
         return (self._overlay.load_of(broker) or 0) / 100
@@ -206,7 +188,7 @@ class OverlayView:
         return self._overlay.topology.length(end, start)
 
     def hops(self, node: NodeId) -> int | None:
-        return 0 if node == self._host.node else self._hops(node)
+        return 0 if node == self.own else self._underlay.distance(node)
 
     def could_be_broker(self, node: NodeId) -> bool:
-        return self._is_willing(node) and not self._overlay.topology.is_broker(node)
+        return self._options.is_willing(node) and not self._overlay.topology.is_broker(node)

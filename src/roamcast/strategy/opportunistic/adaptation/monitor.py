@@ -25,6 +25,8 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Generic, NamedTuple, TypeVar
 
 from roamcast.errors import WireError
 from roamcast.event import Event
@@ -49,9 +51,12 @@ from roamcast.units import SECOND, Micros, NodeId
 WATCH_LIFETIME: Micros = 120 * SECOND
 WATCHES_MAX = 256
 PONG_WITHIN: Micros = 2 * SECOND  # and one more second for a node that was asked to ping others
-ROUNDS_MAX = 64
+QUESTIONS_MAX = 1_024  # that are open at the same time, of one kind
 
-OnMeasured = Callable[[Mapping[NodeId, Micros]], None]
+Reply = TypeVar("Reply")
+
+Send = Callable[[NodeId, Letter], object]
+OnMeasured = Callable[[Mapping[NodeId, Micros]], object]
 
 Values = Mapping[str, int | float]
 
@@ -83,7 +88,7 @@ class Asked:
 
 
 class ResourceMonitor:
-    def __init__(self, host: Host, channel: SystemChannel, send: Callable[[NodeId, Letter], None]) -> None:
+    def __init__(self, host: Host, channel: SystemChannel, send: Send) -> None:
         self._host = host
         self._channel = channel
         self._send = send
@@ -95,9 +100,6 @@ class ResourceMonitor:
     def add(self, kind: str, read: Callable[[], Iterable[Values]]) -> None:
         """`read` gives the readings of this kind, each time that `sample` asks."""
         self._sources[kind] = read
-
-    def remove(self, kind: str) -> None:
-        self._sources.pop(kind, None)
 
     def sample(self, *kinds: str) -> None:
         """Take the readings of these kinds now; without any, all."""
@@ -219,21 +221,39 @@ class ProcessorWatch:
         return max(own - modulators, 0.0) + max(others - (after.processors - 1), 0.0)
 
 
-@dataclass
-class PingRound:
-    """Pings whose answers are awaited."""
-
-    waiting: dict[int, NodeId]
-    found: dict[NodeId, Micros]
-    began: Micros
-    on_measured: OnMeasured
-
-
-@dataclass
-class LatencyQuestion:
-    at: NodeId
+class Question(NamedTuple, Generic[Reply]):
+    of: NodeId
     until: Micros
-    on_measured: OnMeasured
+    on_reply: Callable[[Reply | None], object]
+
+
+class Questions(Generic[Reply]):
+    """Asked of other nodes, and numbered. One that is not answered in time is answered by None."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._numbers = 0
+        self._open: dict[int, Question[Reply]] = {}
+
+    def ask(self, of: NodeId, within: Micros, on_reply: Callable[[Reply | None], object]) -> int | None:
+        """The number of the question; None: too many are open, and this one is answered already."""
+        if len(self._open) >= QUESTIONS_MAX:
+            on_reply(None)
+            return None
+        self._numbers += 1
+        self._open[self._numbers] = Question(of, self._host.now() + within, on_reply)
+        return self._numbers
+
+    def answered(self, sender: NodeId, number: int, reply: Reply) -> None:
+        question = self._open.get(number)
+        if question is not None and question.of == sender:
+            del self._open[number]
+            question.on_reply(reply)
+
+    def give_up(self) -> None:
+        """Called now and then: who has not answered in time will not."""
+        for number in [n for n, question in self._open.items() if question.until <= self._host.now()]:
+            self._open.pop(number).on_reply(None)
 
 
 class Pings:
@@ -243,76 +263,57 @@ class Pings:
     that a client might take from now on needs both of now.
     """
 
-    def __init__(self, host: Host, send: Callable[[NodeId, Letter], None]) -> None:
+    def __init__(self, host: Host, send: Send) -> None:
         self._host = host
         self._send = send
-        self._numbers = 0
-        self._rounds: list[PingRound] = []
-        self._questions: dict[int, LatencyQuestion] = {}
+        self._pings: Questions[Micros] = Questions(host)
+        self._measurements: Questions[Mapping[NodeId, Micros]] = Questions(host)
 
     def ask(self, at: NodeId, to: Sequence[NodeId], on_measured: OnMeasured) -> None:
         """How far these are from the broker `at`; without those that did not answer in time."""
         if at == self._host.node:
             self._measure(to[:PEERS_MAX], on_measured)
-        elif len(self._questions) >= ROUNDS_MAX:
-            on_measured({})
-        else:
-            until = self._host.now() + PONG_WITHIN + SECOND
-            self._questions[self._next()] = LatencyQuestion(at, until, on_measured)
-            self._send(at, Measure(self._numbers, tuple(to[:PEERS_MAX])))
+            return
+        number = self._measurements.ask(at, PONG_WITHIN + SECOND, lambda found: on_measured(found or {}))
+        if number is not None:
+            self._send(at, Measure(number, tuple(to[:PEERS_MAX])))
 
     def on_letter(self, sender: NodeId, message: Ping | Pong | Measure | Latencies) -> None:
         match message:
             case Ping():
                 self._send(sender, Pong(message.number))
             case Pong():
-                self._on_pong(sender, message.number)
+                self._pings.answered(sender, message.number, self._host.now())
             case Measure():
                 number = message.number
                 self._measure(message.peers, lambda found: self._send(sender, _told(number, found)))
-            case Latencies():
-                question = self._questions.get(message.number)
-                if question is not None and question.at == sender:
-                    del self._questions[message.number]
-                    question.on_measured(dict(zip(message.pairs[::2], message.pairs[1::2], strict=False)))
+            case Latencies(number, pairs):
+                found = dict(zip(pairs[::2], pairs[1::2], strict=False))
+                self._measurements.answered(sender, number, found)
 
-    def on_timer(self) -> None:
-        """Called now and then: who has not answered will not."""
-        now = self._host.now()
-        for round in [one for one in self._rounds if now - one.began >= PONG_WITHIN]:
-            self._rounds.remove(round)
-            round.on_measured(round.found)
-        for number in [n for n, question in self._questions.items() if question.until <= now]:
-            self._questions.pop(number).on_measured({})
+    def give_up(self) -> None:
+        """Called now and then: who has not answered in time will not."""
+        self._pings.give_up()
+        self._measurements.give_up()
 
     def _measure(self, to: Sequence[NodeId], on_measured: OnMeasured) -> None:
-        own, now = self._host.node, self._host.now()
-        if len(self._rounds) >= ROUNDS_MAX:
-            on_measured({})
-            return
-        peers = sorted(set(to) - {own})
-        waiting = {self._next(): peer for peer in peers}
-        found = {own: 0} if own in to else {}
+        own, began = self._host.node, self._host.now()
+        found: dict[NodeId, Micros] = {own: 0} if own in to else {}
+        waiting = set(to) - {own}
         if not waiting:
             on_measured(found)
-            return
-        self._rounds.append(PingRound(waiting, found, now, on_measured))
-        for number, peer in waiting.items():
-            self._send(peer, Ping(number))
 
-    def _on_pong(self, sender: NodeId, number: int) -> None:
-        for round in self._rounds:
-            if round.waiting.get(number) == sender:
-                del round.waiting[number]
-                round.found[sender] = (self._host.now() - round.began) // 2
-                if not round.waiting:
-                    self._rounds.remove(round)
-                    round.on_measured(round.found)
-                return
+        def answered(peer: NodeId, at: Micros | None) -> None:
+            waiting.discard(peer)
+            if at is not None:
+                found[peer] = (at - began) // 2
+            if not waiting:
+                on_measured(found)
 
-    def _next(self) -> int:
-        self._numbers += 1
-        return self._numbers
+        for peer in sorted(waiting):
+            number = self._pings.ask(peer, PONG_WITHIN, partial(answered, peer))
+            if number is not None:
+                self._send(peer, Ping(number))
 
 
 def _told(number: int, found: Mapping[NodeId, Micros]) -> Latencies:

@@ -16,39 +16,32 @@ class BrokerManager(Protocol):
     """BNT, BIT, BTT and BRT behind questions."""
 
     @property
-    def own(self) -> NodeId: ...
+    def own(self) -> NodeId:
+        """This broker."""
 
     def load(self, broker: NodeId) -> float:
         """Share of its capacity that its modulators take, as last heard; 0 if nothing was."""
-        ...
 
     def path(self, start: NodeId, end: NodeId) -> float | None:
         """Length of the overlay path between two brokers on this broker's view; None: none known."""
-        ...
 
     def discover_neighbours(self) -> None:
         """Section 2.3, step 1: look for neighbours, drop those too far away. `NeighboursFound` follows."""
-        ...
 
     def propagate(self) -> None:
         """Section 2.3, step 2: tell the neighbours what has changed."""
-        ...
 
     def hops(self, node: NodeId) -> int | None:
         """How far any node is in the physical network; None: no way leads to it."""
-        ...
 
     def could_be_broker(self, node: NodeId) -> bool:
         """Whether a node is none and would be one."""
-        ...
 
     def create(self, node: NodeId) -> None:
         """Ask a willing node to become a broker."""
-        ...
 
     def retire(self) -> None:
         """Take no clients any more, and be a broker no more once the last is gone."""
-        ...
 
 
 class ClientManager(Protocol):
@@ -56,58 +49,39 @@ class ClientManager(Protocol):
 
     def clients(self) -> Sequence[NodeId]:
         """Those that are at home here."""
-        ...
 
     def modulated(self) -> Sequence[NodeId]:
         """Of them, those with a modulator, and that no relocation is moving already."""
-        ...
 
     def source_brokers(self, client: NodeId) -> Sequence[NodeId]:
         """The home brokers of the producers whose events this client gets, one entry per producer."""
-        ...
 
     def distance(self, client: NodeId) -> float:
         """From this broker to the client, in the unit of `BrokerManager.path`."""
-        ...
 
     def octets_from(self, client: NodeId) -> Mapping[NodeId, float]:
         """What came in for the client's modulators lately, by the producers' home broker."""
-        ...
 
     def octets_of(self, client: NodeId) -> Mapping[NodeId, float]:
         """The same by the producers themselves."""
-        ...
 
     def work(self, client: NodeId) -> float:
         """The share of this broker's capacity that the client's modulators took lately."""
-        ...
 
 
 class Relocation(Protocol):
     def migrate(self, client: NodeId, to: NodeId, below: float | None = None) -> None:
         """Start the eight steps. A client that is being moved already, or is not ours, stays as it is. With
         `below` the other broker refuses if its load would not stay below."""
-        ...
 
     def place(self, client: NodeId, to: NodeId, access: NodeId) -> None:
         """The client's modulators shall run at `to`, although `access` is the broker nearest to it."""
-        ...
 
     def upstream(self, client: NodeId) -> bool:
         """Its modulators go one broker nearer to the producers; False: there is none nearer (3.4)."""
-        ...
 
     def downstream(self, client: NodeId) -> bool:
         """Its modulators go one broker nearer to the client; False: they are there."""
-        ...
-
-
-class BrokerRecord(NamedTuple):
-    """A broker as a directory knows it."""
-
-    broker: NodeId
-    load: float
-    accepts: bool = True  # whether it takes load from others
 
 
 class Alternative(NamedTuple):
@@ -124,19 +98,15 @@ class Directory(Protocol):
     def alternative(self, near: NodeId, on_found: Callable[[Alternative | None], None]) -> None:
         """The broker nearest to `near`, itself first, that takes clients (channels, 3.1, step 1). None: no
         one knows better than who asks, because there is no server or it does not answer."""
-        ...
 
     def less_loaded(self, load: float, on_found: Callable[[NodeId | None], None]) -> None:
         """The nearest broker, seen from the asking one, that carries less than `load` and accepts more."""
-        ...
 
     def willing(self, on_found: Callable[[NodeId | None], None]) -> None:
         """The nearest node that is no broker and would be one."""
-        ...
 
     def report(self, load: float) -> None:
         """This broker's load, for those who ask."""
-        ...
 
 
 class Monitor(Protocol):
@@ -144,7 +114,6 @@ class Monitor(Protocol):
 
     def watch(self, node: NodeId, kind: str, condition: str) -> int:
         """Readings that meet the condition, in SQL over their values, come to our channel as `Measured`."""
-        ...
 
     def unwatch(self, node: NodeId, number: int) -> None: ...
 
@@ -156,7 +125,6 @@ class LatencyService(Protocol):
         self, at: NodeId, to: Sequence[NodeId], on_measured: Callable[[Mapping[NodeId, Micros]], None]
     ) -> None:
         """From the broker `at` to each of these nodes; who does not answer in time is left out."""
-        ...
 
 
 class Limits(NamedTuple):

@@ -1,0 +1,145 @@
+"""Moving a client from one broker to another (section 2.4, step 3): the eight steps, made safe.
+
+A reader's cursors say exactly how far each producer's events have been handled. They move with the
+modulators' states, and whatever the destination lacks behind them it asks for. So no step has to wait for
+events that are on some way, and it does not matter who has switched when. The steps, at the source broker:
+
+    asked ──Accepted──▶ switching ──all Switched──▶ moved ──Taken──▶ done
+      │ refused, late       │ late                    │ destination restarted
+      ▼                     ▼                         ▼
+    aborted              rolled back, or moved      resumed here
+
+- Late while asked: `Cancelled`; nothing had changed.
+- Late while switching, because the destination does not answer: rolled back. Nothing has moved yet.
+- Late while switching, because a producers' broker does not answer: the client moves all the same. What that
+  broker still sends to the source is passed on.
+- A client that has not heard of its home for `home_timeout` chooses another by itself. That one asks the home
+  that was given up for the modulators (`Detour`), which come as in step 7. If it has none, or does not
+  answer in twice `handoff_timeout`, they begin anew.
+- A party that crashes takes what it alone had with it: the modulators' states. Whoever remains goes on.
+
+`DETOUR` (steps 3, 4) goes to the home brokers of the producers whose events the client's modulators read, so
+that these send to the destination at once; all others hear of the move by the client's row.
+
+`loose`: the client is moved at once: its modulators' states and one letter to the destination, one back; no
+broker is asked. Order is kept all the same. `stateless`: the states stay, so it is one letter each way.
+"""
+
+from collections.abc import Callable
+from typing import get_args
+
+from roamcast.strategy.opportunistic.handoff.destination import BrokerLoad, Destination
+from roamcast.strategy.opportunistic.handoff.source import Source
+from roamcast.strategy.opportunistic.homes import Homes
+from roamcast.strategy.opportunistic.messages import (
+    Accepted,
+    Cancelled,
+    CarryLetter,
+    Detour,
+    Handoff,
+    Moved,
+    MovedDelivery,
+    MovedState,
+    Switched,
+    Taken,
+)
+from roamcast.strategy.opportunistic.reading import NodeReading
+from roamcast.strategy.opportunistic.shared import Part, Shared
+from roamcast.units import Micros, NodeId
+
+HandoffMessage = (
+    Handoff | Accepted | Detour | Switched | MovedDelivery | MovedState | Moved | Taken | Cancelled
+)
+HANDOFF_MESSAGES = get_args(HandoffMessage)
+
+
+class Handoffs(Part):
+    """Both sides, at one broker."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        homes: Homes,
+        reading: NodeReading,
+        broker: BrokerLoad,
+        on_carry: Callable[[CarryLetter], None],
+    ) -> None:
+        super().__init__(shared)
+        self._shared = shared
+        self.source = Source(shared, homes, reading)
+        self.destination = Destination(shared, homes, broker, on_carry)
+
+    # Inputs.
+
+    def on_letter(self, sender: NodeId, message: HandoffMessage, held: Micros) -> None:
+        match message:
+            case Handoff():
+                self.destination.on_handoff(sender, message)
+            case Accepted():
+                self.source.on_accepted(sender, message)
+            case Detour():
+                self._on_detour(message)
+            case Switched():
+                self.source.on_switched(sender, message)
+                self.destination.on_switched(message)
+            case MovedDelivery() | MovedState():
+                self.destination.on_luggage(sender, message, held)
+            case Moved():
+                claim = self.destination.claim_of(message.consumer)
+                self.destination.on_moved(sender, message, held)
+                if claim is not None:
+                    self._on_detour(claim)
+            case Taken():
+                self.source.on_taken(message)
+            case Cancelled():
+                self.destination.on_cancelled(message)
+
+    def on_reset(self, peer: NodeId) -> None:
+        """A broker restarted, or forgot us: it knows of no handoff and has switched nothing."""
+        self.source.on_reset(peer)
+        self.destination.on_reset(peer)
+
+    def on_superseded(self, node: NodeId, version: int) -> None:
+        """A newer row of a client: whatever is under way here is over."""
+        self.source.on_superseded(node, version)
+        self.destination.on_superseded(node, version)
+
+    def on_carry(self, carry: CarryLetter) -> bool:
+        """Whether an event is for a client on the move, and is seen to."""
+        return self.source.on_carry(carry) or self.destination.on_carry(carry)
+
+    # Questions.
+
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return self.source.is_idle() and self.destination.is_idle()
+
+    # Private.
+
+    def _on_detour(self, message: Detour) -> None:
+        """Step 4. The answer goes out whether or not it was news: the source waits for it."""
+        boot = self._overlay.boot_of(message.home)
+        if message.source == message.home != self._host.node and (
+            # A client has given this home up. Its modulators go to the one that it chose, from here or from
+            # the broker that it was handed off to.
+            self.source.on_claimed(message, boot)
+            or self.destination.on_claimed(message)
+            or pass_claim_on(self._shared, message)
+        ):
+            return
+        self._consumers.switch(message.consumer, message.version, message.home, boot)
+        self._post.write(message.source, Switched(message.consumer, message.version))
+
+
+def pass_claim_on(shared: Shared, claim: Detour) -> bool:
+    """A client has given up a home that had handed it on: whether the broker that has its modulators now is
+    told. So does a node that is a broker no more."""
+    consumers, overlay = shared.consumers, shared.overlay
+    row = consumers.find(claim.consumer)
+    if row is None or row.home in (overlay.own, claim.home):
+        return False
+    if claim.source != claim.home or consumers.version(claim.consumer) >= claim.version:
+        return False
+    consumers.switch(claim.consumer, claim.version, claim.home, overlay.boot_of(claim.home))
+    shared.post.write(row.home, claim)
+    return True

@@ -1,14 +1,17 @@
 """The destination of a handoff: it expects a client, keeps what comes before it, and becomes its home.
 
-`handoff.py` has the whole of it; the numbers of the steps are those of section 2.4, step 3.
+`handoff/__init__.py` has the whole of it; the numbers of the steps are those of section 2.4, step 3.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
 
 from roamcast.event import EventId
-from roamcast.host import Host
-from roamcast.strategy.opportunistic.consumers import Consumers, first_version
+from roamcast.kit.protocol import Timers
+from roamcast.strategy.opportunistic.consumers import first_version
 from roamcast.strategy.opportunistic.homes import CLIENTS_MAX, HomeClient, Homes
 from roamcast.strategy.opportunistic.messages import (
     SUBSCRIPTIONS_MAX,
@@ -26,9 +29,8 @@ from roamcast.strategy.opportunistic.messages import (
     Switched,
     Taken,
 )
-from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.pulls import HeldCarry
-from roamcast.strategy.opportunistic.stream import Post
+from roamcast.strategy.opportunistic.reading import HeldCarry
+from roamcast.strategy.opportunistic.shared import Part, Shared
 from roamcast.trace import DropReason
 from roamcast.units import Micros, NodeId, micros
 
@@ -52,32 +54,27 @@ class Coming:
     stored: dict[int, dict[EventId, None]] = field(default_factory=dict)
 
 
-class Destination:
-    """Timers are `("coming", client)`."""
+class BrokerLoad(Protocol):
+    def load(self) -> int:
+        """What the broker tells others: hundredths of its capacity."""
 
+    def refuses(self, message: Handoff) -> bool:
+        """Whether a client that another broker wants to give us is too much."""
+
+
+class Destination(Part):
     def __init__(
-        self,
-        host: Host,
-        options: OpportunisticOptions,
-        post: Post,
-        consumers: Consumers,
-        homes: Homes,
-        *,
-        load: Callable[[], int],
-        refuses: Callable[[Handoff], bool],
+        self, shared: Shared, homes: Homes, broker: BrokerLoad, on_carry: Callable[[CarryLetter], None]
     ) -> None:
-        """`load`, `refuses`: what the broker says of itself, and whether a client is too much for it."""
-        self._host = host
-        self._post = post
-        self._consumers = consumers
+        """`on_carry` gets the events that waited here for a client, when it has come or does not come."""
+        super().__init__(shared)
         self._homes = homes
-        self._load = load
-        self._refuses = refuses
-        # With parties that may be behind a partition: as long as a row lasts.
-        self._patience = micros(options.registration_lifetime)
+        self._broker = broker
+        self._on_carry = on_carry
         # For modulators that a home which was given up may have: routes and streams take their time to heal.
-        self._timeout = 2 * micros(options.handoff_timeout)
+        self._timeout = 2 * micros(self._options.handoff_timeout)
         self._coming: dict[NodeId, Coming] = {}
+        self._timers = Timers(self._host, self.on_late)
 
     # Inputs.
 
@@ -89,7 +86,8 @@ class Destination:
         coming = self._coming.get(node)
         if coming is None or coming.version != version:
             known = coming or Coming(attach.before, version)  # a handoff to us may be under way
-            coming = self._expect(node, attach.before, version, patience=self._timeout)
+            coming = self._expect(node, attach.before, version)
+            self._timers.after(node, self._timeout)
             coming.carries, coming.deliveries = known.carries, known.deliveries
             coming.states, coming.stored = known.states, known.stored
             self._homes.moved_away[node] = now + 3 * self._timeout
@@ -97,27 +95,26 @@ class Destination:
             self._post.write(attach.before, Detour(node, version, own, own))
         coming.attach, coming.attached_at = attach, now - held
 
-    def on_switched(self, message: Switched) -> list[HeldCarry]:
+    def on_switched(self, message: Switched) -> None:
         """The home that a client gave up has not got its modulators."""
         coming = self._coming.get(message.consumer)
-        if coming is None or coming.attach is None or coming.version != message.version:
-            return []
-        coming.is_known_there = True
-        return self.on_late(message.consumer)
+        if coming is not None and coming.attach is not None and coming.version == message.version:
+            coming.is_known_there = True
+            self.on_late(message.consumer)
 
-    def on_late(self, node: NodeId) -> list[HeldCarry]:
+    def on_late(self, node: NodeId) -> None:
         """A client's modulators do not come: if it has chosen us by itself, they begin anew."""
         coming = self._coming.get(node)
         if coming is not None and coming.attach is not None and not coming.is_known_there:
             coming.is_known_there = not self._post.waiting(coming.source)
             if coming.is_known_there:  # it has our question, and will answer
-                self._host.set_timer(("coming", node), self._host.now() + self._timeout)
-                return []
-        carries = self.forget(node)
+                self._timers.after(node, self._timeout)
+                return
+        carries = self._forget(node)
         if coming is not None and coming.attach is not None:
             held = self._host.now() - coming.attached_at
             self._homes.on_attach(node, coming.attach, held, None, coming.deliveries)
-        return carries
+        self._release(carries)
 
     def on_claimed(self, message: Detour) -> bool:
         """Whether a client that has chosen another broker by itself is on its way here."""
@@ -137,16 +134,16 @@ class Destination:
         problem = ""
         if len(self._homes.clients) + len(self._coming) >= CLIENTS_MAX:
             problem = "full"
-        elif node not in self._homes.clients and self._refuses(message):
+        elif node not in self._homes.clients and self._broker.refuses(message):
             problem = "no room"
         elif node in self._homes.clients or self._consumers.version(node) > version:
             problem = "outdated"
         elif not all(map(self._homes.places.knows, message.interests)):
             problem = "unknown modulator"
         elif node not in self._coming or self._coming[node].version < version:
-            self.forget(node)
+            self._forget(node)
             self._expect(node, source, version, message.work)
-        self._post.write(source, Accepted(node, version, problem, self._load()))
+        self._post.write(source, Accepted(node, version, problem, self._broker.load()))
 
     def on_carry(self, carry: CarryLetter) -> bool:
         """Step 6: whether an event is for a client on its way here, and waits for it."""
@@ -164,10 +161,10 @@ class Destination:
         coming = self._owner(source, message.consumer, message.version)
         if coming is None:
             if isinstance(message, MovedDelivery):
-                self._homes.salvage(message.consumer, message.delivery, held)
+                self._homes.salvage(message.consumer, message.delivery.aged(held))
             return
         if coming.attach is not None:
-            self._host.set_timer(("coming", message.consumer), self._host.now() + self._timeout)
+            self._timers.after(message.consumer, self._timeout)
         match message:
             case MovedDelivery() if len(coming.deliveries) < HELD_BACK_MAX:
                 coming.deliveries.append(message.delivery.aged(held))
@@ -176,14 +173,14 @@ class Destination:
                 pairs = zip(message.stored[::2], message.stored[1::2], strict=False)
                 coming.stored[message.subscription] = {EventId(*pair): None for pair in pairs}
 
-    def on_moved(self, source: NodeId, message: Moved, held: Micros) -> list[HeldCarry]:
-        """Step 8; what has waited for the client."""
+    def on_moved(self, source: NodeId, message: Moved, held: Micros) -> None:
+        """Step 8; what has waited for the client goes to its modulators."""
         node = message.consumer
         if self._is_outdated(node, message.version):
             self._post.write(source, Taken(node, message.version))
-            return []
+            return
         coming = self._coming.pop(node, None) or Coming(source, message.version)
-        self._host.cancel_timer(("coming", node))
+        self._timers.cancel(node)
         client = self._client(message, coming, held)
         cursors = list(zip(message.cursors[::2], message.cursors[1::2], strict=False))
         self._homes.moved_away.pop(node, None)
@@ -193,38 +190,35 @@ class Destination:
             client.read(lambda copy: None, cursors)
             waited = self._host.now() - coming.attached_at
             self._homes.on_attach(node, coming.attach, waited, client, coming.deliveries)
-            return coming.carries
-        self._post.write(node, NewHome(message.generation, message.version))
-        for d in coming.deliveries:
-            letter = Deliver(d.event, d.age, d.hops, message.generation, d.number, d.subscription)
-            self._post.write(node, letter)
-        self._homes.enter(client, cursors, coming.states if message.has_states else None)
-        self._homes.tell(client)
-        return coming.carries
+        else:
+            self._post.write(node, NewHome(message.generation, message.version))
+            for delivery in coming.deliveries:
+                self._post.write(node, msgspec.structs.replace(delivery, generation=message.generation))
+            self._homes.enter(client, cursors, coming.states if message.has_states else None)
+            self._homes.tell(client)
+        self._release(coming.carries)
 
-    def on_cancelled(self, message: Cancelled) -> list[HeldCarry]:
-        """What had come for it."""
+    def on_cancelled(self, message: Cancelled) -> None:
+        """The source gave the handoff up."""
         coming = self._coming.get(message.consumer)
         if coming is not None and coming.version == message.version:
-            return self.forget(message.consumer)
-        return []
+            self._release(self._forget(message.consumer))
 
-    def on_superseded(self, node: NodeId, version: int) -> list[HeldCarry]:
+    def on_superseded(self, node: NodeId, version: int) -> None:
         """A newer row of the client: it goes elsewhere."""
         coming = self._coming.get(node)
         if coming is not None and version > coming.version:
-            return self.forget(node)
-        return []
+            self._release(self._forget(node))
 
-    def on_reset(self, peer: NodeId) -> list[HeldCarry]:
+    def on_reset(self, peer: NodeId) -> None:
         """A source that restarted has nobody to send."""
-        gone = [node for node, coming in self._coming.items() if coming.source == peer]
-        return [carry for node in gone for carry in self.on_late(node)]
+        for node in [node for node, coming in self._coming.items() if coming.source == peer]:
+            self.on_late(node)
 
-    def forget(self, node: NodeId) -> list[HeldCarry]:
+    def _forget(self, node: NodeId) -> list[HeldCarry]:
         """It does not come: what has arrived for it goes where it is now."""
         coming = self._coming.pop(node, None)
-        self._host.cancel_timer(("coming", node))
+        self._timers.cancel(node)
         if coming is None:
             return []
         if coming.attach is None:
@@ -248,12 +242,14 @@ class Destination:
 
     # Private.
 
-    def _expect(
-        self, node: NodeId, source: NodeId, version: int, work: int = 0, patience: Micros | None = None
-    ) -> Coming:
+    def _release(self, carries: list[HeldCarry]) -> None:
+        for held in carries:
+            self._on_carry(held.aged(self._host.now()))
+
+    def _expect(self, node: NodeId, source: NodeId, version: int, work: int = 0) -> Coming:
         coming = self._coming[node] = Coming(source, version, work)
-        until = self._host.now() + (2 * self._patience if patience is None else patience)
-        self._host.set_timer(("coming", node), until)
+        # With parties that may be behind a partition: twice as long as a row lasts.
+        self._timers.after(node, 2 * micros(self._options.registration_lifetime))
         return coming
 
     def _owner(self, source: NodeId, node: NodeId, version: int) -> Coming | None:
@@ -262,7 +258,7 @@ class Destination:
         if coming is None or coming.version < version:
             if self._is_outdated(node, version):
                 return None
-            before = self.forget(node)
+            before = self._forget(node)
             if len(self._coming) >= CLIENTS_MAX:
                 return None
             coming = self._expect(node, source, version)

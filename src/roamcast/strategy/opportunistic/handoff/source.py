@@ -1,17 +1,15 @@
 """The source of a handoff: it moves a client of its own to another broker, or goes on serving it.
 
-`handoff.py` has the whole of it, with a picture of the phases; the numbers of the steps are those of section
-2.4, step 3.
+`handoff/__init__.py` has the whole of it, with a picture of the phases; the numbers of the steps are those of
+section 2.4, step 3.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from roamcast.host import Host
-from roamcast.strategy.opportunistic.consumers import Consumers, generation_of
-from roamcast.strategy.opportunistic.copies import Copies
-from roamcast.strategy.opportunistic.dispatch import NodeReading
+from roamcast.kit.protocol import Timers
+from roamcast.strategy.opportunistic.consumers import generation_of
 from roamcast.strategy.opportunistic.homes import HomeClient, Homes
 from roamcast.strategy.opportunistic.messages import (
     Accepted,
@@ -28,10 +26,8 @@ from roamcast.strategy.opportunistic.messages import (
     Switched,
     Taken,
 )
-from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.overlay import BrokerOverlay
-from roamcast.strategy.opportunistic.pulls import HeldCarry, carried
-from roamcast.strategy.opportunistic.stream import Post
+from roamcast.strategy.opportunistic.reading import HeldCarry, NodeReading, carried
+from roamcast.strategy.opportunistic.shared import Part, Shared
 from roamcast.trace import HandedOff
 from roamcast.units import Micros, NodeId, micros
 
@@ -63,29 +59,13 @@ class Leaving:
     claimed: int | None = None  # the generation in which the client chose the destination by itself
 
 
-class Source:
-    """Timers are `("handoff", client)`."""
-
-    def __init__(
-        self,
-        host: Host,
-        options: OpportunisticOptions,
-        post: Post,
-        overlay: BrokerOverlay,
-        consumers: Consumers,
-        copies: Copies,
-        reading: NodeReading,
-        homes: Homes,
-    ) -> None:
-        self._host = host
-        self._options = options
-        self._post = post
-        self._overlay = overlay
-        self._consumers = consumers
-        self._copies = copies
-        self._reading = reading
+class Source(Part):
+    def __init__(self, shared: Shared, homes: Homes, reading: NodeReading) -> None:
+        super().__init__(shared)
         self._homes = homes
-        self._timeout = micros(options.handoff_timeout)
+        self._reading = reading
+        self._timeout = micros(self._options.handoff_timeout)
+        self._timers = Timers(self._host, self._on_late)
         self._leaving: dict[NodeId, Leaving] = {}
 
     # Inputs.
@@ -104,7 +84,7 @@ class Source:
             leaving.phase = Phase.SWITCHING
             self._close(leaving)
         else:
-            self._host.set_timer(("handoff", node), self._host.now() + self._timeout)
+            self._timers.after(node, self._timeout)
             work = round(client.work(self._host.now()))
             self._post.write(
                 to, Handoff(node, leaving.version, client.generation, client.interests, work, below)
@@ -156,7 +136,7 @@ class Source:
         self._close(claimed)
         return True
 
-    def on_late(self, node: NodeId) -> None:
+    def _on_late(self, node: NodeId) -> None:
         leaving = self._leaving.get(node)
         if leaving is None:
             return
@@ -283,8 +263,7 @@ class Source:
             if self._copies.flood(early.copy.event.id) is None:
                 self._post.write(to, carried(early.copy, node, True, early.base, now))
         # For a destination that may be behind a partition by now: as long as a row lasts.
-        patience = micros(self._options.registration_lifetime)
-        self._host.set_timer(("handoff", node), now + patience)
+        self._timers.after(node, micros(self._options.registration_lifetime))
 
     def _send_luggage(self, leaving: Leaving) -> None:
         """What goes before the client itself: deliveries that it has not confirmed, and what its modulators
@@ -355,7 +334,7 @@ class Source:
     def _end(self, leaving: Leaving, outcome: str) -> None:
         node = leaving.client.node
         del self._leaving[node]
-        self._host.cancel_timer(("handoff", node))
+        self._timers.cancel(node)
         now = self._host.now()
         self._host.trace(
             HandedOff(now, node, self._host.node, leaving.to, leaving.started, leaving.asked, outcome)

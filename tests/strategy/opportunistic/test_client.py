@@ -1,17 +1,14 @@
 """A node as a client: the home that it chooses, gives up or is given, and what it says to it."""
 
-from typing import Any, cast
+from typing import Any
 
-from tests.strategy.opportunistic.station import COUNT, Near, Outgoing
+from tests.strategy.opportunistic.station import COUNT, Near, Outgoing, PartLayer, shared_of
 
 from roamcast.broker.core import Broker, Subscription
 from roamcast.event import Event
 from roamcast.filter import Filter
-from roamcast.host import Layer, TimerName
-from roamcast.strategy.opportunistic.adaptation.events import SystemChannel
-from roamcast.strategy.opportunistic.board import BROKER, Board, BoardEntry
+from roamcast.strategy.opportunistic.board import BROKER, BoardEntry
 from roamcast.strategy.opportunistic.client import ClientSide
-from roamcast.strategy.opportunistic.copies import Copies
 from roamcast.strategy.opportunistic.messages import (
     BROKER_ROWS,
     AttachLetter,
@@ -27,35 +24,27 @@ from roamcast.strategy.opportunistic.messages import (
     Rows,
     Skip,
 )
-from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.overlay import BrokerOverlay
 from roamcast.testing import FakeHost
-from roamcast.units import SECOND, NodeId, micros
+from roamcast.units import SECOND, NodeId
 
 OWN, HOME, OTHER, THIRD, PRODUCER = 7, 1, 2, 3, 50
 
 
-class Client(Layer):
+class Client(PartLayer):
     """Brokers 1, 2 … are known and one hop away."""
 
     def __init__(self, brokers: tuple[NodeId, ...] = (HOME, OTHER), **options: Any) -> None:
         self.host, self.post, self.got = FakeHost(OWN), Outgoing(), list[int]()
-        chosen, underlay, post = OpportunisticOptions(**options), Near(), cast(Any, self.post)
         self.core = Broker(self.host, self)
-        self.board = Board(self.host, underlay, micros(chosen.registration_lifetime), self._on_row)
-        self.overlay = BrokerOverlay(self.host, underlay, chosen, SystemChannel(), self.board, 1)
-        copies = Copies(self.host, chosen)
-        self.side = ClientSide(self.host, self.core, underlay, chosen, post, self.overlay, copies)
+        shared = shared_of(self.host, Near(), self.post, self._on_row, self.core, **options)
+        self.board, self.overlay = shared.board, shared.overlay
+        self.side = ClientSide(shared)
         self.host.attach(self)
         for broker in brokers:
             self.hear_row(broker, 1, BrokerRow((), boot=1))
 
     def on_event(self, delivery: Any) -> None:
         self.got.append(delivery.event.sequence)
-
-    def on_timer(self, name: TimerName) -> None:
-        if name not in ("rows", "numbers"):
-            self.side.on_timer(name)
 
     def _on_row(self, kind: int, node: NodeId, entry: BoardEntry | None) -> None:
         self.overlay.on_row(node, entry)
@@ -67,7 +56,7 @@ class Client(Layer):
 
     def hear(self, sender: NodeId, letter: Any) -> list[tuple[NodeId, Letter]]:
         self.post.confirmed()
-        self.side.on_letter(sender, letter, 1, 0)
+        self.side.on_letter(sender, letter, 0)
         return list(self.post.written)
 
     def subscribe(self) -> None:

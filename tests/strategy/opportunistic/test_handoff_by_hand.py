@@ -1,7 +1,5 @@
 """The eight steps at each of the two brokers, letter by letter; and what goes wrong between them."""
 
-from typing import Any
-
 from tests.strategy.opportunistic.station import COUNTING, PLAIN, WORK, Station
 
 from roamcast.modulator import ModulatorSpec
@@ -49,7 +47,7 @@ def serving(**options: float) -> Station:
 
 def asked(station: Station) -> Handoff:
     station.post.confirmed()
-    assert station.broker.handoffs.relocate(CLIENT_A, DESTINATION)
+    assert station.broker.clients.relocate(CLIENT_A, DESTINATION)
     ((to, letter),) = station.post.written
     assert to == DESTINATION and isinstance(letter, Handoff)
     return letter
@@ -67,7 +65,7 @@ def luggage() -> list[Letter]:
     station.hear(DESTINATION, Accepted(CLIENT_A, handoff.version))
     station.post.confirmed()
     station.post.written += made
-    station.broker.on_letter(SUPPLIER, Switched(CLIENT_A, handoff.version), 1, 0)
+    station.broker.on_letter(SUPPLIER, Switched(CLIENT_A, handoff.version), 0)
     station.host.advance(WORK)
     return station.post.to(DESTINATION)
 
@@ -89,7 +87,7 @@ def test_the_source_asks_has_producers_brokers_switch_and_gives_the_client_away(
 def test_loose_the_client_is_given_away_at_once_and_nobody_is_asked() -> None:
     station = serving(handoff="loose")  # type: ignore[arg-type]
     station.post.confirmed()
-    assert station.broker.handoffs.relocate(CLIENT_A, DESTINATION)
+    assert station.broker.clients.relocate(CLIENT_A, DESTINATION)
     station.host.advance(WORK)
     assert kinds(station.post.written) == [(DESTINATION, "MovedState"), (DESTINATION, "Moved")]
 
@@ -97,7 +95,7 @@ def test_loose_the_client_is_given_away_at_once_and_nobody_is_asked() -> None:
 def test_stateless_one_letter_takes_the_client_and_its_modulators_begin_anew() -> None:
     station, destination = serving(handoff="stateless"), Station(DESTINATION)  # type: ignore[arg-type]
     station.post.confirmed()
-    assert station.broker.handoffs.relocate(CLIENT_A, DESTINATION)
+    assert station.broker.clients.relocate(CLIENT_A, DESTINATION)
     station.host.advance(WORK)
     ((to, moved),) = station.post.written
     assert to == DESTINATION and isinstance(moved, Moved)
@@ -204,7 +202,7 @@ def test_a_client_without_state_is_served_at_once() -> None:
 def test_the_home_that_was_given_up_sends_the_modulators_and_what_the_client_has_not_got() -> None:
     source, chosen_home = serving(), chosen()
     ((_, claim),) = chosen_home.post.confirmed()
-    source.broker.on_letter(DESTINATION, claim, 1, 0)
+    source.broker.on_letter(DESTINATION, claim, 0)
     source.host.advance(WORK)
     letters = source.post.to(DESTINATION)
     assert [type(letter) for letter in letters] == [MovedDelivery, MovedState, Moved]
@@ -234,11 +232,10 @@ def test_a_node_that_is_a_broker_no_more_leads_on_to_whom_it_handed_a_client() -
     station.hear(SUPPLIER, Switched(CLIENT_A, handoff.version))
     station.hear(DESTINATION, Taken(CLIENT_A, handoff.version))
     claim = Detour(CLIENT_A, first_version(2) + 1, THIRD, THIRD)
-    post: Any = station.post
     station.post.confirmed()
-    answer_for_no_broker(post, station.consumers, station.overlay, THIRD, claim, 0)
+    answer_for_no_broker(station._shared, THIRD, claim, 0)
     assert station.post.confirmed() == [(DESTINATION, claim)]
-    answer_for_no_broker(post, station.consumers, station.overlay, THIRD, claim, 0)  # a second copy
+    answer_for_no_broker(station._shared, THIRD, claim, 0)  # a second copy
     assert station.post.confirmed() == [(THIRD, Switched(CLIENT_A, claim.version))]
 
 

@@ -1,13 +1,14 @@
 """A producer's home broker: who gets an event by a letter, when it is flooded, and what is said with it."""
 
+from tests.strategy.opportunistic.station import Outgoing, PartLayer, shared_of
+
 from roamcast.event import Event
 from roamcast.filter import Filter
-from roamcast.strategy.opportunistic.consumers import Consumers, EventTarget
-from roamcast.strategy.opportunistic.copies import Copies, EventCopy, FloodBase
+from roamcast.strategy.opportunistic.consumers import EventTarget
+from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
 from roamcast.strategy.opportunistic.dispatch import LEARNING, Dispatch
 from roamcast.strategy.opportunistic.floods import Floods
 from roamcast.strategy.opportunistic.messages import CarryLetter, ClientRow, Head, Interest
-from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.testing import FakeHost
 from roamcast.underlay.base import Underlay
 from roamcast.units import NodeId
@@ -23,35 +24,15 @@ class Twenty(Underlay):
         return 1
 
 
-class Letter:
+class Setting(PartLayer):
     def __init__(self) -> None:
-        self.written: list[tuple[NodeId, CarryLetter | Head]] = []
-
-    def write(self, to: NodeId, letter: CarryLetter | Head) -> bool:
-        self.written.append((to, letter))
-        return True
-
-
-class Setting:
-    def __init__(self) -> None:
-        self.host, self.post, self.consumers = FakeHost(1), Letter(), Consumers()
+        self.host, self.post = FakeHost(1), Outgoing()
         self.flooded: list[tuple[int, FloodBase]] = []
-        copies = Copies(self.host, OpportunisticOptions())
-        floods = Floods(
-            self.host,
-            Twenty(),
-            copies,
-            lambda sender, copy, flood: self.flooded.append((copy.event.sequence, flood)),
-        )
-        self.dispatch = Dispatch(
-            self.host,
-            Twenty(),
-            self.post,  # type: ignore[arg-type]
-            copies,
-            floods,
-            self.consumers,
-            is_alive=lambda home, boot: True,
-        )
+        shared = shared_of(self.host, Twenty(), self.post)
+        self.consumers = shared.consumers
+        floods = Floods(shared, lambda sender, copy, flood: self.flooded.append((copy.event.sequence, flood)))
+        self.dispatch = Dispatch(shared, floods)
+        self.host.attach(self)
         self.host.advance(LEARNING)
 
     def wants(self, *consumers: NodeId) -> None:

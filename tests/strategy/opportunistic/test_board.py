@@ -3,7 +3,10 @@
 from random import Random
 
 import pytest
+from tests.strategy.opportunistic.station import PartLayer
 
+from roamcast.kit.protocol import Messenger
+from roamcast.strategy.opportunistic import OpportunisticOptions
 from roamcast.strategy.opportunistic.board import (
     BROKER,
     CLIENT,
@@ -36,8 +39,10 @@ class Told:
     def __init__(self, node: NodeId) -> None:
         self.host = FakeHost(node)
         self.news: list[tuple[int, NodeId, BoardEntry | None]] = []
-        self.board = Board(self.host, Underlay(), LIFETIME, lambda *news: self.news.append(news))
-        self.host.attach(self.board)  # type: ignore[arg-type]
+        options = OpportunisticOptions(registration_lifetime=LIFETIME / SECOND)
+        messenger = Messenger(self.host, FRAMES)
+        self.board = Board(messenger, Underlay(), options, lambda *news: self.news.append(news))
+        self.host.attach(PartLayer())
 
     def frames(self) -> list[tuple[NodeId | None, Rows | RowNumbers]]:
         sent = [(one.to, FRAMES.decode(one.frame.payload)) for one in self.host.sent]

@@ -1,17 +1,13 @@
 """What waits: letters for a node out of reach, and memorized events for consumers that subscribe later."""
 
-from typing import Any, cast
+from typing import cast
 
-from tests.strategy.opportunistic.station import COUNTING, PLAIN, Nobody, Outgoing
+from tests.strategy.opportunistic.station import COUNTING, PLAIN, Near, Outgoing, PartLayer, shared_of
 
-from roamcast.broker.core import Broker
 from roamcast.event import Event, EventClass
-from roamcast.host import Layer, TimerName
-from roamcast.strategy.opportunistic.copies import EventCopy
 from roamcast.strategy.opportunistic.dispatch import Backlog
 from roamcast.strategy.opportunistic.messages import CarryLetter, Deliver, Keep, NotHome, Skip
-from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.undeliverable import Undeliverable
+from roamcast.strategy.opportunistic.strategy import Undeliverable
 from roamcast.testing import FakeHost
 from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId
@@ -19,17 +15,11 @@ from roamcast.units import SECOND, Micros, NodeId
 OWN, PEER, CONSUMER, HOME, PRODUCER = 1, 2, 7, 3, 50
 
 
-class Waiting(Layer):
+class Waiting(PartLayer):
     def __init__(self) -> None:
         self.host, self.post = FakeHost(OWN), Outgoing()
-        options = OpportunisticOptions(keep_realtime=60.0)
-        self.undeliverable = Undeliverable(self.host, options, cast(Any, self.post))
+        self.undeliverable = Undeliverable(shared_of(self.host, Near(), self.post, keep_realtime=60.0))
         self.host.attach(self)
-
-    def on_timer(self, name: TimerName) -> None:
-        match name:
-            case ("look through", int() as peer):
-                self.undeliverable.on_timer(peer)
 
 
 def deliver(number: int, age: Micros) -> Deliver:
@@ -62,12 +52,12 @@ def test_nothing_is_given_up_once_the_node_answers_again() -> None:
 class Keeping:
     def __init__(self) -> None:
         self.host, self.post = FakeHost(OWN), Outgoing()
-        self.backlog = Backlog(self.host, Broker(self.host, Nobody()), cast(Any, self.post))
+        self.backlog = Backlog(shared_of(self.host, Near(), self.post))
 
     def publish(self, sequence: int, lifetime: Micros, publisher: NodeId = PRODUCER) -> Event:
         kind = EventClass.MEMORIZED if lifetime else EventClass.REALTIME
         event = Event(publisher, sequence, event_class=kind, lifetime=lifetime)
-        self.backlog.on_published(EventCopy(event, sequence, 0, 1, self.host.now()))
+        self.backlog.keep(Keep(event, 0, 1))
         return event
 
 
@@ -93,8 +83,8 @@ def test_a_broker_that_ends_gives_what_it_keeps_to_another() -> None:
     keeping.backlog.give_to(PEER)
     ((to, keep),) = keeping.post.written
     assert to == PEER and isinstance(keep, Keep) and keep.age == 40 * SECOND
-    heir.backlog.on_keep(keep, held=SECOND)
-    heir.backlog.on_keep(Keep(Event(PRODUCER, 9), 0, 1), held=0)  # nothing to be kept
+    heir.backlog.keep(keep.aged(SECOND))
+    heir.backlog.keep(Keep(Event(PRODUCER, 9), 0, 1))  # nothing to be kept
     heir.backlog.serve(CONSUMER, HOME, (PLAIN,))
     ((to, letter),) = heir.post.written
     assert to == CONSUMER and isinstance(letter, CarryLetter) and letter.age == 41 * SECOND

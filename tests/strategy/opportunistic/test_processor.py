@@ -1,5 +1,7 @@
 """The small parts by themselves: the processor."""
 
+from tests.strategy.opportunistic.station import PartLayer
+
 from roamcast.strategy.opportunistic.modulators import Processor
 from roamcast.testing import FakeHost
 from roamcast.units import SECOND
@@ -8,7 +10,7 @@ from roamcast.units import SECOND
 def test_a_processor_works_in_order_and_its_load_is_what_was_asked_of_it() -> None:
     host = FakeHost(node=1)
     processor = Processor(host, capacity=2.0)
-    host.attach(Timers(processor))  # type: ignore[arg-type]
+    host.attach(PartLayer())
     done: list[tuple[str, int]] = []
     processor.submit(0, lambda: done.append(("free", host.now())))
     processor.submit(4 * SECOND, lambda: done.append(("long", host.now())))
@@ -19,11 +21,3 @@ def test_a_processor_works_in_order_and_its_load_is_what_was_asked_of_it() -> No
     assert done[1:] == [("long", 2 * SECOND), ("short", 3 * SECOND), ("behind", 3 * SECOND)]
     host.advance(6 * SECOND)
     assert processor.load() == 0
-
-
-class Timers:
-    def __init__(self, processor: Processor) -> None:
-        self._processor = processor
-
-    def on_timer(self, name: object) -> None:
-        self._processor.on_timer()

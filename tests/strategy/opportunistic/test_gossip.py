@@ -1,8 +1,9 @@
 """What neighbours say they have, and who asks whom for what it lacks; floods, which it hands on."""
 
+from tests.strategy.opportunistic.station import PartLayer, shared_of
+
 from roamcast.event import Event, EventId
-from roamcast.host import Layer, TimerName
-from roamcast.strategy.opportunistic.board import BROKER, Board
+from roamcast.strategy.opportunistic.board import BROKER
 from roamcast.strategy.opportunistic.copies import Copies, EventCopy, FloodBase
 from roamcast.strategy.opportunistic.floods import HEARD_ENOUGH, OTHERS_LATER, Floods
 from roamcast.strategy.opportunistic.gossip import ASK_AFTER, LONGEST, Gossip
@@ -31,24 +32,15 @@ class Relays(Underlay):
         return self._is_relay
 
 
-class Setting(Layer):
+class Setting(PartLayer):
     def __init__(self, *, is_relay: bool = True) -> None:
-        self.host, underlay = FakeHost(OWN), Relays(is_relay)
-        self.copies = Copies(self.host, OpportunisticOptions())
+        self.host = FakeHost(OWN)
+        shared = shared_of(self.host, Relays(is_relay))
+        self.copies, self.board = shared.copies, shared.board
         self.news: list[int] = []
-        self.board = Board(self.host, underlay, 120 * SECOND, lambda *_: None)
-        self.floods = Floods(
-            self.host, underlay, self.copies, lambda _, copy, __: self.news.append(copy.event.sequence)
-        )
-        self.gossip = Gossip(self.host, self.board, self.copies, self.floods)
+        self.floods = Floods(shared, lambda _, copy, __: self.news.append(copy.event.sequence))
+        self.gossip = Gossip(shared, self.floods)
         self.host.attach(self)
-
-    def on_timer(self, name: TimerName) -> None:
-        match name:
-            case ("flood", int() as publisher, int() as sequence):
-                self.floods.on_timer(EventId(publisher, sequence))
-            case "digest" | "ask" | "answers":
-                self.gossip.on_timer(str(name))
 
     def hear(self, sequence: int, sender: NodeId = NEAR, hops: int = 1) -> None:
         """A flooded event, as the strategy hands it in."""

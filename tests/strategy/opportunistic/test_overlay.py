@@ -2,11 +2,13 @@
 
 from itertools import pairwise
 
-from roamcast.strategy.opportunistic.adaptation.events import SystemChannel, TimeCame
-from roamcast.strategy.opportunistic.board import BROKER, Board, BoardEntry
+from tests.strategy.opportunistic.station import shared_of
+
+from roamcast.kit.protocol import Timer
+from roamcast.strategy.opportunistic.adaptation.events import TimeCame
+from roamcast.strategy.opportunistic.board import BROKER, BoardEntry
 from roamcast.strategy.opportunistic.messages import BrokerRow
-from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.overlay import BrokerOverlay, OwnWord
+from roamcast.strategy.opportunistic.overlay import OwnState
 from roamcast.testing import FakeHost
 from roamcast.trace import OverlayChanged
 from roamcast.underlay.base import Underlay
@@ -30,18 +32,18 @@ class Setting:
         self.host = FakeHost(OWN)
         self.underlay = Distances()
         self.load = 0
-        channel = SystemChannel()
-        options = OpportunisticOptions(mode=mode, broker_update=broker_update)  # type: ignore[arg-type]
-        self.board = Board(self.host, self.underlay, 120 * SECOND, self._on_row)
-        self.overlay = BrokerOverlay(self.host, self.underlay, options, channel, self.board, 1)
+        shared = shared_of(
+            self.host, self.underlay, on_row=self._on_row, mode=mode, broker_update=broker_update
+        )
+        self.board, self.overlay, channel = shared.board, shared.overlay, shared.channel
         self.looked: list[int] = []
         channel.subscribe(TimeCame, lambda event: self._look())
         self.host.attach(self)  # type: ignore[arg-type]
-        self.overlay.start(OwnWord(lambda: self.load, lambda: 0))
+        self.overlay.start(OwnState(lambda: self.load, lambda: 0))
 
     def on_timer(self, name: object) -> None:
-        if name == "broker update":
-            self.overlay.on_timer()
+        if isinstance(name, Timer):
+            name.due()
 
     def hear(self, broker: NodeId, hops: int, links: tuple[int, ...] = (), version: int = 1) -> None:
         self.underlay.hops[broker] = hops

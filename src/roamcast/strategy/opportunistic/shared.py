@@ -1,0 +1,69 @@
+"""What every part of one node stands on: its surroundings, its letters and its tables."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from roamcast.kit.protocol import Messenger
+from roamcast.strategy.base import StrategyContext
+from roamcast.strategy.opportunistic.adaptation.events import SystemChannel
+from roamcast.strategy.opportunistic.board import Board, BoardEntry
+from roamcast.strategy.opportunistic.consumers import Consumers
+from roamcast.strategy.opportunistic.copies import Copies
+from roamcast.strategy.opportunistic.messages import FRAMES
+from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.overlay import BrokerOverlay
+from roamcast.strategy.opportunistic.stream import Post
+from roamcast.units import NodeId
+
+
+class Shared(NamedTuple):
+    context: StrategyContext
+    options: OpportunisticOptions
+    messenger: Messenger[Any]  # one hop
+    post: Post  # several
+    board: Board
+    overlay: BrokerOverlay
+    consumers: Consumers
+    copies: Copies
+    channel: SystemChannel
+
+    @classmethod
+    def of(
+        cls,
+        context: StrategyContext,
+        options: OpportunisticOptions,
+        post: Post,
+        on_row: Callable[[int, NodeId, BoardEntry | None], None],
+    ) -> "Shared":
+        """`on_row`: see `Board`."""
+        channel, messenger = SystemChannel(), Messenger(context.host, FRAMES)
+        board = Board(messenger, context.underlay, options, on_row)
+        overlay = BrokerOverlay(context, options, channel, board, post.boot)
+        return cls(
+            context,
+            options,
+            messenger,
+            post,
+            board,
+            overlay,
+            Consumers(),
+            Copies(context.host, options),
+            channel,
+        )
+
+
+class Part:
+    """A part of one node. What it needs beside what is shared it is given by its own constructor."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._host = shared.context.host
+        self._core = shared.context.broker
+        self._underlay = shared.context.underlay
+        self._options = shared.options
+        self._messenger = shared.messenger
+        self._post = shared.post
+        self._board = shared.board
+        self._overlay = shared.overlay
+        self._consumers = shared.consumers
+        self._copies = shared.copies
+        self._channel = shared.channel
