@@ -20,7 +20,7 @@ from roamcast.strategy.tree.content.messages import (
     UpdateAcknowledgement,
     Want,
 )
-from roamcast.strategy.tree.content.recovery import OFFERS_OF_OWN, WINDOW_MIN
+from roamcast.strategy.tree.content.recovery import OFFERS_OF_OWN, WAITING_MAX, WINDOW_MIN
 from roamcast.strategy.tree.content.router import ContentRouter
 from roamcast.strategy.tree.parameters import TreeOptions
 from roamcast.testing import FakeHost
@@ -606,6 +606,22 @@ def test_a_repeat_that_is_lost_is_named_and_asked_for_again() -> None:
     network.run(2)
     assert network.receivers(event) == [1]
     assert network.count("recovery") == 2
+
+
+def test_a_neighbour_that_names_more_events_than_can_wait_stops_nobody() -> None:
+    """The events that were asked for first are pushed out by newer ones before the answer is overdue."""
+    network = Network(2, [(0, 1)])
+    peer = network.peers[0]
+    first = tuple(EventId(9, number) for number in range(4))
+    newer = tuple(EventId(9, 100 + number) for number in range(WAITING_MAX))
+    peer.router.on_data(1, CODEC.encode(Digest((((0,), first),))))
+    network.run(0.1)
+    assert network.count("request") == 1
+    peer.router.on_data(1, CODEC.encode(Digest((((0,), newer),))))
+    network.run(5)
+    assert network.count("request") > 1
+    drops = [each.detail for each in peer.host.records if isinstance(each, Dropped)]
+    assert drops == ["WAITING_MAX"] * len(first)
 
 
 # Overhearing.

@@ -127,7 +127,8 @@ class Recovery:
         wanted = self._wanted | missing
         self._wanted = {event: wanted[event] for event in newest_first(wanted)}
         while len(self._wanted) > WAITING_MAX:
-            self._wanted.popitem()
+            oldest, _ = self._wanted.popitem()
+            self._asked.pop(oldest, None)
             self._messenger.overflow("digest", "WAITING_MAX")
         if not self._asked:
             self._ask_timer.after(ASK_DELAY + random_below(self._host, ASK_DELAY))
