@@ -608,6 +608,20 @@ def test_a_repeat_that_is_lost_is_named_and_asked_for_again() -> None:
     assert network.count("recovery") == 2
 
 
+def test_a_burst_counts_the_octets_of_messages_whether_one_neighbour_asked_or_two() -> None:
+    """Each event is two fragments with its header, and one without."""
+    network = Network(3, [(0, 1), (0, 2)])
+    network.run(1)
+    events = [network.publish(0, {"level": 5}, payload=bytes(1_395)) for _ in range(20)]
+    want = CODEC.encode(Want(tuple(event.id for event in events)))
+    network.sent.clear()
+    for neighbour in (1, 2):
+        network.peers[0].router.on_data(neighbour, want)
+    assert [to for _, to, message in network.sent if message == "recovery"] == [1, 1]
+    network.run(0.0105)
+    assert [to for _, to, message in network.sent if message == "recovery"] == [1, 1, 1, 2, 1, 2]
+
+
 def test_a_neighbour_that_names_more_events_than_can_wait_stops_nobody() -> None:
     """The events that were asked for first are pushed out by newer ones before the answer is overdue."""
     network = Network(2, [(0, 1)])

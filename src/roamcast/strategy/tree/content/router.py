@@ -279,13 +279,15 @@ class ContentRouter:
                 if neighbour not in kept.had_by:
                     self._recovery.offer(neighbour, (event_id,), prompt=False)
 
-    def _cast(self, kept: "RecentEvent", to: list[NodeId], *, again: bool) -> None:
+    def _cast(self, kept: "RecentEvent", to: list[NodeId], *, again: bool) -> int:
+        """Returns the octets."""
         if not to and not self._overlay.is_overheard:
-            return
+            return 0
         for each in to:
             if self._announcer.sessions[each].is_settled:
                 kept.told.add(each)
-        self.messenger.to_neighbours(to, self._copy(kept, again=again), own=kept.hops == 0 and not again)
+        own = kept.hops == 0 and not again
+        return self.messenger.to_neighbours(to, self._copy(kept, again=again), own=own)
 
     def _copy(self, kept: "RecentEvent", *, again: bool) -> Cast:
         return Cast(kept.event, kept.hops, max(0, self.host.now() - kept.published_at), again)
@@ -373,10 +375,7 @@ class ContentRouter:
     def cast_again(self, event: EventId, to: list[NodeId]) -> int:
         """Returns the octets, 0 if it is not kept any more."""
         kept = self._kept(event)
-        if kept is None:
-            return 0
-        self._cast(kept, to, again=True)
-        return 1 + len(kept.event.payload)
+        return 0 if kept is None else self._cast(kept, to, again=True)
 
     def hand(self, event: EventId, to: NodeId) -> int:
         """Likewise."""
