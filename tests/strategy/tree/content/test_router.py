@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from roamcast.broker.core import Broker, Delivery, Subscription
 from roamcast.event import Event, EventClass, EventId, Publication
 from roamcast.filter import Filter
-from roamcast.host import Frame, Layer, SendFailure
+from roamcast.host import Frame, SendFailure
+from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.tree.content.messages import (
     CODEC,
     Cast,
@@ -21,46 +22,30 @@ from roamcast.strategy.tree.content.messages import (
     Want,
 )
 from roamcast.strategy.tree.content.recovery import OFFERS_OF_OWN, WAITING_MAX, WINDOW_MIN
-from roamcast.strategy.tree.content.router import ContentRouter
+from roamcast.strategy.tree.overlay.layer import Overlay
 from roamcast.strategy.tree.parameters import TreeOptions
+from roamcast.strategy.tree.strategy import Tree
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
+from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
 Edge = tuple[NodeId, NodeId]
 LOST, OVERHEARD = -1, -2  # in the place of the number of a link's incarnation
 
 
-class Peer(Layer):
-    """One node: a router over a static overlay, and an application that writes down what it gets."""
+class StaticOverlay(Overlay):
+    """Links that a test draws, in place of those that a protocol finds."""
 
-    def __init__(
-        self,
-        network: "Network",
-        node: NodeId,
-        options: TreeOptions,
-        stable: MutableMapping[str, bytes] | None = None,
-    ) -> None:
+    def __init__(self, context: StrategyContext, tree: Tree, network: "Network") -> None:
+        super().__init__(context.host, None, tree.options, tree)
         self.network = network
-        self.host = FakeHost(node, seed=node + 1, now=network.now, stable=stable)
-        self.got: list[EventId] = []
-        self.broker = Broker(self.host, self)
-        self.router = ContentRouter(self.host, self.broker, options, lambda _: self)
-        self.broker.watch(self.router)
-        self.host.attach(self)
-        self.router.on_start()
 
-    def on_event(self, delivery: Delivery) -> None:
-        self.got.append(delivery.event.id)
-
-    def on_timer(self, name: Any) -> None:
-        name.due()
+    def on_start(self) -> None:
+        """Links are drawn."""
 
     def send(
-        self,
-        neighbour: NodeId,
-        data: Frame,
-        on_failure: Callable[[SendFailure], None] | None = None,
+        self, neighbour: NodeId, data: Frame, on_failure: Callable[[SendFailure], None] | None = None
     ) -> None:
         self.network.send(self.host.node, neighbour, data.payload, data.message, None)
 
@@ -75,6 +60,42 @@ class Peer(Layer):
         for node in self.network.in_range.get(self.host.node, ()):
             if node not in named:
                 self.network.overhear(self.host.node, node, data.payload, named)
+
+
+class Router(Tree):
+    def __init__(self, context: StrategyContext, options: TreeOptions, network: "Network") -> None:
+        self.network = network
+        super().__init__(context, options)
+
+    def make_overlay(self, context: StrategyContext) -> Overlay:
+        return StaticOverlay(context, self, self.network)
+
+    def table(self, neighbour: NodeId) -> list[Filter] | None:
+        """What a neighbour wants, in a fixed order; None before its table has come."""
+        table = self.tables.links[neighbour].table
+        return None if table is None else sorted(table, key=Filter.encode)
+
+
+class Peer:
+    """One node: a router over a static overlay, and an application that writes down what it gets."""
+
+    def __init__(
+        self,
+        network: "Network",
+        node: NodeId,
+        options: TreeOptions,
+        stable: MutableMapping[str, bytes] | None = None,
+    ) -> None:
+        self.host = FakeHost(node, seed=node + 1, now=network.now, stable=stable)
+        self.got: list[EventId] = []
+        self.broker = Broker(self.host, self)
+        self.router = Router(StrategyContext(self.host, self.broker, Underlay()), options, network)
+        self.broker.watch(self.router)
+        self.host.attach(self.router)
+        self.router.on_start()
+
+    def on_event(self, delivery: Delivery) -> None:
+        self.got.append(delivery.event.id)
 
 
 class Network:
@@ -426,7 +447,7 @@ def test_a_table_that_went_wrong_is_mended_by_the_refresh() -> None:
     network.subscribe(1, "level = 2")
     network.run(1)
     # Forged in the neighbour's name: the next version of its set, without what it wants.
-    held = network.peers[0].router._announcer.sessions[1].received
+    held = network.peers[0].router.announcer.sessions[1].received
     forged = FilterUpdate(
         held.session, held.version, held.version + 1, True, (), (Filter.sql("level = 2").encode(),)
     )
@@ -543,7 +564,7 @@ def test_events_that_are_gone_when_they_are_asked_for_hold_nobody_up() -> None:
     while not network.count("digest"):
         network.run(0.001)
     for gone in events[-WINDOW_MIN // 2 :]:
-        recent = network.peers[0].router._recent
+        recent = network.peers[0].router.recent
         recent._order.remove(recent._entries.pop(gone.id))
     network.run(0.3)
     assert all(network.receivers(event) == [1] for event in events[: -WINDOW_MIN // 2])
@@ -653,7 +674,7 @@ def test_an_overheard_event_takes_a_short_cut_past_a_node_of_its_path() -> None:
     network.run(0.01)
     assert network.receivers(event) == [2, 3]
     hops = {
-        peer.host.node: kept.hops for peer in network.peers if (kept := peer.router._recent.find(event.id))
+        peer.host.node: kept.hops for peer in network.peers if (kept := peer.router.recent.find(event.id))
     }
     assert hops == {0: 0, 1: 1, 2: 1, 3: 2}
 

@@ -11,13 +11,14 @@
 """
 
 from collections.abc import Iterable
-from typing import Annotated, Protocol, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from roamcast.event import Count, Event, EventId
-from roamcast.host import Frame, Host, Kind
+from roamcast.host import Host, Kind
 from roamcast.kit.protocol import Message, Messenger, OnFailure
+from roamcast.strategy.tree.overlay.layer import Overlay
 from roamcast.units import NodeId
 from roamcast.wire import Codec
 
@@ -99,21 +100,10 @@ ContentMessage: TypeAlias = FilterUpdate | UpdateAcknowledgement | Refresh | Cas
 CODEC: Codec[ContentMessage] = Codec("content", 2, ContentMessage)
 
 
-class OverlayBelow(Protocol):
-    """The part of the overlay that this layer uses."""
-
-    @property
-    def is_overheard(self) -> bool: ...
-
-    def send(self, neighbour: NodeId, data: Frame, on_failure: OnFailure | None = None) -> None: ...
-
-    def spread(self, neighbours: Iterable[NodeId], data: Frame) -> None: ...
-
-
 class LinkMessenger(Messenger[ContentMessage]):
     """Messages over tree links: to one neighbour, or to several in one broadcast."""
 
-    def __init__(self, host: Host, overlay: OverlayBelow) -> None:
+    def __init__(self, host: Host, overlay: Overlay) -> None:
         super().__init__(host, CODEC)
         self._overlay = overlay
 

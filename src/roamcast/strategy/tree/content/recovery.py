@@ -29,7 +29,7 @@ from roamcast.strategy.tree.content.messages import Digest, Want
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
 if TYPE_CHECKING:  # it imports this module
-    from roamcast.strategy.tree.content.router import ContentRouter
+    from roamcast.strategy.tree.strategy import Tree
 
 OFFERS = 3  # digests that name an event to a neighbour that stays silent
 OFFERS_OF_OWN = 6  # the same for an event of our own: if it is lost here, nobody gets it
@@ -54,13 +54,13 @@ CALM: Micros = SECOND  # without a loss before the rate grows
 
 
 class Recovery:
-    def __init__(self, router: "ContentRouter") -> None:
-        host = router.host
-        self._router = router
+    def __init__(self, tree: "Tree") -> None:
+        host = tree.host
+        self._tree = tree
         self._host = host
-        self._messenger = router.messenger
-        self._events_max = router.options.digest_events
-        self._interval = micros(router.options.recovery_interval)
+        self._messenger = tree.messenger
+        self._events_max = tree.options.digest_events
+        self._interval = micros(tree.options.recovery_interval)
         self._pace = RecoveryPace()
         self._digest_at: Micros | None = None
         # By neighbour: events that it may lack, and how often each was offered, the newest last.
@@ -120,7 +120,7 @@ class Recovery:
             for nodes, events in digest.groups
             if node in nodes
             for event in events
-            if not self._router.has(event)
+            if not self._tree.has(event)
         }
         if not missing:
             return
@@ -215,14 +215,14 @@ class Recovery:
         linked = sorted(askers & self._offers.keys())
         if len(linked) != 1:
             return self._cast_again(event, linked)
-        octets = self._router.hand(event, linked[0])
+        octets = self._tree.hand(event, linked[0])
         if octets:
             self._offers[linked[0]].pop(event, None)
         return octets
 
     def _cast_again(self, event: EventId, askers: list[NodeId]) -> int:
         """For all who asked; the octets that were sent. It is named once more, in case this is lost too."""
-        octets = self._router.cast_again(event, askers) if askers else 0
+        octets = self._tree.cast_again(event, askers) if askers else 0
         if octets:
             for node in askers:
                 self._offers[node][event] = OFFERS - 1

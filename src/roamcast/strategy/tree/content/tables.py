@@ -137,9 +137,6 @@ class RoutingTables:
         since = outgoing.since(wanted)
         return outgoing.oldest() if since is None else since  # None: a wider one that stands for several
 
-    def table(self, neighbour: NodeId) -> dict[Filter, Micros] | None:
-        return self.links[neighbour].table
-
     def wants(self, neighbour: NodeId, event: Event) -> bool:
         """Whether the event goes over this link. Before a table has come, every event does:
         losing one costs more than sending one needlessly."""
