@@ -16,6 +16,7 @@ from roamcast.strategy.tree.overlay.evolved import Evolved
 from roamcast.strategy.tree.overlay.layer import Overlay
 from roamcast.strategy.tree.overlay.manager import ObjectTree
 from roamcast.strategy.tree.overlay.messages import CODEC, OverlayMessage
+from roamcast.strategy.tree.overlay.multicast_table import OverlayListener
 from roamcast.strategy.tree.parameters import TreeOptions
 from roamcast.trace import Dropped, DropReason, OverlayChanged, Record
 from roamcast.underlay.base import Underlay
@@ -290,7 +291,7 @@ class Network:
                 )
 
 
-class NetworkNode:
+class NetworkNode(OverlayListener):
     def __init__(
         self, network: Network, number: NodeId, random: Random, stable: MutableMapping[str, bytes]
     ) -> None:

@@ -12,7 +12,7 @@ from roamcast.kit.protocol import Messenger, Timer
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.tree.content.messages import CODEC as CONTENT
 from roamcast.strategy.tree.content.messages import Cast
-from roamcast.strategy.tree.overlay.courier import AGREEMENT, TreeCourier
+from roamcast.strategy.tree.overlay.courier import AGREEMENT, LINK_ATTEMPTS, TreeCourier
 from roamcast.strategy.tree.overlay.messages import (
     CODEC,
     Close,
@@ -47,8 +47,7 @@ class Couriers:
     def __init__(self) -> None:
         self.host = FakeHost(0)
         self.undelivered: list[NodeId] = []
-        options = TreeOptions(link_attempts=3)
-        self.courier = TreeCourier(Messenger(self.host, CODEC), options, self.undelivered.append)
+        self.courier = TreeCourier(Messenger(self.host, CODEC), 0, self.undelivered.append)
         self.host.attach(self)  # type: ignore[arg-type]
 
     def on_timer(self, timer: Timer) -> None:
@@ -69,14 +68,14 @@ def test_a_hop_that_a_broken_link_fails_is_given_up_and_the_link_with_it() -> No
     couriers = Couriers()
     couriers.courier.hop(1, Close(7), own=True)
     couriers.run(SendFailure.LINK, 2)
-    assert len(couriers.host.sent) == 3 and couriers.undelivered == [1]
+    assert len(couriers.host.sent) == LINK_ATTEMPTS and couriers.undelivered == [1]
 
 
 def test_a_hop_that_finds_our_own_queue_full_says_nothing_about_the_link() -> None:
     couriers = Couriers()
     couriers.courier.hop(1, Close(7), own=True)
     couriers.run(SendFailure.QUEUE_FULL, 2)
-    assert len(couriers.host.sent) == 3 and couriers.undelivered == []
+    assert len(couriers.host.sent) == LINK_ATTEMPTS and couriers.undelivered == []
 
 
 def test_an_agreement_is_given_up_after_attempts_on_the_air_not_in_the_queue() -> None:

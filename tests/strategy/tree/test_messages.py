@@ -18,8 +18,8 @@ from roamcast.strategy.tree.overlay.messages import (
     RouteReply,
     RouteRequest,
     Sighting,
-    Spread,
-    Standing,
+    SpreadData,
+    StatedLabel,
     TreeData,
 )
 from roamcast.strategy.tree.parameters import TreeOptions, TreePreset
@@ -31,7 +31,7 @@ OPTIONS = TreeOptions(preset=TreePreset.DRIVING)
 nodes = st.integers(0, 8)  # two of them unknown
 numbers = st.integers(0, 2**62 - 1)
 standings = st.builds(
-    Standing, st.integers(0, 2**48 - 1), nodes, st.integers(-(2**40), 2**40), st.integers(0, 255)
+    StatedLabel, st.integers(0, 2**48 - 1), nodes, st.integers(-(2**40), 2**40), st.integers(0, 255)
 )
 messages: st.SearchStrategy[OverlayMessage] = st.one_of(
     st.builds(
@@ -79,7 +79,7 @@ messages: st.SearchStrategy[OverlayMessage] = st.one_of(
     st.builds(Probe, numbers),
     st.builds(TreeData, numbers, st.binary(max_size=8)),
     st.builds(Sighting, numbers),
-    st.builds(Spread, st.lists(st.tuples(nodes, numbers), max_size=4).map(tuple), st.binary(max_size=8)),
+    st.builds(SpreadData, st.lists(st.tuples(nodes, numbers), max_size=4).map(tuple), st.binary(max_size=8)),
 )
 
 
@@ -107,7 +107,7 @@ def test_a_forged_request_does_not_send_the_root_to_and_fro() -> None:
     """Found by the storm above: two nodes had the request from each other, and each yielded to it."""
     network = Network(NODES, LINKS, options=OPTIONS)
     network.run(8)
-    request = RouteRequest(6, 5258703, Standing(1_000_000, 0, 1_000_000, 120), 30, 112, True, True)
+    request = RouteRequest(6, 5258703, StatedLabel(1_000_000, 0, 1_000_000, 120), 30, 112, True, True)
     for to, sender in ((1, 0), (0, 1), (4, 1)):
         inject(network, to, sender, CODEC.encode(request))
     network.run(30)
@@ -123,7 +123,7 @@ def test_data_that_names_us_twice_over_no_link_of_ours_is_refused_as_a_whole(
     network = Network([0, 1], options=OPTIONS)
     network.links.add((0, 1))
     network.nodes[0].overlay._overhears = overhears
-    inject(network, 0, 1, CODEC.encode(Spread(tuple((0, number) for number in numbers), b"")))
+    inject(network, 0, 1, CODEC.encode(SpreadData(tuple((0, number) for number in numbers), b"")))
     assert network.received == []
     assert [each.message for each in network.sent] == [Close(5)]
 
@@ -131,8 +131,8 @@ def test_data_that_names_us_twice_over_no_link_of_ours_is_refused_as_a_whole(
 def test_a_storm_with_data_that_names_its_receiver_twice_does_no_lasting_harm() -> None:
     network = Network(NODES, LINKS, options=OPTIONS)
     network.run(8)
-    request = RouteRequest(0, 0, Standing(0, 0, 0, 0), 0, 0, False, False)
-    for message in (request, request, Spread(((0, 0), (0, 0)), b"")):
+    request = RouteRequest(0, 0, StatedLabel(0, 0, 0, 0), 0, 0, False, False)
+    for message in (request, request, SpreadData(((0, 0), (0, 0)), b"")):
         inject(network, 0, 2, CODEC.encode(message))
         network.run(0.05)
     network.run(30)
@@ -193,7 +193,7 @@ def test_a_reboot_within_a_beacon_makes_the_old_link_die_by_its_number() -> None
 
 
 @pytest.mark.parametrize(
-    "message", [Probe(5), Confirm(5, 0), TreeData(5, b"x"), Spread(((0, 5), (1, 5)), b"x")]
+    "message", [Probe(5), Confirm(5, 0), TreeData(5, b"x"), SpreadData(((0, 5), (1, 5)), b"x")]
 )
 def test_a_message_about_an_unknown_link_is_answered_by_a_close(message: OverlayMessage) -> None:
     network = Network([0, 1], options=OPTIONS)
@@ -210,7 +210,7 @@ def test_a_close_to_an_unknown_link_is_not_answered() -> None:
 
 
 def test_the_wire_form_of_a_request_is_this() -> None:
-    request = RouteRequest(3, 70_000, Standing(9, 2, 1 << 20, 1), 10, 0, False, True)
+    request = RouteRequest(3, 70_000, StatedLabel(9, 2, 1 << 20, 1), 10, 0, False, True)
     # version; array of 8: tag 1, requester, number (32 bits), array of 4, time to live, hops, flags
     assert CODEC.encode(request).hex() == "01980103ce000111709409 02ce00100000010a00c2c3".replace(" ", "")
     assert msgspec.msgpack.decode(CODEC.encode(request)[1:])[0] == 1

@@ -17,7 +17,7 @@ from roamcast.strategy.tree.overlay.messages import (
     ReplyStage,
     RequestKey,
     RouteReply,
-    Standing,
+    StatedLabel,
 )
 from roamcast.strategy.tree.overlay.multicast_table import Reverse
 from roamcast.strategy.tree.parameters import TreeOptions, TreePreset
@@ -82,7 +82,7 @@ def test_a_reply_is_passed_on_once_even_if_two_nodes_have_its_request_from_each_
         assert isinstance(protocol, Evolved)
         protocol.search.reverses.put(request, Reverse(Label(1, 2, 0), free=other))
     network.sent.clear()
-    reply = RouteReply(*request, 5, Standing(9, 5, 0, 0), 0, ReplyStage.NEAR, False, 0, 0)
+    reply = RouteReply(*request, 5, StatedLabel(9, 5, 0, 0), 0, ReplyStage.NEAR, False, 0, 0)
     network.nodes[0].overlay.on_receive(1, CODEC.encode(reply))
     network.run(1)
     assert len(network.of(RouteReply)) == 2  # 0 to 1, 1 to 0, and there it ends

@@ -62,7 +62,6 @@ class TreeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     unsubscription_delay: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 3.0
     # Seconds for which an echo is held back after that, while the withdrawal travels (see `tables.py`).
     echo_delay: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0
-    table_retry_interval: AnySeconds = 0.25  # before an unacknowledged table update is repeated; then doubled
     table_refresh_interval: AnySeconds = 10.0  # between two reminders of the table that a neighbour holds
     table_bytes_max: Annotated[int, msgspec.Meta(ge=64, le=32_000)] = 1_400  # of filters in one message
     # Filters announced to one neighbour. If there are more, fewer and wider ones are announced.
@@ -99,7 +98,6 @@ class TreeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     # False: the evolved protocol with only what the work gives it, and what the proof needs.
     additions: bool = True
     jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01  # a relayed broadcast waits up to this
-    link_attempts: Positive = 4  # of one unicast frame before its link counts as broken
     # Beyond the source: an upstream that stops sending in a stream of data is probed (R12).
     quiet_probes: bool = True
     # Original protocol only. Who is a member of the group: all nodes (section 4.1), or those whose

@@ -41,7 +41,7 @@ from roamcast.kit.protocol import Handlers
 from roamcast.kit.relay import Relay
 from roamcast.kit.tables import OnEvicted
 from roamcast.strategy.base import Strategy, StrategyContext
-from roamcast.strategy.tree.content.announcer import Announcer, Outcome
+from roamcast.strategy.tree.content.announcer import Announcer, UpdateOutcome
 from roamcast.strategy.tree.content.messages import (
     CODEC,
     Cast,
@@ -55,6 +55,7 @@ from roamcast.strategy.tree.content.messages import (
 from roamcast.strategy.tree.content.recovery import Recovery
 from roamcast.strategy.tree.content.tables import RoutingTables
 from roamcast.strategy.tree.overlay.layer import Overlay
+from roamcast.strategy.tree.overlay.multicast_table import OverlayListener
 from roamcast.strategy.tree.parameters import TreeOptions
 from roamcast.trace import DropReason
 from roamcast.units import Micros, NodeId, micros
@@ -68,7 +69,7 @@ RIVALS = 4  # nodes named in a frame from which on they share a whole `jitter`
 HOPS_MAX = 255
 
 
-class Tree(Strategy):
+class Tree(Strategy, OverlayListener):
     """Listens to the overlay (`on_link_up`, `on_link_down`, `on_data`, `on_spread`) and to the broker."""
 
     def __init__(self, context: StrategyContext, options: TreeOptions) -> None:
@@ -83,8 +84,8 @@ class Tree(Strategy):
         self.tables = RoutingTables(options, partial(self.messenger.overflow, "subscription", "GHOSTS_MAX"))
         self.announcer = Announcer(self.messenger, options, self.tables)
         self._links = self.tables.links
-        self.recent = RecentEvents(options, self._on_evicted)
-        self._relay: Relay[EventId, RecentEvent] = Relay(
+        self.recent = KeptEvents(options, self._on_evicted)
+        self._relay: Relay[EventId, KeptEvent] = Relay(
             host, send=self._send_on, most=options.recovery_events, is_needed=self._is_kept
         )
         self._recovery = Recovery(self)
@@ -95,7 +96,7 @@ class Tree(Strategy):
             FilterUpdate: self._on_update,
             UpdateAcknowledgement: self.announcer.on_acknowledge,
             Refresh: self.announcer.on_refresh,
-            Want: self._on_want,
+            Want: self._recovery.on_want,
         }
 
     def make_overlay(self, context: StrategyContext) -> Overlay:
@@ -133,7 +134,7 @@ class Tree(Strategy):
         self._has_published = True
         self._set_member()
         now = self.host.now()
-        kept = RecentEvent(event.id, event, 0, now, False, is_named=True)
+        kept = KeptEvent(event.id, event, 0, now, False, is_named=True)
         self.recent.add(kept, now)
         self._send_on_soon(kept)
 
@@ -187,7 +188,7 @@ class Tree(Strategy):
     def _on_update(self, neighbour: NodeId, update: FilterUpdate) -> None:
         received = self.announcer.sessions[neighbour].received
         earlier = received.session
-        if self.announcer.on_update(neighbour, update) is not Outcome.APPLIED:
+        if self.announcer.on_update(neighbour, update) is not UpdateOutcome.APPLIED:
             return
         if earlier not in (-1, update.session):
             # The neighbour lost the link and forgot our table; it has a new incarnation. We did not notice.
@@ -224,7 +225,7 @@ class Tree(Strategy):
         elif is_new:
             self._send_on_soon(kept, PATIENCE)
 
-    def _arrive(self, event_id: EventId, cast: Cast) -> "RecentEvent | None":
+    def _arrive(self, event_id: EventId, cast: Cast) -> "KeptEvent | None":
         """A copy of an event that is not kept; None if it was here long ago, or comes too late."""
         event = cast.event
         lives_for = event.lifetime - cast.age
@@ -235,14 +236,14 @@ class Tree(Strategy):
             return None
         now = self.host.now()
         hops = min(cast.hops + 1, HOPS_MAX)
-        kept = RecentEvent(event_id, event, hops, now - cast.age, cast.again)
+        kept = KeptEvent(event_id, event, hops, now - cast.age, cast.again)
         self.recent.add(kept, now)
         self._recovery.on_event(event_id)
         if not cast.again or self._is_wanted_here(event, kept.published_at):
             self._broker.deliver(event, hops, cast.age)
         return kept
 
-    def _show(self, sender: NodeId, kept: "RecentEvent") -> None:
+    def _show(self, sender: NodeId, kept: "KeptEvent") -> None:
         """The sender has shown for the first time that it has the event."""
         kept.had_by.add(sender)
         if sender in self._links:
@@ -255,7 +256,7 @@ class Tree(Strategy):
         since = self.tables.wanted_here_since(event)
         return since is not None and since <= published_at
 
-    def _send_on_soon(self, kept: "RecentEvent", patience: int = 0, rivals: int = RIVALS) -> None:
+    def _send_on_soon(self, kept: "KeptEvent", patience: int = 0, rivals: int = RIVALS) -> None:
         """After a random delay: receivers of one broadcast may not hear each other, and would collide. The
         fewer `rivals` were named in the frame, the shorter it is. Without patience goes before with."""
         if patience and self._relay.find(kept.id) is not None:
@@ -264,14 +265,14 @@ class Tree(Strategy):
         self._relay.cancel(kept.id)
         self._relay.add(kept.id, kept, int((patience + share) * self._jitter))
 
-    def _is_kept(self, event_id: EventId, _: "RecentEvent") -> bool:
+    def _is_kept(self, event_id: EventId, _: "KeptEvent") -> bool:
         return event_id in self.recent
 
     def _on_evicted(self, event_id: EventId, _: object) -> None:
         self._relay.cancel(event_id)
         self.messenger.overflow("event", "recovery_events", event_id)
 
-    def _send_on(self, event_id: EventId, kept: "RecentEvent") -> None:
+    def _send_on(self, event_id: EventId, kept: "KeptEvent") -> None:
         neighbours = sorted(self._links)
         if kept.is_named:  # else it matters how many want it, those who have it too
             neighbours = [each for each in neighbours if each not in kept.had_by]
@@ -287,14 +288,14 @@ class Tree(Strategy):
             self._broker.drop(event_id, DropReason.EXPIRED, "event")
             return
         if onward or (kept.hops == 0 and not self._links):
-            self._recovery.on_fresh()
+            self._recovery.pace.on_fresh()
             self._cast(kept, onward, again=False)
         if self._recovers:
             for neighbour in wanting:
                 if neighbour not in kept.had_by:
                     self._recovery.offer(neighbour, (event_id,), prompt=False)
 
-    def _cast(self, kept: "RecentEvent", to: list[NodeId], *, again: bool) -> int:
+    def _cast(self, kept: "KeptEvent", to: list[NodeId], *, again: bool) -> int:
         """Returns the octets."""
         if not to and not self.overlay.is_overheard:
             return 0
@@ -304,7 +305,7 @@ class Tree(Strategy):
         own = kept.hops == 0 and not again
         return self.messenger.to_neighbours(to, self._copy(kept, again=again), own=own)
 
-    def _copy(self, kept: "RecentEvent", *, again: bool) -> Cast:
+    def _copy(self, kept: "KeptEvent", *, again: bool) -> Cast:
         return Cast(kept.event, kept.hops, max(0, self.host.now() - kept.published_at), again)
 
     def _wanting(self, event: Event, neighbours: list[NodeId]) -> list[NodeId]:
@@ -340,7 +341,7 @@ class Tree(Strategy):
         def is_asked_for(event: Event) -> bool:
             return added is None or any(each.matches(event) for each in added)
 
-        def has(recent: "RecentEvent") -> bool:
+        def has(recent: "KeptEvent") -> bool:
             # What was meant for it before this link was there may have been lost with another link.
             return neighbour in recent.had_by if added is None else recent.reached(neighbour)
 
@@ -359,7 +360,7 @@ class Tree(Strategy):
             ]
         self._recovery.offer(neighbour, missed, prompt=True)
 
-    def _offer_on(self, kept: "RecentEvent") -> None:
+    def _offer_on(self, kept: "KeptEvent") -> None:
         for neighbour in sorted(self._links):
             if not kept.reached(neighbour) and self._is_missed(neighbour, kept.event, kept.published_at):
                 self._recovery.offer(neighbour, [kept.id], prompt=True)
@@ -380,13 +381,6 @@ class Tree(Strategy):
         if sender in self._links:
             self._recovery.on_digest(sender, digest)
 
-    def _on_want(self, neighbour: NodeId, want: Want) -> None:
-        def was_sent(event: EventId) -> bool:
-            kept = self.recent.find(event)
-            return kept is not None and neighbour in kept.told
-
-        self._recovery.on_want(neighbour, want, was_sent)
-
     def cast_again(self, event: EventId, to: list[NodeId]) -> int:
         """Returns the octets, 0 if it is not kept any more."""
         kept = self._kept(event)
@@ -405,17 +399,17 @@ class Tree(Strategy):
         if neighbour in self._links:
             self._recovery.offer(neighbour, [event], prompt=False)
 
-    def _kept(self, event: EventId) -> "RecentEvent | None":
+    def _kept(self, event: EventId) -> "KeptEvent | None":
         """A recent event, or a memorized one of any age."""
         stored = self._broker.store.find(event)
         if stored is None or event in self.recent:
             return self.recent.find(event)
         published_at = stored.expires_at - stored.event.lifetime
         is_over = stored.expires_at <= self.host.now()
-        return None if is_over else RecentEvent(event, stored.event, stored.hops, published_at, True)
+        return None if is_over else KeptEvent(event, stored.event, stored.hops, published_at, True)
 
 
-class RecentEvent(msgspec.Struct, eq=False, gc=False):
+class KeptEvent(msgspec.Struct, eq=False, gc=False):
     """An event at this node, and what is known about it. A struct, and without garbage collection, because
     every event makes one at every node.
 
@@ -437,7 +431,7 @@ class RecentEvent(msgspec.Struct, eq=False, gc=False):
         return neighbour in self.had_by or neighbour in self.told
 
 
-class RecentEvents:
+class KeptEvents:
     """Events of the last seconds, kept for neighbours that missed them. Bounded in count and in time since
     publication; in order of arrival.
 
@@ -445,16 +439,16 @@ class RecentEvents:
     outlive its entries in the duplicate filters of other nodes.
     """
 
-    def __init__(self, options: TreeOptions, on_evicted: OnEvicted[EventId, RecentEvent]) -> None:
+    def __init__(self, options: TreeOptions, on_evicted: OnEvicted[EventId, KeptEvent]) -> None:
         self._keep_for = micros(options.recovery_time)
         self._events_max = options.recovery_events
         self._on_evicted = on_evicted
         # Not a `BoundedDict`: an entry takes 1.0 µs there, and 0.14 µs here.
-        self._entries: dict[EventId, RecentEvent] = {}
-        self._order: deque[RecentEvent] = deque()
-        self.find: Callable[[EventId], RecentEvent | None] = self._entries.get
+        self._entries: dict[EventId, KeptEvent] = {}
+        self._order: deque[KeptEvent] = deque()
+        self.find: Callable[[EventId], KeptEvent | None] = self._entries.get
 
-    def add(self, event: "RecentEvent", now: Micros) -> None:
+    def add(self, event: "KeptEvent", now: Micros) -> None:
         # An expired event stays while a younger one that arrived before it does; `standing` leaves it out.
         order, entries = self._order, self._entries
         while order and now - order[0].published_at >= self._keep_for:
@@ -466,7 +460,7 @@ class RecentEvents:
         order.append(event)
         entries[event.id] = event
 
-    def standing(self, now: Micros) -> list[RecentEvent]:
+    def standing(self, now: Micros) -> list[KeptEvent]:
         """Those young enough, in order of arrival."""
         return [each for each in self._order if now - each.published_at < self._keep_for]
 

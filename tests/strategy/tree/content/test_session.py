@@ -6,7 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roamcast.filter import Filter
-from roamcast.strategy.tree.content.announcer import FilterAnnouncement, NeighbourTable, Outcome, digest_of
+from roamcast.strategy.tree.content.announcer import (
+    FilterAnnouncement,
+    NeighbourTable,
+    UpdateOutcome,
+    digest_of,
+)
 from roamcast.strategy.tree.content.messages import FilterUpdate, UpdateAcknowledgement
 
 A, B, C = (Filter.sql(f"level = {number}") for number in range(3))
@@ -21,14 +26,14 @@ def test_one_update_is_on_the_way_and_what_changes_meanwhile_goes_into_the_next(
     first = teller.next_update([A], no_age)
     assert first is not None and (first.base, first.version, first.complete) == (0, 1, True)
     assert teller.next_update([A, B], no_age) is None
-    assert not teller.is_settled
+    assert teller.refresh() is None
     assert teller.on_acknowledge(UpdateAcknowledgement(7, 1))
     second = teller.next_update([B, C], no_age)
     assert second is not None and second.base == 1
     assert [Filter.decode(encoded) for encoded, _ in second.add] == [B, C]
     assert [Filter.decode(encoded) for encoded in second.remove] == [A]
     assert teller.on_acknowledge(UpdateAcknowledgement(7, 2))
-    assert teller.is_settled
+    assert teller.refresh() is not None
     assert teller.next_update([C, B], no_age) is None
 
 
@@ -53,11 +58,11 @@ def test_a_listener_that_missed_a_version_says_so_and_is_told_everything() -> No
     teller.on_acknowledge(UpdateAcknowledgement(7, 1))  # by someone who then crashed
     update = teller.next_update([A, B], no_age)
     assert update is not None
-    assert listener.on_update(update, 0) is Outcome.LOST
+    assert listener.on_update(update, 0) is UpdateOutcome.LOST
     assert teller.on_acknowledge(UpdateAcknowledgement(7, 0, lost=True))
     again = teller.next_update([A, B], no_age)
     assert again is not None and again.base == 0
-    assert listener.on_update(again, 0) is Outcome.APPLIED
+    assert listener.on_update(again, 0) is UpdateOutcome.APPLIED
     assert set(listener.table() or {}) == {A, B}
 
 
@@ -65,18 +70,18 @@ def test_a_later_session_replaces_the_table_and_an_earlier_one_is_stale() -> Non
     listener = NeighbourTable(100)
     early = FilterUpdate(7, 0, 5, True, ((A.encode(), 30),), ())
     late = FilterUpdate(8, 0, 1, True, ((B.encode(), 30),), ())
-    assert listener.on_update(early, 100) is Outcome.APPLIED
+    assert listener.on_update(early, 100) is UpdateOutcome.APPLIED
     assert listener.table() == {A: 70}
-    assert listener.on_update(late, 100) is Outcome.APPLIED
-    assert listener.on_update(early, 100) is Outcome.STALE
-    assert listener.on_update(late, 200) is Outcome.REPEATED
+    assert listener.on_update(late, 100) is UpdateOutcome.APPLIED
+    assert listener.on_update(early, 100) is UpdateOutcome.STALE
+    assert listener.on_update(late, 200) is UpdateOutcome.REPEATED
     assert listener.table() == {B: 70}
 
 
 def test_a_table_beyond_the_bound_is_refused() -> None:
     listener = NeighbourTable(2)
     update = FilterUpdate(7, 0, 1, True, tuple((each.encode(), 0) for each in (A, B, C)), ())
-    assert listener.on_update(update, 0) is Outcome.LOST
+    assert listener.on_update(update, 0) is UpdateOutcome.LOST
     assert listener.table() is None
 
 
@@ -113,8 +118,8 @@ def test_over_any_channel_the_listener_ends_with_what_the_teller_wants(seed: int
             if not fair and random.random() < 0.3:
                 air.insert(0, update)
             outcome = listener.on_update(update, 0)
-            if outcome is not Outcome.STALE and (fair or random.random() < 0.7):
-                answer = UpdateAcknowledgement(update.session, update.version, outcome is Outcome.LOST)
+            if outcome is not UpdateOutcome.STALE and (fair or random.random() < 0.7):
+                answer = UpdateAcknowledgement(update.session, update.version, outcome is UpdateOutcome.LOST)
                 teller.on_acknowledge(answer)
             if not fair:
                 break

@@ -15,6 +15,7 @@ a new one.
 import hashlib
 from collections.abc import Callable, Collection, Iterable
 from enum import Enum
+from itertools import accumulate
 
 import msgspec
 
@@ -31,10 +32,12 @@ from roamcast.strategy.tree.content.messages import (
 )
 from roamcast.strategy.tree.content.tables import RoutingTables
 from roamcast.strategy.tree.parameters import TreeOptions
-from roamcast.units import Micros, NodeId, micros
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
 TABLE_MAX = 4_096  # filters taken from one neighbour, whatever bound it has for itself; chosen by us
-BACKOFF_MAX = 8  # times `table_retry_interval`: the longest wait between repeats; chosen by us
+# Of an update that is not acknowledged; chosen by us. A neighbour that does not answer is probably gone, so
+# updates to it are repeated ever less often.
+RETRY = Backoff(250 * MILLISECOND, longest=2 * SECOND)
 BOOTS = "tree-boots"  # key in stable storage
 SESSIONS_PER_BOOT = 1 << 32  # any number works that no boot uses up
 
@@ -45,9 +48,6 @@ class Announcer:
         self._host = messenger.host
         self._tables = tables
         self._bytes_max = options.table_bytes_max
-        # A neighbour that does not answer is probably gone, so updates to it are repeated ever less often.
-        retry_interval = micros(options.table_retry_interval)
-        self._backoff = Backoff(retry_interval, longest=BACKOFF_MAX * retry_interval)
         self._refresh_interval = micros(options.table_refresh_interval)
         self._session = count_boot(messenger.host.stable, BOOTS) * SESSIONS_PER_BOOT
         self.sessions: dict[NodeId, TableSession] = {}
@@ -63,7 +63,7 @@ class Announcer:
 
     def on_link_up(self, neighbour: NodeId) -> None:
         self._session += 1
-        repetition = Repetition(self._host, KeyedTimer(self._retry_timers, neighbour), self._backoff)
+        repetition = Repetition(self._host, KeyedTimer(self._retry_timers, neighbour), RETRY)
         announcement = FilterAnnouncement(self._session, self._bytes_max)
         self.sessions[neighbour] = TableSession(neighbour, announcement, repetition)
         self.announce_soon()
@@ -76,15 +76,15 @@ class Announcer:
         """At the end of this instant, so that simultaneous changes share one message."""
         self._announce_timer.after(0)
 
-    def on_update(self, neighbour: NodeId, update: FilterUpdate) -> "Outcome":
+    def on_update(self, neighbour: NodeId, update: FilterUpdate) -> "UpdateOutcome":
         """Where it was applied, the caller looks at the new table."""
         received = self.sessions[neighbour].received
         outcome = received.on_update(update, self._host.now())
-        if outcome is Outcome.LOST:
+        if outcome is UpdateOutcome.LOST:
             self._messenger.to_neighbour(
                 neighbour, UpdateAcknowledgement(update.session, received.version, True)
             )
-        elif outcome is not Outcome.STALE:
+        elif outcome is not UpdateOutcome.STALE:
             self._messenger.to_neighbour(neighbour, UpdateAcknowledgement(update.session, update.version))
         return outcome
 
@@ -183,7 +183,7 @@ class FilterAnnouncement:
         self.told: set[Filter] = set()  # what the neighbour holds once the outstanding update has arrived
         self._bytes_max = bytes_max
         self._version = 0
-        self._continues = False  # whether the neighbour holds a version that an update can build on
+        self._base = 0  # the version that the next update builds on
         self._complete = False
 
     def next_update(
@@ -200,11 +200,10 @@ class FilterAnnouncement:
         if self._complete and not added and not gone:
             return None
         add, remove, complete = self._fitting(added, gone)
-        base = self._version if self._continues else 0
         self._version += 1
         self.outstanding = FilterUpdate(
             self.session,
-            base,
+            self._base,
             self._version,
             complete,
             tuple((each.encode(), age_of(each)) for each in add),
@@ -212,7 +211,7 @@ class FilterAnnouncement:
         )
         self.told.update(add)
         self.told.difference_update(remove)
-        self._continues = True
+        self._base = self._version
         self._complete = complete
         return self.outstanding
 
@@ -232,16 +231,13 @@ class FilterAnnouncement:
         """The neighbour holds nothing that an update could build on: the next one has the whole set."""
         self.outstanding = None
         self.told = set()
-        self._continues = self._complete = False
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the neighbour has acknowledged the whole set."""
-        return self._complete and self.outstanding is None
+        self._base = 0
+        self._complete = False
 
     def refresh(self) -> Refresh | None:
-        """The reminder; None while an update is outstanding, which is repeated anyway."""
-        if not self.is_settled:
+        """The reminder, once the neighbour has acknowledged the whole set. An outstanding update is repeated
+        anyway."""
+        if self.outstanding is not None or not self._complete:
             return None
         return Refresh(self.session, self._version, digest_of(self.told))
 
@@ -249,22 +245,17 @@ class FilterAnnouncement:
         """As many changes as one message carries, at least one; sorted: equal sets give equal octets."""
         changes = [(each, True) for each in sorted(added, key=Filter.encode)]
         changes += [(each, False) for each in sorted(gone, key=Filter.encode)]
-        room = self._bytes_max
-        fitting = 0
-        for each, _ in changes[:ENTRIES_MAX]:
-            room -= len(each.encode())
-            if room < 0 and fitting:
-                break
-            fitting += 1
+        octets = accumulate(len(each.encode()) for each, _ in changes[:ENTRIES_MAX])
+        fitting = max(1, sum(so_far <= self._bytes_max for so_far in octets))
         taken = changes[:fitting]
         return (
             [each for each, is_new in taken if is_new],
             [each for each, is_new in taken if not is_new],
-            fitting == len(changes),
+            fitting >= len(changes),
         )
 
 
-class Outcome(Enum):
+class UpdateOutcome(Enum):
     STALE = "stale"  # of an earlier session: no answer
     REPEATED = "repeated"  # known: acknowledge again
     APPLIED = "applied"
@@ -281,26 +272,26 @@ class NeighbourTable:
         self._staged: dict[Filter, Micros] = {}
         self._complete = False
 
-    def on_update(self, change: FilterUpdate, now: Micros) -> Outcome:
+    def on_update(self, change: FilterUpdate, now: Micros) -> UpdateOutcome:
         """`WireError` where an octet string is no filter."""
         if change.session < self.session:
-            return Outcome.STALE
+            return UpdateOutcome.STALE
         if change.session == self.session and change.version <= self.version:
-            return Outcome.REPEATED
+            return UpdateOutcome.REPEATED
         if change.base and (change.session, change.base) != (self.session, self.version):
-            return Outcome.LOST
+            return UpdateOutcome.LOST
         staged = dict(self._staged) if change.base else {}
         for encoded in change.remove:
             staged.pop(Filter.decode(encoded), None)
         # Ages become times of this node's clock.
         staged.update((Filter.decode(encoded), now - age) for encoded, age in change.add)
         if len(staged) > self._filters_max:
-            return Outcome.LOST
+            return UpdateOutcome.LOST
         self.session = change.session
         self.version = change.version
         self._staged = staged
         self._complete = change.complete
-        return Outcome.APPLIED
+        return UpdateOutcome.APPLIED
 
     def table(self) -> dict[Filter, Micros] | None:
         """Each wanted filter with the time since which it is wanted; None while the set is not complete."""

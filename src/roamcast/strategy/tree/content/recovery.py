@@ -18,7 +18,7 @@ radio, and after a long break what is new does not wait for what is old.
 The constants are chosen by us; docs/protocols/tree-routing.md has what was measured with them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import filterfalse, islice
 from typing import TYPE_CHECKING
 
@@ -61,7 +61,7 @@ class Recovery:
         self._messenger = tree.messenger
         self._events_max = tree.options.digest_events
         self._interval = micros(tree.options.recovery_interval)
-        self._pace = RecoveryPace()
+        self.pace = RecoveryPace()
         self._digest_at: Micros | None = None
         # By neighbour: events that it may lack, and how often each was offered, the newest last.
         self._offers: dict[NodeId, dict[EventId, int]] = {}
@@ -104,13 +104,9 @@ class Recovery:
             self._window = min(2 * self._window, WINDOW_MAX)
             self._ask_timer.after(0)
 
-    def on_fresh(self) -> None:
-        """We have sent an event for the first time."""
-        self._pace.on_fresh()
-
     def on_repeat(self, event: EventId, served: Iterable[NodeId]) -> None:
         """Another node has sent an event again: the air that it took is not there for us."""
-        self._pace.on_others(self._host.now())
+        self.pace.on_others(self._host.now())
         self._served(event, served)
 
     def on_digest(self, sender: NodeId, digest: Digest) -> None:
@@ -133,13 +129,13 @@ class Recovery:
         if not self._asked:
             self._ask_timer.after(ASK_DELAY + random_below(self._host, ASK_DELAY))
 
-    def on_want(self, neighbour: NodeId, want: Want, was_sent: Callable[[EventId], bool]) -> None:
-        """`was_sent`: whether the neighbour should have had the event from us before."""
+    def on_want(self, neighbour: NodeId, want: Want) -> None:
         handed = []
         for event in want.events:
-            was_lost = was_sent(event)
+            kept = self._tree.recent.find(event)
+            was_lost = kept is not None and neighbour in kept.told  # it should have had the event from us
             if was_lost:
-                self._pace.on_loss(self._host.now())
+                self.pace.on_loss(self._host.now())
             if was_lost or len(want.events) < HAND_MIN:
                 if event in self._repeats or len(self._repeats) < WAITING_MAX:
                     askers = self._repeats.pop(event, set())
@@ -237,7 +233,7 @@ class Recovery:
             if not askers:
                 del self._repeats[event]
                 continue
-            if self._pace.take(self._host.now()):
+            if self.pace.take(self._host.now()):
                 del self._repeats[event]
                 self._cast_again(event, askers)
             break
@@ -264,7 +260,7 @@ class Recovery:
     def _wake(self, after: Micros = 0) -> None:
         if self._repeats:
             now = self._host.now()
-            self._repeat_timer.at(max(now + after, self._pace.next_at(now)))
+            self._repeat_timer.at(max(now + after, self.pace.next_at(now)))
 
     def _digest_within(self, time: Micros) -> None:
         """At a random time in its second half: neighbours that have the same to tell do not collide."""

@@ -12,12 +12,14 @@ leads.
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 from roamcast.errors import WireError
 from roamcast.host import Frame, Host, SendFailure
 from roamcast.kit.protocol import MessageLayer, OnFailure, Timer, Timers
+from roamcast.strategy.tree.overlay.courier import LINK_ATTEMPTS
 from roamcast.strategy.tree.overlay.evolved import Evolved
-from roamcast.strategy.tree.overlay.messages import CODEC, LINKS_MAX, Spread, TreeData
+from roamcast.strategy.tree.overlay.messages import CODEC, LINKS_MAX, SpreadData, TreeData
 from roamcast.strategy.tree.overlay.multicast_table import (
     LinkState,
     OverlayContext,
@@ -63,14 +65,11 @@ class Overlay(MessageLayer):
         evolves = options.protocol is ProtocolName.EVOLVED
         self.protocol: TreeProtocol = Evolved(context) if evolves else Original(context)
         self.table = self.protocol.table
-        self._link_attempts = options.link_attempts
         self._watches = options.quiet_probes
         self._overhears = self.protocol.overhears
-        self._failed: list[OnFailure] = []  # call-backs of data that had no link
-        self._failed_timer = Timer(host, self._on_failed)
         self._doubt_timers = Timers(host, self.on_neighbour_down)
         self._quiet_timers = Timers(host, self._on_quiet)
-        self.handlers = {**self.protocol.handlers, TreeData: self._on_data, Spread: self._on_spread}
+        self.handlers = {**self.protocol.handlers, TreeData: self._on_data, SpreadData: self._on_spread}
 
     # Inputs.
 
@@ -130,8 +129,7 @@ class Overlay(MessageLayer):
         if link is None or link.state is not LinkState.OPEN:
             if on_failure is not None:
                 # By a timer and not from inside the caller's own call: a failure is an input of its own.
-                self._failed.append(on_failure)
-                self._failed_timer.after(0)
+                Timer(self.host, partial(on_failure, SendFailure.LINK)).after(0)
             return
         number = link.on_sent()
 
@@ -152,22 +150,17 @@ class Overlay(MessageLayer):
             if link is not None and link.state is LinkState.OPEN:
                 named.append((peer, link.number))
         if named or self.is_overheard:
-            payload = CODEC.encode(Spread(tuple(named[:LINKS_MAX]), data.payload))
+            payload = CODEC.encode(SpreadData(tuple(named[:LINKS_MAX]), data.payload))
             self.host.broadcast(Frame(payload, data.kind, data.message, data.event, data.own))
 
     # Data.
-
-    def _on_failed(self) -> None:
-        failed, self._failed = self._failed, []
-        for on_failure in failed:
-            on_failure(SendFailure.LINK)
 
     def _on_data_failed(self, link: TreeLink, number: int) -> None:
         # Data fails on busy links too. A probe goes before all data, and so distinguishes a broken link.
         now = self.host.now()
         failures = link.on_failed(number)
         due = link.suspected_at is None or now - link.suspected_at >= SUSPICION_INTERVAL
-        if failures >= self._link_attempts and due and self.table.links.get(link.peer) is link:
+        if failures >= LINK_ATTEMPTS and due and self.table.links.get(link.peer) is link:
             link.suspected_at = now
             self.table.probe(link)
 
@@ -183,7 +176,7 @@ class Overlay(MessageLayer):
             self._watch(link)
         self._listener.on_data(sender, message.payload)
 
-    def _on_spread(self, sender: NodeId, message: Spread) -> None:
+    def _on_spread(self, sender: NodeId, message: SpreadData) -> None:
         """A broadcast for several; a node that it does not name may still have use for it."""
         node = self.messenger.node
         number: int | None = None

@@ -30,7 +30,7 @@ from roamcast.kit.numbers import StableCounter
 from roamcast.kit.protocol import Message, Messenger, Timer
 from roamcast.strategy.tree.overlay.layer import Overlay
 from roamcast.strategy.tree.overlay.messages import HOPS_MAX, Hops
-from roamcast.strategy.tree.overlay.multicast_table import LinkState
+from roamcast.strategy.tree.overlay.multicast_table import LinkState, OverlayListener
 from roamcast.strategy.tree.parameters import OverlayParameters, TreeOptions
 from roamcast.underlay.base import Underlay, UnderlayContext
 from roamcast.underlay.beacons import Beacons
@@ -58,7 +58,7 @@ class SpreadObject(Message, frozen=True):
 OBJECTS: Codec[SpreadObject] = Codec("object", 1, SpreadObject)
 
 
-class ObjectTree:
+class ObjectTree(OverlayListener):
     """Objects to every other node of the partition, once each as long as no link breaks meanwhile."""
 
     def __init__(
@@ -84,13 +84,7 @@ class ObjectTree:
         self._seen.observe(event_key(node, number), self._host.now())
         self._spread(SpreadObject(node, number, 0, data), None)
 
-    # The overlay's listener.
-
-    def on_link_up(self, neighbour: NodeId) -> None:
-        """Nothing to do: objects go over the links there are when they are sent."""
-
-    def on_link_down(self, neighbour: NodeId) -> None:
-        """Nothing to do, likewise."""
+    # The overlay's listener. Objects go over one link at a time, and over those there are when they are sent.
 
     def on_data(self, neighbour: NodeId, payload: bytes) -> None:
         found = self._messenger.decode(payload)
@@ -99,9 +93,6 @@ class ObjectTree:
         found = msgspec.structs.replace(found, hops=min(found.hops + 1, HOPS_MAX))
         self._spread(found, neighbour)
         self._on_object(found.data, found.hops)
-
-    def on_spread(self, sender: NodeId, payload: bytes, named: list[NodeId]) -> None:
-        """Objects go over one link at a time."""
 
     def event_in(self, payload: bytes) -> EventId | None:
         try:
@@ -122,7 +113,6 @@ class DataListener(Protocol):
 
     def process_object(self, data: bytes) -> None:
         """Another node of the partition sent an object."""
-        ...
 
 
 class ProactiveManager:
@@ -221,28 +211,23 @@ class Connector(Protocol):
 
     def id(self) -> NodeId:
         """This node, the same before and after a reboot."""
-        ...
 
     def neighbours(self) -> list[NodeId]:
         """The nodes that the owner has an open link to."""
-        ...
 
     def url(self) -> str:
         """All that another node needs to open a link to this one."""
-        ...
 
     def open_link(self, url: str) -> None:
         """Open a link. If that fails, say so by `signal_lost_neighbour`."""
-        ...
 
     def close_link(self, neighbour: NodeId) -> None:
         """The link to this neighbour is no part of the tree any more. The work has no such call and
         waits for the transport to fail; without it, a link that only one end gave up could close a cycle
         of the owner's links."""
-        ...
 
 
-class ReactiveManager(Layer):
+class ReactiveManager(Layer, OverlayListener):
     """Keeps its owner's links a tree; carries control messages only, on `host`."""
 
     def __init__(self, host: Host, options: TreeOptions, connector: Connector) -> None:
@@ -299,7 +284,7 @@ class ReactiveManager(Layer):
         if self._runs:
             self._overlay.on_receive(sender, payload)
 
-    # The protocol's listener.
+    # The overlay's listener. Data goes over the owner's own links.
 
     def on_link_up(self, neighbour: NodeId) -> None:
         link = self._table.links[neighbour]
@@ -308,15 +293,6 @@ class ReactiveManager(Layer):
 
     def on_link_down(self, neighbour: NodeId) -> None:
         self._connector.close_link(neighbour)
-
-    def on_data(self, neighbour: NodeId, payload: bytes) -> None:
-        """Data goes over the owner's own links."""
-
-    def on_spread(self, sender: NodeId, payload: bytes, named: list[NodeId]) -> None:
-        """Likewise."""
-
-    def event_in(self, payload: bytes) -> None:
-        """Likewise."""
 
     def _audit(self) -> None:
         """A tree link that the owner has had no link for, twice in a row, is lost."""

@@ -81,7 +81,7 @@ class ReplyStage(IntEnum):
     NEAR = 2  # in the tree of the node that asked
 
 
-class Standing(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class StatedLabel(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A label on the air, and the sender's hops to its leader."""
 
     sequence: Sequence
@@ -93,6 +93,12 @@ class Standing(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     def label(self) -> Label:
         # As `Label(…)`, three times as fast.
         return tuple.__new__(Label, (self.sequence, self.leader, self.rank))
+
+
+class AboutLink(Message, frozen=True):
+    """What is said about one tree link, or over it."""
+
+    link: LinkNumber
 
 
 class RequestKey(NamedTuple):
@@ -118,7 +124,7 @@ class RouteRequest(OfRequest, frozen=True, tag=1):
 
     name = "rreq"
 
-    standing: Standing  # of the requester
+    standing: StatedLabel  # of the requester
     time_to_live: Hops
     hops: Hops  # travelled so far
     limited: bool  # OverlayLimited: it has left the tree once and may not again (Rule 1)
@@ -131,7 +137,7 @@ class RouteReply(OfRequest, frozen=True, tag=2):
     name = "rrep"
 
     responder: Count  # rewritten by the node at the jump (section 4.2)
-    standing: Standing  # of the last sender in the responder's tree
+    standing: StatedLabel  # of the last sender in the responder's tree
     hops: Hops  # from the responder's leader to here
     stage: ReplyStage
     yields: bool
@@ -146,7 +152,7 @@ class Activation(OfRequest, frozen=True, tag=3):
     name = "mact"
 
     responder: Count
-    standing: Standing  # of the last sender
+    standing: StatedLabel  # of the last sender
     stage: ReplyStage
     yields: bool
     link: LinkNumber
@@ -163,47 +169,41 @@ class GroupHello(Message, frozen=True, tag=4):
 
     name = "grph"
 
-    standing: Standing
+    standing: StatedLabel
     interval: Interval  # until the leader's next
     update: bool
     links: NamedLinks
 
 
-class Confirm(Message, frozen=True, tag=5):
+class Confirm(AboutLink, frozen=True, tag=5):
     """The link exists at this end, and its turn is known."""
 
     name = "confirm"
 
-    link: LinkNumber
     turn: Count
 
 
-class Close(Message, frozen=True, tag=6):
+class Close(AboutLink, frozen=True, tag=6):
     """There is no such link at this end (any more). MACT with the prune flag, for one link."""
 
     name = "close"
 
-    link: LinkNumber
 
-
-class Probe(Message, frozen=True, tag=7):
+class Probe(AboutLink, frozen=True, tag=7):
     """Is the upstream still there? (section 4.3). Answered by `Confirm` or `Close`."""
 
     name = "probe"
 
-    link: LinkNumber
 
-
-class TreeData(Message, frozen=True, tag=8):
+class TreeData(AboutLink, frozen=True, tag=8):
     """What the layer above sends over a tree link."""
 
     name = "data"
 
-    link: LinkNumber
     payload: bytes
 
 
-class Spread(Message, frozen=True, tag=9):
+class SpreadData(Message, frozen=True, tag=9):
     """The same to several tree neighbours in one broadcast, as MAODV forwards multicast data. Nodes that
     are not named ignore it."""
 
@@ -213,12 +213,10 @@ class Spread(Message, frozen=True, tag=9):
     payload: bytes
 
 
-class Sighting(Message, frozen=True, tag=10):
+class Sighting(AboutLink, frozen=True, tag=10):
     """Another tree is in range of someone below; on its way to the leader (R14)."""
 
     name = "sighting"
-
-    link: LinkNumber
 
 
 # The original protocol.
@@ -285,7 +283,7 @@ OverlayMessage: TypeAlias = (
     | Close
     | Probe
     | TreeData
-    | Spread
+    | SpreadData
     | Sighting
     | MaodvRequest
     | MaodvReply

@@ -11,7 +11,7 @@ and the other does not is no link: data sent over it is refused, and the refusal
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from roamcast.event import EventId
 from roamcast.host import Host
@@ -28,12 +28,11 @@ from roamcast.strategy.tree.overlay.messages import (
     Probe,
     RequestKey,
     RouteReply,
-    Standing,
-    TreeData,
+    StatedLabel,
 )
 from roamcast.strategy.tree.parameters import OverlayParameters, ParameterAdaptation, TreeOptions
 from roamcast.trace import DropReason, OverlayChanged
-from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
 # Chosen by us.
 REFUSAL_INTERVAL: Micros = 200 * MILLISECOND  # between two refusals of one link to the same sender
@@ -155,27 +154,26 @@ class AgingDict(Generic[Key, Value]):
         return len(self._entries)
 
 
-class OverlayListener(Protocol):
-    """The layer above, which is called when links of the tree change and when data arrives."""
+class OverlayListener:
+    """The layer above, which is called when links of the tree change and when data arrives. It
+    overrides what it needs."""
 
     def on_link_up(self, neighbour: NodeId) -> None:
         """A tree link now exists; both ends are called."""
-        ...
 
-    def on_link_down(self, neighbour: NodeId) -> None: ...
+    def on_link_down(self, neighbour: NodeId) -> None:
+        """It exists no longer, at this end."""
 
     def on_data(self, neighbour: NodeId, payload: bytes) -> None:
         """Data that the neighbour sent over a tree link to this node alone."""
-        ...
 
     def on_spread(self, sender: NodeId, payload: bytes, named: list[NodeId]) -> None:
         """Data that was broadcast for the nodes `named`, over tree links of the sender. If the
         protocol overhears, it comes from any node in range, to nodes that are not named too."""
-        ...
 
     def event_in(self, payload: bytes) -> EventId | None:
         """The event that data carries, if any: refused data is traced with its identity."""
-        ...
+        return None
 
 
 class OverlayContext(NamedTuple):
@@ -217,17 +215,15 @@ class MulticastTable:
     def parameters(self) -> OverlayParameters:
         return self._adaptation.parameters(self._host.now())
 
-    def standing(self) -> Standing:
-        return Standing(*self.label, self.hops)
+    def standing(self) -> StatedLabel:
+        return StatedLabel(*self.label, self.hops)
 
     def has(self, sender: NodeId, number: int) -> bool:
         """Whether we have a link of this number to the sender."""
         link = self.links.get(sender)
         return link is not None and link.number == number
 
-    def link_of(
-        self, sender: NodeId, message: RouteReply | Activation | Confirm | Probe | TreeData
-    ) -> TreeLink | None:
+    def link_of(self, sender: NodeId, message: RouteReply | Activation | Probe) -> TreeLink | None:
         """The link that a message is about. If we do not have it, the message is refused."""
         if self.has(sender, message.link):
             return self.links[sender]
@@ -341,7 +337,7 @@ class TreeProtocol:
         self.nearby = context.nearby
         self.listener = context.listener
         self.url = context.url
-        self.courier = TreeCourier(context.messenger, context.options, self.on_undelivered)
+        self.courier = TreeCourier(context.messenger, micros(context.options.jitter), self.on_undelivered)
         self.table = MulticastTable(context, self.courier, self.on_orphaned)
 
     # Inputs.

@@ -151,8 +151,8 @@ class Search:
             table.probe(link)
         known = self.reverses.find(message.request)
         if message.limited or link is None:  # Rule 1: it left its tree on this hop or before
-            if self._is_of_our_leader(message):
-                return
+            if message.reconnect and message.requester == table.label.leader:
+                return  # what comes from outside leads only back to our leader
             if known is None:
                 self.reverses.put(message.request, Reverse(message.standing.label, limited=sender))
                 self._answer_or_climb(sender, message)
@@ -180,10 +180,6 @@ class Search:
         options = self._tree.options
         if options.additions and options.preset is TreePreset.PROMPT:
             self._early.put(sender, (self._host.now(), message))
-
-    def _is_of_our_leader(self, message: RouteRequest) -> bool:
-        """A leader's request that its own tree receives from outside leads only back to that leader."""
-        return message.reconnect and message.requester == self._table.label.leader
 
     def _may_answer(self, message: RouteRequest) -> bool:
         """R1, the strictly-less rule of section 4.3. A leader's search is answered by roots (4.4)."""
