@@ -24,7 +24,7 @@ from roamcast.lab.spark.session import session
 from roamcast.runtime.live.linux import LinuxMachine, LinuxNetwork, LocalDisk
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.segments import SegmentSource, TraceSegments
-from roamcast.runtime.live.world import World
+from roamcast.runtime.live.world import NodeWorld
 from roamcast.trace import Delivered, Published, Record, Subscribed, Transmitted
 from roamcast.units import MILLISECOND, SECOND, Micros
 
@@ -48,7 +48,7 @@ class Clock:
 def generate(folder: Path, minutes: float, nodes: int, records: int) -> int:
     """An hour of a network, second by second; gives the number of records."""
     loop, clock, chance, written = asyncio.new_event_loop(), Clock(), random.Random(1), 0
-    world = World(loop, clock, LocalDisk(), LinuxNetwork(), LinuxMachine(), chance)
+    world = NodeWorld(loop, clock, LocalDisk(), LinuxNetwork(), LinuxMachine(), chance)
     traces = [
         TraceSegments(
             folder,

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from roamcast.extras import NOT_ON_A_DEVICE
@@ -177,3 +178,101 @@ def test_a_client_loads_no_node() -> None:
     assert not loaded & (NOT_ON_A_DEVICE | {"sqlglot", "cryptography"})
     assert parts <= {"broker", "chunks", "client", "errors", "event", "units", "wire"}
     assert {name for name in loaded if name.startswith("roamcast.broker.")} == {"roamcast.broker.seen"}
+
+
+# An object is whole when it is made: nobody puts functions into its attributes afterwards. The reason of each
+# exception stands beside it.
+TAKES_HANDLERS_LATER = {
+    "xml/reader.py",  # a parser of the standard library takes its handlers as attributes
+}
+
+
+def methods_and_fields() -> tuple[set[str], set[str]]:
+    """Names that are methods somewhere in the package, and names that are fields of an object."""
+    methods: set[str] = set()
+    fields: set[str] = set()
+    for path in modules():
+        for one in ast.walk(ast.parse(path.read_text())):
+            if isinstance(one, ast.ClassDef):
+                for inside in one.body:
+                    if isinstance(inside, ast.FunctionDef | ast.AsyncFunctionDef):
+                        (fields if inside.decorator_list else methods).add(inside.name)
+                    elif isinstance(inside, ast.AnnAssign) and isinstance(inside.target, ast.Name):
+                        fields.add(inside.target.id)
+            elif isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store):
+                fields.add(one.attr)
+    return methods, fields
+
+
+def assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Each target with its value; of tuples, one by one."""
+    for one in ast.walk(tree):
+        if isinstance(one, ast.Assign | ast.AnnAssign) and one.value is not None:
+            for target in one.targets if isinstance(one, ast.Assign) else [one.target]:
+                if isinstance(target, ast.Tuple) and isinstance(one.value, ast.Tuple):
+                    yield from zip(target.elts, one.value.elts, strict=True)
+                else:
+                    yield target, one.value
+
+
+def test_no_call_back_is_put_into_another_object() -> None:
+    methods, fields = methods_and_fields()
+    wrong = []
+    for path in modules():
+        tree = ast.parse(path.read_text())
+        functions = {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)} - fields
+        for target, value in assignments(tree):
+            if not isinstance(target, ast.Attribute) or ast.unparse(target.value) in ("self", "cls"):
+                continue
+            is_function = (
+                isinstance(value, ast.Lambda)
+                or (isinstance(value, ast.Attribute) and value.attr in methods - fields)
+                or (isinstance(value, ast.Name) and value.id in functions - methods)
+                or target.attr.lstrip("_").startswith("on_")
+            )
+            if is_function and str(path.relative_to(SOURCE)) not in TAKES_HANDLERS_LATER:
+                wrong.append(f"{path.relative_to(SOURCE)}:{target.lineno}: {ast.unparse(target)}")
+    assert wrong == [], "give it to the object when that is made"
+
+
+# Who in the live runtime touches the machine itself. All others reach it through `runtime/live/world.py`.
+TOUCHES_THE_MACHINE = {
+    "linux.py",  # the real clocks, disk, sockets and interfaces
+    "routes.py",  # the host's own routing table, which a simulated machine does not have
+}
+MACHINE = {"time", "os", "fcntl", "termios", "secrets", "random", "subprocess", "threading", "signal"}
+MACHINE_CALLS = {
+    "open",
+    "asyncio.get_running_loop",
+    "asyncio.get_event_loop",
+    "asyncio.open_connection",
+    "socket.socket",
+    "socket.create_connection",
+    "sqlite3.connect",
+    "Path.cwd",
+    "SystemRandom",
+}
+FILE_METHODS = {"read_text", "write_text", "read_bytes", "write_bytes", "unlink", "mkdir", "touch", "iterdir"}
+
+
+def test_a_live_node_touches_the_machine_in_two_places_only() -> None:
+    wrong = []
+    for path in sorted((SOURCE / "runtime" / "live").rglob("*.py")):
+        if path.name in TOUCHES_THE_MACHINE:
+            continue
+        tree = ast.parse(path.read_text())
+        for one in ast.walk(tree):
+            found = ""
+            if isinstance(one, ast.Import):
+                found = ", ".join(name.name for name in one.names if name.name in MACHINE)
+            elif isinstance(one, ast.ImportFrom) and one.module in MACHINE:
+                kinds = {name.name for name in one.names} - {"Random"}  # seeded by the world
+                found = ", ".join(kinds)
+            elif isinstance(one, ast.Call):
+                called = ast.unparse(one.func)
+                if called in MACHINE_CALLS or called.rpartition(".")[2] in FILE_METHODS:
+                    found = called
+            if found:
+                assert isinstance(one, ast.stmt | ast.expr)
+                wrong.append(f"{path.relative_to(SOURCE)}:{one.lineno}: {found}")
+    assert wrong == []

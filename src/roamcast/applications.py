@@ -157,11 +157,15 @@ class Applications:
         self._waiting: deque[Delivery] = deque()
         self._draining = False
         # Sees first what is addressed or speaks of receipts; True: it is none for applications (`exchange/`).
-        self.intercept: Callable[[Delivery], bool] | None = None
+        self._intercept: Callable[[Delivery], bool] | None = None
         self.published = 0  # events, since the node started
         self.delivered = 0  # hand-overs to applications
         self._assembler: Assembler | None = None
         self._on_chunk_problem = on_chunk_problem
+
+    def intercept(self, first: Callable[[Delivery], bool] | None) -> None:
+        """Who sees first what is addressed or speaks of receipts; None: nobody any more."""
+        self._intercept = first
 
     def bind(self, node: Node) -> None:
         self._node = node
@@ -226,7 +230,7 @@ class Applications:
     def _hand_over(self, delivery: Delivery) -> None:
         subscriptions = delivery.subscriptions
         is_plain = subscriptions and RECEIPT not in delivery.event.attributes
-        if not is_plain and self.intercept is not None and self.intercept(delivery):
+        if not is_plain and self._intercept is not None and self._intercept(delivery):
             return
         if not subscriptions:
             for session in [session for session in self._sessions.values() if session.addressed]:

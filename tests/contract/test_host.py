@@ -16,7 +16,7 @@ from tests.runtime.live.worlds import world
 
 from roamcast.host import Channel, Host, Layer
 from roamcast.runtime.live.air.radio import LiveRadio
-from roamcast.runtime.live.inputs import Clock, Inputs, Timers
+from roamcast.runtime.live.inputs import Clock, Inputs, NodeTimers
 from roamcast.runtime.live.node import LiveHost
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.journal import NodeJournal
@@ -72,7 +72,7 @@ class LivePart:
         counters, here = Counters(), world(loop)
         self.clock = Clock(here.clock)
         self.inputs = Inputs(self.clock, counters, lambda: None)
-        self.timers = Timers(self.inputs, loop)
+        self.timers = NodeTimers(self.inputs, loop)
         journal = NodeJournal(node, self.clock, counters, None)
         sealer = Sealer(Identity.generate(node), ring, epoch=1)
         settings = AirSettings(interface="lo", port=air_port)

@@ -47,7 +47,7 @@ class Exchanges:
             lambda reason: counters.count("receipts_dropped_total", reason=reason),
         )
         self._queries = Queries(host, applications, self._session)
-        applications.intercept = self._intercept
+        applications.intercept(self._intercept)
         counters.gauge("inquiries", lambda: len(self._inquiries))
         counters.gauge("queries", lambda: len(self._queries))
         counters.gauge("receipts_sent_total", lambda: self._receipts.sent)
@@ -67,7 +67,7 @@ class Exchanges:
         self._inquiries.close_all()
         self._queries.close()
         self._receipts.close()
-        self._applications.intercept = None
+        self._applications.intercept(None)
         self._session.close()
 
     def _intercept(self, delivery: Delivery) -> bool:

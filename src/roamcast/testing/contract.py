@@ -242,8 +242,12 @@ class Recorder(Layer):
     def __init__(self, host: Host) -> None:
         self.host = host
         self.log: list[tuple[str, object, Micros]] = []
-        self.react: Callable[[str, object], None] = lambda kind, what: None
+        self._react: Callable[[str, object], None] = lambda kind, what: None
         self.depth = 0
+
+    def react_by(self, action: Callable[[str, object], None]) -> None:
+        """From now on, inside each input."""
+        self._react = action
 
     def on_timer(self, name: TimerName) -> None:
         self._handle("timer", name)
@@ -256,7 +260,7 @@ class Recorder(Layer):
         assert self.depth == 1, "the host called into a handler that is still running"
         before = self.host.now()
         self.log.append((kind, what, before))
-        self.react(kind, what)
+        self._react(kind, what)
         assert self.host.now() == before, "time moved while a handler ran"
         self.depth -= 1
 
@@ -319,7 +323,7 @@ class HostContract:
 
     def test_a_timer_in_the_past_is_due_at_once_but_not_inside_the_call(self, harness: Harness) -> None:
         node, *_ = recorders(harness)
-        node.react = lambda kind, what: node.host.set_timer("second", 0) if what == "first" else None
+        node.react_by(lambda kind, what: node.host.set_timer("second", 0) if what == "first" else None)
         node.host.set_timer("first", node.host.now())
         harness.run(SECOND)
         assert [what for _, what, _ in node.log] == ["first", "second"]
@@ -331,7 +335,7 @@ class HostContract:
 
     def test_an_answer_from_inside_a_handler_is_never_handled_inside_it(self, harness: Harness) -> None:
         nodes = recorders(harness)
-        nodes[1].react = lambda kind, what: nodes[1].host.broadcast(frame(b"answer"))
+        nodes[1].react_by(lambda kind, what: nodes[1].host.broadcast(frame(b"answer")))
         done(harness, lambda: nodes[0].host.broadcast(frame()))  # Recorder asserts that handlers do not nest
         assert [what for _, what, _ in nodes[0].log] == [(1, b"answer")]
 

@@ -17,7 +17,7 @@ from roamcast.runtime.live.settings import (
     PartSettings,
     TraceSettings,
 )
-from roamcast.runtime.live.world import World
+from roamcast.runtime.live.world import NodeWorld
 from roamcast.sealing import GroupKey, Identity
 
 GROUP = GroupKey.generate().to_text()
@@ -52,7 +52,7 @@ def settings(
 
 @asynccontextmanager
 async def running(
-    *wanted: LiveSettings, base: Path = Path(), world: World | None = None
+    *wanted: LiveSettings, base: Path = Path(), world: NodeWorld | None = None
 ) -> AsyncIterator[list[LiveNode]]:
     nodes: list[LiveNode] = []
     with faults() as errors:

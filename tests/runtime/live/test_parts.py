@@ -13,7 +13,7 @@ from tests.runtime.live.nodes import faults, free_port, running, settings, until
 from roamcast.host import TimerName
 from roamcast.runtime.live import routes
 from roamcast.runtime.live.air.interface import Endpoint, named
-from roamcast.runtime.live.inputs import REMAINS_MIN, Clock, Inputs, Timers
+from roamcast.runtime.live.inputs import REMAINS_MIN, Clock, Inputs, NodeTimers
 from roamcast.runtime.live.linux import LinuxNetwork
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.routes import (
@@ -33,7 +33,7 @@ def inputs() -> Inputs:
 
 def test_timers_that_are_moved_again_and_again_leave_no_heap_behind() -> None:
     async def play() -> None:
-        timers = Timers(inputs(), asyncio.get_running_loop())
+        timers = NodeTimers(inputs(), asyncio.get_running_loop())
         layer = timers.layer()
         fired: list[TimerName] = []
         layer.handler = fired.append
@@ -56,7 +56,7 @@ def test_timers_that_are_moved_again_and_again_leave_no_heap_behind() -> None:
 def test_thousands_of_timers_fire_in_order_and_none_before_its_time() -> None:
     async def play() -> None:
         made = inputs()
-        timers = Timers(made, asyncio.get_running_loop())
+        timers = NodeTimers(made, asyncio.get_running_loop())
         layer = timers.layer()
         due = {name: made.clock.read() + (name * 7_919) % 50_000 for name in range(3_000)}
         fired: list[int] = []
@@ -79,7 +79,7 @@ def test_thousands_of_timers_fire_in_order_and_none_before_its_time() -> None:
 def test_a_layer_that_sets_a_timer_for_now_for_ever_does_not_keep_the_loop_to_itself() -> None:
     async def play() -> None:
         made = inputs()
-        timers = Timers(made, asyncio.get_running_loop())
+        timers = NodeTimers(made, asyncio.get_running_loop())
         layer = timers.layer()
         layer.handler = lambda name: layer.set(name, 0)
         layer.set("again", 0)

@@ -19,7 +19,7 @@ from roamcast.runtime.live.report.segments import (
     read_segment,
     read_trace,
 )
-from roamcast.runtime.live.world import Disk
+from roamcast.runtime.live.world import NodeDisk
 from roamcast.trace import Delivered, Dropped, DropReason, Record, Transmitted
 
 DISK = LocalDisk()
@@ -59,7 +59,13 @@ SOURCE = SegmentSource(
 
 
 def write_segments(
-    folder: Path, made: list[Record], *, stop: bool = True, boot: int = 3, disk: Disk = DISK, **bounds: Any
+    folder: Path,
+    made: list[Record],
+    *,
+    stop: bool = True,
+    boot: int = 3,
+    disk: NodeDisk = DISK,
+    **bounds: Any,
 ) -> Counters:
     """As a node does it, each record at once on the disk."""
     counters = Counters()

@@ -5,7 +5,7 @@ import time
 from random import Random
 
 from roamcast.runtime.live.linux import LinuxMachine, LinuxNetwork, LocalDisk
-from roamcast.runtime.live.world import Disk, MachineClock, Network, World
+from roamcast.runtime.live.world import MachineClock, NodeDisk, NodeNetwork, NodeWorld
 from roamcast.units import Micros
 
 
@@ -27,7 +27,7 @@ def world(
     loop: asyncio.AbstractEventLoop,
     *,
     clock: MachineClock = time,
-    disk: Disk | None = None,
-    network: Network | None = None,
-) -> World:
-    return World(loop, clock, disk or LocalDisk(), network or LinuxNetwork(), LinuxMachine(), Random(1))
+    disk: NodeDisk | None = None,
+    network: NodeNetwork | None = None,
+) -> NodeWorld:
+    return NodeWorld(loop, clock, disk or LocalDisk(), network or LinuxNetwork(), LinuxMachine(), Random(1))

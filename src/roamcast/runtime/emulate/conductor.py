@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,12 @@ ENDING = 10.0  # seconds that the ether has, after all others, to close its jour
 PROGRESS = 0.25  # seconds between two reports
 STARTED_AT_ONCE = 4  # nodes; a start is all computation, so more would only compete for the processors
 LEAD = 100 * MILLISECOND  # the ether gets time zero this long before it, at least
+
+FILE = "node.toml"
+LOG = "log"
+TRACE_BYTES_MAX = 2**36  # large enough that no segment goes: a run needs its whole trace
+TRACED_RUN = "emulated"
+PRIVATE = 0o600
 
 Tell = Callable[..., None]
 
@@ -194,34 +201,18 @@ class Conductor:
         return monotonic() - self._zero
 
 
-class NodeProcess:
-    """One `roamcast node`, through all its crashes and restarts."""
+class PartProcess:
+    """A child process, through all its crashes and restarts."""
 
-    def __init__(self, namespace: Namespace, folder: Path) -> None:
-        self.number: NodeId = namespace.node
-        self.folder = folder
-        self.socket = folder / SOCKET
-        self._namespace = namespace
+    def __init__(self, name: str, log: Path) -> None:
+        self.name = name
+        self._log = log
         self._process: subprocess.Popen[bytes] | None = None  # None: it is down on purpose
-        self._log = folder / LOG
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "roamcast", "node", str(self.folder / FILE)]
-        with self._log.open("ab") as log:
-            self._process = _started(command, self._namespace.network, stdout=log, stderr=log)
 
     def check(self) -> None:
         if self._process is not None and self._process.poll() is not None:
             code = self._process.returncode
-            raise EmulationError(f"node {self.number} ended by itself, exit {code}: {self.last_words()}")
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def ask_to_stop(self) -> None:
-        if self._process is not None:
-            self._process.terminate()
+            raise EmulationError(f"{self.name} ended by itself, exit {code}: {self.last_words()}")
 
     def kill(self) -> None:
         if self._process is not None:
@@ -233,32 +224,62 @@ class NodeProcess:
         lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
         return next((line for line in reversed(lines) if line.strip()), "it said nothing")
 
+    def _begin(self, command: list[str], network: int | None, **options: Any) -> None:
+        conductor = os.getpid()
 
-class EtherProcess:
-    def __init__(self, stage: Stage, taps: list[int]) -> None:
-        self._stage = stage
-        self._taps = taps
-        self._log = stage.folder / "ether.err"
-        self._process: subprocess.Popen[bytes] | None = None
+        def before() -> None:
+            if network is not None:
+                enter(network)
+            die_with_parent(conductor)
+
+        # Nothing in these processes computes in threads, and idle threads of a dozen processes cost memory.
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        with self._log.open("ab") as log:
+            given: dict[str, Any] = {"stdout": log, "stderr": log, "env": environment} | options
+            # The one thread here is the loop's own, so running Python between fork and exec is safe.
+            self._process = subprocess.Popen([sys.executable, "-m", *command], preexec_fn=before, **given)
+
+
+class NodeProcess(PartProcess):
+    """One `roamcast node`."""
+
+    def __init__(self, namespace: Namespace, folder: Path) -> None:
+        super().__init__(f"node {namespace.node}", folder / LOG)
+        self.number: NodeId = namespace.node
+        self.folder = folder
+        self.socket = folder / SOCKET
+        self._namespace = namespace
 
     def start(self) -> None:
-        module = "roamcast.runtime.emulate.ether"
+        self._begin(["roamcast", "node", str(self.folder / FILE)], self._namespace.network)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def ask_to_stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+
+
+class EtherProcess(PartProcess):
+    """It ends by itself with the scenario."""
+
+    def __init__(self, stage: Stage, taps: list[int]) -> None:
+        super().__init__("the ether", stage.folder / "ether.err")
+        self._stage = stage
+        self._taps = taps
+
+    def start(self) -> None:
         files = [str(self._stage.scenario), str(self._stage.ether)]
-        command = [sys.executable, "-m", module, *files, *map(str, self._taps)]
-        with self._log.open("ab") as log:
-            self._process = _started(
-                command,
-                None,
-                pass_fds=self._taps,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
+        command = ["roamcast.runtime.emulate.ether", *files, *map(str, self._taps)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._begin(command, None, pass_fds=self._taps, **pipes)
 
     def wait_until_ready(self) -> None:
         assert self._process is not None and self._process.stdout is not None
         if self._process.stdout.readline() != b"ready\n":
-            raise EmulationError(f"the ether did not start: {self._last_words()}")
+            raise EmulationError(f"the ether did not start: {self.last_words()}")
 
     def begin(self, zero: Micros) -> None:
         assert self._process is not None and self._process.stdin is not None
@@ -267,43 +288,15 @@ class EtherProcess:
         self._process.stdin.flush()
 
     def check(self) -> None:
-        if self._process is not None and self._process.poll():
-            raise EmulationError(f"the ether ended: {self._last_words()}")
+        if self._process is not None and self._process.poll():  # exit 0: the scenario is over
+            super().check()
 
     def stop(self, wait: float) -> None:
-        """Wait for it: it ends by itself with the scenario, on a busy machine later than the conductor."""
-        if self._process is None:
-            return
-        try:
-            self._process.wait(wait)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _last_words(self) -> str:
-        lines = self._log.read_text(errors="replace").splitlines()
-        return lines[-1] if lines else "it said nothing"
-
-
-def _started(command: list[str], network: int | None, **options: object) -> "subprocess.Popen[bytes]":
-    conductor = os.getpid()
-
-    def before() -> None:
-        if network is not None:
-            enter(network)
-        die_with_parent(conductor)
-
-    # Nothing in these processes computes in threads, and idle threads of a dozen processes cost memory.
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    # The one thread here is the loop's own, so running Python between fork and exec is safe.
-    return subprocess.Popen(command, preexec_fn=before, env=environment, **options)  # type: ignore[call-overload,no-any-return]
-
-
-FILE = "node.toml"
-LOG = "log"
-TRACE_BYTES_MAX = 2**36  # large enough that no segment goes: a run needs its whole trace
-TRACED_RUN = "emulated"
-PRIVATE = 0o600
+        """Wait for it: on a busy machine it ends later than the conductor."""
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(wait)
+            self.kill()
 
 
 class Configuration:

@@ -20,7 +20,6 @@ import os
 import select
 import struct
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -40,7 +39,7 @@ from roamcast.runtime.emulate.real_time import (
 )
 from roamcast.runtime.emulate.stage import read_scenario
 from roamcast.runtime.sim.engine import Engine
-from roamcast.runtime.sim.medium import Air, Job, Medium, Receive
+from roamcast.runtime.sim.medium import Job, Medium, MediumParts, Receive
 from roamcast.runtime.sim.playback import Playback
 from roamcast.scenario.model import Scenario, model_name
 from roamcast.streams import stream
@@ -100,54 +99,48 @@ class Reader:
 class EtherJob(Job):
     """One Ethernet frame, numbered in the order in which the ether took them."""
 
-    __slots__ = ("number", "packet", "taken")
+    __slots__ = ("ether", "number", "packet", "taken")
 
     def __init__(
-        self, number: int, taken: Micros, sender: NodeId, packet: EthernetFrame, frame: bytes
+        self, ether: "Ether", number: int, sender: NodeId, packet: EthernetFrame, frame: bytes
     ) -> None:
         super().__init__(sender, CHANNEL, Frame(frame, Kind.DATA, packet.protocol), packet.to, None)
+        self.ether = ether
         self.number = number
-        self.taken = taken
+        self.taken = ether.engine.now
         self.packet = packet
 
 
-OnAttempt = Callable[[EtherJob, Micros, Micros, int, int, int], None]
-"""A frame, when an attempt began, its airtime; the sets that received it, lost it to a collision, faded."""
-OnGivenUp = Callable[[EtherJob, DropReason], None]
-
-
 class _Carrying(Medium):
-    """Calls the ether back instead of writing records."""
-
-    on_attempt: OnAttempt
-    on_given_up: OnGivenUp
+    """Writes what happens to a frame into the ether's journal, instead of trace records. As with real Wi-Fi,
+    a node's kernel does not learn that a unicast frame was given up: the protocols above must notice."""
 
     def _record(
         self, job: Job, began: Micros, airtime: Micros, received: int, collided: int, faded: int
     ) -> None:
         assert isinstance(job, EtherJob)
-        if job.to is not None:
-            addressee = 1 << job.to
-            received, collided, faded = received & addressee, collided & addressee, faded & addressee
-        self.on_attempt(job, began, airtime, received, collided, faded)
+        addressees = ~0 if job.to is None else 1 << job.to
+        job.ether.write_attempt(
+            job, began, airtime, *(found & addressees for found in (received, collided, faded))
+        )
 
     def _give_up(self, job: Job, reason: DropReason) -> None:
         assert isinstance(job, EtherJob)
-        self.on_given_up(job, reason)
+        job.ether.write_given_up(job, reason)
 
 
-def medium_of(
-    scenario: Scenario, engine: Engine, playback: Playback, on_attempt: OnAttempt, on_given_up: OnGivenUp
-) -> Medium:
+def medium_of(scenario: Scenario, engine: Engine, playback: Playback) -> Medium:
+    """The simulator's radio model itself, but for what it records. One correction: `csma` in a simulation
+    adds to each payload what link, network and transport layers add in the field. Here the frame has its own
+    Ethernet, IPv4 and UDP or TCP headers, so only the rest is added."""
     radio = scenario.world.radio
     model: type[Medium] = RADIOS.maker(model_name(radio))
     carrying: type[_Carrying] = type(f"Carrying{model.__name__}", (_Carrying, model), {})
     if isinstance(radio, Csma):
         radio = msgspec.structs.replace(radio, header=max(radio.header - HEADERS_CARRIED, 0))
     random, unused = stream(scenario.seed, "radio"), Trace()
-    medium = carrying.of(Air(engine, playback.links, playback.sensed, unused, random, scenario.seed), radio)
-    medium.on_attempt, medium.on_given_up = on_attempt, on_given_up
-    return medium
+    parts = MediumParts(engine, playback.links, playback.sensed, unused, random, scenario.seed)
+    return carrying.of(parts, radio)
 
 
 class Lateness(msgspec.Struct, frozen=True):
@@ -171,10 +164,9 @@ class Ether:
         self.engine = RealTimeEngine(self._clock)
         playback = Playback(scenario, self.engine, journal.record, self)
         self.links = playback.links
-        self._medium = medium_of(scenario, self.engine, playback, self._on_attempt, self._on_given_up)
+        self._medium = medium_of(scenario, self.engine, playback)
         self._receivers = [self._receiver(tap) for tap in taps]
         self._medium.receivers[CHANNEL] = list(self._receivers)
-        self._members = self.links.members
 
     def wait(self, lines: int) -> None:
         """Read zero from the descriptor `lines` and wait until then; no frame is carried meanwhile."""
@@ -220,11 +212,11 @@ class Ether:
 
     def _send(self, sender: NodeId, packet: EthernetFrame, frame: bytes) -> None:
         self._frames += 1
-        job = EtherJob(self._frames, self.engine.now, sender, packet, frame)
+        job = EtherJob(self, self._frames, sender, packet, frame)
         if packet.to == NONE:
-            self._on_given_up(job, DropReason.NOT_IN_RANGE)
-            return
-        self._medium.send(job)
+            self.write_given_up(job, DropReason.NOT_IN_RANGE)
+        else:
+            self._medium.send(job)
 
     def _receiver(self, tap: int) -> Receive:
         def receive(_: NodeId, frame: bytes) -> None:
@@ -241,10 +233,10 @@ class Ether:
 
     # What happened.
 
-    def _on_attempt(
+    def write_attempt(
         self, job: EtherJob, began: Micros, airtime: Micros, received: int, collided: int, faded: int
     ) -> None:
-        members = self._members
+        members = self.links.members
         self._journal.write(
             "air",
             job.number,
@@ -262,7 +254,7 @@ class Ether:
             members[faded],
         )
 
-    def _on_given_up(self, job: EtherJob, reason: DropReason) -> None:
+    def write_given_up(self, job: EtherJob, reason: DropReason) -> None:
         to = None if job.to in (None, NONE) else job.to
         self._journal.write(
             "given_up",

@@ -94,9 +94,9 @@ class Inputs:
 
 
 class LayerTimers:
-    """The timers of one layer. Made by `Timers.layer`."""
+    """The timers of one layer. Made by `NodeTimers.layer`."""
 
-    def __init__(self, timers: "Timers") -> None:
+    def __init__(self, timers: "NodeTimers") -> None:
         self._timers = timers
         self.numbers: dict[TimerName, int] = {}
         self.handler: Callable[[TimerName], None] | None = None
@@ -120,7 +120,7 @@ class LayerTimers:
 TimerEntry: TypeAlias = tuple[Micros, int, LayerTimers, TimerName]
 
 
-class Timers:
+class NodeTimers:
     """The timers of all layers of one node: one heap, one wake-up of the loop at a time.
 
     A protocol moves its timers far more often than they fire (each beacon postpones the time-out of its

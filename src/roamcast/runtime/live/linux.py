@@ -21,7 +21,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Literal
 
-from roamcast.runtime.live.world import Interface, UnreadDatagrams, World
+from roamcast.runtime.live.world import Interface, NodeWorld, UnreadDatagrams
 from roamcast.strategy.base import MachineCounters
 from roamcast.units import SECOND, Micros
 
@@ -37,9 +37,9 @@ _IDLE = (3, 4)  # columns of /proc/stat: doing nothing, and waiting for a disk
 _COLUMNS = 8  # those behind are parts of others (proc(5): guest time is in user time)
 
 
-def this_machine() -> World:
+def this_machine() -> NodeWorld:
     """With the loop that runs."""
-    return World(
+    return NodeWorld(
         asyncio.get_running_loop(), time, LocalDisk(), LinuxNetwork(), LinuxMachine(), SystemRandom()
     )
 

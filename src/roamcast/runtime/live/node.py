@@ -30,7 +30,7 @@ from roamcast.node import Node, NodeConfig
 from roamcast.runtime.live.air.air import UsedInterface
 from roamcast.runtime.live.air.peers import Peer
 from roamcast.runtime.live.air.radio import LiveRadio
-from roamcast.runtime.live.inputs import Clock, Inputs, Timers
+from roamcast.runtime.live.inputs import Clock, Inputs, NodeTimers
 from roamcast.runtime.live.linux import this_machine
 from roamcast.runtime.live.open_air import LiveOpenAir
 from roamcast.runtime.live.report.counters import Counters
@@ -46,7 +46,7 @@ from roamcast.runtime.live.routes import (
 )
 from roamcast.runtime.live.settings import KeySettings, LiveSettings, PartSettings
 from roamcast.runtime.live.storage.database import CLOCK_SET, LAZY, DurableEventStore, NodeStorage
-from roamcast.runtime.live.world import World
+from roamcast.runtime.live.world import NodeWorld
 from roamcast.runtime.meter import LiveMeter
 from roamcast.sealing import Sealer, reserve_epoch
 from roamcast.strategy import LIVE_DEFAULT, STRATEGIES, default_underlay
@@ -69,7 +69,7 @@ FAREWELL_LOOK_SECONDS = 0.005
 class LiveNode:
     """Made by `start`."""
 
-    def __init__(self, settings: LiveSettings, base: Path, world: World) -> None:
+    def __init__(self, settings: LiveSettings, base: Path, world: NodeWorld) -> None:
         self.world = world
         self._loop = loop = world.loop
         self.settings = settings
@@ -81,7 +81,7 @@ class LiveNode:
         self.clock = Clock(world.clock)
         self.started_at = self.clock.now
         self.inputs = Inputs(self.clock, self.counters, self._after)
-        self._timers = Timers(self.inputs, loop)
+        self._timers = NodeTimers(self.inputs, loop)
         self._commit: asyncio.Handle | None = None
         self._later_commit: asyncio.Handle | None = None  # of what may wait
         self._is_stopping = False
@@ -117,7 +117,7 @@ class LiveNode:
 
     @classmethod
     async def start(
-        cls, settings: LiveSettings, base: Path = Path(), world: World | None = None
+        cls, settings: LiveSettings, base: Path = Path(), world: NodeWorld | None = None
     ) -> "LiveNode":
         """A running node, or `InputError`. File names in the settings are relative to `base`. Without another
         `world` it runs on this machine."""
@@ -422,7 +422,7 @@ class LiveNode:
             self.counters.family(name, "interface", partial(radio.air.metered, value_of))
 
 
-def _without_storage(world: World) -> MutableMapping[str, bytes]:
+def _without_storage(world: NodeWorld) -> MutableMapping[str, bytes]:
     """Without storage, sequence numbers begin at a value computed from the wall clock, so that a restart
     repeats none (up to `SEQUENCES_PER_SECOND` on average). If the clock is not set, they begin at random."""
     since = world.wall() - CLOCK_SET
@@ -464,7 +464,7 @@ class LiveHost:
         node: NodeId,
         channel: Channel,
         clock: Clock,
-        timers: Timers,
+        timers: NodeTimers,
         radio: LiveRadio,
         journal: NodeJournal,
         random: Random,

@@ -23,7 +23,7 @@ from roamcast.runtime.live.air.sockets import (
 from roamcast.runtime.live.inputs import Inputs
 from roamcast.runtime.live.report.journal import NodeJournal
 from roamcast.runtime.live.routes import RouteWriter
-from roamcast.runtime.live.world import Interface, World
+from roamcast.runtime.live.world import Interface, NodeWorld
 from roamcast.underlay.addresses import Address, dotted, netmask_of, parse_dotted, parse_network
 from roamcast.underlay.base import IpRoute, OpenOptions
 from roamcast.wire.olsr import PORT
@@ -40,7 +40,7 @@ class LiveOpenAir:
 
     def __init__(
         self,
-        world: World,
+        world: NodeWorld,
         options: OpenOptions,
         main: Interface,
         inputs: Inputs,

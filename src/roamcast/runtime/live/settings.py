@@ -13,7 +13,7 @@ from roamcast.broker.store import ENTRIES_MAX
 from roamcast.errors import InputError
 from roamcast.plugins import ModuleNames
 from roamcast.runtime.live.air.interface import with_address
-from roamcast.runtime.live.world import Network
+from roamcast.runtime.live.world import NodeNetwork
 from roamcast.sealing import Identity, KeyRing
 from roamcast.sealing.content import ContentKey, ContentKeys
 from roamcast.sealing.identity import DERIVED_FROM
@@ -95,7 +95,7 @@ class AirSettings(Table, frozen=True, kw_only=True):
     link_idle: Annotated[float, msgspec.Meta(ge=1, le=120)] = 30.0  # seconds without data until a link closes
     queue_frames: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1_024  # per neighbour
 
-    def wanted(self, network: Network) -> tuple[str, ...]:
+    def wanted(self, network: NodeNetwork) -> tuple[str, ...]:
         """The names of the interfaces, the preferred ones first; none: those that this machine has."""
         if self.address is not None:
             return (with_address(network, self.address, "air.address").name,)

@@ -1,6 +1,6 @@
 """The world of a live node: everything it touches besides its own memory.
 
-A node and its parts reach the loop, the clocks, the disk, the network and chance through a `World` and
+A node and its parts reach the loop, the clocks, the disk, the network and chance through a `NodeWorld` and
 nothing else. So whole nodes can run in one process in virtual time, over other implementations of these
 ports. `linux.py` has the real ones; `tests/test_architecture.py` lists who else may touch the real things.
 
@@ -31,7 +31,7 @@ class MachineClock(Protocol):
         """The wall clock, since 1970; it may jump, and may not be set at all."""
 
 
-class Disk(Protocol):
+class NodeDisk(Protocol):
     """Files and databases. `OSError` and `sqlite3.Error` say what is wrong."""
 
     def connect(self, path: Path) -> Connection:
@@ -72,7 +72,7 @@ class UnreadDatagrams(NamedTuple):
     waiting_bytes: int  # now
 
 
-class Network(Protocol):
+class NodeNetwork(Protocol):
     """The machine's interfaces and sockets. `OSError` says what is wrong."""
 
     def open_socket(self, family: int, kind: int, protocol: int = 0) -> socket:
@@ -109,11 +109,11 @@ class Computer(Machine, Protocol):
         """A name for the monotonic clock: nodes that have the same name share it."""
 
 
-class World(NamedTuple):
+class NodeWorld(NamedTuple):
     loop: AbstractEventLoop
     clock: MachineClock
-    disk: Disk
-    network: Network
+    disk: NodeDisk
+    network: NodeNetwork
     computer: Computer
     random: Random
 

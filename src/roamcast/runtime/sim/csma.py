@@ -25,7 +25,7 @@ from typing import Self
 
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.links import RadioLinks
-from roamcast.runtime.sim.medium import Air, Job, Medium, SendQueue
+from roamcast.runtime.sim.medium import Job, Medium, MediumParts, SendQueue
 from roamcast.streams import stream
 from roamcast.trace import DropReason, Trace
 from roamcast.units import SECOND, Micros, NodeId, micros
@@ -123,7 +123,7 @@ class CsmaMedium(Medium):
         self._when_access, self._when_end = self._access, self._end  # made once, see `SimHost`
 
     @classmethod
-    def of(cls, air: Air, radio: Csma) -> Self:
+    def of(cls, air: MediumParts, radio: Csma) -> Self:
         return cls(air.engine, air.links, air.sensed, air.trace, air.random, radio, air.seed)
 
     def send(self, job: Job) -> None:

@@ -11,7 +11,7 @@ from roamcast.units import Micros, NodeId
 from roamcast.world.trajectory import Trajectory
 
 
-class Timer:
+class SimTimer:
     """A timer that is set. Many are moved to later again and again before they are due (silent neighbours).
     The queue has one entry for each; if that comes too early, it goes back to where the timer is now."""
 
@@ -46,8 +46,8 @@ class SimHost:
         self._trace = trace
         self._path = path
         self._layer: Layer | None = None
-        self._timers: dict[TimerName, Timer] = {}
-        self._spare: Timer | None = None  # one that was due: an object is used again faster than made
+        self._timers: dict[TimerName, SimTimer] = {}
+        self._spare: SimTimer | None = None  # one that was due: an object is used again faster than made
         self._when_due = self._due  # made once: a bound method costs as much as a call
 
     def attach(self, layer: Layer) -> None:
@@ -72,7 +72,7 @@ class SimHost:
         if timer is None:
             timer = self._spare
             if timer is None:
-                timer = Timer(name, at)
+                timer = SimTimer(name, at)
             else:
                 self._spare = None
                 timer.name = name
@@ -107,7 +107,7 @@ class SimHost:
     def trace(self, record: Record) -> None:
         self._trace.add(record)
 
-    def _due(self, timer: Timer) -> None:
+    def _due(self, timer: SimTimer) -> None:
         name = timer.name
         if self._timers.get(name) is not timer:
             return  # moved to earlier, cancelled, or of a node that crashed

@@ -43,7 +43,7 @@ class Job:
         self.arrived = False  # at its addressee; a repeated attempt is then not handed up again
 
 
-class Air(NamedTuple):
+class MediumParts(NamedTuple):
     """What a medium is built from."""
 
     engine: Engine
@@ -58,7 +58,7 @@ class Medium:
     """The base of the radio models. A model implements `send` and `forget`, and `of` if it needs more."""
 
     @classmethod
-    def of(cls, air: Air, radio: Any) -> Self:
+    def of(cls, air: MediumParts, radio: Any) -> Self:
         """The medium for a model's parameters. Their type is Any because each model has its own."""
         return cls(air.engine, air.links, air.trace, air.random, radio.loss)
 
@@ -223,7 +223,7 @@ class DiskMedium(Medium):
         self._sending: list[Job | None] = [None] * links.nodes
 
     @classmethod
-    def of(cls, air: Air, radio: Disk) -> Self:
+    def of(cls, air: MediumParts, radio: Disk) -> Self:
         return cls(air.engine, air.links, air.trace, air.random, radio)
 
     def send(self, job: Job) -> None:

@@ -14,7 +14,7 @@ from roamcast.node import Node, NodeConfig
 from roamcast.runtime.meter import SimMeter
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.links import RadioLinks
-from roamcast.runtime.sim.medium import Air, Medium
+from roamcast.runtime.sim.medium import Medium, MediumParts
 from roamcast.runtime.sim.nodes import SimulatedNodes
 from roamcast.runtime.sim.playback import Playback
 from roamcast.scenario.model import Scenario, model_name
@@ -198,7 +198,9 @@ class WorkloadApplication:
 def _medium(scenario: Scenario, engine: Engine, playback: Playback, trace: Trace) -> Medium:
     radio, random = scenario.world.radio, stream(scenario.seed, "radio")
     medium: type[Medium] = RADIOS.maker(model_name(radio))
-    return medium.of(Air(engine, playback.links, playback.sensed, trace, random, scenario.seed), radio)
+    return medium.of(
+        MediumParts(engine, playback.links, playback.sensed, trace, random, scenario.seed), radio
+    )
 
 
 def _sampled_overlay(nodes: Iterable[Node | None], links: RadioLinks, now: Micros) -> PathsSampled | None:

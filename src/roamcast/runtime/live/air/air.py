@@ -15,7 +15,7 @@ from roamcast.runtime.live.air.interface import Endpoint, InterfaceWatch, chosen
 from roamcast.runtime.live.air.sockets import InterfaceSockets
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.settings import AirFamily, AirSettings
-from roamcast.runtime.live.world import Interface, UnreadDatagrams, World
+from roamcast.runtime.live.world import Interface, NodeWorld, UnreadDatagrams
 
 logger = logging.getLogger("roamcast.air")
 
@@ -68,7 +68,7 @@ class Air:
 
     def __init__(
         self,
-        world: World,
+        world: NodeWorld,
         settings: AirSettings,
         wanted: Sequence[str],
         counters: Counters,
@@ -196,9 +196,11 @@ class Air:
     # Inputs from the sockets.
 
     def is_own(self, address: str, port: int) -> bool:
+        """Whether a datagram came from ourselves: the kernel gives us our own broadcasts too."""
         return (address, port) in self._own
 
     def on_unreachable(self, sockets: InterfaceSockets, to: Endpoint | None) -> None:
+        """A datagram to a node, or to everyone (None), cannot be sent because of the interface."""
         if to is not None:
             self._owner.on_unreached(to)
         elif not sockets.is_away:

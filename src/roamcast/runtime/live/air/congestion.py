@@ -7,7 +7,7 @@ by every node, at most `HOPS_MAX` times. It names nobody: all who publish slow d
 """
 
 import asyncio
-from typing import Protocol
+from collections.abc import Callable
 
 from roamcast.event import Publication
 from roamcast.kit.tables import BoundedDict
@@ -15,7 +15,7 @@ from roamcast.pressure import REFUSED_FROM, Allowance, priority_of
 from roamcast.runtime.live.air.air import Air
 from roamcast.runtime.live.air.frames import CongestionReport
 from roamcast.runtime.live.report.counters import Counters
-from roamcast.runtime.live.world import UnreadDatagrams, World
+from roamcast.runtime.live.world import NodeWorld, UnreadDatagrams
 from roamcast.trace import DropReason
 from roamcast.units import NodeId
 
@@ -30,25 +30,23 @@ BULK_UNSENT_BYTES = 16 * 1024  # more than this in the kernel: an event would wa
 BULK_PAUSE_SECONDS = 0.005
 
 
-class ReportSender(Protocol):
-    """The radio."""
-
-    def report(self, report: CongestionReport) -> None:
-        """Broadcast it."""
-
-
 class CongestionWatch:
     """The `PublishPressure` of a live node."""
 
     def __init__(
-        self, world: World, node: NodeId, counters: Counters, air: Air, sender: ReportSender
+        self,
+        world: NodeWorld,
+        node: NodeId,
+        counters: Counters,
+        air: Air,
+        broadcast: Callable[[CongestionReport], None],
     ) -> None:
         self._world = world
         self._loop = world.loop
         self._node = node
         self._counters = counters
         self._air = air
-        self._sender = sender
+        self._broadcast = broadcast
         self.allowance = Allowance()
         self._number = world.random.getrandbits(31)
         self._known: BoundedDict[tuple[NodeId, int], None] = BoundedDict(REPORTS_KEPT, lambda *_: None)
@@ -122,7 +120,7 @@ class CongestionWatch:
         if report.hops < HOPS_MAX and self._passed_on < PASSED_ON_MAX:
             self._passed_on += 1
             further = report._replace(hops=report.hops + 1)
-            self._loop.call_later(self._world.random.random() * JITTER_SECONDS, self._sender.report, further)
+            self._loop.call_later(self._world.random.random() * JITTER_SECONDS, self._broadcast, further)
 
     # Private.
 
@@ -138,7 +136,7 @@ class CongestionWatch:
             self._counters.count("congestion_reports_total", origin="own")
             self.allowance.on_congestion(self._loop.time())
             self._number = (self._number + 1) & 0xFFFF_FFFF
-            self._sender.report(CongestionReport(self._node, self._number, 0))
+            self._broadcast(CongestionReport(self._node, self._number, 0))
         self._lost = lost  # it falls when the sockets were opened anew
 
     def _losses(self, unread: UnreadDatagrams) -> float:

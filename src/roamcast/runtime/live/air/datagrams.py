@@ -23,7 +23,7 @@ from roamcast.runtime.live.air.sockets import DATAGRAM_BYTES_MAX
 from roamcast.runtime.live.inputs import Inputs
 from roamcast.runtime.live.report.journal import NodeJournal
 from roamcast.runtime.live.settings import AirSettings
-from roamcast.runtime.live.world import World
+from roamcast.runtime.live.world import NodeWorld
 from roamcast.sealing import OVERHEAD, Sealer
 from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId
@@ -49,7 +49,7 @@ class OutgoingFrame(NamedTuple):
 class RadioParts(NamedTuple):
     """What the parts of one radio share."""
 
-    world: World
+    world: NodeWorld
     settings: AirSettings
     sealer: Sealer
     air: Air

@@ -13,6 +13,7 @@ header, because airtime is scarce.
 """
 
 import struct
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from roamcast.errors import WireError
@@ -79,6 +80,13 @@ class CongestionReport(NamedTuple):
 
 LinkRecord: TypeAlias = CarriedFrame | AcknowledgementRequest | Heard | LinkHello | Stated | CongestionReport
 
+_FIXED: dict[int, tuple[struct.Struct, Callable[..., LinkRecord]]] = {
+    ASKED: (_NUMBERED, AcknowledgementRequest),
+    HEARD: (_NUMBERED, Heard),
+    HELLO: (_HELLO, LinkHello),
+    CONGESTED: (_CONGESTED, CongestionReport),
+}
+
 
 def is_for(records: list[LinkRecord], node: NodeId) -> bool:
     """Whether a datagram is for this node, or for all who hear it: no record of it names another one."""
@@ -129,24 +137,16 @@ def decode(data: bytes) -> list[LinkRecord]:
                 if at > end:
                     raise WireError("frame", begin, f"has {length} octets, {end - begin} left")
                 records.append(CarriedFrame(channel, data[begin:at]))
-            elif tag == ASKED:
-                records.append(AcknowledgementRequest(*_NUMBERED.unpack_from(data, at)[1:]))
-                at += _NUMBERED.size
-            elif tag == HEARD:
-                records.append(Heard(*_NUMBERED.unpack_from(data, at)[1:]))
-                at += _NUMBERED.size
-            elif tag == HELLO:
-                records.append(LinkHello(*_HELLO.unpack_from(data, at)[1:]))
-                at += _HELLO.size
+            elif tag in _FIXED:
+                layout, record = _FIXED[tag]
+                records.append(record(*layout.unpack_from(data, at)[1:]))
+                at += layout.size
             elif tag == STATED:
                 begin = at + _STATED.size
                 at = begin + _STATED.unpack_from(data, at)[1]
                 if at > end:
                     raise WireError("statement", begin, f"is cut off, {end - begin} octets left")
                 records.append(Stated(data[begin:at]))
-            elif tag == CONGESTED:
-                records.append(CongestionReport(*_CONGESTED.unpack_from(data, at)[1:]))
-                at += _CONGESTED.size
             else:
                 raise WireError("record", at, f"has the unknown tag {tag}")
     except struct.error:

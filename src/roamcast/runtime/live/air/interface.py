@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from roamcast.errors import InputError
-from roamcast.runtime.live.world import Interface, Network, World
+from roamcast.runtime.live.world import Interface, NodeNetwork, NodeWorld
 
 RTMGRP_LINK, RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR = 0x1, 0x10, 0x100
 MESSAGE_BYTES = 65_536
@@ -40,7 +40,7 @@ class InterfaceWatch:
     understood, and a lost one is made up for by the look that comes every second anyway.
     """
 
-    def __init__(self, world: World, on_change: Callable[[], None]) -> None:
+    def __init__(self, world: NodeWorld, on_change: Callable[[], None]) -> None:
         self._world = world
         self._on_change = on_change
         self._socket: socket.socket | None = None
@@ -70,7 +70,7 @@ class InterfaceWatch:
         self._on_change()
 
 
-def named(network: Network, name: str, key: str) -> Interface:
+def named(network: NodeNetwork, name: str, key: str) -> Interface:
     """The interface that a configuration names, with an IPv4 address; otherwise a one-line `InputError`."""
     found = network.look(name)
     if found is None:
@@ -86,7 +86,7 @@ def named(network: Network, name: str, key: str) -> Interface:
     return found
 
 
-def with_address(network: Network, address: str, key: str) -> Interface:
+def with_address(network: NodeNetwork, address: str, key: str) -> Interface:
     """The interface that has an address."""
     try:
         wanted = str(ipaddress.ip_address(address))
@@ -99,7 +99,7 @@ def with_address(network: Network, address: str, key: str) -> Interface:
     raise InputError(key, f"is {address!r}, which no interface has as its first; here are {here or 'none'}")
 
 
-def chosen(network: Network) -> list[Interface]:
+def chosen(network: NodeNetwork) -> list[Interface]:
     """Where the user names none: all Ethernet and Wi-Fi of this machine, cables first. A machine without any
     that is up (a container, a test) takes the first other interface, or else the loopback."""
     usable = [found for found in _all(network) if found.up and (found.address or found.link_local)]
@@ -110,5 +110,5 @@ def chosen(network: Network) -> list[Interface]:
     return others[:1]
 
 
-def _all(network: Network) -> list[Interface]:
+def _all(network: NodeNetwork) -> list[Interface]:
     return [found for name in network.names() if (found := network.look(name)) is not None]

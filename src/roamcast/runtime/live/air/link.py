@@ -18,14 +18,17 @@ import socket
 import struct
 from collections import deque
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from roamcast.errors import WireError
 from roamcast.runtime.live.air import frames
 from roamcast.runtime.live.air.datagrams import OutgoingFrame, RadioParts
 from roamcast.runtime.live.air.interface import Endpoint
-from roamcast.sealing import OVERHEAD, Opened
+from roamcast.sealing import OVERHEAD
 from roamcast.units import NodeId
+
+if TYPE_CHECKING:  # it imports this module
+    from roamcast.runtime.live.air.links import TcpLinks
 
 logger = logging.getLogger("roamcast.links")
 
@@ -46,22 +49,6 @@ TCP_THIN_LINEAR_TIMEOUTS, TCP_RTO_MIN_US = 16, 45
 REPEAT_AFTER_US = 80_000
 
 
-class LinkOwner(Protocol):
-    """The table of links."""
-
-    def open_piece(self, link: "TcpLink", data: bytes) -> Opened: ...
-
-    def on_hello(self, link: "TcpLink", sender: NodeId) -> bool:
-        """The other side has said who it is; the answer False refuses the link."""
-
-    def on_frame(self, link: "TcpLink", frame: frames.CarriedFrame) -> None: ...
-
-    def on_stalled(self, link: "TcpLink") -> None:
-        """Nothing is acknowledged any more. Ask the neighbour, and call `on_unanswered` if it is silent."""
-
-    def on_closed(self, link: "TcpLink") -> None: ...
-
-
 class Written(NamedTuple):
     """A frame in the stream; it has arrived when the stream is acknowledged up to `end`."""
 
@@ -72,7 +59,7 @@ class Written(NamedTuple):
 class TcpLink(asyncio.Protocol):
     """`peer` is known from the beginning where we opened the connection, else from its hello."""
 
-    def __init__(self, parts: RadioParts, owner: LinkOwner, peer: NodeId | None, interface: str) -> None:
+    def __init__(self, parts: RadioParts, owner: "TcpLinks", peer: NodeId | None, interface: str) -> None:
         self._parts = parts
         self._loop = parts.world.loop
         self._owner = owner

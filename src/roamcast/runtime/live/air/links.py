@@ -157,6 +157,7 @@ class TcpLinks:
         return self._owner.open_piece(data, link.other)
 
     def on_hello(self, link: TcpLink, sender: NodeId) -> bool:
+        """The other side has said who it is; the answer False refuses the link."""
         if not link.is_ours:
             self._strangers.pop(link, None)
             if len(self) >= LINKS_MAX:
@@ -170,6 +171,7 @@ class TcpLinks:
         self._owner.deliver(link.peer, frame.channel, frame.payload)
 
     def on_stalled(self, link: TcpLink) -> None:
+        """Nothing is acknowledged any more. The neighbour is asked, and the link told if it is silent."""
         assert link.peer is not None
         peer = self._peers.get(link.peer)
         if peer is None or link.leads_to(peer.endpoint) or not self._works_elsewhere(peer, link):

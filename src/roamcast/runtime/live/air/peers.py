@@ -30,12 +30,12 @@ them for ever.
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from roamcast.host import Channel
 from roamcast.kit.tables import BoundedDict
 from roamcast.runtime.live.air.interface import Endpoint
-from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.report.counters import Counters, LineLimit
 from roamcast.sealing import PeerProof
 from roamcast.units import SECOND, Micros, NodeId
 
@@ -105,15 +105,12 @@ class PeerPath:
         return now - self.heard_at < settled and self.failed_at < self.heard_at
 
 
-class PathProbe:
+class PathProbe(NamedTuple):
     """A datagram that a path must acknowledge before it is used."""
 
-    __slots__ = ("at", "endpoint", "number")
-
-    def __init__(self, endpoint: Endpoint, number: int, at: Micros) -> None:
-        self.endpoint = endpoint
-        self.number = number
-        self.at = at
+    endpoint: Endpoint
+    number: int
+    at: Micros
 
 
 class Hearing:
@@ -194,8 +191,7 @@ class Peers(BoundedDict[NodeId, Peer]):
         self._counters = counters
         self._settled = max(SETTLED, 2 * presence)
         self._slot = 2 * presence
-        self._lines = 0
-        self._minute = 0
+        self._log = LineLimit(logger, LINES_PER_MINUTE)
         counters.gauge("peers", lambda: len(self))
         counters.gauge("peers_up", lambda: self.up)
         self._came = counters.counter("peers_came_total")
@@ -236,7 +232,7 @@ class Peers(BoundedDict[NodeId, Peer]):
             hearing.is_up, hearing.first_at = True, now
             hearing.slots.begin(now)
             self._came.value += 1
-            self._say(now, "peer %d is here, at %s", number, _shown(peer.endpoint))
+            self._log.log(now, logging.INFO, "peer %d is here, at %s", number, _shown(peer.endpoint))
         hearing.frames_received += 1
         hearing.bytes_received += octets
         return peer
@@ -283,7 +279,7 @@ class Peers(BoundedDict[NodeId, Peer]):
                 peer.hearing.is_up = False
                 self._went.value += 1
                 gone = (peer.number, _shown(peer.endpoint), (now - peer.heard_at) / SECOND)
-                self._say(now, "peer %d at %s is gone: not heard for %.1f s", *gone)
+                self._log.log(now, logging.INFO, "peer %d at %s is gone: not heard for %.1f s", *gone)
 
     def forget_old(self, now: Micros) -> None:
         """One whose proof still counts is heard over a link; when the proof lapses, nonces have changed."""
@@ -366,18 +362,8 @@ class Peers(BoundedDict[NodeId, Peer]):
         before, peer.path = peer.endpoint, path
         self._counters.count("peers_moved_total")
         where = (_shown(before), _shown(peer.endpoint))
-        self._say(now, "peer %d moved from %s to %s", peer.number, *where)
+        self._log.log(now, logging.INFO, "peer %d moved from %s to %s", peer.number, *where)
         self._owner.on_moved(peer, before, is_lost=is_lost)
-
-    def _say(self, now: Micros, line: str, *values: object) -> None:
-        minute = now // (60 * SECOND)
-        if minute != self._minute:
-            if self._lines > LINES_PER_MINUTE:
-                logger.info("%d more lines about peers in that minute", self._lines - LINES_PER_MINUTE)
-            self._minute, self._lines = minute, 0
-        self._lines += 1
-        if self._lines <= LINES_PER_MINUTE:
-            logger.info(line, *values)
 
 
 def _shown(endpoint: Endpoint) -> str:

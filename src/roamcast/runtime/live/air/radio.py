@@ -26,7 +26,7 @@ from roamcast.runtime.live.inputs import Inputs
 from roamcast.runtime.live.report.journal import NodeJournal
 from roamcast.runtime.live.report.misfits import NodeProfile
 from roamcast.runtime.live.settings import AirSettings
-from roamcast.runtime.live.world import World
+from roamcast.runtime.live.world import NodeWorld
 from roamcast.sealing import (
     HANDSHAKE,
     OVERHEAD,
@@ -65,7 +65,7 @@ class RadioOwner(Protocol):
 class LiveRadio:
     def __init__(
         self,
-        world: World,
+        world: NodeWorld,
         settings: AirSettings,
         interfaces: Sequence[str],
         sealer: Sealer,
@@ -97,7 +97,7 @@ class LiveRadio:
         self.broadcast = self._datagrams.broadcast
         self.ask = self._datagrams.ask
         self.links = TcpLinks(parts, self)
-        self.pressure = CongestionWatch(world, sealer.identity.node, counters, self.air, self)
+        self.pressure = CongestionWatch(world, sealer.identity.node, counters, self.air, self._report)
 
     async def open(self) -> None:
         """Open the sockets and announce this node."""
@@ -325,7 +325,7 @@ class LiveRadio:
     def on_pardoned(self, node: NodeId) -> None:
         self._opener.pardon(node)
 
-    def report(self, report: frames.CongestionReport) -> None:
+    def _report(self, report: frames.CongestionReport) -> None:
         self.air.broadcast(self._sealer.seal(frames.RECORDS, frames.congestion(report)))
 
     # Announcements.

@@ -23,13 +23,16 @@ import struct
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from roamcast.errors import InputError
 from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.settings import AirMode, AirSettings
-from roamcast.runtime.live.world import Interface, World
+from roamcast.runtime.live.world import Interface, NodeWorld
+
+if TYPE_CHECKING:  # it imports this module
+    from roamcast.runtime.live.air.air import Air
 
 logger = logging.getLogger("roamcast.air")
 
@@ -56,30 +59,16 @@ _AWAY = {
 }
 
 
-class SocketsOwner(Protocol):
-    """The air, of which these sockets are a part."""
-
-    def on_datagram(self, data: bytes, source: Endpoint) -> None: ...
-
-    def is_own(self, address: str, port: int) -> bool:
-        """Whether a datagram came from ourselves: the kernel gives us our own broadcasts too."""
-        ...
-
-    def on_unreachable(self, sockets: "InterfaceSockets", to: Endpoint | None) -> None:
-        """A datagram to a node, or to everyone (None), cannot be sent because of the interface."""
-        ...
-
-
 class InterfaceSockets:
     """Open between `open` and `close`."""
 
     def __init__(
         self,
-        world: World,
+        world: NodeWorld,
         settings: AirSettings,
         interface: Interface,
         counters: Counters,
-        owner: SocketsOwner,
+        owner: "Air",
         *,
         is_ipv6: bool,
     ) -> None:

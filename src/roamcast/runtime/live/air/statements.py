@@ -14,7 +14,7 @@ from roamcast.errors import InputError, RoamcastError, WireError
 from roamcast.kit.tables import BoundedDict
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.storage.database import CLOCK_SET
-from roamcast.runtime.live.world import World
+from roamcast.runtime.live.world import NodeWorld
 from roamcast.sealing.identity import Identity
 from roamcast.sealing.statement import Kind, Statement, decode_statement, make_statement
 from roamcast.units import SECOND, NodeId
@@ -41,7 +41,7 @@ class Statements:
         self,
         identity: Identity,
         stored: MutableMapping[str, bytes],
-        world: World,
+        world: NodeWorld,
         counters: Counters,
         owner: StatementsOwner,
     ) -> None:

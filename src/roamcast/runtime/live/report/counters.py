@@ -5,8 +5,11 @@ that comes from the air or from a client becomes a label, but for the numbers of
 the program fixes the number of series; `SERIES_MAX` bounds it all the same.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
+
+from roamcast.units import SECOND, Micros
 
 PREFIX = "roamcast_"
 SERIES_MAX = 10_000
@@ -22,6 +25,26 @@ class Count:
 
     def __init__(self) -> None:
         self.value: float = 0
+
+
+class LineLimit:
+    """So that a crowd in motion, or strangers who send anything, do not fill the log."""
+
+    def __init__(self, logger: logging.Logger, lines_per_minute: int) -> None:
+        self._logger = logger
+        self._most = lines_per_minute
+        self._lines = 0
+        self._minute = 0
+
+    def log(self, now: Micros, level: int, line: str, *values: object) -> None:
+        minute = now // (60 * SECOND)
+        if minute != self._minute:
+            if self._lines > self._most:
+                self._logger.info("%d more lines in that minute", self._lines - self._most)
+            self._minute, self._lines = minute, 0
+        self._lines += 1
+        if self._lines <= self._most:
+            self._logger.log(level, line, *values)
 
 
 class Counters:

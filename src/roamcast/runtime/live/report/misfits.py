@@ -18,7 +18,7 @@ import msgspec
 
 from roamcast.host import Channel
 from roamcast.kit.tables import BoundedDict, unreported
-from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.report.counters import Counters, LineLimit
 from roamcast.sealing import Refusal
 from roamcast.units import SECOND, Micros, NodeId, seconds
 from roamcast.wire.status import Misfit
@@ -93,8 +93,7 @@ class Misfits:
         self._noticed: BoundedDict[tuple[str, str, NodeId | None], _Noticed] = BoundedDict(
             MISFITS_MAX, unreported
         )
-        self._lines = 0
-        self._minute = 0
+        self._log = LineLimit(logger, LINES_PER_MINUTE)
         for kind in KINDS:
             counters.gauge("misfits", partial(self._count, kind), kind=kind)
 
@@ -152,16 +151,8 @@ class Misfits:
         self._noticed.renew(key, one)
         if is_new or one.problem != problem:
             one.problem = problem
-            self._say(kind, address, problem, now)
-
-    def _say(self, kind: str, address: str, problem: str, now: Micros) -> None:
-        minute = now // (60 * SECOND)
-        if minute != self._minute:
-            self._minute, self._lines = minute, 0
-        self._lines += 1
-        if self._lines <= LINES_PER_MINUTE:
             level = logging.ERROR if kind in _ERRORS else logging.WARNING
-            logger.log(level, "a neighbour does not fit: %s %s", address, problem)
+            self._log.log(now, level, "a neighbour does not fit: %s %s", address, problem)
 
 
 def is_error(misfit: Misfit) -> bool:

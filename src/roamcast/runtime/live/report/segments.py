@@ -31,7 +31,7 @@ import msgspec
 from roamcast import __version__
 from roamcast.errors import FileError
 from roamcast.runtime.live.report.counters import Counters
-from roamcast.runtime.live.world import Disk, World
+from roamcast.runtime.live.world import NodeDisk, NodeWorld
 from roamcast.trace import RECORDS, Record
 from roamcast.units import SECOND, Micros, NodeId, micros
 
@@ -142,7 +142,7 @@ class TraceSegments:
         self,
         folder: Path,
         source: SegmentSource,
-        world: World,
+        world: NodeWorld,
         counters: Counters,
         *,
         bytes_max: int,
@@ -324,7 +324,7 @@ def parse_segment(data: bytes, name: str) -> TraceSegment:
     return TraceSegment(head, end, lines[1:-1])
 
 
-def read_segment(disk: Disk, path: Path) -> TraceSegment:
+def read_segment(disk: NodeDisk, path: Path) -> TraceSegment:
     """A segment of a disk, proved whole."""
     try:
         with disk.open(path, "rb") as file:
@@ -333,13 +333,13 @@ def read_segment(disk: Disk, path: Path) -> TraceSegment:
         raise FileError(str(path), f"cannot be read: {error.strerror}") from None
 
 
-def read_trace(disk: Disk, folder: Path, node: NodeId | None = None) -> Iterator[Record]:
+def read_trace(disk: NodeDisk, folder: Path, node: NodeId | None = None) -> Iterator[Record]:
     """The records of all segments in a folder, or of one node's, each node's in their order."""
     for _, name, _ in _listed(disk, folder, node):
         yield from read_segment(disk, folder / name).records()
 
 
-def close_partials(disk: Disk, folder: Path, node: NodeId | None = None) -> None:
+def close_partials(disk: NodeDisk, folder: Path, node: NodeId | None = None) -> None:
     """End what a kill left unended, of one node or of all: whole lines are kept, a broken rest is cut off."""
     for name, _ in sorted(disk.files(folder)):
         found = SegmentName.of(name.removesuffix(PARTIAL))
@@ -347,7 +347,7 @@ def close_partials(disk: Disk, folder: Path, node: NodeId | None = None) -> None
             _close_partial(disk, folder / name)
 
 
-def _close_partial(disk: Disk, path: Path) -> None:
+def _close_partial(disk: NodeDisk, path: Path) -> None:
     with disk.open(path, "rb") as file:
         data = file.readall()
     good, count, last = 0, -1, 0
@@ -378,7 +378,7 @@ def _write_whole(file: RawIOBase, data: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def _listed(disk: Disk, folder: Path, node: NodeId | None) -> list[tuple[SegmentId, str, int]]:
+def _listed(disk: NodeDisk, folder: Path, node: NodeId | None) -> list[tuple[SegmentId, str, int]]:
     """Whose and which, name and size of each segment, in their order."""
     found = []
     for name, size in disk.files(folder):

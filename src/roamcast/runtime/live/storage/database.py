@@ -28,7 +28,7 @@ from roamcast.broker.store import ENTRIES_MAX, EventStore, Settled, StoredEvent,
 from roamcast.chunks.form import is_chunk
 from roamcast.errors import FileError
 from roamcast.event import Event, EventId
-from roamcast.runtime.live.world import Disk
+from roamcast.runtime.live.world import NodeDisk
 from roamcast.units import MILLISECOND, SECOND, Micros
 
 logger = logging.getLogger("roamcast.storage")
@@ -87,7 +87,7 @@ class KeptEvent(NamedTuple):
 class NodeStorage:
     def __init__(
         self,
-        disk: Disk,
+        disk: NodeDisk,
         path: Path,
         *,
         bytes_max: int = BYTES_MAX,
