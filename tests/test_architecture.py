@@ -215,18 +215,32 @@ def assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
                     yield target, one.value
 
 
+def own_methods(tree: ast.AST) -> dict[ast.expr, set[str]]:
+    """For each expression inside a class: the methods of that class."""
+    found: dict[ast.expr, set[str]] = {}
+    for one in ast.walk(tree):
+        if isinstance(one, ast.ClassDef):
+            plain = [f for f in one.body if isinstance(f, ast.FunctionDef) and not f.decorator_list]
+            for inside in ast.walk(one):
+                if isinstance(inside, ast.expr):
+                    found[inside] = {method.name for method in plain}
+    return found
+
+
 def test_no_call_back_is_put_into_another_object() -> None:
     methods, fields = methods_and_fields()
     wrong = []
     for path in modules():
         tree = ast.parse(path.read_text())
         functions = {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)} - fields
+        of_class = own_methods(tree)
         for target, value in assignments(tree):
             if not isinstance(target, ast.Attribute) or ast.unparse(target.value) in ("self", "cls"):
                 continue
+            own = of_class.get(value, set()) if ast.unparse(value).startswith("self.") else set()
             is_function = (
                 isinstance(value, ast.Lambda)
-                or (isinstance(value, ast.Attribute) and value.attr in methods - fields)
+                or (isinstance(value, ast.Attribute) and value.attr in (methods - fields) | own)
                 or (isinstance(value, ast.Name) and value.id in functions - methods)
                 or target.attr.lstrip("_").startswith("on_")
             )
