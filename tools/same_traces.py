@@ -19,6 +19,7 @@ version it plays.
 
 import argparse
 import hashlib
+import importlib
 import json
 import os
 import queue
@@ -29,6 +30,7 @@ import tempfile
 import threading
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -37,7 +39,8 @@ from typing import Any, NamedTuple, Self
 
 ROOT = Path(__file__).resolve().parent.parent
 NET = ROOT / "tools" / "net"
-SECONDS_MAX = 300  # of one case; it takes a few
+STEPS = "steps of the simulator"  # no part of the trace: fewer timers with the same effect are no difference
+SECONDS_MAX = 600  # of one case by the clock; it takes a few
 
 Digests = dict[str, str]
 """What a case gave: by table a digest, or by the word `refused` why it did not run."""
@@ -45,7 +48,7 @@ Digests = dict[str, str]
 
 class Case(NamedTuple):
     name: str
-    scenario: dict[str, Any]  # `file`, relative to the folder of the net, or the tables themselves
+    scenario: dict[str, Any]  # its tables; or its `file`; or a `driver`, a module, in the net's folder
     settings: dict[str, Any]  # by dotted key
 
     def fingerprint(self) -> str:
@@ -92,15 +95,18 @@ def parsed() -> argparse.Namespace:
 
 
 def all_cases() -> Iterator[Case]:
+    """Each file has scenarios, which may have cells, and cases: settings with which to play them."""
     for file in sorted(NET.glob("*.toml")):
         net = tomllib.loads(file.read_text())
         scenarios = net["scenarios"]
-        for name, case in net["cases"].items():
+        for name, case in net.get("cases", {"": {}}).items():
             settings = {key: value for key, value in case.items() if key != "on"}
             for chosen in case.get("on", scenarios):
-                scenario = scenarios[chosen]
-                tables = {key: value for key, value in scenario.items() if key != "set"}
-                yield Case(f"{name}/{chosen}", tables, {**scenario.get("set", {}), **settings})
+                scenario = dict(scenarios[chosen])
+                fixed = scenario.pop("set", {})
+                for cell, varied in scenario.pop("cells", {"": {}}).items():
+                    full_name = "/".join(part for part in (name, chosen, cell) if part)
+                    yield Case(full_name, scenario, {**fixed, **varied, **settings})
 
 
 # Both versions play.
@@ -118,11 +124,13 @@ class Worker:
             text=True,
         )
 
-    def play(self, case: Case) -> Digests:
+    def play(self, case: Case) -> tuple[Digests, float]:
+        """The digests, and the processor time in seconds."""
         assert self._process.stdin is not None and self._process.stdout is not None
         print(json.dumps(case), file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
-        return json.loads(answer) if answer else {"refused": "the worker process died"}
+        digests, seconds = json.loads(answer) if answer else ({"refused": "the worker process died"}, 0.0)
+        return digests, seconds
 
     def __enter__(self) -> Self:
         return self
@@ -156,10 +164,8 @@ def played(cases: list[Case], sources: Path, before: Path | None, jobs: int) -> 
                     if waiting.empty():
                         return
                     case = waiting.get()
-                began = time.monotonic()
-                now = new.play(case)
-                seconds = time.monotonic() - began
-                done.put(Outcome(case, old.play(case) if old else None, now, seconds))
+                now, seconds = new.play(case)
+                done.put(Outcome(case, old.play(case)[0] if old else None, now, seconds))
 
     with ThreadPoolExecutor(jobs) as pool:
         threads = [pool.submit(play) for _ in range(jobs)]
@@ -175,33 +181,36 @@ def played(cases: list[Case], sources: Path, before: Path | None, jobs: int) -> 
 
 
 def record(outcomes: Iterator[Outcome], file: Path) -> int:
-    digests = {}
+    found = {}
     for outcome in outcomes:
         name = outcome.case.name
-        digests[name] = {"case": outcome.case.fingerprint(), "digests": outcome.now}
+        found[name] = {"case": outcome.case.fingerprint(), "digests": outcome.now}
         print(f"{outcome.seconds:5.1f} s {name} {outcome.now.get('refused', '')}", flush=True)
-    file.write_text(json.dumps(digests, indent=1, sort_keys=True))
+    file.write_text(json.dumps(found, indent=1, sort_keys=True))
     return 0
 
 
 def compare(outcomes: Iterator[Outcome], recorded: dict[str, Any] | None) -> int:
-    count = differing = unknown = 0
+    words = Counter[str]()
     for case, before, now, seconds in outcomes:
         if recorded is not None:
             known = recorded.get(case.name, {})
             before = known.get("digests") if known.get("case") == case.fingerprint() else None
-        count += 1
-        word = "same"
+        tables = [] if before is None else changed(before, now)
         if before is None:
-            word, unknown = "UNKNOWN", unknown + 1
-        elif changed(before, now):
-            word, differing = "DIFFERS", differing + 1
+            word = "UNKNOWN"
+        elif tables:
+            word = "steps" if tables == [STEPS] else "DIFFERS"
+        else:
+            word = "same"
+        words[word] += 1
         print(f"{word:7} {seconds:5.1f} s {case.name}", flush=True)
-        if word == "DIFFERS" and before is not None:
+        if before is not None and word == "DIFFERS":
             print(f"        {differences(before, now)}")
-    print(f"{count - differing - unknown} of {count} cases are the same, {differing} differ", end="")
-    print(f", {unknown} are not recorded" if unknown else "")
-    return 1 if differing or unknown else 0
+    print(f"{words['same']} of {words.total()} cases are the same, {words['DIFFERS']} differ", end="")
+    print(f", {words['steps']} took other steps with the same traces" if words["steps"] else "", end="")
+    print(f", {words['UNKNOWN']} are not recorded" if words["UNKNOWN"] else "")
+    return 1 if words["DIFFERS"] or words["UNKNOWN"] else 0
 
 
 def changed(before: Digests, now: Digests) -> list[str]:
@@ -237,8 +246,9 @@ def show(case: Case, sources: Path) -> None:
     if os.environ.get("PYTHONPATH") != str(sources):
         os.environ["PYTHONPATH"] = str(sources)
         os.execv(sys.executable, [sys.executable, *sys.argv])
-    for line in play(case).lines():
-        print(line)
+    for name, rows in play(case).items():
+        for row in rows:
+            print(name, row)
 
 
 # In the worker: what follows imports the version that is played.
@@ -249,12 +259,13 @@ def work() -> int:
         case = Case(*json.loads(line))
         signal.signal(signal.SIGALRM, too_long)
         signal.alarm(SECONDS_MAX)
+        began = time.process_time()
         try:
-            digests = play(case).digests()
+            answer = digests(play(case))
         except Exception as error:
-            digests = {"refused": f"{type(error).__name__}: {error}"}
+            answer = {"refused": f"{type(error).__name__}: {error}"}
         signal.alarm(0)
-        print(json.dumps(digests), flush=True)
+        print(json.dumps((answer, time.process_time() - began)), flush=True)
     return 0
 
 
@@ -262,49 +273,67 @@ def too_long(*_: object) -> None:
     raise TimeoutError(f"not done after {SECONDS_MAX} s")
 
 
-class Played:
-    """A case that was played: the records by table, the frames as they were handed to the radio."""
-
-    def __init__(self, tables: dict[str, list[Any]], frames: list[Any], metrics: dict[str, Any]) -> None:
-        self._tables = {**tables, "frames": frames, "metrics": list(metrics.items())}
-
-    def digests(self) -> Digests:
-        """By table the number of rows and a digest of them; none for an empty table."""
-        return {
-            name: f"{len(rows)} {hashlib.sha256(chr(10).join(map(repr, rows)).encode()).hexdigest()[:32]}"
-            for name, rows in self._tables.items()
-            if rows
-        }
-
-    def lines(self) -> Iterator[str]:
-        return (f"{name} {row}" for name, rows in self._tables.items() for row in rows)
+Tables = dict[str, list[Any]]
+"""What was played: the records by table, the frames as they were handed to the radio, the metrics."""
 
 
-def play(case: Case) -> Played:
-    from roamcast.lab.run.runs import measured, run_info
-    from roamcast.runtime.sim import Simulation
+def digests(tables: Tables) -> Digests:
+    """By table the number of rows and a digest of them; none for an empty table."""
+    return {
+        name: f"{len(rows)} {hashlib.sha256(chr(10).join(map(repr, rows)).encode()).hexdigest()[:32]}"
+        for name, rows in tables.items()
+        if rows
+    }
+
+
+def play(case: Case) -> Tables:
+    if "driver" in case.scenario:
+        sys.path.insert(0, str(NET))
+        driver = importlib.import_module(case.scenario["driver"])
+        return driver.play(case.settings)  # type: ignore[no-any-return]
+    with watched_simulations() as tables:
+        metrics = simulation(case)
+    del metrics["wall_s"]
+    return {**tables, STEPS: [metrics.pop("sim_events")], "metrics": sorted(metrics.items())}
+
+
+def simulation(case: Case) -> dict[str, Any]:
+    from roamcast.lab.run.runs import simulate
     from roamcast.scenario.load import scenario_from
 
-    file = case.scenario.get("file")
-    if file:
-        tables = tomllib.loads((NET / file).read_text())
-        base = (NET / file).parent
-    else:
-        tables, base = case.scenario, NET
-    scenario = scenario_from(tables, base=base, settings=list(case.settings.items()))
-    simulation = Simulation(scenario)
-    frames: list[Any] = []
-    send = simulation.medium.send
+    tables, base = case.scenario, NET
+    if "file" in tables:
+        file = NET / tables["file"]
+        tables, base = tomllib.loads(file.read_text()), file.parent
+    return simulate(scenario_from(tables, base=base, settings=list(case.settings.items()))).metrics
 
-    def noted(job: Any) -> None:
-        frames.append((job.sender, job.channel.name, job.to, job.frame.payload))
-        send(job)
 
-    simulation.medium.send = noted  # type: ignore[method-assign]
-    result = simulation.run()
-    rows = {kind.TABLE: list(records) for kind, records in result.trace.records.items()}
-    info = run_info(scenario, result.roles, runtime="sim", sim_events=result.sim_events, wall_s=0.0)
-    return Played(rows, frames, measured(scenario, result.trace, info).metrics)
+@contextmanager
+def watched_simulations() -> Iterator[Tables]:
+    """The records and frames of every simulation that is run inside."""
+    from roamcast.runtime.sim.simulation import Simulation, SimulationResult
+
+    tables: Tables = {}
+    run = Simulation.run
+
+    def watched(self: Simulation, *arguments: Any) -> SimulationResult:
+        send = self.medium.send
+
+        def noted(job: Any) -> None:
+            tables.setdefault("frames", []).append((job.sender, job.channel.name, job.to, job.frame.payload))
+            send(job)
+
+        self.medium.send = noted  # type: ignore[method-assign]
+        result = run(self, *arguments)
+        for kind, records in result.trace.records.items():
+            tables.setdefault(kind.TABLE, []).extend(records)
+        return result
+
+    Simulation.run = watched  # type: ignore[assignment, method-assign]
+    try:
+        yield tables
+    finally:
+        Simulation.run = run  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
