@@ -29,9 +29,8 @@ from typing import Any
 
 import series
 from roamcast.lab.run.runs import simulate
-from roamcast.lab.spark.masters import usable_cores
-from roamcast.lab.spark.session import session
-from roamcast.lab.spark.tasks import mapped
+from roamcast.lab.spark.session import mapped, session
+from roamcast.lab.spark.settings import usable_cores
 from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.experiment import Experiment, experiment_from
 from roamcast.lab.sweep.folder import SweepFolder

@@ -2,7 +2,7 @@
 
 Records are flat, typed and stamped with the host's clock; they hold what a metric or `why` needs; they are
 not a log. Each class is one table; `lab/run/tables.py` turns them into Arrow and Parquet, beside
-what `lab/run/derived.py` computes from them. Times are integer microseconds since the run began.
+what `lab/run/tables.py` computes from them. Times are integer microseconds since the run began.
 """
 
 from enum import Enum

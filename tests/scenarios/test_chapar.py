@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from roamcast.cli import app
-from roamcast.lab.league.contest import FOLDER, SCENARIOS
+from roamcast.lab.league.league import FOLDER, SCENARIOS
 from roamcast.lab.run.runs import RunResult, simulate
 from roamcast.lab.sweep.demo import SCENARIO as DEMONSTRATION
 from roamcast.scenario import scenario_from

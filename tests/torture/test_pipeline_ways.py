@@ -96,7 +96,7 @@ spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", False
 spark.sparkContext.setLogLevel("OFF")
 from roamcast import lab
 from roamcast.lab.spark.session import session
-from roamcast.lab.spark.tasks import mapped
+from roamcast.lab.spark.session import mapped
 assert session() is spark
 def place(_):
     import roamcast

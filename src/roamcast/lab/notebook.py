@@ -17,9 +17,8 @@ from pyspark.sql.types import StructField, StructType
 
 import roamcast
 from roamcast.errors import FileError
-from roamcast.lab.run.derived import TABLES
 from roamcast.lab.run.metrics import measure
-from roamcast.lab.run.tables import RUN_FILE, UNITS, RunInfo, with_run
+from roamcast.lab.run.tables import RUN_FILE, TABLES, UNITS, RunInfo, with_run
 from roamcast.lab.spark.session import session
 from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.check import table_of

@@ -8,9 +8,8 @@ from click.testing import CliRunner
 
 from roamcast.cli import app
 from roamcast.errors import InputError
-from roamcast.lab.league import contest as contest_module
-from roamcast.lab.league.contest import FOLDER, SEEDS, contest
-from roamcast.lab.league.page import about, html, leader_rows, markdown
+from roamcast.lab.league import league as contest_module
+from roamcast.lab.league.league import FOLDER, SEEDS, about, contest, html, leader_rows, markdown
 from roamcast.lab.league.standing import COST, DELIVERY, LATENCY, standing
 from roamcast.lab.sweep.results import Description, Results, Run
 from roamcast.scenario import load_scenario

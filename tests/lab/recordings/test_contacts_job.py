@@ -19,7 +19,7 @@ from roamcast.lab.recordings import contacts as job
 from roamcast.lab.recordings import recording, shares
 from roamcast.lab.recordings.contact_job import ContactGrid, ContactGroup, GroupsOfChunk
 from roamcast.lab.recordings.contacts import contacts, read_plan
-from roamcast.lab.spark.tasks import mapped
+from roamcast.lab.spark.session import mapped
 from roamcast.units import SECOND
 from roamcast.world.contacts import ContactPlan
 from roamcast.world.crossings import contact_plan

@@ -5,9 +5,9 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roamcast.lab.run.derived import Expected
 from roamcast.lab.run.expected import expected, sample_paths
 from roamcast.lab.run.graph import ContactGraph, links_up, nodes_up
+from roamcast.lab.run.tables import Expected
 from roamcast.trace import (
     FaultHappened,
     LinkChanged,

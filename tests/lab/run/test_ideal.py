@@ -3,9 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roamcast.lab.run.derived import Expected
 from roamcast.lab.run.ideal import Pair, earliest_arrivals, share_of_ideal
-from roamcast.lab.run.tables import RunInfo, tables
+from roamcast.lab.run.tables import Expected, RunInfo, tables
 from roamcast.trace import Delivered, FaultHappened, LinkChanged, Published, Trace
 from roamcast.units import Micros, NodeId
 

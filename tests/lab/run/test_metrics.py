@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roamcast.lab.run import metrics
-from roamcast.lab.run.derived import Derived, Expected, Reached
 from roamcast.lab.run.metrics import COLUMNS, METRICS, Figure, measure, query
-from roamcast.lab.run.tables import RunInfo, Tables, tables, with_run
+from roamcast.lab.run.tables import Derived, Expected, ReachedNodes, RunInfo, Tables, tables, with_run
 from roamcast.lab.spark.session import session
 from roamcast.trace import (
     Delivered,
@@ -167,9 +166,9 @@ def small_run() -> Tables:
         overlay(30, 6, "grouped", role="channel", value=3.0),
         overlay(40, 6, "grouped", role="channel", value=0.0),
         overlay(20, 3, "grouped", role="channel", value=1.0),  # for 10 s, until its crash
-        Reached(0, 0, 5, 5, 5),  # in the warm-up
-        Reached(0, 1, 4, 1, 0),
-        Reached(0, 2, 6, 4, 3),
+        ReachedNodes(0, 0, 5, 5, 5),  # in the warm-up
+        ReachedNodes(0, 1, 4, 1, 0),
+        ReachedNodes(0, 2, 6, 4, 3),
         PathsSampled(micros(5), "network", 100, 1000),
         PathsSampled(micros(10), "network", 4, 6),
         PathsSampled(micros(60), "network", 6, 14),

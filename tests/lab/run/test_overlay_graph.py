@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from roamcast.lab.run.derived import OverlayJudged
 from roamcast.lab.run.overlay_graph import overlay_health
+from roamcast.lab.run.tables import OverlayJudged
 from roamcast.trace import FaultHappened, LinkChanged, OverlayChanged
 from roamcast.units import SECOND, Micros, NodeId
 

@@ -1,7 +1,7 @@
 """Noise, counted by hand."""
 
-from roamcast.lab.run.derived import Expected, Reached
 from roamcast.lab.run.expected import reached
+from roamcast.lab.run.tables import Expected, ReachedNodes
 from roamcast.trace import Transmitted
 
 
@@ -18,7 +18,7 @@ def wanted(node: int, event: tuple[int, int] = (0, 1)) -> Expected:
 def test_noise_is_who_received_what_nobody_there_wanted() -> None:
     # 0 publishes; 1 relays without wanting it, 2 overhears, 3 wants and relays it, 4 wants it in vain.
     frames = [sent(0, {1}), sent(1, {0, 2, 3}), sent(3, {1, 2})]
-    assert reached(frames, [wanted(3), wanted(4)]) == [Reached(0, 1, nodes=3, unwanted=2, relayed=1)]
+    assert reached(frames, [wanted(3), wanted(4)]) == [ReachedNodes(0, 1, nodes=3, unwanted=2, relayed=1)]
 
 
 def test_frames_without_an_event_and_events_that_reached_nobody_leave_no_row() -> None:
@@ -28,4 +28,4 @@ def test_frames_without_an_event_and_events_that_reached_nobody_leave_no_row() -
 def test_events_are_counted_apart() -> None:
     frames = [sent(0, {1}, (0, 2)), sent(0, {1}, (0, 1)), sent(5, {1, 2}, (5, 1))]
     found = reached(frames, [wanted(1, (0, 2)), wanted(1, (5, 1))])
-    assert found == [Reached(0, 1, 1, 1, 0), Reached(0, 2, 1, 0, 0), Reached(5, 1, 2, 1, 0)]
+    assert found == [ReachedNodes(0, 1, 1, 1, 0), ReachedNodes(0, 2, 1, 0, 0), ReachedNodes(5, 1, 2, 1, 0)]

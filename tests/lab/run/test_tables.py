@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from roamcast.errors import FileError
 from roamcast.lab.run import tables as lab
-from roamcast.lab.run.derived import TABLES, Derived, Expected, OverlayJudged, Reached
 from roamcast.lab.run.graph import unpack
-from roamcast.lab.run.tables import RunInfo
+from roamcast.lab.run.tables import TABLES, Derived, Expected, OverlayJudged, ReachedNodes, RunInfo
 from roamcast.trace import (
     Delivered,
     Dropped,
@@ -68,7 +67,7 @@ FOLLOWS: tuple[Derived, ...] = (
     OverlayJudged(1, 0.5),
     Expected(1, 2, 3, 4, True, 2),
     Expected(1, 2, 5, 4, False, None),
-    Reached(1, 2, 3, 1, 0),
+    ReachedNodes(1, 2, 3, 1, 0),
 )
 
 

@@ -14,10 +14,8 @@ from pyspark import SparkFiles
 from roamcast.errors import InputError
 from roamcast.lab.spark import session as session_module
 from roamcast.lab.spark import settings
-from roamcast.lab.spark.masters import resolved_master, usable_cores
-from roamcast.lab.spark.session import _name_interpreters, session
-from roamcast.lab.spark.settings import SparkSettings
-from roamcast.lab.spark.tasks import mapped
+from roamcast.lab.spark.session import _name_interpreters, mapped, session
+from roamcast.lab.spark.settings import SparkSettings, resolved_master, usable_cores
 
 DATA = Path(__file__).parents[2] / "data"
 

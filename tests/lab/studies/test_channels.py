@@ -2,7 +2,7 @@
 
 import pytest
 
-from roamcast.lab.studies.channels import Channels, cost, follow, relocation_cost
+from roamcast.lab.studies.channels import ChannelsStudy, cost, follow, relocation_cost
 from roamcast.strategy.opportunistic.adaptation.adaptors import ComplexHomeBroker, SimpleHomeBroker
 from roamcast.world.graph import Stay
 
@@ -41,12 +41,12 @@ def test_messages_come_from_each_source_in_turn() -> None:
 def test_the_complex_channel_costs_least_where_relocating_pays(sources: int) -> None:
     found = {}
     for channel in ("normal", "oc1", "oc2"):
-        wanted = Channels(channel=channel, behaviour="pop_up", ratio=0.01, sources=sources, moves=100)
+        wanted = ChannelsStudy(channel=channel, behaviour="pop_up", ratio=0.01, sources=sources, moves=100)
         found[channel] = sum(cost(wanted, 1, network).per_message() for network in range(4))
     assert found["oc2"] < found["oc1"] < found["normal"]
 
 
 def test_beyond_that_relocating_costs_more_than_it_saves() -> None:
-    wanted = Channels(channel="oc1", behaviour="random", ratio=1.0, moves=100)
-    normal = Channels(channel="normal", behaviour="random", ratio=1.0, moves=100)
+    wanted = ChannelsStudy(channel="oc1", behaviour="random", ratio=1.0, moves=100)
+    normal = ChannelsStudy(channel="normal", behaviour="random", ratio=1.0, moves=100)
     assert cost(wanted, 1).per_message() > cost(normal, 1).per_message()

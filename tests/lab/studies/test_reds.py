@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from roamcast.lab.run.derived import Expected
+from roamcast.lab.run.tables import Expected
 from roamcast.lab.studies.reds import Reds, _core, _ticks
 from roamcast.scenario import scenario_from
 from roamcast.trace import Published

@@ -9,7 +9,7 @@ from roamcast.errors import InputError
 from roamcast.lab.published import load_figure
 from roamcast.lab.published.agreement import r_squared
 from roamcast.lab.run.metrics import Figure
-from roamcast.lab.studies.opportunistic_channels import Balancing, Campus, Relocation
+from roamcast.lab.studies.opportunistic_channels import Balancing, Campus, RelocationStudy
 from roamcast.lab.studies.opportunistic_overlays import Overload
 from roamcast.lab.studies.study import Study
 from roamcast.lab.sweep.experiment import experiment_from
@@ -106,7 +106,7 @@ def test_a_client_that_changed_its_subnet_has_the_delay_of_before_with_a_home_th
 
 
 def test_a_real_relocation_takes_longer_with_more_suppliers_and_loses_nothing() -> None:
-    few, many = (measured(Relocation(suppliers=n, moves=2), seed=2) for n in (1, 8))
+    few, many = (measured(RelocationStudy(suppliers=n, moves=2), seed=2) for n in (1, 8))
     assert few["relocations"] == many["relocations"] == 2
     assert few["lost"] == few["doubled"] == many["lost"] == many["doubled"] == 0
     assert few["relocation_ms"] is not None and many["relocation_ms"] is not None

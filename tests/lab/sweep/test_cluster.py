@@ -25,7 +25,7 @@ from tests.lab.storage.object_store import (  # noqa: F401
 from roamcast.cli import app
 from roamcast.lab.recordings.contacts import read_plan
 from roamcast.lab.spark import session, settings
-from roamcast.lab.spark.tasks import mapped
+from roamcast.lab.spark.session import mapped
 from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.experiment import load_experiment
 from roamcast.lab.sweep.folder import MADE_TABLES, TRACE_TABLES

@@ -11,11 +11,11 @@ from scipy import stats
 from tests.lab.sweep.broken_runs import some_fail_and_are_mended
 
 from roamcast.errors import InputError
-from roamcast.lab.run.derived import TABLES
 from roamcast.lab.run.metrics import METRICS
 from roamcast.lab.run.runs import simulate
-from roamcast.lab.spark.masters import TASK_FAILURES_MAX
+from roamcast.lab.run.tables import TABLES
 from roamcast.lab.spark.session import session
+from roamcast.lab.spark.settings import TASK_FAILURES_MAX
 from roamcast.lab.sweep.experiment import Experiment, experiment_from
 from roamcast.lab.sweep.folder import MADE_TABLES, TRACE_TABLES, SweepFolder
 from roamcast.lab.sweep.jobs import Item, SweepJob, batched

@@ -1,16 +1,113 @@
 """`roamcast league`: run what is missing, judge, write the pages."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
+from typing import Annotated, Any, TypeVar
 
-from roamcast.lab.league.contest import contest
-from roamcast.lab.league.page import LEADER_HEADS, RANK_HEADS, html, leader_rows, markdown, rank_rows
-from roamcast.lab.league.standing import standing
+import msgspec
+
+from roamcast.errors import InputError, ScenarioError
+from roamcast.explain import converted
+from roamcast.lab.league.standing import COST, DELIVERY, QUANTITIES, LeagueQuantity, LeagueStanding, standing
 from roamcast.lab.report import place
+from roamcast.lab.report.markup import Markup, element, folded, page, section, table
+from roamcast.lab.report.numbers import number, numbered, with_interval
+from roamcast.lab.report.statistics import SIGNIFICANT
 from roamcast.lab.storage import Storage
-from roamcast.lab.sweep.results import read_results
+from roamcast.lab.sweep.experiment import Experiment, experiment_from
+from roamcast.lab.sweep.results import Results, read_results
 from roamcast.lab.sweep.sweep import Progress, sweep
+from roamcast.plugins import ModuleNames, load_modules
+from roamcast.registry import Plugin
+from roamcast.scenario import read_tables
+from roamcast.scenario.model import Chosen, StrategyChoice, UnderlayChoice
+from roamcast.strategy import STRATEGIES
+
+FOLDER = Path(__file__).parent
+SCENARIOS = "scenarios"
+ENTRIES = "entries.toml"
+SEEDS = {"quick": range(1, 4), "full": range(1, 11)}
+"""By profile. The scenarios were tuned on seeds above 100."""
+PROFILES = tuple(SEEDS)
+Shown = TypeVar("Shown", str, Markup)
+
+
+class LeagueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[entry]]`: a strategy with its options, under a name of its own."""
+
+    name: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40)]
+    about: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    strategy: StrategyChoice  # as in a scenario file, as the next two
+    underlay: UnderlayChoice | None = None
+    brokers: Chosen | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """What it sets in every scenario."""
+        tables = {"strategy": self.strategy, "underlay": self.underlay, "roles.brokers": self.brokers}
+        return {key: msgspec.to_builtins(value) for key, value in tables.items() if value is not None}
+
+
+class LeagueFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`entries.toml`, and every file that `--enter` names."""
+
+    entry: Annotated[tuple[LeagueEntry, ...], msgspec.Meta(min_length=1, max_length=100)]
+    modules: ModuleNames = ()  # plug-ins, beside the file or installed
+
+
+@dataclass(frozen=True)
+class Contest:
+    entries: list[LeagueEntry]
+    scenarios: dict[str, str]  # name → the text of its file
+    experiment: Experiment
+
+
+def contest(profile: str, enter: Sequence[Path] = ()) -> Contest:
+    """The league of a profile, with what other files enter. Every combination is checked here."""
+    if profile not in SEEDS:
+        raise InputError("profile", f"is {profile!r}; allowed: {', '.join(PROFILES)}")
+    entries: list[LeagueEntry] = []
+    plugins: list[Plugin] = []
+    for path in (FOLDER / ENTRIES, *enter):
+        for entry in _entered(path, plugins):
+            if any(entry.name == other.name for other in entries):
+                raise ScenarioError(
+                    f"{path}: entry", f"{entry.name!r} takes part already; allowed: another name"
+                )
+            entries.append(entry)
+    files = sorted((FOLDER / SCENARIOS).glob("*.toml"))
+    experiment = experiment_from(
+        "league",
+        {},
+        {},
+        base=FOLDER / SCENARIOS,
+        seeds=list(SEEDS[profile]),
+        source="league",
+        plugins=plugins,
+        variants={
+            "entry": {entry.name: entry.settings() for entry in entries},
+            "scenario": {path.stem: _without_strategy(read_tables(path)) for path in files},
+        },
+    )
+    return Contest(entries, {path.stem: path.read_text(encoding="utf-8") for path in files}, experiment)
+
+
+def _entered(path: Path, plugins: list[Plugin]) -> Sequence[LeagueEntry]:
+    try:
+        file: LeagueFile = converted(read_tables(path), LeagueFile)
+        plugins += load_modules(file.modules, path.parent, "modules")
+        for index, entry in enumerate(file.entry):
+            STRATEGIES.check(f"entry[{index}].strategy", entry.strategy.name, entry.strategy.options)
+    except ScenarioError as error:
+        raise ScenarioError(f"{path}: {error.where}", error.problem) from None
+    return file.entry
+
+
+def _without_strategy(tables: dict[str, Any]) -> dict[str, Any]:
+    """A scenario's file names a strategy, so that it can be run by itself; here the entries do."""
+    return {name: table for name, table in tables.items() if name != "strategy"}
+
 
 HTML_NAME = "league.html"
 MARKDOWN_NAME = "league.md"
@@ -51,3 +148,145 @@ def league(
     return LeagueTables(
         (LEADER_HEADS, leader_rows(found)), (RANK_HEADS, rank_rows(found)), ended.failed, written
     )
+
+
+TEMPLATE = FOLDER / "page.md"
+LEADER_HEADS = ["scenario", "delivery", "leading", "cheapest of them", "cost"]
+RANK_HEADS = ["entry", "delivery", "leads in", "cheapest in"]
+
+
+def leader_rows(found: LeagueStanding) -> list[list[str]]:
+    """A row per scenario, for the terminal and the pages."""
+    rows = []
+    for scenario in found.scenarios:
+        best, cheapest = found.best(DELIVERY, scenario), found.best(COST, scenario)
+        delivery = "–" if best is None else with_interval(found.score(DELIVERY, scenario, best).found)
+        cost = "–" if cheapest is None else number(found.score(COST, scenario, cheapest).found.mean, 3)
+        leaders = found.leaders(DELIVERY, scenario)
+        leading = "all" if leaders == found.entries else ", ".join(leaders) or "–"
+        rows.append([scenario, delivery, leading, cheapest or "–", cost])
+    return rows
+
+
+def rank_rows(found: LeagueStanding) -> list[list[str]]:
+    total = len(found.scenarios)
+    return [
+        [rank.entry, with_interval(rank.delivery), f"{rank.leads} of {total}", str(rank.cheapest)]
+        for rank in found.ranks
+    ]
+
+
+def markdown(contest: Contest, results: Results, found: LeagueStanding) -> str:
+    """The whole page; `page.md` has the words around the figures."""
+    text = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
+        what=_what(results),
+        significant=SIGNIFICANT,
+        leaders=_table(LEADER_HEADS, [[_link(row[0], row[0]), *row[1:]] for row in leader_rows(found)]),
+        ranks=_table(RANK_HEADS, rank_rows(found)),
+        grids="\n\n".join(_grid(found, quantity) for quantity in QUANTITIES),
+        entries=_table(["entry", "what it is"], [[e.name, e.about] for e in contest.entries]),
+        scenarios="\n\n".join(f"### {name}\n\n{about(text)}" for name, text in contest.scenarios.items()),
+    )
+    return text.rstrip() + "\n"
+
+
+def html(contest: Contest, results: Results, found: LeagueStanding) -> str:
+    """One file that needs nothing else."""
+    leaders = [[element("a", row[0], href=f"#{row[0]}"), *row[1:]] for row in leader_rows(found)]
+    return page(
+        "The league · Roamcast",
+        element("h1", "The league: who wins where, at what cost"),
+        element("p", f"{_what(results)}.", class_="lead"),
+        section("Who leads where", table(LEADER_HEADS, leaders, texts=5)),
+        section("Over all scenarios", table(RANK_HEADS, rank_rows(found), texts=1)),
+        *(_html_grid(found, quantity) for quantity in QUANTITIES),
+        section(
+            "Who takes part",
+            table(["entry", "what it is"], [(e.name, e.about) for e in contest.entries], texts=2),
+        ),
+        *(
+            section(name, element("p", about(text)), folded("The file", element("pre", text)), anchor=name)
+            for name, text in contest.scenarios.items()
+        ),
+        section("Failed runs", *_failed(results)),
+    )
+
+
+def about(scenario: str) -> str:
+    """The comment at the head of a scenario's file."""
+    return " ".join(line.removeprefix("#").strip() for line in _head(scenario))
+
+
+def _head(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            return
+        yield line
+
+
+def _what(results: Results) -> str:
+    description = results.description
+    done = len(results.runs) - len(results.failed)
+    failed = f", {len(results.failed)} failed" if results.failed else ""
+    seeds = numbered(description.seeds)
+    return f"Roamcast {description.roamcast}, {done:,} runs{failed}, seeds {seeds}"
+
+
+def _grid(found: LeagueStanding, quantity: LeagueQuantity) -> str:
+    def linked(text: str, scenario: str, leads: bool = False) -> str:
+        return _link(f"**{text}**" if leads else text, scenario)
+
+    rows = _grid_rows(found, quantity, linked)
+    return f"### {_titled(quantity)}\n\n{quantity.meaning}.\n\n{_table(['scenario', *found.entries], rows)}"
+
+
+def _html_grid(found: LeagueStanding, quantity: LeagueQuantity) -> Markup:
+    def linked(text: str, scenario: str, leads: bool = False) -> Markup:
+        return element("a", element("b", text) if leads else text, href=f"#{scenario}")
+
+    note = f"{quantity.meaning}. Bold: the best of the row, and what cannot be told apart from it."
+    return section(
+        _titled(quantity),
+        element("p", note, class_="note"),
+        table(["scenario", *found.entries], _grid_rows(found, quantity, linked), texts=1),
+    )
+
+
+def _grid_rows(
+    found: LeagueStanding, quantity: LeagueQuantity, linked: Callable[..., Shown]
+) -> list[list[Shown]]:
+    """A row per scenario, a column per entry; `linked` makes a cell of text, scenario and whether it leads."""
+    rows: list[list[Shown]] = []
+    for scenario in found.scenarios:
+        row = [linked(scenario, scenario)]
+        for entry in found.entries:
+            score = found.score(quantity, scenario, entry)
+            row.append(linked(with_interval(score.found), scenario, score.leads))
+        rows.append(row)
+    return rows
+
+
+def _titled(quantity: LeagueQuantity) -> str:
+    name = quantity.name.capitalize()
+    return f"{name} ({quantity.unit})" if quantity.unit else name
+
+
+def _failed(results: Results) -> list[Markup]:
+    if not results.failed:
+        return [element("p", "None.")]
+    rows = [(*results.cells[run.cell].values(), run.seed, run.error) for run in results.failed]
+    return [table(["entry", "scenario", "seed", "error"], rows, texts=4)]
+
+
+def _link(text: str, scenario: str) -> str:
+    return f"[{text}](#{scenario})"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = (heads, ["---"] * len(heads), *rows)
+    return "\n".join(f"| {' | '.join(map(_in_a_cell, line))} |" for line in lines)
+
+
+def _in_a_cell(text: str) -> str:
+    """What an entry says about itself comes from others' files."""
+    return " ".join(text.replace("|", "/").replace("<", "‹").split())

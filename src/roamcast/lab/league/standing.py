@@ -21,7 +21,7 @@ Sample = Mapping[int, float]
 """By seed."""
 
 
-class Quantity(NamedTuple):
+class LeagueQuantity(NamedTuple):
     name: str
     meaning: str
     unit: str
@@ -38,28 +38,28 @@ def _cost(results: Results, cell: int, size: int) -> Sample:
     return {seed: octets / size for seed, octets in octets_per_delivery(results, cell).items()}
 
 
-DELIVERY = Quantity(
+DELIVERY = LeagueQuantity(
     "delivery",
     "Share of the expected (event, subscriber) pairs that were served",
     "",
     True,
     _metric("delivery_ratio"),
 )
-REACHABLE = Quantity(
+REACHABLE = LeagueQuantity(
     "delivery of reachable pairs",
     "The same, of the pairs that had a path when the event was published",
     "",
     True,
     _metric("delivery_ratio_reachable"),
 )
-LATENCY = Quantity(
+LATENCY = LeagueQuantity(
     "latency",
     "95th percentile from publication to delivery, of the pairs served",
     "s",
     False,
     _metric("latency_p95"),
 )
-COST = Quantity(
+COST = LeagueQuantity(
     "cost",
     "Octets all nodes sent, control and underlay included, without link-layer headers, per octet delivered",
     "",
@@ -87,19 +87,19 @@ class Rank(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Standing:
+class LeagueStanding:
     entries: list[str]
     scenarios: list[str]
     scores: dict[tuple[str, str, str], Score]  # quantity, scenario, entry
     ranks: list[Rank]  # the first leads most often
 
-    def score(self, quantity: Quantity, scenario: str, entry: str) -> Score:
+    def score(self, quantity: LeagueQuantity, scenario: str, entry: str) -> Score:
         return self.scores[quantity.name, scenario, entry]
 
-    def leaders(self, quantity: Quantity, scenario: str) -> list[str]:
+    def leaders(self, quantity: LeagueQuantity, scenario: str) -> list[str]:
         return [entry for entry in self.entries if self.score(quantity, scenario, entry).leads]
 
-    def best(self, quantity: Quantity, scenario: str) -> str | None:
+    def best(self, quantity: LeagueQuantity, scenario: str) -> str | None:
         """The leader with the best mean; None where nobody has a value."""
         return _best(
             quantity,
@@ -110,12 +110,12 @@ class Standing:
         )
 
 
-def standing(results: Results, variants: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Standing:
+def standing(results: Results, variants: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> LeagueStanding:
     """`variants`: those of the experiment, for the sizes of the scenarios' events."""
     entries, scenarios = (list(results.description.axes[axis]) for axis in ("entry", "scenario"))
     cell_of = {(cell["scenario"], cell["entry"]): number for number, cell in enumerate(results.cells)}
 
-    def sample(quantity: Quantity, scenario: str, entry: str) -> Sample:
+    def sample(quantity: LeagueQuantity, scenario: str, entry: str) -> Sample:
         size = variants["scenario"][scenario].get("workload.size", Workload().size)
         return quantity.sample(results, cell_of[scenario, entry], size)
 
@@ -145,10 +145,10 @@ def standing(results: Results, variants: Mapping[str, Mapping[str, Mapping[str, 
         for entry in entries
     ]
     ranks.sort(key=lambda rank: (-rank.leads, -rank.cheapest, -(rank.delivery.mean or 0.0), rank.entry))
-    return Standing(entries, scenarios, scores, ranks)
+    return LeagueStanding(entries, scenarios, scores, ranks)
 
 
-def _leading(quantity: Quantity, rows: Mapping[str, Mapping[str, Sample]]) -> dict[str, list[str]]:
+def _leading(quantity: LeagueQuantity, rows: Mapping[str, Mapping[str, Sample]]) -> dict[str, list[str]]:
     """By scenario: the best entry, and all that no test tells apart from it."""
     compared: list[tuple[str, str, Difference]] = []
     leading: dict[str, list[str]] = {}
@@ -165,7 +165,7 @@ def _leading(quantity: Quantity, rows: Mapping[str, Mapping[str, Sample]]) -> di
     return leading
 
 
-def _best(quantity: Quantity, found: Mapping[str, SampleMean]) -> str | None:
+def _best(quantity: LeagueQuantity, found: Mapping[str, SampleMean]) -> str | None:
     """Of equal means the first in the order given."""
     sign = 1.0 if quantity.higher_is_better else -1.0
     known = [entry for entry, mean in found.items() if mean.mean is not None]

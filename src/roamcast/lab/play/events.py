@@ -11,8 +11,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from roamcast.event import EventId
 from roamcast.lab.play.packing import Columns, Numbers, Window
 from roamcast.lab.report.markup import visible
-from roamcast.lab.run.derived import Expected
-from roamcast.lab.run.tables import records
+from roamcast.lab.run.tables import Expected, records
 from roamcast.lab.why.answer import Explanation
 from roamcast.lab.why.inquest import Examined
 from roamcast.trace import Delivered, Dropped, Published, Transmitted

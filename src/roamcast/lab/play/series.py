@@ -10,9 +10,8 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from roamcast.lab.play.events import EventIndex
 from roamcast.lab.play.packing import Numbers, Window
-from roamcast.lab.run.derived import Expected
 from roamcast.lab.run.graph import ContactGraph
-from roamcast.lab.run.tables import records
+from roamcast.lab.run.tables import Expected, records
 from roamcast.trace import Delivered, FaultHappened, LinkChanged, Published, Transmitted
 from roamcast.units import SECOND
 from roamcast.world.reach import members

@@ -10,8 +10,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from roamcast.errors import FileError, InputError
-from roamcast.lab.run.derived import TABLES
-from roamcast.lab.run.tables import RUN_FILE, RunInfo, Tables, read, read_run, table
+from roamcast.lab.run.tables import RUN_FILE, TABLES, RunInfo, Tables, read, read_run, table
 from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.experiment import cells, settings_of
 from roamcast.lab.sweep.folder import EXPERIMENT_FILE, OK, SweepFolder

@@ -40,8 +40,7 @@ from roamcast.lab.recordings.contact_job import (
 from roamcast.lab.recordings.plan_file import PlanFile
 from roamcast.lab.recordings.recording import Recording
 from roamcast.lab.recordings.shares import RecordingSource
-from roamcast.lab.spark.session import is_remote, with_session
-from roamcast.lab.spark.tasks import mapped
+from roamcast.lab.spark.session import is_remote, mapped, with_session
 from roamcast.lab.storage import Storage
 from roamcast.world.contacts import ContactPlan
 from roamcast.world.formats import MapProjection

@@ -27,8 +27,7 @@ from roamcast.lab.recordings.shares import (
     shares_of,
     write_share,
 )
-from roamcast.lab.spark.session import parallelism
-from roamcast.lab.spark.tasks import mapped
+from roamcast.lab.spark.session import mapped, parallelism
 from roamcast.lab.storage import Storage
 from roamcast.units import micros
 from roamcast.world.formats import MOTION_FORMATS, guess

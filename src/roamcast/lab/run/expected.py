@@ -17,8 +17,8 @@ import msgspec
 
 from roamcast.event import Event, EventClass
 from roamcast.filter import Filter
-from roamcast.lab.run.derived import Expected, Reached
 from roamcast.lab.run.graph import ContactGraph
+from roamcast.lab.run.tables import Expected, ReachedNodes
 from roamcast.trace import (
     FaultHappened,
     LinkChanged,
@@ -160,7 +160,7 @@ def sample_paths(
     return samples
 
 
-def reached(transmissions: Iterable[Transmitted], expected: Iterable[Expected]) -> list[Reached]:
+def reached(transmissions: Iterable[Transmitted], expected: Iterable[Expected]) -> list[ReachedNodes]:
     """Noise: one row per event that was received by somebody, by publisher and sequence.
 
     A broadcast is heard by every neighbour of its sender, so relays and nodes that only overhear both count
@@ -185,7 +185,7 @@ def reached(transmissions: Iterable[Transmitted], expected: Iterable[Expected]) 
         if others:
             relays = unwanted & sent[publisher, sequence]
             counts = (others.bit_count(), unwanted.bit_count(), relays.bit_count())
-            rows.append(Reached(publisher, sequence, *counts))
+            rows.append(ReachedNodes(publisher, sequence, *counts))
     return rows
 
 

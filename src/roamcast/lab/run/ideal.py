@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from roamcast.event import EventClass
-from roamcast.lab.run.derived import Expected
 from roamcast.lab.run.graph import IdealSpread
-from roamcast.lab.run.tables import RunInfo, records
+from roamcast.lab.run.tables import Expected, RunInfo, records
 from roamcast.trace import Delivered, FaultHappened, LinkChanged, Published
 from roamcast.units import Micros, NodeId
 

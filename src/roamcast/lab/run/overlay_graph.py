@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import TypeAlias
 
-from roamcast.lab.run.derived import OverlayJudged
+from roamcast.lab.run.tables import OverlayJudged
 from roamcast.trace import FaultHappened, LinkChanged, OverlayChanged
 from roamcast.units import Micros, NodeId
 

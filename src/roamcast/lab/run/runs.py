@@ -7,11 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from roamcast.lab.run.derived import Derived
 from roamcast.lab.run.expected import expected, reached, sample_paths
 from roamcast.lab.run.metrics import NOTHING_BESIDE, Figure, StudyMetrics, measure
 from roamcast.lab.run.overlay_graph import overlay_health
-from roamcast.lab.run.tables import RunInfo, Tables, tables, write
+from roamcast.lab.run.tables import Derived, RunInfo, Tables, tables, write
 from roamcast.runtime.sim import Simulation, SimulationResult
 from roamcast.scenario import Scenario
 from roamcast.scenario.workload import Roles

@@ -1,4 +1,6 @@
-"""Traces as tables: one Arrow table and one Parquet file per class of `trace.py` and `derived.py`.
+"""Traces as tables: one Arrow table and one Parquet file per class of `trace.py`, and per class of `Derived`
+here: what the lab computes from a trace after the run. No runtime writes those, so no strategy can influence
+them.
 
 The schema is read off the classes, so it cannot drift from them; `docs/study/trace.md` documents it.
 A folder holds one run: `<table>.parquet` for every table, also the empty ones, and `run.json`. It
@@ -14,7 +16,7 @@ from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -22,10 +24,53 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from roamcast.errors import FileError
-from roamcast.lab.run.derived import DERIVED, TABLES, Derived
 from roamcast.lab.run.graph import unpack
-from roamcast.trace import SCHEMA, AnyRecord, Moved, NodeSet, Record, Trace
+from roamcast.trace import RECORDS, SCHEMA, AnyRecord, Moved, NodeSet, Record, Trace
 from roamcast.units import Micros, NodeId
+
+
+class Derived(Record, frozen=True):
+    """One row of a table that was computed from a trace."""
+
+
+class OverlayJudged(Derived, frozen=True):
+    """One row if the strategy has overlay links: cycles and partitions of its graph (`overlay_graph.py`)."""
+
+    TABLE: ClassVar[str] = "overlay_health"
+    cycles: int  # instants of change after which the overlay had a cycle
+    excess_partitions: float | None  # time average of overlay components beyond the physical ones
+
+
+class ReachedNodes(Derived, frozen=True):
+    """One row per event that somebody received: whom its frames reached (`expected.py`)."""
+
+    TABLE: ClassVar[str] = "reached"
+    publisher: NodeId
+    sequence: int
+    nodes: int  # that received a frame with it, the publisher apart
+    unwanted: int  # of those, where it was not expected: nobody there wanted it
+    relayed: int  # of the unwanted, that sent it on
+
+
+class Expected(Derived, frozen=True):
+    """Ground truth: `node` should get the event (`expected.py`).
+
+    A real-time event expects the subscriptions that stand when it is published, a memorized one also
+    those made within its lifetime; explicit destinations are expected always.
+    """
+
+    TABLE: ClassVar[str] = "expected"
+    publisher: NodeId
+    sequence: int
+    node: NodeId
+    since: Micros  # publication, or the later subscription that made it expected
+    reachable: bool  # a path in the contact graph at publish time
+    hops: int | None  # length of the shortest such path
+
+
+DERIVED: tuple[type[Derived], ...] = (OverlayJudged, Expected, ReachedNodes)
+TABLES: tuple[type[Record], ...] = (*RECORDS, *DERIVED)  # everything in the folder of a run, in this order
+
 
 Tables = dict[str, pa.Table]
 RUN_FILE = "run.json"

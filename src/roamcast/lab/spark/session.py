@@ -5,47 +5,55 @@ such as a notebook's, is used as it is. Ours is quiet: whatever the Java process
 goes to an unnamed file, and the end of that file becomes part of the error when a session cannot start.
 
 Workers run the interpreter that `PYSPARK_PYTHON` names, by default this one; `--archives` sends them a packed
-environment. The package itself is always sent (`package.py`). With `sc://host:port` (Spark Connect) there is
+environment. The package itself is always sent (`ship`). With `sc://host:port` (Spark Connect) there is
 no Java here at all, so jobs use neither `sparkContext` nor RDDs.
 
 Java can die during a job: its heap is full, or the system kills it because memory is short. `with_session`
 then starts another one and repeats the work.
 """
 
+import atexit
+import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import IO, Any, TypeVar
 
+import pyarrow as pa  # type: ignore[import-untyped]
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, SparkFiles, cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+import roamcast
 from roamcast.errors import InputError, RoamcastError
 from roamcast.lab.spark import settings as user
 from roamcast.lab.spark.causes import cause_in_a_line
 from roamcast.lab.spark.java import find_java
-from roamcast.lab.spark.masters import (
+from roamcast.lab.spark.settings import (
     TASK_FAILURES_MAX,
+    SparkSettings,
     check_answers,
     is_connect,
     local_cores,
     on_loopback,
     resolved_master,
 )
-from roamcast.lab.spark.package import ship
-from roamcast.lab.spark.settings import SparkSettings
 
 JAVA_ENDS_SECONDS = 2.0  # chosen by us: Java's connections break a moment before its process has ended
 LOOPBACK = "127.0.0.1"
 DRIVER_MEMORY = "2g"  # at most; Spark's own SPARK_DRIVER_MEMORY overrides it
+Given = TypeVar("Given")
 Made = TypeVar("Made")
 # An embedded session lives for minutes, and its time goes into starting up, planning and waiting for Python.
 # Measured on 2 cores, for start and the metrics of a sweep: 29 s of processor time instead of 50 s.
@@ -310,3 +318,56 @@ def spark_errors_in_a_line(advice: str) -> Iterator[None]:
     except (Py4JError, PySparkException, ConnectionError) as error:
         reason = "Java ended (killed?)" if _java_ended_with(error) else cause_in_a_line(error)
         raise RoamcastError(f"Spark gave up: {reason}{advice and '; '}{advice}") from error
+
+
+# This package for the workers of a session, which may have another one or none.
+
+_SHIPPED = "_roamcast_shipped"  # on a session that has the package already
+
+
+def ship(spark: SparkSession) -> None:
+    """Send the package to the workers of a session, whoever made it; once."""
+    if not getattr(spark, _SHIPPED, False):
+        spark.addArtifacts(str(_package_zip()), pyfile=True)
+        setattr(spark, _SHIPPED, True)
+
+
+@cache
+def _package_zip() -> Path:
+    """Sorted and without dates, so that its bytes are always the same; named after them, because Spark
+    refuses a second file of the same name."""
+    source = Path(roamcast.__file__).parent
+    folder = Path(tempfile.mkdtemp(prefix="roamcast-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    target = folder / "roamcast.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(source.rglob("*")):
+            if path.is_file() and path.suffix != ".pyc":
+                name = Path(source.name) / path.relative_to(source)
+                archive.writestr(zipfile.ZipInfo(name.as_posix()), path.read_bytes())
+    digest = hashlib.sha256(target.read_bytes()).hexdigest()[:12]
+    return target.rename(folder / f"roamcast-{digest}.zip")
+
+
+# Work as tasks: what RDDs are for elsewhere, by DataFrames alone, so that every kind of session can do it,
+# Spark Connect included. Values and results travel pickled.
+
+
+def mapped(spark: SparkSession, work: Callable[[Given], Made], values: Sequence[Given]) -> list[Made]:
+    """`work` of each value, in their order. An error in a worker ends the job."""
+    if not values:
+        return []
+    pickle: Callable[[object], bytes] = cloudpickle.dumps  # of functions defined in a notebook too
+    pickled = [pickle(value) for value in values]
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Spark ends its workers without a word. What they leave in its own folder goes with that.
+        tempfile.tempdir = SparkFiles.getRootDirectory()
+        for batch in batches:
+            numbers = batch.column(0).to_pylist()
+            made = [pickle(work(cloudpickle.loads(pickled[number]))) for number in numbers]
+            yield pa.RecordBatch.from_arrays([batch.column(0), pa.array(made, pa.binary())], ["id", "made"])
+
+    found = spark.range(0, len(values), 1, len(values)).mapInArrow(run, "id long, made binary").toArrow()
+    ordered = found.sort_by("id")["made"]
+    return [cloudpickle.loads(each.as_py()) for each in ordered]

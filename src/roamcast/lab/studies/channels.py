@@ -32,7 +32,7 @@ CLIENT: NodeId = 0  # the only client; its number has no meaning
 Distances = list[list[int]]  # plain lists: fastest for millions of look-ups of single entries
 
 
-class Channels(Study, frozen=True):
+class ChannelsStudy(Study, frozen=True):
     READINGS: ClassVar[tuple[str, ...]] = (
         "cost_per_message",
         "delivery_per_message",
@@ -86,7 +86,7 @@ class ChannelCost(NamedTuple):
         return (self.delivery + self.relocation) / self.messages
 
 
-def cost(parameters: Channels, seed: int, network: int = 0) -> ChannelCost:
+def cost(parameters: ChannelsStudy, seed: int, network: int = 0) -> ChannelCost:
     """One walk over one network."""
     graph, distances = _network(parameters.generator, parameters.nodes, seed, network)
     random = stream(seed, "walk", network)

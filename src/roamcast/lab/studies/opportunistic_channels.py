@@ -12,10 +12,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from roamcast.event import Event
 from roamcast.lab.run.metrics import Metric, StudyMetrics
 from roamcast.lab.studies.study import Study
-from roamcast.lab.studies.work import WORK
-from roamcast.units import SECOND, NodeId, micros
+from roamcast.modulator import MODULATORS, Content, Modulator
+from roamcast.units import SECOND, Micros, NodeId, micros
 
 PROJECTION = {"name": "projection", "attributes": ["key"], "payload": True}
 LINKS = list[list[NodeId]]
@@ -39,7 +40,7 @@ def _moved(at: float, client: NodeId, here: NodeId, there: NodeId) -> list[dict[
     ]
 
 
-class Relocation(Study, frozen=True):
+class RelocationStudy(Study, frozen=True):
     """Each supplier is on a machine of its own, with its own broker; the consumer moves from one broker to
     another. The work had a switched network of 100 Mbit/s and PCs of 300 MHz, whose time per message it does
     not give; here every node sends one frame after the other at the radio's bitrate, so only the shape is
@@ -286,3 +287,24 @@ class Balancing(Study, frozen=True):
                 " FROM hand_overs GROUP BY run, publisher, sequence"
             },
         )
+
+
+WORK = "work"
+
+
+class WorkParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    cost: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]  # microseconds
+
+
+class WorkModulator(Modulator):
+    def __init__(self, parameters: WorkParameters) -> None:
+        self._cost = parameters.cost
+
+    def process(self, event: Event) -> Content | None:
+        return Content(event.attributes, event.payload, event.topic, event.type)
+
+    def cost(self, event: Event) -> Micros:
+        return self._cost
+
+
+MODULATORS.add(WORK, WorkParameters, lambda _, own: WorkModulator(own))

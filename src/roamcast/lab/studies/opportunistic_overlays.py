@@ -13,8 +13,8 @@ import msgspec
 from roamcast.lab.published.figure import FOLDER
 from roamcast.lab.run.metrics import Figure, Metric, StudyMetrics
 from roamcast.lab.run.runs import RunResult
+from roamcast.lab.studies.opportunistic_channels import WORK
 from roamcast.lab.studies.study import Study
-from roamcast.lab.studies.work import WORK
 from roamcast.runtime.sim.simulation import Simulation
 from roamcast.scenario import read_tables
 from roamcast.scenario.load import with_settings

@@ -18,9 +18,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from roamcast.lab.run.derived import Expected
 from roamcast.lab.run.runs import RunResult
-from roamcast.lab.run.tables import records
+from roamcast.lab.run.tables import Expected, records
 from roamcast.lab.studies.study import Study
 from roamcast.streams import stream
 from roamcast.trace import Delivered, Published

@@ -24,12 +24,12 @@ if TYPE_CHECKING:  # the driver of a sweep needs none of the simulator
 PLACES = {
     "balancing": "opportunistic_channels:Balancing",
     "campus": "opportunistic_channels:Campus",
-    "channels": "channels:Channels",
+    "channels": "channels:ChannelsStudy",
     "event_traffic": "event_traffic:EventTraffic",
     "home_crash": "opportunistic_overlays:HomeCrash",
     "overload": "opportunistic_overlays:Overload",
     "reds": "reds:Reds",
-    "relocation": "opportunistic_channels:Relocation",
+    "relocation": "opportunistic_channels:RelocationStudy",
     "testbed": "testbed:Testbed",
     "timeline": "opportunistic_overlays:Timeline",
 }

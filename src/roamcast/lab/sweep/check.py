@@ -19,9 +19,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from roamcast.errors import RoamcastError
-from roamcast.lab.run.derived import TABLES
 from roamcast.lab.run.metrics import COLUMNS, METRICS, RUN_COLUMNS, Metric, query, relations_of
-from roamcast.lab.run.tables import schema, with_run
+from roamcast.lab.run.tables import TABLES, schema, with_run
 from roamcast.lab.spark.session import parallelism
 from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.folder import RunRecord, SweepSegment
@@ -151,13 +150,13 @@ def table_of(
         return found if runs is None else found.where(F.col("run").isin(sorted(runs)))
     # What is needed to read the files: little enough to be sent with every task.
     slim = [msgspec.structs.replace(segment, metrics=(), runs=()) for segment in files]
-    read = _Reader(storage, table, tuple(fields.names), tuple(slim), runs)
+    read = _SegmentReader(storage, table, tuple(fields.names), tuple(slim), runs)
     numbers = spark.range(0, len(files), 1, min(len(files), parallelism(spark)))
     return numbers.mapInArrow(read, fields)
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _SegmentReader:
     """On a worker: segments by number, their rows as Arrow."""
 
     storage: Storage

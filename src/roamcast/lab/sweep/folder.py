@@ -25,9 +25,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 import roamcast
 from roamcast.errors import FileError, InputError
-from roamcast.lab.run.derived import TABLES
 from roamcast.lab.run.metrics import Figure
-from roamcast.lab.run.tables import RunInfo, with_run
+from roamcast.lab.run.tables import TABLES, RunInfo, with_run
 from roamcast.lab.storage import Storage
 from roamcast.lab.storage.sealed import (
     SealedFile,

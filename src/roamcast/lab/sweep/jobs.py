@@ -28,9 +28,8 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from roamcast.errors import RoamcastError
-from roamcast.lab.spark.masters import TASK_FAILURES_MAX
-from roamcast.lab.spark.session import parallelism
-from roamcast.lab.spark.tasks import mapped
+from roamcast.lab.spark.session import mapped, parallelism
+from roamcast.lab.spark.settings import TASK_FAILURES_MAX
 from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.experiment import Experiment, RunPlan
 from roamcast.lab.sweep.folder import FAILED, OK, RunRecord, SweepFolder

@@ -30,10 +30,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from roamcast.errors import InputError
 from roamcast.event import EventId
-from roamcast.lab.run.derived import Expected
 from roamcast.lab.run.expected import RecordedInterests
 from roamcast.lab.run.graph import ContactGraph, IdealSpread, UpTimes, links_up, nodes_up
-from roamcast.lab.run.tables import RunInfo, records
+from roamcast.lab.run.tables import Expected, RunInfo, records
 from roamcast.lab.why.answer import DeliveryPath, Explanation, LossReason, clock, event_text
 from roamcast.lab.why.story import Story, frames_of, served
 from roamcast.strategy import STRATEGIES
