@@ -255,7 +255,7 @@ def _html_grid(found: LeagueStanding, quantity: LeagueQuantity) -> Markup:
 def _grid_rows(
     found: LeagueStanding, quantity: LeagueQuantity, linked: Callable[..., Shown]
 ) -> list[list[Shown]]:
-    """A row per scenario, a column per entry; `linked` makes a cell of text, scenario and whether it leads."""
+    """A row per scenario, a column per entry; `linked` makes a cell of text, scenario, whether it leads."""
     rows: list[list[Shown]] = []
     for scenario in found.scenarios:
         row = [linked(scenario, scenario)]
