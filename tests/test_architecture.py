@@ -290,3 +290,17 @@ def test_a_live_node_touches_the_machine_in_two_places_only() -> None:
                 assert isinstance(one, ast.stmt | ast.expr)
                 wrong.append(f"{path.relative_to(SOURCE)}:{one.lineno}: {found}")
     assert wrong == []
+
+
+def test_no_strategy_imports_another() -> None:
+    """A mechanism that a second strategy needs moves into the kit."""
+    shared = {"base"}  # what every strategy is
+    wrong = []
+    for path in modules():
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        if parts[0] != "strategy" or (len(parts) == 2 and parts[1] in ("__init__", *shared)):
+            continue
+        used = {name.split(".")[2] for name in imports(path) if name.startswith("roamcast.strategy.")}
+        if others := used - {parts[1]} - shared:
+            wrong.append(f"{path.relative_to(SOURCE)} imports {sorted(others)}")
+    assert not wrong

@@ -2,6 +2,7 @@
 
 - `protocol.py`: timers that know their action; messages that know their label; decode or drop, then dispatch.
 - `tables.py`: bounded and expiring tables that report what they push out; related tables that evict together.
+- `soft_state.py`: tables whose entries end by themselves, and the one timer that removes them.
 - `numbers.py`: counters that survive a crash, for everything that other nodes compare.
 - `relay.py`: pass on once, after a delay, unless no longer needed.
 - `repair.py`: what is held, digests by runs, requests with deadlines, answers in turn.
