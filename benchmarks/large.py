@@ -46,7 +46,7 @@ from roamcast.scenario import scenario_from
 from roamcast.testing import network
 from roamcast.trace import Trace, Transmitted
 from roamcast.units import SECOND, Micros, micros
-from roamcast.world.radio import Disk
+from roamcast.world.radio import DiskRadio
 
 CALM = 6.0  # seconds of small events alone
 CUT_SECONDS = 5.0
@@ -167,7 +167,7 @@ class SlowRadio(DiskMedium):
     def __init__(
         self, engine: Engine, links: RadioLinks, trace: Trace, stream: random.Random, _: float
     ) -> None:
-        radio = Disk(bitrate=11_000_000, delay=0.001, queue=500)
+        radio = DiskRadio(bitrate=11_000_000, delay=0.001, queue=500)
         super().__init__(engine, links, trace, stream, radio)
         self.payloads: list[bytes] = []
 

@@ -30,7 +30,7 @@ from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoredEvent, StoreFullError
 from roamcast.chunks.form import MARK, count_of, digest_of, is_chunk
 from roamcast.chunks.queue import ChunkQueue, Later
-from roamcast.chunks.transfer import Transfer, check, check_names, pieces
+from roamcast.chunks.transfer import ChunkTransfer, check, check_names, pieces
 from roamcast.errors import InputError
 from roamcast.event import COUNT_MAX, PAYLOAD_BYTES_MAX, Event, EventId, Publication
 from roamcast.filter import Filter
@@ -97,7 +97,7 @@ class LargePublication:
     def __init__(
         self,
         queue: ChunkQueue,
-        transfer: Transfer,
+        transfer: ChunkTransfer,
         on_end: Callable[[InputError | StoreFullError | None], None],
         on_progress: Callable[[int], None],
     ) -> None:
@@ -347,7 +347,7 @@ class ApplicationSession:
         if sequence is None:
             applications._gate.enter()
             sequence = applications.node.broker.reserve(count_of(size))
-        transfer = Transfer(self._publish_chunk, frame, size, digest, sequence)
+        transfer = ChunkTransfer(self._publish_chunk, frame, size, digest, sequence)
         return LargePublication(applications.chunks, transfer, on_end, on_progress)
 
     def begin_whole(
@@ -357,7 +357,7 @@ class ApplicationSession:
         on_end: Callable[[InputError | StoreFullError | None], None] = lambda error: None,
         *,
         is_admitted: bool = False,
-    ) -> Transfer:
+    ) -> ChunkTransfer:
         """The same with a payload that is here."""
         payload = publication.payload
         frame, digest = publication.without_payload(), digest_of(payload)

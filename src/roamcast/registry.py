@@ -48,7 +48,7 @@ class NothingDeclared(NamedTuple):
     """For parts that have nothing to declare."""
 
 
-class Entry(NamedTuple, Generic[Declared]):
+class RegisteredPart(NamedTuple, Generic[Declared]):
     """What a registry holds of one part."""
 
     options: Any  # a struct class, or its place as text
@@ -65,14 +65,14 @@ class Registry(Generic[Context, Part, Declared]):
         self.kind = kind
         self.group = group
         self._declared = declared
-        self._entries: dict[str, Entry[Declared]] = {}
+        self._entries: dict[str, RegisteredPart[Declared]] = {}
 
     # Registering.
 
     def declare(self, name: str, options: str, make: str | None = None, **declared: Any) -> None:
         """A part of our own. Both places are `module:attribute`, imported when the part is named."""
         assert name not in self._entries, name
-        self._entries[name] = Entry(options, make, self._declared(**declared), BUILT_IN, None)
+        self._entries[name] = RegisteredPart(options, make, self._declared(**declared), BUILT_IN, None)
 
     def add(
         self,
@@ -88,7 +88,7 @@ class Registry(Generic[Context, Part, Declared]):
                 f"{self.kind} {name!r} ({origin})",
                 f"has no options struct but {options!r}; allowed: a msgspec.Struct class",
             )
-        self._put(name, Entry(options, make, self._declared(**declared), origin, plugin))
+        self._put(name, RegisteredPart(options, make, self._declared(**declared), origin, plugin))
 
     def remove(self, name: str) -> None:
         """Forget a part that was added; its name is free again."""
@@ -166,7 +166,7 @@ class Registry(Generic[Context, Part, Declared]):
 
     # Private.
 
-    def _put(self, name: str, entry: Entry[Declared]) -> None:
+    def _put(self, name: str, entry: RegisteredPart[Declared]) -> None:
         if name in self._entries:
             raise PluginError(
                 f"{self.kind} {name!r} ({entry.origin})",
@@ -176,7 +176,7 @@ class Registry(Generic[Context, Part, Declared]):
         if _loading:
             _loading[-1].added.append((self, name))
 
-    def _entry(self, name: str) -> Entry[Declared]:
+    def _entry(self, name: str) -> RegisteredPart[Declared]:
         if name not in self._entries:
             points = self._points().get(name)
             if points is None:

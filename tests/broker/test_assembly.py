@@ -14,7 +14,7 @@ from roamcast.broker.assembly import ASSEMBLIES_MAX, Assembler, Problem
 from roamcast.broker.core import Delivery
 from roamcast.broker.store import ChunkRoom, EventStore
 from roamcast.chunks.form import CHUNK_BYTES, CHUNKS_MAX, MARK, PATIENCE, digest_of, head, parse
-from roamcast.chunks.transfer import Transfer, pieces
+from roamcast.chunks.transfer import ChunkTransfer, pieces
 from roamcast.errors import EventError, WireError
 from roamcast.event import LARGE_BYTES_MAX, Event, EventId, Publication
 from roamcast.units import SECOND, Micros
@@ -29,7 +29,7 @@ def cut(payload: bytes, *, lifetime: Micros = LIFETIME, first: int = 7, publishe
         events.append(chunk.numbered(publisher, sequence))
 
     frame = Publication({"level": 5}, topic="map", lifetime=lifetime)
-    transfer = Transfer(publish, frame, len(payload), digest_of(payload), first)
+    transfer = ChunkTransfer(publish, frame, len(payload), digest_of(payload), first)
     for octets in pieces(payload):
         transfer.add(octets)
     return events
@@ -204,7 +204,7 @@ def test_a_memorized_whole_is_not_given_after_its_own_lifetime() -> None:
 def test_a_transfer_takes_its_own_octets_and_no_others() -> None:
     published: list[int] = []
     payload = bytes(2 * CHUNK_BYTES)
-    transfer = Transfer(
+    transfer = ChunkTransfer(
         lambda chunk, sequence, is_last: published.append(sequence),
         Publication(),
         len(payload),

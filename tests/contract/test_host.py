@@ -32,7 +32,7 @@ from roamcast.streams import stream
 from roamcast.testing.contract import Harness, HostContract
 from roamcast.trace import Trace
 from roamcast.units import SECOND, Micros, NodeId
-from roamcast.world.radio import Csma, Disk
+from roamcast.world.radio import CsmaRadio, DiskRadio
 
 
 class SimHarness:
@@ -161,9 +161,11 @@ def free_port() -> int:
 
 HARNESSES: dict[str, Callable[[], Harness]] = {
     "sim-ideal": lambda: SimHarness(lambda e, links, t: IdealMedium(e, links, t, stream(1, "radio"), 0.0)),
-    "sim-disk": lambda: SimHarness(lambda e, links, t: DiskMedium(e, links, t, stream(1, "radio"), Disk())),
+    "sim-disk": lambda: SimHarness(
+        lambda e, links, t: DiskMedium(e, links, t, stream(1, "radio"), DiskRadio())
+    ),
     "sim-csma": lambda: SimHarness(
-        lambda e, links, t: CsmaMedium(e, links, links, t, stream(1, "radio"), Csma(), 1)
+        lambda e, links, t: CsmaMedium(e, links, links, t, stream(1, "radio"), CsmaRadio(), 1)
     ),
     "live": LiveHarness,
 }

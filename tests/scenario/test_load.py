@@ -17,7 +17,7 @@ from roamcast.scenario.model import MotionFormat, RecordedTrace
 from roamcast.strategy.flooding import Flooding
 from roamcast.world.formats import MOTION_FORMATS
 from roamcast.world.mobility import RandomWaypoint
-from roamcast.world.radio import Csma, Disk, Ideal
+from roamcast.world.radio import CsmaRadio, DiskRadio, IdealRadio
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -101,7 +101,7 @@ def test_the_example_of_the_design_is_read(tmp_path: Path) -> None:
     assert (scenario.nodes, scenario.seed) == (100, 1)
     assert (scenario.duration, scenario.warmup, scenario.stop) == (600_000_000, 30_000_000, 599_000_000)
     assert scenario.world.mobility == RandomWaypoint(speed=(1.0, 20.0), pause=(10.0, 10.0))
-    assert scenario.world.radio == Ideal()
+    assert scenario.world.radio == IdealRadio()
     assert scenario.workload.event_class is EventClass.REALTIME
     assert scenario.fault[0].nodes == (4,)
     assert scenario.underlay.name is None and scenario.underlay.parsed() is None
@@ -111,7 +111,7 @@ def test_what_is_left_out_has_its_default() -> None:
     scenario = scenario_from(tables())
     assert scenario.roles.publishers == 1 and scenario.roles.subscribers == scenario.roles.brokers == "all"
     assert scenario.workload.rate == 1.0 and scenario.workload.size == 256
-    assert scenario.world.radio == Ideal()
+    assert scenario.world.radio == IdealRadio()
     assert scenario.strategy.parsed() == strategy.options_type("flooding")()
 
 
@@ -129,7 +129,7 @@ def test_whole_numbers_stand_for_numbers() -> None:
 
 
 def test_the_radio_models_share_bitrate_and_loss() -> None:
-    for name, kind in (("ideal", Ideal), ("disk", Disk), ("csma", Csma)):
+    for name, kind in (("ideal", IdealRadio), ("disk", DiskRadio), ("csma", CsmaRadio)):
         radio = scenario_from(tables(world__radio={"model": name, "bitrate": 1e6, "loss": 0.1})).world.radio
         assert isinstance(radio, kind) and (radio.bitrate, radio.loss) == (1e6, 0.1)
 
@@ -244,7 +244,7 @@ def test_another_model_keeps_the_keys_it_has_too() -> None:
         file, settings=[("world.mobility.model", "random_waypoint"), ("world.radio.model", "csma")]
     )
     assert scenario.world.mobility == RandomWaypoint(speed=(2.0, 3.0))
-    assert scenario.world.radio == Csma(loss=0.1)
+    assert scenario.world.radio == CsmaRadio(loss=0.1)
 
 
 def test_an_unknown_setting_is_told_like_an_unknown_key() -> None:
@@ -547,7 +547,7 @@ def test_the_documentation_names_every_key() -> None:
 def _all_keys() -> list[str]:
     from msgspec import inspect
 
-    from roamcast.scenario.model import Tables
+    from roamcast.scenario.model import ScenarioTables
 
     found: dict[str, None] = {}
 
@@ -563,6 +563,6 @@ def _all_keys() -> list[str]:
             case inspect.CollectionType():
                 walk(info.item_type)
 
-    for table in inspect.type_info(Tables).fields:  # type: ignore[attr-defined]
+    for table in inspect.type_info(ScenarioTables).fields:  # type: ignore[attr-defined]
         walk(table.type)
     return list(found)

@@ -17,7 +17,7 @@ from roamcast.event import LARGE_BYTES_MAX, Publication
 Octets = TypeVar("Octets", bytes, memoryview)
 
 
-class Transfer:
+class ChunkTransfer:
     """One large publication on its way into the mesh."""
 
     def __init__(
@@ -77,5 +77,5 @@ def check_names(publication: Publication) -> None:
 
 
 def pieces(payload: Octets) -> Iterator[Octets]:
-    """A payload as `Transfer.add` takes it."""
+    """A payload as `ChunkTransfer.add` takes it."""
     return (payload[at : at + CHUNK_BYTES] for at in range(0, len(payload), CHUNK_BYTES))

@@ -17,9 +17,9 @@ from roamcast.scenario.model import (
     PublicationEntry,
     RecordedTrace,
     Scenario,
+    ScenarioTables,
     SubscriptionEntry,
-    Tables,
-    World,
+    WorldTable,
 )
 from roamcast.scenario.workload import (
     count_of,
@@ -39,13 +39,13 @@ from roamcast.units import seconds
 EVENTS_MAX = 10_000_000  # generated in one run; chosen by us: more would not fit in memory
 
 
-def checked(tables: Tables, base: Path) -> Scenario:
+def checked(tables: ScenarioTables, base: Path) -> Scenario:
     """The scenario, with the number of nodes filled in, or a `ScenarioError` for its first fault."""
     _check_general(tables.scenario)
     _check_world(tables.world)
-    given = {name: getattr(tables.world, name) for name in World.__struct_fields__}
-    world = World(**{**given, "nodes": nodes_in_world(tables, base)})
-    parts = {name: getattr(tables, name) for name in Tables.__struct_fields__}
+    given = {name: getattr(tables.world, name) for name in WorldTable.__struct_fields__}
+    world = WorldTable(**{**given, "nodes": nodes_in_world(tables, base)})
+    parts = {name: getattr(tables, name) for name in ScenarioTables.__struct_fields__}
     scenario = Scenario(**{**parts, "world": world}, base=base)
     _check_mobility(scenario)
     _check_roles(scenario)
@@ -70,7 +70,7 @@ def _check_general(general: General) -> None:
         )
 
 
-def _check_world(world: World) -> None:
+def _check_world(world: WorldTable) -> None:
     if world.contacts is not None:
         for key in ("mobility", "area", "range"):
             if getattr(world, key) is not None:

@@ -25,7 +25,7 @@ from roamcast.strategy import STRATEGIES
 from roamcast.underlay import UNDERLAYS
 from roamcast.units import Micros, micros
 from roamcast.world.mobility import MOBILITY, Mobility, Model
-from roamcast.world.radio import RADIOS, Ideal, Radio, RadioModel
+from roamcast.world.radio import RADIOS, IdealRadio, Radio, RadioModel
 
 # Chosen by us, against typing errors.
 NODES_MAX = 10_000
@@ -82,7 +82,7 @@ class RecordedTrace(_Table, frozen=True, kw_only=True, tag_field="model", tag="t
     geographic: bool = False  # an FCD file holds longitude and latitude
 
 
-class World(_Table, frozen=True, kw_only=True):
+class WorldTable(_Table, frozen=True, kw_only=True):
     """`[world]`: either motion, area and range, or a contact plan."""
 
     nodes: Annotated[int, msgspec.Meta(ge=1, le=NODES_MAX)] | None = None  # None: as many as the file has
@@ -90,7 +90,7 @@ class World(_Table, frozen=True, kw_only=True):
     range: Metres | Pair | None = None  # a pair: each node draws its own
     mobility: Model | RecordedTrace | None = None  # `tables_type` says which models
     contacts: FileName | None = None  # a plan's file name, relative to the scenario file
-    radio: Radio = Ideal()
+    radio: Radio = IdealRadio()
 
 
 class RolesTable(_Table, frozen=True, kw_only=True):
@@ -210,11 +210,11 @@ class FaultEntry(_Table, frozen=True, kw_only=True):
     links: tuple[Annotated[tuple[NodeNumber, ...], msgspec.Meta(min_length=2, max_length=2)], ...] = ()
 
 
-class Tables(_Table, frozen=True, kw_only=True):
+class ScenarioTables(_Table, frozen=True, kw_only=True):
     """A whole scenario file."""
 
     scenario: General
-    world: World
+    world: WorldTable
     roles: RolesTable = RolesTable()
     workload: Workload = Workload()
     strategy: StrategyChoice
@@ -227,10 +227,10 @@ MODELS: dict[str, tuple[ModelRegistry[Any, Any, Any], Any]] = {
     "mobility": (MOBILITY, Mobility | RecordedTrace),
     "radio": (RADIOS, RadioModel),
 }
-"""The fields of `World` that hold a model: which there are, and the type of our own."""
+"""The fields of `WorldTable` that hold a model: which there are, and the type of our own."""
 
 
-def tables_type(tables: Mapping[str, Any]) -> type[Tables]:
+def tables_type(tables: Mapping[str, Any]) -> type[ScenarioTables]:
     """The type of a whole file: its models may be ours or of plug-ins. `tables` are not checked yet."""
     world = tables.get("world")
     given = world if isinstance(world, Mapping) else {}
@@ -239,7 +239,7 @@ def tables_type(tables: Mapping[str, Any]) -> type[Tables]:
 
 
 def model_type(field: str, table: Any) -> Any:
-    """All models that a field of `World` may hold; a model of an entry point once a table names it."""
+    """All models that a field of `WorldTable` may hold; a model of an entry point once a table names it."""
     registry, own = MODELS[field]
     name = table.get("model") if isinstance(table, Mapping) else None
     if isinstance(name, str) and name in registry:
@@ -253,8 +253,8 @@ def model_type(field: str, table: Any) -> Any:
 
 
 @lru_cache(maxsize=4)
-def _tables_type(mobility: Any, radio: Any) -> type[Tables]:
-    return _with_types(Tables, world=_with_types(World, mobility=mobility, radio=radio))
+def _tables_type(mobility: Any, radio: Any) -> type[ScenarioTables]:
+    return _with_types(ScenarioTables, world=_with_types(WorldTable, mobility=mobility, radio=radio))
 
 
 def _with_types(kind: type[Struct], **types: Any) -> type[Struct]:
@@ -273,7 +273,7 @@ def model_name(model: msgspec.Struct) -> str:
     return str(model.__struct_config__.tag)
 
 
-class Scenario(Tables, frozen=True, kw_only=True):
+class Scenario(ScenarioTables, frozen=True, kw_only=True):
     """A scenario that was checked: `load_scenario` and `scenario_from` make it, and nothing else does.
 
     `base` is the folder to which the file names in it are relative. It is not part of `to_dict`, so that
@@ -318,8 +318,8 @@ class Scenario(Tables, frozen=True, kw_only=True):
     def to_json(self) -> str:
         return msgspec.json.encode(self._tables()).decode()
 
-    def _tables(self) -> Tables:
-        return Tables(**{name: getattr(self, name) for name in Tables.__struct_fields__})
+    def _tables(self) -> ScenarioTables:
+        return ScenarioTables(**{name: getattr(self, name) for name in ScenarioTables.__struct_fields__})
 
 
 def parts_of(scenario: Scenario) -> Iterator[tuple[str, Registry[Any, Any, Any], str]]:

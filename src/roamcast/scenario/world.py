@@ -8,7 +8,7 @@ import numpy as np
 
 from roamcast.errors import FileError, ScenarioError
 from roamcast.explain import shown
-from roamcast.scenario.model import NODES_MAX, RecordedTrace, Scenario, Tables
+from roamcast.scenario.model import NODES_MAX, RecordedTrace, Scenario, ScenarioTables
 from roamcast.streams import stream
 from roamcast.units import micros
 from roamcast.world.contacts import ContactPlan, joined
@@ -72,7 +72,7 @@ def ranges_of(scenario: Scenario) -> float | list[float]:
     return [min(low + (high - low) * random.random(), high) for _ in range(scenario.nodes)]
 
 
-def nodes_in_world(tables: Tables, base: Path) -> int:
+def nodes_in_world(tables: ScenarioTables, base: Path) -> int:
     """How many nodes there are: `world.nodes`, checked against the file where one brings them."""
     try:
         return _nodes(tables, base)
@@ -81,7 +81,7 @@ def nodes_in_world(tables: Tables, base: Path) -> int:
         raise FileError(shown(name), f"cannot be read: {error.strerror}") from None
 
 
-def _nodes(tables: Tables, base: Path) -> int:
+def _nodes(tables: ScenarioTables, base: Path) -> int:
     wanted = tables.world.nodes
     if tables.world.contacts is not None:
         found = _given_plan(tables, base).nodes
@@ -112,7 +112,7 @@ def _area(scenario: Scenario) -> Area:
     return width, height
 
 
-def _given_plan(tables: Tables, base: Path) -> ContactPlan:
+def _given_plan(tables: ScenarioTables, base: Path) -> ContactPlan:
     """The plan in a file, cut to the duration. Our own plans are on the scenario's clock; a recording
     begins at 0."""
     assert tables.world.contacts is not None
@@ -131,7 +131,7 @@ def _given_plan(tables: Tables, base: Path) -> ContactPlan:
     )
 
 
-def _recorded(tables: Tables, base: Path) -> Motion:
+def _recorded(tables: ScenarioTables, base: Path) -> Motion:
     """The recording, on a clock that begins at 0."""
     trace = tables.world.mobility
     assert isinstance(trace, RecordedTrace)

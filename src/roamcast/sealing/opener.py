@@ -95,7 +95,7 @@ PROFILE_BYTES_MAX = 255
 BYTES_MIN = _FIXED + 3 * _COUNT.size + SIGNATURE_BYTES
 
 
-class Announcement(NamedTuple):
+class SignedAnnouncement(NamedTuple):
     """Signed: a node proves that it holds its number and key, and that the frame is recent.
 
         | public key 256 | nonce 64
@@ -146,7 +146,7 @@ def encode(
     return body + identity.sign(_PURPOSE + position + body)
 
 
-def decode(position: bytes, payload: bytes) -> Announcement:
+def decode(position: bytes, payload: bytes) -> SignedAnnouncement:
     body = payload[:-SIGNATURE_BYTES]
     if len(payload) < BYTES_MIN:
         raise _misfit(payload)
@@ -157,7 +157,7 @@ def decode(position: bytes, payload: bytes) -> Announcement:
     profile_at = asked_at + body[asked_at - 1] * _NODE.size + 1
     if len(body) < profile_at or len(body) != profile_at + body[profile_at - 1]:
         raise _misfit(payload)
-    return Announcement(
+    return SignedAnnouncement(
         payload[:KEY_BYTES],
         payload[KEY_BYTES:_FIXED],
         tuple(_ECHO.iter_unpack(body[echoes_at : asked_at - 1])),
@@ -398,7 +398,7 @@ class FrameOpener:
             Refusal.UNPROVEN, 4, f"begins node {sender}, which has not answered our challenge yet"
         )
 
-    def _proof(self, sender: NodeId, epoch: int, counter: int, announcement: Announcement) -> PeerProof:
+    def _proof(self, sender: NodeId, epoch: int, counter: int, announcement: SignedAnnouncement) -> PeerProof:
         # The signature is checked last, and only if the nonce is right: a recording costs us little work.
         if not may_hold(sender, announcement.public_key):
             raise SealError(Refusal.IDENTITY, 4, f"begins node {sender}, which does not follow from its key")
@@ -421,7 +421,7 @@ class FrameOpener:
         if is_new:
             self._stored[f"{_KEPT_PIN}{node}"] = public_key
 
-    def _answer(self, sender: NodeId, announcement: Announcement) -> None:
+    def _answer(self, sender: NodeId, announcement: SignedAnnouncement) -> None:
         """Echo the nonce of a sender that asks us to."""
         if self._own in announcement.asked:
             self._echoes.renew(sender, announcement.nonce)
@@ -435,7 +435,7 @@ class FrameOpener:
         if tries <= ASKS_MAX or tries % ASKS_MAX == 0:
             self.announcement_due = True
 
-    def _clash(self, announcement: Announcement) -> SealError:
+    def _clash(self, announcement: SignedAnnouncement) -> SealError:
         if not announcement.is_genuine():
             return SealError(Refusal.BAD_SIGNATURE, 17, "begins a false announcement of our own number")
         same = announcement.public_key == self._sealer.identity.public_key

@@ -133,7 +133,7 @@ class Hna(msgspec.Struct, frozen=True):
     networks: tuple[tuple[Address, Address], ...]
 
 
-class Node(msgspec.Struct, frozen=True):
+class NodeNotice(msgspec.Struct, frozen=True):
     """At the originator's address is a node of ours, of this number. Foreign daemons relay it unread."""
 
     number: int
@@ -258,16 +258,16 @@ def encode_hna(networks: Iterable[tuple[Address, Address]]) -> bytes:
     return b"".join(struct.pack("!II", network, netmask) for network, netmask in networks)
 
 
-def decode_node(body: bytes) -> Node:
+def decode_node(body: bytes) -> NodeNotice:
     if len(body) != NODE_BODY.size:
         raise WireError("NODE", 0, f"has {len(body)} octets, not {NODE_BODY.size}")
     number, flags = NODE_BODY.unpack(body)
     if number >= NODES_MAX:
         raise WireError("NODE number", 0, f"is {number}, at most {NODES_MAX - 1} is one")
-    return Node(number, bool(flags & NODE_RELAYS))
+    return NodeNotice(number, bool(flags & NODE_RELAYS))
 
 
-def encode_node(node: Node) -> bytes:
+def encode_node(node: NodeNotice) -> bytes:
     return NODE_BODY.pack(node.number, NODE_RELAYS if node.is_relay else 0)
 
 

@@ -2,10 +2,10 @@
 
 Three models, each closer to a real shared medium than the one before:
 
-- `Ideal`: who is in range receives at once. Shows what a protocol does with a perfect radio.
-- `Disk`: who is in range receives after queueing, transmission and delay; transmissions do not disturb
+- `IdealRadio`: who is in range receives at once. Shows what a protocol does with a perfect radio.
+- `DiskRadio`: who is in range receives after queueing, transmission and delay; transmissions do not disturb
   each other.
-- `Csma`: one shared medium with carrier sense, backoff and collisions at the receiver.
+- `CsmaRadio`: one shared medium with carrier sense, backoff and collisions at the receiver.
 
 Range is not here: it belongs to the world, because links follow from motion and range alone.
 Times are seconds, as in every file; `loss` is the chance that one reception fails, drawn for each
@@ -38,7 +38,7 @@ class Radio(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return 1.0
 
 
-class Ideal(Radio, frozen=True, kw_only=True, tag="ideal"):
+class IdealRadio(Radio, frozen=True, kw_only=True, tag="ideal"):
     """In range = received, in the same instant; nothing queues and nothing collides."""
 
     # Not used here; accepted so that one file can be tried on all models by changing `model` alone.
@@ -46,7 +46,7 @@ class Ideal(Radio, frozen=True, kw_only=True, tag="ideal"):
     loss: Share = 0.0
 
 
-class Disk(Radio, frozen=True, kw_only=True, tag="disk"):
+class DiskRadio(Radio, frozen=True, kw_only=True, tag="disk"):
     """Each sender has a channel of its own: frames queue, take size / bitrate, then `delay`."""
 
     bitrate: Bitrate = 2_000_000
@@ -55,7 +55,7 @@ class Disk(Radio, frozen=True, kw_only=True, tag="disk"):
     queue: QueueLength = 50  # frames per node that wait; one more is dropped
 
 
-class Csma(Radio, frozen=True, kw_only=True, tag="csma"):
+class CsmaRadio(Radio, frozen=True, kw_only=True, tag="csma"):
     """One shared medium: CSMA/CA after IEEE 802.11 DCF, without RTS/CTS.
 
     The timing defaults are those of the DSSS physical layer (IEEE 802.11b: slot 20 µs, SIFS 10 µs,
@@ -89,12 +89,12 @@ class Csma(Radio, frozen=True, kw_only=True, tag="csma"):
         return self.sense
 
 
-RadioModel: TypeAlias = Ideal | Disk | Csma
+RadioModel: TypeAlias = IdealRadio | DiskRadio | CsmaRadio
 
 RADIOS: ModelRegistry[Any, Any, NothingDeclared] = ModelRegistry(
     "radio model", "roamcast.radios", NothingDeclared
 )
 """Each model's parameters, and the name of its class in `runtime/sim`; the class is imported there."""
-RADIOS.declare("ideal", "roamcast.world.radio:Ideal", "roamcast.runtime.sim.medium:IdealMedium")
-RADIOS.declare("disk", "roamcast.world.radio:Disk", "roamcast.runtime.sim.medium:DiskMedium")
-RADIOS.declare("csma", "roamcast.world.radio:Csma", "roamcast.runtime.sim.csma:CsmaMedium")
+RADIOS.declare("ideal", "roamcast.world.radio:IdealRadio", "roamcast.runtime.sim.medium:IdealMedium")
+RADIOS.declare("disk", "roamcast.world.radio:DiskRadio", "roamcast.runtime.sim.medium:DiskMedium")
+RADIOS.declare("csma", "roamcast.world.radio:CsmaRadio", "roamcast.runtime.sim.csma:CsmaMedium")

@@ -14,7 +14,7 @@ from roamcast.runtime.sim.medium import Job
 from roamcast.streams import stream
 from roamcast.trace import Dropped, DropReason, Trace, Transmitted
 from roamcast.units import SECOND, Micros, NodeId
-from roamcast.world.radio import Csma
+from roamcast.world.radio import CsmaRadio
 
 # 100 octets of payload and 64 of headers at 2 Mbit/s, after a preamble of 192 µs.
 AIRTIME = 192 + (100 + 64) * 8 // 2
@@ -34,14 +34,14 @@ class Air:
         self,
         nodes: int,
         links: list[tuple[NodeId, NodeId]],
-        radio: Csma | None = None,
+        radio: CsmaRadio | None = None,
         seed: int = 1,
         sensed: list[tuple[NodeId, NodeId]] | None = None,
     ) -> None:
         self.engine = Engine()
         self.links = both_ways(nodes, links)
         self.trace = Trace()
-        radio = radio or Csma()
+        radio = radio or CsmaRadio()
         self.medium = CsmaMedium(
             self.engine,
             self.links,
@@ -133,7 +133,7 @@ def test_two_neighbours_that_start_within_the_carrier_sense_time_collide() -> No
 
 
 def test_a_frozen_countdown_goes_on_where_it_stopped() -> None:
-    air = Air(4, [(0, 1), (1, 2), (0, 2), (2, 3)], Csma(cw_min=63))
+    air = Air(4, [(0, 1), (1, 2), (0, 2), (2, 3)], CsmaRadio(cw_min=63))
     air.send(1_000, 0)
     air.send(1_100, 1)  # draws its slots, to count from 1_848 + 50
     air.run(1_849)
@@ -193,7 +193,7 @@ def test_the_window_doubles_with_every_repeat() -> None:
 def test_under_loss_a_frame_arrives_once_and_almost_always() -> None:
     arrived = 0
     for seed in range(300):
-        air = Air(2, [(0, 1)], Csma(loss=0.4), seed=seed)
+        air = Air(2, [(0, 1)], CsmaRadio(loss=0.4), seed=seed)
         air.send(1_000, 0, to=1)
         air.run()
         assert len(air.received) <= 1, f"seed {seed}: handed up twice"
@@ -203,7 +203,7 @@ def test_under_loss_a_frame_arrives_once_and_almost_always() -> None:
 
 
 def test_control_goes_first_and_a_full_queue_refuses() -> None:
-    air = Air(2, [(0, 1)], Csma(queue=3))
+    air = Air(2, [(0, 1)], CsmaRadio(queue=3))
     for n in range(6):
         air.send(1_000 + n, 0, payload=b"data" + bytes([n]))
     air.send(1_100, 0, payload=b"control", kind=Kind.CONTROL)
@@ -293,7 +293,7 @@ def test_what_is_only_sensed_is_neither_received_nor_disturbs() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_of_many_frames_at_once_those_collide_that_overlap_at_a_receiver(seed: int) -> None:
     """Against all pairs of frames of the trace, on a long strip where most frames are far from each other."""
-    nodes, radio = 40, Csma(queue=50)
+    nodes, radio = 40, CsmaRadio(queue=50)
     random = stream(seed, "strip")
     places = sorted(random.uniform(0, 12) for _ in range(nodes))
     near = {

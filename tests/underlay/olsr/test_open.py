@@ -20,7 +20,7 @@ from roamcast.wire.olsr import (
     LinkType,
     MessageType,
     NeighbourType,
-    Node,
+    NodeNotice,
     OlsrMessage,
     decode_hello,
     decode_hna,
@@ -246,7 +246,7 @@ def test_who_writes_no_routes_relays_for_nobody() -> None:
 def test_foreign_routers_are_no_nodes_and_ours_are_found_over_them() -> None:
     bench = two_interfaces()
     assert bench.olsr.neighbours() == [] and bench.olsr.known_nodes() == []
-    bench.send(SECOND_ONE, RIGHT, MessageType.NODE, FAR, encode_node(Node(9, True)))
+    bench.send(SECOND_ONE, RIGHT, MessageType.NODE, FAR, encode_node(NodeNotice(9, True)))
     assert bench.olsr.known_nodes() == [9] and bench.olsr.distance(9) == 2
     assert bench.olsr.next_hop(9) is None  # a router of others carries no frames of ours
     assert bench.olsr.relays() == [3, 9]
@@ -261,7 +261,7 @@ def test_we_say_which_node_we_are_and_whether_we_relay() -> None:
     bench.hello(FIRST, LEFT, {FIRST: RELAY})
     bench.host.advance(SECOND)  # soon, not with the next interval
     said = [decode_node(message.body) for _, message in bench.sent(MessageType.NODE)]
-    assert said[0] == Node(3, False) and said[-1] == Node(3, True)
+    assert said[0] == NodeNotice(3, False) and said[-1] == NodeNotice(3, True)
 
 
 # What a daemon that lies can and cannot do.
@@ -271,15 +271,15 @@ def test_who_was_heard_in_sealed_frames_cannot_be_claimed_by_another() -> None:
     bench = OpenBench(FIRST, heard=Heard())
     bench.hello(FIRST, LEFT, {FIRST: SYMMETRIC})
     bench.hello(FIRST, at("10.1.0.66"), {FIRST: SYMMETRIC})
-    bench.send(FIRST, at("10.1.0.66"), MessageType.NODE, at("10.1.0.66"), encode_node(Node(5, False)))
-    bench.send(FIRST, at("10.1.0.66"), MessageType.NODE, at("10.1.0.66"), encode_node(Node(3, False)))
+    bench.send(FIRST, at("10.1.0.66"), MessageType.NODE, at("10.1.0.66"), encode_node(NodeNotice(5, False)))
+    bench.send(FIRST, at("10.1.0.66"), MessageType.NODE, at("10.1.0.66"), encode_node(NodeNotice(3, False)))
     assert bench.olsr.neighbours() == [5] and bench.olsr.next_hop(5) == 5
 
 
 def test_of_two_claims_to_a_number_the_older_holds() -> None:
     bench = two_interfaces()
-    bench.send(SECOND_ONE, RIGHT, MessageType.NODE, FAR, encode_node(Node(9, False)))
-    bench.send(FIRST, LEFT, MessageType.NODE, LEFT, encode_node(Node(9, False)))
+    bench.send(SECOND_ONE, RIGHT, MessageType.NODE, FAR, encode_node(NodeNotice(9, False)))
+    bench.send(FIRST, LEFT, MessageType.NODE, LEFT, encode_node(NodeNotice(9, False)))
     assert bench.olsr.distance(9) == 2 and bench.olsr.neighbours() == []
 
 
@@ -324,7 +324,7 @@ def test_forged_neighbours_fill_their_bounds_and_are_counted() -> None:
     for number in range(100):
         originator = at("10.5.0.0") + number
         bench.send(FIRST, at("10.1.1.0"), MessageType.TC, originator, encode_tc(1, [originator + 1_000]))
-        bench.send(FIRST, at("10.1.1.0"), MessageType.NODE, originator, encode_node(Node(number, True)))
+        bench.send(FIRST, at("10.1.1.0"), MessageType.NODE, originator, encode_node(NodeNotice(number, True)))
         bench.send(FIRST, at("10.1.1.0"), MessageType.MID, originator, encode_mid([originator + 5_000]))
     assert len(bench.olsr.links()) == 4 and len(bench.olsr.routes()) <= 4 + 5 + 50 + 8
     details = {drop.detail for drop in bench.drops() if drop.reason is DropReason.STORE_FULL}
@@ -365,7 +365,7 @@ def mutated(random: Random) -> bytes:
         (MessageType.TC, encode_tc(random.randrange(65_536), [LEFT, FAR])),
         (MessageType.MID, encode_mid([FAR, RIGHT])),
         (MessageType.HNA, encode_hna([(at("172.20.0.0"), netmask_of(16)), (0, 0)])),
-        (MessageType.NODE, encode_node(Node(random.randrange(2**31), True))),
+        (MessageType.NODE, encode_node(NodeNotice(random.randrange(2**31), True))),
         (200, random.randbytes(20)),
     ]
     messages = [

@@ -30,7 +30,7 @@ from roamcast.filter.index.layout import (
     Steps,
     attribute_of,
 )
-from roamcast.filter.index.rows import Truth, both
+from roamcast.filter.index.rows import TrueSpans, both
 
 Seen: TypeAlias = dict[int, int]
 """The rows of a bitmap's columns. Equal ones are kept once: of an attribute compared for equality every
@@ -242,7 +242,7 @@ class Bitmap:
     def members_of(self, matched: int) -> list[Conjunction]:
         return _select(self.members, matched)
 
-    def _enter(self, conjunction: Conjunction) -> dict[int, Truth]:
+    def _enter(self, conjunction: Conjunction) -> dict[int, TrueSpans]:
         """Fill the next slot, except for the columns; returns what to enter there."""
         bit = 1 << self.slots
         self.members.append(conjunction)
@@ -252,7 +252,7 @@ class Bitmap:
         self._used |= bit
         layout = self.layout
         is_decided = True
-        truths: dict[int, Truth] = {}
+        truths: dict[int, TrueSpans] = {}
         for leaf in conjunction.tested_leaves():
             attribute = attribute_of(leaf)
             number = layout.numbers.get(attribute) if attribute is not None else None

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 from roamcast.event import Event, Value
 from roamcast.filter.expression import Compare, Expression, IsNull, Like, Not, OneOf
 from roamcast.filter.filter import Filter
-from roamcast.filter.index.rows import AttributeRows, Truth, choose_cuts, edges_of
+from roamcast.filter.index.rows import AttributeRows, TrueSpans, choose_cuts, edges_of
 
 Leaves: TypeAlias = tuple[Expression, ...]
 Path: TypeAlias = Expression | str | None
@@ -83,7 +83,7 @@ class BitmapColumn:
         self.edges: list[Any] = []
         self.slots = array("H")
 
-    def add(self, slot: int, truth: Truth) -> None:
+    def add(self, slot: int, truth: TrueSpans) -> None:
         bit = 1 << slot
         rows = self.rows
         start = 0
@@ -116,7 +116,7 @@ class ColumnDraft:
         self._changes = [0] * (row_count + 1)
         self._inside: list[list[tuple[Any, int]]] = [[] for _ in range(row_count)]
 
-    def add(self, slot: int, truth: Truth) -> None:
+    def add(self, slot: int, truth: TrueSpans) -> None:
         bit = 1 << slot
         changes = self._changes
         changes[0] ^= bit

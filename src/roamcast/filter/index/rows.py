@@ -22,7 +22,7 @@ Place: TypeAlias = tuple[int, bool, Any]
 EXACT_MAX = 2**53  # beyond it not every integer is a float
 
 
-class Truth(NamedTuple):
+class TrueSpans(NamedTuple):
     """Where a condition can be true, from each first place up to the second; disjoint, in order."""
 
     spans: list[tuple[Place, Place]]
@@ -54,13 +54,13 @@ class AttributeRows:
             return self.row_of(str(value) if isinstance(value, str) else value.real)
         return self.count - 1
 
-    def truth_of(self, leaf: Expression) -> Truth:
+    def truth_of(self, leaf: Expression) -> TrueSpans:
         match leaf:
             case Compare():
                 return self._compare(leaf.operator, leaf.value)
             case OneOf():
                 points = [self._compare(Operator.EQUAL, value).spans for value in leaf.values]
-                return Truth(sorted({span for spans in points for span in spans}))
+                return TrueSpans(sorted({span for spans in points for span in spans}))
             case Not(term=OneOf(values=values)):
                 truth = self._not_null()
                 for value in values:
@@ -74,37 +74,37 @@ class AttributeRows:
                 return self._not_null()
         return self._not_null()._replace(is_decided=False)
 
-    def _not_null(self) -> Truth:
+    def _not_null(self) -> TrueSpans:
         return _rows(0, self.count - 1)
 
-    def _compare(self, operator: Operator, value: Literal) -> Truth:
+    def _compare(self, operator: Operator, value: Literal) -> TrueSpans:
         if isinstance(value, bool):
             test = TESTS[operator]
             rows = [self._false + each for each in (False, True) if test(each, value)]
-            return Truth([((row, False, 0), (row + 1, False, 0)) for row in rows])
+            return TrueSpans([((row, False, 0), (row + 1, False, 0)) for row in rows])
         cuts: list[Any] = self._texts if isinstance(value, str) else self._numbers
         base = self._text_base if isinstance(value, str) else 0
         first, end = (base, False, 0), (base + len(cuts) + 1, False, 0)
         match operator:
             case Operator.LESS:
-                return Truth([(first, _place(cuts, base, value))])
+                return TrueSpans([(first, _place(cuts, base, value))])
             case Operator.LESS_OR_EQUAL:
-                return Truth([(first, _place(cuts, base, following(value)))])
+                return TrueSpans([(first, _place(cuts, base, following(value)))])
             case Operator.GREATER_OR_EQUAL:
-                return Truth([(_place(cuts, base, value), end)])
+                return TrueSpans([(_place(cuts, base, value), end)])
             case Operator.GREATER:
-                return Truth([(_place(cuts, base, following(value)), end)])
+                return TrueSpans([(_place(cuts, base, following(value)), end)])
         start, stop = _place(cuts, base, value), _place(cuts, base, following(value))
         if operator is Operator.EQUAL:
-            return Truth([(start, stop)])
-        return Truth([(first, start), (stop, end)])
+            return TrueSpans([(start, stop)])
+        return TrueSpans([(first, start), (stop, end)])
 
-    def _like(self, leaf: Like) -> Truth:
+    def _like(self, leaf: Like) -> TrueSpans:
         """Texts with a given beginning lie together in the order of texts."""
         tokens = tokens_of(leaf.pattern, leaf.escape)
         start, after = prefix(tokens), after_prefix(prefix(tokens))
         end = (self._false, False, 0) if after is None else _place(self._texts, self._text_base, after)
-        return Truth([(_place(self._texts, self._text_base, start), end)], is_prefix_pattern(tokens))
+        return TrueSpans([(_place(self._texts, self._text_base, start), end)], is_prefix_pattern(tokens))
 
 
 def edges_of(leaf: Expression) -> Iterable[Literal]:
@@ -137,10 +137,12 @@ def following(value: Any) -> Any:
     return int(value) + 1  # all floats of this size are integers
 
 
-def both(one: Truth, other: Truth) -> Truth:
+def both(one: TrueSpans, other: TrueSpans) -> TrueSpans:
     """Where two conditions on one attribute can be true together."""
     shared = ((max(a, c), min(b, d)) for a, b in one.spans for c, d in other.spans)
-    return Truth([(start, end) for start, end in shared if start < end], one.is_decided and other.is_decided)
+    return TrueSpans(
+        [(start, end) for start, end in shared if start < end], one.is_decided and other.is_decided
+    )
 
 
 def choose_cuts(values: list[Any], limit: int) -> list[Any]:
@@ -160,8 +162,8 @@ def _without_repetition(ordered: list[Any]) -> list[Any]:
     return [value for index, value in enumerate(ordered) if index == 0 or value != ordered[index - 1]]
 
 
-def _rows(first: int, end: int) -> Truth:
-    return Truth([((first, False, 0), (end, False, 0))])
+def _rows(first: int, end: int) -> TrueSpans:
+    return TrueSpans([((first, False, 0), (end, False, 0))])
 
 
 def _place(cuts: list[Any], base: int, edge: Any) -> Place:

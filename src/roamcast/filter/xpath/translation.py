@@ -117,20 +117,20 @@ class DocumentPlace(NamedTuple):
 DOCUMENT = DocumentPlace(None, None)
 
 
-class Truth(NamedTuple):
+class TwoValued(NamedTuple):
     """A condition in two values: exactly one of both expressions is TRUE on any event of the schema."""
 
     holds: Expression
     fails: Expression
 
-    def opposite(self) -> "Truth":
-        return Truth(self.fails, self.holds)
+    def opposite(self) -> "TwoValued":
+        return TwoValued(self.fails, self.holds)
 
 
-Nodes: TypeAlias = list[tuple[DocumentPlace, Truth]]
+Nodes: TypeAlias = list[tuple[DocumentPlace, TwoValued]]
 
-ALWAYS = Truth(TRUE, FALSE)
-NEVER = Truth(FALSE, TRUE)
+ALWAYS = TwoValued(TRUE, FALSE)
+NEVER = TwoValued(FALSE, TRUE)
 
 
 class _Translation:
@@ -151,7 +151,7 @@ class _Translation:
 
     # Conditions, seen from a place that the document has.
 
-    def _condition(self, syntax: Syntax, here: DocumentPlace) -> Truth:
+    def _condition(self, syntax: Syntax, here: DocumentPlace) -> TwoValued:
         match syntax:
             case Constant(_, truth):
                 return ALWAYS if truth else NEVER
@@ -169,9 +169,11 @@ class _Translation:
             case TextTest():
                 return self._text_test(syntax, here)
 
-    def _some(self, path: LocationPath, nodes: Nodes, test: Callable[[DocumentPlace], Truth]) -> Truth:
+    def _some(
+        self, path: LocationPath, nodes: Nodes, test: Callable[[DocumentPlace], TwoValued]
+    ) -> TwoValued:
         """Some of the places that the path leads to passes the test."""
-        by_type: dict[str | None, list[Truth]] = {}
+        by_type: dict[str | None, list[TwoValued]] = {}
         for place, also in nodes:
             by_type.setdefault(place.type, []).append(_all([also, test(place)]))
         # Within a predicate the type is known: the step to the root asked for it.
@@ -180,13 +182,13 @@ class _Translation:
             for type_, truths in by_type.items()
         )
 
-    def _present(self, place: DocumentPlace) -> Truth:
+    def _present(self, place: DocumentPlace) -> TwoValued:
         if place.path in (None, ROOT):
             return ALWAYS  # nothing beyond the type
         assert place.path is not None
-        return Truth(Not(IsNull(place.path)), IsNull(place.path))
+        return TwoValued(Not(IsNull(place.path)), IsNull(place.path))
 
-    def _compared(self, place: DocumentPlace, operator: Operator, literal: Literal, at: int) -> Truth:
+    def _compared(self, place: DocumentPlace, operator: Operator, literal: Literal, at: int) -> TwoValued:
         kind = self._kind(place, at)
         if kind is FieldKind.BOOLEAN:
             literal = self._boolean(place, operator, literal, at)
@@ -201,11 +203,11 @@ class _Translation:
             values = _possible(kind).intersection(NOT_NULL).minus(single(literal))
         return self._among(place, values)
 
-    def _among(self, place: DocumentPlace, values: ValueSet) -> Truth:
+    def _among(self, place: DocumentPlace, values: ValueSet) -> TwoValued:
         """The place has one of these values; it fails where it has another or is absent."""
         assert place.path is not None
         others = _possible(self._kind(place, 0)).minus(values)
-        return Truth(spelled(place.path, values), spelled(place.path, others))
+        return TwoValued(spelled(place.path, values), spelled(place.path, others))
 
     def _boolean(self, place: DocumentPlace, operator: Operator, literal: Literal, at: int) -> bool:
         if operator not in (Operator.EQUAL, Operator.NOT_EQUAL) or literal not in ("true", "false"):
@@ -220,7 +222,7 @@ class _Translation:
         if operator not in (Operator.EQUAL, Operator.NOT_EQUAL):
             self._refuse(at, f"{_name(place)} is a text by the schema; texts have no order in XPath 1.0")
 
-    def _number_as_text(self, place: DocumentPlace, operator: Operator, literal: str, at: int) -> Truth:
+    def _number_as_text(self, place: DocumentPlace, operator: Operator, literal: str, at: int) -> TwoValued:
         """A number and a text in quotes: equal if the text spells the number plainly, as events do."""
         number = number_in(literal)
         if number is not None and _plain(number) == literal:
@@ -235,7 +237,7 @@ class _Translation:
             )
         return NEVER if operator is Operator.EQUAL else self._present_value(place)
 
-    def _present_value(self, place: DocumentPlace) -> Truth:
+    def _present_value(self, place: DocumentPlace) -> TwoValued:
         return self._among(place, _possible(self._kind(place, 0)).intersection(NOT_NULL))
 
     def _guessed(self, operator: Operator, literal: str, at: int) -> Literal:
@@ -248,7 +250,7 @@ class _Translation:
             self._refuse(at, "texts have no order in XPath 1.0; compare them by = or !=, or use starts-with")
         return literal
 
-    def _text_test(self, test: TextTest, here: DocumentPlace) -> Truth:
+    def _text_test(self, test: TextTest, here: DocumentPlace) -> TwoValued:
         if not test.text:
             if test.function == "like":
                 self._refuse(test.at, "the pattern is empty; write `= ''` for an empty text")
@@ -261,7 +263,7 @@ class _Translation:
             return ALWAYS
         return self._some(test.path, nodes, lambda place: self._like(place, tokens, test))
 
-    def _like(self, place: DocumentPlace, tokens: Tokens, test: TextTest) -> Truth:
+    def _like(self, place: DocumentPlace, tokens: Tokens, test: TextTest) -> TwoValued:
         kind = self._kind(place, test.at)
         if kind is not None and kind is not FieldKind.TEXT:
             self._refuse(
@@ -273,7 +275,7 @@ class _Translation:
             )
         assert place.path is not None
         like = Like(place.path, *spelling(tokens))
-        return Truth(like, Or((Not(like), spelled(place.path, _possible(kind).minus(ALL_TEXTS)))))
+        return TwoValued(like, Or((Not(like), spelled(place.path, _possible(kind).minus(ALL_TEXTS)))))
 
     # Places.
 
@@ -294,7 +296,9 @@ class _Translation:
             ]
         return nodes
 
-    def _step(self, step: LocationStep, start: DocumentPlace) -> Iterator[tuple[DocumentPlace, list[Truth]]]:
+    def _step(
+        self, step: LocationStep, start: DocumentPlace
+    ) -> Iterator[tuple[DocumentPlace, list[TwoValued]]]:
         self._searched.setdefault(step.at, step)
         for place in self._reached(step, start):
             self._found.add(step.at)
@@ -384,8 +388,8 @@ def _from_document(step: LocationStep, type_: str, shape: Mapping[str, FieldKind
         yield from _below(step, root, shape)
 
 
-def _of_type(type_: str | None) -> Truth:
-    return ALWAYS if type_ is None else Truth(OfType(type_), Not(OfType(type_)))
+def _of_type(type_: str | None) -> TwoValued:
+    return ALWAYS if type_ is None else TwoValued(OfType(type_), Not(OfType(type_)))
 
 
 def _marked(axis: XPathAxis, name: str) -> str:
@@ -430,14 +434,14 @@ def _pattern(function: str, text: str) -> Tokens:
     return tokens_of(pattern, "!")
 
 
-def _all(truths: Iterable[Truth]) -> Truth:
+def _all(truths: Iterable[TwoValued]) -> TwoValued:
     """All of them hold."""
     wanted = [truth for truth in truths if truth.holds is not TRUE]
     if len(wanted) == 1:
         return wanted[0]
-    return Truth(And(tuple(each.holds for each in wanted)), Or(tuple(each.fails for each in wanted)))
+    return TwoValued(And(tuple(each.holds for each in wanted)), Or(tuple(each.fails for each in wanted)))
 
 
-def _any(truths: Iterable[Truth]) -> Truth:
+def _any(truths: Iterable[TwoValued]) -> TwoValued:
     """At least one holds."""
     return _all([truth.opposite() for truth in truths]).opposite()

@@ -302,7 +302,7 @@ class Added:
 
 
 @dataclass(frozen=True)
-class Found:
+class ArchivedEvents:
     """Events of an archive, oldest first."""
 
     rows: list[dict[str, Any]]
@@ -346,7 +346,7 @@ def query(
     until: str | None = None,
     limit: int = 1_000,
     master: str | None = None,
-) -> Found:
+) -> ArchivedEvents:
     """The events that a subscription with this text would have got in that time; at most `limit`."""
     bounds = []
     if since is not None:
@@ -354,12 +354,12 @@ def query(
     if until is not None:
         bounds.append(f"t < {instant(until, '--until')}")
 
-    def work(spark: Any) -> Found:
+    def work(spark: Any) -> ArchivedEvents:
         found = select(spark, folder, text).selectExpr("_event.*").drop("payload")
         for bound in bounds:
             found = found.where(bound)
         rows = found.orderBy("t", "publisher", "sequence").limit(limit).toArrow().to_pylist()
-        return Found([{**row, "attributes": msgspec.json.decode(row["attributes"])} for row in rows])
+        return ArchivedEvents([{**row, "attributes": msgspec.json.decode(row["attributes"])} for row in rows])
 
     return with_session(master, work)
 

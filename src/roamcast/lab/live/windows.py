@@ -45,7 +45,7 @@ _COLUMNS = (*FIGURES, *TRAFFIC, "control_overhead")
 Row = dict[str, Any]
 
 
-class Problem(NamedTuple):
+class WindowProblem(NamedTuple):
     """What was not counted, and why."""
 
     file: str
@@ -76,9 +76,9 @@ class RunWindows(msgspec.Struct):
 
     def take(
         self, extracts: Iterable[Extract], window: Micros, late: Micros
-    ) -> tuple[list[Row], list[Problem]]:
+    ) -> tuple[list[Row], list[WindowProblem]]:
         """Count these segments, each once; gives the figures of the windows that changed."""
-        problems: list[Problem] = []
+        problems: list[WindowProblem] = []
         changed: set[Micros] = set()
         resubscribed = False
         touched: set[str] = set()
@@ -86,7 +86,9 @@ class RunWindows(msgspec.Struct):
             missed = self._take(one, window, changed, touched)
             resubscribed |= bool(one.subscriptions or one.head.number == 0 or one.stopped)
             if missed:
-                problems.append(Problem(one.file, f"{missed} records came after their window was closed"))
+                problems.append(
+                    WindowProblem(one.file, f"{missed} records came after their window was closed")
+                )
         at = {key: event.t // window * window for key, event in self.events.items()}
         changed.update(at[key] for key in (self.events if resubscribed else touched) if key in at)
         rows = self._figures(sorted(changed), at, window)
@@ -180,7 +182,7 @@ class RunWindows(msgspec.Struct):
         overhead = row["control_messages"] / row["delivered"] if row["delivered"] else None
         return row | {"control_overhead": overhead}
 
-    def _close(self, window: Micros, late: Micros) -> list[Problem]:
+    def _close(self, window: Micros, late: Micros) -> list[WindowProblem]:
         """Move the watermark on, and forget what lies before it."""
         newest = sorted((node.newest for node in self.nodes.values()), reverse=True)
         clock = newest[min(1, len(newest) - 1)] if newest else 0
@@ -193,13 +195,15 @@ class RunWindows(msgspec.Struct):
             forced = (times[len(times) // 2] if times else closed) // window * window + window
             if forced > closed:
                 closed = forced
-                problems.append(Problem("", f"windows were closed early: {rows} rows, {ROWS_MAX} are kept"))
+                problems.append(
+                    WindowProblem("", f"windows were closed early: {rows} rows, {ROWS_MAX} are kept")
+                )
         if closed > self.closed:
             problems += self._forget(closed)
             self.closed = closed
         return problems
 
-    def _forget(self, before: Micros) -> list[Problem]:
+    def _forget(self, before: Micros) -> list[WindowProblem]:
         past = [key for key, event in self.events.items() if event.t < before]
         for key in past:
             del self.events[key]
@@ -221,7 +225,7 @@ class RunWindows(msgspec.Struct):
             del self.bases[clock]
             self.delays.forget(clock)
         reason = f"{unknown} deliveries are of events whose publication came in no segment, or too late"
-        return [Problem("", reason)] if unknown else []
+        return [WindowProblem("", reason)] if unknown else []
 
     def _forget_subscriptions(self, before: Micros) -> None:
         """A record matters as long as the next one of the same subscription does not lie in the past."""

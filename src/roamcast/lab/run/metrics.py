@@ -25,7 +25,7 @@ from typing import NamedTuple, TypeAlias
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from roamcast.lab.run.tables import RunInfo, plain
-from roamcast.registry import BUILT_IN, Entry, NothingDeclared, PluginError, Registry, origin_of
+from roamcast.registry import BUILT_IN, NothingDeclared, PluginError, RegisteredPart, Registry, origin_of
 
 logger = logging.getLogger("roamcast.lab")
 
@@ -454,11 +454,11 @@ class MetricRegistry(Registry[None, Metric, NothingDeclared], Mapping[str, Metri
                 database.execute(query({**self._metrics(), name: metric}))
         except sqlite3.Error as error:
             raise PluginError(where, f"is no SQL that can be run: {error}") from None
-        self._put(name, Entry(None, metric, NothingDeclared(), origin, plugin))
+        self._put(name, RegisteredPart(None, metric, NothingDeclared(), origin, plugin))
 
     def own(self, metrics: Mapping[str, Metric]) -> None:
         for name, metric in metrics.items():
-            self._put(name, Entry(None, metric, NothingDeclared(), BUILT_IN, None))
+            self._put(name, RegisteredPart(None, metric, NothingDeclared(), BUILT_IN, None))
 
     def load(self) -> None:
         """Load entry points too: a measurement computes all metrics there are."""

@@ -45,7 +45,7 @@ from roamcast.scenario.model import Scenario, model_name
 from roamcast.streams import stream
 from roamcast.trace import DropReason, Trace
 from roamcast.units import Micros, NodeId
-from roamcast.world.radio import RADIOS, Csma
+from roamcast.world.radio import RADIOS, CsmaRadio
 
 FRAME_BYTES_MAX = 65_536
 READY = b"ready\n"
@@ -136,7 +136,7 @@ def medium_of(scenario: Scenario, engine: Engine, playback: Playback) -> Medium:
     radio = scenario.world.radio
     model: type[Medium] = RADIOS.maker(model_name(radio))
     carrying: type[_Carrying] = type(f"Carrying{model.__name__}", (_Carrying, model), {})
-    if isinstance(radio, Csma):
+    if isinstance(radio, CsmaRadio):
         radio = msgspec.structs.replace(radio, header=max(radio.header - HEADERS_CARRIED, 0))
     random, unused = stream(scenario.seed, "radio"), Trace()
     parts = MediumParts(engine, playback.links, playback.sensed, unused, random, scenario.seed)

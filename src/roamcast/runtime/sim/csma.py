@@ -29,7 +29,7 @@ from roamcast.runtime.sim.medium import Job, Medium, MediumParts, SendQueue
 from roamcast.streams import stream
 from roamcast.trace import DropReason, Trace
 from roamcast.units import SECOND, Micros, NodeId, micros
-from roamcast.world.radio import Csma
+from roamcast.world.radio import CsmaRadio
 
 NEVER: Micros = -1
 CARRIER_SENSE: Micros = 15  # a node that starts this soon after another cannot have sensed it (DSSS, CCA)
@@ -88,7 +88,7 @@ class CsmaMedium(Medium):
         sensed: RadioLinks,
         trace: Trace,
         random: Random,
-        radio: Csma,
+        radio: CsmaRadio,
         seed: int,
     ) -> None:
         super().__init__(engine, links, trace, random, radio.loss)
@@ -123,7 +123,7 @@ class CsmaMedium(Medium):
         self._when_access, self._when_end = self._access, self._end  # made once, see `SimHost`
 
     @classmethod
-    def of(cls, air: MediumParts, radio: Csma) -> Self:
+    def of(cls, air: MediumParts, radio: CsmaRadio) -> Self:
         return cls(air.engine, air.links, air.sensed, air.trace, air.random, radio, air.seed)
 
     def send(self, job: Job) -> None:

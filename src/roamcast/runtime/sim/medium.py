@@ -14,7 +14,7 @@ from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.links import RadioLinks
 from roamcast.trace import Dropped, DropReason, Trace, Transmitted
 from roamcast.units import SECOND, Micros, NodeId, micros
-from roamcast.world.radio import Disk
+from roamcast.world.radio import DiskRadio
 
 Receive = Callable[[NodeId, bytes], None]
 KIND_NAMES = {kind: kind.name.lower() for kind in Kind}
@@ -215,7 +215,9 @@ class IdealMedium(Medium):
 
 
 class DiskMedium(Medium):
-    def __init__(self, engine: Engine, links: RadioLinks, trace: Trace, random: Random, radio: Disk) -> None:
+    def __init__(
+        self, engine: Engine, links: RadioLinks, trace: Trace, random: Random, radio: DiskRadio
+    ) -> None:
         super().__init__(engine, links, trace, random, radio.loss)
         self._bitrate = radio.bitrate
         self._delay = micros(radio.delay)
@@ -223,7 +225,7 @@ class DiskMedium(Medium):
         self._sending: list[Job | None] = [None] * links.nodes
 
     @classmethod
-    def of(cls, air: MediumParts, radio: Disk) -> Self:
+    def of(cls, air: MediumParts, radio: DiskRadio) -> Self:
         return cls(air.engine, air.links, air.trace, air.random, radio)
 
     def send(self, job: Job) -> None:

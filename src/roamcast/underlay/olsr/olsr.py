@@ -25,7 +25,7 @@ from roamcast.wire.olsr import (
     Address,
     LinkType,
     MessageType,
-    Node,
+    NodeNotice,
     OlsrMessage,
     OlsrPacket,
     decode_hna,
@@ -343,7 +343,7 @@ class Olsr(Underlay):
             MessageType.NODE,
             self._topology_hold,
             TTL_MAX,
-            encode_node(Node(self._host.node, bool(self._selectors))),
+            encode_node(NodeNotice(self._host.node, bool(self._selectors))),
         )
         if others:
             self._flooding.send(MessageType.MID, self._topology_hold, TTL_MAX, encode_mid(others))

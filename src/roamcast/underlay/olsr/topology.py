@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from roamcast.underlay.addresses import Addresses
 from roamcast.units import Micros, NodeId
-from roamcast.wire.olsr import Address, Hna, Mid, Node, Tc, is_newer
+from roamcast.wire.olsr import Address, Hna, Mid, NodeNotice, Tc, is_newer
 
 Thing = TypeVar("Thing", bound=Hashable)
 NOBODY: frozenset[Address] = frozenset()
@@ -192,7 +192,7 @@ class NodeNumbers:
         self._nodes: dict[Address, NodeId] = {}
         self._relays: set[Address] = set()
 
-    def on_node(self, originator: Address, node: Node, until: Micros) -> bool | None:
+    def on_node(self, originator: Address, node: NodeNotice, until: Micros) -> bool | None:
         """Whether a node became known, or changed its role; None if there was no room."""
         before = len(self._claims)
         if not self._claims.hold((originator, node.number), until):
