@@ -55,7 +55,7 @@ class RuntimeGate(Protocol):
         ...
 
 
-class Outcome(Enum):
+class AdmissionOutcome(Enum):
     ACCEPTED = "accepted"
     WAIT = "told to wait"
     SHED = "shed"
@@ -65,7 +65,7 @@ class Outcome(Enum):
 class Admission(msgspec.Struct, frozen=True, gc=False):
     """What became of a publication."""
 
-    outcome: Outcome
+    outcome: AdmissionOutcome
     published: Event | None = None
     wait: float = 0.0  # seconds until the publisher's next one
     why: str = ""  # nothing was published
@@ -79,15 +79,17 @@ class Admission(msgspec.Struct, frozen=True, gc=False):
 
     def check(self) -> None:
         """An error unless it is accepted."""
-        if self.outcome is Outcome.WAIT:
+        if self.outcome is AdmissionOutcome.WAIT:
             raise StoreFullError(self.why)
-        if self.outcome is not Outcome.ACCEPTED:
+        if self.outcome is not AdmissionOutcome.ACCEPTED:
             raise InputError("publication", f"was {self.outcome.value}: {self.why}")
 
 
-_ACCEPTED = Outcome.ACCEPTED  # a global name is found faster
+_ACCEPTED = AdmissionOutcome.ACCEPTED  # a global name is found faster
 ADMITTED = Admission(_ACCEPTED)
-STORE_FULL = Admission(Outcome.WAIT, why="the store is full: others still wait for its memorized events")
+STORE_FULL = Admission(
+    AdmissionOutcome.WAIT, why="the store is full: others still wait for its memorized events"
+)
 
 
 class LargePublication:
@@ -287,11 +289,11 @@ class ApplicationSession:
             check_names(publication)
         applications = self._applications
         admission = ADMITTED if is_admitted else self.admit(publication, must_arrive)
-        if admission is not ADMITTED and admission.outcome is not Outcome.ACCEPTED:
+        if admission is not ADMITTED and admission.outcome is not AdmissionOutcome.ACCEPTED:
             return admission
         if len(publication.payload) > PAYLOAD_BYTES_MAX:  # `is_large`
             first = self.begin_whole(publication, sequence, is_admitted=True).first
-            return Admission(Outcome.ACCEPTED, publication.numbered(applications.node.number, first))
+            return Admission(AdmissionOutcome.ACCEPTED, publication.numbered(applications.node.number, first))
         applications._gate.enter()
         node = applications._node
         assert node is not None, "an application came before its node"
@@ -311,16 +313,16 @@ class ApplicationSession:
             is_large = len(publication.payload) > PAYLOAD_BYTES_MAX
         if not (must_arrive or publication.lifetime or is_large):
             if pressure.sheds(publication):
-                return Admission(Outcome.SHED, why=pressure.why)
+                return Admission(AdmissionOutcome.SHED, why=pressure.why)
             return ADMITTED
         if pressure.refuses:
-            return Admission(Outcome.REFUSED, why=pressure.why)
+            return Admission(AdmissionOutcome.REFUSED, why=pressure.why)
         if is_large:
             return ADMITTED
         if publication.lifetime and not self._has_room(publication):
             return STORE_FULL
         wait = pressure.charge()
-        return Admission(Outcome.ACCEPTED, wait=wait) if wait else ADMITTED
+        return Admission(AdmissionOutcome.ACCEPTED, wait=wait) if wait else ADMITTED
 
     def reserve_for(self, payload: bytes) -> int:
         """The number of an event that is published later; of a large payload the first of its chunks'."""

@@ -7,7 +7,7 @@ from random import Random
 from roamcast.applications import Applications, ApplicationSession
 from roamcast.broker.core import Application, Delivery
 from roamcast.event import Event, Publication
-from roamcast.exchange import Exchanges, Found, Inquiry, QueryQuestion, Question
+from roamcast.exchange import Exchanges, FoundEvents, Inquiry, QueryQuestion, Question
 from roamcast.filter import Filter
 from roamcast.testing import Network
 from roamcast.units import SECOND, Micros, NodeId
@@ -80,8 +80,8 @@ class Member:
         asked.inquiry = inquiry
         return asked
 
-    def query(self, wanted: Filter, within: Micros = 3 * SECOND, **options: int) -> list[Found]:
-        found: list[Found] = []
+    def query(self, wanted: Filter, within: Micros = 3 * SECOND, **options: int) -> list[FoundEvents]:
+        found: list[FoundEvents] = []
         latest, limit = bool(options.get("latest")), options.get("limit", 100)
         self.exchanges.query(QueryQuestion(wanted, within, latest, limit), found.append)
         return found

@@ -6,7 +6,7 @@ from tests.exchange.rig import ExchangeNetwork, Member
 from roamcast.broker.retained import AT, FLAGS, RETAINED
 from roamcast.errors import InputError
 from roamcast.event import Event, EventClass, Publication, Value
-from roamcast.exchange import Found, QueryQuestion, queries
+from roamcast.exchange import FoundEvents, QueryQuestion, queries
 from roamcast.filter import Filter
 from roamcast.testing import line
 from roamcast.units import SECOND
@@ -26,7 +26,7 @@ def memorize(member: Member, topic: str, payload: bytes, at: int | None = None, 
     member.session.publish(Publication(attributes, payload, topic, lifetime=seconds * SECOND))
 
 
-def shown(found: list[Found]) -> list[tuple[str, bytes]]:
+def shown(found: list[FoundEvents]) -> list[tuple[str, bytes]]:
     return [(one.event.topic, one.event.payload) for one in found[0].events]
 
 
@@ -79,7 +79,7 @@ def test_what_has_expired_or_is_for_others_is_not_there() -> None:
     memorize(one, "site/a", b"short", seconds=2)
     other.session.publish(Publication(topic="site/b", destinations=(0,), lifetime=600 * SECOND))
     network.run(3.0)
-    assert one.query(SITE)[0] == Found((), 0)
+    assert one.query(SITE)[0] == FoundEvents((), 0)
 
 
 def test_a_query_waits_for_other_nodes_only_where_they_keep_something_else() -> None:
@@ -96,7 +96,7 @@ def test_a_query_waits_for_other_nodes_only_where_they_keep_something_else() -> 
 def test_queries_are_bounded_and_end_with_their_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queries, "OPEN_MAX", 1)
     network, one, _ = two("tree")
-    found: list[Found] = []
+    found: list[FoundEvents] = []
     end = one.exchanges.query(QueryQuestion(SITE, SECOND), found.append)
     with pytest.raises(InputError, match="one too many"):
         one.query(SITE)

@@ -1,12 +1,9 @@
-"""What a client gets back: answers to its requests, receipts of its publications, what a query found.
-
-`Asked` collects what the node brings for one request, until the node says that it is over.
-"""
+"""What a client gets back: answers to its requests, receipts of its publications, what a query found."""
 
 import asyncio
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
 
 from roamcast.client.publication import publication
 from roamcast.errors import InputError
@@ -28,6 +25,8 @@ if TYPE_CHECKING:
     from roamcast.client.client import Client, Message
 
 ANSWERS_MAX = 1_000  # as `exchange/inquiries.py` has it
+
+Item = TypeVar("Item")
 
 
 class Answer(NamedTuple):
@@ -116,44 +115,43 @@ class IncomingRequest:
         )
 
 
-class Asked:
-    """One open request of a client. Iterate over it."""
+class Inbox(Generic[Item]):
+    """What comes for a program, until it is taken. Iterate over it."""
 
     def __init__(self) -> None:
-        self.total = 0  # as the node says when it is over
-        self._waiting: deque[AnswerMessage] = deque()
-        self._is_over = False
-        self._failed: Exception | None = None
+        self._waiting: deque[Item] = deque()
         self._arrival = asyncio.Event()
+        self._ended: Exception | None = None
 
-    def __aiter__(self) -> "Asked":
+    def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> AnswerMessage:
+    async def __anext__(self) -> Item:
         while not self._waiting:
-            if self._failed is not None:
-                raise self._failed
-            if self._is_over:
-                raise StopAsyncIteration
+            if self._ended is not None:
+                raise self._ended
             self._arrival.clear()
             await self._arrival.wait()
         return self._waiting.popleft()
 
     @property
     def is_open(self) -> bool:
-        return not self._is_over and self._failed is None
+        return self._ended is None
 
-    def on_answer(self, answer: AnswerMessage) -> None:
-        self._waiting.append(answer)
+    def put(self, item: Item) -> None:
+        self._waiting.append(item)
         self._arrival.set()
 
-    def on_over(self, total: int) -> None:
-        self.total, self._is_over = total, True
+    def end(self, error: Exception | None = None) -> None:
+        """What has arrived can still be taken; then comes the error, or the end of the iteration."""
+        self._ended = error or StopAsyncIteration()
         self._arrival.set()
 
-    def on_failed(self, error: Exception) -> None:
-        self._failed = error
-        self._arrival.set()
+
+class OpenRequest(Inbox[AnswerMessage]):
+    """A request of a client, and what the node brings for it until it says that it is over."""
+
+    total = 0  # as the node says when it is over
 
 
 def deadline_micros(deadline: float) -> Micros:

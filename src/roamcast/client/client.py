@@ -6,9 +6,10 @@ so each subscription gets each event once. A request without an answer fails; th
 """
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, Unpack, overload
 
 import msgspec
@@ -17,8 +18,9 @@ from roamcast.broker.seen import SeenEvents, event_key
 from roamcast.client.asking import (
     ANSWERS_MAX,
     Answer,
-    Asked,
+    Inbox,
     IncomingRequest,
+    OpenRequest,
     QueryResult,
     Reached,
     deadline_micros,
@@ -29,7 +31,7 @@ from roamcast.client.asking import (
 from roamcast.client.publication import PublicationKeywords, publication
 from roamcast.errors import EventError, InputError, RoamcastError
 from roamcast.event import PAYLOAD_BYTES_MAX, Event, EventId, Publication
-from roamcast.units import Micros, NodeId, micros, seconds
+from roamcast.units import NodeId, micros, seconds
 from roamcast.wire.exchange import response_topic
 from roamcast.wire.local import (
     FILTER_BYTES_MAX,
@@ -114,6 +116,7 @@ class LargeSending:
 
 
 NodeAnswer: TypeAlias = Done | StatusAnswer | WayAnswer
+Kind = TypeVar("Kind", Done, StatusAnswer, WayAnswer)
 
 WAITING_MAX = 100_000
 """Messages that may wait in one subscription for the program to take them; then the oldest is dropped. Chosen
@@ -145,7 +148,7 @@ class NodeLink(Protocol):
     def close(self) -> None: ...
 
 
-class ClientSubscription:
+class ClientSubscription(Inbox[Message]):
     """Iterate over it. Events wait here until they are taken; `missed` counts the dropped ones."""
 
     def __init__(
@@ -156,30 +159,15 @@ class ClientSubscription:
         modulator: "ModulatorSpec | None" = None,
         waiting_max: int = WAITING_MAX,
     ) -> None:
+        super().__init__()
         self._client = client
         self.number = number
         self.wanted = wanted
         self.modulator = modulator
         self.missed = 0
         self._had = SeenEvents()
-        self._waiting: deque[Message] = deque()
         self._waiting_max = waiting_max
-        self._arrival = asyncio.Event()
-        self._ended: ClientError | None = None
         self._closed = False
-
-    def __aiter__(self) -> "ClientSubscription":
-        return self
-
-    async def __anext__(self) -> Message:
-        while not self._waiting:
-            if self._closed:
-                raise StopAsyncIteration
-            if self._ended is not None:
-                raise self._ended
-            self._arrival.clear()
-            await self._arrival.wait()
-        return self._waiting.popleft()
 
     async def next(self, timeout: float | None = None) -> Message:
         """The next message; TimeoutError after `timeout` seconds."""
@@ -190,23 +178,19 @@ class ClientSubscription:
         """End the subscription; what has arrived can still be taken."""
         if not self._closed:
             self._closed = True
-            self._arrival.set()
+            self.end()
             await self._client._end(self)
 
-    def _on_message(self, message: Message, now: Micros) -> None:
-        event = message.event
+    def put(self, item: Message) -> None:
+        event = item.event
+        now = micros(asyncio.get_running_loop().time())
         key = event_key(event.publisher, event.sequence)
         if not self._had.observe(key, now, now + event.lifetime):
             return
         if len(self._waiting) >= self._waiting_max:
             self._waiting.popleft()
             self.missed += 1
-        self._waiting.append(message)
-        self._arrival.set()
-
-    def _on_lost(self, error: ClientError) -> None:
-        self._ended = error
-        self._arrival.set()
+        super().put(item)
 
 
 class Client:
@@ -227,7 +211,7 @@ class Client:
         self._answers: dict[int, asyncio.Future[NodeAnswer]] = {}
         self._large: dict[int, LargeSending] = {}  # by request
         self._subscriptions: dict[int, ClientSubscription] = {}
-        self._asked: dict[int, Asked] = {}  # open requests and queries
+        self._asked: dict[int, OpenRequest] = {}  # open requests and queries
         self._addressed: ClientSubscription | None = None
         self._advertised: set[str] = set()
         self._welcome: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
@@ -382,20 +366,16 @@ class Client:
         if ready.is_large:
             return await self._send_large(ready, on_progress)
         done = await self._ask(PublishRequest(self._request(), ready))
-        assert isinstance(done, Done)
         return EventId(self.node, done.sequence)
 
     async def status(self) -> NodeStatus:
         """What the node is, its peers, and what is wrong."""
-        answer = await self._ask(StatusRequest(self._request()))
-        assert isinstance(answer, StatusAnswer)
-        return answer.status
+        return (await self._ask(StatusRequest(self._request()), kind=StatusAnswer)).status
 
     async def way_of(self, event: EventId) -> EventWay:
         """Which way an event went, as far as the node knows."""
-        answer = await self._ask(WayRequest(self._request(), event.publisher, event.sequence))
-        assert isinstance(answer, WayAnswer)
-        return answer.way
+        request = WayRequest(self._request(), event.publisher, event.sequence)
+        return (await self._ask(request, kind=WayAnswer)).way
 
     async def revoke(self, device: NodeId, *, undo: bool = False) -> None:
         """Exclude a lost device from the network, on every member that hears of it; `undo`: it was found."""
@@ -507,24 +487,24 @@ class Client:
         | QueryRequest
         | EndRequest,
         link: NodeLink | None = None,
-    ) -> NodeAnswer:
+        kind: type[Kind] = Done,  # type: ignore[assignment]
+    ) -> Kind:
         link = link or self._standing()
-        answer: asyncio.Future[NodeAnswer] = asyncio.get_running_loop().create_future()
-        self._answers[message.request] = answer
+        future = self._answers[message.request] = asyncio.get_running_loop().create_future()
         try:
             link.send(message)
-            return await answer
+            answer = await future
         finally:
             self._answers.pop(message.request, None)
+        assert isinstance(answer, kind)
+        return answer
 
     @asynccontextmanager
-    async def _asking(self, message: AskRequest | QueryRequest) -> AsyncIterator[tuple[Done, Asked]]:
+    async def _asking(self, message: AskRequest | QueryRequest) -> AsyncIterator[tuple[Done, OpenRequest]]:
         """The node has accepted it; what comes back is there for the length of the block."""
-        asked = self._asked[message.request] = Asked()
+        asked = self._asked[message.request] = OpenRequest()
         try:
-            done = await self._ask(message)
-            assert isinstance(done, Done)
-            yield done, asked
+            yield await self._ask(message), asked
         finally:
             del self._asked[message.request]
             if asked.is_open and self._lost is None:
@@ -567,12 +547,11 @@ class Client:
                 elif not request:
                     self.refused += 1
                     self.refused_because = problem
-            case AnswerMessage(request) | Over(request):
-                asked = self._asked.get(request)
-                if asked is not None and isinstance(message, Over):
-                    asked.on_over(message.total)
-                elif asked is not None and isinstance(message, AnswerMessage):
-                    asked.on_answer(message)
+            case AnswerMessage(request) if request in self._asked:
+                self._asked[request].put(message)
+            case Over(request, total) if request in self._asked:
+                self._asked[request].total = total
+                self._asked[request].end()
             case MissedEvents(events):
                 self.missed += events
             case Welcome():
@@ -580,13 +559,12 @@ class Client:
                     self._welcome.set_result(message)
 
     def _on_event(self, arrived: Message, numbers: tuple[int, ...]) -> None:
-        now = micros(asyncio.get_running_loop().time())
         if not numbers and self._addressed is not None:
-            self._addressed._on_message(arrived, now)
+            self._addressed.put(arrived)
         for number in numbers:
             subscription = self._subscriptions.get(number)
             if subscription is not None:
-                subscription._on_message(arrived, now)
+                subscription.put(arrived)
 
     def _on_lost(self, problem: str) -> None:
         if not self.lost.done():
@@ -598,10 +576,10 @@ class Client:
                     answer.set_exception(ClientError(problem))
         self._lost = ClientError(problem)
         for asked in self._asked.values():
-            asked.on_failed(self._lost)
+            asked.end(self._lost)
         if not self.keep:
             for subscription in [*self._subscriptions.values(), *filter(None, [self._addressed])]:
-                subscription._on_lost(self._lost)
+                subscription.end(self._lost)
 
 
 def _checked(keywords: PublicationKeywords) -> Publication:
@@ -639,18 +617,10 @@ def filter_from(
     """All given conditions together; FilterError if one is outside its language, or none is given."""
     from roamcast.filter import Filter
 
-    parts = [] if wanted is None else [wanted]
-    if topic is not None:
-        parts.append(Filter.topic(topic))
-    if sql is not None:
-        parts.append(Filter.sql(sql))
-    if type is not None:
-        parts.append(Filter.of_type(type))
-    if xpath is not None:
-        parts.append(Filter.xpath(xpath))
+    languages = ((Filter.topic, topic), (Filter.sql, sql), (Filter.of_type, type), (Filter.xpath, xpath))
+    parts = [read(text) for read, text in languages if text is not None]
+    if wanted is not None:
+        parts.insert(0, wanted)
     if not parts:
         raise InputError("subscription", "say what is wanted: a topic, SQL, a type, XPath, or a Filter")
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole & part
-    return whole
+    return reduce(and_, parts)

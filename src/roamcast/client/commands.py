@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import msgspec
 
-from roamcast.client.client import ClientError, Message, OnProgress, filter_from
+from roamcast.client.client import Client, ClientError, Message, OnProgress, filter_from
 from roamcast.client.connect import NodePlace
 from roamcast.client.publication import PublicationKeywords, publication
 from roamcast.errors import InputError
@@ -67,12 +67,7 @@ def publish(
 ) -> EventId:
     """`EventError` for what is no valid event, before anything is sent."""
     ready = publication(**keywords)
-
-    async def once() -> EventId:
-        async with place.connect("roamcast publish") as client:
-            return await client.send(ready, on_progress)
-
-    return asyncio.run(once())
+    return place.run("roamcast publish", lambda client: client.send(ready, on_progress))
 
 
 def publish_each(
@@ -86,20 +81,19 @@ def publish_each(
     """One event for each line: the line is its payload, or a JSON object in the form of `to_json`, whose
     fields go before the keywords. A line that is none ends it; those before it have been published."""
 
-    async def each() -> None:
-        async with place.connect("roamcast publish") as client:
-            for number, line in enumerate(lines, 1):
-                text = line.rstrip(b"\r\n")
-                if as_json and not text.strip():
-                    continue
-                try:
-                    read = _from_json(text) if as_json else PublicationKeywords(payload=text)
-                    ready = publication(**cast(PublicationKeywords, {**keywords, **read}))
-                except InputError as error:
-                    raise InputError(f"line {number}: {error.where}", error.problem) from None
-                show(await client.send(ready))
+    async def each(client: Client) -> None:
+        for number, line in enumerate(lines, 1):
+            text = line.rstrip(b"\r\n")
+            if as_json and not text.strip():
+                continue
+            try:
+                read = _from_json(text) if as_json else PublicationKeywords(payload=text)
+                ready = publication(**cast(PublicationKeywords, {**keywords, **read}))
+            except InputError as error:
+                raise InputError(f"line {number}: {error.where}", error.problem) from None
+            show(await client.send(ready))
 
-    asyncio.run(each())
+    place.run("roamcast publish", each)
 
 
 class JsonEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,45 +149,36 @@ def subscribe(
     wanted = filter_from(topic=topic, sql=sql, type=type, xpath=xpath)
     function = None if modulator is None else _modulator(modulator, parameters)
 
-    async def listen() -> None:
-        async with (
-            place.connect("roamcast subscribe") as client,
-            client.subscribe(wanted, modulator=function) as messages,
-        ):
-            shown = 0
+    async def listen(client: Client) -> None:
+        shown = 0
+        async with client.subscribe(wanted, modulator=function) as messages:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     while count is None or shown < count:
                         show(await messages.next())
                         shown += 1
 
-    asyncio.run(listen())
+    place.run("roamcast subscribe", listen)
 
 
 def revoke(place: NodePlace, device: int, *, undo: bool) -> None:
     """Through the node at hand, to all members that it reaches now or later."""
-
-    async def once() -> None:
-        async with place.connect("roamcast key revoke") as client:
-            await client.revoke(device, undo=undo)
-
-    asyncio.run(once())
+    place.run("roamcast key revoke", lambda client: client.revoke(device, undo=undo))
 
 
 def advertise(place: NodePlace, type: str, on_ready: Callable[[], None], seconds: float | None) -> None:
     """Advertise a type for so many seconds, or until the program or the node ends."""
 
-    async def stand() -> None:
-        async with place.connect("roamcast advertise") as client:
-            await client.advertise(type)
-            on_ready()
-            try:
-                async with asyncio.timeout(seconds):
-                    raise ClientError(await client.lost)
-            except TimeoutError:
-                await client.withdraw(type)
+    async def stand(client: Client) -> None:
+        await client.advertise(type)
+        on_ready()
+        try:
+            async with asyncio.timeout(seconds):
+                raise ClientError(await client.lost)
+        except TimeoutError:
+            await client.withdraw(type)
 
-    asyncio.run(stand())
+    place.run("roamcast advertise", stand)
 
 
 def _modulator(name: str, parameters: str) -> "ModulatorSpec":
@@ -272,12 +257,9 @@ def publish_reached(
     place: NodePlace, reached: int | tuple[NodeId | str, ...], deadline: float, keywords: PublicationKeywords
 ) -> Reached:
     publication(**keywords)  # `EventError` before anything is sent
-
-    async def once() -> Reached:
-        async with place.connect("roamcast publish") as client:
-            return await client.publish(reached=reached, deadline=deadline, **keywords)
-
-    return asyncio.run(once())
+    return place.run(
+        "roamcast publish", lambda client: client.publish(reached=reached, deadline=deadline, **keywords)
+    )
 
 
 def reached_line(reached: Reached, wanted: int, deadline: float) -> str:
@@ -302,17 +284,16 @@ def request(
     """How many answers came. `answers` 0: as many as come until the deadline."""
     publication(**keywords)
 
-    async def ask() -> int:
+    async def ask(client: Client) -> int:
         came = 0
-        async with place.connect("roamcast request") as client:
-            async for answer in client.request(
-                deadline=deadline, answers=answers or None, memorized=memorized, **keywords
-            ):
-                show(answer)
-                came += 1
+        async for answer in client.request(
+            deadline=deadline, answers=answers or None, memorized=memorized, **keywords
+        ):
+            show(answer)
+            came += 1
         return came
 
-    return asyncio.run(ask())
+    return place.run("roamcast request", ask)
 
 
 def reply(
@@ -332,29 +313,28 @@ def reply(
     filter_from(topic=topic)  # `FilterError` before anything is sent
     lines = iter(sys.stdin.buffer)
 
-    async def serve() -> None:
+    async def serve(client: Client) -> None:
         answered = 0
-        async with place.connect("roamcast reply") as client:
-            async for asked in client.requests(topic):
-                if _is_late(asked):
-                    continue  # it waited here while others were answered
-                show(asked)
-                if command is not None:
-                    answer = await _output(command, asked, complain)
-                elif payload is not None:
-                    answer = payload.encode()
-                else:
-                    answer = await asyncio.to_thread(_next_line, lines)
-                    if answer is None:
-                        return
+        async for asked in client.requests(topic):
+            if _is_late(asked):
+                continue  # it waited here while others were answered
+            show(asked)
+            if command is not None:
+                answer = await _output(command, asked, complain)
+            elif payload is not None:
+                answer = payload.encode()
+            else:
+                answer = await asyncio.to_thread(_next_line, lines)
                 if answer is None:
-                    continue
-                await asked.reply(answer)
-                answered += 1
-                if answered == count:
                     return
+            if answer is None:
+                continue
+            await asked.reply(answer)
+            answered += 1
+            if answered == count:
+                return
 
-    asyncio.run(serve())
+    place.run("roamcast reply", serve)
 
 
 def query(
@@ -369,12 +349,10 @@ def query(
     deadline: float,
 ) -> QueryResult:
     wanted = filter_from(topic=topic, sql=sql, type=type, xpath=xpath)
-
-    async def ask() -> QueryResult:
-        async with place.connect("roamcast query") as client:
-            return await client.query(wanted=wanted, latest=latest, limit=limit, deadline=deadline)
-
-    return asyncio.run(ask())
+    return place.run(
+        "roamcast query",
+        lambda client: client.query(wanted=wanted, latest=latest, limit=limit, deadline=deadline),
+    )
 
 
 def answer_line(answer: Answer) -> str:

@@ -3,10 +3,10 @@
 import asyncio
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from roamcast.client.client import Client, ClientError
 from roamcast.errors import WireError
@@ -26,6 +26,7 @@ from roamcast.wire.local import (
 )
 
 DEFAULT_SOCKET = "roamcast.sock"
+Result = TypeVar("Result")
 RETRY_INTERVAL = 0.2  # seconds; chosen by us: a local attempt to connect costs next to nothing
 
 
@@ -219,5 +220,11 @@ class NodePlace(NamedTuple):
     socket: Path
     wait: float = 0.0
 
-    def connect(self, name: str) -> AbstractAsyncContextManager[Client]:
-        return connect(self.socket, name=name, wait=self.wait)
+    def run(self, name: str, use: Callable[[Client], Coroutine[Any, Any, Result]]) -> Result:
+        """What a command does with a client of the node."""
+
+        async def connected() -> Result:
+            async with connect(self.socket, name=name, wait=self.wait) as client:
+                return await use(client)
+
+        return asyncio.run(connected())

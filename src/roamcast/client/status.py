@@ -1,11 +1,11 @@
 """A node's status document, asked for and shown: what `roamcast status` and `roamcast peers` print."""
 
-import asyncio
 import time
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from roamcast.client.client import Client
 from roamcast.client.connect import NodePlace
 from roamcast.columns import in_columns
 from roamcast.errors import InputError
@@ -17,12 +17,7 @@ WATCH_SECONDS = 1.0
 
 def of(place: NodePlace) -> NodeStatus:
     """The status of the node at this socket; `ClientError` if none answers."""
-
-    async def ask() -> NodeStatus:
-        async with place.connect("roamcast status") as client:
-            return await client.status()
-
-    return asyncio.run(ask())
+    return place.run("roamcast status", Client.status)
 
 
 def each_second(place: NodePlace) -> Iterator[NodeStatus]:
@@ -38,12 +33,7 @@ def way_of(place: NodePlace, event: str) -> EventWay:
     numbers = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 20]
     if len(parts) != 2 or len(numbers) != 2 or max(numbers) > COUNT_MAX:
         raise InputError(event, "is no event; allowed: node:sequence, as `roamcast publish` prints it")
-
-    async def ask() -> EventWay:
-        async with place.connect("roamcast trace") as client:
-            return await client.way_of(EventId(*numbers))
-
-    return asyncio.run(ask())
+    return place.run("roamcast trace", lambda client: client.way_of(EventId(*numbers)))
 
 
 def way_to_text(way: EventWay) -> str:

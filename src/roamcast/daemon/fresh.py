@@ -16,7 +16,7 @@ from roamcast.strategy import LIVE_DEFAULT
 from roamcast.toml_text import key_text, value_text
 
 
-class Network(Table, frozen=True, kw_only=True):
+class NetworkSettings(Table, frozen=True, kw_only=True):
     """What all nodes of a network have alike: the group keys, the air, the strategy. Never an identity. A new
     node's file is written from it; it comes from another node's file, or from an invitation.
 
@@ -35,12 +35,12 @@ SHARED_AIR = ("port", "mode", "group", "group_ipv6", "presence")
 """The keys of `[air]` that neighbours must have alike. The others are a matter of each device."""
 
 
-def network_of(config: Config) -> Network:
+def network_of(config: Config) -> NetworkSettings:
     """What a node's file shares with all others of its network. Content keys are not part of it: who carries
     events need not be able to read them."""
     usual = AirSettings()
     shared = {name: getattr(config.air, name) for name in SHARED_AIR}
-    return Network(
+    return NetworkSettings(
         group=config.keys.group,
         encrypt=config.keys.encrypt,
         air={
@@ -137,7 +137,7 @@ def init(
         key = GroupKey.from_text(secret_from(group_key_file))
     except InputError as error:
         raise InputError(f"--group-key-file {group_key_file}", error.problem) from None
-    return write_fresh(path, Network(group=(key.to_text(),)), interface=interface)
+    return write_fresh(path, NetworkSettings(group=(key.to_text(),)), interface=interface)
 
 
 def secret_from(path: Path) -> str:
@@ -152,17 +152,17 @@ def secret_from(path: Path) -> str:
 
 
 def write_fresh(
-    path: Path, network: Network | None = None, *, interface: str | None = None, invitation: str = ""
+    path: Path, network: NetworkSettings | None = None, *, interface: str | None = None, invitation: str = ""
 ) -> Path:
     """Write a new file with an identity of its own: for a network, or for one with a fresh group key.
 
     `interface`: one, or several with commas between them."""
-    network = Network(group=(GroupKey.generate().to_text(),)) if network is None else network
+    network = NetworkSettings(group=(GroupKey.generate().to_text(),)) if network is None else network
     write_private(path, fresh_text(path.stem, network, interface, invitation))
     return path
 
 
-def fresh_text(name: str, network: Network, interface: str | None, invitation: str) -> str:
+def fresh_text(name: str, network: NetworkSettings, interface: str | None, invitation: str) -> str:
     air = network.air
     interfaces = [] if interface is None else interface.split(",")
     return TEMPLATE.format(

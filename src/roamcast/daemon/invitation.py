@@ -1,6 +1,6 @@
 """An invitation: a short text with all that a new device needs to join a network, and no identity.
 
-    ROAMCAST: base32( checksum 32 | MessagePack of `_Content` )
+    ROAMCAST: base32( checksum 32 | MessagePack of `InvitationContent` )
 
 It holds the group key, so it is as secret as a node's file; it is short enough for a QR code. It expires, and
 each has a number of its own, which the new node's file keeps: so a folder knows which it has used, and the
@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from roamcast.daemon.config import load_config
-from roamcast.daemon.fresh import Network, network_of, write_fresh
+from roamcast.daemon.fresh import NetworkSettings, network_of, write_fresh
 from roamcast.errors import FileError, InputError
 from roamcast.runtime.live.settings import PartSettings
 from roamcast.runtime.live.storage.database import CLOCK_SET
@@ -36,7 +36,7 @@ EXPIRES_AFTER = 3_600.0  # seconds
 _Key = Annotated[bytes, msgspec.Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
 
 
-class _Content(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class InvitationContent(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     version: Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION)]
     number: Annotated[bytes, msgspec.Meta(min_length=NUMBER_BYTES, max_length=NUMBER_BYTES)]
     expires: Annotated[int, msgspec.Meta(ge=0, lt=2**40)]  # Unix time
@@ -52,7 +52,7 @@ class _Content(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 class Invitation(NamedTuple):
     number: str  # hexadecimal
     expires: int  # Unix time
-    network: Network
+    network: NetworkSettings
 
 
 def invite(path: Path, *, seconds: float = EXPIRES_AFTER, with_content: bool = False) -> str:
@@ -63,9 +63,9 @@ def invite(path: Path, *, seconds: float = EXPIRES_AFTER, with_content: bool = F
     return to_invitation_text(network, content, int(time.time() + seconds))
 
 
-def to_invitation_text(network: Network, content: tuple[str, ...], expires: int) -> str:
+def to_invitation_text(network: NetworkSettings, content: tuple[str, ...], expires: int) -> str:
     packed = msgspec.msgpack.encode(
-        _Content(
+        InvitationContent(
             VERSION,
             secrets.token_bytes(NUMBER_BYTES),
             expires,
@@ -92,12 +92,12 @@ def read_invitation(text: str) -> Invitation:
         checksum, packed = data[:CHECKSUM_BYTES], data[CHECKSUM_BYTES:]
         if checksum != _checksum(packed):
             raise ValueError
-        content = msgspec.msgpack.decode(packed, type=_Content)
+        content = msgspec.msgpack.decode(packed, type=InvitationContent)
     except msgspec.ValidationError:
         raise InputError("invitation", "is of another version; update Roamcast, or ask for another") from None
     except (ValueError, RecursionError):
         raise InputError("invitation", "is damaged or not complete; ask for it again") from None
-    network = Network(
+    network = NetworkSettings(
         group=tuple(to_text(key, GroupKey.prefix) for key in content.group),
         encrypt=content.encrypt,
         content=tuple(to_text(key, ContentKey.prefix) for key in content.content),

@@ -6,6 +6,6 @@ their form). Read `exchanges.py` first.
 
 from roamcast.exchange.exchanges import ExchangeHost, Exchanges, NodeCounters
 from roamcast.exchange.inquiries import Inquiry, Question
-from roamcast.exchange.queries import Found, QueryQuestion
+from roamcast.exchange.queries import FoundEvents, QueryQuestion
 
-__all__ = ["ExchangeHost", "Exchanges", "Found", "Inquiry", "NodeCounters", "QueryQuestion", "Question"]
+__all__ = ["ExchangeHost", "Exchanges", "FoundEvents", "Inquiry", "NodeCounters", "QueryQuestion", "Question"]

@@ -47,12 +47,12 @@ class FoundEvent(NamedTuple):
     age: Micros  # since its publication, as far as this node knows
 
 
-class Found(NamedTuple):
+class FoundEvents(NamedTuple):
     events: tuple[FoundEvent, ...]  # oldest first
     total: int  # more than the events where limit or octets cut the answer
 
 
-OnFound: TypeAlias = Callable[[Found], None]
+OnFound: TypeAlias = Callable[[FoundEvents], None]
 
 
 class Queries:
@@ -94,7 +94,7 @@ class Queries:
         for end in list(self._open):
             end()
 
-    def _found(self, question: QueryQuestion) -> Found:
+    def _found(self, question: QueryQuestion) -> FoundEvents:
         matching = self._matching(question.wanted)
         now = self._host.now()
         if question.latest:
@@ -109,7 +109,7 @@ class Queries:
             if len(readable.payload) > PAYLOAD_BYTES_MAX:
                 continue  # an answer goes to a client in one message
             chosen.append(FoundEvent(readable, stored.hops, max(0, now - _published((stored, readable))[0])))
-        return Found(tuple(reversed(chosen)), len(matching))
+        return FoundEvents(tuple(reversed(chosen)), len(matching))
 
     def _matching(self, wanted: Filter) -> list[tuple[StoredEvent, Event]]:
         """What is kept, with the event as applications of this node may see it."""

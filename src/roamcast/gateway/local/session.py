@@ -16,7 +16,7 @@ from roamcast.broker.store import StoreFullError
 from roamcast.client import Client
 from roamcast.errors import InputError, WireError
 from roamcast.event import Event, EventId, Publication
-from roamcast.exchange import Found, QueryQuestion, Question
+from roamcast.exchange import FoundEvents, QueryQuestion, Question
 from roamcast.filter import Filter
 from roamcast.gateway.access import TopicRights
 from roamcast.gateway.node import GatewayNode
@@ -188,7 +188,7 @@ class LocalSession:
         if self._rights is not None:
             wanted = self._rights.narrowed(wanted)
 
-        def on_found(found: Found) -> None:
+        def on_found(found: FoundEvents) -> None:
             for event, hops, age in found.events:
                 self._answer(request, event, hops, age)
             self._over(request, found.total)

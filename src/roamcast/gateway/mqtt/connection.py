@@ -44,7 +44,7 @@ from roamcast.gateway.mqtt.packets.values import (
     connack_return_code,
     label,
 )
-from roamcast.gateway.mqtt.sessions.outlet import Answers, Outlet, PendingAnswer
+from roamcast.gateway.mqtt.sessions.outlet import Acknowledgements, Outlet, PendingAnswer
 from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
 from roamcast.gateway.mqtt.transport import RawPacket
 from roamcast.gateway.stream import Turn
@@ -91,7 +91,7 @@ class Connection(Outlet):
         self._aliases_in: dict[int, str] = {}
         self._says_why = True  # the client wants reason strings
         self._obstructed_since: float | None = None  # what it publishes waits for room
-        self._answers = Answers(self.send)
+        self._answers = Acknowledgements(self.send)
         self._large = 0  # large payloads of this client whose chunks are under way
 
     # From the transport.

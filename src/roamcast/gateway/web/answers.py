@@ -143,7 +143,7 @@ class Pages:
         return response(HTTPStatus.OK, data, kind, ("ETag", tag))
 
 
-class Answers:
+class WebAnswers:
     """Everything that is not a WebSocket."""
 
     def __init__(self, policy: WebPolicy, pages: Pages | None, documents: Documents) -> None:

@@ -1,6 +1,6 @@
 """The server: one port for the page, the documents about the node and the WebSocket.
 
-server = WebServer(options, users, counters, Answers(…), mqtt_listener)
+server = WebServer(options, users, counters, WebAnswers(…), mqtt_listener)
 await server.start()
 …
 await server.stop()
@@ -16,7 +16,7 @@ from roamcast.errors import InputError
 from roamcast.exchange import NodeCounters
 from roamcast.gateway.access import server_context
 from roamcast.gateway.stream import Turn
-from roamcast.gateway.web.answers import Answers, Documents, Pages, WebPolicy
+from roamcast.gateway.web.answers import Documents, Pages, WebAnswers, WebPolicy
 from roamcast.gateway.web.connection import WebConnection
 from roamcast.gateway.web.options import WebOptions
 
@@ -46,7 +46,7 @@ class WebServer:
         device may be asked by any name, because there is nothing that a stranger's page could use."""
         self.options = options
         self.policy = WebPolicy(options, users, any_host=any_host)
-        self.answers = Answers(self.policy, Pages(page) if options.page else None, documents)
+        self.answers = WebAnswers(self.policy, Pages(page) if options.page else None, documents)
         self.port = 0  # once started
         self._counters = counters
         self._mqtt = mqtt

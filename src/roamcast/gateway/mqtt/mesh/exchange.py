@@ -8,7 +8,7 @@ returns.
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from roamcast.applications import Admission, Outcome
+from roamcast.applications import Admission, AdmissionOutcome
 from roamcast.broker.core import Delivery
 from roamcast.broker.retained import AT, FLAGS, RETAINED, is_retained, order_of, stamp_of
 from roamcast.broker.store import StoredEvent, StoreFullError
@@ -51,9 +51,9 @@ TOO_LARGE = PublishOutcome(ReasonCode.QUOTA_EXCEEDED)
 NOT_KEPT = PublishOutcome(ReasonCode.QUOTA_EXCEEDED)
 NOT_ALLOWED = PublishOutcome(ReasonCode.NOT_AUTHORIZED)
 REFUSALS = {
-    Outcome.WAIT: PublishOutcome(ReasonCode.QUOTA_EXCEEDED, obstacle="store_full"),
-    Outcome.SHED: PublishOutcome(ReasonCode.SERVER_BUSY),
-    Outcome.REFUSED: PublishOutcome(ReasonCode.QUOTA_EXCEEDED, obstacle="mesh_busy"),
+    AdmissionOutcome.WAIT: PublishOutcome(ReasonCode.QUOTA_EXCEEDED, obstacle="store_full"),
+    AdmissionOutcome.SHED: PublishOutcome(ReasonCode.SERVER_BUSY),
+    AdmissionOutcome.REFUSED: PublishOutcome(ReasonCode.QUOTA_EXCEEDED, obstacle="mesh_busy"),
 }
 
 
@@ -181,8 +181,8 @@ class MeshExchange:
 
     def _outcome(self, admission: Admission, publication: Publication) -> PublishOutcome:
         outcome = admission.outcome
-        if outcome is not Outcome.ACCEPTED:
-            self.published += outcome is not Outcome.WAIT
+        if outcome is not AdmissionOutcome.ACCEPTED:
+            self.published += outcome is not AdmissionOutcome.WAIT
             return REFUSALS[outcome]
         self.published += admission.published is not None
         must_wait = self._notes.is_kept and (self._notes.wrote or publication.lifetime > 0)

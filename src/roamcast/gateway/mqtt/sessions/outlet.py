@@ -102,7 +102,7 @@ class PendingAnswer:
         self.is_ready = False
 
 
-class Answers:
+class Acknowledgements:
     """Acknowledgements to a client, in the order of its packets (MQTT 5.0, section 4.6).
 
     An acknowledgement that promises durability waits for the commit; those after it wait behind it.
