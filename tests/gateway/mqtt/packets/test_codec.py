@@ -13,9 +13,9 @@ from roamcast.gateway.mqtt.packets.codec import (
     TABLE,
     Form,
     MalformedPacket,
+    PacketReader,
     decode,
     encode,
-    read_variable,
     variable,
 )
 from roamcast.gateway.mqtt.packets.values import (
@@ -125,7 +125,8 @@ VECTORS: list[tuple[int, str, Packet]] = [
 
 
 def split(data: bytes) -> tuple[int, bytes]:
-    length, at = read_variable(data, 1, "remaining length")
+    reader = PacketReader(data, at=1)
+    length, at = reader.variable("remaining length"), reader.at
     assert len(data) == at + length
     return data[0], data[at:]
 
@@ -154,7 +155,8 @@ def test_a_packet_is_these_octets_and_back(version: int, octets: str, packet: Pa
 )
 def test_variable_byte_integers(value: int, octets: str) -> None:
     assert variable(value).hex() == octets
-    assert read_variable(bytes.fromhex(octets), 0, "number") == (value, len(octets) // 2)
+    reader = PacketReader(bytes.fromhex(octets))
+    assert (reader.variable("number"), reader.left) == (value, 0)
 
 
 @pytest.mark.parametrize(

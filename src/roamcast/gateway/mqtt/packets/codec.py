@@ -4,8 +4,7 @@
 returns a value or raises `MalformedPacket`, and never touches state.
 
 From the smallest parts (section 1.5) over the properties (section 2.2.2: one table says what each is called,
-how it is written and which packets may carry it) to whole packets. Every reader takes the octets and a
-position and returns a value with the position after it. Nothing here trusts a length.
+how it is written and which packets may carry it) to whole packets. Nothing here trusts a length.
 """
 
 from collections.abc import Callable
@@ -57,49 +56,78 @@ def protocol_error(field: str, octet: int, problem: str) -> MalformedPacket:
     return MalformedPacket(field, octet, problem, ReasonCode.PROTOCOL_ERROR)
 
 
-def read_octet(data: bytes, at: int, field: str) -> tuple[int, int]:
-    if at >= len(data):
-        raise MalformedPacket(field, at, "is missing")
-    return data[at], at + 1
+class PacketReader:
+    """Reads the body of a packet from front to back."""
 
+    def __init__(self, data: bytes, version: int = V5, at: int = 0) -> None:
+        self.data = data
+        self.version = version
+        self.at = at
 
-def read_two(data: bytes, at: int, field: str) -> tuple[int, int]:
-    if at + 2 > len(data):
-        raise MalformedPacket(field, at, f"needs 2 octets, {max(0, len(data) - at)} left")
-    return (data[at] << 8) | data[at + 1], at + 2
+    @property
+    def left(self) -> int:
+        return len(self.data) - self.at
 
+    def octets(self, count: int, field: str) -> bytes:
+        if count > self.left:
+            raise MalformedPacket(field, self.at, f"needs {count} octets, {self.left} left")
+        self.at += count
+        return self.data[self.at - count : self.at]
 
-def read_four(data: bytes, at: int, field: str) -> tuple[int, int]:
-    if at + 4 > len(data):
-        raise MalformedPacket(field, at, f"needs 4 octets, {max(0, len(data) - at)} left")
-    return int.from_bytes(data[at : at + 4], "big"), at + 4
+    def number(self, octets: int, field: str) -> int:
+        return int.from_bytes(self.octets(octets, field), "big")
 
+    def variable(self, field: str) -> int:
+        """A variable byte integer, at most four octets, in its shortest form (1.5.5)."""
+        value = 0
+        for count in range(4):
+            octet = self.number(1, field)
+            value |= (octet & 0x7F) << (7 * count)
+            if octet < 0x80:
+                if count and not octet:
+                    raise MalformedPacket(field, self.at, "is not in its shortest form")
+                return value
+        raise MalformedPacket(field, self.at, "has more than 4 octets")
 
-def read_variable(data: bytes, at: int, field: str) -> tuple[int, int]:
-    """A variable byte integer, at most four octets, in its shortest form (1.5.5)."""
-    value = 0
-    for count in range(4):
-        if at + count >= len(data):
-            raise MalformedPacket(field, at, "ends within its number")
-        octet = data[at + count]
-        value |= (octet & 0x7F) << (7 * count)
-        if octet < 0x80:
-            if count and not octet:
-                raise MalformedPacket(field, at, "is not in its shortest form")
-            return value, at + count + 1
-    raise MalformedPacket(field, at, "has more than 4 octets")
+    def binary(self, field: str) -> bytes:
+        return self.octets(self.number(2, field), field)
 
+    def text(self, field: str) -> str:
+        return decoded_text(self.binary(field), self.at, field)
 
-def read_binary(data: bytes, at: int, field: str) -> tuple[bytes, int]:
-    length, at = read_two(data, at, field)
-    if at + length > len(data):
-        raise MalformedPacket(field, at, f"needs {length} octets, {len(data) - at} left")
-    return data[at : at + length], at + length
+    def pair(self, field: str) -> tuple[str, str]:
+        return self.text(field), self.text(field)
 
+    def flag(self, field: str) -> int:
+        flag = self.number(1, field)
+        if flag > 1:
+            raise protocol_error(field, self.at, f"is {flag}, not 0 or 1")
+        return flag
 
-def read_text(data: bytes, at: int, field: str) -> tuple[str, int]:
-    raw, after = read_binary(data, at, field)
-    return decoded_text(raw, at + 2, field), after
+    def packet_id(self) -> int:
+        packet_id = self.number(2, "packet identifier")
+        if not packet_id:
+            raise MalformedPacket("packet identifier", self.at, "must not be 0")
+        return packet_id
+
+    def properties(self, packet: PacketType) -> Properties | None:
+        """All properties, each allowed in this packet and at most once; None before MQTT 5."""
+        if self.version != V5:
+            return None
+        within = PacketReader(self.octets(self.variable("property length"), "properties"))
+        found = Properties()
+        while within.left:
+            known = _BY_IDENTIFIER.get(identifier := within.variable("property"))
+            if known is None:
+                raise MalformedPacket("property", within.at, f"{identifier} is unknown")
+            if packet not in known.packets:
+                raise protocol_error(known.field, within.at, f"is not allowed in {packet.name}")
+            _put(found, known, known.form.read(within, known.field), within.at)
+        return found
+
+    def end(self) -> None:
+        if self.left:
+            raise MalformedPacket("packet", self.at, f"has {self.left} octets too many")
 
 
 def decoded_text(raw: bytes, at: int, field: str) -> str:
@@ -142,16 +170,29 @@ USER_PROPERTIES_MAX = 256  # of one packet: an event cannot have more attributes
 
 
 class Form(Enum):
-    OCTET = 1
-    FLAG = 2  # an octet that is 0 or 1
-    TWO = 3
-    TWO_NOT_ZERO = 4
-    FOUR = 5
-    FOUR_NOT_ZERO = 6
-    VARIABLE = 7
-    BINARY = 8
-    TEXT = 9
-    PAIR = 10
+    """How a property is read and written."""
+
+    OCTET = (lambda reader, field: reader.number(1, field), lambda value: bytes([value]))
+    FLAG = (PacketReader.flag, lambda value: bytes([value]))  # an octet that is 0 or 1
+    TWO = (lambda reader, field: reader.number(2, field), lambda value: value.to_bytes(2, "big"))
+    TWO_NOT_ZERO = (lambda reader, field: _not_zero(reader.number(2, field), field), TWO[1])
+    FOUR = (lambda reader, field: reader.number(4, field), lambda value: value.to_bytes(4, "big"))
+    FOUR_NOT_ZERO = (lambda reader, field: _not_zero(reader.number(4, field), field), FOUR[1])
+    VARIABLE = (lambda reader, field: _not_zero(reader.variable(field), field), variable)
+    BINARY = (PacketReader.binary, binary)
+    TEXT = (PacketReader.text, text)
+    PAIR = (PacketReader.pair, lambda value: text(value[0]) + text(value[1]))
+
+    def __init__(self, read: Callable[[PacketReader, str], Any], write: Callable[[Any], bytes]) -> None:
+        self.read = read
+        self.write = write
+        self.is_repeated = write is variable or read is PacketReader.pair
+
+
+def _not_zero(number: int, field: str) -> int:
+    if not number:
+        raise protocol_error(field, 0, "must not be 0")
+    return number
 
 
 class Property(NamedTuple):
@@ -161,106 +202,27 @@ class Property(NamedTuple):
     packets: frozenset[PacketType]
 
 
-def read_properties(data: bytes, at: int, packet: PacketType) -> tuple[Properties, int]:
-    """The property length and all properties, each allowed in this packet and at most once."""
-    length, at = read_variable(data, at, "property length")
-    end = at + length
-    if end > len(data):
-        raise MalformedPacket("properties", at, f"need {length} octets, {len(data) - at} left")
-    found = Properties()
-    if not length:
-        return found, at
-    within = data[:end]
-    while at < end:
-        identifier, after = read_variable(within, at, "property")
-        known = _BY_IDENTIFIER.get(identifier)
-        if known is None:
-            raise MalformedPacket("property", at, f"{identifier} is unknown")
-        if packet not in known.packets:
-            raise protocol_error(known.field, at, f"is not allowed in {packet.name}")
-        value, after = _read_value(within, after, known)
-        _put(found, known, value, at)
-        at = after
-    return found, end
-
-
 def encoded_properties(properties: Properties | None) -> bytes:
     """With their length in front."""
-    if properties is None:
-        return b"\0"
     parts: list[bytes] = []
-    for known in TABLE:
+    for known in TABLE if properties is not None else ():
         value = getattr(properties, known.field)
-        if value is None:
-            continue
-        head = variable(known.identifier)
-        if known.form is Form.PAIR:
-            parts += [head + text(name) + text(content) for name, content in value]
-        elif known.form is Form.VARIABLE:
-            parts += [head + variable(number) for number in value]
-        else:
-            parts += [head, _WRITERS[known.form](value)]
+        for one in value if known.form.is_repeated else [] if value is None else [value]:
+            parts += [variable(known.identifier), known.form.write(one)]
     body = b"".join(parts)
     return variable(len(body)) + body
 
 
 def _put(found: Properties, known: Property, value: Any, at: int) -> None:
-    if known.form is Form.PAIR:
-        if len(found.user_properties) >= USER_PROPERTIES_MAX:
+    before = getattr(found, known.field)
+    if known.form.is_repeated:
+        if len(before) >= USER_PROPERTIES_MAX:
             raise protocol_error(known.field, at, f"are more than {USER_PROPERTIES_MAX}")
-        found.user_properties.append(value)
-    elif known.form is Form.VARIABLE:
-        if len(found.subscription_identifiers) >= USER_PROPERTIES_MAX:
-            raise protocol_error(known.field, at, f"are more than {USER_PROPERTIES_MAX}")
-        found.subscription_identifiers.append(value)
-    elif getattr(found, known.field) is not None:
+        before.append(value)
+    elif before is not None:
         raise protocol_error(known.field, at, "occurs twice")
     else:
         setattr(found, known.field, value)
-
-
-def _read_value(data: bytes, at: int, known: Property) -> tuple[Any, int]:
-    name = known.field
-    match known.form:
-        case Form.OCTET:
-            return read_octet(data, at, name)
-        case Form.FLAG:
-            flag, after = read_octet(data, at, name)
-            if flag > 1:
-                raise protocol_error(name, at, f"is {flag}, not 0 or 1")
-            return flag, after
-        case Form.TWO:
-            return read_two(data, at, name)
-        case Form.TWO_NOT_ZERO | Form.FOUR_NOT_ZERO | Form.VARIABLE:
-            reader = {Form.TWO_NOT_ZERO: read_two, Form.FOUR_NOT_ZERO: read_four}.get(
-                known.form, read_variable
-            )
-            number, after = reader(data, at, name)
-            if not number:
-                raise protocol_error(name, at, "must not be 0")
-            return number, after
-        case Form.FOUR:
-            return read_four(data, at, name)
-        case Form.BINARY:
-            return read_binary(data, at, name)
-        case Form.TEXT:
-            return read_text(data, at, name)
-        case Form.PAIR:
-            first, after = read_text(data, at, name)
-            second, after = read_text(data, after, name)
-            return (first, second), after
-
-
-_WRITERS: dict[Form, Callable[[Any], bytes]] = {
-    Form.OCTET: lambda value: bytes([value]),
-    Form.FLAG: lambda value: bytes([value]),
-    Form.TWO: lambda value: int(value).to_bytes(2, "big"),
-    Form.TWO_NOT_ZERO: lambda value: int(value).to_bytes(2, "big"),
-    Form.FOUR: lambda value: int(value).to_bytes(4, "big"),
-    Form.FOUR_NOT_ZERO: lambda value: int(value).to_bytes(4, "big"),
-    Form.BINARY: binary,
-    Form.TEXT: text,
-}
 
 
 def _property(identifier: int, field: str, form: Form, *packets: PacketType) -> Property:
@@ -327,7 +289,10 @@ def decode(first: int, body: bytes, version: int) -> Packet:
     wanted_flags = 2 if kind in _FLAGS_OF_TWO else 0
     if first & 0x0F != wanted_flags:
         raise MalformedPacket("flags", 0, f"are {first & 0x0F}, must be {wanted_flags} here")
-    return decoder(kind, body, version)
+    reader = PacketReader(body, version)
+    packet = decoder(reader, PacketType(kind))
+    reader.end()
+    return packet
 
 
 def decode_publish(first: int, body: bytes, version: int) -> Publish:
@@ -348,107 +313,86 @@ def decode_publish(first: int, body: bytes, version: int) -> Publish:
         topic = _topics[raw] = decoded_text(raw, 2, "topic name")
     packet_id = 0
     if qos:
-        packet_id, at = _packet_id(body, at)
+        at += 2
+        packet_id = int.from_bytes(body[at - 2 : at], "big") if at <= len(body) else 0
+        if not packet_id:
+            raise MalformedPacket("packet identifier", at - 2, "is missing or 0")
     properties: Properties | None = None
     if version == V5:
         if at < len(body) and not body[at]:
             at += 1  # no properties: the usual case
         else:
-            properties, at = read_properties(body, at, PacketType.PUBLISH)
+            reader = PacketReader(body, V5, at)
+            properties = reader.properties(PacketType.PUBLISH)
+            at = reader.at
     return Publish(topic, body[at:], qos, first & 1 != 0, first & 8 != 0, packet_id, properties)
 
 
-def _connect(kind: int, body: bytes, version: int) -> Connect:
-    name, at = read_text(body, 0, "protocol name")
-    level, at = read_octet(body, at, "protocol level")
-    if name != "MQTT":
-        raise MalformedPacket("protocol name", 0, f"is {name[:20]!r}", ReasonCode.UNSUPPORTED_VERSION)
-    if level not in (V3_1_1, V5):
-        raise MalformedPacket("protocol level", at - 1, f"is {level}", ReasonCode.UNSUPPORTED_VERSION)
-    flags, at = read_octet(body, at, "connect flags")
+def _connect(reader: PacketReader, packet: PacketType) -> Connect:
+    name, level = reader.text("protocol name"), reader.number(1, "protocol level")
+    if name != "MQTT" or level not in (V3_1_1, V5):
+        problem = f"is {level} of {name[:20]!r}"
+        raise MalformedPacket("protocol level", reader.at, problem, ReasonCode.UNSUPPORTED_VERSION)
+    reader.version = level
+    flags = reader.number(1, "connect flags")
     if flags & 1:
-        raise MalformedPacket("connect flags", at - 1, "have the reserved bit set")
-    keep_alive, at = read_two(body, at, "keep alive")
-    properties: Properties | None = None
-    if level == V5:
-        properties, at = read_properties(body, at, PacketType.CONNECT)
-        if properties.authentication_data is not None and properties.authentication_method is None:
-            raise protocol_error("authentication_data", at, "comes without a method")
-    client_id, at = read_text(body, at, "client identifier")
-    will, at = _will(body, at, flags, level)
-    username: str | None = None
-    password: bytes | None = None
-    if flags & 0x80:
-        username, at = read_text(body, at, "user name")
-    if flags & 0x40:
-        if level == V3_1_1 and not flags & 0x80:
-            raise MalformedPacket("connect flags", at, "have a password without a user name")
-        password, at = read_binary(body, at, "password")
-    _at_end(body, at)
+        raise MalformedPacket("connect flags", reader.at, "have the reserved bit set")
+    if level == V3_1_1 and flags & 0xC0 == 0x40:
+        raise MalformedPacket("connect flags", reader.at, "have a password without a user name")
+    keep_alive = reader.number(2, "keep alive")
+    properties = reader.properties(packet)
+    asked = properties or Properties()
+    if asked.authentication_data is not None and asked.authentication_method is None:
+        raise protocol_error("authentication_data", reader.at, "comes without a method")
     return Connect(
         version=level,
-        client_id=client_id,
+        client_id=reader.text("client identifier"),
         clean_start=bool(flags & 2),
         keep_alive=keep_alive,
-        will=will,
-        username=username,
-        password=password,
+        will=_will(reader, flags),
+        username=reader.text("user name") if flags & 0x80 else None,
+        password=reader.binary("password") if flags & 0x40 else None,
         properties=properties,
     )
 
 
-def _will(body: bytes, at: int, flags: int, level: int) -> tuple[Will | None, int]:
+def _will(reader: PacketReader, flags: int) -> Will | None:
     qos = (flags >> 3) & 3
     if not flags & 4:
         if flags & 0x38:
-            raise MalformedPacket("connect flags", at, "have will bits without a will")
-        return None, at
+            raise MalformedPacket("connect flags", reader.at, "have will bits without a will")
+        return None
     if qos == 3:
-        raise MalformedPacket("will QoS", at, "is 3")
-    properties: Properties | None = None
-    if level == V5:
-        properties, at = read_properties(body, at, PacketType.WILL)
-    topic, at = read_text(body, at, "will topic")
-    payload, at = read_binary(body, at, "will payload")
-    return Will(topic, payload, qos, bool(flags & 0x20), properties), at
+        raise MalformedPacket("will QoS", reader.at, "is 3")
+    properties = reader.properties(PacketType.WILL)
+    topic, payload = reader.text("will topic"), reader.binary("will payload")
+    return Will(topic, payload, qos, bool(flags & 0x20), properties)
 
 
-def _connack(kind: int, body: bytes, version: int) -> ConnAck:
-    flags, at = read_octet(body, 0, "acknowledge flags")
+def _connack(reader: PacketReader, packet: PacketType) -> ConnAck:
+    flags, reason = reader.number(1, "acknowledge flags"), reader.number(1, "reason")
     if flags > 1:
         raise MalformedPacket("acknowledge flags", 0, f"are {flags}")
-    reason, at = read_octet(body, at, "reason")
-    properties, at = _properties(body, at, version, PacketType.CONNACK)
-    _at_end(body, at)
-    return ConnAck(bool(flags), reason, properties)
+    return ConnAck(bool(flags), reason, reader.properties(packet))
 
 
-def _acknowledge(kind: int, body: bytes, version: int) -> Acknowledge:
-    packet_id, at = _packet_id(body, 0)
-    reason, properties = 0, None
-    if version == V5 and at < len(body):  # both may be left out (3.4.2.1)
-        reason, at = read_octet(body, at, "reason")
-        if at < len(body):
-            properties, at = read_properties(body, at, PacketType(kind))
-    _at_end(body, at)
-    return Acknowledge(PacketType(kind), packet_id, reason, properties)
+def _acknowledge(reader: PacketReader, packet: PacketType) -> Acknowledge:
+    return Acknowledge(packet, reader.packet_id(), *_reason_and_properties(reader, packet))
 
 
-def _subscribe(kind: int, body: bytes, version: int) -> Subscribe:
-    packet_id, at = _packet_id(body, 0)
-    properties, at = _properties(body, at, version, PacketType.SUBSCRIBE)
+def _subscribe(reader: PacketReader, packet: PacketType) -> Subscribe:
+    packet_id, properties = reader.packet_id(), reader.properties(packet)
     if properties is not None and len(properties.subscription_identifiers) > 1:
-        raise protocol_error("subscription_identifiers", at, "occurs twice")
+        raise protocol_error("subscription_identifiers", reader.at, "occurs twice")
     requests: list[SubscriptionRequest] = []
-    while at < len(body):
-        filter, at = read_text(body, at, "topic filter")
-        options, at = read_octet(body, at, "subscription options")
-        if not _options_allowed(options, version):
-            raise MalformedPacket("subscription options", at - 1, f"are {options:#04x}")
+    while reader.left:
+        filter, options = reader.text("topic filter"), reader.number(1, "subscription options")
+        if not _options_allowed(options, reader.version):
+            raise MalformedPacket("subscription options", reader.at, f"are {options:#04x}")
         requests.append(
             SubscriptionRequest(filter, options & 3, bool(options & 4), bool(options & 8), (options >> 4) & 3)
         )
-    _some(requests, at)
+    _check_count(len(requests))
     return Subscribe(packet_id, tuple(requests), properties)
 
 
@@ -458,88 +402,56 @@ def _options_allowed(options: int, version: int) -> bool:
     return options <= 2
 
 
-def _suback(kind: int, body: bytes, version: int) -> SubAck:
-    packet_id, at = _packet_id(body, 0)
-    properties, at = _properties(body, at, version, PacketType.SUBACK)
-    return SubAck(packet_id, tuple(body[at:]), properties)
+def _suback(reader: PacketReader, packet: PacketType) -> SubAck:
+    packet_id, properties = reader.packet_id(), reader.properties(packet)
+    return SubAck(packet_id, tuple(reader.octets(reader.left, "reasons")), properties)
 
 
-def _unsubscribe(kind: int, body: bytes, version: int) -> Unsubscribe:
-    packet_id, at = _packet_id(body, 0)
-    properties, at = _properties(body, at, version, PacketType.UNSUBSCRIBE)
+def _unsubscribe(reader: PacketReader, packet: PacketType) -> Unsubscribe:
+    packet_id, properties = reader.packet_id(), reader.properties(packet)
     filters: list[str] = []
-    while at < len(body):
-        filter, at = read_text(body, at, "topic filter")
-        filters.append(filter)
-    _some(filters, at)
+    while reader.left:
+        filters.append(reader.text("topic filter"))
+    _check_count(len(filters))
     return Unsubscribe(packet_id, tuple(filters), properties)
 
 
-def _unsuback(kind: int, body: bytes, version: int) -> UnsubAck:
-    packet_id, at = _packet_id(body, 0)
-    properties, at = _properties(body, at, version, PacketType.UNSUBACK)
-    if version != V5:
-        _at_end(body, at)
-    return UnsubAck(packet_id, tuple(body[at:]), properties)
+def _unsuback(reader: PacketReader, packet: PacketType) -> UnsubAck:
+    packet_id, properties = reader.packet_id(), reader.properties(packet)
+    reasons = reader.octets(reader.left, "reasons") if reader.version == V5 else b""
+    return UnsubAck(packet_id, tuple(reasons), properties)
 
 
-def _ping_request(kind: int, body: bytes, version: int) -> PingRequest:
-    _at_end(body, 0)
+def _ping_request(reader: PacketReader, packet: PacketType) -> PingRequest:
     return PingRequest()
 
 
-def _ping_response(kind: int, body: bytes, version: int) -> PingResponse:
-    _at_end(body, 0)
+def _ping_response(reader: PacketReader, packet: PacketType) -> PingResponse:
     return PingResponse()
 
 
-def _disconnect(kind: int, body: bytes, version: int) -> Disconnect:
-    if version != V5:
-        _at_end(body, 0)
-        return Disconnect()
-    return Disconnect(*_reason_and_properties(body, PacketType.DISCONNECT))
+def _disconnect(reader: PacketReader, packet: PacketType) -> Disconnect:
+    return Disconnect(*_reason_and_properties(reader, packet))
 
 
-def _auth(kind: int, body: bytes, version: int) -> Auth:
-    return Auth(*_reason_and_properties(body, PacketType.AUTH))
+def _auth(reader: PacketReader, packet: PacketType) -> Auth:
+    return Auth(*_reason_and_properties(reader, packet))
 
 
-def _reason_and_properties(body: bytes, packet: PacketType) -> tuple[int, Properties | None]:
-    if not body:
+def _reason_and_properties(reader: PacketReader, packet: PacketType) -> tuple[int, Properties | None]:
+    """Both may be left out (3.4.2.1, 3.14.2.1); before MQTT 5 there are none."""
+    if reader.version != V5 or not reader.left:
         return 0, None
-    reason, at = read_octet(body, 0, "reason")
-    properties: Properties | None = None
-    if at < len(body):
-        properties, at = read_properties(body, at, packet)
-    _at_end(body, at)
-    return reason, properties
+    return reader.number(1, "reason"), reader.properties(packet) if reader.left else None
 
 
-def _properties(body: bytes, at: int, version: int, packet: PacketType) -> tuple[Properties | None, int]:
-    return read_properties(body, at, packet) if version == V5 else (None, at)
-
-
-def _packet_id(body: bytes, at: int) -> tuple[int, int]:
-    packet_id, after = read_two(body, at, "packet identifier")
-    if not packet_id:
-        raise MalformedPacket("packet identifier", at, "must not be 0")
-    return packet_id, after
-
-
-def _some(items: list[str] | list[SubscriptionRequest], at: int) -> None:
-    if not items:
-        raise protocol_error("topic filters", at, "are missing; there must be at least one")
-    if len(items) > FILTERS_MAX:
-        raise protocol_error("topic filters", at, f"are more than {FILTERS_MAX}")
-
-
-def _at_end(body: bytes, at: int) -> None:
-    if at != len(body):
-        raise MalformedPacket("packet", at, f"has {len(body) - at} octets too many")
+def _check_count(filters: int) -> None:
+    if not 1 <= filters <= FILTERS_MAX:
+        raise protocol_error("topic filters", 0, f"are {filters}; allowed: 1 to {FILTERS_MAX}")
 
 
 _FLAGS_OF_TWO = frozenset((PacketType.PUBREL, PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE))
-_DECODERS: dict[int, Callable[[int, bytes, int], Packet]] = {
+_DECODERS: dict[int, Callable[[PacketReader, PacketType], Packet]] = {
     PacketType.CONNECT: _connect,
     PacketType.CONNACK: _connack,
     PacketType.PUBACK: _acknowledge,

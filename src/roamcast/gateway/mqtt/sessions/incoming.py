@@ -16,7 +16,7 @@ import msgspec
 from roamcast.broker.store import StoreFullError
 from roamcast.event import PAYLOAD_BYTES_MAX
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
-from roamcast.gateway.mqtt.packets.codec import MalformedPacket, encoded_properties, read_properties
+from roamcast.gateway.mqtt.packets.codec import MalformedPacket, PacketReader, encoded_properties
 from roamcast.gateway.mqtt.packets.values import PacketType, Publish, ReasonCode
 from roamcast.gateway.mqtt.sessions.durable import INCOMING, remaining
 from roamcast.gateway.mqtt.sessions.session import MqttSession
@@ -109,7 +109,7 @@ class IncomingMessages:
                 kept = _decoder.decode(data)
                 properties = None
                 if kept.properties is not None:
-                    properties, _ = read_properties(kept.properties, 0, PacketType.PUBLISH)
+                    properties = PacketReader(kept.properties).properties(PacketType.PUBLISH)
             except (msgspec.DecodeError, MalformedPacket):
                 self._node.counters.count("mqtt_damaged_total")
                 continue
