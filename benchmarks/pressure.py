@@ -22,7 +22,7 @@ from roamcast.client import connect
 from roamcast.client.client import ClientError
 from roamcast.filter import Filter
 from roamcast.gateway.local import LocalServer
-from roamcast.gateway.local.server import LocalOptions
+from roamcast.gateway.options import LocalOptions
 from roamcast.pressure import NoPressure
 from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.runtime.live.node import LiveNode

@@ -70,15 +70,14 @@ def test_a_command_that_fails_or_takes_too_long_gives_no_answer() -> None:
         now = asyncio.get_running_loop().time()
         message = Message(Event(1, 2, payload=b"question"), 0)
         asked = IncomingRequest(Client(), message, None if left is None else now + left)
-        return await commands._output(command, asked, complaints.append)
+        return await commands.output_of(command, asked, complaints.append)
 
     complaints: list[str] = []
     assert asyncio.run(outputs("cat; exit 3", None)) is None
     assert asyncio.run(outputs("sleep 60", 0.05)) is None
-    assert [line.split(":")[0] for line in complaints] == [
-        "the command ended with 3, no answer is sent",
-        "the command took longer than the request's 0.05 s",
-    ]
+    ended, slow = complaints
+    assert ended.startswith("the command ended with 3, no answer is sent:")
+    assert slow.startswith("the command took longer than the request's 0.0")
     assert asyncio.run(outputs("cat", None)) == b"question"
 
 

@@ -19,7 +19,7 @@ from roamcast.client.commands import parse_attributes
 from roamcast.errors import InputError
 from roamcast.exchange import Exchanges
 from roamcast.gateway.local import LocalServer
-from roamcast.gateway.local.server import LocalOptions
+from roamcast.gateway.options import LocalOptions
 from roamcast.host import Channel
 from roamcast.node import Node, NodeConfig
 from roamcast.runtime.live.report.counters import Counters

@@ -11,7 +11,7 @@ from msgspec import inspect
 from roamcast.daemon.config import Config, load_config
 from roamcast.daemon.fresh import init, write_fresh
 from roamcast.errors import FileError, InputError, ScenarioError
-from roamcast.gateway.web.options import WebOptions
+from roamcast.gateway.options import WebOptions
 from roamcast.runtime.live.settings import AirMode
 from roamcast.sealing import GroupKey, Identity
 from roamcast.sealing.content import ContentKey

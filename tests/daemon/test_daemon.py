@@ -19,7 +19,7 @@ from roamcast.daemon.config import MetricsSettings
 from roamcast.daemon.fresh import write_fresh
 from roamcast.daemon.run import metrics_server
 from roamcast.errors import InputError
-from roamcast.gateway.web.connection import REQUEST_BYTES_MAX
+from roamcast.gateway.web.server import REQUEST_BYTES_MAX
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.sealing import GroupKey
 

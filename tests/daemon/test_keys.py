@@ -15,10 +15,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from roamcast.cli import app
-from roamcast.daemon import invitation
+from roamcast.daemon import keys
 from roamcast.daemon.config import load_config
 from roamcast.daemon.fresh import init
-from roamcast.daemon.invitation import read_invitation
+from roamcast.daemon.keys import read_invitation
 from roamcast.errors import InputError
 from roamcast.sealing import GroupKey, Identity
 from roamcast.sealing.content import ContentKey
@@ -116,7 +116,7 @@ def test_what_is_no_invitation_is_said_to_be_none(tmp_path: Path, text: str) -> 
 
 def test_an_invitation_of_a_later_version_says_so(tmp_path: Path) -> None:
     packed = msgspec.msgpack.encode([9, bytes(8), 2_000_000_000, [bytes(32)], "what comes later"])
-    text = "ROAMCAST:" + base64.b32encode(invitation._checksum(packed) + packed).decode()
+    text = "ROAMCAST:" + base64.b32encode(keys.checksum(packed) + packed).decode()
     assert "is of another version" in refused(call("join", tmp_path / "a.toml", typed=text))
 
 

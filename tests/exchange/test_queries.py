@@ -6,7 +6,7 @@ from tests.exchange.rig import ExchangeNetwork, Member
 from roamcast.broker.retained import AT, FLAGS, RETAINED
 from roamcast.errors import InputError
 from roamcast.event import Event, EventClass, Publication, Value
-from roamcast.exchange import FoundEvents, QueryQuestion, queries
+from roamcast.exchange import FoundEvents, QueryQuestion, exchanges
 from roamcast.filter import Filter
 from roamcast.testing import line
 from roamcast.units import SECOND
@@ -69,7 +69,7 @@ def test_an_answer_is_cut_to_the_newest_and_says_so(monkeypatch: pytest.MonkeyPa
     (found,) = one.query(SITE, limit=3)
     assert [each.event.topic for each in found.events] == ["site/7", "site/8", "site/9"]
     assert found.total == 10
-    monkeypatch.setattr(queries, "OCTETS_MAX", 4_000)  # each counts 1,500
+    monkeypatch.setattr(exchanges, "OCTETS_MAX", 4_000)  # each counts 1,500
     (found,) = one.query(SITE)
     assert [each.event.topic for each in found.events] == ["site/8", "site/9"] and found.total == 10
 
@@ -94,7 +94,7 @@ def test_a_query_waits_for_other_nodes_only_where_they_keep_something_else() -> 
 
 
 def test_queries_are_bounded_and_end_with_their_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "OPEN_MAX", 1)
+    monkeypatch.setattr(exchanges, "OPEN_MAX", 1)
     network, one, _ = two("tree")
     found: list[FoundEvents] = []
     end = one.exchanges.query(QueryQuestion(SITE, SECOND), found.append)

@@ -7,7 +7,7 @@ from tests.exchange.rig import ExchangeNetwork
 
 from roamcast.errors import WireError
 from roamcast.event import Event, Publication, Value
-from roamcast.exchange import Question, receipts
+from roamcast.exchange import Question, exchanges
 from roamcast.filter import Filter
 from roamcast.testing import line, mesh
 from roamcast.units import SECOND
@@ -97,14 +97,14 @@ def test_a_wish_that_is_none_is_counted_and_the_event_delivered() -> None:
 def test_a_flood_of_events_that_want_receipts_makes_no_flood_of_receipts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(receipts, "WAITING_MAX", 150)
+    monkeypatch.setattr(exchanges, "WAITING_MAX", 150)
     network = listening(2, line(2))
     member = network.members[1]
     for number in range(200):
         wish = encode_wanted(ReceiptWanted(number, 5 * SECOND, 1))
         network.members[0].session.publish(Publication({RECEIPT: wish}, topic="news"))
     network.run(0.5)
-    assert member.exchanges._receipts.sent <= receipts.PER_SECOND
+    assert member.exchanges._receipts.sent <= exchanges.PER_SECOND
     assert member.counters.counts["receipts_dropped_total:too_many"] == 200 - member.exchanges._receipts.sent
     assert len(member.got) == 200
 

@@ -10,8 +10,9 @@ from tests.gateway.mqtt.harness import in_loop, serving
 from roamcast.client import connect
 from roamcast.client.client import ClientError
 from roamcast.event import Publication
-from roamcast.gateway.local.server import LocalOptions, LocalServer
+from roamcast.gateway.local.server import LocalServer
 from roamcast.gateway.mqtt.packets.values import V5, PingRequest, PingResponse, Publish, ReasonCode
+from roamcast.gateway.options import LocalOptions
 
 pytestmark = pytest.mark.realtime
 

@@ -15,8 +15,8 @@ from roamcast.errors import ScenarioError
 from roamcast.event import Publication
 from roamcast.gateway.access import TopicRights, rights_of
 from roamcast.gateway.local import LocalServer
-from roamcast.gateway.local.server import LocalOptions
 from roamcast.gateway.mqtt.packets.values import V3_1_1, V5, ReasonCode, Will
+from roamcast.gateway.options import LocalOptions
 from roamcast.sealing import GroupKey, Identity
 
 SENSOR = TopicRights(publish=("sensor/+/value", "log/#"), subscribe=("command/#",))

@@ -26,24 +26,24 @@ COMMANDS = {
     "collect": "live",
     "watch": "live",
     "archive": "live",
-    "strategies": "parts",
-    "parts": "parts",
+    "strategies": "run",
+    "parts": "run",
     "node": "node",
     "publish": "node",
     "subscribe": "node",
     "advertise": "node",
-    "request": "ask",
-    "reply": "ask",
-    "query": "ask",
-    "status": "operate",
-    "peers": "operate",
-    "trace": "operate",
+    "request": "node",
+    "reply": "node",
+    "query": "node",
+    "status": "node",
+    "peers": "node",
+    "trace": "node",
     "key": "keys",
     "join": "keys",
 }
 """Each command and the module here that defines it under its name, in the order of `--help`."""
 
-EXTRA_OF = {"run": "sim", "study": "lab", "live": "lab", "parts": "sim"}
+EXTRA_OF = {"run": "sim", "study": "lab", "live": "lab"}
 """What the commands of a module need beyond a device's installation."""
 
 ONLY_ON_LINUX = {"fcntl", "pwd", "resource", "termios"}

@@ -93,9 +93,9 @@ def rotate(config: Path, key_file: Path | None, out: Path | None, send: bool, fi
 @click.option("--qr/--no-qr", default=None, help="As a QR code too; default: on a terminal.")
 def invite(config: Path, hours: float, with_content: bool, qr: bool | None) -> None:
     """Print an invitation into the network of a node's file. It is a secret: it holds the group key."""
-    from roamcast.daemon import invitation
+    from roamcast.daemon import keys
 
-    text = invitation.invite(config, seconds=hours * 3600, with_content=with_content)
+    text = keys.invite(config, seconds=hours * 3600, with_content=with_content)
     print(text)
     if qr or (qr is None and sys.stdout.isatty()):
         _show_code(text, is_wanted=qr is True)
@@ -121,12 +121,12 @@ def revoke(number: int, undo: bool, socket: "NodePlace") -> None:
 @click.option("--interface", metavar="NAME", help="E.g. wlan0.")
 def join(config: Path, invitation: Path, interface: str | None) -> None:
     """Write the file of a new node from an invitation: its network, and an identity of its own."""
-    from roamcast.daemon import invitation as invitations
+    from roamcast.daemon import keys
     from roamcast.daemon.fresh import secret_from
 
     if str(invitation) == "-" and sys.stdin.isatty():
         print("Paste the invitation, then Ctrl-D:", file=sys.stderr)
-    print(invitations.join(config, secret_from(invitation), interface=interface))
+    print(keys.join(config, secret_from(invitation), interface=interface))
 
 
 def _show_code(text: str, *, is_wanted: bool) -> None:

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
+from roamcast.gateway.options import WebOptions
 from roamcast.gateway.web.answers import JSON, Document
-from roamcast.gateway.web.options import WebOptions
 from roamcast.gateway.web.server import WebServer
 from roamcast.runtime.live.report.counters import Counters
 

@@ -18,10 +18,9 @@ asyncio.run(main())
 same client for a node in the same process.
 """
 
-from roamcast.client.asking import Answer, IncomingRequest, QueryResult, Reached, Receipt
+from roamcast.client.asking import Answer, IncomingRequest, PublicationKeywords, QueryResult, Reached, Receipt
 from roamcast.client.client import Client, ClientError, ClientSubscription, Message, NodeLink, NoEventError
 from roamcast.client.connect import connect
-from roamcast.client.publication import PublicationKeywords
 from roamcast.event import Publication
 
 __all__ = [

@@ -10,31 +10,35 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, Unpack, overload
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar, Unpack, overload
 
 import msgspec
 
 from roamcast.broker.seen import SeenEvents, event_key
+from roamcast.chunks.form import CHUNK_BYTES, digest_of
+from roamcast.chunks.transfer import pieces
 from roamcast.client.asking import (
     ANSWERS_MAX,
     Answer,
     Inbox,
     IncomingRequest,
     OpenRequest,
+    PublicationKeywords,
     QueryResult,
     Reached,
     deadline_micros,
     expiry_of,
+    publication,
     reached_of,
     receipt_of,
 )
-from roamcast.client.publication import PublicationKeywords, publication
 from roamcast.errors import EventError, InputError, RoamcastError
 from roamcast.event import PAYLOAD_BYTES_MAX, Event, EventId, Publication
 from roamcast.units import NodeId, micros, seconds
 from roamcast.wire.exchange import response_topic
 from roamcast.wire.local import (
     FILTER_BYTES_MAX,
+    PARTS_AHEAD,
     AdvertiseRequest,
     AnswerMessage,
     AskRequest,
@@ -45,10 +49,12 @@ from roamcast.wire.local import (
     EventMessage,
     Failed,
     LargeEventMessage,
+    LargeRequest,
     MissedEvents,
     NodeMessage,
     Over,
     PartsPublished,
+    PayloadPart,
     PublishRequest,
     QueryRequest,
     RevokeRequest,
@@ -67,11 +73,6 @@ if TYPE_CHECKING:  # not loaded at run time: a program that only publishes needs
     from roamcast.filter import Filter
     from roamcast.modulator import ModulatorSpec
 
-from typing import TypeVar
-
-from roamcast.chunks.form import CHUNK_BYTES, digest_of
-from roamcast.chunks.transfer import pieces
-from roamcast.wire.local import PARTS_AHEAD, LargeRequest, PayloadPart
 
 OnProgress: TypeAlias = Callable[[int, int], None]
 """Gets the octets that are in the mesh, and how many there are."""

@@ -2,33 +2,35 @@
 
 import asyncio
 import base64
+import contextlib
+import os
 import re
+import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import msgspec
 
+from roamcast.client.asking import (
+    Answer,
+    IncomingRequest,
+    PublicationKeywords,
+    QueryResult,
+    Reached,
+    publication,
+)
 from roamcast.client.client import Client, ClientError, Message, OnProgress, filter_from
 from roamcast.client.connect import NodePlace
-from roamcast.client.publication import PublicationKeywords, publication
 from roamcast.errors import InputError
 from roamcast.event import LARGE_BYTES_MAX, Event, EventId, Value
-from roamcast.wire.exchange import OWN
+from roamcast.units import NodeId
+from roamcast.wire.exchange import FLAGS, OWN
 
 if TYPE_CHECKING:
     from roamcast.modulator import ModulatorSpec
-
-import contextlib
-import os
-import signal
-from collections.abc import Iterator
-
-from roamcast.client.asking import Answer, IncomingRequest, QueryResult, Reached
-from roamcast.units import NodeId
-from roamcast.wire.exchange import FLAGS
 
 
 def parse_attributes(texts: Sequence[str]) -> dict[str, Value]:
@@ -320,7 +322,7 @@ def reply(
                 continue  # it waited here while others were answered
             show(asked)
             if command is not None:
-                answer = await _output(command, asked, complain)
+                answer = await output_of(command, asked, complain)
             elif payload is not None:
                 answer = payload.encode()
             else:
@@ -381,7 +383,7 @@ def _is_late(asked: IncomingRequest) -> bool:
     return asked.expires_at is not None and asyncio.get_running_loop().time() >= asked.expires_at
 
 
-async def _output(command: str, asked: IncomingRequest, complain: Callable[[str], None]) -> bytes | None:
+async def output_of(command: str, asked: IncomingRequest, complain: Callable[[str], None]) -> bytes | None:
     """What the command prints for the request, which it has on standard input; None if it fails."""
     left = COMMAND_SECONDS
     if asked.expires_at is not None:

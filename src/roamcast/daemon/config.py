@@ -10,10 +10,7 @@ import msgspec
 from roamcast.errors import InputError, ScenarioError
 from roamcast.explain import converted, read_tables, shown
 from roamcast.gateway.access import EVERYONE, check_rights
-from roamcast.gateway.bridge.options import BridgeOptions
-from roamcast.gateway.local.server import LocalOptions
-from roamcast.gateway.mqtt.options import MqttOptions
-from roamcast.gateway.web.options import WebOptions, users_of
+from roamcast.gateway.options import BridgeOptions, LocalOptions, MqttOptions, WebOptions, users_of
 from roamcast.plugins import load_modules
 from roamcast.registry import Registry
 from roamcast.runtime.live.settings import (

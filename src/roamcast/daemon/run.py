@@ -122,7 +122,7 @@ def _services(config: Config, node: LiveNode, base: Path) -> list[Service]:
     services: list[Service] = []
     if config.mqtt is not None or config.web is not None:
         from roamcast.gateway.mqtt.listener import MqttListener
-        from roamcast.gateway.mqtt.options import MqttOptions
+        from roamcast.gateway.options import MqttOptions
 
         mqtt = MqttListener(node, config.mqtt or MqttOptions(), base, listens=config.mqtt is not None)
         services.append(mqtt)
@@ -151,8 +151,8 @@ def _services(config: Config, node: LiveNode, base: Path) -> list[Service]:
 
 def metrics_server(counters: Counters, settings: MetricsSettings) -> "WebServer":
     """GET /metrics, for Prometheus."""
+    from roamcast.gateway.options import WebOptions
     from roamcast.gateway.web.answers import Document
-    from roamcast.gateway.web.options import WebOptions
     from roamcast.gateway.web.server import WebServer
 
     host, port = listening_address(settings.listen)

@@ -4,8 +4,7 @@ All of it is ordinary events and subscriptions, so that every strategy carries i
 their form). Read `exchanges.py` first.
 """
 
-from roamcast.exchange.exchanges import ExchangeHost, Exchanges, NodeCounters
+from roamcast.exchange.exchanges import ExchangeHost, Exchanges, FoundEvents, NodeCounters, QueryQuestion
 from roamcast.exchange.inquiries import Inquiry, Question
-from roamcast.exchange.queries import FoundEvents, QueryQuestion
 
 __all__ = ["ExchangeHost", "Exchanges", "FoundEvents", "Inquiry", "NodeCounters", "QueryQuestion", "Question"]

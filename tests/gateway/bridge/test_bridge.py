@@ -21,9 +21,9 @@ from roamcast.event import EventId, Publication
 from roamcast.filter import Filter
 from roamcast.gateway.bridge.bridge import Bridge
 from roamcast.gateway.bridge.handover import BrokerSession, Handover, decode_note, encode_note
-from roamcast.gateway.bridge.options import BridgeOptions
 from roamcast.gateway.mqtt.packets.codec import encode
 from roamcast.gateway.mqtt.packets.values import V5, ConnAck, Properties, Publish
+from roamcast.gateway.options import BridgeOptions
 
 pytestmark = pytest.mark.realtime
 

@@ -12,11 +12,11 @@ from tests.gateway.local.test_local import StandingNode, run, served
 from roamcast.client import Client, ClientError, blocking, connect
 from roamcast.errors import InputError
 from roamcast.event import Publication
-from roamcast.exchange import queries
+from roamcast.exchange import exchanges
 from roamcast.filter import Filter
 from roamcast.gateway.access import TopicRights
 from roamcast.gateway.local import LocalServer, LocalSession, client_of, session
-from roamcast.gateway.local.server import LocalOptions
+from roamcast.gateway.options import LocalOptions
 from roamcast.wire.exchange import RESPONSE_TOPIC
 from roamcast.wire.local import (
     AskRequest,
@@ -228,7 +228,7 @@ def test_open_requests_of_a_client_are_bounded_and_their_numbers_are_its_own(
         ]
         local.on_message(EndRequest(5, 1))
         local.on_message(EndRequest(6, 99))  # one that is over already is no error
-        monkeypatch.setattr(queries, "LIMIT_MAX", 10)
+        monkeypatch.setattr(exchanges, "LIMIT_MAX", 10)
         local.on_message(QueryRequest(7, Filter.everything().encode(), 0, False, 11))
         assert said[-1] == Failed(7, "limit: is 11; allowed: 1 to 10")
         local.on_message(QueryRequest(7, Filter.everything().encode(), 0, False, 10))

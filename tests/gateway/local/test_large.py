@@ -12,10 +12,10 @@ from roamcast.applications import Applications
 from roamcast.chunks.form import CHUNK_BYTES, digest_of
 from roamcast.chunks.queue import ChunkQueue
 from roamcast.client import ClientError, blocking, connect
-from roamcast.client.publication import publication
+from roamcast.client.asking import publication
 from roamcast.event import LARGE_BYTES_MAX, Publication
 from roamcast.filter import Filter
-from roamcast.gateway.local import client_of, connection
+from roamcast.gateway.local import client_of, server
 from roamcast.gateway.local.session import TRANSFERS_MAX, LocalSession
 from roamcast.pressure import Allowance
 from roamcast.wire.local import (
@@ -252,7 +252,7 @@ def test_a_subscriber_that_does_not_read_holds_two_large_payloads_and_misses_the
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = 2_000_000
-    monkeypatch.setattr(connection, "LARGE_BYTES_MAX", size)
+    monkeypatch.setattr(server, "LARGE_BYTES_MAX", size)
 
     async def test() -> None:
         node = StandingNode()

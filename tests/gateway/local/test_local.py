@@ -22,8 +22,8 @@ from roamcast.errors import EventError, InputError, WireError
 from roamcast.event import EventId, Publication
 from roamcast.exchange import Exchanges
 from roamcast.filter import Filter
-from roamcast.gateway.local import LocalServer, LocalSession, client_of, connection
-from roamcast.gateway.local.server import LocalOptions
+from roamcast.gateway.local import LocalServer, LocalSession, client_of, server
+from roamcast.gateway.options import LocalOptions
 from roamcast.host import Channel, Host
 from roamcast.modulator import ModulatorSpec
 from roamcast.node import Node, NodeConfig
@@ -339,7 +339,7 @@ def test_two_subscriptions_of_one_client_each_get_what_is_memorized(tmp_path: Pa
 def test_a_client_that_does_not_read_loses_events_and_is_told_how_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "READER_TIMEOUT", 0.05)
+    monkeypatch.setattr(server, "READER_TIMEOUT", 0.05)
 
     async def test() -> None:
         async with served(tmp_path / "s"), connect(tmp_path / "s") as client:
@@ -357,7 +357,7 @@ def test_a_client_that_does_not_read_loses_events_and_is_told_how_many(
 def test_a_client_that_reads_slowly_slows_its_publisher_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "READER_TIMEOUT", 60.0)  # a busy machine is not to decide this
+    monkeypatch.setattr(server, "READER_TIMEOUT", 60.0)  # a busy machine is not to decide this
 
     async def test() -> None:
         async with served(tmp_path / "s") as server, connect(tmp_path / "s") as client:

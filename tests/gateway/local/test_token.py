@@ -15,7 +15,7 @@ from tests.runtime.live.nodes import running, settings
 from roamcast.client import ClientError, connect
 from roamcast.errors import InputError, WireError
 from roamcast.gateway.local import LocalServer
-from roamcast.gateway.local.server import LocalOptions
+from roamcast.gateway.options import LocalOptions
 from roamcast.wire.local import NONCE_BYTES, PROOF_BYTES, AccessToken
 
 pytestmark = pytest.mark.realtime

@@ -14,7 +14,6 @@ from typing import Any, ParamSpec, TypeVar
 from tests.gateway.mqtt.stand_alone import StandAloneNode
 
 from roamcast.gateway.mqtt.listener import MqttListener
-from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.codec import decode, encode
 from roamcast.gateway.mqtt.packets.values import (
     V3_1_1,
@@ -35,6 +34,7 @@ from roamcast.gateway.mqtt.packets.values import (
     UnsubAck,
     Unsubscribe,
 )
+from roamcast.gateway.options import MqttOptions
 from roamcast.runtime.live.linux import LocalDisk
 from roamcast.runtime.live.storage.database import NodeStorage
 

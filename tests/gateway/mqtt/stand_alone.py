@@ -22,7 +22,7 @@ from roamcast.broker.store import EventStore, StoreFullError
 from roamcast.event import EventId
 from roamcast.exchange import Exchanges
 from roamcast.gateway.mqtt.listener import MqttListener
-from roamcast.gateway.mqtt.options import MqttOptions
+from roamcast.gateway.options import MqttOptions
 from roamcast.host import Channel, Frame, Host
 from roamcast.node import Node, NodeConfig
 from roamcast.runtime.live.linux import LocalDisk

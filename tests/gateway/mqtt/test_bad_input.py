@@ -13,7 +13,6 @@ from tests.gateway.mqtt.stand_alone import StandAloneNode
 from roamcast.errors import InputError
 from roamcast.gateway.mqtt.connection import Connection
 from roamcast.gateway.mqtt.listener import STRANGERS_MAX, MqttListener, Strangers
-from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.codec import encode
 from roamcast.gateway.mqtt.packets.values import (
     V3_1_1,
@@ -28,6 +27,7 @@ from roamcast.gateway.mqtt.packets.values import (
     Subscribe,
     SubscriptionRequest,
 )
+from roamcast.gateway.options import MqttOptions
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from tests.gateway.mqtt.harness import Client, Served, in_loop, serving, until
 from roamcast.event import LARGE_BYTES_MAX, Publication
 from roamcast.gateway import stream
 from roamcast.gateway.mqtt.mesh import exchange
-from roamcast.gateway.mqtt.options import PACKET_BYTES_MAX
 from roamcast.gateway.mqtt.packets.values import (
     V5,
     Acknowledge,
@@ -18,6 +17,7 @@ from roamcast.gateway.mqtt.packets.values import (
     Publish,
     ReasonCode,
 )
+from roamcast.gateway.options import PACKET_BYTES_MAX
 
 LARGE = bytes(range(256)) * 800  # 50 chunks
 

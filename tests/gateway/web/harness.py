@@ -13,11 +13,10 @@ from tests.gateway.mqtt.harness import TIMEOUT
 from tests.gateway.mqtt.stand_alone import StandAloneNode
 
 from roamcast.gateway.mqtt.listener import MqttListener
-from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.codec import decode, encode
 from roamcast.gateway.mqtt.packets.values import V5, ConnAck, Connect, Packet
+from roamcast.gateway.options import MqttOptions, WebOptions
 from roamcast.gateway.web.answers import JSON, Document
-from roamcast.gateway.web.options import WebOptions
 from roamcast.gateway.web.server import WebServer
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455, section 1.3

@@ -21,7 +21,6 @@ from tests.gateway.web.harness import (
 )
 
 from roamcast.gateway import stream
-from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.codec import encode
 from roamcast.gateway.mqtt.packets.values import (
     V5,
@@ -34,7 +33,8 @@ from roamcast.gateway.mqtt.packets.values import (
     Subscribe,
     SubscriptionRequest,
 )
-from roamcast.gateway.web.connection import REQUEST_BYTES_MAX
+from roamcast.gateway.options import MqttOptions
+from roamcast.gateway.web.server import REQUEST_BYTES_MAX
 
 
 def test_the_vectors_of_the_rfc_are_what_our_client_says() -> None:

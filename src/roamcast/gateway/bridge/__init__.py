@@ -1,6 +1,6 @@
 """A bridge to an MQTT broker elsewhere, carried by whichever node has the uplink. To read in this order:
 
-- `options.py`: the table `[bridge]` of a node's file.
+- `gateway/options.py`: the table `[bridge]` of a node's file.
 - `handover.py`: what the nodes of a bridge tell each other through the mesh; the QoS 2 exchanges of the
   bridge's session on the broker, without I/O.
 - `bridge.py`: who carries, and what; one connection to the broker.

@@ -33,7 +33,6 @@ from roamcast.gateway.bridge.handover import (
     decode_note,
     encode_note,
 )
-from roamcast.gateway.bridge.options import BridgeOptions
 from roamcast.gateway.mqtt.listener import monotonic, wall
 from roamcast.gateway.mqtt.mesh.content import parse_client_filter
 from roamcast.gateway.mqtt.mesh.mapping import TooLarge, attributes_of, is_topic, origin_of
@@ -58,6 +57,7 @@ from roamcast.gateway.mqtt.packets.values import (
 )
 from roamcast.gateway.mqtt.transport import PacketStream, RawPacket
 from roamcast.gateway.node import GatewayNode
+from roamcast.gateway.options import BridgeOptions
 from roamcast.gateway.stream import Turn
 from roamcast.runtime.live.storage.clients import ClientRecords
 from roamcast.units import SECOND, NodeId, micros

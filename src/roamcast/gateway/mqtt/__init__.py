@@ -2,7 +2,7 @@
 
 To read in this order:
 
-- `options.py`: the `[mqtt]` table, with every bound.
+- `gateway/options.py`: the `[mqtt]` table, with every bound.
 - `mesh/`: messages as events, clients' filters as the mesh's filters; the exchange with the node.
 - `sessions/`: what outlives a connection, and what outlives the node.
 - `listener.py`, `connection.py`, `transport.py`: sockets; what each packet means; octets and turns.

@@ -20,12 +20,12 @@ from roamcast.errors import InputError
 from roamcast.gateway.access import is_user, rights_of, server_context
 from roamcast.gateway.mqtt.connection import ConnectGrant, Connection, published_topic_problem
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
-from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.values import V5, Connect, Properties, ReasonCode
 from roamcast.gateway.mqtt.sessions.durable import Notes
 from roamcast.gateway.mqtt.sessions.incoming import IncomingMessages
 from roamcast.gateway.mqtt.sessions.table import Sessions, session_expiry
 from roamcast.gateway.node import GatewayNode
+from roamcast.gateway.options import MqttOptions
 from roamcast.gateway.stream import Turn
 from roamcast.runtime.live.report.journal import ReasonTally
 from roamcast.units import Micros, seconds

@@ -2,10 +2,10 @@
 
 To read in this order:
 
-- `options.py`: the `[web]` table, with every bound.
+- `gateway/options.py`: the `[web]` table, with every bound.
 - `answers.py`: who may ask, under which name, from which page; what a GET gets: files of the page, documents
   about the node.
-- `server.py`, `connection.py`: sockets; a request, then an answer or an upgrade. A WebSocket is the
+- `server.py`: sockets; a request, then an answer or an upgrade. A WebSocket is the
   transport of an MQTT connection; `gateway/mqtt` does the rest.
 
 The page itself is in `roamcast/pages/live/`: HTML, CSS and JavaScript, served as they are.

@@ -14,7 +14,7 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
 from roamcast.gateway.access import is_user
-from roamcast.gateway.web.options import WebOptions
+from roamcast.gateway.options import WebOptions
 from roamcast.pages import live_files
 
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(:[0-9]{1,5})?")

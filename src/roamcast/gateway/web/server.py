@@ -1,30 +1,295 @@
 """The server: one port for the page, the documents about the node and the WebSocket.
 
-server = WebServer(options, users, counters, WebAnswers(…), mqtt_listener)
+server = WebServer(options, users, counters, documents, mqtt_listener)
 await server.start()
 …
 await server.stop()
+
+One connection of a browser is a request, then its answer or a WebSocket:
+
+             request whole                        101
+    opened ────────────────▶ answered, or ──────────────▶ WebSocket ──▶ MQTT until it ends
+       │                        │                            │
+       └── too slow, too long ──┴── linger ◀── close, error ─┘ ──▶ closed
+
+A WebSocket is the transport of an MQTT connection (MQTT 5.0, section 6), which sees a stream of octets: what
+a frame brings is passed on at once, and fragments are not collected.
+
+What the parser of `websockets` refuses is counted and ends the connection with a status or a close code.
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Mapping
+from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from roamcast.errors import InputError
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request, Response
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+
+from roamcast.errors import InputError, WireError
 from roamcast.exchange import NodeCounters
 from roamcast.gateway.access import server_context
-from roamcast.gateway.stream import Turn
-from roamcast.gateway.web.answers import Documents, Pages, WebAnswers, WebPolicy
-from roamcast.gateway.web.connection import WebConnection
-from roamcast.gateway.web.options import WebOptions
+from roamcast.gateway.mqtt.packets.values import ReasonCode
+from roamcast.gateway.options import WebOptions
+from roamcast.gateway.stream import FairStream, Turn
+from roamcast.gateway.web.answers import Documents, Pages, WebAnswers, WebPolicy, finished, single, text
 
 if TYPE_CHECKING:  # a server of documents alone needs no MQTT
     from roamcast.gateway.mqtt.connection import Connection
     from roamcast.gateway.mqtt.listener import MqttListener
 
+
 logger = logging.getLogger("roamcast.web")
+
+# Chosen by us.
+REQUEST_BYTES_MAX = 16_384  # a request with its headers
+SOCKET_PATH = "/mqtt"
+SUBPROTOCOL = Subprotocol("mqtt")
+
+Parsed: TypeAlias = Request | Response | Frame
+
+_quiet = logging.getLogger("roamcast.web.protocol")  # of each connection a line or two: not for a node's log
+_quiet.setLevel(logging.WARNING)
+
+
+class WebFramer:
+    """`websockets` parses, without I/O."""
+
+    def __init__(self, protocol: ServerProtocol) -> None:
+        self._protocol = protocol
+        self._parsed: deque[Parsed] = deque()
+
+    def push(self, data: bytes) -> None:
+        self._protocol.receive_data(data)
+        self._parsed.extend(self._protocol.events_received())
+
+    def pop(self) -> Parsed | None:
+        return self._parsed.popleft() if self._parsed else None
+
+
+class WebConnection(FairStream[Parsed]):
+    def __init__(self, server: "WebServer", turn: Turn) -> None:
+        size = server.options.message_bytes_max
+        self._protocol = ServerProtocol(
+            subprotocols=[SUBPROTOCOL], extensions=None, max_size=size, logger=_quiet
+        )
+        super().__init__(turn, WebFramer(self._protocol))
+        self._server = server
+        self._mqtt: Connection | None = None
+        self._request_bytes = 0
+        self._has_asked = False  # the request is whole
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_socket(self) -> bool:
+        return self._mqtt is not None
+
+    def shut(self) -> None:
+        """The node stops."""
+        if self._mqtt is not None:
+            self._mqtt.disconnect(ReasonCode.SERVER_SHUTTING_DOWN, at_once=True)
+        if self._transport is not None:
+            self._transport.close()
+
+    def close(self, *, at_once: bool = False) -> None:
+        self._cancel_timer()
+        super().close(at_once=at_once)
+
+    # From the stream.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._timer = self._loop.call_later(self._server.options.request_timeout, self._on_slow)
+
+    def data_received(self, data: bytes) -> None:
+        self._request_bytes += len(data)
+        if not self._has_asked and self._request_bytes > REQUEST_BYTES_MAX and not self.is_closing:
+            status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            self._refuse(status, "the request is too long\n", "too_long")
+        super().data_received(data)
+        if self.is_closing:
+            return
+        if not self._has_asked and self._protocol.handshake_exc is not None:
+            self._refuse(HTTPStatus.BAD_REQUEST, "this is no HTTP request\n", "malformed")
+            return
+        if self._protocol.parser_exc is not None:
+            code = self._protocol.close_sent.code if self._protocol.close_sent is not None else 0
+            self._server.count("web_socket_errors_total", _close_word(code))
+        self.send_parsed()
+
+    def eof_received(self) -> None:
+        self._protocol.receive_eof()  # asyncio then closes the stream
+
+    def on_item(self, item: Parsed) -> None:
+        if isinstance(item, Request):
+            self._on_request(item)
+        elif isinstance(item, Frame):
+            self._on_frame(item)
+
+    def on_malformed(self, error: WireError) -> None:
+        raise AssertionError("the parser of `websockets` has its own answer to what it cannot read")
+
+    def on_lost(self) -> None:
+        self._cancel_timer()
+        if self._mqtt is not None:
+            self._mqtt.connection_lost(None)
+        self._server.left(self)
+
+    def pause_writing(self) -> None:
+        """Who does not read is not read from either: each ping would make one more pong to keep."""
+        super().pause_writing()
+        self.hold("unread")
+        if self._mqtt is not None:
+            self._mqtt.pause_writing()
+
+    def on_writable(self) -> None:
+        self.release("unread")
+        if self._mqtt is not None:
+            self._mqtt.resume_writing()
+
+    def send_parsed(self) -> None:
+        """Write what the protocol has to send; its last word ends the connection."""
+        for data in self._protocol.data_to_send():
+            if data:
+                self.send(data)
+            else:
+                self.close()
+        self.flush()
+
+    # A request.
+
+    def _on_request(self, request: Request) -> None:
+        self._has_asked = True
+        self._cancel_timer()
+        host = single(request, "Host")
+        if not self._server.policy.knows_host(host):
+            line = "this device has another name; allowed: its address, or web.hosts in the node's file\n"
+            self._answer(request, text(HTTPStatus.MISDIRECTED_REQUEST, line), None, "host")
+        elif request.path.partition("?")[0] == SOCKET_PATH:
+            self._upgrade(request, host)
+        else:
+            response, refused = self._server.answers.to(request)
+            self._answer(request, response, host, refused)
+
+    def _upgrade(self, request: Request, host: str | None) -> None:
+        if not self._server.policy.knows_origin(single(request, "Origin"), host):
+            line = (
+                "pages of that origin may not use this node; allowed: its own, or web.origins in its file\n"
+            )
+            self._answer(request, text(HTTPStatus.FORBIDDEN, line), host, "origin")
+            return
+        response = self._protocol.accept(request)
+        if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
+            self._answer(request, response, host, "handshake")
+            return
+        mqtt = self._server.accept()
+        if mqtt is None:
+            self._answer(
+                request, text(HTTPStatus.SERVICE_UNAVAILABLE, "too many clients\n"), host, "too_many"
+            )
+            return
+        assert self._transport is not None
+        self._protocol.send_response(response)
+        self.send_parsed()
+        self._mqtt = mqtt
+        mqtt.connection_made(WebSocketTransport(self, self._transport, self._protocol))
+
+    def _answer(self, request: Request, response: Response, host: str | None, refused: str) -> None:
+        if refused:
+            self._server.count("web_refused_total", refused)
+        self._protocol.send_response(finished(response, request, host))
+        self.send_parsed()
+
+    def _refuse(self, status: HTTPStatus, line: str, reason: str) -> None:
+        """An answer to what was no whole request."""
+        self._server.count("web_refused_total", reason)
+        self.send(finished(text(status, line), None, None).serialize())
+        self.close()
+
+    def _on_slow(self) -> None:
+        self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request took too long\n", "slow")
+
+    # A WebSocket.
+
+    def _on_frame(self, frame: Frame) -> None:
+        if self._mqtt is None:
+            return
+        if frame.opcode is Opcode.TEXT:
+            # MQTT 5.0, section 6: anything but binary frames ends the connection.
+            self._protocol.fail(CloseCode.UNSUPPORTED_DATA, "MQTT is binary")
+            self._server.count("web_socket_errors_total", _close_word(CloseCode.UNSUPPORTED_DATA))
+            self.send_parsed()
+        elif frame.opcode in (Opcode.BINARY, Opcode.CONT) and frame.data:
+            self._mqtt.data_received(bytes(frame.data))
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class WebSocketTransport(asyncio.Transport):
+    """Everything that MQTT writes in one turn of the loop goes out as one binary message."""
+
+    def __init__(
+        self, connection: WebConnection, stream: asyncio.Transport, protocol: ServerProtocol
+    ) -> None:
+        super().__init__()
+        self._connection = connection
+        self._stream = stream
+        self._protocol = protocol
+        self._is_reading = True
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_binary(bytes(data))
+            self._connection.send_parsed()
+
+    def close(self) -> None:
+        """Begin the closing handshake. The stream closes when the client has answered, or is aborted."""
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
+            self._connection.send_parsed()
+
+    def abort(self) -> None:
+        self._stream.abort()
+
+    def is_closing(self) -> bool:
+        return self._protocol.state is not State.OPEN or self._connection.is_closing
+
+    def can_write_eof(self) -> bool:
+        return False  # a WebSocket ends by its own handshake
+
+    def pause_reading(self) -> None:
+        self._is_reading = False
+        self._connection.hold("mqtt")
+
+    def resume_reading(self) -> None:
+        self._is_reading = True
+        self._connection.release("mqtt")
+
+    def is_reading(self) -> bool:
+        return self._is_reading
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._stream.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return self._connection.unsent
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._stream.get_extra_info(name, default)
+
+
+def _close_word(code: int) -> str:
+    """A close code as a label: those that we send are few."""
+    return CloseCode(code).name.lower() if code in set(CloseCode) else "other"
 
 
 class WebServer:

@@ -15,7 +15,7 @@ from roamcast.errors import InputError, WireError
 from roamcast.event import Publication
 from roamcast.filter import Filter
 from roamcast.gateway.local import LocalServer
-from roamcast.gateway.local.server import LocalOptions
+from roamcast.gateway.options import LocalOptions
 from roamcast.runtime.live.air.statements import OF_ISSUER_MAX, STATEMENTS_MAX, Statements
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.settings import LiveSettings

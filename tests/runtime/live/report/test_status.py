@@ -13,7 +13,7 @@ from roamcast.client.status import duration
 from roamcast.event import Publication
 from roamcast.filter import Filter
 from roamcast.gateway.local import LocalServer
-from roamcast.gateway.local.server import LocalOptions
+from roamcast.gateway.options import LocalOptions
 from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.runtime.live.air.peers import PEERS_METERED
 from roamcast.runtime.live.report.counters import HELP

@@ -20,12 +20,12 @@ from roamcast.filter.expression import Compare, Operator
 from roamcast.gateway.access import rights_of
 from roamcast.gateway.mqtt.mesh.content import parse_client_filter
 from roamcast.gateway.mqtt.mesh.mapping import MeshMessage, TooLarge, attributes_of, is_topic
-from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.values import Properties, Publish, ReasonCode, SubscriptionRequest, Will
 from roamcast.gateway.mqtt.sessions.durable import Notes
 from roamcast.gateway.mqtt.sessions.interests import ClientInterests
 from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
 from roamcast.gateway.node import GatewayNode
+from roamcast.gateway.options import MqttOptions
 from roamcast.kit.tables import BoundedDict, OnEvicted, unreported
 from roamcast.units import SECOND, Micros, micros
 

@@ -5,11 +5,11 @@ from collections import deque
 from collections.abc import Callable
 
 from roamcast.gateway.mqtt.mesh.mapping import MeshMessage
-from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.packets.codec import acknowledgement, encode, variable
 from roamcast.gateway.mqtt.packets.values import V3_1_1, V5, Acknowledge, PacketType, Properties, ReasonCode
 from roamcast.gateway.mqtt.sessions.session import UnacknowledgedMessage
 from roamcast.gateway.mqtt.transport import PacketStream
+from roamcast.gateway.options import MqttOptions
 from roamcast.gateway.stream import Turn
 from roamcast.units import Micros
 

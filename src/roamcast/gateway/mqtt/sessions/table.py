@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from roamcast.broker.store import ABSENT_WAIT
 from roamcast.event import EventId
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
-from roamcast.gateway.mqtt.options import MqttOptions
 from roamcast.gateway.mqtt.sessions.durable import SETTLE, KeptSession, Notes, remaining
 from roamcast.gateway.mqtt.sessions.incoming import IncomingMessages
 from roamcast.gateway.mqtt.sessions.session import ClientLink, MqttSession
+from roamcast.gateway.options import MqttOptions
 from roamcast.units import SECOND, Micros, micros, seconds
 
 NEVER = 0xFFFF_FFFF  # a session expiry that means: as long as possible
