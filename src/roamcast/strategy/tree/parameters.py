@@ -184,8 +184,12 @@ class ParameterAdaptation:
         if not self._options.adaptive:
             return self._fixed
         walking, driving = PRESETS[TreePreset.WALKING], PRESETS[TreePreset.DRIVING]
-        share = (self.rate(now) - CALM) / (RESTLESS - CALM)
-        share = min(1.0, max(0.0, share))
+        # Links lost per second over the last two minutes. A node that started later is divided by the whole
+        # two minutes too, so that a single early break does not look like many.
+        while self._breaks and self._breaks[0] < now - WINDOW:
+            self._breaks.popleft()
+        rate = len(self._breaks) * SECOND / WINDOW
+        share = min(1.0, max(0.0, (rate - CALM) / (RESTLESS - CALM)))
         nearer = driving if share >= 0.5 else walking
         between = walking._replace(
             hello_interval=round(
@@ -195,10 +199,3 @@ class ParameterAdaptation:
             group_sequence_tolerance=nearer.group_sequence_tolerance,
         )
         return OverlayParameters.of(self._options, between)
-
-    def rate(self, now: Micros) -> float:
-        """Links lost per second over the last two minutes. A node that started later is divided by the whole
-        two minutes too, so that a single early break does not look like many."""
-        while self._breaks and self._breaks[0] < now - WINDOW:
-            self._breaks.popleft()
-        return len(self._breaks) * SECOND / WINDOW

@@ -300,7 +300,7 @@ class Tree(Strategy, OverlayListener):
         if not to and not self.overlay.is_overheard:
             return 0
         for each in to:
-            if self.announcer.sessions[each].is_settled:
+            if self.announcer.has_table_of(each):
                 kept.told.add(each)
         own = kept.hops == 0 and not again
         return self.messenger.to_neighbours(to, self._copy(kept, again=again), own=own)
@@ -470,6 +470,3 @@ class KeptEvents:
 
     def __contains__(self, event: EventId) -> bool:
         return event in self._entries
-
-    def __len__(self) -> int:
-        return len(self._entries)

@@ -56,7 +56,7 @@ def test_a_filter_counts_as_often_as_it_was_added_and_since_the_first_time() -> 
     assert list(filters.visible()) == [WIDE]
     assert filters.since(WIDE) == 10
     filters.remove(WIDE)
-    assert not filters.visible() and len(filters) == 0
+    assert not filters.visible() and filters.oldest() is None
     assert filters.since(WIDE) is None
 
 

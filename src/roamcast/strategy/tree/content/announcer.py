@@ -101,10 +101,14 @@ class Announcer:
 
     def on_refresh(self, neighbour: NodeId, refresh: Refresh) -> None:
         received = self.sessions[neighbour].received
-        if received.is_behind(refresh) and not received.agrees(refresh):
+        if received.is_outdated(refresh):
             self._messenger.to_neighbour(
                 neighbour, UpdateAcknowledgement(refresh.session, received.version, True)
             )
+
+    def has_table_of(self, neighbour: NodeId) -> bool:
+        """Whether the neighbour has sent a table: then the link is up at its end and our data is read."""
+        return self.sessions[neighbour].received.session >= 0
 
     def restart(self, neighbour: NodeId) -> None:
         """The neighbour has forgotten our table."""
@@ -167,11 +171,6 @@ class TableSession:
         self.received = NeighbourTable(TABLE_MAX)
         self.repetition = repetition  # of the update that awaits its acknowledgement
         self.update_made_at: Micros = 0
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the neighbour has sent a table: then the link is up at its end and our data is read."""
-        return self.received.session >= 0
 
 
 class FilterAnnouncement:
@@ -297,16 +296,13 @@ class NeighbourTable:
         """Each wanted filter with the time since which it is wanted; None while the set is not complete."""
         return dict(self._staged) if self._complete else None
 
-    def agrees(self, refresh: Refresh) -> bool:
-        return (
+    def is_outdated(self, refresh: Refresh) -> bool:
+        """Whether this is not the table of the reminder. One of an earlier session is worth no answer."""
+        return refresh.session >= self.session and not (
             (refresh.session, refresh.version) == (self.session, self.version)
             and self._complete
             and digest_of(self._staged) == refresh.digest
         )
-
-    def is_behind(self, refresh: Refresh) -> bool:
-        """Whether the reminder is of this session or a later one, and so worth an answer."""
-        return refresh.session >= self.session
 
 
 def digest_of(filters: Iterable[Filter]) -> bytes:

@@ -79,9 +79,6 @@ class CoveringSet:
     def oldest(self) -> Micros | None:
         return min(self._since.values(), default=None)
 
-    def __len__(self) -> int:
-        return len(self._count)
-
     def _place(self, wanted: Filter) -> None:
         topic = _one_topic(wanted)
         compared = list(self._visible)

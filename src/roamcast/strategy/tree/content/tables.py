@@ -44,7 +44,7 @@ class RoutingTables:
         self.links: dict[NodeId, TableLink] = {}
         self._on_overflow = on_overflow
         self._ghosts: ExpiringDict[NodeId, Ghost] = ExpiringDict(
-            GHOSTS_MAX, self._lay_early, attrgetter("expires_at")
+            GHOSTS_MAX, self._end_early, attrgetter("expires_at")
         )
         self._number = 0  # links and ghosts in the order of their creation
         self._changed: set[NodeId] = set()
@@ -100,12 +100,12 @@ class RoutingTables:
             [each for each in before if each not in after],
         )
         if neighbour in self._ghosts:
-            self._lay(neighbour)  # the neighbour itself is back and has sent its table
+            self._end(self._ghosts.pop(neighbour))  # the neighbour itself is back and has sent its table
         return added
 
     def on_time(self, now: Micros) -> None:
         for neighbour in sorted(each for each, ghost in self._ghosts.items() if ghost.expires_at <= now):
-            self._lay(neighbour)
+            self._end(self._ghosts.pop(neighbour))
         for link in self.links.values():
             due = [each for each, until in link.held.items() if until <= now]
             for each in due:
@@ -174,15 +174,12 @@ class RoutingTables:
                 link.outgoing.remove(wanted)
             self._changed.add(link.neighbour)
 
-    def _lay(self, neighbour: NodeId) -> None:
-        """End a ghost: its filters are no longer announced, unless others want them too."""
-        self._end(self._ghosts.pop(neighbour))
-
-    def _lay_early(self, neighbour: NodeId, ghost: "Ghost") -> None:
+    def _end_early(self, neighbour: NodeId, ghost: "Ghost") -> None:
         self._on_overflow()
         self._end(ghost)
 
     def _end(self, ghost: "Ghost") -> None:
+        """The ghost's filters are no longer announced, unless others want them too."""
         standing = [link for link in ghost.told_to if self.links.get(link.neighbour) is link]
         self._spread(standing, [], list(ghost.table))
 
