@@ -63,9 +63,9 @@ from roamcast.units import Micros, NodeId, micros
 # Before a node that overheard an event sends it on, in `jitter`s: by then it often knows that its neighbours
 # have it. A leaf waits until its neighbour must have sent it. Chosen by us: longer waits save frames, shorter
 # ones find short cuts.
-PATIENCE = 1
-LEAF_PATIENCE = 15
-RIVALS = 4  # nodes named in a frame from which on they share a whole `jitter`
+OVERHEARD_WAIT = 1
+LEAF_WAIT = 15
+CONTENDERS = 4  # nodes named in a frame from which on they share a whole `jitter`
 HOPS_MAX = 255
 
 
@@ -221,9 +221,9 @@ class Tree(Strategy, OverlayListener):
                 self._offer_on(kept)
         elif not named or self._node in named:  # without links a node asks all who hear it
             kept.is_named = True
-            self._send_on_soon(kept, rivals=len(named))
+            self._send_on_soon(kept, contenders=len(named))
         elif is_new:
-            self._send_on_soon(kept, PATIENCE)
+            self._send_on_soon(kept, OVERHEARD_WAIT)
 
     def _arrive(self, event_id: EventId, cast: Cast) -> "KeptEvent | None":
         """A copy of an event that is not kept; None if it was here long ago, or comes too late."""
@@ -256,14 +256,15 @@ class Tree(Strategy, OverlayListener):
         since = self.tables.wanted_here_since(event)
         return since is not None and since <= published_at
 
-    def _send_on_soon(self, kept: "KeptEvent", patience: int = 0, rivals: int = RIVALS) -> None:
+    def _send_on_soon(self, kept: "KeptEvent", wait: int = 0, contenders: int = CONTENDERS) -> None:
         """After a random delay: receivers of one broadcast may not hear each other, and would collide. The
-        fewer `rivals` were named in the frame, the shorter it is. Without patience goes before with."""
-        if patience and self._relay.find(kept.id) is not None:
+        fewer `contenders` were named in the frame, the shorter it is. `wait`: so many `jitter`s before that;
+        without it, a wait that has begun is cut short."""
+        if wait and self._relay.find(kept.id) is not None:
             return
-        share = self.host.random.random() * min(rivals, RIVALS) / RIVALS
+        share = self.host.random.random() * min(contenders, CONTENDERS) / CONTENDERS
         self._relay.cancel(kept.id)
-        self._relay.add(kept.id, kept, int((patience + share) * self._jitter))
+        self._relay.add(kept.id, kept, int((wait + share) * self._jitter))
 
     def _is_kept(self, event_id: EventId, _: "KeptEvent") -> bool:
         return event_id in self.recent
@@ -282,7 +283,7 @@ class Tree(Strategy, OverlayListener):
             # A leaf. Where it wants the event itself, its neighbour sends it on for it, and if not, has none.
             if onward and self._broker.wants(kept.event):
                 kept.is_named = True
-                self._send_on_soon(kept, LEAF_PATIENCE)
+                self._send_on_soon(kept, LEAF_WAIT)
             return
         if kept.hops >= self.options.hop_limit:
             self._broker.drop(event_id, DropReason.EXPIRED, "event")

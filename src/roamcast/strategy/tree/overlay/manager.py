@@ -137,7 +137,7 @@ class ProactiveManager:
             layer.on_start()
 
     def stop(self) -> None:
-        """Leave the tree with a word to the neighbours (table 5.1). Inputs that still come are ignored, and
+        """Leave the tree, and tell the neighbours (table 5.1). Inputs that still come are ignored, and
         nothing more is sent. A stopped manager stays stopped: to begin again, make another."""
         if self.runs:
             self._overlay.on_stop()
@@ -243,7 +243,7 @@ class ReactiveManager(Layer, OverlayListener):
     # For the owner.
 
     def stop(self) -> None:
-        """Leave the tree with a word to the neighbours, and have the owner close its links. Inputs that still
+        """Leave the tree, tell the neighbours, and have the owner close its links. Inputs that still
         come are ignored. A stopped manager stays stopped: to begin again, make another."""
         if not self._runs:
             return
