@@ -136,7 +136,7 @@ class Search:
     # Requests of others.
 
     def receive_rreq(self, sender: NodeId, message: RouteRequest) -> None:
-        """A.2, procedures 7 and 9, the second by Rule 1: as printed, it does nothing with a request that comes
+        """A.2, procedures 7 and 9, the second by Rule 1: as printed it does nothing with a request that comes
         over a tree link and has not left its tree. Such a request comes from our own root, so it is passed on
         and never answered."""
         table = self._table
