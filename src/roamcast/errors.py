@@ -5,6 +5,9 @@ The air's fault (`WireError`): the frame is dropped, counted, and the node goes 
 `assert`, which stops at once.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class RoamcastError(Exception):
     """The root of every error that Roamcast raises on purpose."""
@@ -45,6 +48,16 @@ class InputError(RoamcastError):
 
 class ScenarioError(InputError):
     """A scenario, experiment or configuration key with an impossible value. `where` is the dotted key."""
+
+
+@contextmanager
+def errors_in(source: str) -> Iterator[None]:
+    """A `ScenarioError` says where its key stands: in a file, or a part of one. Empty: it is said already."""
+    try:
+        yield
+    except ScenarioError as error:
+        where = f"{source}: {error.where}" if source else error.where
+        raise ScenarioError(where, error.problem) from None
 
 
 class FileError(InputError):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from roamcast.errors import ScenarioError
+from roamcast.errors import ScenarioError, errors_in
 from roamcast.explain import converted, keys_of, read_tables, shown
 from roamcast.plugins import load_modules, modules_in
 from roamcast.scenario.checks import checked
@@ -37,14 +37,11 @@ def scenario_from(
     File names inside are relative to `base`. With a `source`, errors begin with it. `loads_modules` False:
     whoever calls has loaded the scenario's modules already.
     """
-    try:
+    with errors_in(source):
         if loads_modules:
             load_modules(modules_in(tables, "scenario"), base, "scenario.modules")
         wanted = with_settings(tables, settings)
         return checked(converted(wanted, tables_type(wanted)), base)
-    except ScenarioError as error:
-        where = f"{source}: {error.where}" if source else error.where
-        raise ScenarioError(where, error.problem) from None
 
 
 def parsed_override(text: str) -> Setting:

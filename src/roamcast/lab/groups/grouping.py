@@ -18,9 +18,6 @@ A folder holds one run (`simulate --out`) or many (`sweep`): brokers of all runs
 an event reaches only members of its own run.
 """
 
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -49,6 +46,7 @@ from roamcast.lab.groups.job import (
 )
 from roamcast.lab.run.tables import schema
 from roamcast.lab.spark.session import is_remote, with_session
+from roamcast.lab.storage.sealed import whole_folder
 from roamcast.lab.sweep.check import table_of
 from roamcast.lab.sweep.folder import EXPERIMENT_FILE, SweepFolder
 from roamcast.strategy.odmrp.summary.geometry import DEFAULT, SummaryOptions
@@ -417,17 +415,7 @@ def _new_folder(out: Path) -> Path:
 
 def _write(grouping: Grouping, members: DataFrame, target: Path) -> None:
     """The folder appears whole or not at all."""
-    try:
-        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    except OSError as error:
-        raise FileError(str(target), f"cannot be written: {error.strerror or error}") from error
-    try:
-        rows = [cost._asdict() | {"best": cost.k == grouping.best} for cost in grouping.costs]
-        pq.write_table(pa.Table.from_pylist(rows), staging / "costs.parquet")
-        pq.write_table(members.orderBy("k", "run", "node").toArrow(), staging / "members.parquet")
-        mask = os.umask(0o077)
-        os.umask(mask)
-        staging.chmod(0o777 & ~mask)
-        staging.rename(target)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+    rows = [cost._asdict() | {"best": cost.k == grouping.best} for cost in grouping.costs]
+    with whole_folder(target) as unfinished:
+        pq.write_table(pa.Table.from_pylist(rows), unfinished / "costs.parquet")
+        pq.write_table(members.orderBy("k", "run", "node").toArrow(), unfinished / "members.parquet")

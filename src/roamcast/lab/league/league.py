@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from roamcast.errors import InputError, ScenarioError
+from roamcast.errors import InputError, ScenarioError, errors_in
 from roamcast.explain import converted
 from roamcast.lab.league.standing import COST, DELIVERY, QUANTITIES, LeagueQuantity, LeagueStanding, standing
 from roamcast.lab.report import place
@@ -94,13 +94,11 @@ def contest(profile: str, enter: Sequence[Path] = ()) -> Contest:
 
 
 def _entered(path: Path, plugins: list[Plugin]) -> Sequence[LeagueEntry]:
-    try:
+    with errors_in(str(path)):
         file: LeagueFile = converted(read_tables(path), LeagueFile)
         plugins += load_modules(file.modules, path.parent, "modules")
         for index, entry in enumerate(file.entry):
             STRATEGIES.check(f"entry[{index}].strategy", entry.strategy.name, entry.strategy.options)
-    except ScenarioError as error:
-        raise ScenarioError(f"{path}: {error.where}", error.problem) from None
     return file.entry
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from roamcast.errors import InputError, ScenarioError
+from roamcast.errors import InputError, ScenarioError, errors_in
 from roamcast.explain import converted, shown, unknown
 from roamcast.lab.published.formula import metrics_in
 from roamcast.lab.sweep.experiment import Experiment, cells, experiment_from
@@ -187,10 +187,8 @@ def selected(selection: str | None, folder: Path = FOLDER) -> list[PublishedFigu
 def load_figure(path: Path, name: str | None = None) -> PublishedFigure:
     """Read and check one figure of a file; without a name the only one."""
     name = path.stem if name is None else name
-    try:
+    with errors_in(str(path)):
         file: File = converted(_tables_of(read_tables(path), name), File)
-    except ScenarioError as error:
-        raise ScenarioError(f"{path}: {error.where}", error.problem) from None
     if (file.study is None) == (not file.scenario):
         raise ScenarioError(f"{path}: scenario", "stands beside `study`, or both are missing; allowed: one")
     if file.study is not None and file.variants:

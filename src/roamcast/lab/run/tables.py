@@ -7,10 +7,7 @@ A folder holds one run: `<table>.parquet` for every table, also the empty ones, 
 appears whole or not at all, and the same trace gives the same bytes.
 """
 
-import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from enum import Enum
 from functools import cache
 from operator import attrgetter
@@ -25,6 +22,8 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from roamcast.errors import FileError
 from roamcast.lab.run.graph import unpack
+from roamcast.lab.storage import Storage
+from roamcast.lab.storage.sealed import table_in, whole_folder
 from roamcast.trace import RECORDS, SCHEMA, AnyRecord, Moved, NodeSet, Record, Trace
 from roamcast.units import Micros, NodeId
 
@@ -169,22 +168,12 @@ def write(tables: Mapping[str, pa.Table], run: RunInfo, folder: Path) -> None:
     """Write a run into `folder`, which must be new, empty or hold the trace of this same run."""
     folder = folder.resolve()
     written = msgspec.structs.replace(run, wall_s=None)
-    try:
-        _refuse_other_content(folder, written)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        try:
-            partial.mkdir()
-            for kind in TABLES:
-                pq.write_table(tables[kind.TABLE], partial / _file_name(kind), compression="zstd")
-            document = msgspec.json.format(msgspec.json.encode(written, order="sorted"), indent=2)
-            (partial / RUN_FILE).write_bytes(document + b"\n")
-            _put_in_place(partial, folder)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-    except OSError as error:
-        raise FileError(str(folder), f"cannot be written: {error.strerror or error}") from error
+    _refuse_other_content(folder, written)
+    with whole_folder(folder) as unfinished:
+        for kind in TABLES:
+            pq.write_table(tables[kind.TABLE], unfinished / _file_name(kind), compression="zstd")
+        document = msgspec.json.format(msgspec.json.encode(written, order="sorted"), indent=2)
+        (unfinished / RUN_FILE).write_bytes(document + b"\n")
 
 
 def read(folder: Path) -> Tables:
@@ -292,29 +281,8 @@ def _refuse_other_content(folder: Path, run: RunInfo) -> None:
         raise FileError(str(folder), "holds the trace of another run; allowed: a new or empty folder")
 
 
-def _put_in_place(partial: Path, folder: Path) -> None:
-    """Rename; the earlier trace of the same run is moved away first and removed when the new one is there."""
-    earlier = partial.with_suffix(".earlier")
-    if folder.exists():
-        folder.rename(earlier)
-    try:
-        partial.rename(folder)
-    except OSError:
-        with suppress(OSError):
-            earlier.rename(folder)
-        raise
-    shutil.rmtree(earlier, ignore_errors=True)
-
-
 def _read_table(path: Path, kind: type[Record]) -> pa.Table:
-    try:
-        found = pq.ParquetFile(path).read()
-    except FileNotFoundError:
-        raise FileError(str(path), "is missing; the folder holds no whole trace") from None
-    except OSError as error:
-        raise FileError(str(path), f"cannot be read: {error.strerror or error}") from error
-    except pa.ArrowException as error:
-        raise FileError(str(path), f"is no Parquet file: {str(error).splitlines()[0]}") from error
+    found = table_in(Storage.open(path.parent), path.name)
     expected = schema(kind)
     if found.schema.names != expected.names:
         raise FileError(str(path), f"has columns {found.schema.names}; expected {expected.names}")

@@ -8,7 +8,11 @@ be set aside.
 
 import hashlib
 import re
-from collections.abc import Mapping
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -100,6 +104,27 @@ def manifest_in(storage: Storage, file: str, kind: type[Manifest]) -> Manifest:
 def set_aside(storage: Storage, file: str) -> None:
     """Move a file to where nobody reads it, and somebody may still look at it."""
     storage.move(file, f"{ASIDE}/{file}")
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """A folder on this disk that appears whole when the block ends, in place of an earlier one; if the block
+    fails, the earlier one stays. Gives the folder to write into."""
+    unfinished = target.with_name(f".{target.name}.{uuid.uuid4().hex}.unfinished")
+    earlier = unfinished.with_suffix(".earlier")
+    try:
+        unfinished.mkdir(parents=True)
+        yield unfinished
+        if target.exists():
+            target.rename(earlier)
+        unfinished.rename(target)
+    except OSError as error:
+        raise FileError(str(target), f"cannot be written: {error.strerror or error}") from error
+    finally:
+        if earlier.exists() and not target.exists():
+            earlier.rename(target)
+        for left in (unfinished, earlier):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def check_is_free(storage: Storage) -> None:

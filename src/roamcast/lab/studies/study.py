@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 
-from roamcast.errors import ScenarioError
+from roamcast.errors import ScenarioError, errors_in
 from roamcast.explain import converted, unknown
 from roamcast.lab.run.metrics import METRICS, NOTHING_BESIDE, StudyMetrics
 from roamcast.scenario import scenario_from
@@ -76,10 +76,8 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @classmethod
     def of(cls, values: Mapping[str, Any], where: str) -> "Study":
         """The study with these parameters, or a `ScenarioError` that begins with `where`."""
-        try:
+        with errors_in(where):
             made: Study = converted(dict(values), cls)
-        except ScenarioError as error:
-            raise ScenarioError(f"{where}: {error.where}", error.problem) from None
         return made
 
 

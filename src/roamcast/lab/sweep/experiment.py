@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
+import numpy as np
 
 import roamcast
-from roamcast.errors import FileError, InputError, ScenarioError
+from roamcast.errors import FileError, InputError, ScenarioError, errors_in
 from roamcast.explain import converted, shown
 from roamcast.lab.run.metrics import METRICS
 from roamcast.lab.studies.study import Study, study_named
@@ -74,12 +75,8 @@ class Experiment:
     def run(self, number: int) -> RunPlan:
         """One of `runs`, by its place: what a worker needs, without making them all."""
         cell, place = divmod(number, len(self.seeds))
-        axes: dict[str, Any] = {}
-        rest = cell
-        for key in reversed(self.axes):
-            rest, index = divmod(rest, len(self.axes[key]))
-            axes[key] = self.axes[key][index]
-        axes = {key: axes[key] for key in self.axes}
+        places = np.unravel_index(cell, [len(values) for values in self.axes.values()])
+        axes = {key: values[at] for (key, values), at in zip(self.axes.items(), places, strict=True)}
         return self._plan(cell, axes, self.seeds[place])
 
     def scenario(self, plan: RunPlan) -> Scenario:
@@ -177,11 +174,9 @@ def settings_of(axes: Mapping[str, Any], variants: Variants) -> list[tuple[str, 
 def load_experiment(path: Path | str) -> Experiment:
     """The experiment in a file; the scenario's path is relative to that file."""
     source = Path(path)
-    try:
+    with errors_in(str(path)):
         head = converted(read_tables(source), _File)
         plugins = load_modules(head.experiment.modules, source.parent, "experiment.modules")
-    except ScenarioError as error:
-        raise ScenarioError(f"{path}: {error.where}", error.problem) from None
     scenario = source.parent / head.experiment.scenario
     return experiment_from(
         head.experiment.name,
@@ -213,7 +208,7 @@ def experiment_from(
     """An experiment from values in memory. With a `source`, errors about it begin with that. `plugins`: what
     the experiment loaded itself; those that its scenarios name are found here. With a `study`, `tables` are
     its parameters."""
-    try:
+    with errors_in(source):
         named = _flat_variants(variants or {})
         values: dict[str, tuple[Any, ...]] = {axis: tuple(names) for axis, names in named.items()}
         for key, value in _flat(axes):
@@ -224,18 +219,13 @@ def experiment_from(
             raise ScenarioError("axes", 'has no axis; allowed: at least one, e.g. "world.nodes" = [50, 100]')
         chosen_seeds = _seeds(tables, values, replications, seeds)
         values.pop(SEED_KEY, None)
-        total = len(chosen_seeds)
-        for choices in values.values():
-            total *= len(choices)
+        total = len(chosen_seeds) * prod(map(len, values.values()))
         if total > RUNS_MAX:
             raise ScenarioError("axes", f"make {total:,} runs; allowed: at most {RUNS_MAX:,}")
-    except ScenarioError as error:
-        raise ScenarioError(f"{source}: {error.where}" if source else error.where, error.problem) from None
     if study is not None:
-        of_study = StudyExperiment(name, dict(tables), Path(), values, chosen_seeds, {}, study=study)
         for combination in _to_check(values):
             study_named(study, source).of({**tables, **combination}, source)
-        return of_study
+        return StudyExperiment(name, dict(tables), Path(), values, chosen_seeds, {}, study=study)
     files, parts = _check_cells(tables, base, values, named, chosen_seeds[0], source, scenario_source)
     own = load_modules(modules_in(tables, "scenario"), base, "scenario.modules")
     shipped = shipment([*plugins, *own, *parts])
