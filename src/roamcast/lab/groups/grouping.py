@@ -1,6 +1,6 @@
 """Global grouping over recorded subscriptions, on Spark: which number of groups would have cost least?
 
-The grouping is that of the publisher's broker (`strategy/odmrp/grouping/methods.py`), K-means over summary
+The grouping is that of the publisher's broker (`strategy/odmrp/grouping/k_means.py`), K-means over summary
 vectors, but with Spark's own K-means, so that it scales to any number of brokers, and for several numbers of
 groups. What each would have cost follows from the recorded events:
 

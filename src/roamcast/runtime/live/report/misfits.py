@@ -1,7 +1,7 @@
 """Devices that are heard and do not fit: by group, version, strategy, underlay, settings or clock.
 
 Two nodes of one group with different strategies understand no frame of each other. So each announcement of a
-node (`sealing/announcement.py`) carries its `NodeProfile`, and whoever hears it compares. What cannot be
+node (`sealing/opener.py`) carries its `NodeProfile`, and whoever hears it compares. What cannot be
 opened at all is known by the address that it comes from. Each misfit is logged once until it has been away,
 listed in the status, and counted.
 
