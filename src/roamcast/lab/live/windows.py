@@ -21,7 +21,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from roamcast.lab.live.extract import STEP, ClockDelays, Delivery, Extract, with_ends
 from roamcast.lab.live.mesh import MeshState
 from roamcast.lab.run.expected import RecordedInterests
-from roamcast.lab.run.metrics import METRICS, RELATIONS, empty_tables
+from roamcast.lab.run.metrics import METRICS, empty_tables, query
 from roamcast.trace import Published, Subscribed
 from roamcast.units import SECOND, Micros, NodeId
 
@@ -249,19 +249,5 @@ def table_schema() -> pa.Schema:
     return pa.schema([pa.field(name, kind) for name, kind in (*key, *figures)])
 
 
-def _statement() -> str:
-    """The definitions of `FIGURES` as one statement, without those that need tables that no node writes."""
-    sources = list(dict.fromkeys(METRICS[name].source for name in FIGURES if METRICS[name].source))
-    steps = [f"{name} AS ({RELATIONS[name]})" for name in ("events", "hand_overs", "pairs")]
-    for source in sources:
-        values = [f"{METRICS[n].value} AS {n}" for n in FIGURES if METRICS[n].source == source]
-        steps.append(f"of_{source} AS (SELECT run, {', '.join(values)} FROM {source} GROUP BY run)")
-    aggregates = [f"COALESCE({n}, {METRICS[n].empty}) AS {n}" for n in FIGURES if METRICS[n].source]
-    joins = " ".join(f"LEFT JOIN of_{source} USING (run)" for source in sources)
-    steps.append(f"figures AS (SELECT run, {', '.join(aggregates)} FROM runs {joins})")
-    columns = [n if METRICS[n].source else f"{METRICS[n].value} AS {n}" for n in FIGURES]
-    return f"WITH {', '.join(steps)} SELECT run, {', '.join(columns)} FROM figures"
-
-
-_STATEMENT = _statement()
+_STATEMENT = query({name: METRICS[name] for name in FIGURES})
 DAY: Micros = 86_400 * SECOND
