@@ -26,7 +26,8 @@ VALUES = {
 REGISTRIES = {"registry", "plugins"}
 TABLES = {"kit.tables", "kit.numbers"}
 KIT = TABLES | {
-    f"kit.{part}" for part in ("protocol", "confirm", "custody", "rates", "relay", "repair", "soft_state")
+    f"kit.{part}"
+    for part in ("protocol", "confirm", "custody", "rates", "relay", "repair", "replica", "soft_state")
 }
 MAY_IMPORT: dict[str, set[str]] = {
     "units": set(),
@@ -47,6 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kit.confirm": VALUES | {"host", "kit.protocol"},
     "kit.custody": VALUES | {"host", "broker", "kit.tables"},
     "kit.relay": VALUES | {"host"},
+    "kit.replica": set(),
     "kit.soft_state": VALUES | {"host", "kit.protocol"},
     "kit.rates": VALUES | {"host", "kit.protocol"},
     "kit.repair": VALUES | {"host", "broker", "kit.protocol", "kit.tables"},

@@ -2,8 +2,8 @@
 (anti-entropy; Demers and others, 1987).
 
 - `Holdings`: the events that this node can give, memorized and recent ones, with hops and age.
-- `HeldRuns`, `runs_of`, `events_of`, `unseen_of`: a digest names events by publisher and runs of sequence
-  numbers.
+- `HeldRuns`, `DigestTurns`, `runs_of`, `events_of`, `unseen_of`: a digest names events by publisher and runs
+  of sequence numbers.
 - `Requests`: what to ask whom for: each event from one neighbour at a time, the newest first, with a
   deadline.
 - `Answers`: what others asked for: each once, a few frames at a time, then a pause for other senders.
@@ -75,6 +75,33 @@ def by_publisher(events: Iterable[EventId]) -> dict[NodeId, list[int]]:
     for publisher, sequence in sorted(set(events)):
         sequences.setdefault(publisher, []).append(sequence)
     return sequences
+
+
+class DigestTurns:
+    """What of too much is named in one digest, so that all of it is named in the end: publishers in turn; of
+    the runs of one publisher the newest, and of the others each digest has the next ones in turn."""
+
+    def __init__(self) -> None:
+        self._turn = 0  # of publishers
+        self._part = 0  # of a publisher's runs
+
+    def digest(
+        self, publishers: list[NodeId], runs_held: Callable[[NodeId], tuple[int, ...]]
+    ) -> tuple[HeldRuns, ...]:
+        """`publishers`: of which something is held, in increasing order."""
+        if len(publishers) > PUBLISHERS_MAX:
+            self._turn %= len(publishers)
+            publishers = (publishers[self._turn :] + publishers[: self._turn])[:PUBLISHERS_MAX]
+            self._turn += PUBLISHERS_MAX
+        self._part += 1
+        return tuple(HeldRuns(publisher, self._fitting(runs_held(publisher))) for publisher in publishers)
+
+    def _fitting(self, all_runs: tuple[int, ...]) -> tuple[int, ...]:
+        if len(all_runs) <= 2 * RANGES_MAX:
+            return all_runs
+        older, newest = all_runs[:-RANGES_MAX], all_runs[-RANGES_MAX:]
+        at = self._part * RANGES_MAX % (-(-len(older) // RANGES_MAX) * RANGES_MAX)
+        return older[at : at + RANGES_MAX] + newest
 
 
 def ranges_of(held: Iterable[HeldRuns]) -> Iterator[tuple[NodeId, range]]:
@@ -162,8 +189,7 @@ class Holdings:
         self._store = store
         self._recent: BoundedDict[EventId, RecentCopy] = BoundedDict(recent_max, on_evicted)
         self._recent_time = recent_time
-        self._turn = 0  # of publishers
-        self._part = 0  # of a publisher's runs
+        self._turns = DigestTurns()
 
     def remember(self, event: Event, hops: int, age: Micros, now: Micros) -> None:
         """A real-time event has come; memorized ones are in the store already."""
@@ -188,26 +214,10 @@ class Holdings:
         return len(self._store) > 0 and any(key in self._store for key in keys)
 
     def digest(self, now: Micros) -> tuple[HeldRuns, ...]:
-        """In increasing order. If not all publishers fit, each digest has the next ones in turn."""
+        """In increasing order; see `DigestTurns`."""
         self._forget_old(now)
         held = by_publisher(chain((stored.event.id for stored in self._store.standing(now)), self._recent))
-        publishers = list(held)
-        if len(publishers) > PUBLISHERS_MAX:
-            self._turn %= len(publishers)
-            publishers = (publishers[self._turn :] + publishers[: self._turn])[:PUBLISHERS_MAX]
-            self._turn += PUBLISHERS_MAX
-        self._part += 1
-        return tuple(
-            HeldRuns(publisher, self._fitting(tuple(runs(held[publisher])))) for publisher in publishers
-        )
-
-    def _fitting(self, all_runs: tuple[int, ...]) -> tuple[int, ...]:
-        """If there are too many runs: the newest, and of the others each digest has the next ones in turn."""
-        if len(all_runs) <= 2 * RANGES_MAX:
-            return all_runs
-        older, newest = all_runs[:-RANGES_MAX], all_runs[-RANGES_MAX:]
-        at = self._part * RANGES_MAX % (-(-len(older) // RANGES_MAX) * RANGES_MAX)
-        return older[at : at + RANGES_MAX] + newest
+        return self._turns.digest(list(held), lambda publisher: tuple(runs(held[publisher])))
 
     def _forget_old(self, now: Micros) -> None:
         self._recent.forget_oldest(lambda copy: copy.age + now - copy.arrived >= self._recent_time)

@@ -1,15 +1,18 @@
 """A producer's home broker: who gets an event by a letter, when it is flooded, and what is said with it."""
 
+import pytest
 from tests.strategy.opportunistic.station import Outgoing, PartLayer, shared_of
 
 from roamcast.event import Event
 from roamcast.filter import Filter
+from roamcast.strategy.opportunistic import dispatch
 from roamcast.strategy.opportunistic.consumers import EventTarget
 from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
 from roamcast.strategy.opportunistic.dispatch import LEARNING, Dispatch
 from roamcast.strategy.opportunistic.floods import Floods
 from roamcast.strategy.opportunistic.messages import CarryLetter, ClientRow, Head, Interest
 from roamcast.testing import FakeHost
+from roamcast.trace import Dropped
 from roamcast.underlay.base import Underlay
 from roamcast.units import NodeId
 
@@ -92,3 +95,17 @@ def test_a_consumer_that_was_not_known_hears_what_was_sent_and_all_are_flooded_t
     setting.host.advance(LEARNING)
     setting.publish(2)
     assert [sequence for sequence, _ in setting.flooded] == [1]
+
+
+def test_a_producer_that_is_forgotten_is_forgotten_altogether(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two tables that belong together one had a bound; the next new consumer raised `KeyError`."""
+    monkeypatch.setattr(dispatch, "PRODUCERS_MAX", 3)
+    setting = Setting()
+    setting.wants(2)
+    for producer in range(4):
+        setting.dispatch.on_published(EventCopy(Event(100 + producer, 0), 0, 0, 0, setting.host.now()))
+    setting.post.written.clear()
+    setting.dispatch.on_consumer(EventTarget(7, False))
+    heads = [letter.producer for _, letter in setting.post.written if isinstance(letter, Head)]
+    assert heads == [101, 102, 103]
+    assert [record.message for record in setting.host.records if isinstance(record, Dropped)] == ["publish"]

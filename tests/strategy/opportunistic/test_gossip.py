@@ -3,13 +3,15 @@
 from tests.strategy.opportunistic.station import PartLayer, shared_of
 
 from roamcast.event import Event, EventId
+from roamcast.kit.repair import ANSWER_BURST, HeldRuns
 from roamcast.strategy.opportunistic.board import BROKER
 from roamcast.strategy.opportunistic.copies import Copies, EventCopy, FloodBase
 from roamcast.strategy.opportunistic.floods import HEARD_ENOUGH, OTHERS_LATER, Floods
-from roamcast.strategy.opportunistic.gossip import ASK_AFTER, LONGEST, Gossip
+from roamcast.strategy.opportunistic.gossip import ANSWERS_MAX, ASK_AFTER, LONGEST, Gossip
 from roamcast.strategy.opportunistic.messages import (
     FRAMES,
     HOPS_MAX,
+    WANTED_MAX,
     BrokerRow,
     Flooded,
     NodeDigest,
@@ -17,6 +19,7 @@ from roamcast.strategy.opportunistic.messages import (
 )
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.testing import FakeHost
+from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, SECOND, NodeId
 
@@ -56,7 +59,7 @@ class Setting(PartLayer):
 def test_what_a_neighbour_names_and_a_flood_has_not_brought_is_asked_for_in_a_moment() -> None:
     setting = Setting()
     setting.hear(0)
-    setting.gossip.on_digest(NEAR, NodeDigest(0, (PRODUCER, 1, 0, 2)))
+    setting.gossip.on_digest(NEAR, NodeDigest(0, (HeldRuns(PRODUCER, (0, 2)),)))
     assert setting.sent(WantFlooded) == []
     setting.hear(1)  # on its way all the while
     setting.host.advance(2 * ASK_AFTER)
@@ -66,19 +69,19 @@ def test_what_a_neighbour_names_and_a_flood_has_not_brought_is_asked_for_in_a_mo
 def test_two_neighbours_that_have_the_same_are_not_both_asked_at_once() -> None:
     setting = Setting()
     for neighbour in (NEAR, OTHER):
-        setting.gossip.on_digest(neighbour, NodeDigest(0, (PRODUCER, 1, 0, 0)))
+        setting.gossip.on_digest(neighbour, NodeDigest(0, (HeldRuns(PRODUCER, (0, 0)),)))
     setting.host.advance(2 * ASK_AFTER)
     assert [to for to, _ in setting.sent(WantFlooded)] == [NEAR]
     setting.host.advance(SECOND)  # no answer came
-    setting.gossip.on_digest(OTHER, NodeDigest(0, (PRODUCER, 1, 0, 0)))
+    setting.gossip.on_digest(OTHER, NodeDigest(0, (HeldRuns(PRODUCER, (0, 0)),)))
     setting.host.advance(2 * ASK_AFTER)
     assert [to for to, _ in setting.sent(WantFlooded)] == [NEAR, OTHER]
 
 
 def test_a_digest_that_is_no_list_of_runs_asks_for_nothing() -> None:
     setting = Setting()
-    for runs in ((PRODUCER,), (PRODUCER, 0), (PRODUCER, 9, 5, 4), (PRODUCER, 1 << 40), (PRODUCER, 1, 7)):
-        setting.gossip.on_digest(NEAR, NodeDigest(0, runs))
+    for runs in ((5, 4), (1 << 40, 7, 3), (7, 6, 5, 4)):
+        setting.gossip.on_digest(NEAR, NodeDigest(0, (HeldRuns(PRODUCER, runs),)))
     setting.host.advance(SECOND)
     assert setting.sent(WantFlooded) == []
 
@@ -92,7 +95,7 @@ def test_who_asks_gets_the_event_and_does_not_pass_it_on() -> None:
     ((to, frame),) = setting.sent(Flooded)
     assert to == OTHER and isinstance(frame, Flooded) and frame.event.sequence == 0
     lacking = Setting()
-    lacking.gossip.on_digest(NEAR, NodeDigest(0, (PRODUCER, 1, 0, 0)))
+    lacking.gossip.on_digest(NEAR, NodeDigest(0, (HeldRuns(PRODUCER, (0, 0)),)))
     lacking.host.advance(2 * ASK_AFTER)
     lacking.hear(0)
     lacking.host.advance(SECOND)
@@ -111,7 +114,7 @@ def test_digests_that_say_nothing_new_become_rare_until_something_comes() -> Non
     setting.gossip.on_event()
     setting.host.advance(SECOND)
     ((_, digest),) = setting.sent(NodeDigest)
-    assert digest == NodeDigest(setting.board.sum, (PRODUCER, 1, 0, 0))
+    assert digest == NodeDigest(setting.board.fingerprint, (HeldRuns(PRODUCER, (0, 0)),))
 
 
 def test_a_neighbour_with_other_rows_is_told_soon_what_ours_sum_up_to() -> None:
@@ -120,9 +123,9 @@ def test_a_neighbour_with_other_rows_is_told_soon_what_ours_sum_up_to() -> None:
     setting.host.advance(60 * SECOND)
     setting.host.sent.clear()
     setting.board.post(BROKER, 9, 1, BrokerRow(()))
-    setting.gossip.on_digest(NEAR, NodeDigest(setting.board.sum ^ 1))
+    setting.gossip.on_digest(NEAR, NodeDigest(setting.board.fingerprint ^ 1))
     setting.host.advance(2 * SECOND)
-    assert (None, NodeDigest(setting.board.sum)) in setting.sent(NodeDigest)
+    assert (None, NodeDigest(setting.board.fingerprint)) in setting.sent(NodeDigest)
 
 
 def test_a_relay_passes_a_flood_on_unless_it_was_heard_often() -> None:
@@ -160,8 +163,51 @@ def test_what_is_settled_is_known_whether_it_came_or_is_over() -> None:
     copies = Copies(host, OpportunisticOptions(keep_realtime=10.0))
     for sequence in (0, 1, 3):
         copies.add(EventCopy(Event(PRODUCER, sequence), sequence, 0, 1, host.now()), FloodBase(0, ()))
-    assert copies.settled(PRODUCER) == 1 and copies.runs() == (PRODUCER, 2, 0, 1, 3, 3)
-    assert copies.unknown(PRODUCER, 0, 4) == [(PRODUCER, 2), (PRODUCER, 4)]
+    assert copies.digest() == (HeldRuns(PRODUCER, (0, 1, 3, 3)),)
+    assert copies.unknown((HeldRuns(PRODUCER, (0, 4)),)) == [(PRODUCER, 2), (PRODUCER, 4)]
     host.advance(20 * SECOND)
-    assert copies.runs() == () and copies.settled(PRODUCER) == 3  # given up, 2 with them
+    assert copies.digest() == ()  # given up, 2 with them
     assert copies.is_known(EventId(PRODUCER, 2)) and not copies.is_known(EventId(PRODUCER, 4))
+
+
+def test_a_digest_that_has_no_room_for_all_producers_names_each_in_its_turn() -> None:
+    """Cut off at the same place each time, it never named those behind, and nobody asked for their events."""
+    host = FakeHost(OWN)
+    copies = Copies(host, OpportunisticOptions())
+    for producer in range(600):
+        copies.add(EventCopy(Event(producer, 5), 5, 0, 1, host.now()), FloodBase(5, ()))
+    named = {held.publisher for _ in range(3) for held in copies.digest()}
+    assert named == set(range(600))
+    copies = Copies(host, OpportunisticOptions())
+    for sequence in range(1, 801, 2):
+        copies.add(EventCopy(Event(PRODUCER, sequence), sequence, 0, 1, host.now()), FloodBase(sequence, ()))
+    runs = {first for _ in range(12) for held in copies.digest() for first in held.runs[::2]}
+    assert runs == set(range(1, 801, 2))
+
+
+def test_a_request_that_comes_twice_is_answered_once_and_answers_are_paced() -> None:
+    setting = Setting()
+    for sequence in range(12):
+        setting.hear(sequence)
+    setting.host.advance(SECOND)
+    setting.host.sent.clear()
+    want = WantFlooded(tuple(n for sequence in range(12) for n in (PRODUCER, sequence)))
+    setting.gossip.on_want(OTHER, want)
+    assert len(setting.sent(Flooded)) == ANSWER_BURST
+    setting.gossip.on_want(OTHER, want)
+    setting.host.advance(SECOND)
+    answered = [frame.event.sequence for _, frame in setting.sent(Flooded) if isinstance(frame, Flooded)]
+    assert sorted(answered) == sorted([*range(12), *range(ANSWER_BURST)])  # those sent before it came again
+
+
+def test_a_request_beyond_the_bound_is_traced() -> None:
+    setting = Setting()
+    for sequence in range(ANSWERS_MAX // WANTED_MAX + 2):
+        first = sequence * WANTED_MAX
+        events = [n for number in range(first, first + WANTED_MAX) for n in (PRODUCER, number)]
+        for number in range(first, first + WANTED_MAX):
+            event = Event(PRODUCER, number)
+            setting.copies.add(EventCopy(event, number, 0, 1, setting.host.now()), FloodBase(number, ()))
+        setting.gossip.on_want(OTHER, WantFlooded(tuple(events)))
+    dropped = [record for record in setting.host.records if isinstance(record, Dropped)]
+    assert {(record.reason, record.message) for record in dropped} == {(DropReason.STORE_FULL, "want")}

@@ -1,6 +1,7 @@
 """Handoffs under bad weather: nothing lost, doubled or out of order, and modulators as in a quiet run."""
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from tests.strategy.opportunistic.schedules import play
@@ -85,12 +86,13 @@ def test_clients_that_once_came_too_late(seed: int) -> None:
 
 
 def test_a_client_that_is_on_its_way_is_judged_when_it_has_arrived() -> None:
-    """With 30 % loss, brokers begin handoffs after the last event, and one takes its time."""
-    assert play(61_065).problems == play(61_010).problems == []
+    """With 30 % loss, a handoff that a broker began after the last event took 8.8 s."""
+    assert play(61_065).problems == []
 
 
 def test_a_client_that_never_arrives_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second of them, and what brings the client after the last event is not heard by its destination."""
+    """What brings a client after the last event is not heard by its destination. Not every schedule has such
+    a handoff."""
     on_moved = Destination.on_moved
 
     def deaf(self: Destination, source: NodeId, message: Moved, held: Micros) -> None:
@@ -98,7 +100,7 @@ def test_a_client_that_never_arrives_is_told_of(monkeypatch: pytest.MonkeyPatch)
             on_moved(self, source, message, held)
 
     monkeypatch.setattr(Destination, "on_moved", deaf)
-    assert "5 to 3 modulated: the client is at home in 0 brokers" in play(61_010).problems
+    assert any("at home in 0 brokers" in problem for problem in problems_of_many())
 
 
 def test_a_state_that_is_lost_on_the_way_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,4 +116,9 @@ def test_a_state_that_is_lost_on_the_way_is_told_of(monkeypatch: pytest.MonkeyPa
         enter(self, client, cursors, None if self._host.now() > LAST_EVENT else states)
 
     monkeypatch.setattr(Homes, "enter", anew)
-    assert "5 to 3 modulated: the modulator's state differs from a sequential run's" in play(61_010).problems
+    assert any("state differs from a sequential run's" in problem for problem in problems_of_many())
+
+
+def problems_of_many() -> Iterator[str]:
+    for seed in range(61_000, 61_060):
+        yield from play(seed).problems

@@ -2,23 +2,24 @@
 
 A row that is new is passed on once by the relays of the underlay (all nodes, where it has none), together
 with others that came in the same moment, unless enough neighbours have been heard to pass it on. Nobody
-confirms anything. What got lost is found by comparison: every node says the sum of its rows now and then
-(`gossip.py`), and whoever hears another sum than its own names its rows to that neighbour, which then tells
-the newer ones it has.
+confirms anything. What got lost is found by comparison: every node says the fingerprint of its rows now and
+then (`gossip.py`, `kit/replica.py`), and whoever hears another one than its own names its rows to that
+neighbour, which then tells the newer ones it has.
 
 Two kinds: a broker's row, by the broker (BTT and BIT), and a client's row, by its home broker (who is at
 home where and wants what). A broker's row that is not renewed in time is forgotten, and a client's with that
 of its home.
 """
 
-import zlib
 from collections.abc import Callable
 from functools import lru_cache
 
 import msgspec
 
 from roamcast.errors import WireError
-from roamcast.kit.protocol import Messenger, Timer, random_below
+from roamcast.kit.protocol import Messenger, Timer, overflow_traced, random_below
+from roamcast.kit.replica import Replica
+from roamcast.kit.tables import BoundedDict
 from roamcast.strategy.opportunistic.messages import (
     BROKER_ROWS,
     CLIENT_ROWS,
@@ -59,7 +60,6 @@ class BoardEntry(msgspec.Struct, frozen=True, gc=False):
     made_at: Micros
     body: bytes
     content: BrokerRow | ClientRow
-    mix: int  # its part of the sum
 
 
 class Board:
@@ -79,21 +79,22 @@ class Board:
         self._on_row = on_row
         self._rows_timer = Timer(self._host, self._pass_pending_on)
         self._numbers_timer = Timer(self._host, self._name_rows)
-        self._entries: dict[Key, BoardEntry] = {}
+        self._replica: Replica[Key, BoardEntry] = Replica()
+        self._entries = self._replica.records
         self._pending: dict[Key, int] = {}  # to be passed on, and how often they were heard meanwhile
         self._different: NodeId | None = None  # a neighbour to whom we shall name our rows
         self._named_at: Micros = -NAME_EVERY
-        self._differs: dict[NodeId, Micros] = {}  # neighbours, and since when
+        self._differs: BoundedDict[NodeId, Micros] = BoundedDict(  # neighbours, and since when
+            NEIGHBOURS_MAX, overflow_traced(self._host, "digest", "neighbours that differ")
+        )
         self._changed_at: Micros = 0  # the last time that a row came in here
-        self.sum = 0
 
     # Inputs.
 
     def post(self, kind: int, node: NodeId, version: int, content: BrokerRow | ClientRow) -> None:
         """A row of our own, newer than the one before."""
         key, now = (kind, node), self._host.now()
-        entry = BoardEntry(version, now, _encode(content), content, _mix(kind, node, version))
-        self._enter(key, entry, self._entries.get(key), now)
+        self._enter(key, BoardEntry(version, now, _encode(content), content), now)
         self._pass_on(key)
 
     def on_rows(self, sender: NodeId, rows: Rows) -> None:
@@ -111,7 +112,7 @@ class Board:
                 now = self._host.now()
             entry = self._opened(row, known, now)
             if entry is not None:
-                self._enter(key, entry, known, now)
+                self._enter(key, entry, now)
                 if is_relay is None:
                     is_relay = self._underlay.is_relay(self._host.node)
                 if is_relay:
@@ -120,13 +121,11 @@ class Board:
     def on_sum(self, sender: NodeId, other: int) -> None:
         """A neighbour's. It lacks a row, or has one that we lack, if it has differed for long, or if no row
         has come here for long."""
-        if other == self.sum:
+        if other == self._replica.fingerprint:
             self._differs.pop(sender, None)
             if self._different == sender:
                 self._different = None
             return
-        if len(self._differs) >= NEIGHBOURS_MAX:
-            self._differs.clear()
         now = self._host.now()
         if self._is_overdue(self._differs.setdefault(sender, now), now):
             self._name_to(sender)
@@ -146,9 +145,8 @@ class Board:
             (kind, node): version
             for kind, node, version in zip(named[::3], named[1::3], named[2::3], strict=False)
         }
-        newer = [key for key, entry in self._entries.items() if entry.version > theirs.get(key, -1)]
-        self._broadcast(newer)
-        if any(version > self._version(key) for key, version in theirs.items()):
+        self._broadcast(self._replica.newer_than(theirs))
+        if self._replica.is_older_than(theirs):
             self._differs[sender] = self._host.now() - SPREADING
             self._name_to(sender)
 
@@ -168,19 +166,25 @@ class Board:
     def forget_silent(self) -> None:
         """Now and then: brokers that have not been heard of, and their clients."""
         before = self._host.now() - self._lifetime
-        gone = [key for key, e in self._entries.items() if key[0] == BROKER and e.made_at < before]
-        known = {node for kind, node in self._entries if kind == BROKER} - {node for _, node in gone}
-        for key, entry in self._entries.items():
-            content = entry.content
-            if isinstance(content, ClientRow) and entry.made_at < before and content.home not in known:
-                gone.append(key)
+        gone = self._replica.forget(lambda key, entry: key[0] == BROKER and entry.made_at < before)
+        known = {node for kind, node in self._entries if kind == BROKER}
+        gone += self._replica.forget(
+            lambda _, entry: (
+                isinstance(entry.content, ClientRow)
+                and entry.made_at < before
+                and entry.content.home not in known
+            )
+        )
         for key in gone:
-            entry = self._entries.pop(key)
-            self.sum ^= entry.mix
             self._pending.pop(key, None)
             self._on_row(*key, None)
 
     # Questions.
+
+    @property
+    def fingerprint(self) -> int:
+        """Of all rows and their versions."""
+        return self._replica.fingerprint
 
     def find(self, kind: int, node: NodeId) -> BoardEntry | None:
         return self._entries.get((kind, node))
@@ -198,10 +202,6 @@ class Board:
             earliest = max(self._host.now(), self._named_at + NAME_EVERY)
             self._numbers_timer.at(earliest + random_below(self._host, SECOND // 2))
 
-    def _version(self, key: Key) -> int:
-        known = self._entries.get(key)
-        return -1 if known is None else known.version
-
     def _opened(self, row: Row, known: BoardEntry | None, now: Micros) -> BoardEntry | None:
         made_at = now - row.age * SECOND
         problem = ""
@@ -214,21 +214,16 @@ class Board:
             return None
         else:
             try:
-                content, mix = _decode(row.kind, row.body), _mix(row.kind, row.node, row.version)
-                return BoardEntry(row.version, made_at, row.body, content, mix)
+                return BoardEntry(row.version, made_at, row.body, _decode(row.kind, row.body))
             except WireError as error:
                 problem = str(error)
         self._messenger.drop(DropReason.WIRE, "rows", detail=problem)
         return None
 
-    def _enter(self, key: Key, entry: BoardEntry, known: BoardEntry | None, now: Micros) -> None:
-        """`known`: what it replaces."""
-        if known is not None:
-            self.sum ^= known.mix
-        self.sum ^= entry.mix
-        self._entries[key] = entry
-        self._changed_at = now
-        self._on_row(*key, entry)
+    def _enter(self, key: Key, entry: BoardEntry, now: Micros) -> None:
+        if self._replica.enter(key, entry):
+            self._changed_at = now
+            self._on_row(*key, entry)
 
     def _pass_on(self, key: Key) -> None:
         if not self._pending:
@@ -263,8 +258,3 @@ def _encode(content: BrokerRow | ClientRow) -> bytes:
 @lru_cache(maxsize=CACHED)
 def _decode(kind: int, body: bytes) -> BrokerRow | ClientRow:
     return (BROKER_ROWS if kind == BROKER else CLIENT_ROWS).decode(body)
-
-
-@lru_cache(maxsize=CACHED)
-def _mix(kind: int, node: NodeId, version: int) -> int:
-    return zlib.crc32(b"%d %d %d" % (kind, node, version))

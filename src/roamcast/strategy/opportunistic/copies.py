@@ -4,13 +4,13 @@ Kept as long as the discard function says (`discard.py`); looked through every f
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from roamcast.event import Event, EventId
 from roamcast.host import Host
-from roamcast.kit.repair import runs
+from roamcast.kit.repair import DigestTurns, HeldRuns, ranges_of, runs
 from roamcast.strategy.opportunistic.messages import CarryLetter, PublishLetter
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.units import SECOND, Micros, NodeId
@@ -50,8 +50,9 @@ class Copies:
         # Ordered: the first of a dictionary is far to seek where thousands before it were taken out.
         self._copies: dict[NodeId, OrderedDict[int, EventCopy]] = {}
         self._floods: dict[NodeId, dict[int, FloodBase]] = {}
-        self._runs: tuple[int, ...] | None = None  # None: since then something has changed
+        self._digest: tuple[HeldRuns, ...] | None = None  # None: since then something has changed
         self._runs_of: dict[NodeId, tuple[int, ...]] = {}  # of each producer's that have not changed
+        self._turns = DigestTurns()
         # Of each publisher: all events until this one have come, or are over.
         self._settled: dict[NodeId, int] = {}
         self._count = 0
@@ -97,15 +98,16 @@ class Copies:
         publisher, sequence = event
         return sequence <= self._settled.get(publisher, -1) or sequence in self._floods.get(publisher, ())
 
-    def unknown(self, publisher: NodeId, first: int, last: int) -> list[EventId]:
-        """Which of a run are not known, both ends included."""
-        theirs = self._floods.get(publisher, {})
-        first = max(first, self.settled(publisher) + 1)
-        return [EventId(publisher, n) for n in range(first, last + 1) if n not in theirs]
-
-    def settled(self, publisher: NodeId) -> int:
-        """All events until this one are known."""
-        return self._settled.get(publisher, -1)
+    def unknown(self, digest: Iterable[HeldRuns]) -> list[EventId]:
+        """Which of the flooded events that a digest names are not known."""
+        # Nearly all digests say nothing new.
+        news = [held for held in digest if held.runs[-1] > self._settled.get(held.publisher, -1)]
+        return [
+            EventId(publisher, sequence)
+            for publisher, sequences in ranges_of(news)
+            for sequence in range(max(sequences.start, self._settled.get(publisher, -1) + 1), sequences.stop)
+            if sequence not in self._floods.get(publisher, ())
+        ]
 
     def of(self, producer: NodeId, after: int, until: int) -> list[EventCopy]:
         """In their order, both ends included."""
@@ -115,22 +117,28 @@ class Copies:
     def producers(self) -> list[NodeId]:
         return list(self._copies)
 
-    def runs(self) -> tuple[int, ...]:
-        """Of flooded events, one producer after the other: the producer, how many runs, first and last of
-        each."""
+    def digest(self) -> tuple[HeldRuns, ...]:
+        """Of flooded events; where they are too many for one digest, each has the next ones."""
         if self._host.now() - self._looked_at >= LOOK_THROUGH_EVERY:
             self._look_through()
-        if self._runs is None:
-            named: list[int] = []
-            for producer, floods in sorted(self._floods.items()):
-                if producer not in self._runs_of:
-                    theirs = tuple(runs(sorted(floods)))
-                    self._runs_of[producer] = (producer, len(theirs) // 2, *theirs)
-                named += self._runs_of[producer]
-            self._runs = tuple(named)
-        return self._runs
+        if self._digest is None:
+            publishers = sorted(self._floods)
+            digest = self._turns.digest(publishers, self._held_runs)
+            is_whole = len(digest) == len(publishers) and all(
+                held.runs is self._runs_of[held.publisher] for held in digest
+            )
+            if not is_whole:
+                return digest
+            self._digest = digest
+        return self._digest
 
     # Private.
+
+    def _held_runs(self, producer: NodeId) -> tuple[int, ...]:
+        known = self._runs_of.get(producer)
+        if known is None:
+            known = self._runs_of[producer] = tuple(runs(sorted(self._floods[producer])))
+        return known
 
     def _look_through(self) -> None:
         now = self._host.now()
@@ -159,7 +167,7 @@ class Copies:
         self._count -= 1
 
     def _change_runs(self, producer: NodeId) -> None:
-        self._runs = None
+        self._digest = None
         self._runs_of.pop(producer, None)
 
     def _settle(self, producer: NodeId, given_up: int) -> None:

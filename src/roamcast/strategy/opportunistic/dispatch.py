@@ -10,12 +10,15 @@ more that it does not know, and whoever hears a flood knows what it wants.
 Memorized events are kept for consumers that subscribe later (`Backlog`).
 """
 
+from dataclasses import dataclass
 from itertools import islice
 
 import msgspec
 
 from roamcast.broker.store import StoreFullError
 from roamcast.event import Event, EventClass, EventId
+from roamcast.kit.protocol import overflow_traced
+from roamcast.kit.tables import BoundedDict
 from roamcast.strategy.opportunistic.consumers import EventTarget, opened
 from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
 from roamcast.strategy.opportunistic.floods import Floods
@@ -35,14 +38,23 @@ DIRECT_NAMED_MAX = 32
 PRODUCERS_MAX = 4_096
 
 
+@dataclass(slots=True)
+class DispatchState:
+    """Of one producer."""
+
+    last: int = -1  # the event that came last
+    flooded: int | None = None  # … that was flooded last; None: another broker knows
+    sent: dict[EventTarget, int] | None = None  # … that was sent last, to each since then; None: no event was
+
+
 class Dispatch(Part):
     def __init__(self, shared: Shared, floods: Floods) -> None:
         super().__init__(shared)
         self._floods = floods
         self._learned_at = self._host.now() + LEARNING
-        self._last: dict[NodeId, int] = {}  # of each producer: the event that came last
-        self._flooded: dict[NodeId, int] = {}  # … that was flooded last
-        self._sent: dict[NodeId, dict[EventTarget, int]] = {}  # … that was sent last, to each since then
+        self._producers: BoundedDict[NodeId, DispatchState] = BoundedDict(
+            PRODUCERS_MAX, overflow_traced(self._host, "publish", "producers")
+        )
 
     # Inputs.
 
@@ -50,38 +62,37 @@ class Dispatch(Part):
         """An event of a producer that is at home here."""
         event = copy.event
         producer, sequence = event.id
-        if sequence <= self._last.get(producer, -1):
+        state = self._producers.get(producer)
+        if state is not None and sequence <= state.last:
             return  # a second copy: it was confirmed too late
-        if self._last.get(producer, -1) != copy.previous - 1:
+        if state is None or state.last != copy.previous - 1:
             # It has published through another broker meanwhile, and that one knows what was sent to whom.
-            self._flooded.pop(producer, None)
-            self._sent.pop(producer, None)
-        if producer not in self._last and len(self._last) >= PRODUCERS_MAX:
-            del self._last[next(iter(self._last))]
-        self._last[producer] = sequence
+            state = self._producers[producer] = DispatchState()
+        state.last = sequence
         targets = self._consumers.matching(event)
         is_short = len(event.payload) <= SHORT_OCTETS
         is_learning = self._host.now() < self._learned_at
         if (is_short and (is_learning or self._is_wide(targets))) or self._costs_more(targets):
-            self._flood(copy)
+            self._flood(copy, state)
         else:
-            self._send(copy, targets)
+            self._send(copy, state, targets)
 
     def on_consumer(self, target: EventTarget) -> None:
         """One that was not known: it may lack what others were sent."""
         self._learned_at = max(self._learned_at, self._host.now() + LEARNING)
-        for producer, sent in self._sent.items():
-            if target not in sent:
-                sent[target] = -1
+        for producer, state in self._producers.items():
+            if state.sent is not None and target not in state.sent:
+                state.sent[target] = -1
                 to = self.reader_of(target)
                 if to is not None:
-                    self._post.write(to, Head(*target, producer, self._last[producer], False))
+                    self._post.write(to, Head(*target, producer, state.last, False))
 
     def send_heads(self, target: EventTarget, to: NodeId) -> None:
         """A consumer has another home, and nobody knows what the one before had: it shall ask."""
-        for producer, sent in self._sent.items():
-            if sent.get(target, -1) >= 0:
-                self._post.write(to, Head(*target, producer, sent[target], False))
+        for producer, state in self._producers.items():
+            last = -1 if state.sent is None else state.sent.get(target, -1)
+            if last >= 0:
+                self._post.write(to, Head(*target, producer, last, False))
 
     # Questions.
 
@@ -112,24 +123,22 @@ class Dispatch(Part):
         hops = (self._underlay.distance(node) for node in readers if node)
         return sum(one or 0 for one in hops) > len(self._underlay.known_nodes()) + 1
 
-    def _flood(self, copy: EventCopy) -> None:
-        producer, sequence = copy.event.id
-        sent = self._sent.pop(producer, {})
-        base = self._flooded.get(producer, copy.previous - 1) + 1
-        direct = tuple(sorted(mark(*target) for target in sent))
+    def _flood(self, copy: EventCopy, state: DispatchState) -> None:
+        base = copy.previous if state.flooded is None else state.flooded + 1
+        direct = tuple(sorted(mark(*target) for target in state.sent or ()))
         if len(direct) > DIRECT_NAMED_MAX:
             base, direct = copy.previous, ()
-        self._flooded[producer] = sequence
+        state.flooded, state.sent = copy.event.sequence, None
         self._floods.send(copy, FloodBase(base, direct))
 
-    def _send(self, copy: EventCopy, targets: list[EventTarget]) -> None:
-        producer, sequence = copy.event.id
+    def _send(self, copy: EventCopy, state: DispatchState, targets: list[EventTarget]) -> None:
         now = self._host.now()
         self._copies.add(copy, None)
-        sent = self._sent.setdefault(producer, {})
+        flooded = -1 if state.flooded is None else state.flooded
+        sent = state.sent = {} if state.sent is None else state.sent
         for target in targets:
-            base = max(sent.get(target, -1), self._flooded.get(producer, -1)) + 1 or copy.previous
-            sent[target] = sequence
+            base = max(sent.get(target, -1), flooded) + 1 or copy.previous
+            sent[target] = copy.event.sequence
             to = self.reader_of(target)
             if to is not None:
                 self._post.write(to, carried(copy, *target, base, now))

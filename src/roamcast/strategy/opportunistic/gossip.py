@@ -1,17 +1,17 @@
-"""What neighbours say to each other now and then: the sum of their rows, and which flooded events they have.
+"""What neighbours say to each other now and then: a fingerprint of their rows, and their flooded events.
 
 Whoever lacks an event that a neighbour names asks that neighbour for it. So what a flood did not bring, and
 what was published behind a partition, is pulled by those who lack it; nobody confirms what it got.
 """
 
-from collections import deque
+from functools import partial
 
 from roamcast.event import EventId
-from roamcast.kit.protocol import Timer, random_below
-from roamcast.kit.repair import Requests
+from roamcast.kit.protocol import Timer, overflow_traced, random_below
+from roamcast.kit.repair import Answers, Requests
+from roamcast.kit.tables import BoundedDict
 from roamcast.strategy.opportunistic.floods import Floods
 from roamcast.strategy.opportunistic.messages import (
-    RUNS_MAX,
     WANTED_MAX,
     NodeDigest,
     WantFlooded,
@@ -30,10 +30,8 @@ MEETING: Micros = 200 * MILLISECOND
 # an event hear of it at the same moment.
 ASK_AFTER: Micros = 60 * MILLISECOND
 ASKED_FOR: Micros = 500 * MILLISECOND  # then an event may be asked for again
-SCANNED_MAX = 20_000  # events of one digest that are looked at
+ASKED_MAX = 20_000
 ANSWERS_MAX = 4_096
-ANSWER_PACE: Micros = 10 * MILLISECOND
-ANSWER_BURST = 4
 
 
 class Gossip(Part):
@@ -42,11 +40,15 @@ class Gossip(Part):
         self._floods = floods
         self._digest_timer = Timer(self._host, self._on_period)
         self._ask_timer = Timer(self._host, self._ask_all)
-        self._answer_timer = Timer(self._host, self._answer)
         self._requests = Requests(self._copies.is_known, request_max=64, timeout=ASKED_FOR)
-        self._answers: deque[tuple[NodeId, EventId]] = deque()
+        full = partial(self._messenger.overflow, "want", "answers")
+        self._answers: Answers[tuple[NodeId, EventId], None] = Answers(
+            self._host, self._answer, most=ANSWERS_MAX, on_full=full
+        )
         self._offering: dict[NodeId, None] = {}  # neighbours that have what we lack
-        self._asked: dict[EventId, bool] = {}
+        self._asked: BoundedDict[EventId, None] = BoundedDict(
+            ASKED_MAX, overflow_traced(self._host, "want", "events asked for")
+        )
         self._said: NodeDigest | None = None
         self._wait = PERIOD
         self._due: Micros = 0
@@ -63,8 +65,8 @@ class Gossip(Part):
         if self._host.now() - self._forgot_at >= LONGEST:
             self._forgot_at = self._host.now()
             self._board.forget_silent()
-        digest = NodeDigest(self._board.sum, self._copies.runs()[: 2 * RUNS_MAX])
-        if self._said is None or digest.runs != self._said.runs:
+        digest = NodeDigest(self._board.fingerprint, self._copies.digest())
+        if self._said is None or digest.held != self._said.held:
             self._wait = PERIOD
         elif digest.rows != self._said.rows:
             self._wait = self._rows_period(self._host.now())
@@ -91,15 +93,16 @@ class Gossip(Part):
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
         self._board.on_lost(neighbour)
+        self._answers.forget(lambda key: key[0] == neighbour)
         self._requests.on_neighbour_down(neighbour)
 
     def on_digest(self, sender: NodeId, digest: NodeDigest) -> None:
         self._board.on_sum(sender, digest.rows)
-        if digest.rows != self._board.sum:
+        if digest.rows != self._board.fingerprint:
             self.on_row()
-        if self._said is not None and digest.runs == self._said.runs:
+        if self._said is not None and digest.held == self._said.held:
             return  # it has what we have
-        unknown = self._unknown(digest.runs)
+        unknown = self._copies.unknown(digest.held)
         if unknown:
             self._requests.on_offer(sender, unknown)
             if not self._offering:
@@ -107,19 +110,18 @@ class Gossip(Part):
             self._offering[sender] = None
 
     def on_want(self, sender: NodeId, want: WantFlooded) -> None:
-        idle = not self._answers
-        for publisher, sequence in zip(want.events[::2], want.events[1::2], strict=False):
-            if len(self._answers) < ANSWERS_MAX:
-                self._answers.append((sender, EventId(publisher, sequence)))
-        if idle and self._answers:
-            self._answer()
+        wanted = map(EventId, want.events[::2], want.events[1::2])
+        self._answers.add(((sender, event), None) for event in wanted)
 
     def on_copy(self, sender: NodeId, event: EventId) -> bool:
         """A flooded event is heard; whether we had asked this neighbour for it."""
         if not self._asked:
             return False
         self._requests.on_copy(sender, event)
-        return self._asked.pop(event, None) is not None
+        if event not in self._asked:
+            return False
+        del self._asked[event]
+        return True
 
     # Private.
 
@@ -144,33 +146,14 @@ class Gossip(Part):
     def _ask(self, neighbour: NodeId) -> None:
         wanted = self._requests.request(neighbour, self._host.now())[:WANTED_MAX]
         if wanted:
-            if len(self._asked) > SCANNED_MAX:
-                self._asked.clear()
-            self._asked.update(dict.fromkeys(wanted, True))
+            self._asked.update(dict.fromkeys(wanted))
             self._messenger.send(WantFlooded(tuple(n for event in wanted for n in event)), neighbour)
 
-    def _answer(self) -> None:
-        for _ in range(min(ANSWER_BURST, len(self._answers))):
-            to, event = self._answers.popleft()
-            flooded = self._floods.flooded(event)
-            if flooded is not None:
-                self._messenger.send(flooded, to, own=event.publisher == self._host.node)
-        if self._answers:
-            self._answer_timer.after(ANSWER_PACE)
-
-    def _unknown(self, runs: tuple[int, ...]) -> list[EventId]:
-        """The events of a digest that this node lacks; what is no list of runs names none."""
-        events: list[EventId] = []
-        at, left = 0, SCANNED_MAX
-        while at + 1 < len(runs):
-            publisher, count = runs[at], runs[at + 1]
-            at, end = at + 2, min(at + 2 + 2 * count, len(runs))
-            if runs[end - 1] <= self._copies.settled(publisher):
-                at = end  # nearly all digests say nothing new
-                continue
-            for first, last in zip(runs[at:end:2], runs[at + 1 : end : 2], strict=False):
-                last = min(last, first + left - 1)
-                events += self._copies.unknown(publisher, first, last)
-                left -= max(last - first + 1, 0)
-            at = end
-        return events
+    def _answer(self, key: tuple[NodeId, EventId], _: None) -> int:
+        to, event = key
+        flooded = self._floods.flooded(event)
+        if flooded is None:
+            return 0
+        frame = self._messenger.frame(flooded, own=event.publisher == self._host.node)
+        self._host.unicast(to, frame)
+        return len(frame.payload)

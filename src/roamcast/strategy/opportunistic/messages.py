@@ -17,6 +17,7 @@ from roamcast.event import Count, Event, EventId, Name
 from roamcast.filter.filter import FILTER_BYTES_MAX
 from roamcast.host import Kind
 from roamcast.kit.protocol import Message
+from roamcast.kit.repair import PUBLISHERS_MAX, HeldRuns
 from roamcast.modulator.base import STATE_BYTES_MAX, ModulatorSpec
 from roamcast.wire import Codec
 
@@ -27,7 +28,6 @@ ROW_OCTETS_MAX = 65_000
 BUNDLE_MAX = 64  # envelopes in one frame
 ROWS_MAX = 200  # in one frame
 NUMBERS_MAX = 3_000  # rows named in one frame
-RUNS_MAX = 1_000  # of events in one digest
 WANTED_MAX = 1_000  # events in one request
 SUBSCRIPTIONS_MAX = 256  # of one client at its home broker
 INTERESTS_BYTES_MAX = 36_000  # of all of them together: one letter carries them, beside other things
@@ -85,12 +85,11 @@ class Flooded(Message, frozen=True, tag=3):
 
 
 class NodeDigest(Message, frozen=True, tag=4):
-    """What the sender knows: a sum of its rows, and of flooded events, for one producer after the other, the
-    first and last sequence of each run (publisher, how many runs, first, last, …)."""
+    """What the sender knows: the fingerprint of its rows, and which flooded events it has."""
 
     name = "digest"
     rows: Count
-    runs: Annotated[tuple[Count, ...], msgspec.Meta(max_length=2 * RUNS_MAX)] = ()
+    held: Annotated[tuple[HeldRuns, ...], msgspec.Meta(max_length=PUBLISHERS_MAX)] = ()
 
 
 class RowNumbers(Message, frozen=True, tag=7):
