@@ -128,7 +128,8 @@ class Datagrams:
             self._journal.dropped(frame, None, DropReason.QUEUE_FULL, "larger than a datagram")
         else:
             queue.append(outgoing)
-            self._flush_soon()
+            if self._flush is None:  # `_flush_soon`, without a call for each frame
+                self._flush = self._loop.call_soon(self.flush)
 
     def send(self, to: NodeId, outgoing: OutgoingFrame) -> None:
         unicasts = self._queue(to)

@@ -189,7 +189,7 @@ class LiveRadio:
         peer = self.peers.heard(sender, source, len(data), now, proof)
         if proof is not None:
             self._on_proven(peer)
-        if source != peer.endpoint and self.peers.is_worth_a_probe(peer, source, now):
+        if source != peer.path.endpoint and self.peers.is_worth_a_probe(peer, source, now):
             self._datagrams.probe(peer, source)
         if channel == HANDSHAKE and peer.proof is not None:
             own, theirs = self._owner.profile(), peer.proof.profile
