@@ -71,8 +71,7 @@ except OSError:
 def main(folder: Path, model: str) -> None:
     allow_namespaces()
     spaces = make_namespaces(3)
-    from roamcast.runtime.emulate.journal import read
-    from roamcast.runtime.emulate.stage import Stage, write_scenario
+    from roamcast.runtime.emulate.stage import Stage, read_journal, write_scenario
     from roamcast.scenario import scenario_from
 
     places = [[0.0, 0.0], [100.0, 0.0], [200.0, 0.0]]
@@ -116,7 +115,7 @@ def main(folder: Path, model: str) -> None:
         program.stdin.flush()
     said = [program.communicate()[0].strip() for program in programs]
     assert ether.wait(5) == 0
-    sys.stdout.write(json.dumps({"said": said, "journal": list(read(stage.ether))}))
+    sys.stdout.write(json.dumps({"said": said, "journal": list(read_journal(stage.ether))}))
 
 
 def started(program: str, network: int) -> "subprocess.Popen[str]":

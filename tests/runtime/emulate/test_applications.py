@@ -11,8 +11,8 @@ from roamcast.event import Event
 from roamcast.filter import Filter
 from roamcast.modulator import ModulatorSpec
 from roamcast.runtime.emulate.applications import NodeApplication, actions, play
-from roamcast.runtime.emulate.journal import PartJournal, read
 from roamcast.runtime.emulate.real_time import monotonic
+from roamcast.runtime.emulate.stage import PartJournal, read_journal
 from roamcast.scenario import Scenario, scenario_from
 from roamcast.scenario.workload import SubscriptionPlan
 from roamcast.units import SECOND
@@ -65,7 +65,7 @@ def test_a_device_that_is_down_publishes_nothing_but_its_users_wishes_stand(
     asyncio.run(play(scenario(), applications, lambda: monotonic() - began))
     journal.flush()
     assert monotonic() - began >= SECOND // 5
-    lines = [line for line in read(tmp_path / "log") if line[0] != "subscriptions" or line[2] == 0]
+    lines = [line for line in read_journal(tmp_path / "log") if line[0] != "subscriptions" or line[2] == 0]
     assert [(line[0], line[3], line[5]) for line in lines] == [
         ("subscriptions", 1, True),
         ("subscriptions", 1, False),
@@ -109,7 +109,7 @@ def test_a_modulators_product_is_a_right_delivery_beside_the_event_itself(
 
 def delivered(folder: Path, journal: PartJournal) -> list[list[object]]:
     journal.flush()
-    return [line[2:] for line in read(folder / "log") if line[0] == "deliveries"]
+    return [line[2:] for line in read_journal(folder / "log") if line[0] == "deliveries"]
 
 
 def test_a_journal_passes_over_a_line_that_a_kill_cut_short(tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_a_journal_passes_over_a_line_that_a_kill_cut_short(tmp_path: Path) -> N
     whole = path.read_bytes()
     for cut in range(len(whole) - 1):
         path.write_bytes(whole[:cut])
-        assert list(read(path)) == ([["a", 1]] if cut >= 8 else [])
-    assert list(read(tmp_path / "never begun")) == []
+        assert list(read_journal(path)) == ([["a", 1]] if cut >= 8 else [])
+    assert list(read_journal(tmp_path / "never begun")) == []
 
 
 def test_nobody_answers_and_the_application_gives_up(journal: PartJournal) -> None:

@@ -17,8 +17,7 @@ from roamcast.event import Publication
 from roamcast.filter import Filter
 from roamcast.host import Channel
 from roamcast.runtime.live.air import frames
-from roamcast.runtime.live.air.link import LENGTH
-from roamcast.runtime.live.air.links import STRANGERS_MAX
+from roamcast.runtime.live.air.links import LENGTH, STRANGERS_MAX
 from roamcast.runtime.live.node import LiveNode
 from roamcast.sealing import GroupKey, Identity, KeyRing, Sealer
 

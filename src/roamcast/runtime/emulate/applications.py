@@ -17,8 +17,8 @@ from roamcast.broker.judgement import is_right
 from roamcast.client import Client, ClientError, ClientSubscription, Message, connect
 from roamcast.event import EventId
 from roamcast.node import published_record
-from roamcast.runtime.emulate.journal import PartJournal
 from roamcast.runtime.emulate.real_time import Clock
+from roamcast.runtime.emulate.stage import PartJournal
 from roamcast.scenario.model import Scenario
 from roamcast.scenario.workload import (
     AdvertisementPlan,

@@ -20,9 +20,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from roamcast.event import EventId
-from roamcast.runtime.emulate import journal
 from roamcast.runtime.emulate.conductor import LOG
-from roamcast.runtime.emulate.stage import Stage
+from roamcast.runtime.emulate.stage import Stage, read_journal
 from roamcast.runtime.live.linux import LocalDisk
 from roamcast.runtime.live.report.segments import close_partials, read_trace
 from roamcast.scenario.model import Scenario
@@ -135,8 +134,8 @@ class GivenUp(NamedTuple):
 
 
 def collect(scenario: Scenario, stage: Stage) -> tuple[Trace, Circumstances]:
-    applications = _Journal(journal.read(stage.applications))
-    ether = _Journal(journal.read(stage.ether))
+    applications = _Journal(read_journal(stage.applications))
+    ether = _Journal(read_journal(stage.ether))
     epoch, zero = (int(value) for value in applications.one("zero"))
     records: list[Record] = []
     records += _typed((Subscribed, Delivered, Published), applications)

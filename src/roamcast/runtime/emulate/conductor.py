@@ -18,10 +18,9 @@ from typing import Any
 from roamcast.client import ClientError
 from roamcast.plugins import load_modules, shipment
 from roamcast.runtime.emulate.applications import NodeApplication, play
-from roamcast.runtime.emulate.journal import PartJournal
 from roamcast.runtime.emulate.namespaces import INTERFACE, Namespace, die_with_parent, enter
 from roamcast.runtime.emulate.real_time import monotonic, percentile
-from roamcast.runtime.emulate.stage import SOCKET, EmulationError, Stage
+from roamcast.runtime.emulate.stage import SOCKET, EmulationError, PartJournal, Stage
 from roamcast.scenario.model import FaultKind, Scenario
 from roamcast.scenario.workload import FaultPlan, faults, roles
 from roamcast.sealing import GroupKey, Identity

@@ -27,7 +27,6 @@ from typing import NamedTuple
 import msgspec
 
 from roamcast.host import Channel, Frame, Kind
-from roamcast.runtime.emulate.journal import PartJournal
 from roamcast.runtime.emulate.namespaces import mac_of
 from roamcast.runtime.emulate.real_time import (
     RealTimeEngine,
@@ -37,7 +36,7 @@ from roamcast.runtime.emulate.real_time import (
     percentile,
     seconds_until,
 )
-from roamcast.runtime.emulate.stage import read_scenario
+from roamcast.runtime.emulate.stage import PartJournal, read_scenario
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.medium import Job, Medium, MediumParts, Receive
 from roamcast.runtime.sim.playback import Playback

@@ -11,13 +11,15 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
 from roamcast.errors import InputError, RoamcastError
 from roamcast.runtime.emulate.namespaces import allow_namespaces, die_with_parent, make_namespaces
+from roamcast.trace import Record
 
 if TYPE_CHECKING:
     from roamcast.scenario.model import Scenario
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 SCENARIO = "scenario.json"
 SOCKET = "s"
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(list[Any]).decode
+FLUSHED_AFTER = 1 << 16  # octets; chosen by us: fewer system calls against lines that a kill loses
 TIDYING_UP = 50  # attempts, a tenth of a second apart; chosen by us, for nodes that are being killed
 
 
@@ -53,6 +58,41 @@ class Stage:
     def socket_of(self, node: "NodeId") -> Path:
         """The node's local socket, for clients; there once the node has started."""
         return self.of(node) / SOCKET
+
+
+class PartJournal:
+    """What a part of an emulation writes during a run and reads back afterwards: one JSON array per line.
+
+    A part may be killed at any instant, so each line stands for itself, and an incomplete last line is
+    ignored. Buffered, so `close` it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab", buffering=FLUSHED_AFTER)
+
+    def write(self, kind: str, *values: object) -> None:
+        self._file.write(_encode((kind, *values)) + b"\n")
+
+    def record(self, record: Record) -> None:
+        """A record without sets of nodes: those may be larger than a JSON integer."""
+        self.write(record.TABLE, *msgspec.structs.astuple(record))
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_journal(path: Path) -> Iterator[list[Any]]:
+    """The lines of a journal; none if there is no file."""
+    if not path.exists():
+        return
+    with path.open("rb") as lines:
+        for line in lines:
+            if not line.endswith(b"\n"):
+                return
+            yield _decode(line)
 
 
 def write_scenario(scenario: "Scenario", path: Path) -> None:

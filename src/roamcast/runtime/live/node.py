@@ -25,7 +25,7 @@ from roamcast.broker.store import EventStore, StoreFullError
 from roamcast.errors import InputError
 from roamcast.event import EventId
 from roamcast.exchange import Exchanges
-from roamcast.host import Channel, Frame, Host, Layer, Position, SendFailure, TimerName
+from roamcast.host import Channel, Frame, Host, Layer, Position, SendFailure
 from roamcast.node import Node, NodeConfig
 from roamcast.runtime.live.air.air import UsedInterface
 from roamcast.runtime.live.air.peers import Peer
@@ -51,7 +51,7 @@ from roamcast.runtime.meter import LiveMeter
 from roamcast.sealing import Sealer, reserve_epoch
 from roamcast.strategy import LIVE_DEFAULT, STRATEGIES, default_underlay
 from roamcast.strategy.base import LimitsModulators
-from roamcast.trace import Delivered, Record
+from roamcast.trace import Delivered
 from roamcast.underlay import UNDERLAYS
 from roamcast.underlay.addresses import Address, Addresses
 from roamcast.underlay.base import OpenOptions, OpenUnderlay
@@ -477,7 +477,11 @@ class LiveHost:
         self._clock = clock
         self._timers = timers.layer()
         self._radio = radio
-        self._journal = journal
+        # These are what the port says, without a step in between.
+        self.set_timer = self._timers.set
+        self.cancel_timer = self._timers.cancel
+        self.broadcast = partial(radio.broadcast, channel)
+        self.trace = journal.add
 
     def attach(self, layer: Layer) -> None:
         self._timers.attach(layer)
@@ -485,15 +489,6 @@ class LiveHost:
 
     def now(self) -> Micros:
         return self._clock.now
-
-    def set_timer(self, name: TimerName, at: Micros) -> None:
-        self._timers.set(name, at)
-
-    def cancel_timer(self, name: TimerName) -> None:
-        self._timers.cancel(name)
-
-    def broadcast(self, frame: Frame) -> None:
-        self._radio.broadcast(self._channel, frame)
 
     def unicast(
         self, to: NodeId, frame: Frame, on_failure: Callable[[SendFailure], None] | None = None
@@ -503,6 +498,3 @@ class LiveHost:
 
     def position(self) -> Position | None:
         return None  # no source of positions is connected yet
-
-    def trace(self, record: Record) -> None:
-        self._journal.add(record)

@@ -21,7 +21,7 @@ logger = logging.getLogger("roamcast.air")
 
 # Chosen by us.
 WATCH_SECONDS = 1.0  # between two looks at the interfaces
-CHANGE_SECONDS = 0.01  # from the kernel's word to a look
+CHANGE_SECONDS = 0.01  # from the kernel's message to a look
 LOOKS_PER_CHOICE = 10  # where none is named: how often all of the machine's are looked at, unless the kernel
 # says that something changed
 SPOKEN_SECONDS = 10.0  # IPv6 is used beside IPv4 for so long after somebody was heard there

@@ -34,7 +34,8 @@ class Endpoint(NamedTuple):
 
 
 class InterfaceWatch:
-    """The kernel's word that something about the interfaces or their addresses has changed (rtnetlink(7)).
+    """Hears from the kernel that something about the interfaces or their addresses has changed
+    (rtnetlink(7)).
 
     What has changed is not read: whoever is told looks for himself. So nothing of a message has to be
     understood, and a lost one is made up for by the look that comes every second anyway.

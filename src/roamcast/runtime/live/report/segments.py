@@ -49,7 +49,6 @@ NAME = re.compile(r"(\d{10,12})-(\d{1,10})-(\d{10})-(\d{8,12})\.trace")
 FORMAT = 1
 
 _HEAD, _END = "segment", "end"
-_TABLES = {kind.TABLE: kind for kind in RECORDS}
 _TIMED = {kind for kind in RECORDS if "t" in kind.__struct_fields__}
 _Line = TypeVar("_Line")
 _encode = msgspec.json.Encoder().encode
