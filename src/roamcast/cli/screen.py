@@ -7,43 +7,84 @@ import webbrowser
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import Progress, TaskID
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TaskID, TextColumn
 
 from roamcast.columns import GAP, in_columns
 
 if TYPE_CHECKING:
     from roamcast.lab.run.metrics import Figure
+    from roamcast.lab.sweep.sweep import Progress as SweepProgress
+
+
+@contextmanager
+def stage_progress(
+    *columns: ProgressColumn, console: Console | None = None
+) -> Iterator[Callable[..., None] | None]:
+    """What to call with a stage's name, what of it is done, and its total: a bar per stage on a terminal,
+    silence in a pipe. On standard error, so that output stays clean. `columns`: instead of the usual ones."""
+    console = console or Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    with Progress(*columns, console=console, transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(stage: str, done: float, total: float, **fields: Any) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total, **fields)
+            bars.update(tasks[stage], completed=done, total=total, **fields)
+
+        yield show
 
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[float], None] | None]:
-    """A bar on a terminal, silence in a pipe."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=1.0)
-        yield lambda share: bar.update(task, completed=share)
+    """The same for one stage, by the share that is done."""
+    with stage_progress() as show:
+        yield None if show is None else lambda share: show(what, share, 1.0)
 
 
 @contextmanager
-def stage_progress() -> Iterator[Callable[[str, int, int], None] | None]:
-    """A bar per stage of a Spark job on a terminal, silence in a pipe."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    with Progress(console=Console(stderr=True), transient=True) as bars:
-        tasks: dict[str, TaskID] = {}
+def sweep_progress(
+    console: Console | None = None,
+) -> Iterator[Callable[[str, "SweepProgress"], None] | None]:
+    """The same for sweeps, each under its name: runs done and failed, and the time left."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[failed]}"),
+        TextColumn("{task.fields[left]}"),
+    )
+    with stage_progress(*columns, console=console) as show:
+        yield (
+            None
+            if show is None
+            else lambda name, now: show(
+                name,
+                now.done,
+                now.total,
+                failed=f"[red]{now.failed} failed" if now.failed else "",
+                left=_time_left(now.seconds_left),
+            )
+        )
 
-        def show(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total)
-            bars.update(tasks[stage], completed=done, total=total)
 
-        yield show
+@contextmanager
+def progress_of_runs(console: Console | None = None) -> Iterator[Callable[["SweepProgress"], None] | None]:
+    """The same for one sweep."""
+    with sweep_progress(console) as show:
+        yield None if show is None else lambda now: show("runs", now)
+
+
+def _time_left(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d} left"
 
 
 def show_metrics(columns: Mapping[str, Mapping[str, "Figure"]], title: str) -> None:

@@ -41,14 +41,14 @@ def sweep(
     seeds_max: int,
 ) -> None:
     """Run a grid of simulations as Spark tasks."""
+    from roamcast.cli.screen import progress_of_runs
     from roamcast.lab.sweep.experiment import load_experiment
-    from roamcast.lab.sweep.progress import progress_bar
     from roamcast.lab.sweep.replication import Replication
     from roamcast.lab.sweep.sweep import sweep as run
 
     loaded = load_experiment(experiment)
     replication = None if until_half_width is None else Replication(until_half_width, of, seeds_max)
-    with progress_bar() as on_progress:
+    with progress_of_runs() as on_progress:
         ended = run(loaded, out, master, resume, on_progress, verify, replication)
     for line in ended.mended:
         print(f"roamcast: {line}; set aside and run again", file=sys.stderr)
@@ -88,10 +88,10 @@ def report(folder: str, out: str | None, plays: bool, figures: Path | None) -> N
 @options.spark
 def reproduce(selection: str | None, profile: str, out: str, master: str | None) -> None:
     """The papers' tables and figures, ours beside theirs."""
+    from roamcast.cli.screen import sweep_progress
     from roamcast.lab.published.reproduce import reproduce as run
-    from roamcast.lab.sweep.progress import progress_bars
 
-    with progress_bars() as on_progress:
+    with sweep_progress() as on_progress:
         ended = run(selection, profile, out, master, on_progress)
     print(ended.page)
     print(ended.to_line())
@@ -109,11 +109,10 @@ def reproduce(selection: str | None, profile: str, out: str, master: str | None)
 @options.spark
 def league(profile: str, enter: tuple[Path, ...], out: str, page: Path | None, master: str | None) -> None:
     """Every strategy in the same dozen scenarios: who wins where, at what cost."""
-    from roamcast.cli.screen import show_table
+    from roamcast.cli.screen import progress_of_runs, show_table
     from roamcast.lab.league.league import league as run
-    from roamcast.lab.sweep.progress import progress_bar
 
-    with progress_bar() as on_progress:
+    with progress_of_runs() as on_progress:
         ended = run(profile, out, enter, page, master, on_progress)
     show_table(*ended.leaders)
     show_table(*ended.ranks)
@@ -203,11 +202,10 @@ def groups(
 @options.spark
 def demo(out: str, master: str | None) -> None:
     """The main job in small: one scenario, every strategy, through Spark, to an HTML report."""
-    from roamcast.cli.screen import columns_of_terminal, open_page, show_table
+    from roamcast.cli.screen import columns_of_terminal, open_page, progress_of_runs, show_table
     from roamcast.lab.sweep.demo import demo as run
-    from roamcast.lab.sweep.progress import progress_bar
 
-    with progress_bar() as on_progress:
+    with progress_of_runs() as on_progress:
         shown = run(out, master, on_progress)
     show_table(shown.heads, shown.rows)
     for sentence in shown.verdict:
