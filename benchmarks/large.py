@@ -31,8 +31,7 @@ from typing import Any
 
 from roamcast.applications import Applications
 from roamcast.broker.core import Delivery
-from roamcast.chunks.form import count_of, digest_of
-from roamcast.chunks.transfer import pieces
+from roamcast.chunks import count_of, digest_of, pieces
 from roamcast.client import connect
 from roamcast.event import EventId, Publication
 from roamcast.filter import Filter

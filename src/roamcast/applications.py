@@ -6,7 +6,7 @@ numbers subscriptions and gives each delivery to the session that asked for it, 
 handler has returned. So whatever an application does with an event (publish another, subscribe, close its
 session) is an ordinary input to the node, never a call into a handler that still runs.
 
-Payloads that are larger than an event are cut and joined here (`chunks/`): no application sees a chunk.
+Payloads that are larger than an event are cut and joined here (`chunks.py`): no application sees a chunk.
 
 Whether a publication is admitted is decided here, once for all gateways (`ApplicationSession.publish`):
 
@@ -28,9 +28,18 @@ import msgspec
 from roamcast.broker.assembly import Assembler, Problem
 from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoredEvent, StoreFullError
-from roamcast.chunks.form import MARK, count_of, digest_of, is_chunk
-from roamcast.chunks.queue import ChunkQueue, Later
-from roamcast.chunks.transfer import ChunkTransfer, check, check_names, pieces
+from roamcast.chunks import (
+    MARK,
+    ChunkQueue,
+    ChunkTransfer,
+    Later,
+    check,
+    check_names,
+    count_of,
+    digest_of,
+    is_chunk,
+    pieces,
+)
 from roamcast.errors import InputError
 from roamcast.event import COUNT_MAX, PAYLOAD_BYTES_MAX, Event, EventId, Publication
 from roamcast.filter import Filter
@@ -93,7 +102,7 @@ STORE_FULL = Admission(
 
 
 class LargePublication:
-    """A payload on its way into the mesh, each chunk in its turn (`chunks/queue.py`). `on_end` gets the error
+    """A payload on its way into the mesh, each chunk in its turn (`ChunkQueue`). `on_end` gets the error
     that has ended it, or None when the last chunk is in the mesh."""
 
     def __init__(

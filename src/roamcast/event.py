@@ -6,6 +6,11 @@ carries it, because clocks of different nodes do not agree and a stored copy mus
 everywhere (Chapar's table consistency check compares hashes of stored events).
 
 An application passes a `Publication`; its node numbers it, which makes it an `Event`.
+
+An event whose content only its readers can see (Chapar, section 4.2, *encrypted events*) is an ordinary one
+of the type `SEALED_TYPE` with one attribute, `IDENTIFIER`: the event identifier (EID) in hexadecimal, by
+which brokers match it without reading it. Its payload is the ciphertext. Any strategy forwards it;
+`sealing/content.py` makes and opens it.
 """
 
 import math
@@ -30,7 +35,7 @@ PAYLOAD_BYTES_MAX = 60_000  # one UDP datagram with room for headers and sealing
 COUNT_MAX = 2**63 - 1
 NUMBER_BYTES = 9  # a number's largest encoded form
 CONTENT_BYTES_MAX = 62_000  # payload, topic, type, attributes and destinations together
-LARGE_BYTES_MAX = 16 * 1024 * 1024  # of a payload that travels in chunks (`roamcast/chunks/`)
+LARGE_BYTES_MAX = 16 * 1024 * 1024  # of a payload that travels in chunks (`chunks.py`)
 LARGE_REST_MAX = 2_048  # of all else beside such a payload: every chunk carries it
 TOPICS_KNOWN_MAX = 256  # topics that were checked lately; publishers use the same ones again and again
 
@@ -98,7 +103,7 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
     The constructor checks it: `EventError` for anything that the decoder of another node would refuse. So
     code that is given a publication need not check it again. One that `is_large` is no event as it is: its
-    payload travels in chunks (`roamcast/chunks/`), and on the local socket too.
+    payload travels in chunks (`chunks.py`), and on the local socket too.
     """
 
     attributes: Attributes = {}
@@ -249,3 +254,20 @@ def _text_octets(where: str, text: str, length_max: int) -> int:
 
 def _type(value: object) -> str:
     return type(value).__name__
+
+
+SEALED_TYPE = "roamcast.sealed"
+IDENTIFIER = "eid"
+
+
+def is_sealed(event: Event) -> bool:
+    return event.type == SEALED_TYPE
+
+
+def identifier_of(event: Event) -> bytes:
+    """The EID of a sealed event; empty if it has none, which only a filter for everything selects."""
+    text = event.attributes.get(IDENTIFIER)
+    try:
+        return bytes.fromhex(text) if isinstance(text, str) else b""
+    except ValueError:
+        return b""

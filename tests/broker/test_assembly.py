@@ -13,8 +13,17 @@ from roamcast.broker import assembly as parts
 from roamcast.broker.assembly import ASSEMBLIES_MAX, Assembler, Problem
 from roamcast.broker.core import Delivery
 from roamcast.broker.store import ChunkRoom, EventStore
-from roamcast.chunks.form import CHUNK_BYTES, CHUNKS_MAX, MARK, PATIENCE, digest_of, head, parse
-from roamcast.chunks.transfer import ChunkTransfer, pieces
+from roamcast.chunks import (
+    CHUNK_BYTES,
+    CHUNKS_MAX,
+    KEPT_FOR,
+    MARK,
+    ChunkTransfer,
+    digest_of,
+    head,
+    parse,
+    pieces,
+)
 from roamcast.errors import EventError, WireError
 from roamcast.event import LARGE_BYTES_MAX, Event, EventId, Publication
 from roamcast.units import SECOND, Micros
@@ -150,7 +159,7 @@ def test_a_payload_that_never_ends_is_given_up_when_its_time_is_over() -> None:
     receiver = Receiver()
     receiver.take_all(cut(bytes(5 * CHUNK_BYTES), lifetime=0)[:-1])
     assert receiver.assembler.unfinished == 1
-    receiver.now = PATIENCE + 1
+    receiver.now = KEPT_FOR + 1
     receiver.take(cut(bytes(2 * CHUNK_BYTES), first=100)[0])
     assert receiver.problems == [parts.UNFINISHED] and receiver.assembler.unfinished == 1
 

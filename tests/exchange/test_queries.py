@@ -5,12 +5,11 @@ from tests.exchange.rig import ExchangeNetwork, Member
 
 from roamcast.broker.retained import AT, FLAGS, RETAINED
 from roamcast.errors import InputError
-from roamcast.event import Event, EventClass, Publication, Value
+from roamcast.event import SEALED_TYPE, Event, EventClass, Publication, Value
 from roamcast.exchange import FoundEvents, QueryQuestion, exchanges
 from roamcast.filter import Filter
 from roamcast.testing import line
 from roamcast.units import SECOND
-from roamcast.wire.sealed_event import SEALED_TYPE
 
 SITE = Filter.topic("site/#")
 

@@ -6,8 +6,7 @@ import pytest
 
 from roamcast.applications import Applications, ApplicationSession
 from roamcast.broker.core import Delivery
-from roamcast.chunks.form import CHUNK_BYTES, digest_of
-from roamcast.chunks.transfer import pieces
+from roamcast.chunks import CHUNK_BYTES, digest_of, pieces
 from roamcast.event import Event, EventClass, Publication
 from roamcast.filter import Filter
 from roamcast.sealing.content import ContentKey, ContentKeys

@@ -8,9 +8,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from roamcast.errors import EventError, InputError
-from roamcast.event import PAYLOAD_BYTES_MAX, Event, EventClass
+from roamcast.event import (
+    IDENTIFIER,
+    PAYLOAD_BYTES_MAX,
+    SEALED_TYPE,
+    Event,
+    EventClass,
+    identifier_of,
+    is_sealed,
+)
 from roamcast.sealing.content import OVERHEAD, ContentKey, ContentKeys
-from roamcast.wire.sealed_event import IDENTIFIER, SEALED_TYPE, identifier_of, is_sealed
 
 OURS, THEIRS = ContentKey(bytes(range(32))), ContentKey(bytes(32))
 KEYS = ContentKeys(OURS)

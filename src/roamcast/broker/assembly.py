@@ -14,7 +14,7 @@ import msgspec
 
 from roamcast.broker.core import Delivery
 from roamcast.broker.store import StoredEvent
-from roamcast.chunks.form import MARK, Chunk, content, digest_of, is_chunk, parse, readable, whole_of
+from roamcast.chunks import MARK, Chunk, content, digest_of, is_chunk, parse, readable, whole_of
 from roamcast.errors import WireError
 from roamcast.event import Event, EventId
 from roamcast.kit.tables import ExpiringDict

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from roamcast.broker.seen import APPLICATION_AT, PUBLISHER, EventKey, SeenEvents, event_key
 from roamcast.broker.store import EventStore, StoredEvent, StoreFullError
-from roamcast.event import Event, EventClass, EventId, Publication
+from roamcast.event import Event, EventClass, EventId, Publication, is_sealed
 from roamcast.filter import Filter
 from roamcast.filter.index import MatchingIndex
 from roamcast.host import Host
@@ -19,11 +19,11 @@ from roamcast.kit.numbers import StableCounter
 from roamcast.modulator.base import ModulatorSpec
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import Micros, NodeId
-from roamcast.wire.sealed_event import is_sealed
 
 SEQUENCE_BLOCK = 1_000
 SEQUENCE_BLOCK_MAX = 1_000_000
-"""How many sequence numbers one stable write reserves, at first and at most (`stable.py`). Chosen by us."""
+"""How many sequence numbers one stable write reserves, at first and at most (`kit/numbers.py`). Chosen by
+us."""
 
 
 _REALTIME: Final = EventClass.REALTIME  # a global name is found faster than a member of a class

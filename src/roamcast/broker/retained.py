@@ -8,7 +8,7 @@ the same on every node: by stamp, then by node and sequence number.
 
 from typing import NamedTuple
 
-from roamcast.chunks.form import is_chunk, is_last
+from roamcast.chunks import is_chunk, is_last
 from roamcast.event import Event, EventClass
 from roamcast.units import Micros, NodeId
 from roamcast.wire import exchange

@@ -5,7 +5,7 @@ the least remaining lifetime to lose. The caller traces what was pushed out. On 
 promised these events, so only those are pushed out that nobody waits for any more (`settled`); if there is
 none, the store refuses what is new.
 
-Chunks of large payloads (`roamcast/chunks/`) have room of their own, so that they push nothing else out; when
+Chunks of large payloads (`chunks.py`) have room of their own, so that they push nothing else out; when
 it is full, the publisher who has the most gives its oldest (`ChunkRoom`).
 
 Of retained events (`retained.py`) the newest of each topic is kept; it replaces the one before.
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from roamcast.broker.retained import Order, order_of, supersedes
-from roamcast.chunks.form import MARK, is_chunk, readable
+from roamcast.chunks import MARK, is_chunk, readable
 from roamcast.errors import RoamcastError
 from roamcast.event import Event, EventId
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar, Unpa
 import msgspec
 
 from roamcast.broker.seen import SeenEvents, event_key
-from roamcast.chunks.form import CHUNK_BYTES, digest_of
-from roamcast.chunks.transfer import pieces
+from roamcast.chunks import CHUNK_BYTES, digest_of, pieces
 from roamcast.client.asking import (
     ANSWERS_MAX,
     Answer,

@@ -15,7 +15,7 @@ from roamcast.broker.core import Delivery
 from roamcast.broker.retained import clears, is_retained, order_of
 from roamcast.broker.store import StoredEvent, StoreFullError
 from roamcast.errors import InputError, WireError
-from roamcast.event import PAYLOAD_BYTES_MAX, Event, EventId, Publication
+from roamcast.event import PAYLOAD_BYTES_MAX, Event, EventId, Publication, is_sealed
 from roamcast.exchange.inquiries import ExchangeHost, Inquiries, Inquiry, OnAnswer, Question, enough
 from roamcast.filter import Filter
 from roamcast.kit.tables import BoundedDict, unreported
@@ -30,7 +30,6 @@ from roamcast.wire.exchange import (
     reply_topic,
     wanted_of,
 )
-from roamcast.wire.sealed_event import is_sealed
 
 # Chosen by us.
 SPACING: Micros = 20 * MILLISECOND  # about the time of a receipt and of "enough" over a hop

@@ -1,7 +1,7 @@
 """Events sealed from end to end: publishers and subscribers share a content key, relays do not have it.
 
 What routing needs stays in clear: publisher, sequence number, class, lifetime, destinations, and the event
-identifier by which Chapar's brokers match it (`wire/sealed_event.py`). Topic, type, attributes and payload
+identifier by which Chapar's brokers match it (`event.py`). Topic, type, attributes and payload
 are encrypted; both parts are authenticated together. A subscriber's node opens the event before the
 exact match, so applications get clear events and filters work as usual.
 
@@ -20,9 +20,18 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from roamcast.errors import EventError, InputError
-from roamcast.event import PAYLOAD_BYTES_MAX, Attributes, Event, Name, Payload, Text
+from roamcast.event import (
+    IDENTIFIER,
+    PAYLOAD_BYTES_MAX,
+    SEALED_TYPE,
+    Attributes,
+    Event,
+    Name,
+    Payload,
+    Text,
+    is_sealed,
+)
 from roamcast.sealing.identity import GroupKey
-from roamcast.wire.sealed_event import IDENTIFIER, SEALED_TYPE, is_sealed
 
 VERSION = 1
 SALT_BYTES = 16

@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from roamcast.broker.store import StoredEvent
-from roamcast.chunks.form import is_chunk
+from roamcast.chunks import is_chunk
 from roamcast.event import Count, Event, EventClass, EventId
 from roamcast.host import Kind, SendFailure
 from roamcast.kit.custody import Custody

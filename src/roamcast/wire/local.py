@@ -23,7 +23,7 @@ from typing import Annotated, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from roamcast.chunks.form import CHUNK_BYTES, DIGEST_BYTES
+from roamcast.chunks import CHUNK_BYTES, DIGEST_BYTES
 from roamcast.errors import WireError
 from roamcast.event import (
     COUNT_MAX,

@@ -9,8 +9,7 @@ import pytest
 from tests.gateway.local.test_local import RawSubscriber, StandingNode, run, served
 
 from roamcast.applications import Applications
-from roamcast.chunks.form import CHUNK_BYTES, digest_of
-from roamcast.chunks.queue import ChunkQueue
+from roamcast.chunks import CHUNK_BYTES, ChunkQueue, digest_of
 from roamcast.client import ClientError, blocking, connect
 from roamcast.client.asking import publication
 from roamcast.event import LARGE_BYTES_MAX, Publication

@@ -1,7 +1,7 @@
 """`roamcast play`: one or two runs as one self-contained page.
 
 Read in this order: `source` (which run), `page` (tables to columns to the file: `motion`, `changes`, `events`
-with their frames), `series` (curves over time), `layout` (places for nodes that have none), `packing`
+with their frames; curves over time), `layout` (places for nodes that have none), `packing`
 (columns to text). The page itself is in `roamcast/pages`. `docs/study/play.md` is the users' page.
 """
 

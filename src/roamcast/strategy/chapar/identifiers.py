@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from roamcast.event import Event, Value
+from roamcast.event import Event, Value, identifier_of, is_sealed
 from roamcast.filter import Filter
 from roamcast.filter.expression import (
     And,
@@ -39,7 +39,6 @@ from roamcast.filter.expression import (
     ValueKind,
     kind_of,
 )
-from roamcast.wire.sealed_event import identifier_of, is_sealed
 
 NAMED_SLOTS = 2  # the topic's and the type's
 IDENTIFIER_BYTES_MAX = 128  # 16 slots of 64 bits

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from roamcast.broker.core import Broker
-from roamcast.event import Event, EventId
+from roamcast.event import Event, EventId, is_sealed
 from roamcast.host import Host
 from roamcast.kit.protocol import Timer, overflow_traced, trace_overflow
 from roamcast.kit.tables import BoundedDict, LifetimeDict, unreported
@@ -28,7 +28,6 @@ from roamcast.strategy.chapar.memorized_event_table import Memo
 from roamcast.strategy.chapar.messages import is_between
 from roamcast.trace import DropReason
 from roamcast.units import Micros
-from roamcast.wire.sealed_event import is_sealed
 
 # Chosen by us.
 HANDED_MAX = 256  # the list is written anew with each event
@@ -42,7 +41,7 @@ _handed_decoder = msgspec.msgpack.Decoder(list[tuple[int, int]])
 class ContentReader(Protocol):
     """Opens encrypted events (section 4.2, *Lookup process*), which brokers match by their identifier alone.
 
-    A sealed event has its EID in place of its attributes (`wire/sealed_event.py`), or travels in a message
+    A sealed event has its EID in place of its attributes (`event.py`), or travels in a message
     that carries its EID (`publish_sealed`). The exact filter needs the clear event, so it runs on the
     subscriber's node, after this has opened the event. Keys and ciphers are not decided here:
     `sealing/content.py` is one such reader.
@@ -190,7 +189,7 @@ class Inbox:
 
     def opened(self, event: Event, sealed: bytes) -> Event | None:
         """The event as applications may see it; None where it cannot be read. One that this node cannot open
-        is taken as it is if it has the form of `wire/sealed_event.py`, so only subscribers of sealed events
+        is taken as it is if it has the form that `event.py` describes, so only subscribers of sealed events
         get it."""
         if not sealed and not is_sealed(event):
             return event

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from roamcast.chunks.form import is_chunk
+from roamcast.chunks import is_chunk
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
 from roamcast.kit.protocol import Timer, trace_drop

@@ -12,7 +12,7 @@ from roamcast.applications import Admission, AdmissionOutcome
 from roamcast.broker.core import Delivery
 from roamcast.broker.retained import AT, FLAGS, RETAINED, is_retained, order_of, stamp_of
 from roamcast.broker.store import StoredEvent, StoreFullError
-from roamcast.chunks.form import count_of
+from roamcast.chunks import count_of
 from roamcast.errors import EventError, FilterError, InputError
 from roamcast.event import PAYLOAD_BYTES_MAX, Event, EventId, Publication, Value
 from roamcast.filter import Filter

@@ -19,7 +19,7 @@ from collections.abc import Callable
 import msgspec
 
 from roamcast.broker.store import StoreFullError
-from roamcast.event import EventId
+from roamcast.event import EventId, is_sealed
 from roamcast.gateway.mqtt.mesh.mapping import MeshMessage
 from roamcast.gateway.mqtt.packets.values import SubscriptionRequest, Will
 from roamcast.gateway.mqtt.sessions.session import MqttSession, UnacknowledgedMessage
@@ -27,7 +27,6 @@ from roamcast.gateway.node import GatewayNode
 from roamcast.runtime.live.storage.clients import ClientRecords
 from roamcast.runtime.live.storage.database import CLOCK_SET
 from roamcast.units import Micros
-from roamcast.wire.sealed_event import is_sealed
 
 PREFIX = "mqtt:"
 INCOMING = "mqtt-in:"  # rows of `incoming.py`

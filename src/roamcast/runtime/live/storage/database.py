@@ -25,7 +25,7 @@ import msgspec
 
 from roamcast.broker.retained import order_of
 from roamcast.broker.store import ENTRIES_MAX, EventStore, Settled, StoredEvent, StoreFullError
-from roamcast.chunks.form import is_chunk
+from roamcast.chunks import is_chunk
 from roamcast.errors import FileError
 from roamcast.event import Event, EventId
 from roamcast.runtime.live.world import NodeDisk
