@@ -27,6 +27,7 @@ from roamcast.strategy.chapar.messages import (
     BrokerAnswer,
     Decline,
     InterestChange,
+    Memorized,
     WantOffered,
 )
 from roamcast.strategy.chapar.node_vectors import available, returned
@@ -121,7 +122,7 @@ class Attachment:
                 self.hand_in(memo)
 
         if self.broker is not None:
-            self._messenger.transfer(self.broker, memo.id, lambda: memo, own=True, on_failure=failed)
+            self._messenger.transfer(self.broker, memo.id, memo.unexpired, own=True, on_failure=failed)
 
     def own_events(self) -> list[Memo]:
         self._forget_expired()
@@ -257,9 +258,9 @@ class Attachment:
         bit = self._tables.addresses.bit(to)
         memo.notified |= bit
 
-        def find() -> Memo | None:
+        def make(now: Micros) -> Memorized | None:
             if self._brokers.is_broker:
-                return memo
+                return memo.unexpired(now)
             memo.notified &= ~bit  # dismissed meanwhile: it is not sent
             return None
 
@@ -268,7 +269,7 @@ class Attachment:
             if attempts > 1:
                 self._transfer(to, memo, attempts - 1)
 
-        self._messenger.transfer(to, memo.id, find, on_failure=failed)
+        self._messenger.transfer(to, memo.id, make, on_failure=failed)
 
     def _is_mine(self, memo: Memo) -> bool:
         return memo.event.publisher != self._host.node and self._tables.may_match(memo)

@@ -43,6 +43,7 @@ from roamcast.strategy.chapar.messages import (
     InterestChange,
     InterestRegister,
     Lists,
+    Memorized,
     Records,
     Request,
     is_between,
@@ -271,8 +272,11 @@ class ConsistencyCheck:
         return len(newer)
 
     def _transfer(self, to: NodeId, key: EventId) -> None:
-        entry, own_event = self._tables.events.entry, self._attachment.own_event
-        self._messenger.transfer(to, key, lambda: entry(key) or own_event(key))
+        def make(now: Micros) -> Memorized | None:
+            memo = self._tables.events.entry(key) or self._attachment.own_event(key)
+            return None if memo is None else memo.unexpired(now)
+
+        self._messenger.transfer(to, key, make)
 
     # What we lack.
 

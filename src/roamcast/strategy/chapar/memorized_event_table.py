@@ -74,6 +74,10 @@ class Memo:
     def message(self, now: Micros) -> Memorized:
         return Memorized(self.event, self.hops, self.age(now), self.previous, self.sealed)
 
+    def unexpired(self, now: Micros) -> Memorized | None:
+        """The message, as long as the event lives."""
+        return self.message(now) if self.expires_at > now else None
+
 
 def encoded_size(event: Event) -> int:
     """Octets of an event, compared with `event_bytes_max`."""

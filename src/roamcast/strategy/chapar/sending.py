@@ -10,12 +10,11 @@ from roamcast.kit.protocol import Message, Messenger, OnFailure, Timer
 from roamcast.kit.repair import Answers
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.base import StrategyContext
-from roamcast.strategy.chapar.memorized_event_table import Memo
-from roamcast.strategy.chapar.messages import CODEC, AnyMessage, InterestRegister, Records
+from roamcast.strategy.chapar.messages import CODEC, AnyMessage, Carry, InterestRegister, Memorized, Records
 from roamcast.strategy.chapar.options import ChaparOptions
 from roamcast.strategy.chapar.tables import octets_of
 from roamcast.trace import DropReason
-from roamcast.units import NodeId, micros
+from roamcast.units import Micros, NodeId, micros
 
 # Chosen by us.
 RECORDS_BYTES = 1_200  # of registers in one frame; a larger register is sent alone
@@ -24,9 +23,10 @@ BROKEN_MAX = 256  # links that failed
 
 
 class Transfer(NamedTuple):
-    """An event that waits for its turn. `find` gives it then, or None if it need not be sent any more."""
+    """An event that waits for its turn. `make` gives its message then, because ages grow meanwhile; None if it
+    need not be sent any more."""
 
-    find: Callable[[], Memo | None]
+    make: Callable[[Micros], Carry | Memorized | None]
     own: bool
     on_failure: OnFailure | None
 
@@ -38,7 +38,7 @@ class Sending(Messenger[AnyMessage]):
         self._options = options
         self._link_hold = micros(options.in_force().link_hold)
         # Links that failed, and until when they are not trusted: the latest.
-        self._broken: BoundedDict[NodeId, int] = BoundedDict(BROKEN_MAX, unreported)
+        self._broken: BoundedDict[NodeId, Micros] = BoundedDict(BROKEN_MAX, unreported)
         self._floods: dict[object, Callable[[], AnyMessage]] = {}
         self._flood_timer = Timer(self.host, self._send_floods)
         self.transfers: Answers[tuple[NodeId, EventId], Transfer] = Answers(
@@ -106,13 +106,13 @@ class Sending(Messenger[AnyMessage]):
         self,
         to: NodeId,
         event: EventId,
-        find: Callable[[], Memo | None],
+        make: Callable[[Micros], Carry | Memorized | None],
         *,
         own: bool = False,
         on_failure: OnFailure | None = None,
     ) -> None:
-        """Send a memorized event to a neighbour in turn: a few frames, then a pause."""
-        self.transfers.add([((to, event), Transfer(find, own, on_failure))])
+        """Send an event to a neighbour in turn: a few frames, then a pause."""
+        self.transfers.add([((to, event), Transfer(make, own, on_failure))])
 
     def _send_floods(self) -> None:
         waiting, self._floods = self._floods, {}
@@ -120,11 +120,11 @@ class Sending(Messenger[AnyMessage]):
             self.send(make())
 
     def _transfer(self, key: tuple[NodeId, EventId], transfer: Transfer) -> int:
-        memo, now = transfer.find(), self.host.now()
-        if memo is None or memo.expires_at <= now:
+        message = transfer.make(self.host.now())
+        if message is None:
             return 0
-        self.send(memo.message(now), key[0], own=transfer.own, on_failure=transfer.on_failure)
-        return len(memo.event.payload) or 1
+        self.send(message, key[0], own=transfer.own, on_failure=transfer.on_failure)
+        return len(message.event.payload) or 1
 
     def _trace_full(self) -> None:
         self.drop(DropReason.QUEUE_FULL, "consistency", detail="too many frames wait for their turn")
