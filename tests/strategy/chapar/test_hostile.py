@@ -39,7 +39,7 @@ from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.addresses import Addresses
 from roamcast.underlay.base import Underlay, UnderlayContext
 from roamcast.underlay.olsr import Olsr, OlsrOptions
-from roamcast.units import SECOND, NodeId
+from roamcast.units import MILLISECOND, SECOND, NodeId
 
 numbers = st.one_of(st.integers(0, 9), st.sampled_from([1023, 1024, 2**32, 2**62, 2**63 - 1]))
 identifiers = st.one_of(st.binary(max_size=12), st.just(b"\xff" * 128))
@@ -253,3 +253,23 @@ def test_an_event_as_old_as_can_be_said_is_passed_on_with_an_age_that_can_be_rea
     assert passed_on
     for payload in passed_on:
         CODEC.decode(payload)
+
+
+def test_answers_to_a_request_for_many_recent_events_go_in_turn_with_pauses() -> None:
+    host, chapar = node([0, 1], ChaparOptions())
+    events = [Event(0, number, {"b": 2}) for number in range(20)]
+    for event in events:
+        chapar.publish(event)
+    request = CODEC.encode(Request(tuple(event.id for event in events)))
+
+    def answered() -> list[int]:
+        return [sent.frame.event.sequence for sent in host.sent if sent.to == 3 and sent.frame.event]
+
+    for _ in range(3):  # repeated while the answers wait: each is sent once
+        chapar.on_receive(3, request)
+    host.advance(0)
+    assert answered() == [0, 1, 2, 3]
+    host.advance(10 * MILLISECOND)
+    assert answered() == list(range(8))
+    host.advance(SECOND)
+    assert answered() == list(range(20))

@@ -105,14 +105,17 @@ class Recapitulation:
             self._messenger.send(Request(tuple(lacking)), sender, own=True)
 
     def answer(self, sender: NodeId, event: EventId) -> bool:
-        """Send an event to a neighbour that asked for it; False if it was not broadcast lately."""
+        """Send an event to a neighbour that asked for it, in turn; False if it was not broadcast lately."""
         recent = self._recent.get(event)
         if recent is None:
             return False
         carry, addresses = recent.carry, self._tables.addresses
         vector = addresses.encode(addresses.bit(sender))
-        age = self._host.now() - recent.born
-        self._messenger.send(Carry(carry.event, vector, carry.hops, carry.sealed, age), sender)
+
+        def make(now: Micros) -> Carry:
+            return Carry(carry.event, vector, carry.hops, carry.sealed, now - recent.born)
+
+        self._messenger.transfer(sender, event, make)
         return True
 
     def _tell(self) -> None:
