@@ -20,12 +20,12 @@ LIFETIME = 600 * SECOND
 class Reader:
     """A node with an application that wants `a = 1`."""
 
-    def __init__(self, stable: dict[str, bytes] | None = None) -> None:
+    def __init__(self, stable: dict[str, bytes] | None = None, kept_max: int = 100) -> None:
         self.host = FakeHost(9, stable=stable)
         self.broker = Broker(self.host, self)
         self.got: list[int] = []
         self.broker.subscribe(Subscription(1, Filter.sql("a = 1")))
-        self.inbox = Inbox(self.host, self.broker, 5 * SECOND)
+        self.inbox = Inbox(self.host, self.broker, 5 * SECOND, kept_max)
         self.host.attach(MessageLayer(self.host, CODEC))  # its timers
 
     def on_event(self, delivery: Delivery) -> None:
@@ -169,3 +169,16 @@ def test_what_was_overheard_before_a_subscription_comes_before_what_follows_it()
     assert reader.got == []
     reader.take(1, None)
     assert reader.got == [1, 2]
+
+
+def test_no_more_is_kept_than_the_bound_and_what_made_room_is_not_taken_again() -> None:
+    reader = Reader(kept_max=3)
+    for sequence in range(1, 11):
+        reader.take(sequence, sequence - 1 or None)
+        reader.host.advance(SECOND)  # so that the oldest is the first to expire
+    assert [memo.id for memo in reader.inbox.kept()] == [key(8), key(9), key(10)]
+    assert reader.inbox.learn([key(1), key(9), key(11)]) == [key(11)]
+    assert reader.take(1, None)
+    assert reader.got == list(range(1, 11))
+    drops = [record for record in reader.host.records if isinstance(record, Dropped)]
+    assert {(drop.reason, drop.detail) for drop in drops} == {(DropReason.STORE_FULL, "met_entries_max")}

@@ -24,7 +24,7 @@ from roamcast.host import Host
 from roamcast.kit.protocol import Timer, overflow_traced, trace_overflow
 from roamcast.kit.tables import BoundedDict, LifetimeDict, unreported
 from roamcast.strategy.chapar.identifiers import matches
-from roamcast.strategy.chapar.memorized_event_table import Memo
+from roamcast.strategy.chapar.memorized_event_table import EventTable, Memo
 from roamcast.strategy.chapar.messages import is_between
 from roamcast.trace import DropReason
 from roamcast.units import Micros
@@ -79,7 +79,7 @@ GONE_AT = itemgetter(0)
 
 
 class Inbox:
-    def __init__(self, host: Host, broker: Broker, order_timeout: Micros) -> None:
+    def __init__(self, host: Host, broker: Broker, order_timeout: Micros, kept_max: int) -> None:
         self._host = host
         self._broker = broker
         self._order_timeout = order_timeout
@@ -87,7 +87,13 @@ class Inbox:
         self._gone_by: LifetimeDict[EventId, GoneBy] = LifetimeDict(
             GONE_BY_MAX, overflow_traced(host, "memorized", "GONE_BY_MAX"), GONE_AT
         )
-        self._kept: dict[EventId, Memo] = {}
+        # What was handed over or is kept for others: as bounded as the table of a broker, and by the same
+        # rule, so that this node and its broker agree on what stays.
+        self._kept = EventTable(
+            entries_max=kept_max,
+            on_full=lambda _: trace_overflow(host, "memorized", "met_entries_max"),
+            on_forgotten=overflow_traced(host, "memorized", "KNOWN_MAX_FACTOR"),
+        )
         self._held: BoundedDict[EventId, HeldEvent] = BoundedDict(HELD_MAX, self._go_ahead)
         self._order_timer = Timer(host, self._release_due)
         self._offered: dict[EventId, Micros] = {}  # what others have and we lack; until when we wait
@@ -157,8 +163,8 @@ class Inbox:
 
     def forget_expired(self) -> None:
         now = self._host.now()
-        for expired in self._gone_by.expire(now):
-            self._kept.pop(expired, None)
+        self._gone_by.expire(now)
+        self._kept.forget_expired(now)
         self._offered = {key: until for key, until in self._offered.items() if until > now}
         self._missing = {key: until for key, until in self._missing.items() if until > now}
 
@@ -175,7 +181,7 @@ class Inbox:
 
     def kept(self) -> list[Memo]:
         """What is kept and has not expired, in order."""
-        return [self._kept[key] for key in sorted(self._kept)]
+        return self._kept.entries()
 
     def waiting(self) -> list[EventId]:
         """The events whose predecessor has not come at all."""
@@ -248,7 +254,7 @@ class Inbox:
             )
             return
         self._gone_by[memo.id] = GoneBy(memo.expires_at, None)
-        self._kept[memo.id] = memo
+        self._kept.keep(memo, self._host.now())
         if memo.id in self._handed:
             return
         event = self.opened(memo.event, memo.sealed)

@@ -23,8 +23,8 @@ BROKEN_MAX = 256  # links that failed
 
 
 class Transfer(NamedTuple):
-    """An event that waits for its turn. `make` gives its message then, because ages grow meanwhile; None if it
-    need not be sent any more."""
+    """An event that waits for its turn. `make` gives its message then, because ages grow meanwhile; None if
+    it need not be sent any more."""
 
     make: Callable[[Micros], Carry | Memorized | None]
     own: bool

@@ -38,7 +38,8 @@ from roamcast.units import NodeId, micros
 class Chapar(MessageLayer, Strategy):
     def __init__(self, context: StrategyContext, options: ChaparOptions) -> None:
         super().__init__(context.host, CODEC)
-        self._interval = micros(options.in_force().consistency_interval)
+        in_force = options.in_force()
+        self._interval = micros(in_force.consistency_interval)
         self._tick_timer = Timer(context.host, self._tick)
         self._store = context.broker.store
         sending = self.messenger = self._sending = Sending(context, options)
@@ -49,7 +50,9 @@ class Chapar(MessageLayer, Strategy):
                 "strategy.options.nodes_max",
                 f"is {options.nodes_max}; node {context.host.node} needs more, or node_vectors = 'bloom'",
             )
-        inbox = self._inbox = Inbox(context.host, context.broker, micros(options.order_timeout))
+        inbox = self._inbox = Inbox(
+            context.host, context.broker, micros(options.order_timeout), in_force.met_entries_max
+        )
         attachment = self._attachment = Attachment(options, sending, tables, brokers, inbox)
         self._recapitulation = Recapitulation(context.broker, sending, tables)
         self._multicasting = EventMulticasting(
