@@ -273,3 +273,22 @@ def test_answers_to_a_request_for_many_recent_events_go_in_turn_with_pauses() ->
     assert answered() == list(range(8))
     host.advance(SECOND)
     assert answered() == list(range(20))
+
+
+@pytest.mark.parametrize("comes_after", [1, 90])
+def test_what_was_asked_for_by_inheritance_and_comes_late_is_news_again(comes_after: int) -> None:
+    around = Around([1, 2])
+    host, chapar = node([], ChaparOptions(), around)
+    around._relays = [0, 1]
+    chapar.on_routes_changed()
+    host.advance(SECOND)
+    assert chapar.brokers.is_broker  # and has asked broker 1 for its tables
+    event = Event(9, 1, {}, event_class=EventClass.MEMORIZED, lifetime=600 * SECOND)
+    chapar.on_receive(1, CODEC.encode(Lists((event.id,), ((7, 1),), to=0)))
+    host.advance(comes_after * SECOND)
+    host.sent.clear()
+    chapar.on_receive(1, CODEC.encode(Memorized(event, 0, 0)))
+    chapar.on_receive(1, CODEC.encode(Records((InterestRegister(7, 1, (b"",)),))))
+    host.advance(SECOND // 10)
+    flooded = [type(CODEC.decode(sent.frame.payload)) for sent in host.sent if sent.to is None]
+    assert (Memorized in flooded, Records in flooded) == (comes_after == 90,) * 2

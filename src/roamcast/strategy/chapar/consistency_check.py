@@ -32,12 +32,14 @@ from roamcast.event import EventId
 from roamcast.kit.protocol import random_below
 from roamcast.kit.rates import Prompt
 from roamcast.kit.relay import Relay
+from roamcast.kit.tables import LifetimeDict, unreported
 from roamcast.strategy.chapar.attachment import Attachment
 from roamcast.strategy.chapar.brokers import Brokers
 from roamcast.strategy.chapar.filter_mapping_table import TableChange
 from roamcast.strategy.chapar.inbox import Inbox
 from roamcast.strategy.chapar.memorized_events import MemorizedEvents
 from roamcast.strategy.chapar.messages import (
+    LIST_MAX,
     Check,
     Decline,
     InterestChange,
@@ -54,6 +56,8 @@ from roamcast.strategy.chapar.tables import Tables
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 REQUEST_TIMEOUT: Micros = 2 * SECOND  # time-out, then another broker is asked; chosen by us
+# What comes later than this after inheritance is news to others again; a full table takes 20 s. Chosen by us.
+INHERITANCE_TIME: Micros = 60 * SECOND
 MEETING_INTERVAL: Micros = SECOND  # between early checks: a multiple of it, by `kit/rates.py`
 ANSWER_SPREAD: Micros = 20 * MILLISECOND  # per neighbouring broker: all of them hear a check; chosen by us
 SAME_ENOUGH = 2  # checks with our own digests that make another one needless (RFC 6206); chosen by us
@@ -94,7 +98,8 @@ class ConsistencyCheck:
             self._host, send=self._answer_heard, is_needed=self._is_needed, most=options.pending_max
         )
         self._requested: dict[object, Micros] = {}
-        self._inherited: set[NodeId] = set()  # registers asked for by inheritance: brokers around have them
+        # Registers asked for by inheritance: the brokers around have them already.
+        self._inherited: LifetimeDict[NodeId, Micros] = LifetimeDict(LIST_MAX, unreported, int)
         self._inheriting_from: NodeId | None = None
 
     # Starting an exchange.
@@ -195,9 +200,7 @@ class ConsistencyCheck:
             return
         self._changed()
         for register in news:
-            if register.subscriber in self._inherited:
-                self._inherited.discard(register.subscriber)
-            else:
+            if self._inherited.pop(register.subscriber, 0) <= self._host.now():
                 self._flood_register(register)
             self._notify(sender, register.subscriber)
 
@@ -303,8 +306,9 @@ class ConsistencyCheck:
             self._requested.update(dict.fromkeys(events, until))
             self._requested.update((("register", subscriber), until) for subscriber in subscribers)
             if sender == self._inheriting_from:
-                self._memorized.inherited.update(events)
-                self._inherited.update(subscribers)
+                until = now + INHERITANCE_TIME
+                self._memorized.inherited.update(dict.fromkeys(events, until))
+                self._inherited.update(dict.fromkeys(subscribers, until))
             # If the request is lost, the next broker may be asked for all of it.
             self._messenger.send(
                 Request(tuple(events), tuple(subscribers)), sender, on_failure=self._ask_again

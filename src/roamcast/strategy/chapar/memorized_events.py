@@ -10,12 +10,13 @@ and notification: neighbours that are no brokers take the event from it if they 
 from roamcast.event import Event, EventClass, EventId
 from roamcast.host import Host
 from roamcast.kit.protocol import Timer
+from roamcast.kit.tables import LifetimeDict, unreported
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.chapar.attachment import Attachment
 from roamcast.strategy.chapar.brokers import Brokers
 from roamcast.strategy.chapar.inbox import EventRelation, Inbox
 from roamcast.strategy.chapar.memorized_event_table import Memo, encoded_size
-from roamcast.strategy.chapar.messages import Check, Decline, Memorized, Request
+from roamcast.strategy.chapar.messages import LIST_MAX, Check, Decline, Memorized, Request
 from roamcast.strategy.chapar.options import ChaparOptions
 from roamcast.strategy.chapar.sending import Sending
 from roamcast.strategy.chapar.tables import Tables
@@ -48,7 +49,7 @@ class MemorizedEvents:
         self._asked_at: Micros | None = None
         self._last_giver: NodeId | None = None
         # What this broker asked for when it inherited its tables. The brokers around have it already.
-        self.inherited: set[EventId] = set()
+        self.inherited: LifetimeDict[EventId, Micros] = LifetimeDict(LIST_MAX, unreported, int)
 
     # Inputs.
 
@@ -114,13 +115,12 @@ class MemorizedEvents:
 
     def _memorize(self, memo: Memo) -> None:
         """Keep it and, as a broker, pass it on."""
+        now = self._host.now()
         if memo.id in self._tables.events:
             return
-        self._tables.events.keep(memo, self._host.now())
+        self._tables.events.keep(memo, now)
         self._attachment.keep_list(memo)
-        if memo.id in self.inherited:
-            self.inherited.discard(memo.id)
-        elif self._brokers.is_broker:
+        if self.inherited.pop(memo.id, 0) <= now and self._brokers.is_broker:
             self._messenger.flood(memo.id, lambda: memo.message(self._host.now()))
 
     def _to_inbox(self, memo: Memo) -> None:
