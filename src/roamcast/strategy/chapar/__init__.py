@@ -13,7 +13,7 @@ To read in this order, with the paper's words for what is inside:
 - `memorized_events.py`: their flooding; `inbox.py`: each once and in order; encrypted events.
 - `consistency_check.py`: *Table Consistency Check*. `inheritance.py`: *Inheritance and Dismissal*,
 *Check-out*.
-- `strategy.py`: the parts put together.
+- `part.py`: what the parts share. `strategy.py`: the parts put together.
 
 `docs/protocols/chapar.md` goes through the paper section by section, with departures and what was added. Left
 out: the technical report's details that the paper only cites; the choice of ciphers for encrypted events.

@@ -17,9 +17,7 @@ same. An event is lost to a node whose broker failed to hand it over.
 from roamcast.event import EventId
 from roamcast.kit.protocol import Timer, overflow_traced
 from roamcast.kit.tables import BoundedDict, ExpiringDict, LifetimeDict, unreported
-from roamcast.strategy.chapar.brokers import Brokers
 from roamcast.strategy.chapar.identifiers import digest_of
-from roamcast.strategy.chapar.inbox import Inbox
 from roamcast.strategy.chapar.memorized_event_table import EXPIRES_AT, Memo
 from roamcast.strategy.chapar.messages import (
     LIST_MAX,
@@ -31,9 +29,7 @@ from roamcast.strategy.chapar.messages import (
     WantOffered,
 )
 from roamcast.strategy.chapar.node_vectors import available, returned
-from roamcast.strategy.chapar.options import ChaparOptions
-from roamcast.strategy.chapar.sending import Sending
-from roamcast.strategy.chapar.tables import Tables
+from roamcast.strategy.chapar.part import Part, Shared
 from roamcast.units import SECOND, Micros, NodeId, micros
 
 # Chosen by us.
@@ -43,27 +39,19 @@ OWN_MAX = 1_000  # own memorized events in the digest; further ones are left to 
 NODES_MAX = 1_024  # nodes that declined, or that something was offered to
 
 
-class Attachment:
-    def __init__(
-        self, options: ChaparOptions, messenger: Sending, tables: Tables, brokers: Brokers, inbox: Inbox
-    ) -> None:
-        self._absent_subscribers = options.absent_subscribers
-        self._retry_delay = micros(options.in_force().retry_delay)
-        self._messenger = messenger
-        self._host = messenger.host
-        self._tables = tables
-        self._brokers = brokers
-        self._inbox = inbox
+class Attachment(Part):
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
         self.broker: NodeId | None = None  # this node's broker, if it is none itself
         self._check_timer = Timer(self._host, self.check)
         self._declined: ExpiringDict[NodeId, Micros] = ExpiringDict(NODES_MAX, unreported, int)
         # The memorized events that this node has published and answers for, in the order of publication.
-        self._own: LifetimeDict[EventId, Memo] = LifetimeDict(
+        self.own: LifetimeDict[EventId, Memo] = LifetimeDict(
             OWN_MAX, overflow_traced(self._host, "memorized", "OWN_MAX"), EXPIRES_AT
         )
         # The latest offer to each node.
         self._offers: BoundedDict[NodeId, frozenset[EventId]] = BoundedDict(NODES_MAX, unreported)
-        self._has_passes = self._absent_subscribers != "digest"
+        self._has_passes = self._options.absent_subscribers != "digest"
 
     # The node's side.
 
@@ -85,14 +73,14 @@ class Attachment:
     def on_failure(self, _: object = None) -> None:
         """A frame to the broker was lost: take another one, or ask the same again in a moment."""
         self.choose()
-        self._check_timer.after(self._retry_delay)
+        self._check_timer.after(micros(self._in_force.retry_delay))
 
     def check(self) -> None:
         """Compare versions and digests with the broker, and ask for what is missing."""
         if self.broker is None:
             return
         own = self.own_events()
-        received = (memo.id for memo in self._inbox.kept() if self._is_mine(memo))
+        received = (memo.id for memo in self._inbox.kept() if self._tables.may_match(memo))
         attach = Attach(
             self._tables.interests.version,
             digest_of((memo.event.sequence,) for memo in own),
@@ -106,10 +94,6 @@ class Attachment:
         by `Attach`."""
         if self.broker is not None:
             self._messenger.send(interest, self.broker, own=True, on_failure=self.on_failure)
-
-    def answer_for(self, memo: Memo) -> None:
-        """Add a memorized event of this node to those it is responsible for."""
-        self._own[memo.id] = memo
 
     def hand_in(self, memo: Memo) -> None:
         """Publish in one hop: send an own event to the broker, in the order of the calls. Without a
@@ -126,17 +110,14 @@ class Attachment:
 
     def own_events(self) -> list[Memo]:
         self._forget_expired()
-        return [self._own[key] for key in sorted(self._own)]
-
-    def own_event(self, event: EventId) -> Memo | None:
-        return self._own.get(event)
+        return [self.own[key] for key in sorted(self.own)]
 
     def previous(self) -> tuple[int, Micros] | None:
         """The latest own memorized event that has not expired, and its remaining lifetime."""
         self._forget_expired()
-        if not self._own:
+        if not self.own:
             return None
-        latest = self._own[next(reversed(self._own))]
+        latest = self.own[next(reversed(self.own))]
         return latest.event.sequence, latest.expires_at - self._host.now()
 
     def on_answer(self, sender: NodeId, answer: BrokerAnswer) -> None:
@@ -172,9 +153,8 @@ class Attachment:
         events.forget_expired(now)
         version = self._tables.filters.version(sender)
         of_sender = [key.sequence for key in events.known() if key.publisher == sender]
-        published = None
-        if digest_of((sequence,) for sequence in of_sender) != attach.published:
-            published = tuple(of_sender[-LIST_MAX:])
+        is_same = digest_of((sequence,) for sequence in of_sender) == attach.published
+        published = None if is_same else tuple(of_sender[-LIST_MAX:])
         offered: tuple[EventId, ...] = ()
         missing = None
         if version == attach.version:
@@ -209,7 +189,7 @@ class Attachment:
             unavailable = memo.unavailable(self._tables.wanted_by(memo))
             for node in self._tables.addresses.nodes(returned(unavailable, neighbours)):
                 self._transfer(node, memo)
-            if self._absent_subscribers == "pass_and_purge":
+            if self._options.absent_subscribers == "pass_and_purge":
                 memo.notified |= available(unavailable, known)
 
     def on_want(self, sender: NodeId, want: WantOffered) -> None:
@@ -271,9 +251,6 @@ class Attachment:
 
         self._messenger.transfer(to, memo.id, make, on_failure=failed)
 
-    def _is_mine(self, memo: Memo) -> bool:
-        return memo.event.publisher != self._host.node and self._tables.may_match(memo)
-
     def _forget_expired(self) -> None:
         self._inbox.forget_expired()
-        self._own.expire(self._host.now())
+        self.own.expire(self._host.now())

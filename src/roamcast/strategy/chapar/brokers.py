@@ -40,11 +40,8 @@ TRANSITIONS: dict[tuple[Role, str], Role] = {
 def elected(relays: Iterable[NodeId], available: Collection[NodeId]) -> list[NodeId]:
     """The brokers, in increasing order. `available` (ANV) includes the node that asks."""
     brokers = set(relays) & set(available)
-    for node in sorted(available):
-        if len(brokers) >= BROKERS_MIN:
-            break
-        brokers.add(node)
-    return sorted(brokers)
+    others = sorted(set(available) - brokers)
+    return sorted([*brokers, *others[: max(0, BROKERS_MIN - len(brokers))]])
 
 
 class Brokers:

@@ -26,7 +26,7 @@ complete, so that a receiver handles it by itself, whether or not the others arr
 
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 from roamcast.event import EventId
 from roamcast.kit.protocol import random_below
@@ -34,9 +34,7 @@ from roamcast.kit.rates import Prompt
 from roamcast.kit.relay import Relay
 from roamcast.kit.tables import LifetimeDict, unreported
 from roamcast.strategy.chapar.attachment import Attachment
-from roamcast.strategy.chapar.brokers import Brokers
 from roamcast.strategy.chapar.filter_mapping_table import TableChange
-from roamcast.strategy.chapar.inbox import Inbox
 from roamcast.strategy.chapar.memorized_events import MemorizedEvents
 from roamcast.strategy.chapar.messages import (
     LIST_MAX,
@@ -50,9 +48,7 @@ from roamcast.strategy.chapar.messages import (
     Request,
     is_between,
 )
-from roamcast.strategy.chapar.options import ChaparOptions
-from roamcast.strategy.chapar.sending import Sending
-from roamcast.strategy.chapar.tables import Tables
+from roamcast.strategy.chapar.part import Part, Shared
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 REQUEST_TIMEOUT: Micros = 2 * SECOND  # time-out, then another broker is asked; chosen by us
@@ -64,38 +60,18 @@ SAME_ENOUGH = 2  # checks with our own digests that make another one needless (R
 PART = 64  # entries of each table in one message: about 1,200 octets even where node numbers are large; ours
 
 
-class HeardCheck(NamedTuple):
-    """A check that waits for an answer."""
-
-    check: Check
-    changes: int  # of our tables, when it came
-
-
-class ConsistencyCheck:
-    def __init__(
-        self,
-        options: ChaparOptions,
-        messenger: Sending,
-        tables: Tables,
-        brokers: Brokers,
-        attachment: Attachment,
-        inbox: Inbox,
-        memorized: MemorizedEvents,
-    ) -> None:
-        self._messenger = messenger
-        self._host = messenger.host
-        self._tables = tables
-        self._brokers = brokers
+class ConsistencyCheck(Part):
+    def __init__(self, shared: Shared, attachment: Attachment, memorized: MemorizedEvents) -> None:
+        super().__init__(shared)
         self._attachment = attachment
-        self._inbox = inbox
         self._memorized = memorized
-        self._meeting_check = options.in_force().meeting_check
         self._met: set[NodeId] = set()  # brokers in the neighbourhood
         self._early = Prompt(self._host, self.check_all, MEETING_INTERVAL)
         self._same = 0  # checks heard with our own digests, since the early check was asked for
         self._changes = 0  # of the tables, by exchanges and floods
-        self._to_answer: Relay[NodeId, HeardCheck] = Relay(
-            self._host, send=self._answer_heard, is_needed=self._is_needed, most=options.pending_max
+        # Checks that wait for an answer, with `_changes` when they came.
+        self._to_answer: Relay[NodeId, tuple[Check, int]] = Relay(
+            self._host, send=self._answer_late, most=self._options.pending_max
         )
         self._requested: dict[object, Micros] = {}
         # Registers asked for by inheritance: the brokers around have them already.
@@ -139,10 +115,10 @@ class ConsistencyCheck:
             if self._same >= SAME_ENOUGH:
                 self._early.cancel()
         elif self._to_answer.find(sender) is not None:
-            self._to_answer.add(sender, HeardCheck(check, self._changes), 0)  # it keeps the time that it has
+            self._to_answer.add(sender, (check, self._changes), 0)  # it keeps the time that it has
         elif not self._to_answer.is_full:
             wait = random_below(self._host, ANSWER_SPREAD * len(self._brokers.adjacent()))
-            self._to_answer.add(sender, HeardCheck(check, self._changes), wait)
+            self._to_answer.add(sender, (check, self._changes), wait)
 
     def on_lists(self, sender: NodeId, lists: Lists) -> int | None:
         """How many entries one of the two lacks; None if the lists are not for this node."""
@@ -207,7 +183,7 @@ class ConsistencyCheck:
     # Checks and their answers.
 
     def _check_soon(self) -> None:
-        if self._meeting_check:
+        if self._in_force.meeting_check:
             self._same = 0
             self._early.ask(1 + len(self._met))
 
@@ -216,32 +192,27 @@ class ConsistencyCheck:
         self._check_soon()
 
     def _is_same(self, check: Check) -> bool:
-        tables = self._tables
-        tables.events.forget_expired(self._host.now())
-        return check.events == tables.events.digest() and check.filters == tables.filters.digest()
+        self._tables.events.forget_expired(self._host.now())
+        return (check.events, check.filters) == self._tables.digests()
 
     def _check(self, answer: bool = False) -> Check:
-        tables = self._tables
-        tables.events.forget_expired(self._host.now())
+        self._tables.events.forget_expired(self._host.now())
         self._inbox.ask()
-        return Check(tables.events.digest(), tables.filters.digest(), answer)
+        return Check(*self._tables.digests(), answer)
 
-    def _is_needed(self, _: NodeId, heard: HeardCheck) -> bool:
+    def _answer_late(self, sender: NodeId, heard: tuple[Check, int]) -> None:
         """Not if the tables have changed since: then what made them differ is on its way already, and the
         next check will tell."""
-        return self._brokers.is_broker and heard.changes == self._changes
-
-    def _answer_heard(self, sender: NodeId, heard: HeardCheck) -> None:
-        self._answer(sender, heard.check)
+        check, changes = heard
+        if self._brokers.is_broker and changes == self._changes:
+            self._answer(sender, check)
 
     def _answer(self, sender: NodeId, check: Check) -> None:
         tables, now = self._tables, self._host.now()
         tables.events.forget_expired(now)
-        events = versions = None
-        if check.events != tables.events.digest():
-            events = tables.events.known()
-        if check.filters != tables.filters.digest():
-            versions = tables.filters.versions()
+        of_events, of_filters = tables.digests()
+        events = None if check.events == of_events else tables.events.known()
+        versions = None if check.filters == of_filters else tables.filters.versions()
         if check.answer or events is not None or versions is not None:
             told = list_tables(events, versions, tables.events.missing(now), sender)
             # One frame is broadcast, so that others hear that the check is answered; more need the link
@@ -276,7 +247,7 @@ class ConsistencyCheck:
 
     def _transfer(self, to: NodeId, key: EventId) -> None:
         def make(now: Micros) -> Memorized | None:
-            memo = self._tables.events.entry(key) or self._attachment.own_event(key)
+            memo = self._tables.events.entry(key) or self._attachment.own.get(key)
             return None if memo is None else memo.unexpired(now)
 
         self._messenger.transfer(to, key, make)
@@ -360,14 +331,6 @@ class ConsistencyCheck:
             self._attachment.notify(subscriber)
 
 
-class ListPart(NamedTuple):
-    """Some entries of a table, and the span of which they are all. `end` of None: to the last."""
-
-    entries: tuple[Any, ...]
-    first: Any
-    end: Any
-
-
 def list_tables(
     events: Sequence[EventId] | None,
     versions: Sequence[tuple[NodeId, int]] | None,
@@ -393,12 +356,16 @@ def list_tables(
     return told or [Lists(missing=tuple(missing[:PART]), to=to)]
 
 
-def _parts(table: Sequence[Any] | None, key: Callable[[Any], Any], first: Any) -> list[ListPart]:
+def _parts(
+    table: Sequence[Any] | None, key: Callable[[Any], Any], first: Any
+) -> list[tuple[tuple[Any, ...], Any, Any]]:
+    """Some entries of a table, and the first and the end of the span of which they are all (None: to the
+    last)."""
     if table is None:
         return []
     parts = []
     for at in range(0, max(1, len(table)), PART):
         end = key(table[at + PART]) if at + PART < len(table) else None
-        parts.append(ListPart(tuple(table[at : at + PART]), first, end))
+        parts.append((tuple(table[at : at + PART]), first, end))
         first = end
     return parts

@@ -24,15 +24,14 @@ from functools import reduce
 from operator import or_
 from typing import NamedTuple
 
+import msgspec
+
 from roamcast.event import Event, EventClass, EventId
 from roamcast.kit.confirm import Backoff, RetransmissionTimeout
 from roamcast.kit.protocol import overflow_traced, random_below
 from roamcast.kit.relay import Relay
 from roamcast.kit.tables import BoundedDict
-from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.chapar.attachment import Attachment
-from roamcast.strategy.chapar.brokers import Brokers
-from roamcast.strategy.chapar.inbox import Inbox
 from roamcast.strategy.chapar.messages import BRANCHES_MAX, Carry, Decline, Spread
 from roamcast.strategy.chapar.node_vectors import (
     NO_NODES,
@@ -44,10 +43,8 @@ from roamcast.strategy.chapar.node_vectors import (
     remaining,
     vector_of,
 )
-from roamcast.strategy.chapar.options import ChaparOptions
+from roamcast.strategy.chapar.part import Part, Shared
 from roamcast.strategy.chapar.recapitulation import Recapitulation
-from roamcast.strategy.chapar.sending import Sending
-from roamcast.strategy.chapar.tables import Tables
 from roamcast.trace import DropReason
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
@@ -112,42 +109,20 @@ class AwaitedRelays(NamedTuple):
     since: Micros
 
 
-class TakenOn:
+class TakenOn(msgspec.Struct):
     """The destinations of one event that this node is responsible for, by the node they came from."""
 
-    __slots__ = ("by_sender", "circles")
-
-    def __init__(self) -> None:
-        self.by_sender: dict[NodeId | None, NodeVector] = {}
-        self.circles = 0
+    by_sender: dict[NodeId | None, NodeVector] = {}
+    circles: int = 0
 
 
-class EventMulticasting:
-    def __init__(
-        self,
-        context: StrategyContext,
-        options: ChaparOptions,
-        messenger: Sending,
-        tables: Tables,
-        brokers: Brokers,
-        attachment: Attachment,
-        inbox: Inbox,
-        recapitulation: Recapitulation,
-    ) -> None:
-        self._host = context.host
-        self._broker = context.broker
-        self._underlay = context.underlay
-        self._options = options
-        self._messenger = messenger
-        self._tables = tables
-        self._addresses = tables.addresses
-        self._brokers = brokers
+class EventMulticasting(Part):
+    def __init__(self, shared: Shared, attachment: Attachment, recapitulation: Recapitulation) -> None:
+        super().__init__(shared)
+        self._addresses = self._tables.addresses
         self._attachment = attachment
-        self._inbox = inbox
         self._recapitulation = recapitulation
-        in_force = options.in_force()
-        self._broadcasts = in_force.notification == "broadcast"
-        self._backoff = Backoff(micros(in_force.retry_delay), attempts=in_force.retries)
+        self._backoff = Backoff(micros(self._in_force.retry_delay), attempts=self._in_force.retries)
         self._taken: BoundedDict[EventId, TakenOn] = BoundedDict(
             TAKEN_MAX, overflow_traced(self._host, "event", "TAKEN_MAX")
         )
@@ -156,7 +131,7 @@ class EventMulticasting:
             self._host, send=self._on_unheard, most=TAKEN_MAX
         )
         self._timeout = RetransmissionTimeout(FIRST_WAIT, SHORTEST_WAIT, LONGEST_WAIT)
-        self._waiting: Relay[int, Copy] = Relay(self._host, send=self._go_on, most=options.pending_max)
+        self._waiting: Relay[int, Copy] = Relay(self._host, send=self._go_on, most=self._options.pending_max)
         self._number = 0  # of the last copy that had to wait
 
     # Inputs.
@@ -294,7 +269,7 @@ class EventMulticasting:
     # By one broadcast.
 
     def _may_broadcast(self, event: Event) -> bool:
-        return self._broadcasts and not event.destinations
+        return self._in_force.notification == "broadcast" and not event.destinations
 
     def _broadcast(self, copy: Copy, ways: dict[NodeId, NodeVector]) -> None:
         """One frame for all; a way that leads over a broken link or back gets a frame of its own."""

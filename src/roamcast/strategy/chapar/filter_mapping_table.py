@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
+import msgspec
+
 from roamcast.extras import numpy_is_installed
 from roamcast.strategy.chapar.identifiers import digest_of
 from roamcast.strategy.chapar.node_vectors import NO_NODES, NodeBits, NodeVector
@@ -205,16 +207,13 @@ def encoded_size(rows: int, nodes: int, identifier_bytes: int) -> int:
     return rows * (identifier_bytes + (nodes + 7) // 8)
 
 
-class _Register:
+class _Register(msgspec.Struct):
     """What one node wants. `heard`: the highest version of any change, applied or still ahead."""
 
-    __slots__ = ("filter_ids", "heard", "is_wide", "version")
-
-    def __init__(self) -> None:
-        self.version = 0
-        self.heard = 0
-        self.filter_ids: set[int] = set()
-        self.is_wide = False
+    version: int = 0
+    heard: int = 0
+    filter_ids: set[int] = set()
+    is_wide: bool = False
 
 
 class IdentifierRows:

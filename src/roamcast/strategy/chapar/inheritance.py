@@ -8,13 +8,11 @@ transient time, and drops them once another broker has all that they hold. The t
 
 from roamcast.kit.protocol import Timer
 from roamcast.strategy.chapar.attachment import Attachment
-from roamcast.strategy.chapar.brokers import Brokers, Role
+from roamcast.strategy.chapar.brokers import Role
 from roamcast.strategy.chapar.consistency_check import ConsistencyCheck
 from roamcast.strategy.chapar.memorized_events import MemorizedEvents
 from roamcast.strategy.chapar.messages import Lists
-from roamcast.strategy.chapar.options import ChaparOptions
-from roamcast.strategy.chapar.sending import Sending
-from roamcast.strategy.chapar.tables import Tables
+from roamcast.strategy.chapar.part import Part, Shared
 from roamcast.trace import OverlayChanged
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
@@ -23,26 +21,19 @@ LOOK_DELAY: Micros = 50 * MILLISECOND  # routes change in bursts; one look serve
 CHECK_OUT_TIMEOUT: Micros = 2 * SECOND  # from sending a broker what it lacks to asking again
 
 
-class Inheritance:
+class Inheritance(Part):
     def __init__(
         self,
-        options: ChaparOptions,
-        messenger: Sending,
-        tables: Tables,
-        brokers: Brokers,
+        shared: Shared,
         attachment: Attachment,
         memorized: MemorizedEvents,
         consistency: ConsistencyCheck,
     ) -> None:
-        self._host = messenger.host
-        self._messenger = messenger
-        self._tables = tables
-        self._brokers = brokers
+        super().__init__(shared)
         self._attachment = attachment
         self._memorized = memorized
         self._consistency = consistency
-        self._transient_time = micros(options.dismissal_transient_time)
-        self._role_interval = micros(options.in_force().role_interval)
+        self._role_interval = micros(self._in_force.role_interval)
         self._look_timer = Timer(self._host, self._look_due)
         self._is_look_due = False
         self._looked_at: Micros = -self._role_interval
@@ -114,7 +105,7 @@ class Inheritance:
                     self._inherit()
             case Role.BROKER, _:
                 self._trace("role_off")
-                self._dismissal_timer.after(self._transient_time)
+                self._dismissal_timer.after(micros(self._options.dismissal_transient_time))
                 self._attachment.choose()
                 self._check_out()
             case _, Role.NODE:

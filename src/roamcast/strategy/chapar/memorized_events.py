@@ -8,43 +8,23 @@ and notification: neighbours that are no brokers take the event from it if they 
 """
 
 from roamcast.event import Event, EventClass, EventId
-from roamcast.host import Host
 from roamcast.kit.protocol import Timer
 from roamcast.kit.tables import LifetimeDict, unreported
-from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.chapar.attachment import Attachment
-from roamcast.strategy.chapar.brokers import Brokers
-from roamcast.strategy.chapar.inbox import EventRelation, Inbox
+from roamcast.strategy.chapar.inbox import EventRelation
 from roamcast.strategy.chapar.memorized_event_table import Memo, encoded_size
 from roamcast.strategy.chapar.messages import LIST_MAX, Check, Decline, Memorized, Request
-from roamcast.strategy.chapar.options import ChaparOptions
-from roamcast.strategy.chapar.sending import Sending
-from roamcast.strategy.chapar.tables import Tables
+from roamcast.strategy.chapar.part import Part, Shared
 from roamcast.trace import DropReason
 from roamcast.units import MILLISECOND, Micros, NodeId
 
 ASK_INTERVAL: Micros = 500 * MILLISECOND  # between requests for missing events; chosen by us
 
 
-class MemorizedEvents:
-    def __init__(
-        self,
-        context: StrategyContext,
-        options: ChaparOptions,
-        messenger: Sending,
-        tables: Tables,
-        brokers: Brokers,
-        attachment: Attachment,
-        inbox: Inbox,
-    ) -> None:
-        self._host: Host = context.host
-        self._store = context.broker.store
-        self._bytes_max = options.in_force().event_bytes_max
-        self._messenger = messenger
-        self._tables = tables
-        self._brokers = brokers
+class MemorizedEvents(Part):
+    def __init__(self, shared: Shared, attachment: Attachment) -> None:
+        super().__init__(shared)
         self._attachment = attachment
-        self._inbox = inbox
         self._ask_timer = Timer(self._host, self._ask_again)
         self._asked_at: Micros | None = None
         self._last_giver: NodeId | None = None
@@ -55,14 +35,14 @@ class MemorizedEvents:
 
     def publish(self, event: Event, sealed: bytes = b"") -> bool:
         """False for an event that is too large to be memorized."""
-        if encoded_size(event) > self._bytes_max:
+        if encoded_size(event) > self._in_force.event_bytes_max:
             detail = "larger than event_bytes_max"
             self._messenger.drop(DropReason.STORE_FULL, "memorized", event.id, detail=detail)
             return False
         expires_at = self._host.now() + event.lifetime
         event_id = self._tables.event_id(event, sealed)
         memo = Memo(event, event_id, expires_at, previous=self._attachment.previous(), sealed=sealed)
-        self._attachment.answer_for(memo)
+        self._attachment.own[memo.id] = memo
         self._inbox.take(memo, EventRelation.NONE)
         if self._brokers.is_broker:
             self._memorize(memo)
@@ -74,7 +54,10 @@ class MemorizedEvents:
         event, brokers = message.event, self._brokers
         if event.id in self._tables.events or (not brokers.is_broker and self._inbox.has(event.id)):
             return
-        if event.event_class is not EventClass.MEMORIZED or encoded_size(event) > self._bytes_max:
+        if (
+            event.event_class is not EventClass.MEMORIZED
+            or encoded_size(event) > self._in_force.event_bytes_max
+        ):
             detail = "is no memorized event of a permitted size"
             self._messenger.drop(DropReason.WIRE, "memorized", detail=detail)
             return
@@ -96,11 +79,11 @@ class MemorizedEvents:
     def resume(self) -> None:
         """After a restart: answer for the stored events of this node again, and keep the others. Their order
         (`previous`) is forgotten; what was handed over before is not handed over again (`inbox.py`)."""
-        for stored in self._store.standing(self._host.now()):
+        for stored in self._broker.store.standing(self._host.now()):
             event = stored.event
             memo = Memo(event, self._tables.event_id(event, b""), stored.expires_at, stored.hops)
             if event.publisher == self._host.node:
-                self._attachment.answer_for(memo)
+                self._attachment.own[memo.id] = memo
                 self._inbox.take(memo, EventRelation.NONE)
             else:
                 self._inbox.take(memo, EventRelation.KEEPS)
@@ -154,5 +137,4 @@ class MemorizedEvents:
         lister = giver if brokers.is_broker else self._attachment.broker
         if brokers.has_tables and lister is not None:
             self._inbox.ask()
-            digests = self._tables.events.digest(), self._tables.filters.digest()
-            self._messenger.send(Check(*digests, True), lister)
+            self._messenger.send(Check(*self._tables.digests(), True), lister)

@@ -14,13 +14,11 @@ pairs instead of 0.98).
 
 from typing import NamedTuple
 
-from roamcast.broker.core import Broker
 from roamcast.event import EventId
 from roamcast.kit.protocol import Timer, random_below
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.chapar.messages import RECAP_MAX, Carry, Recap, RecapEntry, Request
-from roamcast.strategy.chapar.sending import Sending
-from roamcast.strategy.chapar.tables import Tables
+from roamcast.strategy.chapar.part import Part, Shared
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 TELLINGS = 2  # this and all below: chosen by us
@@ -48,12 +46,9 @@ class AskedEvent(NamedTuple):
     is_news: bool  # to other neighbours, too
 
 
-class Recapitulation:
-    def __init__(self, broker: Broker, messenger: Sending, tables: Tables) -> None:
-        self._broker = broker
-        self._messenger = messenger
-        self._host = messenger.host
-        self._tables = tables
+class Recapitulation(Part):
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
         self._recent: BoundedDict[EventId, RecentEvent] = BoundedDict(RECENT_MAX, unreported)
         self._asked: BoundedDict[EventId, AskedEvent] = BoundedDict(RECENT_MAX, unreported)
         self._met: BoundedDict[NodeId, Micros] = BoundedDict(MET_MAX, unreported)

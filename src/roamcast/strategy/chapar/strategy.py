@@ -29,6 +29,7 @@ from roamcast.strategy.chapar.messages import (
     WantOffered,
 )
 from roamcast.strategy.chapar.options import ChaparOptions
+from roamcast.strategy.chapar.part import Shared
 from roamcast.strategy.chapar.recapitulation import Recapitulation
 from roamcast.strategy.chapar.sending import Sending
 from roamcast.strategy.chapar.tables import Move, Tables
@@ -53,18 +54,13 @@ class Chapar(MessageLayer, Strategy):
         inbox = self._inbox = Inbox(
             context.host, context.broker, micros(options.order_timeout), in_force.met_entries_max
         )
-        attachment = self._attachment = Attachment(options, sending, tables, brokers, inbox)
-        self._recapitulation = Recapitulation(context.broker, sending, tables)
-        self._multicasting = EventMulticasting(
-            context, options, sending, tables, brokers, attachment, inbox, self._recapitulation
-        )
-        self._memorized = MemorizedEvents(context, options, sending, tables, brokers, attachment, inbox)
-        self._consistency = ConsistencyCheck(
-            options, sending, tables, brokers, attachment, inbox, self._memorized
-        )
-        self._inheritance = Inheritance(
-            options, sending, tables, brokers, attachment, self._memorized, self._consistency
-        )
+        shared = Shared(context, options, sending, tables, brokers, inbox)
+        attachment = self._attachment = Attachment(shared)
+        self._recapitulation = Recapitulation(shared)
+        self._multicasting = EventMulticasting(shared, attachment, self._recapitulation)
+        self._memorized = MemorizedEvents(shared, attachment)
+        self._consistency = ConsistencyCheck(shared, attachment, self._memorized)
+        self._inheritance = Inheritance(shared, attachment, self._memorized, self._consistency)
         self.handlers = {
             Carry: self._multicasting.on_carry,
             Spread: self._multicasting.on_spread,

@@ -84,6 +84,10 @@ class Tables:
             encoded = (self.layout.encode(EVERYTHING),)  # as in a full table: nobody misses an event
         return InterestRegister(subscriber, version, encoded)
 
+    def digests(self) -> tuple[bytes, bytes]:
+        """Of both tables, MET first."""
+        return self.events.digest(), self.filters.digest()
+
     def enter_own(self) -> None:
         """Enter a broker's own interests into its table, like everyone's."""
         if self.interests.version:
