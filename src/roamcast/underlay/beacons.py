@@ -44,14 +44,11 @@ class Beacon(Message, frozen=True, tag=1):
 CODEC: Codec[Beacon] = Codec("beacon", 1, Beacon)
 
 
-class HeardNode:
+class HeardNode(msgspec.Struct, eq=False):
     """A node whose beacons we hear."""
 
-    __slots__ = ("named", "silence")
-
-    def __init__(self, silence: Timer) -> None:
-        self.named: tuple[NodeId, ...] = ()  # by its last beacon
-        self.silence = silence  # until it is lost
+    silence: Timer  # until it is lost
+    named: tuple[NodeId, ...] = ()  # by its last beacon
 
 
 class Beacons(MessageLayer, Underlay):

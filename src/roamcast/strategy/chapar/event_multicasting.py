@@ -165,7 +165,7 @@ class EventMulticasting(Part):
         elif self._addresses.decode(spread.leaves, [self._host.node]) & host_vector:
             self._take(copy._replace(destinations=host_vector))
         elif self._broker.observe(spread.event.id):
-            self._serve_unnamed(copy)
+            self._hand_over(copy, is_named=False)
 
     # The broker's part.
 
@@ -212,9 +212,9 @@ class EventMulticasting(Part):
         fresh = (copy.destinations or NO_NODES) & ~before
         taken.by_sender[copy.sender] = before | fresh
         if fresh & host_vector & ~elsewhere:
-            self._hand_over(copy)
+            self._hand_over(copy, is_named=True)
         elif known is None:
-            self._serve_unnamed(copy)
+            self._hand_over(copy, is_named=False)
         fresh &= ~host_vector
         if fresh and copy.carry.hops >= self._options.hop_limit:
             self._messenger.drop(DropReason.EXPIRED, "event", event, detail="hop limit")
@@ -252,19 +252,15 @@ class EventMulticasting(Part):
         if branches.stranded:
             self._try_again(copy._replace(destinations=branches.stranded), "no route")
 
-    def _serve_unnamed(self, copy: Copy) -> None:
-        """Beyond the paper: a relay that wants the event itself gets it although the vector does not name
-        it, because the broker that looked it up did not know its subscription yet."""
+    def _hand_over(self, copy: Copy, *, is_named: bool) -> None:
+        """To this node's applications. Beyond the paper: a relay that wants the event gets it although the
+        vector does not name it, because the broker that looked it up did not know its subscription yet."""
         event = self._inbox.opened(copy.carry.event, copy.carry.sealed)
-        if event is not None and event.publisher != self._host.node and self._broker.wants(event):
+        is_wanted = event is not None and self._broker.wants(event)
+        if event is not None and is_wanted and (is_named or event.publisher != self._host.node):
             self._broker.deliver(event, copy.carry.hops, self._host.now() - copy.born)
-
-    def _hand_over(self, copy: Copy) -> None:
-        event = self._inbox.opened(copy.carry.event, copy.carry.sealed)
-        if event is None or not self._broker.wants(event):
+        elif is_named:
             self._messenger.drop(DropReason.FALSE_POSITIVE, "event", copy.carry.event.id)
-        else:
-            self._broker.deliver(event, copy.carry.hops, self._host.now() - copy.born)
 
     # By one broadcast.
 
@@ -287,7 +283,7 @@ class EventMulticasting(Part):
         now = self._host.now()
         spread = Spread(carry.event, carry.hops, encode(leaves), branches, carry.sealed, now - copy.born)
         self._messenger.send(spread, own=self._is_own(copy))
-        self._recapitulation.note(carry, copy.born)
+        self._recapitulation.remember(carry, copy.born, told=0)
         if relays:
             before = self._unheard.find(carry.event.id)
             unheard = relays if before is None else before.branches | relays

@@ -127,21 +127,18 @@ class FilterTable:
         return self._registers.keys() <= {node}
 
     def version(self, subscriber: NodeId) -> int:
-        register = self._registers.get(subscriber)
-        return 0 if register is None else register.version
+        return self._registers.get(subscriber, NOTHING).version
 
     def heard(self, subscriber: NodeId) -> int:
         """The highest version of any change of a subscriber, applied or not."""
-        register = self._registers.get(subscriber)
-        return 0 if register is None else register.heard
+        return self._registers.get(subscriber, NOTHING).heard
 
     def versions(self) -> list[tuple[NodeId, int]]:
         """Of every subscriber that has ever been entered, in increasing order."""
         return [(s, r.version) for s, r in sorted(self._registers.items()) if r.version]
 
     def filter_ids(self, subscriber: NodeId) -> list[int]:
-        register = self._registers.get(subscriber)
-        return [] if register is None else sorted(register.filter_ids)
+        return sorted(self._registers.get(subscriber, NOTHING).filter_ids)
 
     def rows(self) -> list[tuple[int, NodeVector]]:
         """The table as the paper has it, by identifier."""
@@ -214,6 +211,9 @@ class _Register(msgspec.Struct):
     heard: int = 0
     filter_ids: set[int] = set()
     is_wide: bool = False
+
+
+NOTHING = _Register()  # of a node that was never heard of
 
 
 class IdentifierRows:

@@ -22,6 +22,12 @@ class Shared(NamedTuple):
 
 class Part:
     def __init__(self, shared: Shared) -> None:
-        context, self._options, self._messenger, self._tables, self._brokers, self._inbox = shared
-        self._host, self._broker, self._underlay = context[:3]
-        self._in_force = self._options.in_force()
+        self._host = shared.context.host
+        self._broker = shared.context.broker
+        self._underlay = shared.context.underlay
+        self._options = shared.options
+        self._in_force = shared.options.in_force()
+        self._messenger = shared.messenger
+        self._tables = shared.tables
+        self._brokers = shared.brokers
+        self._inbox = shared.inbox

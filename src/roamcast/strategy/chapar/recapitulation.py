@@ -56,16 +56,20 @@ class Recapitulation(Part):
         self._timer = Timer(self._host, self._tell)
         self._is_due = False
 
-    def note(self, carry: Carry, born: Micros) -> None:
-        """This node has broadcast an event."""
-        self._remember(carry, born, told=0)
+    def remember(self, carry: Carry, born: Micros, *, told: int) -> None:
+        """This node has an event, which neighbours may ask for; it has been told of so many times. One
+        that was just broadcast has not."""
+        until = self._host.now() + RECENT_FOR
+        self._recent.renew(carry.event.id, RecentEvent(carry, born, until, told))
+        if told < TELLINGS:
+            self._tell_soon()
 
     def keep(self, carry: Carry, born: Micros) -> None:
         """This node has an event: one that it asked for is news to others too, the rest to new neighbours."""
         key = carry.event.id
         if key not in self._recent:
             asked = self._asked.get(key)
-            self._remember(carry, born, told=0 if asked is not None and asked.is_news else TELLINGS)
+            self.remember(carry, born, told=0 if asked is not None and asked.is_news else TELLINGS)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         now = self._host.now()
@@ -131,12 +135,6 @@ class Recapitulation(Part):
     def _is_new(self, neighbour: NodeId) -> bool:
         met_at = self._met.get(neighbour)
         return met_at is not None and self._host.now() - met_at < RECENT_FOR
-
-    def _remember(self, carry: Carry, born: Micros, *, told: int) -> None:
-        until = self._host.now() + RECENT_FOR
-        self._recent.renew(carry.event.id, RecentEvent(carry, born, until, told))
-        if told < TELLINGS:
-            self._tell_soon()
 
     def _tell_soon(self) -> None:
         if not self._is_due and any(recent.told < TELLINGS for recent in self._recent.values()):

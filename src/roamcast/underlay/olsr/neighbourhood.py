@@ -5,6 +5,8 @@ What a HELLO changes and what a HELLO says. `links` and `mpr` are its parts.
 
 from collections.abc import Callable, Container, Iterator
 
+import msgspec
+
 from roamcast.errors import WireError
 from roamcast.host import Host
 from roamcast.kit.protocol import Timer
@@ -331,20 +333,17 @@ def _code(link: LinkTuple, now: Micros, relays: frozenset[Address], symmetric: C
     return neighbour | LOST
 
 
-class Neighbour:
+class Neighbour(msgspec.Struct, eq=False):
     """A symmetric neighbour and the 2-hop tuples that came through it.
 
     The RFC keeps one tuple with a deadline per pair of neighbour and 2-hop neighbour. Nearly every HELLO
     repeats the one before, so here a neighbour's latest HELLO stands for all tuples that it renews, under one
     deadline, and only addresses that the latest HELLO left out keep a deadline of their own."""
 
-    __slots__ = ("hello", "left_out", "until", "willingness")
-
-    def __init__(self) -> None:
-        self.willingness = WILL_NEVER
-        self.hello: Hello | None = None
-        self.until: Micros = 0  # for all addresses that the latest HELLO names
-        self.left_out: dict[Address, Micros] = {}  # named by an earlier HELLO, with their own deadlines
+    willingness: int = WILL_NEVER
+    hello: Hello | None = None
+    until: Micros = 0  # for all addresses that the latest HELLO names
+    left_out: dict[Address, Micros] = {}  # named by an earlier HELLO, with their own deadlines
 
     def reached(self, now: Micros) -> frozenset[Address]:
         """Addresses of its symmetric neighbours; this node may be among them."""
@@ -421,16 +420,15 @@ class Neighbours:
         neighbour.willingness = hello.willingness
 
 
-class TableChanges:
+class TableChanges(msgspec.Struct):
     """What has changed since it was last computed, said or reported. Tables that follow from others (our
     relays, the routes) are only marked here, and computed when somebody asks."""
 
-    def __init__(self) -> None:
-        self.relays_are_stale = False
-        self.routes_are_stale = False
-        self.to_say = False  # whether the next HELLO or TC may differ from the last one
-        self.to_report = False  # whether the listener must hear of routes or relays
-        self.neighbours: list[tuple[bool, Address]] = []  # gained (True) or lost, to be reported
+    relays_are_stale: bool = False
+    routes_are_stale: bool = False
+    to_say: bool = False  # whether the next HELLO or TC may differ from the last one
+    to_report: bool = False  # whether the listener must hear of routes or relays
+    neighbours: list[tuple[bool, Address]] = []  # gained (True) or lost, to be reported
 
     def mark_neighbourhood(self) -> None:
         self.relays_are_stale = True

@@ -27,7 +27,6 @@ from roamcast.wire.olsr import (
     MessageType,
     NodeNotice,
     OlsrMessage,
-    OlsrPacket,
     decode_hna,
     decode_mid,
     decode_node,
@@ -133,27 +132,23 @@ class Olsr(Underlay):
         name.due()
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
-        try:
-            packet = decode_packet(payload)
-        except WireError as error:
-            self._refuse("olsr", error)
-            return
-        self._on_packet(self._own, self._addresses.address(sender), packet)
+        self._on_packet(self._own, self._addresses.address(sender), payload)
 
     def on_packet(self, interface: Address, source: Address, payload: bytes) -> None:
         """Open: anybody's packet, on one of our interfaces."""
+        if source in self._links or not is_host_address(source):
+            self._refuse("olsr", WireError("source", 0, f"is {dotted(source)}, no address of another"))
+        else:
+            self._on_packet(interface, source, payload)
+
+    def _on_packet(self, interface: Address, source: Address, payload: bytes) -> None:
+        """Section 3.4."""
+        now = self._host.now()
         try:
             packet = decode_packet(payload)
-            if source in self._links or not is_host_address(source):
-                raise WireError("source", 0, f"is {dotted(source)}, no address of another")
         except WireError as error:
             self._refuse("olsr", error)
             return
-        self._on_packet(interface, source, packet)
-
-    def _on_packet(self, interface: Address, source: Address, packet: OlsrPacket) -> None:
-        """Section 3.4."""
-        now = self._host.now()
         if self._options.hysteresis:
             self._neighbourhood.weigh(interface, source, packet.sequence, now)
         known_until = self._duplicates.get
