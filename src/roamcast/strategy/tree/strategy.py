@@ -41,7 +41,7 @@ from roamcast.kit.protocol import Handlers
 from roamcast.kit.relay import Relay
 from roamcast.kit.tables import OnEvicted
 from roamcast.strategy.base import Strategy, StrategyContext
-from roamcast.strategy.tree.content.announcer import Announcer, UpdateOutcome
+from roamcast.strategy.tree.content.announcer import Announcer
 from roamcast.strategy.tree.content.messages import (
     CODEC,
     Cast,
@@ -188,7 +188,7 @@ class Tree(Strategy, OverlayListener):
     def _on_update(self, neighbour: NodeId, update: FilterUpdate) -> None:
         received = self.announcer.sessions[neighbour].received
         earlier = received.session
-        if self.announcer.on_update(neighbour, update) is not UpdateOutcome.APPLIED:
+        if not self.announcer.on_update(neighbour, update):
             return
         if earlier not in (-1, update.session):
             # The neighbour lost the link and forgot our table; it has a new incarnation. We did not notice.

@@ -9,7 +9,6 @@ from roamcast.filter import Filter
 from roamcast.strategy.tree.content.announcer import (
     FilterAnnouncement,
     NeighbourTable,
-    UpdateOutcome,
     digest_of,
 )
 from roamcast.strategy.tree.content.messages import FilterUpdate, UpdateAcknowledgement
@@ -58,11 +57,11 @@ def test_a_listener_that_missed_a_version_says_so_and_is_told_everything() -> No
     teller.on_acknowledge(UpdateAcknowledgement(7, 1))  # by someone who then crashed
     update = teller.next_update([A, B], no_age)
     assert update is not None
-    assert listener.on_update(update, 0) is UpdateOutcome.LOST
+    assert listener.on_update(update, 0) == UpdateAcknowledgement(update.session, 0, lost=True)
     assert teller.on_acknowledge(UpdateAcknowledgement(7, 0, lost=True))
     again = teller.next_update([A, B], no_age)
     assert again is not None and again.base == 0
-    assert listener.on_update(again, 0) is UpdateOutcome.APPLIED
+    assert listener.on_update(again, 0) == UpdateAcknowledgement(again.session, again.version)
     assert set(listener.table() or {}) == {A, B}
 
 
@@ -70,18 +69,18 @@ def test_a_later_session_replaces_the_table_and_an_earlier_one_is_stale() -> Non
     listener = NeighbourTable(100)
     early = FilterUpdate(7, 0, 5, True, ((A.encode(), 30),), ())
     late = FilterUpdate(8, 0, 1, True, ((B.encode(), 30),), ())
-    assert listener.on_update(early, 100) is UpdateOutcome.APPLIED
+    assert listener.on_update(early, 100) == UpdateAcknowledgement(early.session, early.version)
     assert listener.table() == {A: 70}
-    assert listener.on_update(late, 100) is UpdateOutcome.APPLIED
-    assert listener.on_update(early, 100) is UpdateOutcome.STALE
-    assert listener.on_update(late, 200) is UpdateOutcome.REPEATED
+    assert listener.on_update(late, 100) == UpdateAcknowledgement(late.session, late.version)
+    assert listener.on_update(early, 100) is None
+    assert listener.on_update(late, 200) == UpdateAcknowledgement(late.session, late.version)
     assert listener.table() == {B: 70}
 
 
 def test_a_table_beyond_the_bound_is_refused() -> None:
     listener = NeighbourTable(2)
     update = FilterUpdate(7, 0, 1, True, tuple((each.encode(), 0) for each in (A, B, C)), ())
-    assert listener.on_update(update, 0) is UpdateOutcome.LOST
+    assert listener.on_update(update, 0) == UpdateAcknowledgement(update.session, 0, lost=True)
     assert listener.table() is None
 
 
@@ -117,9 +116,8 @@ def test_over_any_channel_the_listener_ends_with_what_the_teller_wants(seed: int
                 continue
             if not fair and random.random() < 0.3:
                 air.insert(0, update)
-            outcome = listener.on_update(update, 0)
-            if outcome is not UpdateOutcome.STALE and (fair or random.random() < 0.7):
-                answer = UpdateAcknowledgement(update.session, update.version, outcome is UpdateOutcome.LOST)
+            answer = listener.on_update(update, 0)
+            if answer is not None and (fair or random.random() < 0.7):
                 teller.on_acknowledge(answer)
             if not fair:
                 break

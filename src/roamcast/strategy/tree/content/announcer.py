@@ -14,7 +14,6 @@ a new one.
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable
-from enum import Enum
 from itertools import accumulate
 
 import msgspec
@@ -76,17 +75,14 @@ class Announcer:
         """At the end of this instant, so that simultaneous changes share one message."""
         self._announce_timer.after(0)
 
-    def on_update(self, neighbour: NodeId, update: FilterUpdate) -> "UpdateOutcome":
-        """Where it was applied, the caller looks at the new table."""
+    def on_update(self, neighbour: NodeId, update: FilterUpdate) -> bool:
+        """Whether it was applied; then the caller looks at the new table."""
         received = self.sessions[neighbour].received
-        outcome = received.on_update(update, self._host.now())
-        if outcome is UpdateOutcome.LOST:
-            self._messenger.to_neighbour(
-                neighbour, UpdateAcknowledgement(update.session, received.version, True)
-            )
-        elif outcome is not UpdateOutcome.STALE:
-            self._messenger.to_neighbour(neighbour, UpdateAcknowledgement(update.session, update.version))
-        return outcome
+        before = received.session, received.version
+        answer = received.on_update(update, self._host.now())
+        if answer is not None:
+            self._messenger.to_neighbour(neighbour, answer)
+        return (received.session, received.version) != before
 
     def on_acknowledge(self, neighbour: NodeId, answer: UpdateAcknowledgement) -> None:
         session = self.sessions[neighbour]
@@ -254,13 +250,6 @@ class FilterAnnouncement:
         )
 
 
-class UpdateOutcome(Enum):
-    STALE = "stale"  # of an earlier session: no answer
-    REPEATED = "repeated"  # known: acknowledge again
-    APPLIED = "applied"
-    LOST = "lost"  # does not build on the version we hold, or has too many filters
-
-
 class NeighbourTable:
     """The filters that one neighbour announced to this node."""
 
@@ -271,26 +260,27 @@ class NeighbourTable:
         self._staged: dict[Filter, Micros] = {}
         self._complete = False
 
-    def on_update(self, change: FilterUpdate, now: Micros) -> UpdateOutcome:
-        """`WireError` where an octet string is no filter."""
+    def on_update(self, change: FilterUpdate, now: Micros) -> UpdateAcknowledgement | None:
+        """The answer, if there is one. `WireError` where an octet string is no filter."""
+        lost = UpdateAcknowledgement(change.session, self.version, True)
         if change.session < self.session:
-            return UpdateOutcome.STALE
+            return None  # of an earlier session
         if change.session == self.session and change.version <= self.version:
-            return UpdateOutcome.REPEATED
+            return UpdateAcknowledgement(change.session, change.version)  # the first one was lost
         if change.base and (change.session, change.base) != (self.session, self.version):
-            return UpdateOutcome.LOST
+            return lost  # it does not build on the version we hold
         staged = dict(self._staged) if change.base else {}
         for encoded in change.remove:
             staged.pop(Filter.decode(encoded), None)
         # Ages become times of this node's clock.
         staged.update((Filter.decode(encoded), now - age) for encoded, age in change.add)
         if len(staged) > self._filters_max:
-            return UpdateOutcome.LOST
+            return lost
         self.session = change.session
         self.version = change.version
         self._staged = staged
         self._complete = change.complete
-        return UpdateOutcome.APPLIED
+        return UpdateAcknowledgement(change.session, change.version)
 
     def table(self) -> dict[Filter, Micros] | None:
         """Each wanted filter with the time since which it is wanted; None while the set is not complete."""

@@ -15,6 +15,7 @@ from functools import partial
 from roamcast.host import SendFailure
 from roamcast.kit.confirm import Backoff, Repetition
 from roamcast.kit.protocol import Messenger, Timer, random_below
+from roamcast.kit.relay import Relay
 from roamcast.strategy.tree.overlay.messages import OverlayMessage
 from roamcast.units import MILLISECOND, Micros, NodeId
 
@@ -36,7 +37,10 @@ class TreeCourier:
         self._jitter = jitter
         self._on_undelivered = on_undelivered
         self._agreements: dict[tuple[NodeId, int], Repetition] = {}  # by neighbour and link
-        self._waiting = 0
+        self._number = 0  # of the messages that were delayed
+        self._delayed: Relay[int, Callable[[], object]] = Relay(
+            self._host, send=lambda _, send: send(), most=WAITING_MAX
+        )
 
     def broadcast_soon(self, message: OverlayMessage) -> None:
         """Pass on after a random delay, so that the receivers of one broadcast do not all answer at once."""
@@ -86,13 +90,6 @@ class TreeCourier:
         return (to, link) in self._agreements
 
     def _later(self, delay: Micros, message: OverlayMessage, send: Callable[[], object]) -> None:
-        if self._waiting >= WAITING_MAX:
+        self._number += 1
+        if not self._delayed.add(self._number, send, delay):
             self._messenger.overflow(message.name, "WAITING_MAX")
-            return
-        self._waiting += 1
-
-        def due() -> None:
-            self._waiting -= 1
-            send()
-
-        Timer(self._host, due).after(delay)
