@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 from random import Random
+from typing import cast
 
 from tests.strategy.tree.network import Network, Pair, Weather, pair
 
@@ -34,7 +35,7 @@ def play(seed: int, setting: str = "driving") -> Network:
     )
     is_adaptive = random.random() < 0.2 or setting == "adaptive"
     options = TreeOptions(
-        preset=TreePreset.WALKING if setting == "adaptive" else TreePreset(setting),
+        preset=cast(TreePreset, "walking" if setting == "adaptive" else setting),
         adaptive=is_adaptive,
         reply_wait=random.choice([0.05, None]),
         discover_timeout=random.choice([0.3, 1.0]),

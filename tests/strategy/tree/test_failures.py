@@ -22,7 +22,7 @@ from roamcast.strategy.tree.overlay.messages import (
     Sighting,
     TreeData,
 )
-from roamcast.strategy.tree.parameters import TreeOptions, TreePreset
+from roamcast.strategy.tree.parameters import TreeOptions
 from roamcast.strategy.tree.strategy import Tree
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
@@ -132,7 +132,7 @@ def test_in_a_crowd_the_first_request_goes_one_hop_and_then_as_far_as_ever() -> 
 @pytest.mark.parametrize("is_told", [True, False])
 def test_a_leader_is_told_of_another_tree_that_a_member_hears(is_told: bool) -> None:
     """R14, with a periodic search that is far away; without the word of the member the trees stay apart."""
-    options = TreeOptions(preset=TreePreset.WALKING, reconnection_trigger=255)
+    options = TreeOptions(preset="walking", reconnection_trigger=255)
     size = 5
     nodes = range(2 * size)
     network = Network(nodes, [(n, n + 1) for n in nodes[:-1] if n != size - 1], options=options)
@@ -153,7 +153,7 @@ def test_a_leader_is_told_of_another_tree_that_a_member_hears(is_told: bool) -> 
 
 
 def test_without_additions_a_leader_waits_for_its_turn_and_a_repair_asks_no_crowd() -> None:
-    options = TreeOptions(preset=TreePreset.WALKING, additions=False)
+    options = TreeOptions(preset="walking", additions=False)
     crowd = list(range(10))
     network = Network(crowd, [(a, b) for a in crowd for b in range(a)], options=options)
     network.run(4)
@@ -177,7 +177,7 @@ def test_without_additions_a_leader_waits_for_its_turn_and_a_repair_asks_no_crow
 def linked(**options: object) -> tuple[Network, NodeId, NodeId]:
     """Two nodes with a link, in a world where a lost neighbour is noticed late; the upstream end first."""
     weather = Weather(detection=(20 * SECOND, 20 * SECOND))
-    network = Network([0, 1], options=TreeOptions(preset=TreePreset.DRIVING, **options), weather=weather)  # type: ignore[arg-type]
+    network = Network([0, 1], options=TreeOptions(preset="driving", **options), weather=weather)  # type: ignore[arg-type]
     network.connect((0, 1))
     for node, other in ((0, 1), (1, 0)):
         network._step(network.nodes[node], partial(network.nodes[node].overlay.on_neighbour_up, other))

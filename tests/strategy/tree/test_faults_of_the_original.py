@@ -19,18 +19,18 @@ from roamcast.strategy.tree.overlay.messages import (
     RouteRequest,
 )
 from roamcast.strategy.tree.overlay.multicast_table import LinkState, TreeLink
-from roamcast.strategy.tree.parameters import ProtocolName, TreeOptions, TreePreset
+from roamcast.strategy.tree.parameters import TreeOptions
 from roamcast.units import NodeId
 
 ORIGINAL = TreeOptions(
-    protocol=ProtocolName.ORIGINAL,
-    preset=TreePreset.DRIVING,
+    protocol="original",
+    preset="driving",
     member_forwarding=True,
     hello_workaround=False,
     ttl_increment=10,
     jitter=0.0,
 )
-EVOLVED = TreeOptions(preset=TreePreset.DRIVING, ttl_increment=10, jitter=0.0)
+EVOLVED = TreeOptions(preset="driving", ttl_increment=10, jitter=0.0)
 
 
 def standing_tree(options: TreeOptions, parents: dict[NodeId, NodeId | None]) -> Network:

@@ -9,12 +9,12 @@ import pytest
 from roamcast.errors import InputError
 from roamcast.host import Channel, Host
 from roamcast.strategy.tree.overlay.manager import ProactiveManager, ReactiveManager
-from roamcast.strategy.tree.parameters import TreeOptions, TreePreset
+from roamcast.strategy.tree.parameters import TreeOptions
 from roamcast.testing import FakeHost
 from roamcast.units import SECOND, NodeId
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "keep_connected.py"
-OPTIONS = TreeOptions(preset=TreePreset.DRIVING)
+OPTIONS = TreeOptions(preset="driving")
 
 
 class Air:

@@ -22,11 +22,11 @@ from roamcast.strategy.tree.overlay.messages import (
     StatedLabel,
     TreeData,
 )
-from roamcast.strategy.tree.parameters import TreeOptions, TreePreset
+from roamcast.strategy.tree.parameters import TreeOptions
 
 NODES = range(6)
 LINKS = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5), (1, 4)]
-OPTIONS = TreeOptions(preset=TreePreset.DRIVING)
+OPTIONS = TreeOptions(preset="driving")
 
 nodes = st.integers(0, 8)  # two of them unknown
 numbers = st.integers(0, 2**62 - 1)

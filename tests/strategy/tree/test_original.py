@@ -4,13 +4,13 @@ from tests.strategy.tree.network import Network
 
 from roamcast.strategy.tree.overlay.messages import MaodvActivation
 from roamcast.strategy.tree.overlay.original import Original
-from roamcast.strategy.tree.parameters import Membership, ProtocolName, TreeOptions, TreePreset
+from roamcast.strategy.tree.parameters import TreeOptions
 from roamcast.units import NodeId
 
 OPTIONS = TreeOptions(
-    protocol=ProtocolName.ORIGINAL,
-    preset=TreePreset.DRIVING,
-    membership=Membership.USERS,
+    protocol="original",
+    preset="driving",
+    membership="users",
     ttl_increment=10,
     jitter=0.0,
 )
@@ -103,9 +103,9 @@ def test_a_leader_that_leaves_has_a_descendant_lead() -> None:
 def test_an_activation_is_repeated_only_if_the_option_says_so() -> None:
     for repeats in (False, True):
         options = TreeOptions(
-            protocol=ProtocolName.ORIGINAL,
-            preset=TreePreset.DRIVING,
-            membership=Membership.USERS,
+            protocol="original",
+            preset="driving",
+            membership="users",
             repeat_activation=repeats,
             hello_workaround=False,
             ttl_increment=10,

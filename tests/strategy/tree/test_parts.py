@@ -11,7 +11,6 @@ from roamcast.strategy.tree.parameters import (
     OverlayParameters,
     ParameterAdaptation,
     TreeOptions,
-    TreePreset,
 )
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped
@@ -50,26 +49,26 @@ def test_group_sequence_tolerance_weighs_freshness_against_distance(tolerance: i
 
 
 def test_the_presets_are_tables_6_3_and_6_4_and_the_file_of_b_1() -> None:
-    walking = OverlayParameters.of(TreeOptions(preset=TreePreset.WALKING))
+    walking = OverlayParameters.of(TreeOptions(preset="walking"))
     assert walking == OverlayParameters(1 * SECOND, 5 * SECOND, 2, 2, 2, 2, 2, 2, 10)
-    driving = OverlayParameters.of(TreeOptions(preset=TreePreset.DRIVING))
+    driving = OverlayParameters.of(TreeOptions(preset="driving"))
     assert driving == OverlayParameters(1 * SECOND, 2_500_000, 1, 2, 2, 1, 2, 2, 10)
-    sample = OverlayParameters.of(TreeOptions(preset=TreePreset.SAMPLE))
+    sample = OverlayParameters.of(TreeOptions(preset="sample"))
     assert sample == OverlayParameters(1_500_000, 4 * SECOND, 2, 3, 3, 2, 3, 3, 8)
 
 
 def test_a_given_parameter_beats_the_preset() -> None:
-    options = TreeOptions(preset=TreePreset.DRIVING, hello_interval=0.5, request_retries=7)
+    options = TreeOptions(preset="driving", hello_interval=0.5, request_retries=7)
     assert OverlayParameters.of(options).hello_interval == SECOND // 2
     assert OverlayParameters.of(options).request_retries == 7
     assert options.beacons().allowed_loss == 2
 
 
 def test_the_preset_of_ours_notices_a_loss_within_a_second_and_the_others_beacon_as_before() -> None:
-    prompt = TreeOptions(preset=TreePreset.PROMPT).beacons()
+    prompt = TreeOptions(preset="prompt").beacons()
     assert prompt == BeaconOptions(interval=0.2, allowed_loss=2, prompt=True, lone_interval=1.0)
     assert TreeOptions().beacons() == BeaconOptions(interval=1.0, allowed_loss=2)
-    slow = TreeOptions(preset=TreePreset.PROMPT, beacon_interval=3.0).beacons()
+    slow = TreeOptions(preset="prompt", beacon_interval=3.0).beacons()
     assert (slow.interval, slow.lone_interval) == (3.0, 3.0)
 
 
@@ -86,7 +85,7 @@ def test_adaptation_goes_from_walking_to_driving_and_back_with_the_disconnection
     for each in (0, 50):  # two within two minutes
         adaptation.on_break(each * SECOND)
     restless = adaptation.parameters(52 * SECOND)
-    assert restless == OverlayParameters.of(TreeOptions(preset=TreePreset.DRIVING, request_retries=5))
+    assert restless == OverlayParameters.of(TreeOptions(preset="driving", request_retries=5))
     assert adaptation.parameters(200 * SECOND) == walking
 
 

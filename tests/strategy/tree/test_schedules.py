@@ -20,7 +20,7 @@ from roamcast.strategy.tree.overlay.messages import (
     StatedLabel,
 )
 from roamcast.strategy.tree.overlay.multicast_table import Reverse
-from roamcast.strategy.tree.parameters import TreeOptions, TreePreset
+from roamcast.strategy.tree.parameters import TreeOptions
 from roamcast.units import MILLISECOND
 
 SCHEDULES = 150
@@ -58,7 +58,7 @@ def test_each_rule_is_needed(rule: str, seed: int, fault: str) -> None:
 
 def test_a_lone_leader_does_not_ask_so_often_that_every_reply_comes_too_late() -> None:
     """R9, found by a schedule: 5 asks every 0.3 to 0.5 s, and a reply from 4 takes 1.5."""
-    options = TreeOptions(preset=TreePreset.DRIVING, discover_timeout=0.3)
+    options = TreeOptions(preset="driving", discover_timeout=0.3)
     network = Network(range(5), [(node, node + 1) for node in range(4)], options=options)
     network.run(40)
     (leader,) = network.leaders()
@@ -74,7 +74,7 @@ def test_a_schedule_is_the_same_for_ever() -> None:
 
 
 def test_a_reply_is_passed_on_once_even_if_two_nodes_have_its_request_from_each_other() -> None:
-    network = Network([0, 1, 2], [(0, 1)], options=TreeOptions(preset=TreePreset.DRIVING))
+    network = Network([0, 1, 2], [(0, 1)], options=TreeOptions(preset="driving"))
     network.run(4)
     request = RequestKey(2, 7)
     for node, other in ((0, 1), (1, 0)):
@@ -93,7 +93,7 @@ def test_deep_trees_that_touch_at_their_leaves_are_merged() -> None:
     size = 15
     nodes = range(2 * size)
     chain = [(each, each + 1) for each in nodes[:-1] if each != size - 1]
-    network = Network(nodes, chain, options=TreeOptions(preset=TreePreset.DRIVING))
+    network = Network(nodes, chain, options=TreeOptions(preset="driving"))
     network.run(40)
     assert len(network.leaders()) == 2
     network.connect((size - 1, size))
@@ -102,7 +102,7 @@ def test_deep_trees_that_touch_at_their_leaves_are_merged() -> None:
 
 
 def test_data_crosses_a_tree_link_and_nothing_else() -> None:
-    network = Network([0, 1, 2], [(0, 1), (1, 2), (0, 2)], options=TreeOptions(preset=TreePreset.DRIVING))
+    network = Network([0, 1, 2], [(0, 1), (1, 2), (0, 2)], options=TreeOptions(preset="driving"))
     network.run(8)
     tree = network.open_tree()
     failed: list[int] = []

@@ -18,7 +18,7 @@ from roamcast.strategy.tree.overlay.messages import (
     RouteReply,
     RouteRequest,
 )
-from roamcast.strategy.tree.parameters import TreeOptions, TreePreset
+from roamcast.strategy.tree.parameters import TreeOptions
 from roamcast.units import NodeId
 
 GL = 2  # the leader in all figures
@@ -26,7 +26,7 @@ GL = 2  # the leader in all figures
 
 def led(nodes: Iterable[NodeId], links: Iterable[Pair], leaders: Iterable[NodeId] = (GL,)) -> Network:
     """A network whose trees have the given leaders: an old sequence number makes others go below."""
-    network = Network(nodes, options=TreeOptions(preset=TreePreset.DRIVING, reply_wait=0.2, ttl_increment=10))
+    network = Network(nodes, options=TreeOptions(preset="driving", reply_wait=0.2, ttl_increment=10))
     for age, leader in enumerate(leaders):
         network.nodes[leader].table.label = Label(100 - 40 * age, leader, 0)
     for link in links:

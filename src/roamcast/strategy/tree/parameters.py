@@ -14,8 +14,7 @@ those of the driving ones, in proportion between.
 """
 
 from collections import deque
-from enum import Enum
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -34,21 +33,7 @@ BEACON_SECONDS = 1.0  # the source gives none; one second is usual (MAODV: HELLO
 PROMPT_BEACON_SECONDS = 0.2
 
 
-class TreePreset(Enum):
-    WALKING = "walking"
-    DRIVING = "driving"
-    PROMPT = "prompt"
-    SAMPLE = "sample"
-
-
-class ProtocolName(Enum):
-    EVOLVED = "evolved"
-    ORIGINAL = "original"
-
-
-class Membership(Enum):
-    ALL = "all"
-    USERS = "users"
+TreePreset: TypeAlias = Literal["walking", "driving", "prompt", "sample"]
 
 
 class TreeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,8 +63,8 @@ class TreeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     # The overlay.
 
-    protocol: ProtocolName = ProtocolName.EVOLVED  # `original`: MAODV as it was, the baseline
-    preset: TreePreset = TreePreset.WALKING  # the values of the parameters that are not given
+    protocol: Literal["evolved", "original"] = "evolved"  # `original`: MAODV as it was, the baseline
+    preset: TreePreset = "walking"  # the values of the parameters that are not given
     discover_timeout: Seconds | None = None  # waiting for replies to a request
     hello_interval: Seconds | None = None  # between two group hellos
     reconnection_trigger: Positive | None = None  # group hellos per search for other partitions
@@ -102,7 +87,7 @@ class TreeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     quiet_probes: bool = True
     # Original protocol only. Who is a member of the group: all nodes (section 4.1), or those whose
     # applications subscribe or have published; then the others are routers where a path needs them.
-    membership: Membership = Membership.ALL
+    membership: Literal["all", "users"] = "all"
     # Original protocol only. Is an activation repeated until it is confirmed, as the evolved one does, or
     # sent once (A.1)?
     repeat_activation: bool = False
@@ -115,7 +100,7 @@ class TreeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def beacons(self) -> BeaconOptions:
         """The underlay's options with which ALLOWED_BEACON_LOSS means what section 5.4 says."""
         loss = OverlayParameters.of(self).allowed_beacon_loss
-        if self.preset is not TreePreset.PROMPT:
+        if self.preset != "prompt":
             return BeaconOptions(interval=self.beacon_interval or BEACON_SECONDS, allowed_loss=loss)
         interval = self.beacon_interval or PROMPT_BEACON_SECONDS
         lone = max(interval, BEACON_SECONDS)
@@ -143,22 +128,21 @@ class OverlayParameters(NamedTuple):
     def of(cls, options: TreeOptions, preset: "OverlayParameters | None" = None) -> "OverlayParameters":
         """What the options say, and the preset where they say nothing."""
         base = PRESETS[options.preset] if preset is None else preset
-        given = {name: getattr(options, name) for name in cls._fields}
         times = {"discover_timeout", "hello_interval"}
         return base._replace(
             **{
                 name: micros(value) if name in times else value
-                for name, value in given.items()
-                if value is not None
+                for name in cls._fields
+                if (value := getattr(options, name)) is not None
             }
         )
 
 
 PRESETS: dict[TreePreset, OverlayParameters] = {
-    TreePreset.WALKING: OverlayParameters(1 * SECOND, 5 * SECOND, 2, 2, 2, 2, 2, 2, 10),  # table 6.3
-    TreePreset.DRIVING: OverlayParameters(1 * SECOND, micros(2.5), 1, 2, 2, 1, 2, 2, 10),  # table 6.4
-    TreePreset.SAMPLE: OverlayParameters(micros(1.5), 4 * SECOND, 2, 3, 3, 2, 3, 3, 8),  # appendix B.1
-    TreePreset.PROMPT: OverlayParameters(micros(0.25), 1 * SECOND, 1, 2, 2, 1, 2, 5, 10),  # chosen by us
+    "walking": OverlayParameters(1 * SECOND, 5 * SECOND, 2, 2, 2, 2, 2, 2, 10),  # table 6.3
+    "driving": OverlayParameters(1 * SECOND, micros(2.5), 1, 2, 2, 1, 2, 2, 10),  # table 6.4
+    "sample": OverlayParameters(micros(1.5), 4 * SECOND, 2, 3, 3, 2, 3, 3, 8),  # appendix B.1
+    "prompt": OverlayParameters(micros(0.25), 1 * SECOND, 1, 2, 2, 1, 2, 5, 10),  # chosen by us
 }
 
 WINDOW: Micros = 120 * SECOND  # chosen by us; longer reacts later and counts more evenly
@@ -183,7 +167,7 @@ class ParameterAdaptation:
     def parameters(self, now: Micros) -> OverlayParameters:
         if not self._options.adaptive:
             return self._fixed
-        walking, driving = PRESETS[TreePreset.WALKING], PRESETS[TreePreset.DRIVING]
+        walking, driving = PRESETS["walking"], PRESETS["driving"]
         # Links lost per second over the last two minutes. A node that started later is divided by the whole
         # two minutes too, so that a single early break does not look like many.
         while self._breaks and self._breaks[0] < now - WINDOW:

@@ -28,7 +28,7 @@ from roamcast.strategy.tree.overlay.multicast_table import (
     TreeProtocol,
 )
 from roamcast.strategy.tree.overlay.original import Original
-from roamcast.strategy.tree.parameters import ProtocolName, TreeOptions
+from roamcast.strategy.tree.parameters import TreeOptions
 from roamcast.trace import DropReason
 from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
@@ -62,7 +62,7 @@ class Overlay(MessageLayer):
         self._doubt = round(micros(options.beacons().interval) * DOUBT_INTERVALS)
         nearby = None if underlay is None else self._nearby
         context = OverlayContext(self.messenger, options, listener, nearby, url)
-        evolves = options.protocol is ProtocolName.EVOLVED
+        evolves = options.protocol == "evolved"
         self.protocol: TreeProtocol = Evolved(context) if evolves else Original(context)
         self.table = self.protocol.table
         self._watches = options.quiet_probes

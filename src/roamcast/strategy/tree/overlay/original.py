@@ -48,7 +48,6 @@ from roamcast.strategy.tree.overlay.multicast_table import (
     TreeProtocol,
     best_reply,
 )
-from roamcast.strategy.tree.parameters import Membership
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
 # Chosen by us.
@@ -70,7 +69,7 @@ class Original(TreeProtocol):
     def __init__(self, context: OverlayContext) -> None:
         super().__init__(context)
         host = self.host
-        self.is_member = self.options.membership is Membership.ALL
+        self.is_member = self.options.membership == "all"
         self._replies: list[Reply] | None = None  # None: no decision about replies is due
         self._requested: RequestKey | None = None
         self._attempts = 0
@@ -109,7 +108,7 @@ class Original(TreeProtocol):
         self._join_timer.within(JOIN_DELAY)
 
     def set_member(self, is_member: bool) -> None:
-        if self.options.membership is Membership.ALL or is_member == self.is_member:
+        if self.options.membership == "all" or is_member == self.is_member:
             return
         self.is_member = is_member
         if not is_member:

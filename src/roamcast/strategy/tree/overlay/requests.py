@@ -18,7 +18,6 @@ from roamcast.strategy.tree.overlay.messages import (
     RouteRequest,
 )
 from roamcast.strategy.tree.overlay.multicast_table import AgingDict, ForwardRoute, LinkState, Reply, Reverse
-from roamcast.strategy.tree.parameters import TreePreset
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
 if TYPE_CHECKING:  # it imports this module
@@ -180,7 +179,7 @@ class Search:
         """R14: of two nodes that meet one knows it first, and what it says comes before the other does. Only
         with `prompt`, where the missing beacon comes at once: otherwise it is late, and an answer as well."""
         options = self._tree.options
-        if options.additions and options.preset is TreePreset.PROMPT:
+        if options.additions and options.preset == "prompt":
             self._early.put(sender, (self._host.now(), message))
 
     def _may_answer(self, message: RouteRequest) -> bool:
