@@ -162,10 +162,15 @@ class MessageLayer(Layer):
     def __init__(self, host: Host, codec: Codec[Any]) -> None:
         self.host = host
         self.messenger: Messenger[Any] = Messenger(host, codec)
+        self._decode = codec.decode
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
-        message = self.messenger.decode(payload)
-        if message is not None:
+        # Every frame comes through here, so `Messenger.decode` is not called for those that are well.
+        try:
+            message = self._decode(payload)
+        except WireError:
+            self.messenger.decode(payload)
+        else:
             self.on_message(sender, message)
 
     def on_message(self, sender: NodeId, message: Message) -> None:

@@ -13,7 +13,7 @@ each step has a bound, in processor time too: a digest of 17 octets may claim 2^
 
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain, islice, pairwise, zip_longest
 from typing import Annotated, Generic, NamedTuple, TypeVar
 
@@ -138,7 +138,8 @@ class DigestRead:
                 for publisher, sequences in ranges_of(held)
             )
             self._held, self._keys = held, frozenset(chain.from_iterable(keys))
-        return [EventId(*divmod(key, PUBLISHER)) for key in sorted(unseen(self._keys))]
+        found = unseen(self._keys)
+        return [EventId(*divmod(key, PUBLISHER)) for key in sorted(found)] if found else []
 
 
 unseen_of = DigestRead().unseen_of
@@ -156,7 +157,7 @@ def missing(held: Iterable[HeldRuns], told: Iterable[HeldRuns]) -> Iterator[Even
             at = bisect_right(firsts, first) - 1  # the run that may contain it, in an honest digest
             if not (0 <= at < len(lasts) and last <= lasts[at]):
                 lacking.append(HeldRuns(entry.publisher, (first, last)))
-    return events_of(lacking)
+    yield from events_of(lacking)
 
 
 # What this node can give.
@@ -244,17 +245,17 @@ class Requests:
         self._asked: dict[EventId, Micros] = {}  # until when the answer may come
         self._owed: dict[NodeId, dict[EventId, Micros]] = {}  # the same, by neighbour
 
-    def on_offer(self, neighbour: NodeId, lacking: Iterable[EventId]) -> bool:
+    def on_offer(self, neighbour: NodeId, lacking: Collection[EventId]) -> bool:
         """A neighbour's digest names these, which we have not seen; it replaces what that neighbour offered
         before. False if there is no room for all of it; it will be offered again."""
         if neighbour not in self._offered and len(self._offered) >= OFFERING_MAX:
             return False
+        if not lacking:  # nearly always; an empty deque has 600 octets
+            self._offered.pop(neighbour, None)
+            return True
         # A contact may be too short for all of them.
         wanted = newest_first(islice(lacking, 2 * OFFERED_MAX))
-        if wanted:
-            self._offered[neighbour] = deque(islice(wanted, OFFERED_MAX))
-        else:  # nearly always; an empty deque has 600 octets
-            self._offered.pop(neighbour, None)
+        self._offered[neighbour] = deque(islice(wanted, OFFERED_MAX))
         return len(wanted) <= OFFERED_MAX
 
     def request(self, neighbour: NodeId, now: Micros) -> list[EventId]:

@@ -261,7 +261,7 @@ class Epidemic(MessageLayer, Strategy):
     def on_message(self, sender: NodeId, message: Message) -> None:
         if sender not in self._around.known and self._around.meet(sender, self.host.now()):
             self._underlay.on_acquainted(sender)  # it may be waiting for our beacon, too
-        super().on_message(sender, message)
+        self.handlers[type(message)](sender, message)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         self._around.on_up(neighbour)

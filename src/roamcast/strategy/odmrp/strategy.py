@@ -156,7 +156,7 @@ class Odmrp(MessageLayer, Strategy):
                 if key not in self._packets_lately:  # most are copies of what was here
                     self._on_data(message, key)
             else:
-                super().on_message(sender, message)
+                self.handlers[type(message)](sender, message)
         except WireError as error:  # of what is attached: summaries, digests, filters
             self.messenger.drop(DropReason.WIRE, "odmrp", detail=str(error))
 
