@@ -2,10 +2,9 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kit.timed import timed_host
 
-from roamcast.kit.protocol import MessageLayer
 from roamcast.kit.rates import BURST, DELAY, ROOM, Aimd, Bucket, Prompt
-from roamcast.testing import FakeHost
 from roamcast.units import SECOND
 
 
@@ -48,8 +47,7 @@ def test_a_limit_grows_by_one_until_a_loss_then_slowly_and_losses_together_count
 
 
 def test_early_messages_have_a_burst_and_then_the_pace_that_the_medium_has_room_for() -> None:
-    host = FakeHost(1)
-    host.attach(MessageLayer(host, None))  # type: ignore[arg-type]  # it only runs timers here
+    host = timed_host()
     sent: list[int] = []
     prompt = Prompt(host, lambda: sent.append(host.now()), 2 * SECOND)
     for _ in range(1_000):

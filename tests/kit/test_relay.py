@@ -2,18 +2,16 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kit.timed import timed_host
 
-from roamcast.kit.protocol import MessageLayer
 from roamcast.kit.relay import Relay
-from roamcast.testing import FakeHost
 
 
 class Station:
     """A relay whose items count how often they were heard meanwhile; three times is enough."""
 
     def __init__(self, most: int = 10) -> None:
-        self.host = FakeHost(1)
-        self.host.attach(MessageLayer(self.host, None))  # type: ignore[arg-type]  # it only runs timers here
+        self.host = timed_host()
         self.sent: list[tuple[int, str]] = []
         self.relay: Relay[str, list[int]] = Relay(
             self.host,

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kit.timed import timed_host
 
 from roamcast.broker.seen import EventKey, event_key
 from roamcast.broker.store import EventStore
 from roamcast.event import Event, EventClass, EventId
-from roamcast.kit.protocol import MessageLayer
 from roamcast.kit.repair import (
     ANSWER_BURST,
     ANSWER_PAUSE,
@@ -28,7 +28,6 @@ from roamcast.kit.repair import (
     unseen_of,
 )
 from roamcast.kit.tables import unreported
-from roamcast.testing import FakeHost
 from roamcast.units import SECOND, NodeId
 
 
@@ -196,8 +195,7 @@ class Responder:
     """A host, and answers that are sent as large as a test wants."""
 
     def __init__(self, most: int = 100) -> None:
-        self.host = FakeHost(1)
-        self.host.attach(MessageLayer(self.host, None))  # type: ignore[arg-type]  # it only runs timers here
+        self.host = timed_host()
         self.sent: list[tuple[int, str]] = []
         self.octets = 100
         self.full = 0

@@ -1,15 +1,14 @@
 """Tables whose entries end by themselves, and the one timer that removes them."""
 
-from roamcast.kit.protocol import MessageLayer
+from tests.kit.timed import timed_host
+
 from roamcast.kit.soft_state import SoftState
 from roamcast.kit.tables import ExpiringDict, unreported
-from roamcast.testing import FakeHost
 
 
 class Keeper:
     def __init__(self) -> None:
-        self.host = FakeHost(1)
-        self.host.attach(MessageLayer(self.host, None))  # type: ignore[arg-type]  # it only runs timers here
+        self.host = timed_host()
         self.expired: list[int] = []
         self.first, self.second = (
             ExpiringDict[str, int](10, unreported, lambda until: until) for _ in range(2)
