@@ -35,6 +35,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple, Self
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -102,11 +103,20 @@ def all_cases() -> Iterator[Case]:
         for name, case in net.get("cases", {"": {}}).items():
             settings = {key: value for key, value in case.items() if key != "on"}
             for chosen in case.get("on", scenarios):
-                scenario = dict(scenarios[chosen])
+                scenario = made(scenarios[chosen])
                 fixed = scenario.pop("set", {})
                 for cell, varied in scenario.pop("cells", {"": {}}).items():
                     full_name = "/".join(part for part in (name, chosen, cell) if part)
                     yield Case(full_name, scenario, {**fixed, **varied, **settings})
+
+
+def made(scenario: dict[str, Any]) -> dict[str, Any]:
+    """A scenario of `made.py` as it is made; any other as it is."""
+    if "made" not in scenario:
+        return dict(scenario)
+    sys.path.insert(0, str(NET))
+    make = getattr(importlib.import_module("made"), scenario["made"])
+    return {**make(**scenario.get("arguments", {})), "set": scenario.get("set", {})}
 
 
 # Both versions play.
@@ -291,26 +301,28 @@ def play(case: Case) -> Tables:
         sys.path.insert(0, str(NET))
         driver = importlib.import_module(case.scenario["driver"])
         return driver.play(case.settings)  # type: ignore[no-any-return]
-    with watched_simulations() as tables:
-        metrics = simulation(case)
+    settings = dict(case.settings)
+    trouble = {key: settings.pop(key) for key in case.settings if key.startswith("net.")}
+    with watched_simulations(trouble) as tables:
+        metrics = simulation(case.scenario, settings)
     del metrics["wall_s"]
     return {**tables, STEPS: [metrics.pop("sim_events")], "metrics": sorted(metrics.items())}
 
 
-def simulation(case: Case) -> dict[str, Any]:
+def simulation(tables: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     from roamcast.lab.run.runs import simulate
     from roamcast.scenario.load import scenario_from
 
-    tables, base = case.scenario, NET
+    base = NET
     if "file" in tables:
         file = NET / tables["file"]
         tables, base = tomllib.loads(file.read_text()), file.parent
-    return simulate(scenario_from(tables, base=base, settings=list(case.settings.items()))).metrics
+    return simulate(scenario_from(tables, base=base, settings=list(settings.items()))).metrics
 
 
 @contextmanager
-def watched_simulations() -> Iterator[Tables]:
-    """The records and frames of every simulation that is run inside."""
+def watched_simulations(trouble: dict[str, Any]) -> Iterator[Tables]:
+    """The records and frames of every simulation that is run inside, with the trouble that it gets."""
     from roamcast.runtime.sim.simulation import Simulation, SimulationResult
 
     tables: Tables = {}
@@ -318,12 +330,19 @@ def watched_simulations() -> Iterator[Tables]:
 
     def watched(self: Simulation, *arguments: Any) -> SimulationResult:
         send = self.medium.send
+        frames: list[Any] = tables.setdefault("frames", [])
+        sent: list[Any] = []  # as `garbage` takes them
 
         def noted(job: Any) -> None:
-            tables.setdefault("frames", []).append((job.sender, job.channel.name, job.to, job.frame.payload))
+            frames.append((job.sender, job.channel.name, job.to, job.frame.payload))
+            sent.append(job)
             send(job)
 
         self.medium.send = noted  # type: ignore[method-assign]
+        if trouble.get("net.garbage"):
+            make_garbage(self, sent)
+        for node in trouble.get("net.stop", ()):
+            self.engine.at(30_000_000, lambda number: self.nodes[number].stop(), node)  # type: ignore[union-attr]
         result = run(self, *arguments)
         for kind, records in result.trace.records.items():
             tables.setdefault(kind.TABLE, []).extend(records)
@@ -334,6 +353,29 @@ def watched_simulations() -> Iterator[Tables]:
         yield tables
     finally:
         Simulation.run = run  # type: ignore[method-assign]
+
+
+def make_garbage(simulation: Any, sent: list[Any]) -> None:
+    """Twice a second somebody receives a frame of late that was damaged on its way."""
+    random = Random(1)
+
+    def receive(_: None) -> None:
+        simulation.engine.at(simulation.engine.now + 500_000, receive)
+        job = random.choice(sent[-30:]) if sent else None
+        receiver = random.randrange(len(simulation.nodes))
+        if job is None or receiver == job.sender or not job.frame.payload:
+            return
+        damaged = bytearray(job.frame.payload)
+        where = random.randrange(len(damaged))
+        if random.random() < 0.3:
+            del damaged[where:]
+        else:
+            damaged[where] ^= 1 << random.randrange(8)
+        take = simulation.medium.receivers[job.channel][receiver]
+        if take is not None:
+            take(job.sender, bytes(damaged))
+
+    simulation.engine.at(3_000_000, receive)
 
 
 if __name__ == "__main__":
