@@ -1,6 +1,6 @@
 """Which frames were in which datagram: what a node says and what the ether saw, joined by order and size."""
 
-from roamcast.runtime.emulate.collect import SEEN_WITHIN, AirAttempt, GivenUp, with_outcomes
+from roamcast.runtime.emulate.collect import SEEN_WITHIN, AirAttempt, with_outcomes
 from roamcast.trace import Dropped, DropReason, Transmitted
 from roamcast.units import MILLISECOND, NodeId
 
@@ -78,8 +78,8 @@ def test_data_for_one_neighbour_went_over_tcp_and_is_left_alone() -> None:
 
 
 def test_what_found_the_queue_full_was_dropped_with_its_event() -> None:
-    full = GivenUp(2, 1_300, 1_300, 0, None, "udp", 60, "queue_full")
+    full = AirAttempt(2, 1_300, 1_300, 0, None, "udp", 60, 0, 0, 0, [], [], [], "queue_full")
     rows = [sent(1_000, 50), sent(1_100, 60)]
-    first, second = with_outcomes(rows, [seen(1, 1_200, 50), full.as_attempt()])
+    first, second = with_outcomes(rows, [seen(1, 1_200, 50), full])
     assert isinstance(first, Transmitted) and first.received == 2
     assert second == Dropped(1_300, 0, DropReason.QUEUE_FULL, "m", 5, 60)

@@ -65,7 +65,7 @@ class Circumstances:
 
 
 class AirAttempt(NamedTuple):
-    """A line `air` of the ether's journal."""
+    """A line `air` of the ether's journal: an attempt to send an Ethernet frame, or that it was given up."""
 
     number: int  # of the Ethernet frame
     taken: Micros
@@ -75,13 +75,21 @@ class AirAttempt(NamedTuple):
     protocol: str
     datagram: int | None
     octets: int
-    attempt: int  # 0: none was made, there was no room in the queue
+    attempt: int
     airtime: Micros
     received: list[NodeId]
     collided: list[NodeId]
     faded: list[NodeId]
+    given_up: str = ""  # why; there was no attempt then
 
-    def record(self) -> OnAir:
+    @property
+    def is_unsent_datagram(self) -> bool:
+        return self.datagram is not None and self.given_up == DropReason.QUEUE_FULL.value
+
+    def record(self) -> OnAir | Dropped:
+        if self.given_up:
+            reason, detail = DropReason(self.given_up), "given up by the radio"
+            return Dropped(self.t, self.node, reason, self.protocol, to=self.to, detail=detail)
         return OnAir(
             self.t,
             self.node,
@@ -96,7 +104,7 @@ class AirAttempt(NamedTuple):
         )
 
     def decides(self, sent: Transmitted) -> Transmitted | Dropped:
-        if self.attempt == 0:
+        if self.given_up:
             name = (sent.message, sent.publisher, sent.sequence, sent.to)
             return Dropped(self.t, self.node, DropReason.QUEUE_FULL, *name)
         return msgspec.structs.replace(
@@ -109,30 +117,6 @@ class AirAttempt(NamedTuple):
         )
 
 
-class GivenUp(NamedTuple):
-    """A line `given_up` of the ether's journal."""
-
-    number: int
-    taken: Micros
-    t: Micros
-    node: NodeId
-    to: NodeId | None
-    protocol: str
-    datagram: int | None
-    reason: str
-
-    @property
-    def is_unsent_datagram(self) -> bool:
-        return self.datagram is not None and self.reason == DropReason.QUEUE_FULL.value
-
-    def record(self) -> Dropped:
-        detail = "given up by the radio"
-        return Dropped(self.t, self.node, DropReason(self.reason), self.protocol, to=self.to, detail=detail)
-
-    def as_attempt(self) -> AirAttempt:
-        return AirAttempt(*self[:-1], 0, 0, 0, [], [], [])
-
-
 def collect(scenario: Scenario, stage: Stage) -> tuple[Trace, Circumstances]:
     applications = _Journal(read_journal(stage.applications))
     ether = _Journal(read_journal(stage.ether))
@@ -142,11 +126,10 @@ def collect(scenario: Scenario, stage: Stage) -> tuple[Trace, Circumstances]:
     records += _typed((LinkChanged, Moved, FaultHappened), ether)
     acknowledged = {(r.publisher, r.sequence) for r in records if isinstance(r, Published)}
     attempts = [AirAttempt(*line) for line in ether.all("air")]
-    given_up = [GivenUp(*line) for line in ether.all("given_up")]
-    unsent = [drop.as_attempt() for drop in given_up if drop.is_unsent_datagram]
     of_node: dict[NodeId, list[AirAttempt]] = {}
-    for attempt in (*attempts, *unsent):
-        of_node.setdefault(attempt.node, []).append(attempt)
+    for attempt in attempts:
+        if attempt.is_unsent_datagram or not attempt.given_up:
+            of_node.setdefault(attempt.node, []).append(attempt)
     transmitted: list[Transmitted] = []
     close_partials(LocalDisk(), stage.traces)
     for node in range(scenario.nodes):
@@ -162,8 +145,7 @@ def collect(scenario: Scenario, stage: Stage) -> tuple[Trace, Circumstances]:
             else:
                 records.append(record)
         records += [record for record in own if not isinstance(record, Transmitted)]
-    records += [drop.record() for drop in given_up if not drop.is_unsent_datagram]  # those have their frames'
-    records += [attempt.record() for attempt in attempts]
+    records += [attempt.record() for attempt in attempts if not attempt.is_unsent_datagram]  # see `decides`
     records += _over_links(transmitted, records)
     trace = _in_order(records, scenario.duration)
     errors = [line for node in range(scenario.nodes) for line in _errors(stage, node)]

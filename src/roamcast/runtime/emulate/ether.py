@@ -235,37 +235,18 @@ class Ether:
     def write_attempt(
         self, job: EtherJob, began: Micros, airtime: Micros, received: int, collided: int, faded: int
     ) -> None:
-        members = self.links.members
-        self._journal.write(
-            "air",
-            job.number,
-            job.taken,
-            began,
-            job.sender,
-            job.to,
-            job.packet.protocol,
-            job.packet.datagram,
-            len(job.frame.payload),
-            job.attempt,
-            airtime,
-            members[received],
-            members[collided],
-            members[faded],
-        )
+        sets = [self.links.members[nodes] for nodes in (received, collided, faded)]
+        self._write(job, began, job.to, len(job.frame.payload), job.attempt, airtime, *sets)
 
     def write_given_up(self, job: EtherJob, reason: DropReason) -> None:
         to = None if job.to in (None, NONE) else job.to
-        self._journal.write(
-            "given_up",
-            job.number,
-            job.taken,
-            self.engine.now,
-            job.sender,
-            to,
-            job.packet.protocol,
-            job.packet.datagram,
-            reason.value,
-        )
+        self._write(job, self.engine.now, to, 0, 0, 0, (), (), (), reason.value)
+
+    def _write(self, job: EtherJob, t: Micros, to: NodeId | None, *values: object) -> None:
+        """A line of `collect.AirAttempt`."""
+        packet = job.packet
+        begins = (job.number, job.taken, t, job.sender, to, packet.protocol, packet.datagram)
+        self._journal.write("air", *begins, *values)
 
     # Inputs from the playback.
 

@@ -149,14 +149,14 @@ def test_a_neighbour_that_is_asked_and_answers_is_not_silent() -> None:
             log = log_of(bob)
             silences: list[str] = []
             failures: list[SendFailure] = []
-            alice.radio._datagrams.ask(2, lambda: silences.append("alone"))
+            alice.radio.ask(2, lambda: silences.append("alone"))
             await until(lambda: not alice.radio.is_busy)
             send(alice, 2, control(b"frame"), failures.append)
-            alice.radio._datagrams.ask(2, lambda: silences.append("with a frame"))
+            alice.radio.ask(2, lambda: silences.append("with a frame"))
             await until(lambda: log and not alice.radio.is_busy)
             assert log == [(1, b"frame")] and silences == [] and failures == []
             bob.radio.air.close()
-            alice.radio._datagrams.ask(2, lambda: silences.append("gone"))
+            alice.radio.ask(2, lambda: silences.append("gone"))
             await until(lambda: silences)
             assert silences == ["gone"] and not alice.radio.is_busy
 

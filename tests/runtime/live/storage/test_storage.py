@@ -8,6 +8,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -30,6 +31,43 @@ from roamcast.units import SECOND, Micros
 
 WALL: Micros = 1_800_000_000 * SECOND  # in 2027
 HOUR: Micros = 3_600 * SECOND
+
+
+class HeldConnection:
+    """A connection whose place another one can take for a while."""
+
+    def __init__(self, real: sqlite3.Connection) -> None:
+        self.real = real
+        self.used: Any = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.used, name)
+
+    def __enter__(self) -> Any:
+        return self.used.__enter__()
+
+    def __exit__(self, *problem: Any) -> Any:
+        return self.used.__exit__(*problem)
+
+
+class HeldDisk(LocalDisk):
+    """A disk in the hands of a test: with faults, room as it says, and crashes."""
+
+    def __init__(self) -> None:
+        self.free = 1 << 40
+
+    def connect(self, path: Path) -> Any:
+        self.held = HeldConnection(super().connect(path))
+        return self.held
+
+    def free_bytes(self, path: Path) -> int:
+        return self.free
+
+    def crash(self) -> None:
+        """What was not committed is lost."""
+        if self.held.real.in_transaction:
+            self.held.real.execute("ROLLBACK")
+        self.held.real.close()
 
 
 def event(sequence: int, lifetime: Micros = HOUR, size: int = 10) -> Event:
@@ -118,7 +156,8 @@ def retained(sequence: int, size: int = 10) -> Event:
 
 
 def test_what_is_superseded_leaves_the_disk_with_the_same_commit(path: Path) -> None:
-    storage = NodeStorage(LocalDisk(), path)
+    disk = HeldDisk()
+    storage = NodeStorage(disk, path)
     store = DurableEventStore(storage, 0, lambda: WALL)
     store.keep(event(1), HOUR, 0, 0)
     for sequence in range(2, 50):
@@ -126,8 +165,7 @@ def test_what_is_superseded_leaves_the_disk_with_the_same_commit(path: Path) -> 
         storage.commit()
         assert len(storage.events(WALL)) == 2
     store.keep(retained(50), HOUR, 0, 0)  # never committed
-    storage._connection.execute("ROLLBACK")
-    storage._connection.close()
+    disk.crash()
     storage = NodeStorage(LocalDisk(), path)
     store = DurableEventStore(storage, 0, lambda: WALL)
     assert sequences(store) == [1, 49]
@@ -148,18 +186,18 @@ def test_a_file_from_before_with_superseded_events_is_cleared_at_boot(path: Path
 
 
 def test_a_commit_that_fails_leaves_what_was_to_be_superseded(path: Path) -> None:
-    storage = NodeStorage(LocalDisk(), path)
+    disk = HeldDisk()
+    storage = NodeStorage(disk, path)
     store = DurableEventStore(storage, 0, lambda: WALL)
     store.keep(retained(1), HOUR, 0, 0)
     storage.commit()
     told: list[StoreFullError | None] = []
     store.keep(retained(2), HOUR, 0, 0)
     storage.on_durable(told.append)
-    real = storage._connection
-    storage._connection = NoRoomForMore(real)  # type: ignore[assignment]
+    disk.held.used = NoRoomForMore(disk.held.real)
     storage.commit()
     assert isinstance(told[0], StoreFullError)
-    storage._connection = real
+    disk.held.used = disk.held.real
     storage.close()
     storage = NodeStorage(LocalDisk(), path)
     assert [kept.event.sequence for kept in storage.events(WALL)] == [1]
@@ -218,7 +256,7 @@ def test_what_may_wait_and_nobody_waits_for_is_committed_a_little_later(path: Pa
 
     def pending(now: Micros) -> bool:
         storage.end_turn(now)
-        return storage._connection.in_transaction
+        return storage.is_pending
 
     storage.keep(event(1), HOUR, 0, WALL, is_lazy=True)
     assert pending(1_000) and pending(1_000 + LAZY - 1)
@@ -229,7 +267,7 @@ def test_what_may_wait_and_nobody_waits_for_is_committed_a_little_later(path: Pa
     storage.on_durable(told.append)
     assert not pending(3_001 + LAZY) and told == [None]
     for sequence in range(LAZY_WRITES):
-        assert not storage._written or pending(4_000 + LAZY)
+        assert not storage.is_pending or pending(4_000 + LAZY)
         storage.keep(event(10 + sequence), HOUR, 0, WALL, is_lazy=True)
     assert not pending(4_000 + LAZY)
     storage.keep(event(5_000), HOUR, 0, WALL, is_lazy=True)
@@ -320,12 +358,14 @@ def test_a_full_disk_is_logged_once_and_so_is_that_there_is_room_again(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    storage = NodeStorage(LocalDisk(), path, disk_reserve=2**62)
+    disk = HeldDisk()
+    disk.free = 0
+    storage = NodeStorage(disk, path)
     for sequence in range(5):
         with pytest.raises(StoreFullError):
             storage.keep(event(sequence), HOUR, 0, WALL)
     assert "the disk is full" in storage.trouble
-    storage._disk_reserve = 0  # somebody has made room
+    disk.free = 1 << 40  # somebody has made room
     storage.keep(event(9), HOUR, 0, WALL)
     assert storage.trouble == ""
     storage.close()
@@ -338,14 +378,14 @@ def test_a_full_disk_is_logged_once_and_so_is_that_there_is_room_again(
 def test_a_commit_that_fails_is_told_to_those_who_wait_and_nothing_accepted_before_is_lost(
     path: Path,
 ) -> None:
-    storage = NodeStorage(LocalDisk(), path)
+    disk = HeldDisk()
+    storage = NodeStorage(disk, path)
     storage.keep(event(1), HOUR, 0, WALL)
     storage.commit()
     told: list[StoreFullError | None] = []
     storage.keep(event(2), HOUR, 0, WALL)
     storage.on_durable(told.append)
-    real = storage._connection
-    storage._connection = FullDisk(real)  # type: ignore[assignment]
+    disk.held.used = FullDisk(disk.held.real)
     storage.commit()
     assert isinstance(told[0], StoreFullError)
     with pytest.raises(StoreFullError):  # from here on at once, one by one
@@ -353,7 +393,7 @@ def test_a_commit_that_fails_is_told_to_those_who_wait_and_nothing_accepted_befo
     with pytest.raises(StoreFullError):
         storage.stable["sequence"] = b"1"
     assert "sequence" not in storage.stable
-    storage._connection = real
+    disk.held.used = disk.held.real
     storage.keep(event(4), HOUR, 0, WALL)
     storage.on_durable(told.append)
     storage.commit()
@@ -583,7 +623,8 @@ def test_a_crash_leaves_exactly_what_was_committed(steps: list[tuple[str, int]])
     with TemporaryDirectory() as folder:
         boots = 0
         path = Path(folder) / "0.db"
-        storage = NodeStorage(LocalDisk(), path, durability="process")
+        disk = HeldDisk()
+        storage = NodeStorage(disk, path, durability="process")
         model: tuple[dict[int, None], dict[str, bytes], list[bytes]] = ({}, {}, [])
         committed = deepcopy(model)
         for step, number in steps:
@@ -619,9 +660,10 @@ def test_a_crash_leaves_exactly_what_was_committed(steps: list[tuple[str, int]])
                         if Path(f"{path}{suffix}").exists():
                             Path(f"{copy}{suffix}").write_bytes(Path(f"{path}{suffix}").read_bytes())
                     if step == "crash":
-                        storage._connection.close()
+                        disk.crash()
                     path, model = copy, deepcopy(committed)
-                    storage = NodeStorage(LocalDisk(), path, durability="process")
+                    disk = HeldDisk()
+                    storage = NodeStorage(disk, path, durability="process")
             assert [kept.event.sequence for kept in storage.events(WALL)] == list(model[0])
             assert dict(storage.stable) == model[1]
             assert [data for _, data in ClientRecords(storage).queue("ann").entries()] == model[2]

@@ -76,7 +76,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Event)
 
 
-class KeptEvent(NamedTuple):
+class DurableEvent(NamedTuple):
     """A memorized event as it is found at boot. `remaining`: the rest of its lifetime."""
 
     event: Event
@@ -190,7 +190,7 @@ class NodeStorage:
     def remove(self, event: EventId) -> None:
         self.write(_REMOVE, tuple(event))
 
-    def events(self, wall: Micros) -> list[KeptEvent]:
+    def events(self, wall: Micros) -> list[DurableEvent]:
         """The kept events that have not expired, oldest arrival first; expired ones are deleted."""
         is_set = wall >= CLOCK_SET
         if is_set:
@@ -205,7 +205,7 @@ class NodeStorage:
                 continue
             # Never more than when it was kept: the wall clock may have been set back.
             left = min(expires - wall, remaining) if is_set and expires is not None else remaining
-            kept.append(KeptEvent(event, hops, left))
+            kept.append(DurableEvent(event, hops, left))
         return kept
 
     # For the tables beside this class (`clients.py`).
