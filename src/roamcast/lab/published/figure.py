@@ -48,33 +48,22 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return next(name for name in RULES if getattr(self, name) is not None)
 
     def __str__(self) -> str:
-        return self._text() + (", beyond chance" if self.sure else "")
-
-    def _text(self) -> str:
-        match self.kind:
-            case "between":
-                assert self.between is not None
-                return f"{self.between[0]:g} to {self.between[1]:g}"
-            case "within":
-                return f"within ± {self.within:g}"
-            case "within_relative":
-                return f"within ± {self.within_relative:.4g} of the published value"
-            case "at_most":
-                return f"at most {self.at_most:g}"
-            case "at_least":
-                return f"at least {self.at_least:g}"
-            case "order":
-                assert self.order is not None
-                return " < ".join(
-                    ", ".join(value_label(value) for value in cell.values()) for cell in self.order
-                )
-            case "linear":
-                return f"linear along {self.along}: R² of at least {self.linear:g}"
-            case _:
-                return f"{self.trend} along {self.along}"
+        order = " < ".join(", ".join(map(value_label, cell.values())) for cell in self.order or ())
+        text = RULES[self.kind].format(**msgspec.structs.asdict(self) | {"order": order})
+        return f"{text}, beyond chance" if self.sure else text
 
 
-RULES = ("within", "within_relative", "at_most", "at_least", "between", "order", "trend", "linear")
+RULES = {
+    "within": "within ± {within:g}",
+    "within_relative": "within ± {within_relative:.4g} of the published value",
+    "at_most": "at most {at_most:g}",
+    "at_least": "at least {at_least:g}",
+    "between": "{between[0]:g} to {between[1]:g}",
+    "order": "{order}",
+    "trend": "{trend} along {along}",
+    "linear": "linear along {along}: R² of at least {linear:g}",
+}
+"""The rules, and how a row of a reproduction words them."""
 
 
 class Quantity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
