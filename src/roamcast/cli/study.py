@@ -43,7 +43,7 @@ def sweep(
     """Run a grid of simulations as Spark tasks."""
     from roamcast.cli.screen import progress_of_runs
     from roamcast.lab.sweep.experiment import load_experiment
-    from roamcast.lab.sweep.replication import Replication
+    from roamcast.lab.sweep.sweep import Replication
     from roamcast.lab.sweep.sweep import sweep as run
 
     loaded = load_experiment(experiment)

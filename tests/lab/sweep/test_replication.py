@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from roamcast.cli import app
 from roamcast.errors import InputError
-from roamcast.lab.sweep.replication import SEEDS_FIRST, Replication
 from roamcast.lab.sweep.results import read_results
 from roamcast.lab.sweep.summary import spread
+from roamcast.lab.sweep.sweep import SEEDS_FIRST, Replication
 
 SCENARIO = """
 [scenario]

@@ -153,12 +153,7 @@ def _ordered(quantity: Quantity, results: Results) -> tuple[SampleMean, bool, st
 
 def _trend(quantity: Quantity, results: Results) -> tuple[SampleMean, bool, str]:
     """The means along the axis must be monotone: Spearman's correlation of exactly 1 or -1."""
-    along = quantity.rule.along
-    assert along is not None
-    places = [{along: value} for value in results.description.axes[along]]
-    columns = [_values(quantity, quantity.at | place, results) for place in places]
-    detail = _told(places, columns)
-    seeds = [seed for seed in columns[0] if all(seed in column for column in columns)]
+    _, columns, seeds, detail = _along(quantity, results)
     if not seeds:
         return spread([]), False, detail
     values = np.array([[column[seed] for column in columns] for seed in seeds])
@@ -171,14 +166,22 @@ def _trend(quantity: Quantity, results: Results) -> tuple[SampleMean, bool, str]
 
 def _linear(quantity: Quantity, results: Results) -> tuple[SampleMean, bool, str]:
     """Seed by seed, the share of the variance that a straight line along the axis explains."""
-    along, least = quantity.rule.along, quantity.rule.linear
-    assert along is not None and least is not None
-    places = [{along: value} for value in results.description.axes[along]]
-    columns = [_values(quantity, quantity.at | place, results) for place in places]
+    axis, columns, seeds, detail = _along(quantity, results)
+    least = quantity.rule.linear
+    assert least is not None
+    numbers = [float(value) for value in axis]
+    found = spread([r_squared(numbers, [column[seed] for column in columns]) for seed in seeds])
+    return found, found.mean is not None and found.mean >= least, detail
+
+
+def _along(quantity: Quantity, results: Results) -> tuple[list[Any], list[dict[int, float]], list[int], str]:
+    """The axis that the rule follows: its values, a column for each, the seeds that all have, and a line."""
+    axis = quantity.rule.along
+    assert axis is not None
+    values = results.description.axes[axis]
+    columns = [_values(quantity, quantity.at | {axis: value}, results) for value in values]
     seeds = [seed for seed in columns[0] if all(seed in column for column in columns)]
-    axis = [float(place[along]) for place in places]
-    found = spread([r_squared(axis, [column[seed] for column in columns]) for seed in seeds])
-    return found, found.mean is not None and found.mean >= least, _told(places, columns)
+    return values, columns, seeds, _told([{axis: value} for value in values], columns)
 
 
 def r_squared(axis: Sequence[float], values: Sequence[float]) -> float:

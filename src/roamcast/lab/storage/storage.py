@@ -217,12 +217,9 @@ class Storage:
                 self.name(), f"cannot be reached: {_cause(error)}{self._advice(error)}"
             ) from error
 
-    def __getstate__(self) -> tuple[str, str, str]:
-        return self.scheme, self.authority, self.root
-
-    def __setstate__(self, state: tuple[str, str, str]) -> None:
-        for field, value in zip(("scheme", "authority", "root"), state, strict=True):
-            object.__setattr__(self, field, value)
+    def __reduce__(self) -> tuple[type["Storage"], tuple[str, str, str]]:
+        """Without its connection: each process makes its own."""
+        return Storage, (self.scheme, self.authority, self.root)
 
     @contextmanager
     def _errors(self, file: str, done: str) -> Iterator[None]:
