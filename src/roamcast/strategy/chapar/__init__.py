@@ -7,7 +7,8 @@ To read in this order, with the paper's words for what is inside:
   (*Special cases*); HNV, ANV, NNV.
 - `identifiers.py`: FID and EID, formula (1). `filter_mapping_table.py`: FMT, Algorithm 1.
   `memorized_event_table.py`: MET, USNV. `tables.py`: both together, and what this node itself wants.
-- `attachment.py`: a node and its broker (*Subscription*, *Publishing and Notification*; absent subscribers).
+- `subscription.py`: *Subscription/Un-subscription*. `attachment.py`: a node and its broker (*Publishing and
+  Notification* in one hop, *Instant Notification*; absent subscribers: equations 4 to 6).
 - `event_multicasting.py`: real-time events (*Lookup Process*, *Event Notification*, *Event Multicasting*);
   `recapitulation.py` makes up for lost broadcasts.
 - `memorized_events.py`: their flooding; `inbox.py`: each once and in order; encrypted events.

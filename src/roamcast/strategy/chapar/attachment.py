@@ -24,7 +24,6 @@ from roamcast.strategy.chapar.messages import (
     Attach,
     BrokerAnswer,
     Decline,
-    InterestChange,
     Memorized,
     WantOffered,
 )
@@ -88,12 +87,6 @@ class Attachment(Part):
             tuple(self._inbox.ask()),
         )
         self._messenger.send(attach, self.broker, own=True, on_failure=self.on_failure)
-
-    def subscribe(self, interest: InterestChange) -> None:
-        """Subscribe in one hop. Without a neighbouring broker it waits for the next one, which learns of it
-        by `Attach`."""
-        if self.broker is not None:
-            self._messenger.send(interest, self.broker, own=True, on_failure=self.on_failure)
 
     def hand_in(self, memo: Memo) -> None:
         """Publish in one hop: send an own event to the broker, in the order of the calls. Without a

@@ -24,7 +24,7 @@ A table of thousands of entries is listed in parts (`list_tables`). Each says fr
 complete, so that a receiver handles it by itself, whether or not the others arrive.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -34,17 +34,13 @@ from roamcast.kit.rates import Prompt
 from roamcast.kit.relay import Relay
 from roamcast.kit.tables import LifetimeDict, unreported
 from roamcast.strategy.chapar.attachment import Attachment
-from roamcast.strategy.chapar.filter_mapping_table import TableChange
 from roamcast.strategy.chapar.memorized_events import MemorizedEvents
 from roamcast.strategy.chapar.messages import (
     LIST_MAX,
     Check,
     Decline,
-    InterestChange,
-    InterestRegister,
     Lists,
     Memorized,
-    Records,
     Request,
     is_between,
 )
@@ -75,7 +71,7 @@ class ConsistencyCheck(Part):
         )
         self._requested: dict[object, Micros] = {}
         # Registers asked for by inheritance: the brokers around have them already.
-        self._inherited: LifetimeDict[NodeId, Micros] = LifetimeDict(LIST_MAX, unreported, int)
+        self.inherited: LifetimeDict[NodeId, Micros] = LifetimeDict(LIST_MAX, unreported, int)
         self._inheriting_from: NodeId | None = None
 
     # Starting an exchange.
@@ -100,6 +96,25 @@ class ConsistencyCheck(Part):
         if adjacent - self._met:
             self._check_soon()
         self._met = adjacent
+
+    def changed(self) -> None:
+        """The tables have changed, by a flood or an exchange: others may not have that yet."""
+        self._changes += 1
+        self._check_soon()
+
+    # What was asked for, each item of one broker at a time.
+
+    def is_asked(self, item: object) -> bool:
+        return self._requested.get(item, 0) > self._host.now()
+
+    def ask(self, broker: NodeId, request: Request, items: Iterable[object]) -> None:
+        until = self._host.now() + REQUEST_TIMEOUT
+        self._requested.update(dict.fromkeys(items, until))
+        # If the request is lost, the next broker may be asked for all of it.
+        self._messenger.send(request, broker, on_failure=self._ask_again)
+
+    def on_answered(self, item: object) -> None:
+        self._requested.pop(item, None)
 
     # Inputs.
 
@@ -144,52 +159,12 @@ class ConsistencyCheck(Part):
         if node in request.subscribers and not tables.filters.version(node):
             self._messenger.send_registers(sender, [tables.register(node)], own=True)
 
-    def on_interest(self, sender: NodeId, interest: InterestChange) -> None:
-        """A subscription or unsubscription: into the table and, if it is new, on to all brokers."""
-        node, subscriber, brokers = self._host.node, interest.subscriber, self._brokers
-        if sender == subscriber != node and not brokers.is_broker:
-            self._messenger.send(Decline(), sender)  # it took us for a broker, and will choose another one
-        if not brokers.has_tables or (subscriber == node != sender):
-            return  # nobody knows a newer state of our own interests
-        filter_id = self._tables.layout.decode(interest.filter_id)
-        change = self._tables.filters.apply(subscriber, interest.version, filter_id, interest.stands)
-        if change is TableChange.KNOWN or not brokers.is_broker:
-            return
-        self._changed()
-        self._messenger.flood(("interest", subscriber, interest.version), lambda: interest)
-        if change is TableChange.GAP and sender != node:
-            self._ask_register(sender, subscriber)
-        if interest.stands:
-            self._notify(sender, subscriber)
-
-    def on_records(self, sender: NodeId, records: Records) -> None:
-        if not self._brokers.has_tables:
-            return
-        filters = self._tables.filters
-        heard = {each.subscriber: filters.heard(each.subscriber) for each in records.registers}
-        news = [register for register in records.registers if self._replace(register)]
-        for register in news:
-            self._requested.pop(("gap", register.subscriber), None)
-            if heard[register.subscriber] > register.version:
-                self._ask_register(sender, register.subscriber)
-        if not news or not self._brokers.is_broker:
-            return
-        self._changed()
-        for register in news:
-            if self._inherited.pop(register.subscriber, 0) <= self._host.now():
-                self._flood_register(register)
-            self._notify(sender, register.subscriber)
-
     # Checks and their answers.
 
     def _check_soon(self) -> None:
         if self._in_force.meeting_check:
             self._same = 0
             self._early.ask(1 + len(self._met))
-
-    def _changed(self) -> None:
-        self._changes += 1
-        self._check_soon()
 
     def _is_same(self, check: Check) -> bool:
         self._tables.events.forget_expired(self._host.now())
@@ -264,26 +239,21 @@ class ConsistencyCheck(Part):
             missing = [EventId(*key) for key in lists.missing]
             known = None if lists.events is None else listed
             self._inbox.learn(others, missing, known, (lists.first_event, lists.end_event))
-        events = [key for key in listed if key not in tables.events and key not in self._requested]
+        events = [key for key in listed if key not in tables.events and not self.is_asked(key)]
         subscribers = [
             subscriber
             for subscriber, version in lists.versions or ()
             if version > tables.filters.version(subscriber)
             and tables.addresses.bit(subscriber)
-            and ("register", subscriber) not in self._requested
+            and not self.is_asked(("register", subscriber))
         ]
         if events or subscribers:
-            until = now + REQUEST_TIMEOUT
-            self._requested.update(dict.fromkeys(events, until))
-            self._requested.update((("register", subscriber), until) for subscriber in subscribers)
             if sender == self._inheriting_from:
                 until = now + INHERITANCE_TIME
                 self._memorized.inherited.update(dict.fromkeys(events, until))
-                self._inherited.update(dict.fromkeys(subscribers, until))
-            # If the request is lost, the next broker may be asked for all of it.
-            self._messenger.send(
-                Request(tuple(events), tuple(subscribers)), sender, on_failure=self._ask_again
-            )
+                self.inherited.update(dict.fromkeys(subscribers, until))
+            items = [*events, *(("register", subscriber) for subscriber in subscribers)]
+            self.ask(sender, Request(tuple(events), tuple(subscribers)), items)
         if sender == self._inheriting_from:
             self._inheriting_from = None
         return len(events) + len(subscribers)
@@ -297,38 +267,8 @@ class ConsistencyCheck(Part):
             self._messenger.send(Request(tuple(earlier)), sender)
         return len(earlier)
 
-    def _ask_register(self, broker: NodeId, subscriber: NodeId) -> None:
-        """Changes of a subscriber are missing. Every change that follows them shows the same gap, and one
-        register closes it: it is asked for once, and again when it has come and there was more meanwhile."""
-        now = self._host.now()
-        if self._requested.get(("gap", subscriber), now) <= now:
-            self._requested["gap", subscriber] = now + REQUEST_TIMEOUT
-            self._messenger.send(Request((), (subscriber,)), broker, on_failure=self._ask_again)
-
     def _ask_again(self, _: object) -> None:
         self._requested.clear()
-
-    # Registers.
-
-    def _replace(self, register: InterestRegister) -> bool:
-        tables, node = self._tables, self._host.node
-        if register.subscriber == node:
-            # Only this node decides what it wants. A later version is from before its storage was lost.
-            if register.version > tables.interests.version:
-                tables.interests.overtake(register.version)
-                tables.enter_own()
-                self._flood_register(tables.register(node))
-            return False
-        filter_ids = frozenset(tables.layout.decode(filter_id) for filter_id in register.filter_ids)
-        return tables.filters.replace(register.subscriber, register.version, filter_ids)
-
-    def _flood_register(self, register: InterestRegister) -> None:
-        self._messenger.flood(("register", register.subscriber), lambda: Records((register,)))
-
-    def _notify(self, sender: NodeId, subscriber: NodeId) -> None:
-        """Instant notification, if the message came from the subscriber itself."""
-        if sender == subscriber != self._host.node:
-            self._attachment.notify(subscriber)
 
 
 def list_tables(

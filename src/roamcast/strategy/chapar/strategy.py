@@ -32,7 +32,8 @@ from roamcast.strategy.chapar.options import ChaparOptions
 from roamcast.strategy.chapar.part import Shared
 from roamcast.strategy.chapar.recapitulation import Recapitulation
 from roamcast.strategy.chapar.sending import Sending
-from roamcast.strategy.chapar.tables import Move, Tables
+from roamcast.strategy.chapar.subscription import Subscriptions
+from roamcast.strategy.chapar.tables import Tables
 from roamcast.units import NodeId, micros
 
 
@@ -42,7 +43,6 @@ class Chapar(MessageLayer, Strategy):
         in_force = options.in_force()
         self._interval = micros(in_force.consistency_interval)
         self._tick_timer = Timer(context.host, self._tick)
-        self._store = context.broker.store
         sending = self.messenger = self._sending = Sending(context, options)
         tables = self.tables = Tables(context, options)
         brokers = self.brokers = Brokers(context, options, tables.addresses)
@@ -60,17 +60,18 @@ class Chapar(MessageLayer, Strategy):
         self._multicasting = EventMulticasting(shared, attachment, self._recapitulation)
         self._memorized = MemorizedEvents(shared, attachment)
         self._consistency = ConsistencyCheck(shared, attachment, self._memorized)
+        self._subscriptions = Subscriptions(shared, attachment, self._consistency)
         self._inheritance = Inheritance(shared, attachment, self._memorized, self._consistency)
         self.handlers = {
             Carry: self._multicasting.on_carry,
             Spread: self._multicasting.on_spread,
             Recap: self._recapitulation.on_recap,
             Memorized: self._memorized.on_memorized,
-            InterestChange: self._consistency.on_interest,
+            InterestChange: self._subscriptions.on_interest,
             Check: self._consistency.on_check,
             Lists: self._inheritance.on_lists,
             Request: self._on_request,
-            Records: self._consistency.on_records,
+            Records: self._subscriptions.on_records,
             Attach: attachment.on_attach,
             BrokerAnswer: attachment.on_answer,
             WantOffered: attachment.on_want,
@@ -96,18 +97,10 @@ class Chapar(MessageLayer, Strategy):
         self._inbox.opener = opener
 
     def on_subscribed(self, subscription: Subscription) -> None:
-        for stored in self._store.standing(self.host.now()):
-            if stored.event.wants_subscribers and subscription.filter.matches(stored.event):
-                self._inbox.mark_handed(stored.event.id)  # the core hands it over right after this
-        move = self.tables.interests.add(subscription)
-        if move is not None:
-            self._inbox.want_more(move.filter_id)
-            self._spread(move)
+        self._subscriptions.add(subscription)
 
     def on_unsubscribed(self, subscription: Subscription) -> None:
-        move = self.tables.interests.remove(subscription)
-        if move is not None:
-            self._spread(move)
+        self._subscriptions.remove(subscription)
 
     # Inputs from the host and the underlay.
 
@@ -157,12 +150,3 @@ class Chapar(MessageLayer, Strategy):
         else:
             self._attachment.check()
         self._tick_timer.after(self._interval - random_below(self.host, self._interval // 10))
-
-    def _spread(self, move: Move) -> None:
-        """Send a change of this node's interests to its broker or, as a broker, to all brokers."""
-        filter_id = self.tables.layout.encode(move.filter_id)
-        interest = InterestChange(self.host.node, move.version, filter_id, move.stands)
-        if self.brokers.has_tables:
-            self._consistency.on_interest(self.host.node, interest)
-        if not self.brokers.is_broker:
-            self._attachment.subscribe(interest)
