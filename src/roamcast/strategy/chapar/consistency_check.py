@@ -32,7 +32,7 @@ from roamcast.event import EventId
 from roamcast.kit.protocol import random_below
 from roamcast.kit.rates import Prompt
 from roamcast.kit.relay import Relay
-from roamcast.kit.tables import LifetimeDict, unreported
+from roamcast.kit.tables import BoundedDict, LifetimeDict, unreported
 from roamcast.strategy.chapar.attachment import Attachment
 from roamcast.strategy.chapar.memorized_events import MemorizedEvents
 from roamcast.strategy.chapar.messages import (
@@ -69,7 +69,8 @@ class ConsistencyCheck(Part):
         self._to_answer: Relay[NodeId, tuple[Check, int]] = Relay(
             self._host, send=self._answer_late, most=self._options.pending_max
         )
-        self._requested: dict[object, Micros] = {}
+        # Until when each item is awaited; one that is evicted may be asked for again.
+        self._requested: BoundedDict[object, Micros] = BoundedDict(2 * LIST_MAX, unreported)
         # Registers asked for by inheritance: the brokers around have them already.
         self.inherited: LifetimeDict[NodeId, Micros] = LifetimeDict(LIST_MAX, unreported, int)
         self._inheriting_from: NodeId | None = None
@@ -232,7 +233,7 @@ class ConsistencyCheck(Part):
     def _request(self, sender: NodeId, lists: Lists) -> int:
         """Ask for what we lack; each item is asked of one broker at a time."""
         now, tables = self._host.now(), self._tables
-        self._requested = {key: until for key, until in self._requested.items() if until > now}
+        self._requested.forget(lambda until: until <= now)
         listed = dict.fromkeys(EventId(*key) for key in lists.events or ())
         if lists.events is not None or lists.missing:
             others = (key for key in listed if key.publisher != self._host.node)
