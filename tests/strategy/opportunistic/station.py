@@ -25,7 +25,7 @@ from roamcast.strategy.opportunistic.messages import (
     Row,
     Rows,
 )
-from roamcast.strategy.opportunistic.reading import NodeReading
+from roamcast.strategy.opportunistic.readers import NodeReading
 from roamcast.strategy.opportunistic.shared import Shared
 from roamcast.testing import FakeHost
 from roamcast.underlay.base import Underlay

@@ -74,7 +74,7 @@ def test_all_agree_in_the_end_although_half_of_the_frames_are_lost(seed: int) ->
                         other.board.on_numbers(one.host.node, frame)
             for other in nodes:
                 if other is not one and random.random() < 0.5:
-                    other.board.on_sum(one.host.node, one.board.fingerprint)
+                    other.board.on_fingerprint(one.host.node, one.board.fingerprint)
     assert len({one.board.fingerprint for one in nodes}) == 1
     versions = {tuple(getattr(one.board.find(BROKER, n), "version", 0) for n in range(6)) for one in nodes}
     assert len(versions) == 1
@@ -148,11 +148,11 @@ def test_a_neighbour_that_differs_is_asked_when_that_is_no_news_any_more() -> No
     told.board.post(BROKER, 1, 1, row())
     told.host.advance(SECOND)
     told.frames()
-    told.board.on_sum(2, 77)
+    told.board.on_fingerprint(2, 77)
     told.host.advance(SPREADING - SECOND)
     assert told.frames() == []
     told.host.advance(SECOND)
-    told.board.on_sum(2, 77)
+    told.board.on_fingerprint(2, 77)
     told.host.advance(SECOND)
     ((to, numbers),) = told.frames()
     assert to == 2 and numbers == RowNumbers((BROKER, 1, 1))
@@ -169,7 +169,7 @@ def test_boards_that_lack_one_row_each_hear_of_it_by_their_fingerprints() -> Non
         told.frames()
     for told, heard in ((one, other), (other, one)):
         told.board.on_met(heard.host.node)
-        told.board.on_sum(heard.host.node, heard.board.fingerprint)
+        told.board.on_fingerprint(heard.host.node, heard.board.fingerprint)
     one.host.advance(SECOND)
     ((to, numbers),) = one.frames()
     assert to == 2 and isinstance(numbers, RowNumbers)

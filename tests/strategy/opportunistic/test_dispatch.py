@@ -33,7 +33,7 @@ class Setting(PartLayer):
         self.flooded: list[tuple[int, FloodBase]] = []
         shared = shared_of(self.host, Twenty(), self.post)
         self.consumers = shared.consumers
-        floods = Floods(shared, lambda sender, copy, flood: self.flooded.append((copy.event.sequence, flood)))
+        floods = Floods(shared, lambda copy, flood: self.flooded.append((copy.event.sequence, flood)))
         self.dispatch = Dispatch(shared, floods)
         self.host.attach(self)
         self.host.advance(LEARNING)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import shortest_path
 
 from roamcast.strategy.opportunistic.messages import BrokerRow
-from roamcast.strategy.opportunistic.topology import Topology
+from roamcast.strategy.opportunistic.overlay import Topology
 
 A, B, C, D = 1, 2, 3, 4
 

@@ -3,7 +3,7 @@
 A row that is new is passed on once by the relays of the underlay (all nodes, where it has none), together
 with others that came in the same moment, unless enough neighbours have been heard to pass it on. Nobody
 confirms anything. What got lost is found by comparison: every node says the fingerprint of its rows now and
-then (`gossip.py`, `kit/replica.py`), and whoever hears another one than its own names its rows to that
+then (`floods.py`, `kit/replica.py`), and whoever hears another one than its own names its rows to that
 neighbour, which then tells the newer ones it has.
 
 Two kinds: a broker's row, by the broker (BTT and BIT), and a client's row, by its home broker (who is at
@@ -118,7 +118,7 @@ class Board:
                 if is_relay:
                     self._pass_on(key)
 
-    def on_sum(self, sender: NodeId, other: int) -> None:
+    def on_fingerprint(self, sender: NodeId, other: int) -> None:
         """A neighbour's. It lacks a row, or has one that we lack, if it has differed for long, or if no row
         has come here for long."""
         if other == self._replica.fingerprint:

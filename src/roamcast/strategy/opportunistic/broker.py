@@ -8,7 +8,7 @@ confirmed, or a row's lifetime is over, its row says that it is a broker no more
 
 from collections.abc import Callable, Iterator
 
-from roamcast.strategy.opportunistic.adaptation.managers import BrokerClients
+from roamcast.strategy.opportunistic.adaptation.layer import BrokerClients
 from roamcast.strategy.opportunistic.consumers import EventTarget, first_version, generation_of
 from roamcast.strategy.opportunistic.copies import EventCopy
 from roamcast.strategy.opportunistic.dispatch import Backlog, Dispatch
@@ -34,7 +34,7 @@ from roamcast.strategy.opportunistic.messages import (
     Switched,
 )
 from roamcast.strategy.opportunistic.overlay import OwnState
-from roamcast.strategy.opportunistic.reading import NodeReading
+from roamcast.strategy.opportunistic.readers import NodeReading
 from roamcast.strategy.opportunistic.shared import Part, Shared
 from roamcast.trace import OverlayChanged
 from roamcast.units import SECOND, Micros, NodeId, micros

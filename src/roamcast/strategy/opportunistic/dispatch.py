@@ -23,8 +23,7 @@ from roamcast.strategy.opportunistic.consumers import EventTarget, opened
 from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
 from roamcast.strategy.opportunistic.floods import Floods
 from roamcast.strategy.opportunistic.messages import CarryLetter, Head, Interest, Keep
-from roamcast.strategy.opportunistic.readers import mark
-from roamcast.strategy.opportunistic.reading import carried
+from roamcast.strategy.opportunistic.readers import carried, mark
 from roamcast.strategy.opportunistic.shared import Part, Shared
 from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId

@@ -1,29 +1,48 @@
-"""One frame that the relays pass on once: an event for a good part of the network.
+"""One frame that the relays pass on once: an event for a good part of the network. And what it did not bring.
 
 A tree of routes to so many ends has as many branches as there are nodes. A flood has fewer frames, needs no
-route, and who misses one frame hears another. Nobody confirms it; what a node lacks it finds out by itself
-(`readers.py`, `gossip.py`).
+route, and who misses one frame hears another. Nobody confirms it; what a node lacks it finds out by itself.
 
 Each node waits for a moment of its own before it passes a flood on. The underlay's relays do so unless they
 have heard it often by then (the counter-based scheme of Ni, Tseng, Chen and Sheu, 1999); others, who wait
 longer, only if they have heard it from one neighbour alone.
+
+Neighbours say to each other now and then which flooded events they have, and a fingerprint of their rows
+(`board.py`). Whoever lacks an event that a neighbour names asks that neighbour for it. So what a flood did
+not bring, and what was published behind a partition, is pulled by those who lack it.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from roamcast.event import EventId
-from roamcast.kit.protocol import Timers, random_below
+from roamcast.kit.protocol import Timer, overflow_traced, random_below
+from roamcast.kit.relay import Relay
+from roamcast.kit.repair import Answers, Requests
+from roamcast.kit.tables import BoundedDict
 from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
-from roamcast.strategy.opportunistic.messages import HOPS_MAX, Flooded
+from roamcast.strategy.opportunistic.messages import HOPS_MAX, WANTED_MAX, Flooded, NodeDigest, WantFlooded
 from roamcast.strategy.opportunistic.shared import Part, Shared
-from roamcast.units import MILLISECOND, Micros, NodeId
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 JITTER: Micros = 15 * MILLISECOND
 HEARD_ENOUGH = 3  # copies, the first included
 HEARD_ALONE = 2
 OTHERS_LATER: Micros = 40 * MILLISECOND
 PENDING_MAX = 1_024
+
+PERIOD: Micros = SECOND
+ROWS_PERIOD: Micros = 2 * SECOND  # rows that differ for less may be on their way (`board.py: SPREADING`)
+YOUNG: Micros = 10 * SECOND  # so long after its start a node says as soon that it has learnt a row
+LONGEST: Micros = 10 * SECOND  # a digest that says nothing new is said more and more rarely
+MEETING: Micros = 200 * MILLISECOND
+# A digest may be faster than the flood of its last event (`OTHERS_LATER`), and all who lack an event hear of
+# it at the same moment.
+ASK_AFTER: Micros = 60 * MILLISECOND
+ASKED_FOR: Micros = 500 * MILLISECOND  # then an event may be asked for again
+ASKED_MAX = 20_000
+ANSWERS_MAX = 4_096
 
 
 @dataclass(slots=True)
@@ -33,23 +52,45 @@ class PendingFlood:
 
 
 class Floods(Part):
-    def __init__(self, shared: Shared, on_copy: Callable[[NodeId, EventCopy, FloodBase], None]) -> None:
-        """`on_copy` gets every flooded event that is new to this node, its own too, and who sent it."""
+    def __init__(self, shared: Shared, on_copy: Callable[[EventCopy, FloodBase], None]) -> None:
+        """`on_copy` gets every flooded event that is new to this node, its own too."""
         super().__init__(shared)
+        host = self._host
         self._on_copy = on_copy
-        self._pending: dict[EventId, PendingFlood] = {}  # to be passed on
-        self._timers = Timers(self._host, self._pass_on)
+        self._relay: Relay[EventId, PendingFlood] = Relay(
+            host, send=self._broadcast, most=PENDING_MAX, is_needed=lambda _, one: one.heard < one.enough
+        )
+        self._digest_timer = Timer(host, self._say_digest)
+        self._ask_timer = Timer(host, self._ask_all)
+        self._requests = Requests(self._copies.is_known, request_max=64, timeout=ASKED_FOR)
+        full = partial(self._messenger.overflow, "want", "answers")
+        self._answers: Answers[tuple[NodeId, EventId], None] = Answers(
+            host, self._answer, most=ANSWERS_MAX, on_full=full
+        )
+        self._offering: dict[NodeId, None] = {}  # neighbours that have what we lack
+        self._asked: BoundedDict[EventId, None] = BoundedDict(
+            ASKED_MAX, overflow_traced(host, "want", "events asked for")
+        )
+        self._said: NodeDigest | None = None
+        self._wait = PERIOD
+        self._due: Micros = 0
+        self._forgot_at: Micros = 0
+        self._started_at: Micros = 0
 
-    # Inputs.
+    # Floods.
 
     def send(self, copy: EventCopy, flood: FloodBase) -> None:
         if self._copies.add(copy, flood):
             self._broadcast(copy.event.id)
-            self._on_copy(self._host.node, copy, flood)
+            self._on_new(copy, flood)
 
-    def on_flooded(self, sender: NodeId, key: EventId, frame: Flooded, *, is_asked: bool) -> None:
-        """`key`: of the frame's event."""
-        pending = self._pending.get(key)
+    def on_flooded(self, sender: NodeId, frame: Flooded) -> None:
+        key = frame.event.id
+        is_asked = key in self._asked
+        if self._asked:
+            self._requests.on_copy(sender, key)
+            self._asked.pop(key, None)
+        pending = self._relay.find(key)
         if pending is not None:
             pending.heard += 1
             return
@@ -59,15 +100,24 @@ class Floods(Part):
         published_at = self._host.now() - frame.age
         copy = EventCopy(frame.event, frame.previous, frame.gap, frame.hops + 1, published_at)
         self._copies.add(copy, flood)
-        if frame.hops + 1 < HOPS_MAX and len(self._pending) < PENDING_MAX and not is_asked:
+        if frame.hops + 1 < HOPS_MAX and not self._relay.is_full and not is_asked:
             is_relay = self._underlay.is_relay(self._host.node)
-            self._pending[key] = PendingFlood(HEARD_ENOUGH if is_relay else HEARD_ALONE)
-            self._timers.after(key, random_below(self._host, JITTER) + (0 if is_relay else OTHERS_LATER))
-        self._on_copy(sender, copy, flood)
+            pending = PendingFlood(HEARD_ENOUGH if is_relay else HEARD_ALONE)
+            self._relay.add(
+                key, pending, random_below(self._host, JITTER) + (0 if is_relay else OTHERS_LATER)
+            )
+        self._on_new(copy, flood)
 
-    # Questions.
+    def _on_new(self, copy: EventCopy, flood: FloodBase) -> None:
+        self._hasten(PERIOD)  # neighbours shall hear of it within a period
+        self._on_copy(copy, flood)
 
-    def flooded(self, event: EventId) -> Flooded | None:
+    def _broadcast(self, event: EventId, _: PendingFlood | None = None) -> None:
+        flooded = self._flooded(event)
+        if flooded is not None:
+            self._messenger.send(flooded, own=event.publisher == self._host.node)
+
+    def _flooded(self, event: EventId) -> Flooded | None:
         """As it is sent now; None if it was given up."""
         copy, flood = self._copies.find(event), self._copies.flood(event)
         if copy is None or flood is None:
@@ -75,14 +125,88 @@ class Floods(Part):
         age = copy.age(self._host.now())
         return Flooded(copy.event, copy.previous, copy.gap, flood.base, copy.hops, age, flood.direct)
 
-    # Private.
+    # Digests.
 
-    def _pass_on(self, event: EventId) -> None:
-        pending = self._pending.pop(event)
-        if pending.heard < pending.enough:
-            self._broadcast(event)
+    def on_start(self) -> None:
+        self._started_at = self._host.now()
+        self._set(random_below(self._host, PERIOD))
 
-    def _broadcast(self, event: EventId) -> None:
-        flooded = self.flooded(event)
-        if flooded is not None:
-            self._messenger.send(flooded, own=event.publisher == self._host.node)
+    def on_row(self) -> None:
+        """A row has come. Later than for an event: rows are passed on by all, and a digest only says that one
+        may have been lost."""
+        self._hasten(self._rows_period())
+
+    def on_neighbour_up(self, neighbour: NodeId) -> None:
+        """It may come from another part of the network."""
+        self._board.on_met(neighbour)
+        if self._due > self._host.now() + MEETING:
+            self._set(int(MEETING * (0.5 + self._host.random.random())))
+
+    def on_neighbour_down(self, neighbour: NodeId) -> None:
+        self._board.on_lost(neighbour)
+        self._answers.forget(lambda key: key[0] == neighbour)
+        self._requests.on_neighbour_down(neighbour)
+
+    def on_digest(self, sender: NodeId, digest: NodeDigest) -> None:
+        self._board.on_fingerprint(sender, digest.rows)
+        if digest.rows != self._board.fingerprint:
+            self.on_row()
+        if self._said is not None and digest.held == self._said.held:
+            return  # it has what we have
+        unknown = self._copies.unknown(digest.held)
+        if unknown:
+            self._requests.on_offer(sender, unknown)
+            if not self._offering:
+                self._ask_timer.after(ASK_AFTER + random_below(self._host, ASK_AFTER))
+            self._offering[sender] = None
+
+    def _say_digest(self) -> None:
+        now = self._host.now()
+        if now - self._forgot_at >= LONGEST:
+            self._forgot_at = now
+            self._board.forget_silent()
+        digest = NodeDigest(self._board.fingerprint, self._copies.digest())
+        if self._said is None or digest.held != self._said.held:
+            self._wait = PERIOD
+        elif digest.rows != self._said.rows:
+            self._wait = self._rows_period()
+        else:
+            self._wait = min(2 * self._wait, LONGEST)
+        self._said = digest
+        self._messenger.send(digest)
+        self._set(int(self._wait * (0.9 + 0.2 * self._host.random.random())))
+
+    def _rows_period(self) -> Micros:
+        return PERIOD if self._host.now() - self._started_at < YOUNG else ROWS_PERIOD
+
+    def _hasten(self, period: Micros) -> None:
+        self._wait = min(self._wait, period)
+        if self._due > self._host.now() + period:
+            self._set(int(period * (0.5 + 0.5 * self._host.random.random())))
+
+    def _set(self, delay: Micros) -> None:
+        self._due = self._host.now() + delay
+        self._digest_timer.at(self._due)
+
+    # Requests and answers.
+
+    def on_want(self, sender: NodeId, want: WantFlooded) -> None:
+        wanted = map(EventId, want.events[::2], want.events[1::2])
+        self._answers.add(((sender, event), None) for event in wanted)
+
+    def _answer(self, key: tuple[NodeId, EventId], _: None) -> int:
+        to, event = key
+        flooded = self._flooded(event)
+        if flooded is None:
+            return 0
+        frame = self._messenger.frame(flooded, own=event.publisher == self._host.node)
+        self._host.unicast(to, frame)
+        return len(frame.payload)
+
+    def _ask_all(self) -> None:
+        offering, self._offering = self._offering, {}
+        for neighbour in offering:
+            wanted = self._requests.request(neighbour, self._host.now())[:WANTED_MAX]
+            if wanted:
+                self._asked.update(dict.fromkeys(wanted))
+                self._messenger.send(WantFlooded(tuple(n for event in wanted for n in event)), neighbour)

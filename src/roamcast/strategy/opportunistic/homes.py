@@ -31,8 +31,7 @@ from roamcast.strategy.opportunistic.messages import (
     octets,
 )
 from roamcast.strategy.opportunistic.modulators import WINDOW, Demand, ModelledMeter, Places, Processor
-from roamcast.strategy.opportunistic.readers import EventReader
-from roamcast.strategy.opportunistic.reading import NodeReading
+from roamcast.strategy.opportunistic.readers import EventReader, NodeReading
 from roamcast.strategy.opportunistic.shared import Part, Shared
 from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId, micros

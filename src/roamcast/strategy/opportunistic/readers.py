@@ -3,20 +3,32 @@
 A reader has a cursor for each producer: the last event that was handled, or is known not to matter. An event
 comes with a base, the event of its producer before which the reader lacks nothing. If that lies behind the
 cursor, the event is next; else it waits, and what is between is a hole. Holes are closed by copies that come
-by any way, or by asking the producer (`reading.py`).
+by any way, or by asking. So a reader can be moved to another node, with its cursors and nothing else; the
+ways of events have no part in it.
 
-So a reader can be moved to another node, with its cursors and nothing else; the ways of events have no part
-in it.
+`NodeReading` has the readers of one node: of its own applications, and of the modulators of clients at home
+here. Neighbours are asked first where an event was flooded (`floods.py`), so a hole waits for them a moment.
+Then the producer itself is asked, or its home broker where the producer is out of reach. Whoever is asked
+sends what the consumer's filters match, and says that this was all.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from roamcast.strategy.opportunistic.copies import EventCopy
-from roamcast.strategy.opportunistic.messages import CURSORS_MAX
-from roamcast.units import Micros, NodeId
+from roamcast.event import Event, EventClass
+from roamcast.kit.protocol import Timer
+from roamcast.strategy.opportunistic.consumers import opened
+from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
+from roamcast.strategy.opportunistic.messages import CURSORS_MAX, CarryLetter, Fetch, Head
+from roamcast.strategy.opportunistic.shared import Part, Shared
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
 WAITING_MAX = 10_000  # events of one producer that came too early
+TICK: Micros = 250 * MILLISECOND
+NEIGHBOURS_FIRST: Micros = 2_500 * MILLISECOND
+AGAIN: Micros = 3 * SECOND
+SENT_AT_ONCE = 100  # events in answer to one question
+NEXT_LOOKED_AT = 64  # events behind a hole: was one of them flooded?
 
 
 def mark(consumer: NodeId, is_modulated: bool) -> int:
@@ -174,3 +186,190 @@ class EventReader:
         if producer not in self.cursors and len(self.cursors) >= CURSORS_MAX:
             del self.cursors[next(iter(self.cursors))]
         self.cursors[producer] = sequence
+
+
+class NodeReading(Part):
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        node, now = self._host.node, self._host.now()
+        self.own = EventReader(node, is_modulated=False, since=now, on_next=self._on_own)
+        self.modulated: dict[NodeId, EventReader] = {}
+        self._timer = Timer(self._host, self._look_at_holes)
+        self._is_waiting = False  # for the timer
+        self._asked: dict[tuple[NodeId, bool, NodeId], tuple[int, Micros]] = {}  # after which, and when
+
+    # Inputs.
+
+    def on_subscribed(self) -> None:
+        """This node's application; what was before its first subscription is not for it."""
+        if self._core.plain_subscriptions == 1:
+            self.own.since = self._host.now()
+
+    def on_flooded(self, copy: EventCopy, flood: FloodBase) -> None:
+        for reader in (self.own, *self.modulated.values()):
+            self._take_flooded(reader, copy, flood)
+
+    def on_carried(self, carry: CarryLetter) -> bool:
+        """An event for one reader; whether that is one of this node."""
+        reader = self.find(carry.consumer, carry.is_modulated)
+        if reader is not None:
+            copy = EventCopy.of(carry, self._host.now())
+            if carry.is_stored:
+                reader.on_next(copy)
+            else:
+                self._take(reader, copy, carry.base)
+        return reader is not None
+
+    def on_head(self, head: Head) -> None:
+        reader = self.find(head.consumer, head.is_modulated)
+        if reader is not None:
+            reader.on_head(head.producer, head.until, self._host.now(), is_all=head.is_all)
+            if not head.is_all:
+                self._on_hole()
+
+    def begin(self, reader: EventReader) -> None:
+        """A client with modulators is at home here now; what this node has of its events is read first."""
+        self.modulated[reader.consumer] = reader
+        for producer in self._copies.producers():
+            after = reader.cursors.get(producer, -1) + 1
+            for copy in self._copies.of(producer, after, 1 << 62):
+                flood = self._copies.flood(copy.event.id)
+                if flood is not None and copy.published_at >= reader.since:
+                    self._take_flooded(reader, copy, flood)
+
+    def end(self, consumer: NodeId) -> None:
+        self.modulated.pop(consumer, None)
+
+    def on_fetch(self, sender: NodeId, fetch: Fetch) -> None:
+        """Somebody lacks events of this node, or of a client that was at home here. A home may have had some
+        of its events and not those between: it answers as far as it has every one."""
+        now, is_own = self._host.now(), fetch.producer == self._host.node
+        wanted = [one for one in map(opened, fetch.filters) if one is not None]
+        base, sent, had = fetch.after, 0, fetch.after
+        for copy in self._copies.of(fetch.producer, fetch.after, fetch.until):
+            if sent == SENT_AT_ONCE or (copy.previous > had and not is_own):
+                break
+            event = copy.event
+            had = event.sequence + 1
+            is_wanted = event.wants_subscribers and any(one.matches(event) for one in wanted)
+            if not fetch.is_modulated:
+                # Its plain subscriptions to its own events were served when it published them.
+                is_wanted = is_wanted and event.publisher != fetch.consumer
+                is_wanted = is_wanted or fetch.consumer in event.destinations
+            if is_wanted and copy.age(now) <= fetch.within:
+                self._post.write(sender, carried(copy, fetch.consumer, fetch.is_modulated, base, now))
+                base = had
+                sent += 1
+        else:
+            had = fetch.until + 1 if is_own else had
+        if had > fetch.after:
+            self._post.write(sender, Head(fetch.consumer, fetch.is_modulated, fetch.producer, had - 1, True))
+
+    # Questions.
+
+    def find(self, consumer: NodeId, is_modulated: bool) -> EventReader | None:
+        if is_modulated:
+            return self.modulated.get(consumer)
+        return self.own if consumer == self._host.node else None
+
+    # What comes.
+
+    def _take_flooded(self, reader: EventReader, copy: EventCopy, flood: FloodBase) -> None:
+        self._take(reader, copy, copy.previous if reader.mark in flood.direct else flood.base)
+
+    def _take(self, reader: EventReader, copy: EventCopy, base: int) -> None:
+        if reader is self.own and not self._reads_own(copy.event):
+            return
+        reader.take(copy, base, self._host.now())
+        if reader.has_waiting():
+            self._on_hole()
+
+    def _reads_own(self, event: Event) -> bool:
+        """A node without subscriptions keeps no order of what is not for it."""
+        is_named = self._host.node in event.destinations
+        if event.publisher == self._host.node:
+            return is_named  # the core has served its subscriptions
+        if is_named or self._core.plain_subscriptions:
+            return True
+        copy = self._copies.find(event.id)
+        if copy is not None and event.event_class is EventClass.MEMORIZED:
+            self._on_own(copy)  # for its own later subscriptions
+        return False
+
+    def _on_own(self, copy: EventCopy) -> None:
+        """A real-time event from before the first subscription is not for it: after a restart it would come a
+        second time."""
+        event = copy.event
+        is_early = copy.published_at < self.own.since and self._host.node not in event.destinations
+        if is_early and event.event_class is not EventClass.MEMORIZED:
+            return
+        self._core.deliver(event, copy.hops, copy.age(self._host.now()))
+
+    # What is lacking.
+
+    def _on_hole(self) -> None:
+        """Some reader may lack something."""
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._timer.after(TICK)
+
+    def _look_at_holes(self) -> None:
+        self._is_waiting = False
+        now = self._host.now()
+        has_holes = False
+        for reader in (self.own, *self.modulated.values()):
+            reader.give_up(now - max(micros(self._options.keep_realtime), 4 * AGAIN), now)
+            for hole in reader.holes():
+                has_holes = True
+                if hole.after <= hole.until:
+                    self._consider(reader, hole, now)
+        if has_holes:
+            self._on_hole()
+        else:
+            self._asked.clear()
+
+    def _consider(self, reader: EventReader, hole: Hole, now: Micros) -> None:
+        key = (reader.consumer, reader.is_modulated, hole.producer)
+        after, at = self._asked.get(key, (-1, 0))
+        behind = self._copies.of(hole.producer, hole.until + 1, hole.until + NEXT_LOOKED_AT)
+        was_flooded = any(self._copies.flood(copy.event.id) is not None for copy in behind)
+        if after == hole.after:
+            if now - at < AGAIN:
+                return
+        elif now - hole.since < (NEIGHBOURS_FIRST if was_flooded else TICK):
+            return
+        to = next(self._whom(hole.producer), None)
+        if to is None:
+            return
+        self._asked[key] = hole.after, now
+        within = max(now - reader.since, 0)
+        self._post.write(to, Fetch(*key, hole.after, hole.until, within, self._filters(reader)))
+
+    def _whom(self, producer: NodeId) -> Iterator[NodeId]:
+        row = self._consumers.find(producer)
+        for node in (producer,) if row is None else (producer, row.home):
+            if node == self._host.node or self._underlay.distance(node) is not None:
+                yield node
+
+    def _filters(self, reader: EventReader) -> tuple[bytes, ...]:
+        if reader is self.own:
+            return tuple(one.filter.encode() for one in self._core.subscriptions() if one.modulator is None)
+        row = self._consumers.find(reader.consumer)
+        return () if row is None else tuple(i.filter for i in row.interests if i.modulator is not None)
+
+
+def carried(copy: EventCopy, consumer: NodeId, is_modulated: bool, base: int, now: Micros) -> CarryLetter:
+    hops = min(copy.hops, 255)
+    return CarryLetter(
+        copy.event, copy.age(now), hops, consumer, is_modulated, base, False, copy.previous, copy.gap
+    )
+
+
+class HeldCarry(NamedTuple):
+    """A letter that waits here, since then."""
+
+    carry: CarryLetter
+    since: Micros
+
+    def aged(self, now: Micros) -> CarryLetter:
+        return self.carry.aged(now - self.since)

@@ -11,10 +11,8 @@ from roamcast.strategy.opportunistic.adaptation.layer import Adaptation
 from roamcast.strategy.opportunistic.board import BROKER, BoardEntry
 from roamcast.strategy.opportunistic.broker import Brokerage, answer_for_no_broker
 from roamcast.strategy.opportunistic.client import ClientLetter, ClientSide
-from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
 from roamcast.strategy.opportunistic.envelope import Transport
 from roamcast.strategy.opportunistic.floods import Floods
-from roamcast.strategy.opportunistic.gossip import Gossip
 from roamcast.strategy.opportunistic.messages import (
     ADAPTATION_LETTERS,
     FRAMES,
@@ -38,7 +36,7 @@ from roamcast.strategy.opportunistic.messages import (
     WantFlooded,
 )
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
-from roamcast.strategy.opportunistic.reading import NodeReading
+from roamcast.strategy.opportunistic.readers import NodeReading
 from roamcast.strategy.opportunistic.shared import Part, Shared
 from roamcast.strategy.opportunistic.stream import UNREACHABLE_AFTER, Post
 from roamcast.trace import DropReason
@@ -59,16 +57,15 @@ class Opportunistic(MessageLayer, Strategy):
         self._shared = shared = Shared.of(context, options, self._post, self._on_row)
         self._undeliverable = Undeliverable(shared)
         self._reading = NodeReading(shared)
-        self._floods = Floods(shared, self._on_flooded)
-        self._gossip = Gossip(shared, self._floods)
+        self._floods = Floods(shared, self._reading.on_flooded)
         self.client = ClientSide(shared)
         self.adaptation = Adaptation(shared, self.client, self._on_period)
         self.handlers = {
-            NodeDigest: self._gossip.on_digest,
+            NodeDigest: self._floods.on_digest,
             Rows: shared.board.on_rows,
-            Flooded: self._on_flooded_frame,
+            Flooded: self._floods.on_flooded,
             RowNumbers: shared.board.on_numbers,
-            WantFlooded: self._gossip.on_want,
+            WantFlooded: self._floods.on_want,
             Envelope: self._on_envelope,
             Bundle: self._on_envelope,
         }
@@ -79,7 +76,7 @@ class Opportunistic(MessageLayer, Strategy):
     # Inputs.
 
     def on_start(self) -> None:
-        self._gossip.on_start()
+        self._floods.on_start()
         self.adaptation.on_start()
         if self.broker is not None:
             self.broker.on_start()
@@ -100,11 +97,11 @@ class Opportunistic(MessageLayer, Strategy):
         self.handlers[type(message)](sender, message)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
-        self._gossip.on_neighbour_up(neighbour)
+        self._floods.on_neighbour_up(neighbour)
         self._post.try_now(neighbour)
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
-        self._gossip.on_neighbour_down(neighbour)
+        self._floods.on_neighbour_down(neighbour)
 
     def on_routes_changed(self) -> None:
         self._post.on_routes_changed()
@@ -181,20 +178,11 @@ class Opportunistic(MessageLayer, Strategy):
                 self.broker.on_client_row(node, entry.version, entry.content, before, new)
             if node == self.host.node:
                 self.client.on_own_row(entry.version)
-        self._gossip.on_row()
+        self._floods.on_row()
 
     def _on_envelope(self, sender: NodeId, frame: Envelope | Bundle) -> None:
         for arrival in self._transport.on_frame(sender, frame):
             self._post.on_content(*arrival)
-
-    def _on_flooded_frame(self, sender: NodeId, frame: Flooded) -> None:
-        event = frame.event.id
-        is_asked = self._gossip.on_copy(sender, event)
-        self._floods.on_flooded(sender, event, frame, is_asked=is_asked)
-
-    def _on_flooded(self, sender: NodeId, copy: EventCopy, flood: FloodBase) -> None:
-        self._gossip.on_event()
-        self._reading.on_flooded(copy, flood)
 
     def _on_carry(self, carry: CarryLetter) -> None:
         """An event for a consumer that this node reads for, or that is on the move."""

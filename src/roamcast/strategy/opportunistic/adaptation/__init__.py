@@ -4,7 +4,7 @@
 - `services.py`: what an adaptor may ask and do. `adaptors.py`: what an adaptor is, and those that come along.
 - `monitor.py`: readings of resources, here and from other nodes; pings.
 - `directory.py`: broker information, from this broker's own tables or from one server for all.
-- `managers.py`, `layer.py`: the services over a broker's real tables, and all of it put together.
+- `layer.py`: all of it put together, and the services over a broker's real tables.
 
 `docs/protocols/adaptors.md` shows how to write one.
 """

@@ -43,7 +43,7 @@ from roamcast.strategy.opportunistic.messages import (
     Switched,
     Taken,
 )
-from roamcast.strategy.opportunistic.reading import NodeReading
+from roamcast.strategy.opportunistic.readers import NodeReading
 from roamcast.strategy.opportunistic.shared import Part, Shared
 from roamcast.units import Micros, NodeId
 

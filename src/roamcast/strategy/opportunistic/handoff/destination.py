@@ -29,7 +29,7 @@ from roamcast.strategy.opportunistic.messages import (
     Switched,
     Taken,
 )
-from roamcast.strategy.opportunistic.reading import HeldCarry
+from roamcast.strategy.opportunistic.readers import HeldCarry
 from roamcast.strategy.opportunistic.shared import Part, Shared
 from roamcast.trace import DropReason
 from roamcast.units import Micros, NodeId, micros

@@ -26,7 +26,7 @@ from roamcast.strategy.opportunistic.messages import (
     Switched,
     Taken,
 )
-from roamcast.strategy.opportunistic.reading import HeldCarry, NodeReading, carried
+from roamcast.strategy.opportunistic.readers import HeldCarry, NodeReading, carried
 from roamcast.strategy.opportunistic.shared import Part, Shared
 from roamcast.trace import HandedOff
 from roamcast.units import Micros, NodeId, micros

@@ -6,8 +6,14 @@ from roamcast.event import Event, EventId
 from roamcast.kit.repair import ANSWER_BURST, HeldRuns
 from roamcast.strategy.opportunistic.board import BROKER
 from roamcast.strategy.opportunistic.copies import Copies, EventCopy, FloodBase
-from roamcast.strategy.opportunistic.floods import HEARD_ENOUGH, OTHERS_LATER, Floods
-from roamcast.strategy.opportunistic.gossip import ANSWERS_MAX, ASK_AFTER, LONGEST, Gossip
+from roamcast.strategy.opportunistic.floods import (
+    ANSWERS_MAX,
+    ASK_AFTER,
+    HEARD_ENOUGH,
+    LONGEST,
+    OTHERS_LATER,
+    Floods,
+)
 from roamcast.strategy.opportunistic.messages import (
     FRAMES,
     HOPS_MAX,
@@ -41,15 +47,13 @@ class Setting(PartLayer):
         shared = shared_of(self.host, Relays(is_relay))
         self.copies, self.board = shared.copies, shared.board
         self.news: list[int] = []
-        self.floods = Floods(shared, lambda _, copy, __: self.news.append(copy.event.sequence))
-        self.gossip = Gossip(shared, self.floods)
+        self.floods = Floods(shared, lambda copy, _: self.news.append(copy.event.sequence))
         self.host.attach(self)
 
     def hear(self, sequence: int, sender: NodeId = NEAR, hops: int = 1) -> None:
         """A flooded event, as the strategy hands it in."""
         frame = Flooded(Event(PRODUCER, sequence), sequence, 0, sequence, hops, 0)
-        is_asked = self.gossip.on_copy(sender, frame.event.id)
-        self.floods.on_flooded(sender, frame.event.id, frame, is_asked=is_asked)
+        self.floods.on_flooded(sender, frame)
 
     def sent(self, kind: type) -> list[tuple[NodeId | None, object]]:
         decoded = [(one.to, FRAMES.decode(one.frame.payload)) for one in self.host.sent]
@@ -59,7 +63,7 @@ class Setting(PartLayer):
 def test_what_a_neighbour_names_and_a_flood_has_not_brought_is_asked_for_in_a_moment() -> None:
     setting = Setting()
     setting.hear(0)
-    setting.gossip.on_digest(NEAR, NodeDigest(0, (HeldRuns(PRODUCER, (0, 2)),)))
+    setting.floods.on_digest(NEAR, NodeDigest(0, (HeldRuns(PRODUCER, (0, 2)),)))
     assert setting.sent(WantFlooded) == []
     setting.hear(1)  # on its way all the while
     setting.host.advance(2 * ASK_AFTER)
@@ -69,11 +73,11 @@ def test_what_a_neighbour_names_and_a_flood_has_not_brought_is_asked_for_in_a_mo
 def test_two_neighbours_that_have_the_same_are_not_both_asked_at_once() -> None:
     setting = Setting()
     for neighbour in (NEAR, OTHER):
-        setting.gossip.on_digest(neighbour, NodeDigest(0, (HeldRuns(PRODUCER, (0, 0)),)))
+        setting.floods.on_digest(neighbour, NodeDigest(0, (HeldRuns(PRODUCER, (0, 0)),)))
     setting.host.advance(2 * ASK_AFTER)
     assert [to for to, _ in setting.sent(WantFlooded)] == [NEAR]
     setting.host.advance(SECOND)  # no answer came
-    setting.gossip.on_digest(OTHER, NodeDigest(0, (HeldRuns(PRODUCER, (0, 0)),)))
+    setting.floods.on_digest(OTHER, NodeDigest(0, (HeldRuns(PRODUCER, (0, 0)),)))
     setting.host.advance(2 * ASK_AFTER)
     assert [to for to, _ in setting.sent(WantFlooded)] == [NEAR, OTHER]
 
@@ -81,7 +85,7 @@ def test_two_neighbours_that_have_the_same_are_not_both_asked_at_once() -> None:
 def test_a_digest_that_is_no_list_of_runs_asks_for_nothing() -> None:
     setting = Setting()
     for runs in ((5, 4), (1 << 40, 7, 3), (7, 6, 5, 4)):
-        setting.gossip.on_digest(NEAR, NodeDigest(0, (HeldRuns(PRODUCER, runs),)))
+        setting.floods.on_digest(NEAR, NodeDigest(0, (HeldRuns(PRODUCER, runs),)))
     setting.host.advance(SECOND)
     assert setting.sent(WantFlooded) == []
 
@@ -91,11 +95,11 @@ def test_who_asks_gets_the_event_and_does_not_pass_it_on() -> None:
     setting.hear(0)
     setting.host.advance(SECOND)
     setting.host.sent.clear()
-    setting.gossip.on_want(OTHER, WantFlooded((PRODUCER, 0, PRODUCER, 77)))
+    setting.floods.on_want(OTHER, WantFlooded((PRODUCER, 0, PRODUCER, 77)))
     ((to, frame),) = setting.sent(Flooded)
     assert to == OTHER and isinstance(frame, Flooded) and frame.event.sequence == 0
     lacking = Setting()
-    lacking.gossip.on_digest(NEAR, NodeDigest(0, (HeldRuns(PRODUCER, (0, 0)),)))
+    lacking.floods.on_digest(NEAR, NodeDigest(0, (HeldRuns(PRODUCER, (0, 0)),)))
     lacking.host.advance(2 * ASK_AFTER)
     lacking.hear(0)
     lacking.host.advance(SECOND)
@@ -104,14 +108,13 @@ def test_who_asks_gets_the_event_and_does_not_pass_it_on() -> None:
 
 def test_digests_that_say_nothing_new_become_rare_until_something_comes() -> None:
     setting = Setting()
-    setting.gossip.on_start()
+    setting.floods.on_start()
     setting.host.advance(60 * SECOND)
     quiet = len(setting.sent(NodeDigest))
     setting.host.advance(4 * LONGEST)
     assert len(setting.sent(NodeDigest)) - quiet <= 5
     setting.host.sent.clear()
     setting.hear(0)
-    setting.gossip.on_event()
     setting.host.advance(SECOND)
     ((_, digest),) = setting.sent(NodeDigest)
     assert digest == NodeDigest(setting.board.fingerprint, (HeldRuns(PRODUCER, (0, 0)),))
@@ -119,11 +122,11 @@ def test_digests_that_say_nothing_new_become_rare_until_something_comes() -> Non
 
 def test_a_neighbour_with_other_rows_is_told_soon_what_ours_sum_up_to() -> None:
     setting = Setting()
-    setting.gossip.on_start()
+    setting.floods.on_start()
     setting.host.advance(60 * SECOND)
     setting.host.sent.clear()
     setting.board.post(BROKER, 9, 1, BrokerRow(()))
-    setting.gossip.on_digest(NEAR, NodeDigest(setting.board.fingerprint ^ 1))
+    setting.floods.on_digest(NEAR, NodeDigest(setting.board.fingerprint ^ 1))
     setting.host.advance(2 * SECOND)
     assert (None, NodeDigest(setting.board.fingerprint)) in setting.sent(NodeDigest)
 
@@ -192,9 +195,9 @@ def test_a_request_that_comes_twice_is_answered_once_and_answers_are_paced() -> 
     setting.host.advance(SECOND)
     setting.host.sent.clear()
     want = WantFlooded(tuple(n for sequence in range(12) for n in (PRODUCER, sequence)))
-    setting.gossip.on_want(OTHER, want)
+    setting.floods.on_want(OTHER, want)
     assert len(setting.sent(Flooded)) == ANSWER_BURST
-    setting.gossip.on_want(OTHER, want)
+    setting.floods.on_want(OTHER, want)
     setting.host.advance(SECOND)
     answered = [frame.event.sequence for _, frame in setting.sent(Flooded) if isinstance(frame, Flooded)]
     assert sorted(answered) == sorted([*range(12), *range(ANSWER_BURST)])  # those sent before it came again
@@ -208,6 +211,6 @@ def test_a_request_beyond_the_bound_is_traced() -> None:
         for number in range(first, first + WANTED_MAX):
             event = Event(PRODUCER, number)
             setting.copies.add(EventCopy(event, number, 0, 1, setting.host.now()), FloodBase(number, ()))
-        setting.gossip.on_want(OTHER, WantFlooded(tuple(events)))
+        setting.floods.on_want(OTHER, WantFlooded(tuple(events)))
     dropped = [record for record in setting.host.records if isinstance(record, Dropped)]
     assert {(record.reason, record.message) for record in dropped} == {(DropReason.STORE_FULL, "want")}
