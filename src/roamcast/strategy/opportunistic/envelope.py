@@ -25,7 +25,7 @@ import msgspec
 
 from roamcast.event import Event, EventId
 from roamcast.host import Frame, Host, SendFailure
-from roamcast.kit.protocol import Timer, Timers, random_below, trace_drop
+from roamcast.kit.protocol import Message, Timer, Timers, random_below, trace_drop
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.opportunistic.messages import (
     BUNDLE_MAX,
@@ -66,32 +66,28 @@ Content = StreamSegment | StreamAcknowledgement
 
 
 class Parcel(NamedTuple):
-    """An envelope on its way, and its octets in a frame, apart from those of the event that it carries."""
+    """An envelope on its way, and what names it in queues and traces."""
 
     envelope: Envelope
-    octets: int
-    event: Event | None = None  # of a `CarryLetter`: others may carry it as well
-    event_octets: int = 0
+    label: Message
+    event: EventId | None
     attempt: int = 1
     may_spread: bool = False  # one frame may bring this and others' to several neighbours
 
     @classmethod
-    def of(cls, envelope: Envelope, *, may_spread: bool = False) -> "Parcel":
-        letter = envelope.label
-        if not isinstance(letter, CarryLetter):
-            return cls(envelope, octets(envelope))
-        shared = octets(letter.event)
-        return cls(envelope, octets(envelope) - shared, letter.event, shared, may_spread=may_spread)
+    def of(cls, envelope: Envelope, *, may_spread: bool) -> "Parcel":
+        label = envelope.label
+        is_short = isinstance(label, CarryLetter) and octets(label.event) <= BUNDLE_OCTETS
+        return cls(envelope, label, label.event_id, may_spread=may_spread and is_short)
 
-    def is_superseded_by(self, other: "Parcel") -> bool:
+    def is_superseded_by(self, later: Envelope) -> bool:
         """Both are acknowledgements of this node, for the same stream."""
-        mine, later = self.envelope, other.envelope
+        mine = self.envelope
         return (
             isinstance(mine.content, StreamAcknowledgement)
-            and (mine.origin, mine.to) == (later.origin, later.to)
             and isinstance(later.content, StreamAcknowledgement)
+            and (mine.origin, mine.to, 0) == (later.origin, later.to, later.hops)
             and mine.content.stream == later.content.stream
-            and not later.hops
         )
 
 
@@ -131,40 +127,38 @@ class Transport:
 
     def on_frame(self, sender: NodeId, frame: Envelope | Bundle) -> list[Arrival]:
         """What of it is for this node. The rest of what it was to pass on is on its way."""
-        own = self._host.node
-        if isinstance(frame, Envelope):
-            parcels = [] if isinstance(frame.label, BundledCarry) else [Parcel.of(frame)]
-        else:
-            count = len(frame.envelopes)
-            next_hops = frame.next_hops or (own,) * count
-            mine = [one for one, next_hop in zip(frame.envelopes, next_hops, strict=False) if next_hop == own]
-            parcels = [parcel for one in mine if (parcel := _unbundled(one, frame.events)) is not None]
-            if len(parcels) < len(mine) or len(next_hops) != count:
-                trace_drop(self._host, DropReason.WIRE, "frame", detail="is no bundle")
-                return []
-        arrivals = (self._arrived(sender, parcel) for parcel in parcels)
-        return [arrival for arrival in arrivals if arrival is not None]
+        own, arrivals = self._host.node, []
+        for envelope, is_shared in self._opened(frame):
+            if envelope.to == own:
+                arrivals.append(Arrival(envelope.origin, envelope.content, envelope.hops + 1))
+                continue
+            # It may be one of our own: the way to the first broker of a source route, and from there to the
+            # second, can lead through its origin again (section 4.3 has an example). Hops are limited.
+            has_turned = bool(envelope.via) and envelope.via[0] == own
+            via = envelope.via[1:] if has_turned else envelope.via
+            moved = Envelope(envelope.origin, envelope.to, envelope.hops + 1, via, envelope.content)
+            self._pass_on(Parcel.of(moved, may_spread=is_shared), None if has_turned else sender)
+        return arrivals
 
-    def _arrived(self, sender: NodeId, parcel: Parcel) -> Arrival | None:
-        """An envelope has reached this node: its end, a broker it was to pass, or a node in between."""
-        own, envelope = self._host.node, parcel.envelope
-        # It may be one of our own: the way to the first broker of a source route, and from there to the
-        # second, can lead through its origin again (section 4.3 has an example). Hops are limited.
-        hops, via = envelope.hops + 1, envelope.via
-        if envelope.to == own:
-            return Arrival(envelope.origin, envelope.content, hops)
-        has_turned = bool(via) and via[0] == own
-        if has_turned:
-            via = via[1:]
-        self._pass_on(_moved(parcel, min(hops, HOPS_MAX), via), None if has_turned else sender)
-        return None
+    def _opened(self, frame: Envelope | Bundle) -> list[tuple[Envelope, bool]]:
+        """The envelopes that this node shall see to, and whether others carry the same event."""
+        if isinstance(frame, Envelope):
+            return [] if isinstance(frame.label, BundledCarry) else [(frame, False)]
+        own, count = self._host.node, len(frame.envelopes)
+        next_hops = frame.next_hops or (own,) * count
+        mine = [one for one, next_hop in zip(frame.envelopes, next_hops, strict=False) if next_hop == own]
+        opened = [_unbundled(one, frame.events) for one in mine]
+        if len(next_hops) != count or None in opened:
+            trace_drop(self._host, DropReason.WIRE, "frame", detail="is no bundle")
+            return []
+        return [one for one in opened if one is not None]
 
     def _pass_on(self, parcel: Parcel, came_from: NodeId | None = None) -> bool:
         """`came_from`: who thinks that the way leads through here. Sent back, it would go to and fro until
         the two agree, and take the air from those who have a way."""
         envelope = parcel.envelope
         if envelope.hops >= HOPS_MAX:
-            self._drop(envelope, DropReason.EXPIRED, "went too far")
+            self._drop(parcel, DropReason.EXPIRED, "went too far")
             return False
         via = envelope.via
         next_hop = self._underlay.next_hop(via[0] if via else envelope.to)
@@ -173,10 +167,11 @@ class Transport:
             via = via[1:]
             next_hop = self._underlay.next_hop(via[0] if via else envelope.to)
         if next_hop is None or next_hop == came_from:
-            self._drop(envelope, DropReason.NO_ROUTE, f"to {envelope.to}")
+            self._drop(parcel, DropReason.NO_ROUTE, f"to {envelope.to}")
             return False
         if via != envelope.via:
-            parcel = _moved(parcel, envelope.hops, via)
+            moved = Envelope(envelope.origin, envelope.to, envelope.hops, via, envelope.content)
+            parcel = parcel._replace(envelope=moved)
         self._outbox.put(next_hop, parcel)
         return True
 
@@ -189,9 +184,9 @@ class Transport:
                 if parcel.attempt < ATTEMPTS_PER_HOP:
                     self._pass_on(parcel._replace(attempt=parcel.attempt + 1, may_spread=False))
 
-    def _drop(self, envelope: Envelope, reason: DropReason, detail: str) -> None:
-        label = envelope.label
-        trace_drop(self._host, reason, label.name, label.event_id, detail=detail, to=envelope.to)
+    def _drop(self, parcel: Parcel, reason: DropReason, detail: str) -> None:
+        to = parcel.envelope.to
+        trace_drop(self._host, reason, parcel.label.name, parcel.event, detail=detail, to=to)
 
 
 class Outbox:
@@ -223,10 +218,10 @@ class Outbox:
     def put(self, neighbour: NodeId, parcel: Parcel) -> None:
         if not self._share_frames:
             self._unicast(neighbour, [parcel])
-        elif parcel.may_spread and parcel.event is not None and parcel.event_octets <= BUNDLE_OCTETS:
+        elif parcel.may_spread and parcel.event is not None:
             if not self._alike:
                 self._alike_timer.after(0)
-            self._alike.setdefault(parcel.event.id, []).append((neighbour, parcel))
+            self._alike.setdefault(parcel.event, []).append((neighbour, parcel))
         else:
             self._put(neighbour, parcel)
 
@@ -234,23 +229,23 @@ class Outbox:
 
     def _put(self, neighbour: NodeId, parcel: Parcel) -> None:
         waiting = self._waiting.setdefault(neighbour, [])
-        waiting[:] = [other for other in waiting if not other.is_superseded_by(parcel)]
+        waiting[:] = [other for other in waiting if not other.is_superseded_by(parcel.envelope)]
         waiting.append(parcel)
-        due = self._when(neighbour, parcel.envelope)
+        due = self._when(neighbour, parcel)
         if due < self._due.get(neighbour, due + 1):
             self._due[neighbour] = due
             self._timers.at(neighbour, due)
 
-    def _when(self, neighbour: NodeId, envelope: Envelope) -> Micros:
-        now, content = self._host.now(), envelope.content
-        if envelope.label.event_id is not None:
+    def _when(self, neighbour: NodeId, parcel: Parcel) -> Micros:
+        now, content = self._host.now(), parcel.envelope.content
+        if parcel.event is not None:
             return now
         earliest = self._sent_at.get(neighbour, -GAP) + GAP
         if isinstance(content, StreamAcknowledgement):
             busy = self._busy()
             if content.held >= REPEATED_AFTER and busy == 1:
                 return max(now, earliest)  # a repair waits for it
-            hops = self._underlay.distance(envelope.to) or 1
+            hops = self._underlay.distance(parcel.envelope.to) or 1
             far, near = busy * WAIT_FAR, busy * WAIT_NEAR
             wait = max(near - (near - far) * (hops - 1) // HOPS_USUAL, far)
             # Not all who got the same at the same time: they would collide.
@@ -305,9 +300,9 @@ class Outbox:
         self._host.broadcast(self._frame(bundle, parcels))
 
     def _frame(self, message: Envelope | Bundle, parcels: list[Parcel]) -> Frame:
-        first = parcels[0].envelope.label
+        _, first, event, *_ = parcels[0]
         own = all(parcel.envelope.origin == self._host.node for parcel in parcels)
-        return Frame(FRAMES.encode(message), first.kind, first.name, first.event_id, own)
+        return Frame(FRAMES.encode(message), first.kind, first.name, event, own)
 
 
 def _frames(waiting: list[Parcel]) -> list[list[Parcel]]:
@@ -315,8 +310,7 @@ def _frames(waiting: list[Parcel]) -> list[list[Parcel]]:
     by_event: dict[EventId, list[Parcel]] = {}
     others: list[Parcel] = []
     for parcel in waiting:
-        event = parcel.envelope.label.event_id
-        (others if event is None else by_event.setdefault(event, [])).append(parcel)
+        (others if parcel.event is None else by_event.setdefault(parcel.event, [])).append(parcel)
     frames = [*by_event.values(), []]
     frames[0].extend(others)  # behind an event, if there is one: the first names the frame
     return [
@@ -328,56 +322,54 @@ def _frames(waiting: list[Parcel]) -> list[list[Parcel]]:
 
 def _fitting(parcels: Iterable[tuple[NodeId, Parcel]]) -> list[list[tuple[NodeId, Parcel]]]:
     """In frames of a good length."""
+    waiting = list(parcels)
+    if len(waiting) < 2:
+        return [waiting] if waiting else []
     parts: list[list[tuple[NodeId, Parcel]]] = []
     length = 0
     shared: set[EventId] = set()
-    for neighbour, parcel in parcels:
-        event = None if parcel.event is None else parcel.event.id
-        more = parcel.octets + (0 if event in shared else parcel.event_octets)
+    for neighbour, parcel in waiting:
+        carried, size = _carried(parcel), octets(parcel.envelope)
+        more = size - octets(carried) if carried is not None and carried.id in shared else size
         if not parts or length + more > BUNDLE_OCTETS or len(parts[-1]) >= BUNDLE_MAX:
             parts.append([])
-            length, more, shared = 0, parcel.octets + parcel.event_octets, set()
+            length, more, shared = 0, size, set()
         parts[-1].append((neighbour, parcel))
         length += more
-        if event is not None:
-            shared.add(event)
+        if carried is not None:
+            shared.add(carried.id)
     return parts
 
 
+def _carried(parcel: Parcel) -> Event | None:
+    """The event that other parcels may carry as well."""
+    return parcel.label.event if isinstance(parcel.label, CarryLetter) else None
+
+
 def _bundle(parcels: list[Parcel], next_hops: tuple[NodeId, ...] = ()) -> Bundle:
-    carried = [parcel.event for parcel in parcels if parcel.event is not None]
+    carried = [event for event in map(_carried, parcels) if event is not None]
     counts = Counter(event.id for event in carried)
     shared = {event.id: event for event in carried if counts[event.id] > 1}
     places = {event: place for place, event in enumerate(shared)}
-    envelopes = tuple(
-        parcel.envelope
-        if parcel.event is None or parcel.event.id not in places
-        else _without_event(parcel.envelope, places[parcel.event.id])
-        for parcel in parcels
-    )
-    return Bundle(envelopes, tuple(shared.values()), next_hops)
+    envelopes = []
+    for envelope, label, event, *_ in parcels:
+        if isinstance(label, CarryLetter) and event in places:
+            _, *others = msgspec.structs.astuple(label)
+            envelope = _with_letter(envelope, BundledCarry(places[event], *others))
+        envelopes.append(envelope)
+    return Bundle(tuple(envelopes), tuple(shared.values()), next_hops)
 
 
-def _without_event(envelope: Envelope, place: int) -> Envelope:
-    _, *others = msgspec.structs.astuple(envelope.label)
-    return _with_letter(envelope, BundledCarry(place, *others))
-
-
-def _unbundled(envelope: Envelope, events: tuple[Event, ...]) -> Parcel | None:
+def _unbundled(envelope: Envelope, events: tuple[Event, ...]) -> tuple[Envelope, bool] | None:
     """None: it names an event that is not in its bundle."""
     if not isinstance(envelope.label, BundledCarry):
-        return Parcel.of(envelope)
+        return envelope, False
     place, *others = msgspec.structs.astuple(envelope.label)
     if place >= len(events):
         return None
-    return Parcel.of(_with_letter(envelope, CarryLetter(events[place], *others)), may_spread=True)
+    return _with_letter(envelope, CarryLetter(events[place], *others)), True
 
 
 def _with_letter(envelope: Envelope, letter: CarryLetter | BundledCarry) -> Envelope:
     content = msgspec.structs.replace(envelope.content, letter=letter)
-    return Envelope(envelope.origin, envelope.to, envelope.hops, envelope.via, content)
-
-
-def _moved(parcel: Parcel, hops: int, via: tuple[NodeId, ...]) -> Parcel:
-    envelope = parcel.envelope
-    return parcel._replace(envelope=Envelope(envelope.origin, envelope.to, hops, via, envelope.content))
+    return msgspec.structs.replace(envelope, content=content)

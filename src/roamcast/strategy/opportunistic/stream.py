@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, Protocol
 
 from roamcast.event import EventId
 from roamcast.host import Host
+from roamcast.kit.confirm import RoundTrip
 from roamcast.kit.numbers import count_boot
 from roamcast.kit.protocol import Timer, Timers, trace_drop
 from roamcast.kit.rates import Aimd
@@ -435,16 +436,6 @@ class Post:
         )
 
 
-class Estimate(NamedTuple):
-    smoothed: Micros
-    deviation: Micros
-
-    def wait(self) -> Micros:
-        # On a steady link the deviation shrinks to nothing; a half more is for the queue that comes one day.
-        margin = max(4 * self.deviation, self.smoothed // 2)
-        return max(self.smoothed + margin, SHORTEST_WAIT)
-
-
 class RoundTrips:
     """How long to wait for a confirmation before a letter counts as lost, in one stream (RFC 6298, by size).
 
@@ -460,7 +451,7 @@ class RoundTrips:
 
     def __init__(self, first_wait: Micros = FIRST_WAIT) -> None:
         self._first_wait = first_wait
-        self._estimates: dict[int, Estimate] = {}  # by size class
+        self._estimates: dict[int, RoundTrip] = {}  # by size class
         self._backoffs = 0
 
     def measure(self, octets: int, took: Micros, *, is_alone: bool) -> None:
@@ -470,10 +461,9 @@ class RoundTrips:
         known = self._estimates.get(size)
         if known is None:
             if is_alone:
-                self._estimates[size] = Estimate(took, took // 2)
+                self._estimates[size] = RoundTrip.first(took)
         elif is_alone or took > known.smoothed:
-            deviation = known.deviation + (abs(known.smoothed - took) - known.deviation) // 4
-            self._estimates[size] = Estimate(known.smoothed + (took - known.smoothed) // 8, deviation)
+            self._estimates[size] = known.then(took)
 
     def back_off(self) -> None:
         """A wait was in vain: the next is twice as long, until a copy has been measured (RFC 6298, 5.7)."""
@@ -500,7 +490,7 @@ class RoundTrips:
     def wait(self, octets: int) -> Micros:
         size = _class_of(octets)
         # What is larger takes no less time: smaller ones that now take longer show a longer way.
-        waits = [estimate.wait() for known, estimate in self._estimates.items() if known <= size]
+        waits = [_wait(round_trip) for known, round_trip in self._estimates.items() if known <= size]
         if size not in self._estimates:
             waits.append(self._first_wait + FIRST_WAIT_PER_OCTET * octets)
         longest = max(waits)
@@ -509,3 +499,8 @@ class RoundTrips:
 
 def _class_of(octets: int) -> int:
     return (octets * octets).bit_length()
+
+
+def _wait(round_trip: RoundTrip) -> Micros:
+    # On a steady link the variation shrinks to nothing; a half more is for the queue that comes one day.
+    return max(round_trip.bound, round_trip.smoothed * 3 // 2, SHORTEST_WAIT)
