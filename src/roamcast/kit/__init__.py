@@ -6,6 +6,7 @@
 - `numbers.py`: counters that survive a crash, for everything that other nodes compare.
 - `relay.py`: pass on once, after a delay, unless no longer needed.
 - `repair.py`: what is held, digests by runs, requests with deadlines, answers in turn.
+- `replica.py`: one versioned record per owner, the newest stands, compared by a fingerprint.
 - `rates.py`: token bucket, a limit that follows losses, messages ahead of time.
 - `confirm.py`: sent until confirmed, by an acknowledgement or by overhearing; measured round trips.
 - `custody.py`: which nodes a full store waits for.

@@ -181,7 +181,7 @@ class ClientSide(Part):
     def on_unreachable(self, peer: NodeId) -> None:
         if peer == self.home and self._adapts and self._suspect_since is None:
             self._suspect_since = self._host.now()
-            self._home_lost.after(self._patience())
+            self._home_lost.after(self._home_timeout())
 
     def on_broker_row(self, broker: NodeId, row: BrokerRow) -> None:
         """News of a broker; of our home, it may be that it knows us no more."""
@@ -195,7 +195,7 @@ class ClientSide(Part):
             self._home_boot = row.boot
 
     def on_own_row(self, version: int) -> None:
-        """What others are told of us must not be ahead of our own word."""
+        """A row about us must not be of a later generation than we know ourselves."""
         generation = generation_of(version)
         if self._generation < generation < GENERATIONS_MAX and self.home is not None:
             self._generations.skip_to(generation)
@@ -223,7 +223,7 @@ class ClientSide(Part):
         self._is_looking = True
         self._discovery.after(RETRY // 2 + int(self._host.random.random() * RETRY // 2))
 
-    def _patience(self) -> Micros:
+    def _home_timeout(self) -> Micros:
         """After a stream has found that nothing is confirmed."""
         return max(micros(self._options.home_timeout) - UNREACHABLE_AFTER, 0)
 
@@ -255,7 +255,7 @@ class ClientSide(Part):
         if self.home is None or self._post.silence(self.home) < UNREACHABLE_AFTER:
             self._suspect_since = None
             return False
-        return self._host.now() - since >= self._patience()
+        return self._host.now() - since >= self._home_timeout()
 
     def _attach(self, broker: NodeId, distance: int | None = None) -> None:
         self._generation = self._generations.take() + 1
@@ -276,7 +276,7 @@ class ClientSide(Part):
         self._home_boot = self._overlay.boot_of(broker)
 
     def _on_home_ended(self) -> None:
-        """It is a broker no more. It has handed us on, and knows to whom; the word of that one is late."""
+        """It is a broker no more. It has handed us on to another one, whose `NewHome` has not come yet."""
         assert self.home is not None
         self._take_back(self._post.take_back(self.home, TO_A_HOME))
         self._before, self.home = self.home, None

@@ -116,7 +116,7 @@ class HomeClient:
 
     def work(self, now: Micros) -> float:
         """Modulators' microseconds per second on a broker of capacity 1, lately; what the window has of the
-        time before the client came is the word of the broker before."""
+        time before the client came is as the broker before said."""
         before = max(WINDOW - (now - self.came_at), 0) / WINDOW
         return self.demand.total(now) * SECOND / WINDOW + self.work_before * before
 
@@ -241,8 +241,8 @@ class Homes(Part):
                 self._set_produces(client, True)
 
     def on_row(self, node: NodeId, version: int, row: ClientRow) -> None:
-        """Another broker's word: the client has chosen it, or was moved by somebody else. Or somebody's in
-        our name, which is outbid."""
+        """A row from another broker: the client has chosen it, or was moved by somebody else. Or a forged one
+        in our name, which is outbid."""
         client = self.clients.get(node)
         if client is not None and row.home == self._host.node and client.version < version:
             client.version = version + 1
@@ -308,8 +308,8 @@ class Homes(Part):
         """Clients that may move say every period that they are there."""
         if client.node == self._host.node or self._options.mode == "static":
             return False
-        patience = self._options.registration_lifetime + 3 * self._options.broker_discovery
-        return self._host.now() - client.heard_at > micros(patience)
+        longest = self._options.registration_lifetime + 3 * self._options.broker_discovery
+        return self._host.now() - client.heard_at > micros(longest)
 
     # Modulators at work.
 

@@ -138,7 +138,7 @@ class BrokerOverlay:
             return
         assert isinstance(entry.content, BrokerRow)
         if broker == self._host.node and entry.version > self._version:
-            # Somebody else's word about us, or our own from before we lost our memory.
+            # A forged row about us, or our own from before we lost our memory.
             self._version = entry.version
             self._post(is_over=self._own is None)
             return
@@ -161,7 +161,7 @@ class BrokerOverlay:
             self._post()
 
     def on_load_heard(self, broker: NodeId, load: int) -> None:
-        """A broker's own word, by another way than its row: true until its next row comes."""
+        """What a broker said by another way than its row: it counts until its next row comes."""
         entry = self._board.find(BROKER, broker)
         if entry is not None and broker != self._host.node:
             self._loads_heard[broker] = (entry.version, load)
@@ -461,7 +461,7 @@ class Topology:
     def _links_of(self, broker: NodeId) -> dict[NodeId, int]:
         """What the two ends of a link say, at different times.
 
-        The later word counts: it gives the distance, or says that there is no link any more. But a broker
+        The later row counts: it gives the distance, or says that there is no link any more. But a broker
         that looked less far than the other's stated distance has not looked there, and its silence says
         nothing.
         """

@@ -63,7 +63,7 @@ class ComplexHomeBroker(SimpleHomeBroker):
     """The five steps of the overlays' section 2.4: loads first, then the average path from all producers.
 
     The other broker's load counts as it would be with the client: else the client would be what overloads it,
-    and come back. The other has the last word, for it may have taken others meanwhile."""
+    and come back. The other may refuse, for it may have taken others meanwhile."""
 
     def consider(self, found: BrokerDiscovered) -> None:
         own, other = self.brokers.own, found.candidate
