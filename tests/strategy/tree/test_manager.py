@@ -9,6 +9,7 @@ import pytest
 from roamcast.errors import InputError
 from roamcast.host import Channel, Host
 from roamcast.strategy.tree.overlay.manager import ProactiveManager, ReactiveManager
+from roamcast.strategy.tree.overlay.messages import CODEC, Close, TreeData
 from roamcast.strategy.tree.parameters import TreeOptions
 from roamcast.testing import FakeHost
 from roamcast.units import SECOND, NodeId
@@ -193,6 +194,24 @@ def test_a_stopped_reactive_manager_has_its_links_closed_and_the_others_connect(
     first, second = (node for node in managers if node != middle)
     assert managers[first].tree_neighbours() == [second] == peers[first].neighbours()
     managers[middle].stop()
+
+
+def test_a_reactive_manager_takes_data_for_no_message_of_the_overlay() -> None:
+    air = Air()
+    peers: dict[NodeId, Peer] = {}
+    managers: dict[NodeId, ReactiveManager] = {}
+    for node in range(2):
+        peers[node] = Peer(node, peers)
+        managers[node] = ReactiveManager(air.host(node, Channel.STRATEGY), OPTIONS, peers[node])
+        air.hosts[node, Channel.STRATEGY].attach(managers[node])
+        managers[node].on_start()
+    air.run(12, {node: {Channel.STRATEGY: manager} for node, manager in managers.items()})
+    assert managers[0].tree_neighbours() == [1]
+    link = managers[0]._overlay.table.links[1].number
+    managers[0].on_receive(1, CODEC.encode(TreeData(link, CODEC.encode(Close(link)))))
+    assert managers[0].tree_neighbours() == [1]
+    managers[0].on_receive(1, CODEC.encode(Close(link)))
+    assert managers[0].tree_neighbours() == []
 
 
 def test_the_example_keeps_tcp_peers_connected() -> None:
