@@ -19,6 +19,7 @@ The constants are chosen by us; docs/protocols/tree-routing.md has what was meas
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import filterfalse, islice
 from typing import TYPE_CHECKING
 
@@ -270,14 +271,12 @@ class Recovery:
             self._digest_timer.at(at)
 
 
+@dataclass(slots=True)
 class WantedEvent:
     """An event that a neighbour has named and that has not been here."""
 
-    __slots__ = ("source", "tries")
-
-    def __init__(self, source: NodeId) -> None:
-        self.source = source
-        self.tries = 0
+    source: NodeId
+    tries: int = 0
 
 
 class RecoveryPace:

@@ -118,8 +118,6 @@ class Evolved(TreeProtocol):
         """A.1, procedure 2: the time for replies is over."""
         table = self.table
         replies = self.search.take_replies()
-        if replies is None:
-            return
         best = best_reply(
             (each for each in replies if not each.yields and each.label.better_than(table.label)),
             table.parameters().group_sequence_tolerance,

@@ -87,11 +87,10 @@ class Search:
         self._attempts = 0
         self._has_asked_around = False
 
-    def take_replies(self) -> list[Reply] | None:
+    def take_replies(self) -> list[Reply]:
         """The time for replies is over."""
-        replies = self._replies
-        if replies is not None:
-            self.stop()
+        replies = self._replies or []
+        self.stop()
         return replies
 
     def stop(self) -> None:
