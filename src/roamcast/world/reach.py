@@ -7,10 +7,7 @@ and a thousand of them take less time than reading their links. `hearers` gives 
 from collections.abc import Callable, Iterator
 
 from roamcast.trace import NodeSet
-from roamcast.units import SECOND, Micros, NodeId
-
-PATH_SAMPLES_MAX = 120  # per run; chosen by us: a finer metric against time for the searches
-PATH_PAIRS_MAX = 120_000_000  # per run, likewise; one search goes over all pairs of nodes
+from roamcast.units import NodeId
 
 
 def members(nodes: NodeSet) -> list[NodeId]:
@@ -54,12 +51,3 @@ def parents(sources: NodeSet, hearers: Callable[[NodeId], NodeSet]) -> dict[Node
             found.update(dict.fromkeys(members(new), node))
         frontier = reached
     return found
-
-
-def path_instants(warmup: Micros, duration: Micros, nodes: int) -> range:
-    """When the lengths of paths are sampled: at evenly spaced instants of [warmup, duration), one a second,
-    but at most 120, and fewer where more than 1,000 nodes have so many pairs that those would take longer
-    than the run itself."""
-    samples = max(1, min(PATH_SAMPLES_MAX, PATH_PAIRS_MAX // nodes**2))
-    step = max(SECOND, -(-(duration - warmup) // samples))
-    return range(warmup, max(duration, warmup + 1), step)

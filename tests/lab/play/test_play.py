@@ -67,22 +67,14 @@ def played(result: RunResult, selection: Selection = WHOLE) -> tuple[dict[str, A
 
 def test_columns_come_back_as_they_were_packed() -> None:
     packed = Columns()
-    for name, values in {
-        "none": [],
-        "one": [7],
-        "small": [3, 1, 255],
-        "times": [1, 1, 70_000, 2**32 - 1],
-    }.items():
-        packed.whole(name, np.array(values, dtype=np.int64))
-    packed.real("real", np.array([0.5, -1.25]))
+    whole = {"none": [], "one": [7], "small": [3, 1, 255], "times": [1, 1, 70_000, 2**32 - 1]}
+    packed.whole("whole", whole)
+    packed.real("real", {"values": [0.5, -1.25]})
     head, columns = unpacked(packed.packed({"texts": ["é"]}))
     assert head["texts"] == ["é"]
-    assert {name: column.tolist() for name, column in columns.items()} == {
-        "none": [],
-        "one": [7],
-        "small": [3, 1, 255],
-        "times": [1, 1, 70_000, 2**32 - 1],
-        "real": [0.5, -1.25],
+    found = {name: column.tolist() for name, column in columns.items()}
+    assert found == {f"whole.{name}": values for name, values in whole.items()} | {
+        "real.values": [0.5, -1.25]
     }
 
 

@@ -183,7 +183,5 @@ def _pack_pairs(columns: Columns, name: str, found: list[Interval], window: Wind
 def _pack(
     columns: Columns, name: str, of_key: Mapping[str, list[int]], found: list[Interval], window: Window
 ) -> None:
-    for field, values in of_key.items():
-        columns.whole(f"{name}.{field}", np.array(values, dtype=np.int64))
-    columns.whole(f"{name}.from", window.ticks([begin for _, begin, _ in found]))
-    columns.whole(f"{name}.to", window.ticks([end for _, _, end in found]))
+    begins, ends = window.ticks([begin for _, begin, _ in found]), window.ticks([end for *_, end in found])
+    columns.whole(name, {**of_key, "from": begins, "to": ends})

@@ -72,12 +72,17 @@ def pack_events(
         return texts.setdefault(visible(cut), len(texts))
 
     shown = events.publications
-    columns.whole("event.t", window.ticks([p.t for p in shown]))
-    columns.whole("event.publisher", window.places([p.publisher for p in shown]))
-    columns.whole("event.sequence", np.array([p.sequence for p in shown], dtype=np.int64))
-    columns.whole("event.text", np.array([text(_described(p)) for p in shown], dtype=np.int64))
-    columns.whole("event.size", np.array([p.size for p in shown], dtype=np.int64))
-    columns.whole("event.memorized", np.array([p.event_class == "memorized" for p in shown]))
+    columns.whole(
+        "event",
+        {
+            "t": window.ticks([p.t for p in shown]),
+            "publisher": window.places([p.publisher for p in shown]),
+            "sequence": [p.sequence for p in shown],
+            "text": [text(_described(p)) for p in shown],
+            "size": [p.size for p in shown],
+            "memorized": [p.event_class == "memorized" for p in shown],
+        },
+    )
     _pack_deliveries(columns, tables, window, events)
     _pack_holders(columns, window, events, examined)
     reasons = _pack_misses(columns, window, events, examined.explanations, text)
@@ -105,10 +110,15 @@ def _pack_deliveries(
     first[1:] = (event[1:] != event[:-1]) | (node[1:] != node[:-1])
     event, node, t, hops = event[first], node[first], t[first], hops[first]
     order = np.lexsort((t, event))
-    columns.whole("got.first", np.searchsorted(event, np.arange(len(events) + 1)))
-    columns.whole("got.node", window.places(node[order]))
-    columns.whole("got.t", window.ticks(t[order]))
-    columns.whole("got.hops", hops[order])
+    columns.whole(
+        "got",
+        {
+            "first": np.searchsorted(event, np.arange(len(events) + 1)),
+            "node": window.places(node[order]),
+            "t": window.ticks(t[order]),
+            "hops": hops[order],
+        },
+    )
 
 
 def _pack_holders(columns: Columns, window: Window, events: EventIndex, examined: Examined) -> None:
@@ -122,10 +132,15 @@ def _pack_holders(columns: Columns, window: Window, events: EventIndex, examined
                 t.append(since)
                 giver.append(story.givers[holder])
         first.append(len(node))
-    columns.whole("held.first", np.array(first, dtype=np.int64))
-    columns.whole("held.node", window.places(node))
-    columns.whole("held.t", window.ticks(t))
-    columns.whole("held.giver", window.places(giver))
+    columns.whole(
+        "held",
+        {
+            "first": first,
+            "node": window.places(node),
+            "t": window.ticks(t),
+            "giver": window.places(giver),
+        },
+    )
 
 
 def _pack_misses(
@@ -138,13 +153,18 @@ def _pack_misses(
     order = np.argsort(event, kind="stable")
     chosen = [explanations[at] for at in order.tolist() if event[at] >= 0]
     reasons = sorted({e.reason.value for e in chosen})
-    columns.whole("miss.first", np.searchsorted(event[order][event[order] >= 0], np.arange(len(events) + 1)))
-    columns.whole("miss.node", window.places([e.node for e in chosen]))
-    columns.whole("miss.reason", np.array([reasons.index(e.reason.value) for e in chosen], dtype=np.int64))
-    columns.whole("miss.holder", window.places([e.holder for e in chosen]))
-    columns.whole("miss.missed", window.places([e.missed for e in chosen]))
-    columns.whole("miss.t", window.ticks([e.t for e in chosen]))
-    columns.whole("miss.detail", np.array([text(e.detail) for e in chosen], dtype=np.int64))
+    columns.whole(
+        "miss",
+        {
+            "first": np.searchsorted(event[order][event[order] >= 0], np.arange(len(events) + 1)),
+            "node": window.places([e.node for e in chosen]),
+            "reason": [reasons.index(e.reason.value) for e in chosen],
+            "holder": window.places([e.holder for e in chosen]),
+            "missed": window.places([e.missed for e in chosen]),
+            "t": window.ticks([e.t for e in chosen]),
+            "detail": [text(e.detail) for e in chosen],
+        },
+    )
     return reasons
 
 
@@ -170,19 +190,23 @@ def pack_frames(
             f"Left out to keep this file small: of {found:,} frames one in {step} is drawn. The curves "
             "count all of them; --from and --until show a shorter time in full."
         )
-    messages = pc.unique(pc.binary_join_element_wise(table["kind"], table["message"], " ")).to_pylist()
-    names = sorted(messages)
     joined = pc.binary_join_element_wise(table["kind"], table["message"], " ")
-    columns.whole("frame.t", window.ticks(table["t"].to_numpy()))
-    columns.whole("frame.node", window.places(table["node"].to_numpy()))
-    columns.whole("frame.to", _optional_places(table["to"], window))
-    columns.whole("frame.message", pc.index_in(joined, pa.array(names, pa.string())).to_numpy())
-    columns.whole("frame.air", np.minimum(table["airtime"].to_numpy() // window.tick, 2**31))
-    columns.whole("frame.event", _events(table, events) + 1)
+    names = sorted(pc.unique(joined).to_pylist())
+    columns.whole(
+        "frame",
+        {
+            "t": window.ticks(table["t"].to_numpy()),
+            "node": window.places(table["node"].to_numpy()),
+            "to": _optional_places(table["to"], window),
+            "message": pc.index_in(joined, pa.array(names, pa.string())).to_numpy(),
+            "air": np.minimum(table["airtime"].to_numpy() // window.tick, 2**31),
+            "event": _events(table, events) + 1,
+        },
+    )
     for field in ("collided", "faded"):
         lists = table[field].combine_chunks()
-        columns.whole(f"{field}.first", _offsets(lists))
-        columns.whole(f"{field}.node", window.places(lists.flatten().to_numpy()))
+        nodes = window.places(lists.flatten().to_numpy())
+        columns.whole(field, {"first": _offsets(lists), "node": nodes})
     return {"messages": [_message(name) for name in names]} | _pack_drops(
         columns, tables, window, events, notes
     )
@@ -197,10 +221,15 @@ def _pack_drops(
         notes.append(f"Of {len(table):,} frames and events that nodes gave up, {DROPS_MAX:,} are drawn.")
         table = table.slice(0, DROPS_MAX)
     reasons = sorted(pc.unique(table["reason"]).to_pylist())
-    columns.whole("drop.t", window.ticks(table["t"].to_numpy()))
-    columns.whole("drop.node", window.places(table["node"].to_numpy()))
-    columns.whole("drop.reason", pc.index_in(table["reason"], pa.array(reasons, pa.string())).to_numpy())
-    columns.whole("drop.event", _events(table, events) + 1)
+    columns.whole(
+        "drop",
+        {
+            "t": window.ticks(table["t"].to_numpy()),
+            "node": window.places(table["node"].to_numpy()),
+            "reason": pc.index_in(table["reason"], pa.array(reasons, pa.string())).to_numpy(),
+            "event": _events(table, events) + 1,
+        },
+    )
     return {"dropReasons": [visible(reason) for reason in reasons]}
 
 

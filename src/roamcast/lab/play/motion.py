@@ -54,11 +54,26 @@ def pack_motion(
     shift = max(0, window.begin - int(t.min(initial=window.begin)))
     last = max(0, int(t.max(initial=window.end)) - window.end)
     scale = max(1, -(-(shift + window.end - window.begin + last) // (2**32 - 1)))
-    columns.whole("knot.first", first)
-    columns.whole("knot.t", (t - window.begin + shift) // scale)
-    columns.real("knot.x", x - bounds[0])
-    columns.real("knot.y", y - bounds[1])
-    columns.whole("knot.present", present)
+    columns.whole(
+        "knot",
+        {
+            "first": first,
+            "t": (t - window.begin + shift) // scale,
+        },
+    )
+    columns.real(
+        "knot",
+        {
+            "x": x - bounds[0],
+            "y": y - bounds[1],
+        },
+    )
+    columns.whole(
+        "knot",
+        {
+            "present": present,
+        },
+    )
     left, bottom = bounds[0], bounds[1]
     return {
         "knots": {"shift": shift, "scale": scale},

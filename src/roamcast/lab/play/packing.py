@@ -9,6 +9,7 @@ differences, which compress better. The same content gives the same bytes.
 import base64
 import gzip
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -29,19 +30,21 @@ class Columns:
         self._parts: list[bytes] = []
         self._size = 0
 
-    def whole(self, name: str, values: Numbers) -> None:
-        """Non-negative whole numbers below 2³²."""
-        column = np.asarray(values, dtype=np.int64)
-        most = int(column.max(initial=0))
-        assert column.min(initial=0) >= 0 and most < 2**32, name
-        increasing = len(column) > 1 and bool(np.all(column[1:] >= column[:-1]))
-        stored = np.diff(column, prepend=0) if increasing else column
-        kind = "u1" if most < 2**8 else "u2" if most < 2**16 else "u4"
-        self._add(name, stored.astype(f"<{kind}"), kind, increasing)
+    def whole(self, table: str, columns: Mapping[str, npt.ArrayLike]) -> None:
+        """Columns `table.name` of non-negative whole numbers below 2³²."""
+        for name, values in columns.items():
+            column = np.asarray(values, dtype=np.int64)
+            most = int(column.max(initial=0))
+            assert column.min(initial=0) >= 0 and most < 2**32, f"{table}.{name}"
+            increasing = len(column) > 1 and bool(np.all(column[1:] >= column[:-1]))
+            stored = np.diff(column, prepend=0) if increasing else column
+            kind = "u1" if most < 2**8 else "u2" if most < 2**16 else "u4"
+            self._add(f"{table}.{name}", stored.astype(f"<{kind}"), kind, increasing)
 
-    def real(self, name: str, values: Numbers) -> None:
+    def real(self, table: str, columns: Mapping[str, npt.ArrayLike]) -> None:
         """Single precision: of places relative to a corner, and of shares."""
-        self._add(name, np.asarray(values, dtype="<f4"), "f4", False)
+        for name, values in columns.items():
+            self._add(f"{table}.{name}", np.asarray(values, dtype="<f4"), "f4", False)
 
     def packed(self, head: dict[str, Any]) -> str:
         text = msgspec.json.encode(head | {"columns": self._entries}, order="sorted")

@@ -19,6 +19,7 @@ from roamcast.event import Event, EventClass
 from roamcast.filter import Filter
 from roamcast.lab.run.graph import ContactGraph
 from roamcast.lab.run.tables import Expected, ReachedNodes
+from roamcast.runtime.sim.simulation import path_instants
 from roamcast.trace import (
     FaultHappened,
     LinkChanged,
@@ -30,7 +31,6 @@ from roamcast.trace import (
     Transmitted,
 )
 from roamcast.units import Micros, NodeId
-from roamcast.world.reach import path_instants
 
 
 def expected(trace: Trace) -> list[Expected]:

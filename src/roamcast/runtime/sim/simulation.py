@@ -32,11 +32,12 @@ from roamcast.scenario.world import motion_of
 from roamcast.strategy.base import LimitsModulators
 from roamcast.streams import stream
 from roamcast.trace import Delivered, PathsSampled, Subscribed, Trace
-from roamcast.units import Micros, NodeId, micros
+from roamcast.units import SECOND, Micros, NodeId, micros
 from roamcast.world.radio import RADIOS
-from roamcast.world.reach import path_instants
 from roamcast.world.trajectory import Motion
 
+PATH_SAMPLES_MAX = 120  # per run; chosen by us: a finer metric against time for the searches
+PATH_PAIRS_MAX = 120_000_000  # per run, likewise; one search goes over all pairs of nodes
 MODULATOR_LIMIT_S = 1.0  # chosen by us; not used by a strategy that has an option `modulator_limit`
 
 
@@ -201,6 +202,15 @@ def _medium(scenario: Scenario, engine: Engine, playback: Playback, trace: Trace
     return medium.of(
         MediumParts(engine, playback.links, playback.sensed, trace, random, scenario.seed), radio
     )
+
+
+def path_instants(warmup: Micros, duration: Micros, nodes: int) -> range:
+    """When the lengths of paths are sampled: at evenly spaced instants of [warmup, duration), one a second,
+    but at most 120, and fewer where more than 1,000 nodes have so many pairs that those would take longer
+    than the run itself."""
+    samples = max(1, min(PATH_SAMPLES_MAX, PATH_PAIRS_MAX // nodes**2))
+    step = max(SECOND, -(-(duration - warmup) // samples))
+    return range(warmup, max(duration, warmup + 1), step)
 
 
 def _sampled_overlay(nodes: Iterable[Node | None], links: RadioLinks, now: Micros) -> PathsSampled | None:

@@ -19,7 +19,7 @@ from roamcast.world.mobility.model import (
     node_streams,
     stream,
 )
-from roamcast.world.mobility.path import Point, along, distance, window
+from roamcast.world.mobility.path import Point, along, distance, place_at, window
 from roamcast.world.mobility.waypoints import Disc, Rectangle, Start, stationary_start, walk, walk_on
 from roamcast.world.trajectory import Motion, Trajectory
 
@@ -172,7 +172,8 @@ def around(reference: Trajectory, offset: Trajectory, area: Area) -> Trajectory:
     knots = []
     until = min(int(reference.times[-1]), int(offset.times[-1]))
     times = sorted(time for time in {*reference.times.tolist(), *offset.times.tolist()} if time <= until)
-    for time, at, away in zip(times, _positions(reference, times), _positions(offset, times), strict=True):
+    for time in times:
+        at, away = place_at(reference, time), place_at(offset, time)
         knots.append((time, mirrored(at[0] + away[0], area[0]), mirrored(at[1] + away[1], area[1])))
     return Trajectory.of(knots)
 
@@ -181,20 +182,3 @@ def mirrored(value: float, border: float) -> float:
     """`value` reflected into `[0, border]`, as often as it takes."""
     value %= 2 * border
     return max(2 * border - value, 0.0) if value > border else value
-
-
-def _positions(path: Trajectory, times: list[Micros]) -> list[Point]:
-    """Where `path` is at each of `times`, which increase, in one pass."""
-    knots = list(zip(path.times.tolist(), path.x.tolist(), path.y.tolist(), strict=True))
-    found = []
-    k = 0
-    for time in times:
-        while k + 1 < len(knots) and knots[k + 1][0] <= time:
-            k += 1
-        start, x, y = knots[k]
-        if start == time:
-            found.append((x, y))
-        else:
-            end, next_x, next_y = knots[k + 1]
-            found.append(along((x, y), (next_x, next_y), (time - start) / (end - start)))
-    return found

@@ -80,8 +80,10 @@ def window(path: Trajectory, since: Micros, until: Micros) -> Trajectory:
         for time, x, y in zip(path.times.tolist(), path.x.tolist(), path.y.tolist(), strict=True)
         if since < time < until
     ]
-    first = (0, *_at(path, since))
-    return Trajectory.of([first, *knots, (until - since, *_at(path, until))] if since < until else [first])
+    first = (0, *place_at(path, since))
+    return Trajectory.of(
+        [first, *knots, (until - since, *place_at(path, until))] if since < until else [first]
+    )
 
 
 def entered(start: Point, pieces: Sequence[Piece], elapsed: float) -> tuple[Point, list[Piece]]:
@@ -112,7 +114,7 @@ def _between(a: float, b: float, share: float) -> float:
     return min(max(value, min(a, b)), max(a, b))  # rounding must not carry a node over the border
 
 
-def _at(path: Trajectory, time: Micros) -> Point:
+def place_at(path: Trajectory, time: Micros) -> Point:
     """As `Trajectory.position`, but never beyond the two knots around `time`."""
     assert path.times[0] <= time <= path.times[-1]
     k = int(np.searchsorted(path.times, time, side="right")) - 1
