@@ -93,6 +93,17 @@ class Medium:
                 nodes &= ~(1 << node)
         return nodes
 
+    def _reach(self, job: Job, began: Micros, airtime: Micros) -> None:
+        """The end of a frame that nothing collides with: whom it reaches now, less random losses."""
+        in_range = self._links.reach[job.sender]
+        if job.to is not None:
+            in_range &= 1 << job.to
+        received = self._without_losses(in_range)
+        self._record(job, began, airtime, received, 0, in_range & ~received)
+        if job.to is not None and not received:
+            self._give_up(job, DropReason.RETRIES if in_range else DropReason.NOT_IN_RANGE)
+        self._hand_up(job, received)
+
     def _hand_up(self, job: Job, received: int) -> None:
         receivers = self.receivers[job.channel]
         sender, payload = job.sender, job.frame.payload
@@ -200,18 +211,10 @@ class IdealMedium(Medium):
         """Nothing is ever queued."""
 
     def _arrive(self, job: Job) -> None:
-        links = self._links
-        if not links.alive >> job.sender & 1:
+        if self._links.alive >> job.sender & 1:
+            self._reach(job, self._engine.now, 0)
+        else:
             self._give_up(job, DropReason.CRASHED)
-            return
-        in_range = links.reach[job.sender]
-        if job.to is not None:
-            in_range &= 1 << job.to
-        received = self._without_losses(in_range)
-        self._record(job, self._engine.now, 0, received, 0, in_range & ~received)
-        if job.to is not None and not received:
-            self._give_up(job, DropReason.RETRIES if in_range else DropReason.NOT_IN_RANGE)
-        self._hand_up(job, received)
 
 
 class DiskMedium(Medium):
@@ -258,12 +261,4 @@ class DiskMedium(Medium):
             self._begin(queue.take())
 
     def _arrive(self, ended: tuple[Job, Micros, Micros]) -> None:
-        job, began, airtime = ended
-        in_range = self._links.reach[job.sender]
-        if job.to is not None:
-            in_range &= 1 << job.to
-        received = self._without_losses(in_range)
-        self._record(job, began, airtime, received, 0, in_range & ~received)
-        if job.to is not None and not received:
-            self._give_up(job, DropReason.RETRIES if in_range else DropReason.NOT_IN_RANGE)
-        self._hand_up(job, received)
+        self._reach(*ended)

@@ -140,11 +140,6 @@ class Air:
         return list(self._used.values())
 
     @property
-    def main(self) -> InterfaceSockets | None:
-        """Of the preferred interface that is there."""
-        return next((sockets for used in self._used.values() for sockets in used.working), None)
-
-    @property
     def ipv4(self) -> Interface | None:
         """The preferred interface with an IPv4 address, for routing daemons that know no other."""
         seen = (used.seen for used in self._used.values())
@@ -153,7 +148,8 @@ class Air:
     @property
     def port(self) -> int:
         """The node's own on the preferred interface."""
-        return 0 if self.main is None else self.main.port
+        ports = (sockets.port for used in self._used.values() for sockets in used.working)
+        return next(ports, 0)
 
     @property
     def is_several(self) -> bool:
