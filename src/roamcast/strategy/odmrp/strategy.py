@@ -19,7 +19,7 @@ from roamcast.errors import WireError
 from roamcast.event import Event, EventClass
 from roamcast.filter import Filter
 from roamcast.kit.numbers import StableCounter
-from roamcast.kit.protocol import Message, MessageLayer, Timer, overflow_traced, random_below
+from roamcast.kit.protocol import MessageLayer, Timer, overflow_traced, random_below
 from roamcast.kit.relay import Relay
 from roamcast.kit.soft_state import SoftState
 from roamcast.kit.tables import ExpiringDict
@@ -149,15 +149,16 @@ class Odmrp(MessageLayer, Strategy):
 
     # The radio.
 
-    def on_message(self, sender: NodeId, message: Message) -> None:
+    def on_receive(self, sender: NodeId, payload: bytes) -> None:
         try:
+            message = self._decode(payload)
             if type(message) is DataPacket:
                 key = message.source * PUBLISHER + message.packet  # `event_key`, written out
                 if key not in self._packets_lately:  # most are copies of what was here
                     self._on_data(message, key)
             else:
                 self.handlers[type(message)](sender, message)
-        except WireError as error:  # of what is attached: summaries, digests, filters
+        except WireError as error:  # of the frame, or of what is attached: summaries, digests, filters
             self.messenger.drop(DropReason.WIRE, "odmrp", detail=str(error))
 
     # Join Requests (section 3.5.1).
@@ -227,7 +228,8 @@ class Odmrp(MessageLayer, Strategy):
             if row.next_hop == node:
                 self._on_row(sender, row)
         self.tables.on_table(sender, table)
-        self._soft_state.watch()
+        if not self._soft_state.is_watched:
+            self._soft_state.watch()
 
     def _on_row(self, sender: NodeId, row: PublisherRow) -> None:
         if row.publisher == self.host.node:
