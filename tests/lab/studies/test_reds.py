@@ -2,10 +2,11 @@
 
 from collections import Counter
 
-from roamcast.lab.run.tables import Expected
-from roamcast.lab.studies.reds import Reds, _core, _ticks
+from roamcast.lab.run.metrics import measure
+from roamcast.lab.run.tables import Expected, RunInfo, tables
+from roamcast.lab.studies.reds import Reds, _core
 from roamcast.scenario import scenario_from
-from roamcast.trace import Published
+from roamcast.trace import Delivered, Published, Trace
 from roamcast.units import SECOND
 
 DURATION = 200.0
@@ -39,15 +40,18 @@ def test_clients_behave_as_table_6_13_says() -> None:
 
 
 def test_a_lost_control_event_extends_the_tick() -> None:
-    kinds = ["CONTROL", "numbers", "CONTROL", "numbers", "CONTROL", "numbers"]
-    published = {
-        (1, sequence): Published(sequence * SECOND, 1, sequence, "realtime", 0, 0, "", kind, "{}", (), False)
-        for sequence, kind in enumerate(kinds)
-    }
+    seed = next(seed for seed in range(100) if 2 in _core(seed))
+    trace = Trace()
+    for sequence, kind in enumerate(["CONTROL", "numbers", "CONTROL", "numbers", "CONTROL", "numbers"]):
+        trace.add(Published(sequence * SECOND, 1, sequence, "realtime", 0, 0, "", kind, "{}", (), False))
+    for sequence in (0, 1, 4):  # the CONTROL event 2 was lost
+        trace.add(Delivered(sequence * SECOND + 1, 2, 1, sequence, 1, True))
     counted = [Expected(1, sequence, 2, 0, sequence != 3, 1) for sequence in (1, 3, 5)]
-    came = {(1, 0, 2), (1, 1, 2), (1, 4, 2)}  # the CONTROL event 2 was lost
-    found = [(tick.matched, tick.came, tick.is_apart) for tick in _ticks(counted, came, published)]
-    assert found == [(0, 0, False), (2, 1, True), (1, 0, False)]
+    run = RunInfo(name="reds", strategy="tree", seed=seed, nodes=8, duration=9 * SECOND)
+    found = measure(tables(trace, counted), run, Reds().metrics(seed))
+    assert found["delivery_ratio"] == 1 / 3
+    # Two ticks: one of two in the first, which has the event without a path; none of one in the second.
+    assert (found["tick_ratio"], found["zero_share"], found["zero_apart"]) == (0.25, 0.5, 0.0)
 
 
 def test_a_short_run_gives_all_figures() -> None:

@@ -40,7 +40,7 @@ class EventTraffic(Study, frozen=True):
     absent_subscribers: Literal["digest", "pass", "pass_and_purge"] = "digest"
     loss: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0  # of the radio, beside collisions
 
-    def metrics(self) -> StudyMetrics:
+    def metrics(self, seed: int) -> StudyMetrics:
         """Of all frames, also those before a warm-up: the paper's hour has none."""
         made = {}
         for kind, messages in KINDS.items():

@@ -95,7 +95,7 @@ class RelocationStudy(Study, frozen=True):
             "fault": faults,
         }
 
-    def metrics(self) -> StudyMetrics:
+    def metrics(self, seed: int) -> StudyMetrics:
         lasted = "CASE WHEN node = 2 AND outcome = 'moved' THEN t - started END"
         return StudyMetrics(
             {
@@ -154,7 +154,7 @@ class Campus(Study, frozen=True):
             ],
         }
 
-    def metrics(self) -> StudyMetrics:
+    def metrics(self, seed: int) -> StudyMetrics:
         """Before the client moves, from 30 s to 70 s, and after, from 90 s to 130 s."""
         parts = {"wired_ms": "wired", "wireless_ms": "latency - wired", "delay_ms": "latency"}
         made = {}
@@ -247,7 +247,7 @@ class Balancing(Study, frozen=True):
         since = 15.0 + 14.0 * self.consumers + 25.0
         return since, since + 20.0
 
-    def metrics(self) -> StudyMetrics:
+    def metrics(self, seed: int) -> StudyMetrics:
         since, until = map(micros, self._measured())
         return StudyMetrics(
             {

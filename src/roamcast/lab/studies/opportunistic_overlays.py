@@ -79,7 +79,7 @@ class HomeCrash(Study, frozen=True):
             "fault": faults,
         }
 
-    def metrics(self) -> StudyMetrics:
+    def metrics(self, seed: int) -> StudyMetrics:
         share = self.rate * 5 * 15 / 5
         lost = "expected - delivered"
         return StudyMetrics(
@@ -158,7 +158,7 @@ class Overload(Study, frozen=True):
             "underlay": {"name": "ideal"},  # "best-case" routes, as MobiEmu's
         }
 
-    def metrics(self) -> StudyMetrics:
+    def metrics(self, seed: int) -> StudyMetrics:
         return StudyMetrics({"path_hops": Metric("hops", "overlay paths", "", "path_hops_mean")})
 
     def run(self, seed: int) -> RunResult:

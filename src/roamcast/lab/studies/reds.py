@@ -12,18 +12,15 @@ between were delivered there. In the work that is shown for one pair, here it is
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from random import Random
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from roamcast.lab.run.runs import RunResult
-from roamcast.lab.run.tables import Expected, records
+from roamcast.lab.run.metrics import Metric, StudyMetrics
 from roamcast.lab.studies.study import Study
 from roamcast.streams import stream
-from roamcast.trace import Delivered, Published
-from roamcast.units import NodeId, micros
+from roamcast.units import NodeId
 
 NODES = 8
 CORE = 4
@@ -37,21 +34,9 @@ WARMUP = 60.0
 DRAIN = 15.0  # seconds at the end without publications; ours: what is on its way should not count as lost
 
 Table = dict[str, object]
-Pair = tuple[NodeId, NodeId]
-"""A publisher and a node of the core."""
-
-
-class Tick(msgspec.Struct):
-    """Of one publisher and one node of the core: what matched, what came, and had some event no path?"""
-
-    matched: int = 0
-    came: int = 0
-    is_apart: bool = False
 
 
 class Reds(Study, frozen=True):
-    READINGS: ClassVar[tuple[str, ...]] = ("delivery_ratio", "tick_ratio", "zero_share", "zero_apart")
-
     rate: Annotated[float, msgspec.Meta(gt=0, le=50)] = 1.0  # events per second and client
     duration: Annotated[float, msgspec.Meta(ge=120, le=3600)] = 660.0  # seconds
     range: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 60.0  # metres
@@ -59,28 +44,64 @@ class Reds(Study, frozen=True):
     # `published`: REDS on the protocol of the work, without recovery. `ours`: with our additions.
     protocol: Literal["published", "ours"] = "published"
 
-    def run(self, seed: int) -> RunResult:
+    def metrics(self, seed: int) -> StudyMetrics:
         """`delivery_ratio` is that of the core."""
-        result = self.measured(self.simulation(seed))
-        core = set(_core(seed))
-        came = {(each.publisher, each.sequence, each.node) for each in records(result.tables, Delivered)}
-        published = {(each.publisher, each.sequence): each for each in records(result.tables, Published)}
-        counted = [
-            each
-            for each in records(result.tables, Expected)
-            if each.node in core
-            and published[each.publisher, each.sequence].type != "CONTROL"
-            and published[each.publisher, each.sequence].t >= micros(WARMUP)
-        ]
-        hits = sum((each.publisher, each.sequence, each.node) in came for each in counted)
-        ticks = [tick for tick in _ticks(counted, came, published) if tick.matched]
-        zero = [tick for tick in ticks if not tick.came]
-        result.metrics["delivery_ratio"] = hits / len(counted)
-        result.metrics["tick_ratio"] = sum(tick.came / tick.matched for tick in ticks) / len(ticks)
-        result.metrics["zero_share"] = len(zero) / len(ticks)
-        result.metrics["zero_apart"] = sum(tick.is_apart for tick in zero) / len(zero) if zero else None
-        # Without its tables: the metric over them is the delivery ratio of all.
-        return replace(result, tables={})
+        core = f"({', '.join(map(str, _core(seed)))})"
+        pairs = f"""
+            SELECT p.run AS run, p.publisher AS publisher, p.node AS node, p.sequence AS sequence,
+                p.latency AS latency, p.reachable AS reachable
+            FROM pairs p
+            JOIN publications u ON u.run = p.run AND u.publisher = p.publisher AND u.sequence = p.sequence
+            WHERE u.type <> 'CONTROL' AND p.node IN {core}"""
+        # A row per tick in which something matched: `tick` counts the CONTROL events that came before.
+        ticks = f"""
+            SELECT run, COUNT(*) AS matched, COUNT(latency) AS came,
+                MAX(CASE WHEN reachable THEN 0 ELSE 1 END) AS is_apart
+            FROM (
+                SELECT run, publisher, node, latency, reachable, control,
+                    SUM(control) OVER (PARTITION BY run, publisher, node ORDER BY sequence) AS tick
+                FROM (
+                    SELECT run, publisher, node, sequence, latency, reachable, 0 AS control
+                    FROM reds_pairs
+                    UNION ALL
+                    SELECT DISTINCT d.run, d.publisher, d.node, d.sequence, NULL, NULL, 1
+                    FROM deliveries d
+                    JOIN publications u
+                        ON u.run = d.run AND u.publisher = d.publisher AND u.sequence = d.sequence
+                    WHERE u.type = 'CONTROL' AND d.node IN {core}
+                ) marked
+            ) counted
+            WHERE control = 0
+            GROUP BY run, publisher, node, tick"""
+        zero = "SUM(CASE WHEN came = 0 THEN 1 ELSE 0 END)"
+        apart = "SUM(CASE WHEN came = 0 THEN is_apart ELSE 0 END)"
+        return StudyMetrics(
+            {
+                "delivery_ratio": Metric(
+                    "",
+                    "delivered over expected, the core",
+                    "reds_pairs",
+                    "COUNT(latency) * 1e0 / COUNT(*)",
+                ),
+                "tick_ratio": Metric(
+                    "",
+                    "of what matched in a tick, the share that came, mean of the ticks",
+                    "reds_ticks",
+                    "SUM(came * 1e0 / matched) / COUNT(*)",
+                ),
+                "zero_share": Metric(
+                    "", "share of the ticks in which nothing came", "reds_ticks", f"{zero} * 1e0 / COUNT(*)"
+                ),
+                "zero_apart": Metric(
+                    "",
+                    "share of those in which some event had no path",
+                    "reds_ticks",
+                    f"{apart} * 1e0 / NULLIF({zero}, 0)",
+                ),
+            },
+            {"reds_pairs": pairs, "reds_ticks": ticks},
+            {"publications": {"type": "TEXT"}},
+        )
 
     def tables(self, seed: int) -> dict[str, Any]:
         end = self.duration
@@ -113,29 +134,6 @@ class Reds(Study, frozen=True):
                 },
             },
         }
-
-
-def _ticks(
-    counted: list[Expected],
-    came: set[tuple[NodeId, int, NodeId]],
-    published: dict[tuple[NodeId, int], Published],
-) -> Iterator[Tick]:
-    matched: dict[Pair, dict[int, Expected]] = {}
-    for each in counted:
-        matched.setdefault((each.publisher, each.node), {})[each.sequence] = each
-    for (publisher, node), events in sorted(matched.items()):
-        tick = Tick()
-        for (origin, sequence), event in sorted(published.items()):
-            if origin != publisher:
-                continue
-            if sequence in events:
-                tick.matched += 1
-                tick.came += (publisher, sequence, node) in came
-                tick.is_apart |= not events[sequence].reachable
-            elif event.type == "CONTROL" and (publisher, sequence, node) in came:
-                yield tick
-                tick = Tick()
-        yield tick
 
 
 def _core(seed: int) -> list[NodeId]:

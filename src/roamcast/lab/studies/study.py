@@ -45,8 +45,8 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """The scenario of one run."""
         raise NotImplementedError
 
-    def metrics(self) -> StudyMetrics:
-        """What is measured beside the metrics of every run."""
+    def metrics(self, seed: int) -> StudyMetrics:
+        """What is measured beside the metrics of every run, or instead of those of the same names."""
         return NOTHING_BESIDE
 
     def run(self, seed: int) -> "RunResult":
@@ -61,7 +61,8 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def measured(self, simulation: "Simulation") -> "RunResult":
         from roamcast.lab.run.runs import simulated
 
-        return simulated(simulation.run(), self.metrics())
+        result = simulation.run()
+        return simulated(result, self.metrics(result.scenario.seed))
 
     def weight(self) -> float:
         """About how long a run takes, in nodes times simulated seconds."""
@@ -71,7 +72,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @classmethod
     def figures(cls) -> tuple[str, ...]:
         """The names of what a run gives."""
-        return tuple(dict.fromkeys((*METRICS, *cls().metrics().metrics, *cls.READINGS)))
+        return tuple(dict.fromkeys((*METRICS, *cls().metrics(1).metrics, *cls.READINGS)))
 
     @classmethod
     def of(cls, values: Mapping[str, Any], where: str) -> "Study":

@@ -65,7 +65,7 @@ class Testbed(Study, frozen=True):
             engine.at(micros((number + phase) * self.interval), partial(_send, simulation), grid)
         return simulation
 
-    def metrics(self) -> StudyMetrics:
+    def metrics(self, seed: int) -> StudyMetrics:
         """Of each topology's time the first share is left out, while the overlay adapts."""
         made, counted = {}, []
         for number, topology in enumerate(TOPOLOGIES):

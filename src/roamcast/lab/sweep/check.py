@@ -67,9 +67,14 @@ def check_figures(
     segments: Sequence[SweepSegment],
     records: Sequence[RunRecord],
     sources: Collection[str] | None = None,
+    redefined: Collection[str] = (),
 ) -> None:
-    """Measure these runs again, in Spark; raises if a figure differs."""
-    metrics = {name: m for name, m in METRICS.items() if sources is None or m.source in sources}
+    """Measure these runs again, in Spark; raises if a figure differs. A study may have `redefined` some."""
+    metrics = {
+        name: metric
+        for name, metric in METRICS.items()
+        if (sources is None or metric.source in sources) and name not in redefined
+    }
     few = sum(sum(record.rows.values()) for record in records) <= INTERPRETED_ROWS_MAX
     with _conf(spark, _INTERPRETED if few else {}):
         found = measured(spark, storage, segments, records, metrics)

@@ -7,7 +7,7 @@ combination is found here, before anything runs. `docs/study/lab.md` is the user
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -93,6 +93,10 @@ class Experiment:
         """What every run is measured by."""
         return tuple(METRICS)
 
+    def redefined(self) -> Collection[str]:
+        """The names in `METRICS` that mean something else here."""
+        return ()
+
     def asked(self, axes: Mapping[str, Any]) -> dict[str, str]:
         """What is known of the runs of a cell before they ended."""
         chosen = with_settings(self.tables, settings_of(axes, self.variants))
@@ -146,6 +150,9 @@ class StudyExperiment(Experiment):
 
     def metrics(self) -> tuple[str, ...]:
         return study_named(self.study, self.name).figures()
+
+    def redefined(self) -> Collection[str]:
+        return study_named(self.study, self.name)().metrics(1).metrics.keys()
 
     def asked(self, axes: Mapping[str, Any]) -> dict[str, str]:
         return {}

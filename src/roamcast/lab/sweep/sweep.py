@@ -171,7 +171,9 @@ class Sweep:
         if chosen:
             with_session(
                 master,
-                lambda spark: check_figures(spark, self.folder.storage, segments, chosen, sources),
+                lambda spark: check_figures(
+                    spark, self.folder.storage, segments, chosen, sources, whole.redefined()
+                ),
                 "the figures in the folder are those of the single runs",
             )
         failed = len(ended) - len(well)
