@@ -24,25 +24,25 @@ def key() -> None:
 @key.command()
 def group() -> None:
     """Print a fresh group key."""
-    from roamcast.daemon import keys
+    from roamcast.sealing import GroupKey
 
-    print(keys.fresh_group_key())
+    print(GroupKey.generate().to_text())
 
 
 @key.command()
 def content() -> None:
     """Print a fresh content key, for events that relays cannot read."""
-    from roamcast.daemon import keys
+    from roamcast.sealing.content import ContentKey
 
-    print(keys.fresh_content_key())
+    print(ContentKey.generate().to_text())
 
 
 @key.command()
 def identity() -> None:
     """Print a fresh identity, for one node."""
-    from roamcast.daemon import keys
+    from roamcast.sealing import Identity
 
-    print(keys.fresh_identity())
+    print(Identity.generate().to_text())
 
 
 @key.command()

@@ -93,18 +93,6 @@ def replace_groups(path: Path, groups: list[str]) -> None:
         beside.unlink(missing_ok=True)
 
 
-def fresh_group_key() -> str:
-    return GroupKey.generate().to_text()
-
-
-def fresh_content_key() -> str:
-    return ContentKey.generate().to_text()
-
-
-def fresh_identity() -> str:
-    return Identity.generate().to_text()
-
-
 def described(path: Path) -> list[str]:
     """One line for each key of a node's file, without the secrets."""
     config = load_config(path)

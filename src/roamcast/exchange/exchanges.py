@@ -10,6 +10,8 @@ from contextlib import suppress
 from random import Random
 from typing import NamedTuple, Protocol, TypeAlias
 
+import msgspec
+
 from roamcast.applications import Applications, ApplicationSession
 from roamcast.broker.core import Delivery
 from roamcast.broker.retained import clears, is_retained, order_of
@@ -38,14 +40,11 @@ DONE_KEPT = 10_000
 PER_SECOND = 100  # receipts of one node: a flood of events that want them makes no flood of receipts
 
 
-class WaitingReceipt:
-    __slots__ = ("applications", "cancel", "until", "wanted")
-
-    def __init__(self, wanted: ReceiptWanted, applications: int, until: Micros) -> None:
-        self.wanted = wanted
-        self.applications = applications  # that were handed the event so far
-        self.until = until  # the publisher's deadline
-        self.cancel: Callable[[], None] = lambda: None
+class WaitingReceipt(msgspec.Struct, eq=False):
+    wanted: ReceiptWanted
+    applications: int  # that were handed the event so far
+    until: Micros  # the publisher's deadline
+    cancel: Callable[[], None] = lambda: None
 
 
 class Receipts:

@@ -10,7 +10,7 @@ Every error ends the connection with a reason code and is counted; other connect
 import asyncio
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -65,13 +65,12 @@ _publishable: BoundedDict[str, None] = BoundedDict(TOPICS_KNOWN_MAX, unreported)
 _ANSWERS = {1: PacketType.PUBACK, 2: PacketType.PUBREC}
 
 
-class ConnectGrant:
+class ConnectGrant(NamedTuple):
     """What a CONNECT was granted."""
 
-    def __init__(self, session: MqttSession, stood_before: bool, properties: Properties) -> None:
-        self.session = session
-        self.stood_before = stood_before
-        self.properties = properties
+    session: MqttSession
+    stood_before: bool
+    properties: Properties
 
 
 class Connection(Outlet):

@@ -76,7 +76,7 @@ class MeshExchange:
         self.keeps_qos1 = options.qos1 != "realtime"  # until every node has had it
         self._shows_qos1 = options.qos1 == "memorized"  # to later subscribers too
         self._session = session = node.applications.open(self._on_delivery)
-        self.interests = ClientInterests(session.reserve, session.subscribe_as, session.unsubscribe)
+        self.interests = ClientInterests(session)
         self._stamps = RetainedStamps(
             self._held, lambda *_: node.counters.count("table_evictions_total", table="mqtt retained stamps")
         )

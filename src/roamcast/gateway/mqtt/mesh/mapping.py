@@ -81,16 +81,17 @@ def attributes_of(qos: int, retained: bool, properties: Properties | None) -> di
     attributes: dict[str, Value] = {FLAGS: qos | RETAINED if retained else qos}
     if properties is None:
         return attributes
-    if properties.payload_format:
-        attributes[FORMAT] = properties.payload_format
-    if properties.content_type is not None:
-        attributes[CONTENT_TYPE] = _bounded(properties.content_type)
-    if properties.response_topic is not None:
-        attributes[RESPONSE_TOPIC] = _bounded(properties.response_topic)
-    if properties.correlation_data is not None:
-        attributes[CORRELATION] = _bounded(base64.b64encode(properties.correlation_data).decode())
-    if properties.message_expiry is not None:
-        attributes[EXPIRY] = properties.message_expiry
+    correlation = properties.correlation_data
+    found: dict[str, Value] = {
+        FORMAT: properties.payload_format or None,
+        CONTENT_TYPE: properties.content_type,
+        RESPONSE_TOPIC: properties.response_topic,
+        CORRELATION: None if correlation is None else base64.b64encode(correlation).decode(),
+        EXPIRY: properties.message_expiry,
+    }
+    for name, value in found.items():
+        if value is not None:
+            attributes[name] = _bounded(value) if isinstance(value, str) else value
     if properties.user_properties:
         _add_user_properties(attributes, properties.user_properties)
     return attributes
@@ -195,43 +196,18 @@ TOPICS_KNOWN_MAX = 256  # encoded ones; most messages come on the topics of the 
 text = lru_cache(TOPICS_KNOWN_MAX)(encoded_text)
 
 
-class MeshMessage:
-    """One message for clients: made once per event, encoded once per form that clients need.
+class MeshMessage(msgspec.Struct, eq=False):
+    """One message for clients: made once per event, encoded once per form that clients need."""
 
-    `expires_at` is on the listener's clock; `properties` are those that are the same for every client,
-    encoded, without their length."""
-
-    __slots__ = (
-        "_plain",
-        "expires_at",
-        "memorized",
-        "payload",
-        "properties",
-        "qos",
-        "retained",
-        "topic",
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        payload: bytes,
-        qos: int,
-        *,
-        retained: bool = False,
-        properties: bytes = b"",
-        expires_at: Micros | None = None,
-        memorized: tuple[EventId, Micros] | None = None,
-    ) -> None:
-        self.topic = topic
-        self.payload = payload
-        self.qos = qos
-        self.retained = retained
-        self.properties = properties
-        self.expires_at = expires_at
-        # The memorized event and the end of its lifetime, to note to which clients it was delivered.
-        self.memorized = memorized
-        self._plain: dict[int, bytes] = {}
+    topic: str
+    payload: bytes
+    qos: int
+    retained: bool = False
+    properties: bytes = b""  # those that are the same for every client, encoded, without their length
+    expires_at: Micros | None = None  # on the listener's clock
+    # The memorized event and the end of its lifetime, to note to which clients it was delivered.
+    memorized: tuple[EventId, Micros] | None = None
+    forms: dict[int, bytes] = {}  # QoS 0 packets that were made, by version and RETAIN
 
     @classmethod
     def of_event(cls, event: Event, now: Micros, lives_until: Micros | None = None) -> "MeshMessage":
@@ -266,9 +242,9 @@ class MeshMessage:
     def plain(self, version: int, retain: bool) -> bytes:
         """The QoS 0 packet that is the same for many clients: no alias, no identifiers, no expiry."""
         form = version << 1 | retain
-        packet = self._plain.get(form)
+        packet = self.forms.get(form)
         if packet is None:
-            packet = self._plain[form] = self.packet(version, retain)
+            packet = self.forms[form] = self.packet(version, retain)
         return packet
 
     def packet(

@@ -226,12 +226,19 @@ class Notes:
                 expires_at=expires_at,
                 memorized=memorized,
             )
-            outgoing = UnacknowledgedMessage(message, kept.qos, kept.retain, kept.identifiers, now)
-            outgoing.row = row
-            outgoing.packet_id = kept.packet_id
-            outgoing.is_sent = kept.packet_id > 0
-            outgoing.released = kept.released
-            found.append(outgoing)
+            found.append(
+                UnacknowledgedMessage(
+                    message,
+                    kept.qos,
+                    kept.retain,
+                    kept.identifiers,
+                    now,
+                    packet_id=kept.packet_id,
+                    is_sent=kept.packet_id > 0,
+                    released=kept.released,
+                    row=row,
+                )
+            )
         return found
 
     def delivered(self, client_id: str) -> set[EventId]:

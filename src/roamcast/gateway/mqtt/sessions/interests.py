@@ -6,9 +6,12 @@ matched; `plan` turns those into clients, each once, with the highest QoS of its
 and all their identifiers (MQTT 5.0, section 3.3.4). Plans are kept until a subscription changes.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
+from roamcast.applications import ApplicationSession
 from roamcast.filter import Filter
 from roamcast.gateway.mqtt.mesh.content import ClientFilter
 from roamcast.gateway.mqtt.packets.values import SubscriptionRequest
@@ -62,25 +65,17 @@ class Plan(NamedTuple):
     groups: tuple[ShareGroup, ...]
 
 
-class _MeshSubscription:
-    def __init__(self, number: int, wanted: Filter) -> None:
-        self.number = number
-        self.wanted = wanted
-        self.members: dict[tuple[MqttSession, str], TopicSubscription] = {}
-        self.groups: dict[tuple[str, str], ShareGroup] = {}  # by share name and client's text
+class _MeshSubscription(msgspec.Struct, eq=False):
+    number: int
+    wanted: Filter
+    members: dict[tuple[MqttSession, str], TopicSubscription] = {}
+    groups: dict[tuple[str, str], ShareGroup] = {}  # by share name and client's text
 
 
 class ClientInterests:
-    def __init__(
-        self,
-        reserve: Callable[[], int],
-        subscribe: Callable[[int, Filter], int],
-        unsubscribe: Callable[[int], None],
-    ) -> None:
-        """Three methods of an `ApplicationSession`."""
-        self._reserve = reserve
-        self._subscribe = subscribe
-        self._unsubscribe = unsubscribe
+    def __init__(self, session: ApplicationSession) -> None:
+        """`session`: of all clients, on the node."""
+        self._session = session
         self._by_filter: dict[Filter, _MeshSubscription] = {}
         self._by_number: dict[int, _MeshSubscription] = {}
         self._plans: dict[tuple[int, ...], Plan] = {}
@@ -92,11 +87,11 @@ class ClientInterests:
         subscription = TopicSubscription(request, parsed, identifier)
         shared = self._by_filter.get(parsed.wanted)
         if shared is None:
-            shared = _MeshSubscription(self._reserve(), parsed.wanted)
+            shared = _MeshSubscription(self._session.reserve(), parsed.wanted)
             self._by_filter[parsed.wanted] = shared
             self._by_number[shared.number] = shared
             # Stored events that the mesh delivers now find no client yet; the listener delivers them later.
-            self._subscribe(shared.number, parsed.wanted)
+            self._session.subscribe_as(shared.number, parsed.wanted)
         if parsed.share:
             group = shared.groups.setdefault((parsed.share, request.filter), ShareGroup())
             group.put(session, subscription)
@@ -128,7 +123,7 @@ class ClientInterests:
         if not shared.members and not shared.groups:
             del self._by_filter[parsed.wanted]
             del self._by_number[shared.number]
-            self._unsubscribe(shared.number)
+            self._session.unsubscribe(shared.number)
         return True
 
     def remove_all(self, session: MqttSession) -> Iterator[None]:

@@ -4,6 +4,8 @@ them."""
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
+
 from roamcast.gateway.mqtt.mesh.mapping import MeshMessage
 from roamcast.gateway.mqtt.packets.codec import acknowledgement, encode, variable
 from roamcast.gateway.mqtt.packets.values import V3_1_1, V5, Acknowledge, PacketType, Properties, ReasonCode
@@ -92,14 +94,11 @@ class Outlet(PacketStream):
         return alias, True
 
 
-class PendingAnswer:
-    __slots__ = ("is_ready", "packet", "packet_id", "type")
-
-    def __init__(self, packet: bytes, type: PacketType, packet_id: int) -> None:
-        self.packet = packet
-        self.type = type
-        self.packet_id = packet_id
-        self.is_ready = False
+class PendingAnswer(msgspec.Struct, eq=False):
+    packet: bytes
+    type: PacketType
+    packet_id: int
+    is_ready: bool = False
 
 
 class Acknowledgements:
@@ -127,14 +126,15 @@ class Acknowledgements:
         else:
             packet = acknowledgement(type, packet_id)
         if self.waiting:
-            answer = self._wait(packet, type, packet_id)
-            answer.is_ready = True
+            self.waiting.append(PendingAnswer(packet, type, packet_id, is_ready=True))
         else:
             self._send(packet)
 
     def hold_back(self, type: PacketType, packet_id: int) -> PendingAnswer:
         """An answer of success that waits for `release`."""
-        return self._wait(acknowledgement(type, packet_id), type, packet_id)
+        answer = PendingAnswer(acknowledgement(type, packet_id), type, packet_id)
+        self.waiting.append(answer)
+        return answer
 
     def release(self, answer: PendingAnswer) -> None:
         answer.is_ready = True
@@ -151,11 +151,6 @@ class Acknowledgements:
         of the garbage collector over everything, which is rare (`daemon/collector.py`)."""
         self.waiting.clear()
         self._send = _nowhere
-
-    def _wait(self, packet: bytes, type: PacketType, packet_id: int) -> PendingAnswer:
-        answer = PendingAnswer(packet, type, packet_id)
-        self.waiting.append(answer)
-        return answer
 
 
 def _nowhere(packet: bytes) -> None:

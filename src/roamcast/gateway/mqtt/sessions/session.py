@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from roamcast.event import EventId
 from roamcast.gateway.mqtt.mesh.content import ClientFilter
 from roamcast.gateway.mqtt.mesh.mapping import MeshMessage
@@ -31,35 +33,19 @@ class TopicSubscription(NamedTuple):
     identifier: int  # 0: none
 
 
-class UnacknowledgedMessage:
+class UnacknowledgedMessage(msgspec.Struct, eq=False):
     """One message of QoS 1 or 2 for one client."""
 
-    __slots__ = (
-        "identifiers",
-        "is_held",
-        "is_sent",
-        "message",
-        "packet_id",
-        "qos",
-        "released",
-        "retain",
-        "row",
-        "since",
-    )
-
-    def __init__(
-        self, message: MeshMessage, qos: int, retain: bool, identifiers: tuple[int, ...], since: Micros
-    ) -> None:
-        self.message = message
-        self.qos = qos
-        self.retain = retain
-        self.identifiers = identifiers
-        self.packet_id = 0  # 0: not in flight
-        self.is_held = False  # the exchange waits for the disk before its next packet
-        self.is_sent = False  # maybe by an earlier boot
-        self.released = False  # PUBREC came: only PUBREL is sent again
-        self.row = 0  # the durable queue's number; 0: not written
-        self.since = since
+    message: MeshMessage
+    qos: int
+    retain: bool
+    identifiers: tuple[int, ...]
+    since: Micros
+    packet_id: int = 0  # 0: not in flight
+    is_held: bool = False  # the exchange waits for the disk before its next packet
+    is_sent: bool = False  # maybe by an earlier boot
+    released: bool = False  # PUBREC came: only PUBREL is sent again
+    row: int = 0  # the durable queue's number; 0: not written
 
 
 class DeferredMessage(NamedTuple):
@@ -221,10 +207,9 @@ class MqttSession:
 
     def restore_released(self, packet_id: int) -> None:
         """A QoS 2 message whose PUBREL was on its way."""
-        outgoing = UnacknowledgedMessage(MeshMessage("", b"", 2), 2, False, (), self._clock())
-        outgoing.packet_id = packet_id
-        outgoing.released = outgoing.is_sent = True
-        self._inflight[packet_id] = outgoing
+        self._inflight[packet_id] = UnacknowledgedMessage(
+            MeshMessage("", b"", 2), 2, False, (), self._clock(), packet_id, is_sent=True, released=True
+        )
 
     def resume(self) -> None:
         """The client is back: what is in flight is sent again, in order, then what waits (section 4.4)."""
