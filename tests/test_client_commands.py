@@ -3,59 +3,37 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from random import Random
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.gateway.mqtt.stand_alone import UnaskedNode
+from tests.gateway.mqtt.stand_alone import StandAloneNode
 
-from roamcast.applications import Applications
 from roamcast.cli import app
 from roamcast.client import ClientError, blocking
 from roamcast.client.commands import parse_attributes
 from roamcast.errors import InputError
-from roamcast.exchange import Exchanges
 from roamcast.gateway.local import LocalServer
 from roamcast.gateway.options import LocalOptions
 from roamcast.host import Channel
-from roamcast.node import Node, NodeConfig
-from roamcast.runtime.live.report.counters import Counters
 from roamcast.strategy.odmrp.messages import CODEC, JoinRequest
 from roamcast.testing import FakeHost
 
 
-class OneNode(UnaskedNode):
-    number, name, storage = 3, "three", None
-
-    def __init__(self, strategy: str) -> None:
-        self.counters = Counters()
-        self.hosts = {channel: FakeHost(node=3) for channel in Channel}
-        self.applications = Applications(self)
-        self.node = Node(NodeConfig(strategy), self.hosts.__getitem__, self.applications)
-        self.applications.bind(self.node)
-        self.exchanges = Exchanges(self, self.applications, Random(1), self.counters)
-
-    def enter(self) -> None:
-        pass
-
-    def now(self) -> int:
-        return 0
-
-    def when_durable(self, callback: Callable[[], None], on_failure: object = None) -> None:
-        callback()
+def one_node(strategy: str) -> StandAloneNode:
+    return StandAloneNode(3, strategy=strategy, host=FakeHost)
 
 
 @pytest.fixture
 def socket(tmp_path: Path) -> Iterator[Path]:
-    with serving(OneNode("flooding"), tmp_path / "node.sock") as path:
+    with serving(one_node("flooding"), tmp_path / "node.sock") as path:
         yield path
 
 
 @contextmanager
-def serving(node: OneNode, path: Path) -> Iterator[Path]:
+def serving(node: StandAloneNode, path: Path) -> Iterator[Path]:
     ready, stop = threading.Event(), threading.Event()
 
     async def serve() -> None:
@@ -125,7 +103,7 @@ def test_an_event_of_17_mb_is_one_line_and_is_not_read_to_its_end(socket: Path, 
 
 
 def test_advertise_asks_for_subscribers_while_it_stands(tmp_path: Path) -> None:
-    node = OneNode("odmrp")
+    node = one_node("odmrp")
     with serving(node, tmp_path / "node.sock") as path:
         done = CliRunner().invoke(app, ["advertise", "score", "--seconds", "0", "--socket", str(path)])
         assert (done.exit_code, done.stdout) == (0, "advertised score\n")
@@ -205,7 +183,7 @@ def test_a_command_waits_for_its_node_and_finds_it_by_the_environment(
         target=lambda: ended.append(CliRunner().invoke(app, ["publish", "-t", "a", "--wait", "60"]))
     )
     waiting.start()
-    with serving(OneNode("flooding"), path):
+    with serving(one_node("flooding"), path):
         waiting.join(60)
     assert ended and ended[0].stdout == "3:0\n"
 

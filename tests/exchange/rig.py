@@ -1,8 +1,9 @@
 """Small networks in virtual time whose nodes have applications and exchanges, as live nodes do."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
+
+from tests.gateway.mqtt.stand_alone import Counts
 
 from roamcast.applications import Applications, ApplicationSession
 from roamcast.broker.core import Application, Delivery
@@ -12,17 +13,6 @@ from roamcast.filter import Filter
 from roamcast.testing import Network
 from roamcast.units import SECOND, Micros, NodeId
 from roamcast.wire.exchange import CORRELATION, FLAGS, response_topic
-
-
-class Counts:
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-
-    def count(self, name: str, amount: float = 1, **labels: str) -> None:
-        self.counts[":".join([name, *labels.values()])] += int(amount)
-
-    def gauge(self, name: str, read: Callable[[], float], **labels: str) -> None:
-        pass
 
 
 class Member:
@@ -127,4 +117,4 @@ class ExchangeNetwork(Network):
 
     @property
     def receipts(self) -> int:
-        return sum(member.exchanges._receipts.sent for member in self.members.values())
+        return sum(member.exchanges.receipts_sent for member in self.members.values())

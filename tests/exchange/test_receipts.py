@@ -104,8 +104,8 @@ def test_a_flood_of_events_that_want_receipts_makes_no_flood_of_receipts(
         wish = encode_wanted(ReceiptWanted(number, 5 * SECOND, 1))
         network.members[0].session.publish(Publication({RECEIPT: wish}, topic="news"))
     network.run(0.5)
-    assert member.exchanges._receipts.sent <= exchanges.PER_SECOND
-    assert member.counters.counts["receipts_dropped_total:too_many"] == 200 - member.exchanges._receipts.sent
+    assert member.exchanges.receipts_sent <= exchanges.PER_SECOND
+    assert member.counters.counts["receipts_dropped_total:too_many"] == 200 - member.exchanges.receipts_sent
     assert len(member.got) == 200
 
 

@@ -4,8 +4,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.gateway.local.test_local import StandingNode, run
+from tests.gateway.local.test_local import run
 from tests.gateway.mqtt.harness import in_loop, serving
+from tests.gateway.mqtt.stand_alone import StandingNode
 
 from roamcast.client import connect
 from roamcast.client.client import ClientError

@@ -6,8 +6,8 @@ import pwd
 from pathlib import Path
 
 import pytest
-from tests.gateway.local.test_local import StandingNode
 from tests.gateway.mqtt.harness import in_loop, serving
+from tests.gateway.mqtt.stand_alone import StandingNode
 
 from roamcast.client import ClientError, connect
 from roamcast.daemon.config import load_config

@@ -318,9 +318,18 @@ class Exchanges:
         )
         self._queries = Queries(host, applications, self._session)
         applications.intercept(self._intercept)
-        counters.gauge("inquiries", lambda: len(self._inquiries))
+        counters.gauge("inquiries", lambda: self.inquiries)
         counters.gauge("queries", lambda: len(self._queries))
-        counters.gauge("receipts_sent_total", lambda: self._receipts.sent)
+        counters.gauge("receipts_sent_total", lambda: self.receipts_sent)
+
+    @property
+    def receipts_sent(self) -> int:
+        return self._receipts.sent
+
+    @property
+    def inquiries(self) -> int:
+        """How many are open."""
+        return len(self._inquiries)
 
     def ask(
         self, publication: Publication, question: Question, on_answer: OnAnswer, on_over: Callable[[], None]

@@ -13,6 +13,7 @@ have the same octets, and are copied a slice at a time.
 import asyncio
 import socket
 from collections import deque
+from math import inf
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from roamcast.errors import WireError
@@ -22,7 +23,6 @@ SLICE = 64  # items of one client before the next one's turn
 WRITTEN_BYTES_MAX = 256 * 1024  # in one call, and by default in asyncio's buffer
 LARGE_BYTES = 65_536  # of an item
 INCOMING_BYTES_MAX = 64 * 1024 * 1024  # of large items that come, all clients together
-UNSENT_BYTES_MAX = 128 * 1024 * 1024  # of large items that clients do not read, likewise
 LINGER = 2.0  # seconds that a client has to read our last octets and to close
 
 Item = TypeVar("Item")
@@ -43,8 +43,9 @@ class Turn:
     """What the streams of one server share: whose octets are written at the end of this turn of the loop, and
     the room for large items, which is not enough for one of each client."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, unsent_bytes_max: float = inf) -> None:
         self.loop = loop
+        self._unsent_bytes_max = unsent_bytes_max
         self._dirty: list[AnyStream] = []
         self._incoming: dict[AnyStream, int] = {}  # octets of the large item that each receives
         self._unsent: dict[AnyStream, None] = {}  # those with much to read, longest first
@@ -74,7 +75,7 @@ class Turn:
         self._unsent.setdefault(stream)
         for one in [one for one in self._unsent if one.unsent <= LARGE_BYTES]:
             del self._unsent[one]
-        while len(self._unsent) > 1 and sum(one.unsent for one in self._unsent) > UNSENT_BYTES_MAX:
+        while len(self._unsent) > 1 and sum(one.unsent for one in self._unsent) > self._unsent_bytes_max:
             slowest = next(iter(self._unsent))
             del self._unsent[slowest]
             slowest.abandon()
@@ -240,6 +241,7 @@ class FairStream(asyncio.Protocol, Generic[Item]):
             out.clear()
             self._out_bytes = self._shared_bytes = 0
             return
+        is_large = self._out_bytes > LARGE_BYTES
         while out and not self._is_paused:
             if self._shared_bytes or self._out_bytes > WRITTEN_BYTES_MAX:
                 transport.write(b"".join(self._taken()))
@@ -247,6 +249,8 @@ class FairStream(asyncio.Protocol, Generic[Item]):
                 transport.write(out[0] if len(out) == 1 else b"".join(out))
                 out.clear()
                 self._out_bytes = 0
+        if is_large:
+            self._turn.check_unsent(self)
 
     # Private.
 

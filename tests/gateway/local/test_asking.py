@@ -7,7 +7,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.gateway.local.test_local import StandingNode, run, served
+from tests.gateway.local.test_local import run, served
+from tests.gateway.mqtt.stand_alone import StandingNode
 
 from roamcast.client import Client, ClientError, blocking, connect
 from roamcast.errors import InputError
@@ -79,7 +80,7 @@ def test_two_programs_answer_a_third_one(tmp_path: Path) -> None:
             async for answer in asking.request(topic="math/double", payload="4", deadline=LONG, answers=None):
                 assert answer.payload == b"8"
                 break  # the node hears that nobody waits any more
-            await until(lambda: len(node.exchanges._inquiries) == 0)
+            await until(lambda: node.exchanges.inquiries == 0)
             assert await asking.publish(topic="math/ready")  # and the connection goes on
             for task in tasks:
                 task.cancel()
@@ -239,7 +240,7 @@ def test_open_requests_of_a_client_are_bounded_and_their_numbers_are_its_own(
             Done(7),
         ]
         local.close()
-        assert len(node.exchanges._inquiries) == 0
+        assert node.exchanges.inquiries == 0
 
     run(test())
 
@@ -265,6 +266,6 @@ def test_answers_beyond_what_a_client_reads_are_left_out_like_events(tmp_path: P
             assert connection.unsent < 5 * 1024 * 1024
             assert isinstance(await task, tuple)
             await answers.aclose()
-            await until(lambda: len(node.exchanges._inquiries) == 0)
+            await until(lambda: node.exchanges.inquiries == 0)
 
     run(test())

@@ -6,7 +6,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.gateway.local.test_local import RawSubscriber, StandingNode, run, served
+from tests.gateway.local.test_local import RawSubscriber, run, served
+from tests.gateway.mqtt.stand_alone import StandingNode
 
 from roamcast.applications import Applications
 from roamcast.chunks import CHUNK_BYTES, ChunkQueue, digest_of

@@ -3,33 +3,24 @@
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.gateway.mqtt.stand_alone import UnaskedNode
+from tests.gateway.mqtt.stand_alone import StandingNode
 
-from roamcast.applications import Applications
-from roamcast.broker.store import StoreFullError
 from roamcast.client import Client, ClientError, blocking, connect
 from roamcast.errors import EventError, InputError, WireError
 from roamcast.event import EventId, Publication
-from roamcast.exchange import Exchanges
 from roamcast.filter import Filter
 from roamcast.gateway.local import LocalServer, LocalSession, client_of, server
 from roamcast.gateway.options import LocalOptions
-from roamcast.host import Channel, Host
 from roamcast.modulator import ModulatorSpec
-from roamcast.node import Node, NodeConfig
-from roamcast.runtime.live.report.counters import Counters
-from roamcast.testing import FakeHost
-from roamcast.units import Micros
 from roamcast.wire.local import (
     FROM_CLIENT,
     FROM_NODE,
@@ -49,42 +40,6 @@ from roamcast.wire.local import (
     UnsubscribeRequest,
     framed,
 )
-
-
-class StandingNode(UnaskedNode):
-    """A node without a radio, whose disk is written when the test says so."""
-
-    number = 7
-    name = "seven"
-    storage = None
-
-    def __init__(self, *, durable_at_once: bool = True) -> None:
-        hosts = {channel: FakeHost(node=7) for channel in Channel}
-        self._host = hosts[Channel.STRATEGY]
-        self.counters = Counters()
-        self.applications = Applications(self)
-        self.unwritten: list[Callable[[], None]] = []
-        self._durable_at_once = durable_at_once
-
-        def host(channel: Channel) -> Host:
-            return hosts[channel]
-
-        self.applications.bind(Node(NodeConfig("flooding"), host, self.applications))
-        self.exchanges = Exchanges(self, self.applications, Random(1), self.counters)
-
-    def enter(self) -> None:
-        pass
-
-    def now(self) -> Micros:
-        return self._host.now()
-
-    def when_durable(
-        self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], None] | None = None
-    ) -> None:
-        if self._durable_at_once:
-            callback()
-        else:
-            self.unwritten.append(callback)
 
 
 @asynccontextmanager
@@ -150,7 +105,7 @@ def test_two_clients_talk_over_the_socket(tmp_path: Path) -> None:
     async def test() -> None:
         path = tmp_path / "s"
         async with served(path), connect(path) as one, connect(path, name="other") as other:
-            assert (one.node, other.node_name) == (7, "seven")
+            assert (one.node, other.node_name) == (7, "node-7")
             await talk(one, other)
 
     run(test())

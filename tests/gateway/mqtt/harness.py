@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 from tests.gateway.mqtt.stand_alone import StandAloneNode
 
 from roamcast.gateway.mqtt.listener import MqttListener
-from roamcast.gateway.mqtt.packets.codec import decode, encode
+from roamcast.gateway.mqtt.packets.codec import PacketReader, decode, encode
 from roamcast.gateway.mqtt.packets.values import (
     V3_1_1,
     V5,
@@ -64,6 +64,14 @@ async def until(condition: Callable[[], bool], what: str = "") -> None:
             await asyncio.sleep(0.001)
 
 
+async def read_packet(reader: asyncio.StreamReader, version: int) -> Packet:
+    head = await reader.readexactly(2)
+    while head[-1] >= 0x80:
+        head += await reader.readexactly(1)
+    length = PacketReader(head, at=1).variable("remaining length")
+    return decode(head[0], await reader.readexactly(length), version)
+
+
 class Client:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, version: int) -> None:
         self.version = version
@@ -91,15 +99,7 @@ class Client:
 
     async def _read(self) -> Packet:
         async with asyncio.timeout(TIMEOUT):
-            first = (await self._reader.readexactly(1))[0]
-            length = shift = 0
-            while True:
-                octet = (await self._reader.readexactly(1))[0]
-                length |= (octet & 0x7F) << shift
-                shift += 7
-                if octet < 0x80:
-                    break
-            return decode(first, await self._reader.readexactly(length), self.version)
+            return await read_packet(self._reader, self.version)
 
     async def expect(self, kind: type[Of]) -> Of:
         packet = await self.hear()

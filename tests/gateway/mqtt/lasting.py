@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from tests.daemon.programs import connected
+from tests.gateway.mqtt.harness import read_packet
 
-from roamcast.gateway.mqtt.packets.codec import decode, encode
+from roamcast.gateway.mqtt.packets.codec import encode
 from roamcast.gateway.mqtt.packets.values import (
     V5,
     Acknowledge,
@@ -91,7 +92,7 @@ class LastingClient:
                         properties=Properties(session_expiry=86_400),
                     )
                 )
-                acknowledged = await _read(reader)
+                acknowledged = await read_packet(reader, V5)
                 assert isinstance(acknowledged, ConnAck) and acknowledged.reason == 0, acknowledged
                 if not acknowledged.session_present:
                     self._received.clear()
@@ -106,7 +107,7 @@ class LastingClient:
                     self._say(packet)
                 pings = asyncio.create_task(self._ping())
                 while True:
-                    self._on_packet(await _read(reader))
+                    self._on_packet(await read_packet(reader, V5))
             except (OSError, asyncio.IncompleteReadError):
                 self._acknowledged, self._before_ping, self._before_last_ping = [], [], []
             finally:
@@ -167,17 +168,6 @@ class LastingClient:
             self.again_after_confirmed.append(packet.payload)
         self._acknowledged.append(packet.payload)
         self._say(Acknowledge(PacketType.PUBACK, packet.packet_id))
-
-
-async def _read(reader: asyncio.StreamReader) -> Packet:
-    first = (await reader.readexactly(1))[0]
-    length = shift = 0
-    while True:
-        octet = (await reader.readexactly(1))[0]
-        length |= (octet & 0x7F) << shift
-        shift += 7
-        if octet < 0x80:
-            return decode(first, await reader.readexactly(length), V5)
 
 
 async def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> bool:

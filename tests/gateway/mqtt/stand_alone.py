@@ -23,7 +23,7 @@ from roamcast.event import EventId
 from roamcast.exchange import Exchanges
 from roamcast.gateway.mqtt.listener import MqttListener
 from roamcast.gateway.options import MqttOptions
-from roamcast.host import Channel, Frame, Host
+from roamcast.host import Channel, Frame
 from roamcast.node import Node, NodeConfig
 from roamcast.runtime.live.linux import LocalDisk
 from roamcast.runtime.live.storage.database import DurableEventStore, NodeStorage
@@ -64,8 +64,32 @@ class Counts:
         self.gauges[name] = read
 
 
-class UnaskedNode:
-    """What nodes of tests have in common for their clients: a clock, and nobody who asks about them."""
+class StandAloneNode:
+    """As `LiveNode`, without a radio. `host`: of each layer; by default one with a clock that runs."""
+
+    def __init__(
+        self,
+        number: int = 1,
+        storage: NodeStorage | None = None,
+        *,
+        strategy: str = "flooding",
+        host: Callable[[NodeId], FakeHost] = SilentHost,
+    ) -> None:
+        self.number = number
+        self.name = f"node-{number}"
+        self.storage = storage
+        self.counters = Counts()
+        self.hosts = {channel: host(number) for channel in Channel}
+        self.applications = Applications(self)
+        self._commit: asyncio.Handle | None = None
+        store: EventStore | None = None
+        if storage is not None:
+            store = DurableEventStore(storage, self.now(), lambda: time.time_ns() // 1_000)
+            for one in self.hosts.values():
+                one.stable = storage.stable
+        self.node = Node(NodeConfig(strategy), self.hosts.__getitem__, self.applications, store=store)
+        self.applications.bind(self.node)
+        self.exchanges = Exchanges(self, self.applications, Random(1), self.counters)
 
     def later(self, delay: Micros, action: Callable[[], None]) -> Callable[[], None]:
         return asyncio.get_running_loop().call_later(delay / 1e6, action).cancel
@@ -82,31 +106,6 @@ class UnaskedNode:
     def way_of(self, event: EventId) -> EventWay:
         raise AssertionError("nobody asks this node")
 
-
-class StandAloneNode(UnaskedNode):
-    """As `LiveNode`, without a radio."""
-
-    def __init__(self, number: int = 1, storage: NodeStorage | None = None) -> None:
-        self.number = number
-        self.name = f"node-{number}"
-        self.storage = storage
-        self.counters = Counts()
-        self.hosts = {channel: SilentHost(number) for channel in Channel}
-        self.applications = Applications(self)
-        self._commit: asyncio.Handle | None = None
-
-        def host(channel: Channel) -> Host:
-            return self.hosts[channel]
-
-        store: EventStore | None = None
-        if storage is not None:
-            store = DurableEventStore(storage, self.now(), lambda: time.time_ns() // 1_000)
-            for one in self.hosts.values():
-                one.stable = storage.stable
-        self.node = Node(NodeConfig("flooding"), host, self.applications, store=store)
-        self.applications.bind(self.node)
-        self.exchanges = Exchanges(self, self.applications, Random(1), self.counters)
-
     def hears(self, other: "StandAloneNode") -> None:
         """Every broadcast of another node from now on."""
 
@@ -114,7 +113,9 @@ class StandAloneNode(UnaskedNode):
             self.node.strategy.on_receive(sender, payload)
             self.applications.drain()
 
-        other.hosts[Channel.STRATEGY].listeners.append(hear)
+        heard = other.hosts[Channel.STRATEGY]
+        assert isinstance(heard, SilentHost)
+        heard.listeners.append(hear)
 
     def enter(self) -> None:
         if self.storage is not None and self._commit is None:
@@ -143,6 +144,23 @@ class StandAloneNode(UnaskedNode):
         self._commit = None
         assert self.storage is not None
         self.storage.commit()
+
+
+class StandingNode(StandAloneNode):
+    """One whose clock stands, and whose disk is written when the test says so."""
+
+    def __init__(self, *, durable_at_once: bool = True) -> None:
+        super().__init__(7, host=FakeHost)
+        self.unwritten: list[Callable[[], None]] = []
+        self._durable_at_once = durable_at_once
+
+    def when_durable(
+        self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], None] | None = None
+    ) -> None:
+        if self._durable_at_once:
+            callback()
+        else:
+            self.unwritten.append(callback)
 
 
 async def serve(options: MqttOptions, state: Path | None) -> None:

@@ -15,6 +15,7 @@ from tests.gateway.mqtt.stand_alone import StandAloneNode
 from roamcast.gateway.mqtt.listener import MqttListener
 from roamcast.gateway.mqtt.packets.codec import decode, encode
 from roamcast.gateway.mqtt.packets.values import V5, ConnAck, Connect, Packet
+from roamcast.gateway.mqtt.transport import PacketFramer
 from roamcast.gateway.options import MqttOptions, WebOptions
 from roamcast.gateway.web.answers import JSON, Document
 from roamcast.gateway.web.server import WebServer
@@ -82,7 +83,7 @@ class Wire:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self._writer = writer
-        self._stream = bytearray()  # of MQTT, from binary frames
+        self._packets = PacketFramer(1_000)
         self.pongs: list[bytes] = []
 
     def say(self, data: bytes) -> None:
@@ -148,18 +149,14 @@ class Wire:
     async def hear(self) -> Packet:
         """The next MQTT packet."""
         while True:
-            if len(self._stream) >= 2 and len(self._stream) >= 2 + self._stream[1]:
-                assert self._stream[1] < 0x80, "the tests' packets are short"
-                size = 2 + self._stream[1]
-                packet = decode(self._stream[0], bytes(self._stream[2:size]), V5)
-                del self._stream[:size]
-                return packet
+            if (packet := self._packets.pop()) is not None:
+                return decode(*packet, V5)
             opcode, data = await self.frame()
             if opcode == PONG:
                 self.pongs.append(data)
             else:
                 assert opcode == BINARY, (opcode, data)
-                self._stream += data
+                self._packets.push(data)
 
     async def connected(self, client_id: str = "browser", **fields: Any) -> "Wire":
         await self.upgraded()

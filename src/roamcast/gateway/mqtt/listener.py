@@ -24,6 +24,7 @@ from roamcast.gateway.mqtt.packets.values import V5, Connect, Properties, Reason
 from roamcast.gateway.mqtt.sessions.durable import Notes
 from roamcast.gateway.mqtt.sessions.incoming import IncomingMessages
 from roamcast.gateway.mqtt.sessions.table import Sessions, session_expiry
+from roamcast.gateway.mqtt.transport import UNSENT_BYTES_MAX
 from roamcast.gateway.node import GatewayNode
 from roamcast.gateway.options import MqttOptions
 from roamcast.gateway.stream import Turn
@@ -62,7 +63,7 @@ class MqttListener:
     async def start(self) -> None:
         """Listen. InputError if a port, a certificate or an address cannot be used."""
         loop = asyncio.get_running_loop()
-        self.turn = Turn(loop)
+        self.turn = Turn(loop, UNSENT_BYTES_MAX)
         context = _tls_context(self.options, self._base) if self._listens else None
         self._node.applications.owed.append(self.sessions.owed)
         self.sessions.restore(wall())

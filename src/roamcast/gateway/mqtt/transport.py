@@ -11,6 +11,7 @@ from roamcast.gateway.mqtt.packets.values import ReasonCode
 from roamcast.gateway.stream import LARGE_BYTES, FairStream, Turn
 
 # Chosen by us.
+UNSENT_BYTES_MAX = 128 * 1024 * 1024  # of large packets that clients do not read, all together
 SLOW_MAX = 1.0  # seconds for which a publisher that is too fast is not read; its pings wait behind
 
 
@@ -110,12 +111,6 @@ class PacketStream(FairStream[RawPacket]):
         super().close(at_once=at_once)
         self._framer = self._packets = PacketFramer(0)  # what has come is not needed any more
         self._turn.receives(self, 0)
-
-    def flush(self) -> None:
-        is_large = self._out_bytes > LARGE_BYTES
-        super().flush()
-        if is_large:
-            self._turn.check_unsent(self)
 
 
 def _long_length(data: bytes, at: int) -> tuple[int, int] | None:
