@@ -24,25 +24,25 @@ def key() -> None:
 @key.command()
 def group() -> None:
     """Print a fresh group key."""
-    from roamcast.sealing import GroupKey
+    from roamcast.daemon import keys
 
-    print(GroupKey.generate().to_text())
+    print(keys.fresh("group"))
 
 
 @key.command()
 def content() -> None:
     """Print a fresh content key, for events that relays cannot read."""
-    from roamcast.sealing.content import ContentKey
+    from roamcast.daemon import keys
 
-    print(ContentKey.generate().to_text())
+    print(keys.fresh("content"))
 
 
 @key.command()
 def identity() -> None:
     """Print a fresh identity, for one node."""
-    from roamcast.sealing import Identity
+    from roamcast.daemon import keys
 
-    print(Identity.generate().to_text())
+    print(keys.fresh("identity"))
 
 
 @key.command()

@@ -19,7 +19,7 @@ import secrets
 import time
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -91,6 +91,12 @@ def replace_groups(path: Path, groups: list[str]) -> None:
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def fresh(kind: Literal["group", "content", "identity"]) -> str:
+    """A new key as text."""
+    kinds = {"group": GroupKey, "content": ContentKey, "identity": Identity}
+    return kinds[kind].generate().to_text()
 
 
 def described(path: Path) -> list[str]:
