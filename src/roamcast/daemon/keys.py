@@ -95,6 +95,7 @@ def replace_groups(path: Path, groups: list[str]) -> None:
 
 def fresh(kind: Literal["group", "content", "identity"]) -> str:
     """A new key as text."""
+    kinds: dict[str, type[GroupKey] | type[ContentKey] | type[Identity]]
     kinds = {"group": GroupKey, "content": ContentKey, "identity": Identity}
     return kinds[kind].generate().to_text()
 
