@@ -210,9 +210,10 @@ class Connection(Outlet):
             return  # the usual end
         if self.is_closing:
             return
-        if outcome.obstacle and qos and self._must_come_again(outcome.obstacle):
+        if qos and not outcome.obstacle:
+            self._obstructed_since = None
+        elif qos and self._must_come_again(outcome.obstacle):
             return
-        self._obstructed_since = None
         if outcome.wait:
             self.slow(outcome.wait)
         if outcome.reason >= 0x80:
