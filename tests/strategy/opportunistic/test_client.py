@@ -56,7 +56,7 @@ class Client(PartLayer):
 
     def hear(self, sender: NodeId, letter: Any) -> list[tuple[NodeId, Letter]]:
         self.post.confirmed()
-        self.side.on_letter(sender, letter, 0)
+        self.side.letters[type(letter)](sender, letter, 0)
         return list(self.post.written)
 
     def subscribe(self) -> None:

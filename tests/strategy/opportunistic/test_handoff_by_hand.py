@@ -233,9 +233,9 @@ def test_a_node_that_is_a_broker_no_more_leads_on_to_whom_it_handed_a_client() -
     station.hear(DESTINATION, Taken(CLIENT_A, handoff.version))
     claim = Detour(CLIENT_A, first_version(2) + 1, THIRD, THIRD)
     station.post.confirmed()
-    answer_for_no_broker(station._shared, THIRD, claim, 0)
+    answer_for_no_broker(station._shared, THIRD, claim)
     assert station.post.confirmed() == [(DESTINATION, claim)]
-    answer_for_no_broker(station._shared, THIRD, claim, 0)  # a second copy
+    answer_for_no_broker(station._shared, THIRD, claim)  # a second copy
     assert station.post.confirmed() == [(THIRD, Switched(CLIENT_A, claim.version))]
 
 

@@ -17,7 +17,7 @@ def answer(producer: NodeId, had: list[int]) -> tuple[list[int], list[int]]:
     for sequence in had:
         station.copies.add(EventCopy(Event(producer, sequence), sequence, 0, 1, 0), None)
     fetch = Fetch(CONSUMER, False, producer, 0, 5, 10**9, (PLAIN.filter,))
-    station.reading.on_fetch(CONSUMER, fetch)
+    station.reading.on_fetch(CONSUMER, fetch, 0)
     letters = station.post.to(CONSUMER)
     sent = [letter.event.sequence for letter in letters if isinstance(letter, CarryLetter)]
     return sent, [letter.until for letter in letters if isinstance(letter, Head) and letter.is_all]

@@ -13,7 +13,7 @@ from roamcast.strategy.opportunistic.consumers import EventTarget, first_version
 from roamcast.strategy.opportunistic.copies import EventCopy
 from roamcast.strategy.opportunistic.dispatch import Backlog, Dispatch
 from roamcast.strategy.opportunistic.floods import Floods
-from roamcast.strategy.opportunistic.handoff import HANDOFF_MESSAGES, Handoffs, pass_claim_on
+from roamcast.strategy.opportunistic.handoff import Handoffs, pass_claim_on
 from roamcast.strategy.opportunistic.homes import Homes
 from roamcast.strategy.opportunistic.messages import (
     FULL,
@@ -35,7 +35,7 @@ from roamcast.strategy.opportunistic.messages import (
 )
 from roamcast.strategy.opportunistic.overlay import OwnState
 from roamcast.strategy.opportunistic.readers import NodeReading
-from roamcast.strategy.opportunistic.shared import Part, Shared
+from roamcast.strategy.opportunistic.shared import LetterHandlers, Part, Shared
 from roamcast.trace import OverlayChanged
 from roamcast.units import SECOND, Micros, NodeId, micros
 
@@ -60,6 +60,14 @@ class Brokerage(Part):
         self.handoffs = Handoffs(shared, self.homes, reading, self, on_carry)
         self.clients = BrokerClients(shared, self.homes, self.handoffs)
         self.retirement = Retirement(shared, self)
+        self._letters: LetterHandlers = {
+            AttachLetter: self._on_attach,
+            PublishLetter: self._on_publish,
+            Keep: self._on_keep,
+            Salvaged: self._on_salvaged,
+            Here: self.homes.on_here,
+            **self.handoffs.letters,
+        }
 
     # Inputs.
 
@@ -73,24 +81,20 @@ class Brokerage(Part):
         self.homes.on_end()
         self._trace_role("role_off")
 
-    def on_letter(self, sender: NodeId, message: Letter, held: Micros) -> None:
-        match message:
-            case AttachLetter() if not self.takes_clients and sender not in self.homes.clients:
-                self._post.write(sender, NotHome(message.generation, is_broker=False))
-            case AttachLetter():
-                self._on_attach(sender, message, held)
-            case PublishLetter() if message.event.publisher == sender:  # nobody publishes in another's name
-                self.homes.on_published(sender)
-                self.backlog.keep(Keep(message.event, message.age, message.hops))
-                self.dispatch.on_published(EventCopy.of(message, self._host.now()))
-            case Keep():
-                self.backlog.keep(message)
-            case Salvaged():
-                self.homes.salvage(message.consumer, message.delivery.aged(held))
-            case Here():
-                self.homes.on_here(sender, message)
-        if isinstance(message, HANDOFF_MESSAGES):
-            self.handoffs.on_letter(sender, message, held)
+    def on_letter(self, sender: NodeId, letter: Letter, held: Micros) -> None:
+        self._letters[type(letter)](sender, letter, held)
+
+    def _on_publish(self, sender: NodeId, message: PublishLetter, held: Micros) -> None:
+        if message.event.publisher == sender:  # nobody publishes in another's name
+            self.homes.on_published(sender)
+            self.backlog.keep(Keep(message.event, message.age, message.hops))
+            self.dispatch.on_published(EventCopy.of(message, self._host.now()))
+
+    def _on_keep(self, sender: NodeId, message: Keep, held: Micros) -> None:
+        self.backlog.keep(message)
+
+    def _on_salvaged(self, sender: NodeId, message: Salvaged, held: Micros) -> None:
+        self.homes.salvage(message.consumer, message.delivery.aged(held))
 
     def on_client_row(
         self, node: NodeId, version: int, row: ClientRow, before: ClientRow | None, new: tuple[Interest, ...]
@@ -121,6 +125,9 @@ class Brokerage(Part):
 
     def _on_attach(self, node: NodeId, attach: AttachLetter, held: Micros) -> None:
         known, destination = self.homes.clients.get(node), self.handoffs.destination
+        if known is None and not self.takes_clients:
+            self._post.write(node, NotHome(attach.generation, is_broker=False))
+            return
         if destination.is_attaching(node, attach.generation):
             destination.on_attach(node, attach, held)
             return
@@ -235,7 +242,7 @@ class Retirement(Part):
         return is_idle or now - self._gave_at >= longest
 
 
-def answer_for_no_broker(shared: Shared, sender: NodeId, message: Letter, held: Micros) -> None:
+def answer_for_no_broker(shared: Shared, sender: NodeId, message: Letter) -> None:
     """What a node that is a broker no more says to those who have not heard of it. Events go back to their
     clients; whoever waits for an answer gets it, and whoever looks for a client is led on."""
     write = shared.post.write

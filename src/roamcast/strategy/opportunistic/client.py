@@ -34,7 +34,7 @@ from roamcast.strategy.opportunistic.messages import (
     Skip,
 )
 from roamcast.strategy.opportunistic.overlay import Near
-from roamcast.strategy.opportunistic.shared import Part, Shared
+from roamcast.strategy.opportunistic.shared import LetterHandlers, Part, Shared
 from roamcast.strategy.opportunistic.stream import UNREACHABLE_AFTER
 from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId, micros
@@ -52,13 +52,19 @@ FAR = 255
 
 TO_A_HOME = (AttachLetter, Here, PublishLetter)
 
-ClientLetter = Deliver | NewHome | NotHome | Skip | Returned | ModulatorFailed
-
 
 class ClientSide(Part):
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
         host, options = self._host, self._options
+        self.letters: LetterHandlers = {
+            Deliver: self._on_deliver,
+            Skip: self._on_skip,
+            NewHome: self._on_new_home,
+            NotHome: self._on_not_home,
+            Returned: self._on_returned,
+            ModulatorFailed: self._on_modulator_failed,
+        }
         self._discovery = Timer(host, self._discover)
         self._home_lost = Timer(host, self._on_home_lost)
         self._interests_timer = Timer(host, self._say_interests_later)
@@ -150,28 +156,20 @@ class ClientSide(Part):
         if self.home is not None:  # the next one will be told all
             self._say_interests()
 
-    def on_letter(self, sender: NodeId, message: ClientLetter, held: Micros) -> None:
-        match message:
-            case Deliver():
-                self._on_deliver(message)
-            case Skip():
-                if message.generation == self._generation and len(self._skipped) < EARLY_MAX:
-                    self._skipped[message.first] = message.until
-                    self._hand_over_next()
-            case NewHome():
-                if message.generation == self._generation and sender != self.home:
-                    self._on_new_home(sender)
-            case NotHome():
-                if sender == self.home and message.generation == self._generation:
-                    if message.is_broker:
-                        self._attach(sender)
-                    else:
-                        self._on_home_ended()
-            case Returned():
-                if message.publication.event.publisher == self._host.node:
-                    self._on_returned(message.publication, held)
-            case ModulatorFailed():
-                self._core.notify(message.subscription, "roamcast.modulator_failed", message.problem)
+    def _on_skip(self, sender: NodeId, message: Skip, held: Micros) -> None:
+        if message.generation == self._generation and len(self._skipped) < EARLY_MAX:
+            self._skipped[message.first] = message.until
+            self._hand_over_next()
+
+    def _on_not_home(self, sender: NodeId, message: NotHome, held: Micros) -> None:
+        if sender == self.home and message.generation == self._generation:
+            if message.is_broker:
+                self._attach(sender)
+            else:
+                self._on_home_ended()
+
+    def _on_modulator_failed(self, sender: NodeId, message: ModulatorFailed, held: Micros) -> None:
+        self._core.notify(message.subscription, "roamcast.modulator_failed", message.problem)
 
     def on_reset(self, peer: NodeId, unconfirmed: list[Letter]) -> None:
         self._take_back(unconfirmed)
@@ -282,18 +280,22 @@ class ClientSide(Part):
         self._before, self.home = self.home, None
         self.need_home()
 
-    def _on_new_home(self, broker: NodeId) -> None:
+    def _on_new_home(self, sender: NodeId, message: NewHome, held: Micros) -> None:
+        if message.generation != self._generation or sender == self.home:
+            return
         if self.home is not None:
             self._take_back(self._post.take_back(self.home, TO_A_HOME))
-        self._set_home(broker)
+        self._set_home(sender)
         self._before = None
         self._suspect_since = None
         self._say_interests()
         self._publish_held()
 
-    def _on_returned(self, publication: PublishLetter, held: Micros) -> None:
+    def _on_returned(self, sender: NodeId, message: Returned, held: Micros) -> None:
         """In the place that it had among those that wait."""
-        later = []
+        publication, later = message.publication, []
+        if publication.event.publisher != self._host.node:
+            return
         while self._held and self._held[-1][0].event.sequence > publication.event.sequence:
             later.append(self._held.pop())
         self._held.append((publication, self._host.now() - publication.age - held))
@@ -362,7 +364,7 @@ class ClientSide(Part):
 
     # Deliveries.
 
-    def _on_deliver(self, message: Deliver) -> None:
+    def _on_deliver(self, sender: NodeId, message: Deliver, held: Micros) -> None:
         if message.generation < self._generation:
             self._hand_over(message)  # late, from a home that was lost
         elif message.generation == self._generation and message.number >= self._expected:

@@ -110,7 +110,7 @@ class Transport:
         self._host = host
         self._underlay = underlay
         self._way = way
-        self._heard_at: BoundedDict[NodeId, Micros] = BoundedDict(NEIGHBOURS_MAX, unreported)
+        self._heard_at: dict[NodeId, Micros] = {}
         self._outbox = Outbox(host, underlay, self._on_failure, share_frames=share_frames)
 
     def send(self, to: NodeId, content: Content, *, is_repeat: bool = False) -> bool:
@@ -123,7 +123,10 @@ class Transport:
 
     def on_heard(self, neighbour: NodeId) -> None:
         """A frame of any kind: who is heard is there. A frame that failed has collided."""
-        self._heard_at[neighbour] = self._host.now()
+        heard = self._heard_at  # a plain table: this is done for each frame that a node hears
+        heard[neighbour] = self._host.now()
+        if len(heard) > NEIGHBOURS_MAX:
+            del heard[next(iter(heard))]
 
     def on_frame(self, sender: NodeId, frame: Envelope | Bundle) -> list[Arrival]:
         """What of it is for this node. The rest of what it was to pass on is on its way."""

@@ -218,20 +218,18 @@ class Homes(Part):
         self.enter(client, cursors)
         self.tell(client)
 
-    def on_here(self, node: NodeId, message: Here) -> HomeClient | None:
-        """The client's row, if it is at home here."""
+    def on_here(self, node: NodeId, message: Here, held: Micros) -> None:
         client = self.clients.get(node)
         if client is None or client.generation != message.generation:
             if client is None and not self.was_moved(node):
                 self._post.write(node, NotHome(message.generation))
-            return None
+            return
         client.heard_at = self._host.now()
         client.distance = message.distance
         if message.produces != client.produces:
             self._set_produces(client, message.produces)
         if self._host.now() - client.access_at > 3 * micros(self._options.broker_discovery):
             client.access = None  # it has found no broker nearer than this one for a while
-        return client
 
     def on_published(self, node: NodeId) -> None:
         client = self.clients.get(node)

@@ -220,7 +220,7 @@ class NodeReading(Part):
                 self._take(reader, copy, carry.base)
         return reader is not None
 
-    def on_head(self, head: Head) -> None:
+    def on_head(self, sender: NodeId, head: Head, held: Micros) -> None:
         reader = self.find(head.consumer, head.is_modulated)
         if reader is not None:
             reader.on_head(head.producer, head.until, self._host.now(), is_all=head.is_all)
@@ -240,7 +240,7 @@ class NodeReading(Part):
     def end(self, consumer: NodeId) -> None:
         self.modulated.pop(consumer, None)
 
-    def on_fetch(self, sender: NodeId, fetch: Fetch) -> None:
+    def on_fetch(self, sender: NodeId, fetch: Fetch, held: Micros) -> None:
         """Somebody lacks events of this node, or of a client that was at home here. A home may have had some
         of its events and not those between: it answers as far as it has every one."""
         now, is_own = self._host.now(), fetch.producer == self._host.node

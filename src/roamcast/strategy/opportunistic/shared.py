@@ -1,7 +1,7 @@
 """What every part of one node stands on: its surroundings, its letters and its tables."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 from roamcast.kit.protocol import Messenger
 from roamcast.strategy.base import StrategyContext
@@ -9,11 +9,15 @@ from roamcast.strategy.opportunistic.adaptation.events import SystemChannel
 from roamcast.strategy.opportunistic.board import Board, BoardEntry
 from roamcast.strategy.opportunistic.consumers import Consumers
 from roamcast.strategy.opportunistic.copies import Copies
-from roamcast.strategy.opportunistic.messages import FRAMES
+from roamcast.strategy.opportunistic.messages import FRAMES, Letter
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.overlay import BrokerOverlay
 from roamcast.strategy.opportunistic.stream import Post
-from roamcast.units import NodeId
+from roamcast.units import Micros, NodeId
+
+LetterHandlers: TypeAlias = Mapping[type[Letter], Callable[[NodeId, Any, Micros], object]]
+"""What to do with a letter, by its class: called with its sender, the letter, and for how long it was held
+back on its way."""
 
 
 class Shared(NamedTuple):

@@ -1,7 +1,6 @@
 """The layer: every node is a client, nodes with the broker role are brokers too."""
 
 from collections.abc import Iterable
-from typing import get_args
 
 from roamcast.broker.core import Subscription
 from roamcast.event import Event
@@ -10,7 +9,7 @@ from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.strategy.opportunistic.adaptation.layer import Adaptation
 from roamcast.strategy.opportunistic.board import BROKER, BoardEntry
 from roamcast.strategy.opportunistic.broker import Brokerage, answer_for_no_broker
-from roamcast.strategy.opportunistic.client import ClientLetter, ClientSide
+from roamcast.strategy.opportunistic.client import ClientSide
 from roamcast.strategy.opportunistic.envelope import Transport
 from roamcast.strategy.opportunistic.floods import Floods
 from roamcast.strategy.opportunistic.messages import (
@@ -37,12 +36,11 @@ from roamcast.strategy.opportunistic.messages import (
 )
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.readers import NodeReading
-from roamcast.strategy.opportunistic.shared import Part, Shared
+from roamcast.strategy.opportunistic.shared import LetterHandlers, Part, Shared
 from roamcast.strategy.opportunistic.stream import UNREACHABLE_AFTER, Post
 from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId
 
-CLIENT_LETTERS = get_args(ClientLetter)
 LOOK_THROUGH_EVERY: Micros = 5 * SECOND
 
 
@@ -68,6 +66,13 @@ class Opportunistic(MessageLayer, Strategy):
             WantFlooded: self._floods.on_want,
             Envelope: self._on_envelope,
             Bundle: self._on_envelope,
+        }
+        self._letters: LetterHandlers = {  # those for a broker apart
+            **self.client.letters,
+            CarryLetter: self._on_carry_letter,
+            Fetch: self._reading.on_fetch,
+            Head: self._reading.on_head,
+            **dict.fromkeys(ADAPTATION_LETTERS, self._on_adaptation),
         }
         self.broker: Brokerage | None = None
         if context.is_broker:
@@ -111,20 +116,11 @@ class Opportunistic(MessageLayer, Strategy):
     def on_letter(self, sender: NodeId, letter: Letter, hops: int, held: Micros) -> None:
         if isinstance(letter, EventLetter):
             letter = letter.travelled(hops, held)
-        if isinstance(letter, CLIENT_LETTERS):
-            self.client.on_letter(sender, letter, held)
-        elif isinstance(letter, CarryLetter):
-            self._on_carry(letter)
-        elif isinstance(letter, Fetch):
-            self._reading.on_fetch(sender, letter)
-        elif isinstance(letter, Head):
-            self._reading.on_head(letter)
-        elif isinstance(letter, ADAPTATION_LETTERS):
-            if self.adaptation.on_letter(sender, letter):
-                self._make_broker(was_made=True).on_start()
-                self.client.on_role_changed()
+        handler = self._letters.get(type(letter))
+        if handler is not None:
+            handler(sender, letter, held)
         elif self.broker is None:
-            answer_for_no_broker(self._shared, sender, letter, held)
+            answer_for_no_broker(self._shared, sender, letter)
         else:
             self.broker.on_letter(sender, letter, held)
             if isinstance(letter, Here) and self.broker.clients.on_here(sender, letter):
@@ -183,6 +179,14 @@ class Opportunistic(MessageLayer, Strategy):
     def _on_envelope(self, sender: NodeId, frame: Envelope | Bundle) -> None:
         for arrival in self._transport.on_frame(sender, frame):
             self._post.on_content(*arrival)
+
+    def _on_adaptation(self, sender: NodeId, letter: Letter, held: Micros) -> None:
+        if self.adaptation.on_letter(sender, letter):
+            self._make_broker(was_made=True).on_start()
+            self.client.on_role_changed()
+
+    def _on_carry_letter(self, sender: NodeId, carry: CarryLetter, held: Micros) -> None:
+        self._on_carry(carry)
 
     def _on_carry(self, carry: CarryLetter) -> None:
         """An event for a consumer that this node reads for, or that is on the move."""

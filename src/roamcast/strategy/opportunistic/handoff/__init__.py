@@ -26,7 +26,6 @@ broker is asked. Order is kept all the same. `stateless`: the states stay, so it
 """
 
 from collections.abc import Callable
-from typing import get_args
 
 from roamcast.strategy.opportunistic.handoff.destination import BrokerLoad, Destination
 from roamcast.strategy.opportunistic.handoff.source import Source
@@ -44,13 +43,8 @@ from roamcast.strategy.opportunistic.messages import (
     Taken,
 )
 from roamcast.strategy.opportunistic.readers import NodeReading
-from roamcast.strategy.opportunistic.shared import Part, Shared
+from roamcast.strategy.opportunistic.shared import LetterHandlers, Part, Shared
 from roamcast.units import Micros, NodeId
-
-HandoffMessage = (
-    Handoff | Accepted | Detour | Switched | MovedDelivery | MovedState | Moved | Taken | Cancelled
-)
-HANDOFF_MESSAGES = get_args(HandoffMessage)
 
 
 class Handoffs(Part):
@@ -69,30 +63,29 @@ class Handoffs(Part):
         self.source = Source(shared, homes, reading)
         self.destination = Destination(shared, homes, broker, on_carry)
 
+        self.letters: LetterHandlers = {
+            Handoff: self.destination.on_handoff,
+            Accepted: self.source.on_accepted,
+            Detour: self._on_detour,
+            Switched: self._on_switched,
+            MovedDelivery: self.destination.on_luggage,
+            MovedState: self.destination.on_luggage,
+            Moved: self._on_moved,
+            Taken: self.source.on_taken,
+            Cancelled: self.destination.on_cancelled,
+        }
+
     # Inputs.
 
-    def on_letter(self, sender: NodeId, message: HandoffMessage, held: Micros) -> None:
-        match message:
-            case Handoff():
-                self.destination.on_handoff(sender, message)
-            case Accepted():
-                self.source.on_accepted(sender, message)
-            case Detour():
-                self._on_detour(message)
-            case Switched():
-                self.source.on_switched(sender, message)
-                self.destination.on_switched(message)
-            case MovedDelivery() | MovedState():
-                self.destination.on_luggage(sender, message, held)
-            case Moved():
-                claim = self.destination.claim_of(message.consumer)
-                self.destination.on_moved(sender, message, held)
-                if claim is not None:
-                    self._on_detour(claim)
-            case Taken():
-                self.source.on_taken(message)
-            case Cancelled():
-                self.destination.on_cancelled(message)
+    def _on_switched(self, sender: NodeId, message: Switched, held: Micros) -> None:
+        self.source.on_switched(sender, message)
+        self.destination.on_switched(message)
+
+    def _on_moved(self, sender: NodeId, message: Moved, held: Micros) -> None:
+        claim = self.destination.claim_of(message.consumer)
+        self.destination.on_moved(sender, message, held)
+        if claim is not None:
+            self._on_detour(sender, claim, held)
 
     def on_reset(self, peer: NodeId) -> None:
         """A broker restarted, or forgot us: it knows of no handoff and has switched nothing."""
@@ -116,7 +109,7 @@ class Handoffs(Part):
 
     # Private.
 
-    def _on_detour(self, message: Detour) -> None:
+    def _on_detour(self, sender: NodeId, message: Detour, held: Micros) -> None:
         """Step 4. The answer goes out whether or not it was news: the source waits for it."""
         boot = self._overlay.boot_of(message.home)
         if message.source == message.home != self._host.node and (

@@ -128,7 +128,7 @@ class Destination(Part):
         coming = self._coming.get(node)
         return None if coming is None else coming.claim
 
-    def on_handoff(self, source: NodeId, message: Handoff) -> None:
+    def on_handoff(self, source: NodeId, message: Handoff, held: Micros) -> None:
         """Step 2."""
         node, version = message.consumer, message.version
         problem = ""
@@ -198,7 +198,7 @@ class Destination(Part):
             self._homes.tell(client)
         self._release(coming.carries)
 
-    def on_cancelled(self, message: Cancelled) -> None:
+    def on_cancelled(self, sender: NodeId, message: Cancelled, held: Micros) -> None:
         """The source gave the handoff up."""
         coming = self._coming.get(message.consumer)
         if coming is not None and coming.version == message.version:

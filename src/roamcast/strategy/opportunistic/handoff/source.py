@@ -91,7 +91,7 @@ class Source(Part):
             )
         return True
 
-    def on_accepted(self, sender: NodeId, message: Accepted) -> None:
+    def on_accepted(self, sender: NodeId, message: Accepted, held: Micros) -> None:
         leaving = self._find(message, Phase.ASKED)
         if leaving is None or sender != leaving.to:
             return
@@ -108,7 +108,7 @@ class Source(Part):
             if not leaving.waiting:
                 self._close(leaving)
 
-    def on_taken(self, message: Taken) -> None:
+    def on_taken(self, sender: NodeId, message: Taken, held: Micros) -> None:
         leaving = self._find(message, Phase.MOVED)
         if leaving is not None:
             self._end(leaving, "moved")
