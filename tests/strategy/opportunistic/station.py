@@ -26,7 +26,7 @@ from roamcast.strategy.opportunistic.messages import (
     Rows,
 )
 from roamcast.strategy.opportunistic.readers import NodeReading
-from roamcast.strategy.opportunistic.shared import Shared
+from roamcast.strategy.opportunistic.shared import SharedParts
 from roamcast.testing import FakeHost
 from roamcast.underlay.base import Underlay
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
@@ -107,10 +107,10 @@ def shared_of(
     on_row: Callable[[int, NodeId, BoardEntry | None], None] = lambda *_: None,
     core: Broker | None = None,
     **options: Any,
-) -> Shared:
+) -> SharedParts:
     """What the parts of a node stand on, with letters that are recorded."""
     context = StrategyContext(host, core or Broker(host, Nobody()), underlay)
-    return Shared.of(context, OpportunisticOptions(**options), post or cast(Any, Outgoing()), on_row)
+    return SharedParts.of(context, OpportunisticOptions(**options), post or cast(Any, Outgoing()), on_row)
 
 
 class Station(PartLayer):

@@ -25,8 +25,8 @@ from roamcast.strategy.opportunistic.messages import (
     Detour,
     Handoff,
     Letter,
-    Moved,
     MovedDelivery,
+    MovedLetter,
     NewHome,
     PublishLetter,
     Switched,
@@ -39,7 +39,7 @@ SOURCE, DESTINATION, THIRD, CONSUMER = 0, 1, 2, 3
 PRODUCERS = {4: SOURCE, 5: DESTINATION, 6: THIRD}  # at home there
 NODES = 7
 
-STEPS: tuple[type, ...] = (Handoff, Accepted, Detour, Switched, MovedDelivery, Moved, NewHome, Taken)
+STEPS: tuple[type, ...] = (Handoff, Accepted, Detour, Switched, MovedDelivery, MovedLetter, NewHome, Taken)
 """In the order of the paper's eight; the events it buffers and applies in 5, 6 and 8 come between them."""
 
 BEGIN: Micros = 20 * SECOND  # of the handoff

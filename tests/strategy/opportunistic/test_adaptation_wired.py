@@ -21,7 +21,7 @@ from roamcast.scenario.load import scenario_from
 from roamcast.strategy.opportunistic import Opportunistic
 from roamcast.strategy.opportunistic.adaptation.events import Measured
 from roamcast.strategy.opportunistic.messages import (
-    Answer,
+    AnswerLetter,
     Ask,
     BecomeBroker,
     Fetch,
@@ -383,7 +383,7 @@ STRANGE: tuple[Callable[[int], Letter], ...] = (
     lambda n: Report(n % 1_000_001, True, (n, n, n)),
     lambda n: Volunteer(),
     lambda n: Ask(n, n % 1_000_001),
-    lambda n: Answer(n, n),
+    lambda n: AnswerLetter(n, n),
     lambda n: BecomeBroker(),
     lambda n: Fetch(n % 6, n % 2 == 0, n % 6, n, n, n, (b"\xff",)),
     lambda n: Head(n % 5, n % 2 == 0, n % 6, n, False),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from roamcast.errors import WireError
 from roamcast.event import Event
 from roamcast.host import Kind, SendFailure
-from roamcast.strategy.opportunistic.envelope import BUNDLE_OCTETS, HEARD_LATELY, Arrival, Transport
+from roamcast.strategy.opportunistic.envelope import BUNDLE_OCTETS, HEARD_LATELY, ArrivedContent, Transport
 from roamcast.strategy.opportunistic.messages import (
     FRAMES,
     AnyLetter,
@@ -67,7 +67,7 @@ class Setting:
     def __init__(self, nodes: int = 6, own: NodeId = OWN) -> None:
         self.host = FakeHost(node=own)
         self.underlay = Cross(nodes)
-        self.got: list[Arrival] = []
+        self.got: list[ArrivedContent] = []
         self.transport = Transport(self.host, self.underlay)
         self.host.attach(self)  # type: ignore[arg-type]
 

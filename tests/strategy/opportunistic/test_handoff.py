@@ -8,7 +8,7 @@ from tests.strategy.opportunistic.schedules import play
 
 from roamcast.strategy.opportunistic.handoff.destination import Destination
 from roamcast.strategy.opportunistic.homes import HomeClient, Homes
-from roamcast.strategy.opportunistic.messages import Moved
+from roamcast.strategy.opportunistic.messages import MovedLetter
 from roamcast.units import SECOND, Micros, NodeId
 
 pytestmark = pytest.mark.long
@@ -95,7 +95,7 @@ def test_a_client_that_never_arrives_is_told_of(monkeypatch: pytest.MonkeyPatch)
     a handoff."""
     on_moved = Destination.on_moved
 
-    def deaf(self: Destination, source: NodeId, message: Moved, held: Micros) -> None:
+    def deaf(self: Destination, source: NodeId, message: MovedLetter, held: Micros) -> None:
         if self._host.now() <= LAST_EVENT:
             on_moved(self, source, message, held)
 

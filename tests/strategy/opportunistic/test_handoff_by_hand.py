@@ -16,8 +16,8 @@ from roamcast.strategy.opportunistic.messages import (
     Handoff,
     Interest,
     Letter,
-    Moved,
     MovedDelivery,
+    MovedLetter,
     MovedState,
     NewHome,
     Switched,
@@ -76,9 +76,9 @@ def test_the_source_asks_has_producers_brokers_switch_and_gives_the_client_away(
     written = station.hear(DESTINATION, Accepted(CLIENT_A, handoff.version))
     assert written == [(SUPPLIER, Detour(CLIENT_A, handoff.version, DESTINATION, SOURCE))]
     written = station.hear(SUPPLIER, Switched(CLIENT_A, handoff.version))
-    assert kinds(written) == [(DESTINATION, "MovedState"), (DESTINATION, "Moved")]
+    assert kinds(written) == [(DESTINATION, "MovedState"), (DESTINATION, "MovedLetter")]
     moved = written[-1][1]
-    assert isinstance(moved, Moved) and moved.cursors == (PRODUCER, 2) and moved.next_number == 1
+    assert isinstance(moved, MovedLetter) and moved.cursors == (PRODUCER, 2) and moved.next_number == 1
     assert station.broker.homes.clients == {} and outcomes(station) == []
     station.hear(DESTINATION, Taken(CLIENT_A, handoff.version))
     assert outcomes(station) == ["moved"] and station.broker.handoffs.is_idle()
@@ -89,7 +89,7 @@ def test_loose_the_client_is_given_away_at_once_and_nobody_is_asked() -> None:
     station.post.confirmed()
     assert station.broker.clients.relocate(CLIENT_A, DESTINATION)
     station.host.advance(WORK)
-    assert kinds(station.post.written) == [(DESTINATION, "MovedState"), (DESTINATION, "Moved")]
+    assert kinds(station.post.written) == [(DESTINATION, "MovedState"), (DESTINATION, "MovedLetter")]
 
 
 def test_stateless_one_letter_takes_the_client_and_its_modulators_begin_anew() -> None:
@@ -98,7 +98,7 @@ def test_stateless_one_letter_takes_the_client_and_its_modulators_begin_anew() -
     assert station.broker.clients.relocate(CLIENT_A, DESTINATION)
     station.host.advance(WORK)
     ((to, moved),) = station.post.written
-    assert to == DESTINATION and isinstance(moved, Moved)
+    assert to == DESTINATION and isinstance(moved, MovedLetter)
     assert kinds(destination.hear(SOURCE, moved)) == [(SOURCE, "Taken"), (CLIENT_A, "NewHome")]
     for sequence in (3, 4):
         destination.level(CLIENT_A, PRODUCER, sequence, 20)
@@ -123,7 +123,7 @@ def test_a_producers_broker_that_does_not_answer_does_not_stop_the_move() -> Non
     handoff = asked(station)
     station.hear(DESTINATION, Accepted(CLIENT_A, handoff.version))
     station.host.advance(micros(10.1))
-    assert isinstance(station.post.to(DESTINATION)[-1], Moved)
+    assert isinstance(station.post.to(DESTINATION)[-1], MovedLetter)
 
 
 def test_a_destination_that_falls_silent_before_anything_moved_is_given_up() -> None:
@@ -141,7 +141,7 @@ def test_the_destination_goes_on_where_the_source_stopped() -> None:
     station.hear_row(BROKER, SOURCE, 1, BrokerRow((), boot=1))
     letters = luggage()
     moved = letters[-1]
-    assert isinstance(moved, Moved)
+    assert isinstance(moved, MovedLetter)
     handoff = Handoff(CLIENT_A, moved.version, 1, moved.interests)
     assert station.hear(SOURCE, handoff) == [(SOURCE, Accepted(CLIENT_A, moved.version, "", 0))]
     station.level(CLIENT_A, PRODUCER, 3, 20)  # before the client: it waits
@@ -205,7 +205,7 @@ def test_the_home_that_was_given_up_sends_the_modulators_and_what_the_client_has
     source.broker.on_letter(DESTINATION, claim, 0)
     source.host.advance(WORK)
     letters = source.post.to(DESTINATION)
-    assert [type(letter) for letter in letters] == [MovedDelivery, MovedState, Moved]
+    assert [type(letter) for letter in letters] == [MovedDelivery, MovedState, MovedLetter]
     for letter in letters:
         chosen_home.hear(SOURCE, letter)
     chosen_home.level(CLIENT_A, PRODUCER, 3, 20)

@@ -15,7 +15,7 @@ from roamcast.strategy.opportunistic.messages import (
     PublishLetter,
     Skip,
 )
-from roamcast.strategy.opportunistic.stream import Post
+from roamcast.strategy.opportunistic.stream import LetterPost
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import Underlay
@@ -40,7 +40,7 @@ class Party(Layer):
         self.got: list[tuple[NodeId, Letter, int]] = []
         self.unreachable: list[NodeId] = []
         self.transport = Transport(self.host, self.underlay)
-        self.post = Post(self.host, self.transport, self)
+        self.post = LetterPost(self.host, self.transport, self)
         self.host.attach(self)
 
     def on_timer(self, name: Any) -> None:

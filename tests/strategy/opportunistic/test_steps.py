@@ -12,7 +12,7 @@ from tests.strategy.opportunistic.steps import (
     Observed,
 )
 
-from roamcast.strategy.opportunistic.messages import Accepted, CarryLetter, Detour, Moved
+from roamcast.strategy.opportunistic.messages import Accepted, CarryLetter, Detour, MovedLetter
 from roamcast.units import SECOND, Micros, NodeId
 
 pytestmark = pytest.mark.long
@@ -43,7 +43,7 @@ def test_what_becomes_of_it() -> None:
     """Not accepted: aborted. Switching without the destination: rolled back. Once moved, it stays moved."""
     assert cut(DESTINATION, Accepted, "written", 8 * SECOND).outcomes == ["aborted"]
     assert cut(DESTINATION, Detour, "handled", 8 * SECOND).outcomes == ["rolled_back"]
-    assert cut(DESTINATION, Moved, "written", 8 * SECOND).outcomes == ["moved"]
+    assert cut(DESTINATION, MovedLetter, "written", 8 * SECOND).outcomes == ["moved"]
     assert cut(THIRD, Detour, "written", 8 * SECOND).outcomes == ["moved"]  # its way stays open
     assert cut(DESTINATION, Detour, "handled", SECOND).outcomes == ["moved"]  # within the patience
 

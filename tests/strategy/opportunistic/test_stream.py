@@ -20,7 +20,7 @@ from roamcast.strategy.opportunistic.stream import (
     LONGEST_WAIT,
     WINDOW,
     WINDOW_OCTETS,
-    Post,
+    LetterPost,
     RoundTrips,
 )
 from roamcast.testing import FakeHost
@@ -34,7 +34,7 @@ class End:
         self.network, self.number = network, number
         self.host = FakeHost(node=number, stable=stable, now=network.now)
         self.host.attach(self)  # type: ignore[arg-type]
-        self.streams = Post(self.host, self, self)
+        self.streams = LetterPost(self.host, self, self)
         self.arrived: list[tuple[NodeId, bytes]] = []
         self.resets: list[tuple[NodeId, list[bytes]]] = []
         self.unreachable: list[NodeId] = []
@@ -135,7 +135,7 @@ class Sender:
         self.host = FakeHost(node=1)
         self.host.attach(self)  # type: ignore[arg-type]
         self.sent: list[StreamSegment] = []
-        self.streams = Post(self.host, self, self)
+        self.streams = LetterPost(self.host, self, self)
 
     def send(
         self, to: NodeId, message: StreamSegment | StreamAcknowledgement, *, is_repeat: bool = False
@@ -514,7 +514,7 @@ class Silence:
         self.host = FakeHost(node=1)
         self.host.attach(self)  # type: ignore[arg-type]
         self.copies: list[tuple[NodeId, int]] = []
-        self.streams = Post(self.host, self, self)  # type: ignore[arg-type]
+        self.streams = LetterPost(self.host, self, self)  # type: ignore[arg-type]
 
     def send(
         self, to: NodeId, message: StreamSegment | StreamAcknowledgement, *, is_repeat: bool = False

@@ -35,15 +35,15 @@ from roamcast.strategy.opportunistic.messages import (
 )
 from roamcast.strategy.opportunistic.overlay import OwnState
 from roamcast.strategy.opportunistic.readers import NodeReading
-from roamcast.strategy.opportunistic.shared import LetterHandlers, Part, Shared
+from roamcast.strategy.opportunistic.shared import LetterHandlers, NodePart, SharedParts
 from roamcast.trace import OverlayChanged
 from roamcast.units import SECOND, Micros, NodeId, micros
 
 
-class Brokerage(Part):
+class Brokerage(NodePart):
     def __init__(
         self,
-        shared: Shared,
+        shared: SharedParts,
         reading: NodeReading,
         floods: Floods,
         on_carry: Callable[[CarryLetter], None],
@@ -202,8 +202,8 @@ class Brokerage(Part):
                     yield (producer.node, *self._overlay.path(known.home), consumer)
 
 
-class Retirement(Part):
-    def __init__(self, shared: Shared, brokerage: Brokerage) -> None:
+class Retirement(NodePart):
+    def __init__(self, shared: SharedParts, brokerage: Brokerage) -> None:
         super().__init__(shared)
         self._brokerage = brokerage
         self._empty_since: Micros | None = None
@@ -242,7 +242,7 @@ class Retirement(Part):
         return is_idle or now - self._gave_at >= longest
 
 
-def answer_for_no_broker(shared: Shared, sender: NodeId, message: Letter) -> None:
+def answer_for_no_broker(shared: SharedParts, sender: NodeId, message: Letter) -> None:
     """What a node that is a broker no more says to those who have not heard of it. Events go back to their
     clients; whoever waits for an answer gets it, and whoever looks for a client is led on."""
     write = shared.post.write

@@ -34,7 +34,7 @@ from roamcast.strategy.opportunistic.messages import (
     Skip,
 )
 from roamcast.strategy.opportunistic.overlay import Near
-from roamcast.strategy.opportunistic.shared import LetterHandlers, Part, Shared
+from roamcast.strategy.opportunistic.shared import LetterHandlers, NodePart, SharedParts
 from roamcast.strategy.opportunistic.stream import UNREACHABLE_AFTER
 from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId, micros
@@ -53,8 +53,8 @@ FAR = 255
 TO_A_HOME = (AttachLetter, Here, PublishLetter)
 
 
-class ClientSide(Part):
-    def __init__(self, shared: Shared) -> None:
+class ClientSide(NodePart):
+    def __init__(self, shared: SharedParts) -> None:
         super().__init__(shared)
         host, options = self._host, self._options
         self.letters: LetterHandlers = {

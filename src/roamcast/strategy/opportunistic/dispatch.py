@@ -24,7 +24,7 @@ from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
 from roamcast.strategy.opportunistic.floods import Floods
 from roamcast.strategy.opportunistic.messages import CarryLetter, Head, Interest, Keep
 from roamcast.strategy.opportunistic.readers import carried, mark
-from roamcast.strategy.opportunistic.shared import Part, Shared
+from roamcast.strategy.opportunistic.shared import NodePart, SharedParts
 from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId
 
@@ -46,8 +46,8 @@ class DispatchState:
     sent: dict[EventTarget, int] | None = None  # … that was sent last, to each since then; None: no event was
 
 
-class Dispatch(Part):
-    def __init__(self, shared: Shared, floods: Floods) -> None:
+class Dispatch(NodePart):
+    def __init__(self, shared: SharedParts, floods: Floods) -> None:
         super().__init__(shared)
         self._floods = floods
         self._learned_at = self._host.now() + LEARNING
@@ -143,10 +143,10 @@ class Dispatch(Part):
                 self._post.write(to, carried(copy, *target, base, now))
 
 
-class Backlog(Part):
+class Backlog(NodePart):
     """Memorized events kept for consumers that subscribe later: by the home brokers of their producers."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: SharedParts) -> None:
         super().__init__(shared)
         # What was given to this node as a broker. Others' are stored here, too, and their brokers serve them.
         self._kept: set[EventId] = set()

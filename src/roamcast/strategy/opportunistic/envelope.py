@@ -91,7 +91,7 @@ class Parcel(NamedTuple):
         )
 
 
-class Arrival(NamedTuple):
+class ArrivedContent(NamedTuple):
     origin: NodeId
     content: Content
     hops: int
@@ -128,12 +128,12 @@ class Transport:
         if len(heard) > NEIGHBOURS_MAX:
             del heard[next(iter(heard))]
 
-    def on_frame(self, sender: NodeId, frame: Envelope | Bundle) -> list[Arrival]:
+    def on_frame(self, sender: NodeId, frame: Envelope | Bundle) -> list[ArrivedContent]:
         """What of it is for this node. The rest of what it was to pass on is on its way."""
         own, arrivals = self._host.node, []
         for envelope, is_shared in self._opened(frame):
             if envelope.to == own:
-                arrivals.append(Arrival(envelope.origin, envelope.content, envelope.hops + 1))
+                arrivals.append(ArrivedContent(envelope.origin, envelope.content, envelope.hops + 1))
                 continue
             # It may be one of our own: the way to the first broker of a source route, and from there to the
             # second, can lead through its origin again (section 4.3 has an example). Hops are limited.

@@ -23,7 +23,7 @@ from roamcast.kit.repair import Answers, Requests
 from roamcast.kit.tables import BoundedDict
 from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
 from roamcast.strategy.opportunistic.messages import HOPS_MAX, WANTED_MAX, Flooded, NodeDigest, WantFlooded
-from roamcast.strategy.opportunistic.shared import Part, Shared
+from roamcast.strategy.opportunistic.shared import NodePart, SharedParts
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 JITTER: Micros = 15 * MILLISECOND
@@ -46,18 +46,18 @@ ANSWERS_MAX = 4_096
 
 
 @dataclass(slots=True)
-class PendingFlood:
+class HeardFlood:
     enough: int
     heard: int = 1
 
 
-class Floods(Part):
-    def __init__(self, shared: Shared, on_copy: Callable[[EventCopy, FloodBase], None]) -> None:
+class Floods(NodePart):
+    def __init__(self, shared: SharedParts, on_copy: Callable[[EventCopy, FloodBase], None]) -> None:
         """`on_copy` gets every flooded event that is new to this node, its own too."""
         super().__init__(shared)
         host = self._host
         self._on_copy = on_copy
-        self._relay: Relay[EventId, PendingFlood] = Relay(
+        self._relay: Relay[EventId, HeardFlood] = Relay(
             host, send=self._broadcast, most=PENDING_MAX, is_needed=lambda _, one: one.heard < one.enough
         )
         self._digest_timer = Timer(host, self._say_digest)
@@ -102,7 +102,7 @@ class Floods(Part):
         self._copies.add(copy, flood)
         if frame.hops + 1 < HOPS_MAX and not self._relay.is_full and not is_asked:
             is_relay = self._underlay.is_relay(self._host.node)
-            pending = PendingFlood(HEARD_ENOUGH if is_relay else HEARD_ALONE)
+            pending = HeardFlood(HEARD_ENOUGH if is_relay else HEARD_ALONE)
             self._relay.add(
                 key, pending, random_below(self._host, JITTER) + (0 if is_relay else OTHERS_LATER)
             )
@@ -112,7 +112,7 @@ class Floods(Part):
         self._hasten(PERIOD)  # neighbours shall hear of it within a period
         self._on_copy(copy, flood)
 
-    def _broadcast(self, event: EventId, _: PendingFlood | None = None) -> None:
+    def _broadcast(self, event: EventId, _: HeardFlood | None = None) -> None:
         flooded = self._flooded(event)
         if flooded is not None:
             self._messenger.send(flooded, own=event.publisher == self._host.node)

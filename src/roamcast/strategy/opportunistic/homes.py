@@ -32,7 +32,7 @@ from roamcast.strategy.opportunistic.messages import (
 )
 from roamcast.strategy.opportunistic.modulators import WINDOW, Demand, ModelledMeter, Places, Processor
 from roamcast.strategy.opportunistic.readers import EventReader, NodeReading
-from roamcast.strategy.opportunistic.shared import Part, Shared
+from roamcast.strategy.opportunistic.shared import NodePart, SharedParts
 from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId, micros
 
@@ -141,8 +141,8 @@ class HomeClient:
         return True
 
 
-class Homes(Part):
-    def __init__(self, shared: Shared, reading: NodeReading) -> None:
+class Homes(NodePart):
+    def __init__(self, shared: SharedParts, reading: NodeReading) -> None:
         super().__init__(shared)
         host, options = self._host, self._options
         self._reading = reading

@@ -372,7 +372,7 @@ class Switched(HandoffLetter, frozen=True, tag=33):
     """4: a producer's home broker has switched."""
 
 
-class Moved(HandoffLetter, frozen=True, tag=34):
+class MovedLetter(HandoffLetter, frozen=True, tag=34):
     """7: how far events have been handled and deliveries counted; the modulators' states have gone before."""
 
     generation: Count
@@ -464,7 +464,7 @@ class Ask(NumberedLetter, frozen=True, tag=65):
     near: Count | None = None
 
 
-class Answer(NumberedLetter, frozen=True, tag=66):
+class AnswerLetter(NumberedLetter, frozen=True, tag=66):
     """`load` and `hops` (from `near`) where a broker near another was asked for."""
 
     node: Count | None = None
@@ -517,7 +517,7 @@ AnyLetter: TypeAlias = (
     | Accepted
     | Detour
     | Switched
-    | Moved
+    | MovedLetter
     | MovedDelivery
     | MovedState
     | Taken
@@ -529,7 +529,7 @@ AnyLetter: TypeAlias = (
     | Report
     | Volunteer
     | Ask
-    | Answer
+    | AnswerLetter
     | BecomeBroker
     | Ping
     | Pong
@@ -539,7 +539,7 @@ AnyLetter: TypeAlias = (
 
 
 ADAPTATION_LETTERS = (
-    *(Watch, Unwatch, Reading, Report, Volunteer, Ask, Answer, BecomeBroker),
+    *(Watch, Unwatch, Reading, Report, Volunteer, Ask, AnswerLetter, BecomeBroker),
     *(Ping, Pong, Measure, Latencies),
 )
 

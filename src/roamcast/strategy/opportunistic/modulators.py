@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 QUEUE_MAX = 100_000
 WINDOW: Micros = 10 * SECOND
 
-Answer = TypeVar("Answer")
+Outcome = TypeVar("Outcome")
 
 
 class ModelledMeter:
@@ -34,7 +34,7 @@ class ModelledMeter:
     def __init__(self, limit: Micros) -> None:
         self._limit = limit
 
-    def run(self, call: Callable[[], Answer], modelled: Micros) -> tuple[Answer, Micros]:
+    def run(self, call: Callable[[], Outcome], modelled: Micros) -> tuple[Outcome, Micros]:
         self.check(modelled)
         return call(), modelled
 

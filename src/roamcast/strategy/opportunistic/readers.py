@@ -20,7 +20,7 @@ from roamcast.kit.protocol import Timer
 from roamcast.strategy.opportunistic.consumers import opened
 from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
 from roamcast.strategy.opportunistic.messages import CURSORS_MAX, CarryLetter, Fetch, Head
-from roamcast.strategy.opportunistic.shared import Part, Shared
+from roamcast.strategy.opportunistic.shared import NodePart, SharedParts
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
 WAITING_MAX = 10_000  # events of one producer that came too early
@@ -188,8 +188,8 @@ class EventReader:
         self.cursors[producer] = sequence
 
 
-class NodeReading(Part):
-    def __init__(self, shared: Shared) -> None:
+class NodeReading(NodePart):
+    def __init__(self, shared: SharedParts) -> None:
         super().__init__(shared)
         node, now = self._host.node, self._host.now()
         self.own = EventReader(node, is_modulated=False, since=now, on_next=self._on_own)

@@ -12,7 +12,7 @@ from roamcast.strategy.opportunistic.copies import Copies
 from roamcast.strategy.opportunistic.messages import FRAMES, Letter
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.overlay import BrokerOverlay
-from roamcast.strategy.opportunistic.stream import Post
+from roamcast.strategy.opportunistic.stream import LetterPost
 from roamcast.units import Micros, NodeId
 
 LetterHandlers: TypeAlias = Mapping[type[Letter], Callable[[NodeId, Any, Micros], object]]
@@ -20,11 +20,11 @@ LetterHandlers: TypeAlias = Mapping[type[Letter], Callable[[NodeId, Any, Micros]
 back on its way."""
 
 
-class Shared(NamedTuple):
+class SharedParts(NamedTuple):
     context: StrategyContext
     options: OpportunisticOptions
     messenger: Messenger[Any]  # one hop
-    post: Post  # several
+    post: LetterPost  # several
     board: Board
     overlay: BrokerOverlay
     consumers: Consumers
@@ -36,9 +36,9 @@ class Shared(NamedTuple):
         cls,
         context: StrategyContext,
         options: OpportunisticOptions,
-        post: Post,
+        post: LetterPost,
         on_row: Callable[[int, NodeId, BoardEntry | None], None],
-    ) -> "Shared":
+    ) -> "SharedParts":
         """`on_row`: see `Board`."""
         channel, messenger = SystemChannel(), Messenger(context.host, FRAMES)
         board = Board(messenger, context.underlay, options, on_row)
@@ -56,10 +56,10 @@ class Shared(NamedTuple):
         )
 
 
-class Part:
+class NodePart:
     """A part of one node. What it needs beside what is shared it is given by its own constructor."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: SharedParts) -> None:
         self._host = shared.context.host
         self._core = shared.context.broker
         self._underlay = shared.context.underlay

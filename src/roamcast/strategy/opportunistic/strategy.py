@@ -36,8 +36,8 @@ from roamcast.strategy.opportunistic.messages import (
 )
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.readers import NodeReading
-from roamcast.strategy.opportunistic.shared import LetterHandlers, Part, Shared
-from roamcast.strategy.opportunistic.stream import UNREACHABLE_AFTER, Post
+from roamcast.strategy.opportunistic.shared import LetterHandlers, NodePart, SharedParts
+from roamcast.strategy.opportunistic.stream import UNREACHABLE_AFTER, LetterPost
 from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId
 
@@ -51,8 +51,8 @@ class Opportunistic(MessageLayer, Strategy):
         self._transport = Transport(
             context.host, context.underlay, self._way, share_frames=options.share_frames
         )
-        self._post = Post(context.host, self._transport, self)
-        self._shared = shared = Shared.of(context, options, self._post, self._on_row)
+        self._post = LetterPost(context.host, self._transport, self)
+        self._shared = shared = SharedParts.of(context, options, self._post, self._on_row)
         self._undeliverable = Undeliverable(shared)
         self._reading = NodeReading(shared)
         self._floods = Floods(shared, self._reading.on_flooded)
@@ -201,14 +201,14 @@ class Opportunistic(MessageLayer, Strategy):
             self._post.drop(DropReason.STALE, "carry", carry.event.id, carry.consumer)
 
 
-class Undeliverable(Part):
+class Undeliverable(NodePart):
     """What waits for a node that cannot be reached: looked through every few seconds, and given up in time.
 
     Every node has such letters: brokers' for readers and for clients, clients' publications for a home
     broker. `OpportunisticOptions.is_over` decides about the events among them; everything else waits.
     """
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: SharedParts) -> None:
         super().__init__(shared)
         self._timers = Timers(self._host, self._look_through)
 

@@ -153,7 +153,7 @@ class IncomingStream:
         self.early: dict[int, tuple[Letter, int, Micros]] = {}  # arrived before their turn: a window's
 
 
-class Post:
+class LetterPost:
     """The streams of one node, to and from all others."""
 
     def __init__(self, host: Host, datagrams: StreamDatagrams, owner: PostOwner) -> None:

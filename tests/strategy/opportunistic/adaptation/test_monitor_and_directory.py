@@ -23,7 +23,7 @@ from roamcast.strategy.opportunistic.adaptation.monitor import (
 from roamcast.strategy.opportunistic.adaptation.services import Alternative
 from roamcast.strategy.opportunistic.messages import (
     FULL,
-    Answer,
+    AnswerLetter,
     Ask,
     BrokerRow,
     Latencies,
@@ -113,7 +113,7 @@ def test_the_nearest_that_carries_less_and_accepts() -> None:
     for broker, load, accepts in ((11, 10, True), (12, 90, True), (13, 20, True), (14, 0, False)):
         central.server.on_letter(broker, Report(load, accepts))
     for below, expected in ((50, 13), (15, 11), (5, None)):
-        assert central.server.answer(A, Ask(1, below)) == Answer(1, expected)
+        assert central.server.answer(A, Ask(1, below)) == AnswerLetter(1, expected)
     assert nearest([3, 1, 2], {1: 2, 3: 2}.get) == 1  # a tie: the lower number; no way to the other
 
 
@@ -140,7 +140,7 @@ class Central:
             assert isinstance(letter, Report | Ask)
             self.server.on_letter(A, letter)
         for answer in self.answers:
-            assert isinstance(answer, Answer)
+            assert isinstance(answer, AnswerLetter)
             self.client.on_answer(9, answer)
         self.questions.clear()
         self.answers.clear()
@@ -178,10 +178,10 @@ def test_a_question_without_an_answer_ends_as_nobody_and_strangers_do_not_answer
     central = Central()
     found: list[NodeId | None] = []
     central.client.willing(found.append)
-    central.client.on_answer(8, Answer(1, 5))
+    central.client.on_answer(8, AnswerLetter(1, 5))
     central.asker.advance(ANSWER_WITHIN)
     central.client.give_up()
-    central.client.on_answer(9, Answer(1, 5))  # too late
+    central.client.on_answer(9, AnswerLetter(1, 5))  # too late
     assert found == [None]
 
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from roamcast.host import Host
 from roamcast.kit.tables import ExpiringDict, unreported
-from roamcast.strategy.opportunistic.adaptation.monitor import Questions, Send
+from roamcast.strategy.opportunistic.adaptation.monitor import OpenQuestions, Send
 from roamcast.strategy.opportunistic.adaptation.services import Alternative, BrokerManager
-from roamcast.strategy.opportunistic.messages import FULL, Answer, Ask, Report, Volunteer
-from roamcast.strategy.opportunistic.shared import Part, Shared
+from roamcast.strategy.opportunistic.messages import FULL, AnswerLetter, Ask, Report, Volunteer
+from roamcast.strategy.opportunistic.shared import NodePart, SharedParts
 from roamcast.units import SECOND, Micros, NodeId
 
 RECORDS_MAX = 4_096
@@ -32,11 +32,11 @@ def nearest(nodes: Iterable[NodeId], distance: Callable[[NodeId], float | None])
     return min(far)[1] if far else None
 
 
-class OwnTable(Part):
+class OwnTable(NodePart):
     """What this broker has heard of others by the overlay's own updates."""
 
     def __init__(
-        self, shared: Shared, brokers: BrokerManager, volunteers: Callable[[], list[NodeId]]
+        self, shared: SharedParts, brokers: BrokerManager, volunteers: Callable[[], list[NodeId]]
     ) -> None:
         """`volunteers`: nodes that would be brokers."""
         super().__init__(shared)
@@ -93,19 +93,19 @@ class CentralDirectory:
             case Ask():
                 self._send(sender, self.answer(sender, message))
 
-    def answer(self, asker: NodeId, ask: Ask) -> Answer:
+    def answer(self, asker: NodeId, ask: Ask) -> AnswerLetter:
         self._brokers.expire(self._host.now())
         self._volunteers.expire(self._host.now())
         if ask.near is not None:
             broker = self._nearest_below(asker, FULL / 100, ask.near)
             if broker is None:
-                return Answer(ask.number)
+                return AnswerLetter(ask.number)
             load = round(100 * self._brokers[broker].load)
-            return Answer(ask.number, broker, load, int(self._distance(ask.near, broker)))
+            return AnswerLetter(ask.number, broker, load, int(self._distance(ask.near, broker)))
         if ask.below is None:
             willing = [node for node in self._volunteers if node != asker]
-            return Answer(ask.number, nearest(willing, lambda node: self._distance(asker, node)))
-        return Answer(ask.number, self._nearest_below(asker, ask.below / 100, asker))
+            return AnswerLetter(ask.number, nearest(willing, lambda node: self._distance(asker, node)))
+        return AnswerLetter(ask.number, self._nearest_below(asker, ask.below / 100, asker))
 
     def _nearest_below(self, asker: NodeId, load: float, place: NodeId) -> NodeId | None:
         """The broker nearest to `place` that carries less than `load` and accepts more, the asker apart."""
@@ -122,17 +122,17 @@ class CentralDirectory:
         return FAR if other is None else float(other.distances.get(origin, FAR))
 
 
-class CentralClient(Part):
+class CentralClient(NodePart):
     """A broker's way to the server. A question without an answer ends as "nobody" (`give_up`)."""
 
-    def __init__(self, shared: Shared, server: NodeId) -> None:
+    def __init__(self, shared: SharedParts, server: NodeId) -> None:
         super().__init__(shared)
         self._server = server
-        self._questions: Questions[Answer] = Questions(self._host)
+        self._questions: OpenQuestions[AnswerLetter] = OpenQuestions(self._host)
         self.give_up = self._questions.give_up
 
     def alternative(self, near: NodeId, on_found: Callable[[Alternative | None], None]) -> None:
-        def answered(answer: Answer | None) -> None:
+        def answered(answer: AnswerLetter | None) -> None:
             if answer is None or answer.node is None or answer.hops >= FAR:
                 on_found(None)
             else:
@@ -154,16 +154,16 @@ class CentralClient(Part):
         pairs = tuple(number for pair in known for number in pair)
         self._post.write(self._server, Report(hundredths, hundredths < FULL, pairs))
 
-    def on_answer(self, sender: NodeId, message: Answer) -> None:
+    def on_answer(self, sender: NodeId, message: AnswerLetter) -> None:
         self._questions.answered(sender, message.number, message)
 
     def _ask(
-        self, below: int | None, near: NodeId | None, on_answer: Callable[[Answer | None], None]
+        self, below: int | None, near: NodeId | None, on_answer: Callable[[AnswerLetter | None], None]
     ) -> None:
         number = self._questions.ask(self._server, ANSWER_WITHIN, on_answer)
         if number is not None:
             self._post.write(self._server, Ask(number, below, near))
 
 
-def _node_of(answer: Answer | None) -> NodeId | None:
+def _node_of(answer: AnswerLetter | None) -> NodeId | None:
     return None if answer is None else answer.node

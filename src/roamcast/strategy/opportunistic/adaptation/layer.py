@@ -24,7 +24,7 @@ from roamcast.strategy.opportunistic.client import ClientSide
 from roamcast.strategy.opportunistic.handoff import Handoffs
 from roamcast.strategy.opportunistic.homes import HomeClient, Homes, Traffic
 from roamcast.strategy.opportunistic.messages import (
-    Answer,
+    AnswerLetter,
     Ask,
     BecomeBroker,
     Here,
@@ -40,7 +40,7 @@ from roamcast.strategy.opportunistic.messages import (
     Watch,
 )
 from roamcast.strategy.opportunistic.modulators import WINDOW
-from roamcast.strategy.opportunistic.shared import Part, Shared
+from roamcast.strategy.opportunistic.shared import NodePart, SharedParts
 from roamcast.strategy.opportunistic.stream import RoundTrips
 from roamcast.trace import LoadSampled
 from roamcast.units import SECOND, Micros, NodeId, micros
@@ -55,8 +55,8 @@ TELL_EVERY: Micros = 2 * SECOND
 OnDone = Callable[[bool], None]
 
 
-class Adaptation(Part):
-    def __init__(self, shared: Shared, client: ClientSide, on_period: Callable[[], None]) -> None:
+class Adaptation(NodePart):
+    def __init__(self, shared: SharedParts, client: ClientSide, on_period: Callable[[], None]) -> None:
         """`on_period` is called after each period of the monitor."""
         super().__init__(shared)
         host = self._host
@@ -126,7 +126,7 @@ class Adaptation(Part):
             case Report() | Volunteer() | Ask():
                 if self._server is not None:
                     self._server.on_letter(sender, message)
-            case Answer():
+            case AnswerLetter():
                 if self._central is not None:
                     self._central.on_answer(sender, message)
             case Ping() | Pong() | Measure() | Latencies():
@@ -287,10 +287,10 @@ def _nothing(moved: bool) -> None:
     """Nobody waits for the end of a relocation."""
 
 
-class BrokerClients(Part):
+class BrokerClients(NodePart):
     """The clients of this broker (CIT), and how to move them."""
 
-    def __init__(self, shared: Shared, homes: Homes, handoffs: Handoffs) -> None:
+    def __init__(self, shared: SharedParts, homes: Homes, handoffs: Handoffs) -> None:
         super().__init__(shared)
         self._homes = homes
         self._handoffs = handoffs
@@ -440,10 +440,12 @@ class BrokerClients(Part):
         return work / SECOND / self._homes.processor.capacity
 
 
-class OverlayView(Part):
+class OverlayView(NodePart):
     """The overlay as adaptors see it (`services.py: BrokerManager`)."""
 
-    def __init__(self, shared: Shared, create: Callable[[NodeId], None], retire: Callable[[], None]) -> None:
+    def __init__(
+        self, shared: SharedParts, create: Callable[[NodeId], None], retire: Callable[[], None]
+    ) -> None:
         super().__init__(shared)
         self.create = create
         self.retire = retire

@@ -221,19 +221,19 @@ class ProcessorWatch:
         return max(own - modulators, 0.0) + max(others - (after.processors - 1), 0.0)
 
 
-class Question(NamedTuple, Generic[Reply]):
+class OpenQuestion(NamedTuple, Generic[Reply]):
     of: NodeId
     until: Micros
     on_reply: Callable[[Reply | None], object]
 
 
-class Questions(Generic[Reply]):
+class OpenQuestions(Generic[Reply]):
     """Asked of other nodes, and numbered. One that is not answered in time is answered by None."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._numbers = 0
-        self._open: dict[int, Question[Reply]] = {}
+        self._open: dict[int, OpenQuestion[Reply]] = {}
 
     def ask(self, of: NodeId, within: Micros, on_reply: Callable[[Reply | None], object]) -> int | None:
         """The number of the question; None: too many are open, and this one is answered already."""
@@ -241,7 +241,7 @@ class Questions(Generic[Reply]):
             on_reply(None)
             return None
         self._numbers += 1
-        self._open[self._numbers] = Question(of, self._host.now() + within, on_reply)
+        self._open[self._numbers] = OpenQuestion(of, self._host.now() + within, on_reply)
         return self._numbers
 
     def answered(self, sender: NodeId, number: int, reply: Reply) -> None:
@@ -266,8 +266,8 @@ class Pings:
     def __init__(self, host: Host, send: Send) -> None:
         self._host = host
         self._send = send
-        self._pings: Questions[Micros] = Questions(host)
-        self._measurements: Questions[Mapping[NodeId, Micros]] = Questions(host)
+        self._pings: OpenQuestions[Micros] = OpenQuestions(host)
+        self._measurements: OpenQuestions[Mapping[NodeId, Micros]] = OpenQuestions(host)
 
     def ask(self, at: NodeId, to: Sequence[NodeId], on_measured: OnMeasured) -> None:
         """How far these are from the broker `at`; without those that did not answer in time."""

@@ -36,23 +36,23 @@ from roamcast.strategy.opportunistic.messages import (
     CarryLetter,
     Detour,
     Handoff,
-    Moved,
     MovedDelivery,
+    MovedLetter,
     MovedState,
     Switched,
     Taken,
 )
 from roamcast.strategy.opportunistic.readers import NodeReading
-from roamcast.strategy.opportunistic.shared import LetterHandlers, Part, Shared
+from roamcast.strategy.opportunistic.shared import LetterHandlers, NodePart, SharedParts
 from roamcast.units import Micros, NodeId
 
 
-class Handoffs(Part):
+class Handoffs(NodePart):
     """Both sides, at one broker."""
 
     def __init__(
         self,
-        shared: Shared,
+        shared: SharedParts,
         homes: Homes,
         reading: NodeReading,
         broker: BrokerLoad,
@@ -70,7 +70,7 @@ class Handoffs(Part):
             Switched: self._on_switched,
             MovedDelivery: self.destination.on_luggage,
             MovedState: self.destination.on_luggage,
-            Moved: self._on_moved,
+            MovedLetter: self._on_moved,
             Taken: self.source.on_taken,
             Cancelled: self.destination.on_cancelled,
         }
@@ -81,7 +81,7 @@ class Handoffs(Part):
         self.source.on_switched(sender, message)
         self.destination.on_switched(message)
 
-    def _on_moved(self, sender: NodeId, message: Moved, held: Micros) -> None:
+    def _on_moved(self, sender: NodeId, message: MovedLetter, held: Micros) -> None:
         claim = self.destination.claim_of(message.consumer)
         self.destination.on_moved(sender, message, held)
         if claim is not None:
@@ -124,7 +124,7 @@ class Handoffs(Part):
         self._post.write(message.source, Switched(message.consumer, message.version))
 
 
-def pass_claim_on(shared: Shared, claim: Detour) -> bool:
+def pass_claim_on(shared: SharedParts, claim: Detour) -> bool:
     """A client has given up a home that had handed it on: whether the broker that has its modulators now is
     told. So does a node that is a broker no more."""
     consumers, overlay = shared.consumers, shared.overlay

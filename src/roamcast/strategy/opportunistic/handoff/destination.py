@@ -22,15 +22,15 @@ from roamcast.strategy.opportunistic.messages import (
     Deliver,
     Detour,
     Handoff,
-    Moved,
     MovedDelivery,
+    MovedLetter,
     MovedState,
     NewHome,
     Switched,
     Taken,
 )
 from roamcast.strategy.opportunistic.readers import HeldCarry
-from roamcast.strategy.opportunistic.shared import Part, Shared
+from roamcast.strategy.opportunistic.shared import NodePart, SharedParts
 from roamcast.trace import DropReason
 from roamcast.units import Micros, NodeId, micros
 
@@ -62,9 +62,9 @@ class BrokerLoad(Protocol):
         """Whether a client that another broker wants to give us is too much."""
 
 
-class Destination(Part):
+class Destination(NodePart):
     def __init__(
-        self, shared: Shared, homes: Homes, broker: BrokerLoad, on_carry: Callable[[CarryLetter], None]
+        self, shared: SharedParts, homes: Homes, broker: BrokerLoad, on_carry: Callable[[CarryLetter], None]
     ) -> None:
         """`on_carry` gets the events that waited here for a client, when it has come or does not come."""
         super().__init__(shared)
@@ -173,7 +173,7 @@ class Destination(Part):
                 pairs = zip(message.stored[::2], message.stored[1::2], strict=False)
                 coming.stored[message.subscription] = {EventId(*pair): None for pair in pairs}
 
-    def on_moved(self, source: NodeId, message: Moved, held: Micros) -> None:
+    def on_moved(self, source: NodeId, message: MovedLetter, held: Micros) -> None:
         """Step 8; what has waited for the client goes to its modulators."""
         node = message.consumer
         if self._is_outdated(node, message.version):
@@ -273,7 +273,7 @@ class Destination(Part):
             standing is not None and standing.version >= version
         )
 
-    def _client(self, message: Moved, coming: Coming, held: Micros) -> HomeClient:
+    def _client(self, message: MovedLetter, coming: Coming, held: Micros) -> HomeClient:
         """As it was at the source."""
         own, now = self._host.node, self._host.now()
         client = HomeClient(

@@ -18,8 +18,8 @@ from roamcast.strategy.opportunistic.messages import (
     Deliver,
     Detour,
     Handoff,
-    Moved,
     MovedDelivery,
+    MovedLetter,
     MovedState,
     NewHome,
     Skip,
@@ -27,7 +27,7 @@ from roamcast.strategy.opportunistic.messages import (
     Taken,
 )
 from roamcast.strategy.opportunistic.readers import HeldCarry, NodeReading, carried
-from roamcast.strategy.opportunistic.shared import Part, Shared
+from roamcast.strategy.opportunistic.shared import NodePart, SharedParts
 from roamcast.trace import HandedOff
 from roamcast.units import Micros, NodeId, micros
 
@@ -59,8 +59,8 @@ class Leaving:
     claimed: int | None = None  # the generation in which the client chose the destination by itself
 
 
-class Source(Part):
-    def __init__(self, shared: Shared, homes: Homes, reading: NodeReading) -> None:
+class Source(NodePart):
+    def __init__(self, shared: SharedParts, homes: Homes, reading: NodeReading) -> None:
         super().__init__(shared)
         self._homes = homes
         self._reading = reading
@@ -171,7 +171,7 @@ class Source(Part):
         if leaving is None or leaving.phase is not Phase.MOVED:
             return None
         letters = self._post.unconfirmed(leaving.to)
-        if not any(isinstance(letter, Moved) and letter.consumer == node for letter in letters):
+        if not any(isinstance(letter, MovedLetter) and letter.consumer == node for letter in letters):
             return None
         for letter in leaving.undelivered:
             self._post.write(node, letter)
@@ -282,10 +282,10 @@ class Source(Part):
             stored = tuple(n for event in client.stored.get(subscription, ()) for n in event)
             self._post.write(to, MovedState(node, version, subscription, state, stored))
 
-    def _moved(self, leaving: Leaving) -> Moved:
+    def _moved(self, leaving: Leaving) -> MovedLetter:
         client, now = leaving.client, self._host.now()
         cursors = () if client.reader is None else client.reader.cursors.items()
-        return Moved(
+        return MovedLetter(
             client.node,
             leaving.version,
             client.generation if leaving.claimed is None else leaving.claimed,
