@@ -337,7 +337,8 @@ class FindContacts:
         """The pairs of one group and when they meet, counted from the begin of their chunk."""
         chunk, cell_x, cell_y = group
         begin, until = self.layout.borders[chunk : chunk + 2]
-        columns = [np.concatenate(column) for column in zip(*map(_arrays, parts), strict=True)]
+        arrays = ([column.to_numpy() for column in part.columns] for part in parts)
+        columns = [np.concatenate(column) for column in zip(*arrays, strict=True)]
         first_x, first_y, node, start, end, x, y, vx, vy = columns
         node, start, end = node.astype(np.int64), start - begin, end - begin
         order = np.lexsort((node, start))
@@ -376,10 +377,6 @@ def contacts_of(folder: Storage, chunk: int, files: int) -> tuple[Numbers, Numbe
     table = pa.concat_tables(parts)
     sender, receiver, start, end = (column.to_numpy().astype(np.int64) for column in table.itercolumns())
     return sender, receiver, start, end
-
-
-def _arrays(batch: pa.RecordBatch) -> list[npt.NDArray[Any]]:
-    return [column.to_numpy() for column in batch.columns]
 
 
 def _batch(columns: Sequence[npt.NDArray[Any]], schema: pa.Schema) -> pa.RecordBatch:

@@ -64,9 +64,7 @@ def explain(
 
     As in the metrics, events published before the warm-up ended are left out, unless asked for.
     """
-    publications = {EventId(p.publisher, p.sequence): p for p in records(tables, Published)}
-    if event is not None and event not in publications:
-        raise InputError(f"event {event_text(event)}", "was not published in this run")
+    publications = _publications(tables, event)
     missing = [
         pair
         for pair in _missing(tables)
@@ -91,9 +89,17 @@ class Examined(NamedTuple):
 
 def examine(tables: Mapping[str, pa.Table], run: RunInfo) -> Examined:
     """Every missing pair explained, and what happened to every event."""
-    publications = {EventId(p.publisher, p.sequence): p for p in records(tables, Published)}
+    publications = _publications(tables)
     inquest = _Inquest(tables, run, publications)
     return Examined(inquest.explained(_missing(tables)), inquest.stories)
+
+
+def _publications(tables: Mapping[str, pa.Table], wanted: EventId | None = None) -> dict[EventId, Published]:
+    """By event; refused if `wanted` is none of them."""
+    found = {EventId(p.publisher, p.sequence): p for p in records(tables, Published)}
+    if wanted is not None and wanted not in found:
+        raise InputError(f"event {event_text(wanted)}", "was not published in this run")
+    return found
 
 
 def _missing(tables: Mapping[str, pa.Table]) -> list[Expected]:
@@ -105,10 +111,7 @@ def _missing(tables: Mapping[str, pa.Table]) -> list[Expected]:
 
 def ways(tables: Mapping[str, pa.Table], event: EventId) -> list[DeliveryPath]:
     """For each node that got the event, the path of its copy, by time of delivery."""
-    publications = {EventId(p.publisher, p.sequence): p for p in records(tables, Published)}
-    if event not in publications:
-        raise InputError(f"event {event_text(event)}", "was not published in this run")
-    story = Story(publications[event], frames_of(tables, {event}).get(event, []))
+    story = Story(_publications(tables, event)[event], frames_of(tables, {event}).get(event, []))
     first: dict[NodeId, Micros] = {}
     for delivery in records(tables, Delivered):
         if (delivery.publisher, delivery.sequence) == event and delivery.matched:
