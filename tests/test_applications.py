@@ -2,8 +2,9 @@
 
 import pytest
 
-from roamcast.applications import Applications
+from roamcast.applications import AdmissionOutcome, Applications
 from roamcast.broker.core import Delivery
+from roamcast.broker.store import EventStore, StoreFullError
 from roamcast.errors import InputError
 from roamcast.event import Publication
 from roamcast.filter import Filter
@@ -118,3 +119,47 @@ def test_what_is_stored_can_be_asked_for_again() -> None:
     session.publish(Publication(topic="gone"))
     assert [stored.event.topic for stored in session.stored(Filter.everything())] == ["kept"]
     assert session.stored(Filter.topic("other")) == []
+
+
+class Pressed:
+    """A mesh that takes no real-time event, and asks the publisher of another one to wait."""
+
+    why = "the mesh is slow"
+
+    def __init__(self, *, refuses: bool = False) -> None:
+        self.refuses = refuses
+
+    def sheds(self, publication: Publication) -> bool:
+        return True
+
+    def charge(self) -> float:
+        return 0.5
+
+    def bulk_wait(self) -> float:
+        return 0.0
+
+
+def test_a_publication_is_accepted_or_waits_or_is_shed_or_refused() -> None:
+    applications, _ = node()
+    session = applications.open(lambda delivery: None)
+    realtime, memorized = Publication(topic="a"), Publication(topic="a", lifetime=60 * SECOND)
+    assert session.publish(realtime).outcome is AdmissionOutcome.ACCEPTED
+    applications.pressure = Pressed()
+    shed = session.publish(realtime)
+    assert shed.outcome is AdmissionOutcome.SHED and shed.published is None
+    with pytest.raises(InputError, match="was shed: the mesh is slow"):
+        _ = shed.event
+    for publication, must_arrive in ((memorized, False), (realtime, True)):
+        accepted = session.publish(publication, must_arrive=must_arrive)
+        assert (accepted.outcome, accepted.wait) == (AdmissionOutcome.ACCEPTED, 0.5)
+    store = applications.node.broker.store = EventStore(entries_max=1)
+    store.settled = lambda stored: iter(())  # others still need all of it
+    assert session.publish(memorized).outcome is AdmissionOutcome.ACCEPTED
+    full = session.publish(memorized)
+    assert full.outcome is AdmissionOutcome.WAIT and full.published is None
+    with pytest.raises(StoreFullError):
+        _ = full.event
+    assert session.publish(realtime, is_admitted=True).event.topic == "a"
+    applications.pressure = Pressed(refuses=True)
+    assert session.publish(realtime, must_arrive=True).outcome is AdmissionOutcome.REFUSED
+    assert session.publish(Publication(topic="a", payload=bytes(100_000))).outcome is AdmissionOutcome.REFUSED

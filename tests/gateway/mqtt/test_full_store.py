@@ -1,5 +1,6 @@
 """What was acknowledged stays: a store that others still need makes publishers wait, or refuses."""
 
+import asyncio
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -71,6 +72,22 @@ async def test_a_client_of_mqtt_5_is_refused_when_it_would_wait_for_too_long(
         answer = await client.answer()
         assert (answer.packet_id, answer.reason) == (7, 0x97)
         assert kept(server) == [b"0"]
+
+
+@in_loop
+async def test_after_one_refusal_the_next_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its acknowledgements wait behind what it publishes, and they may be what makes room."""
+    monkeypatch.setattr(connection, "REFUSED_FROM", 2.0)
+    node, _ = node_that_keeps(1)
+    async with serving(node=node) as server:
+        client = await server.client5("pub")
+        await client.publish("a", b"0", 1)
+        for number in (7, 8, 9):
+            client.say(Publish(topic="a", payload=b"1", qos=1, packet_id=number))
+        assert (await client.answer()).reason == 0x97
+        begin = asyncio.get_running_loop().time()
+        assert [(await client.answer()).reason for _ in range(2)] == [0x97, 0x97]
+        assert asyncio.get_running_loop().time() - begin < 1.9
 
 
 @in_loop
