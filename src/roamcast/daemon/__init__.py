@@ -1,7 +1,7 @@
 """`roamcast node`: a node with its services, run from one file until it is told to stop.
 
 - `config.py`: the file, checked; every problem names its key. `fresh.py`: a new file with fresh keys,
-  and what all nodes of a network have alike. `keys.py`, `invitation.py`: keys changed, devices invited.
+  and what all nodes of a network have alike. `keys.py`: keys changed, devices invited.
 - `run.py`: node, gateways, metrics, log, signals. `collector.py`: the garbage collector.
 """
 

@@ -1,6 +1,6 @@
 """The events that a node has: its own, what it dispatched, and what was flooded by. For who lacks one.
 
-Kept as long as the discard function says (`discard.py`); looked through every few seconds.
+Kept as long as the discard function says (`options.py`); looked through every few seconds.
 """
 
 from collections import OrderedDict

@@ -119,7 +119,7 @@ class Monitor(Protocol):
 
 
 class LatencyService(Protocol):
-    """Half round trips of pings (`latency.py`)."""
+    """Half round trips of pings (`monitor.py`)."""
 
     def ask(
         self, at: NodeId, to: Sequence[NodeId], on_measured: Callable[[Mapping[NodeId, Micros]], None]
