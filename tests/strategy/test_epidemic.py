@@ -10,10 +10,10 @@ from roamcast.strategy.epidemic import (
     CROWD,
     NEWCOMER_TIME,
     ONE_WAY_TIME,
+    Audience,
     FloodedEvent,
     HadEvents,
     HoldingsDigest,
-    Neighbourhood,
 )
 from roamcast.testing import FakeHost
 from roamcast.underlay.base import Underlay
@@ -106,8 +106,8 @@ class KnownNeighbours(Underlay):
 LINKS = {1: [2, 4], 2: [1, 3, 4], 3: [2], 4: [1, 2]}
 
 
-def around(own: NodeId, links: dict[NodeId, list[NodeId]] = LINKS, *, suppress: bool = True) -> Neighbourhood:
-    return Neighbourhood(KnownNeighbours(links, own), suppress=suppress)
+def around(own: NodeId, links: dict[NodeId, list[NodeId]] = LINKS, *, suppress: bool = True) -> Audience:
+    return Audience(KnownNeighbours(links, own), suppress=suppress)
 
 
 def test_a_copy_is_passed_on_only_while_a_neighbour_may_lack_it() -> None:

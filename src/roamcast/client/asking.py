@@ -157,7 +157,7 @@ class IncomingRequest:
         )
 
 
-class Inbox(Generic[Item]):
+class AnswerInbox(Generic[Item]):
     """What comes for a program, until it is taken. Iterate over it."""
 
     def __init__(self) -> None:
@@ -190,7 +190,7 @@ class Inbox(Generic[Item]):
         self._arrival.set()
 
 
-class OpenRequest(Inbox[AnswerMessage]):
+class OpenRequest(AnswerInbox[AnswerMessage]):
     """A request of a client, and what the node brings for it until it says that it is over."""
 
     total = 0  # as the node says when it is over

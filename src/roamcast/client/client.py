@@ -19,7 +19,7 @@ from roamcast.chunks import CHUNK_BYTES, digest_of, pieces
 from roamcast.client.asking import (
     ANSWERS_MAX,
     Answer,
-    Inbox,
+    AnswerInbox,
     IncomingRequest,
     OpenRequest,
     PublicationKeywords,
@@ -148,7 +148,7 @@ class NodeLink(Protocol):
     def close(self) -> None: ...
 
 
-class ClientSubscription(Inbox[Message]):
+class ClientSubscription(AnswerInbox[Message]):
     """Iterate over it. Events wait here until they are taken; `missed` counts the dropped ones."""
 
     def __init__(

@@ -137,7 +137,7 @@ class WaitingCopy(NamedTuple):
     covered: set[NodeId]
 
 
-class Neighbourhood:
+class Audience:
     """Who would hear a broadcast, newcomers included.
 
     Two nodes that come into range would pass nothing on to each other before their beacons have come. So any
@@ -204,7 +204,7 @@ class Epidemic(MessageLayer, Strategy):
         self._hop_limit = options.hop_limit
         self._digest_interval = micros(options.digest_interval)
         self._request_timeout = micros(options.request_timeout)
-        self._around = Neighbourhood(context.underlay, suppress=options.suppress)
+        self._around = Audience(context.underlay, suppress=options.suppress)
         self._holdings = Holdings(
             context.broker.store,
             recent_time=micros(options.recent_time),

@@ -36,7 +36,7 @@ Digest: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=16)]
 EventKeys: TypeAlias = Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(max_length=LIST_MAX)]
 
 
-class EventMessage(Message, frozen=True):
+class CarriedEvent(Message, frozen=True):
     """The base of those that carry an event."""
 
     name = "event"
@@ -48,7 +48,7 @@ class EventMessage(Message, frozen=True):
         return self.event.id
 
 
-class Carry(EventMessage, frozen=True, tag=1):
+class Carry(CarriedEvent, frozen=True, tag=1):
     """A real-time event in transit. Without `destinations` (EDNV) the receiver is asked to look it up.
 
     `sealed`: the event identifier of an encrypted event, whose attributes only its readers can see. `age`:
@@ -61,7 +61,7 @@ class Carry(EventMessage, frozen=True, tag=1):
     age: Count = 0
 
 
-class Memorized(EventMessage, frozen=True, tag=2):
+class Memorized(CarriedEvent, frozen=True, tag=2):
     """A memorized event. `previous`: the sequence number of the memorized event that its publisher sent
     before it and that had not expired then, with its remaining lifetime. A receiver that lacks that event
     waits for it for a while."""
@@ -183,7 +183,7 @@ class Decline(Message, frozen=True, tag=11):
     name = "attach"
 
 
-class Spread(EventMessage, frozen=True, tag=12):
+class Spread(CarriedEvent, frozen=True, tag=12):
     """A real-time event for several neighbours at once: `leaves` (NSNV) are only notified, each of the
     `branches` is a next hop and the residual vector (RNV) that it takes on."""
 

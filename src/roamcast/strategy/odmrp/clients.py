@@ -1,17 +1,14 @@
 """Devices that offer no broker, and the brokers that serve them (sections 3.5 and 4).
 
-- `Post`: unicast between both, over paths that their own messages leave behind. A search leaves the path back
-to
-  the client at each node that passes it on, and every message on its way leaves the path to its origin, as
-  Join Requests do in the mesh. So no routing protocol is needed below; paths are soft state.
+- `ClientPost`: unicast between both, over paths that their own messages leave behind. A search leaves the
+  path back to the client at each node that passes it on, and every message on its way leaves the path to its
+  origin, as Join Requests do in the mesh. So no routing protocol is needed below; paths are soft state.
 - `RemoteClient`: it looks for a broker when its applications want, publish or advertise something. The first
-to
-  answer is taken: it is the nearest in time. The registration is renewed before its lease ends; where that
+  to answer is taken: it is the nearest in time. The registration is renewed before its lease ends; where that
   gets no answer, or the link layer reports that the first hop is gone, another broker is looked for. What is
   published meanwhile waits: a real-time event for `SETTLE_TIME`, a memorized one as long as it lives.
 - `ClientService`: a broker's side. To the mesh its clients' subscriptions are this broker's own: they are
-part of
-  its summary, and it joins for them. Their events are repeated until they confirm them.
+  part of its summary, and it joins for them. Their events are repeated until they confirm them.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -54,7 +51,7 @@ REPEAT_INTERVAL: Micros = 500 * MILLISECOND  # between two attempts to publish
 REGISTRATION_BYTES_MAX = 32_768  # of filters; with more, the broker is asked for everything
 
 
-class Post:
+class ClientPost:
     def __init__(
         self,
         messenger: Messenger[AnyMessage],
@@ -158,7 +155,7 @@ class ClientService:
         self,
         messenger: Messenger[AnyMessage],
         broker: Broker,
-        post: Post,
+        post: ClientPost,
         options: OdmrpOptions,
         on_change: Callable[[], None],
         on_published: Callable[[NodeId, Event, int, Micros], None],
@@ -282,7 +279,7 @@ class RemoteClient:
         self,
         messenger: Messenger[AnyMessage],
         broker: Broker,
-        post: Post,
+        post: ClientPost,
         wanted: Callable[[], Sequence[Filter]],
         options: OdmrpOptions,
         number: Callable[[], int],

@@ -2,8 +2,8 @@
 
 The parts: `Routes` (the reverse paths to publishers) and `ForwardingGroup` (for whom this node relays),
 `JoinTables` (what it sends upstream), `Publisher` (its own events), a `MeshContext` (what is attached to
-packets, and how it is processed), and for clients without a broker `Post`, with `ClientService` on a broker
-and `RemoteClient` on a device that is none: that one relays, and joins no mesh.
+packets, and how it is processed), and for clients without a broker `ClientPost`, with `ClientService` on a
+broker and `RemoteClient` on a device that is none: that one relays, and joins no mesh.
 
 All of it is soft state: every entry has a deadline, and one timer removes expired entries. Only the numbers
 of requests, packets and epochs survive a crash, so that a new one is never taken for an old one.
@@ -24,7 +24,7 @@ from roamcast.kit.relay import Relay
 from roamcast.kit.soft_state import SoftState
 from roamcast.kit.tables import ExpiringDict
 from roamcast.strategy.base import Strategy, StrategyContext
-from roamcast.strategy.odmrp.clients import ClientService, Post, RemoteClient
+from roamcast.strategy.odmrp.clients import ClientPost, ClientService, RemoteClient
 from roamcast.strategy.odmrp.context import NO_SUBSCRIPTIONS, MeshContext, SubscriptionContext
 from roamcast.strategy.odmrp.join_tables import JoinTables
 from roamcast.strategy.odmrp.messages import (
@@ -67,7 +67,7 @@ class Odmrp(MessageLayer, Strategy):
         self.routes = Routes(options.publishers_max, too_many_publishers, hold_max)
         self.forwarding = ForwardingGroup(options.publishers_max, options.members_max)
         self._advertised: frozenset[str] = frozenset()  # by applications of this node
-        self.post = Post(self.messenger, options, context.is_broker, self._on_unreachable)
+        self.post = ClientPost(self.messenger, options, context.is_broker, self._on_unreachable)
         self.client: RemoteClient | None = None
         self.service: ClientService | None = None
         if context.is_broker:

@@ -28,7 +28,7 @@ SWEEPS = 16  # in a hold time; chosen by us: so the set is at most a sixteenth l
 RELAYED = 255  # beside the numbers of interfaces, of which a node has at most 16
 
 
-class Flooding:
+class DefaultForwarding:
     def __init__(
         self,
         host: Host,
@@ -187,8 +187,8 @@ class Duplicates(dict[int, Micros]):
 
     The RFC notes in each tuple whether the message was relayed and over which interfaces it came. With one
     interface both follow from the existence of the tuple: a second copy is neither processed nor relayed,
-    whoever sent it; with several, `Flooding` keeps a second set, by message and interface. Tuples are
-    never renewed, so a forged sequence number blocks its place for the hold time and no longer. All have
+    whoever sent it; with several, `DefaultForwarding` keeps a second set, by message and interface. Tuples
+    are never renewed, so a forged sequence number blocks its place for the hold time and no longer. All have
     the same hold time, so the oldest always expires first. A plain dictionary, not a `BoundedDict`: it is
     looked into for every message that is heard."""
 

@@ -14,7 +14,7 @@ from roamcast.kit.rates import Prompt
 from roamcast.trace import DropReason, OverlayChanged
 from roamcast.underlay.addresses import Addresses, Subnet
 from roamcast.underlay.base import Underlay, UnderlayContext
-from roamcast.underlay.olsr.flooding import Flooding, name_of
+from roamcast.underlay.olsr.flooding import DefaultForwarding, name_of
 from roamcast.underlay.olsr.neighbourhood import NEVER, Neighbourhood, PurgeTimer, TableChanges
 from roamcast.underlay.olsr.options import OlsrOptions
 from roamcast.underlay.olsr.routing import OlsrRoute, host_routes, network_routes, shortest_routes
@@ -98,7 +98,7 @@ class Olsr(Underlay):
         self._neighbours = self._neighbourhood.neighbours
         self._selectors = self._neighbourhood.selectors
         relay_jitter = self._jitter if options.relay_jitter is None else micros(options.relay_jitter)
-        self._flooding = Flooding(self._host, self._air, self._interfaces, options, relay_jitter)
+        self._flooding = DefaultForwarding(self._host, self._air, self._interfaces, options, relay_jitter)
         self._duplicates = self._flooding.duplicates
 
         self._ansn = self._host.random.randrange(65_536)

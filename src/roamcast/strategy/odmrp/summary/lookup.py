@@ -56,7 +56,7 @@ class DigestTable:
 
     def __init__(self, digests: Iterable[EventDigest]) -> None:
         self._digests = list(digests)
-        self._questions: dict[Key, Questions | None] = {}
+        self._questions: dict[Key, DigestQuestions | None] = {}
 
     def __len__(self) -> int:
         return len(self._digests)
@@ -73,10 +73,10 @@ class DigestTable:
             fine[:, sheet.entries] &= answers
         return np.asarray(fine.any(axis=1))
 
-    def _asked(self, key: Key) -> "Questions | None":
+    def _asked(self, key: Key) -> "DigestQuestions | None":
         if key not in self._questions:
             asked = [(at, digest.question(key)) for at, digest in enumerate(self._digests)]
-            self._questions[key] = Questions.of([(at, each) for at, each in asked if each is not None])
+            self._questions[key] = DigestQuestions.of([(at, each) for at, each in asked if each is not None])
         return self._questions[key]
 
 
@@ -168,7 +168,7 @@ class Stack:
         return np.unpackbits(answer, count=self.size).view(bool)
 
 
-class Questions(NamedTuple):
+class DigestQuestions(NamedTuple):
     """The questions of several digests under one key, combined."""
 
     digests: Indexes  # the digest of each question
@@ -177,7 +177,7 @@ class Questions(NamedTuple):
     rights: "Tokens | None"
 
     @classmethod
-    def of(cls, asked: list[tuple[int, DigestQuestion]]) -> "Questions | None":
+    def of(cls, asked: list[tuple[int, DigestQuestion]]) -> "DigestQuestions | None":
         if not asked:
             return None
         return cls(
