@@ -43,9 +43,9 @@ from roamcast.wire.local import (
     AskRequest,
     ClientHello,
     ClientMessage,
+    DeliveryMessage,
     Done,
     EndRequest,
-    EventMessage,
     Failed,
     LargeEventMessage,
     LargeRequest,
@@ -527,7 +527,7 @@ class Client:
 
     def _on_message(self, message: NodeMessage) -> None:
         match message:
-            case EventMessage(event, numbers, hops):
+            case DeliveryMessage(event, numbers, hops):
                 self._on_event(Message(event, hops), numbers)
             case LargeEventMessage(event, numbers, hops, payload):
                 self._on_event(Message(msgspec.structs.replace(event, payload=payload), hops), numbers)

@@ -215,7 +215,7 @@ class Failed(LocalMessage, frozen=True, tag=7):
     problem: Text
 
 
-class EventMessage(LocalMessage, frozen=True, tag=8):
+class DeliveryMessage(LocalMessage, frozen=True, tag=8):
     """`subscriptions`: the client's own numbers; none for an event addressed to the node."""
 
     event: Event
@@ -258,7 +258,7 @@ NodeMessage = (
     Welcome
     | Done
     | Failed
-    | EventMessage
+    | DeliveryMessage
     | LargeEventMessage
     | PartsPublished
     | MissedEvents
@@ -280,7 +280,7 @@ def framed(data: bytes) -> bytes:
 
 def framed_pieces(message: NodeMessage) -> list[bytes]:
     """What a node writes: one piece, or two of which the second is the large payload itself, not a copy."""
-    if not isinstance(message, EventMessage) or len(message.event.payload) <= PAYLOAD_BYTES_MAX:
+    if not isinstance(message, DeliveryMessage) or len(message.event.payload) <= PAYLOAD_BYTES_MAX:
         return [framed(FROM_NODE.encode(message))]
     event, subscriptions, hops = message.event, message.subscriptions, message.hops
     without = msgspec.structs.replace(event, payload=b"")

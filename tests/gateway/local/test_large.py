@@ -21,8 +21,8 @@ from roamcast.pressure import Allowance
 from roamcast.wire.local import (
     PARTS_AHEAD,
     ClientHello,
+    DeliveryMessage,
     Done,
-    EventMessage,
     Failed,
     LargeRequest,
     NodeMessage,
@@ -274,6 +274,6 @@ def test_a_subscriber_that_does_not_read_holds_two_large_payloads_and_misses_the
 
 def test_a_large_payload_is_written_without_a_copy() -> None:
     event = Publication(topic="map", payload=LARGE).numbered(1, 2)
-    begins, payload = framed_pieces(EventMessage(event, (3,), 1))
+    begins, payload = framed_pieces(DeliveryMessage(event, (3,), 1))
     assert payload is event.payload and len(begins) < 100
     assert len(framed_pieces(Done(1))) == 1

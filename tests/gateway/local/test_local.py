@@ -27,8 +27,8 @@ from roamcast.wire.local import (
     VERSION,
     ClientHello,
     ClientMessage,
+    DeliveryMessage,
     Done,
-    EventMessage,
     Failed,
     LargeEventMessage,
     MissedEvents,
@@ -74,7 +74,7 @@ class RawSubscriber:
 
     @property
     def delivered(self) -> int:
-        return sum(isinstance(message, EventMessage) for message in self._messages)
+        return sum(isinstance(message, DeliveryMessage) for message in self._messages)
 
     @property
     def large(self) -> int:

@@ -38,7 +38,7 @@ from roamcast.wire.local import (
     AccessToken,
     AnswerMessage,
     ClientMessage,
-    EventMessage,
+    DeliveryMessage,
     Failed,
     MissedEvents,
     NodeMessage,
@@ -151,7 +151,7 @@ class ClientConnection(FairStream[ClientMessage]):
     def send_message(self, message: NodeMessage) -> None:
         if self._transport is None:
             return
-        if isinstance(message, EventMessage | AnswerMessage):
+        if isinstance(message, DeliveryMessage | AnswerMessage):
             is_large = len(message.event.payload) > PAYLOAD_BYTES_MAX
             if self._out_bytes > WAITING_BYTES_MAX or (is_large and self._shared_bytes > LARGE_BYTES_MAX):
                 self._missed += 1

@@ -29,9 +29,9 @@ from roamcast.wire.local import (
     AskRequest,
     ClientHello,
     ClientMessage,
+    DeliveryMessage,
     Done,
     EndRequest,
-    EventMessage,
     Failed,
     LargeRequest,
     NodeMessage,
@@ -270,7 +270,7 @@ class LocalSession:
     def _on_delivery(self, numbers: tuple[int, ...], delivery: Delivery) -> None:
         if not delivery.event.payload and clears(delivery.event):
             return  # a word from MQTT gateway to MQTT gateway
-        self._send(EventMessage(delivery.event, numbers, delivery.hops))
+        self._send(DeliveryMessage(delivery.event, numbers, delivery.hops))
 
 
 def _nothing() -> None:
