@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 class Blocking(Generic[Wrapped]):
     """Something of the asyncio client, and the loop that it lives in."""
 
-    def __init__(self, loop: "_Loop", wrapped: Wrapped) -> None:
+    def __init__(self, loop: "LoopThread", wrapped: Wrapped) -> None:
         self._loop = loop
         self._wrapped = wrapped
 
@@ -124,7 +124,7 @@ class BlockingSubscription(Blocking[ClientSubscription]):
 class BlockingRequest(Blocking[IncomingRequest]):
     reply = waiting(IncomingRequest.reply)
 
-    def __init__(self, loop: "_Loop", request: IncomingRequest) -> None:
+    def __init__(self, loop: "LoopThread", request: IncomingRequest) -> None:
         super().__init__(loop, request)
         self.event = request.event
         self.topic = request.topic
@@ -157,7 +157,7 @@ def connect(
     path: str | Path = DEFAULT_SOCKET, *, name: str = "", addressed: bool = False, wait: float = 0.0
 ) -> Iterator[BlockingClient]:
     """A client of the node that listens at `path`; ClientError if none does within `wait` seconds."""
-    loop = _Loop()
+    loop = LoopThread()
     try:
         opened = loop.run(open_client(path, name=name, addressed=addressed, wait=wait))
         client = BlockingClient(loop, opened)
@@ -169,7 +169,9 @@ def connect(
         loop.stop()
 
 
-class _Loop:
+class LoopThread:
+    """A loop of its own in a thread of its own."""
+
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="roamcast-client", daemon=True)
