@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kit.timed import timed_host
@@ -18,6 +19,7 @@ from roamcast.kit.repair import (
     RANGES_MAX,
     SCANNED_MAX,
     Answers,
+    DigestTurns,
     HeldRuns,
     Holdings,
     Requests,
@@ -29,6 +31,7 @@ from roamcast.kit.repair import (
 )
 from roamcast.kit.tables import unreported
 from roamcast.units import SECOND, NodeId
+from roamcast.wire import FRAME_BYTES_MAX
 
 
 def memorized(publisher: NodeId, sequence: int) -> Event:
@@ -268,3 +271,17 @@ def test_every_answer_is_sent_once_or_refused_aloud(requests: list[list[str]], m
     assert set(sent) <= asked
     assert responder.full or set(sent) == asked
     assert not len(responder.answers)
+
+
+def test_a_digest_fits_into_a_frame_and_names_everything_in_turn() -> None:
+    """200 publishers with 64 runs of large numbers each would be twice a frame."""
+    turns, publishers = DigestTurns(), list(range(1 << 40, (1 << 40) + 300))
+    many = tuple(range(1 << 40, (1 << 40) + 256, 2))
+    named: set[int] = set()
+    for _ in range(8):
+        digest = turns.digest(publishers, lambda publisher: many)
+        assert len(msgspec.msgpack.encode(digest)) <= FRAME_BYTES_MAX - 1_000
+        named.update(held.publisher for held in digest)
+    assert named == set(publishers)
+    few = turns.digest(publishers[:3], lambda publisher: (0, 4))
+    assert sorted(held.publisher for held in few) == publishers[:3]

@@ -30,6 +30,7 @@ from roamcast.units import MILLISECOND, Micros, NodeId
 # Chosen by us.
 PUBLISHERS_MAX = 200  # in one digest
 RANGES_MAX = 64  # of one publisher in one digest
+NUMBERS_MAX = 6_000  # first and last ones in one digest: of nine octets each, they fit into a frame
 SCANNED_MAX = 20_000  # identifiers of one digest that are examined: twice a full store, 3 ms
 OFFERED_MAX = 10_000  # identifiers remembered per neighbour
 OFFERING_MAX = 1_000  # neighbours
@@ -89,12 +90,18 @@ class DigestTurns:
         self, publishers: list[NodeId], runs_held: Callable[[NodeId], tuple[int, ...]]
     ) -> tuple[HeldRuns, ...]:
         """`publishers`: of which something is held, in increasing order."""
-        if len(publishers) > PUBLISHERS_MAX:
-            self._turn %= len(publishers)
-            publishers = (publishers[self._turn :] + publishers[: self._turn])[:PUBLISHERS_MAX]
-            self._turn += PUBLISHERS_MAX
+        first = self._turn % max(len(publishers), 1)
         self._part += 1
-        return tuple(HeldRuns(publisher, self._fitting(runs_held(publisher))) for publisher in publishers)
+        named: list[HeldRuns] = []
+        numbers = 0
+        for publisher in (publishers[first:] + publishers[:first])[:PUBLISHERS_MAX]:
+            fitting = self._fitting(runs_held(publisher))
+            numbers += len(fitting)
+            if numbers > NUMBERS_MAX:
+                break
+            named.append(HeldRuns(publisher, fitting))
+        self._turn = first + len(named) if len(named) < len(publishers) else 0
+        return tuple(named)
 
     def _fitting(self, all_runs: tuple[int, ...]) -> tuple[int, ...]:
         if len(all_runs) <= 2 * RANGES_MAX:

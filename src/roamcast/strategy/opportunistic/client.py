@@ -13,6 +13,7 @@ from collections import deque
 from roamcast.event import Event
 from roamcast.kit.numbers import StableCounter
 from roamcast.kit.protocol import Timer, random_below
+from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.opportunistic.consumers import GENERATIONS_MAX, generation_of
 from roamcast.strategy.opportunistic.copies import EventCopy
 from roamcast.strategy.opportunistic.messages import (
@@ -87,7 +88,8 @@ class ClientSide(NodePart):
         self._expected = 0
         self._early: dict[int, Deliver] = {}
         self._skipped: dict[int, int] = {}  # from, until
-        self._got: dict[NodeId, int] = {}  # of each producer, the last event that a product came of
+        # Of each producer, the last event that a product came of.
+        self._got: BoundedDict[NodeId, int] = BoundedDict(CURSORS_MAX, unreported)
         self._last = -1  # the last event that was published, and when
         self._last_at: Micros = 0
         self._held: deque[tuple[PublishLetter, Micros]] = (
@@ -325,7 +327,7 @@ class ClientSide(NodePart):
         assert self.home is not None
         interests = self._interests()
         ages = tuple(self._host.now() - self._since.get(one.number, 0) for one in interests)
-        got = tuple(number for pair in self._got.items() for number in pair)[-2 * CURSORS_MAX :]
+        got = tuple(number for pair in self._got.items() for number in pair)
         far = min(self._home_distance() if distance is None else distance, FAR)
         self._post.write(
             self.home, AttachLetter(self._generation, interests, ages, self._produces, far, got, self._before)
@@ -385,7 +387,5 @@ class ClientSide(NodePart):
 
     def _hand_over(self, message: Deliver) -> None:
         producer, sequence = message.event.id
-        self._got[producer] = max(self._got.pop(producer, -1), sequence)
-        if len(self._got) > CURSORS_MAX:
-            del self._got[next(iter(self._got))]
+        self._got.renew(producer, max(self._got.get(producer, -1), sequence))
         self._core.deliver_to(message.event, (message.subscription,), message.hops)

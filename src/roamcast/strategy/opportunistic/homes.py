@@ -12,6 +12,7 @@ from roamcast.chunks import is_chunk
 from roamcast.event import Event, EventClass, EventId
 from roamcast.filter import Filter
 from roamcast.kit.protocol import Timer, trace_drop
+from roamcast.kit.tables import ExpiringDict, unreported
 from roamcast.modulator import Modulator
 from roamcast.strategy.opportunistic.board import CLIENT
 from roamcast.strategy.opportunistic.consumers import first_version, opened
@@ -151,7 +152,8 @@ class Homes(NodePart):
         meter = shared.context.meter or ModelledMeter(micros(options.modulator_limit))
         self.places = Places(meter, self._on_modulator_failure)
         self.clients: dict[NodeId, HomeClient] = {}  # CIT
-        self.moved_away: dict[NodeId, Micros] = {}  # handed off, and until when they may say so
+        # Handed off, and until when they may say so.
+        self.moved_away: ExpiringDict[NodeId, Micros] = ExpiringDict(CLIENTS_MAX, unreported, int)
 
     # Inputs.
 
@@ -164,8 +166,7 @@ class Homes(NodePart):
 
     def _renew(self) -> None:
         self.on_start()
-        for node in [node for node, until in self.moved_away.items() if until < self._host.now()]:
-            del self.moved_away[node]
+        self.moved_away.expire(self._host.now())
         for client in [client for client in self.clients.values() if self._is_gone(client)]:
             self.remove(client)
             self._post.take_back(client.node, TO_A_CLIENT)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from roamcast.event import Event, EventClass
 from roamcast.kit.protocol import Timer
+from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.opportunistic.consumers import opened
 from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
 from roamcast.strategy.opportunistic.messages import CURSORS_MAX, CarryLetter, Fetch, Head
@@ -66,7 +67,8 @@ class EventReader:
         self.mark = mark(consumer, is_modulated)
         self.since = since
         self.on_next = on_next
-        self.cursors: dict[NodeId, int] = dict(cursors)
+        self.cursors: BoundedDict[NodeId, int] = BoundedDict(CURSORS_MAX, unreported)
+        self.cursors.update(cursors)
         self._waiting: dict[NodeId, dict[int, Early]] = {}
         self._heads: dict[NodeId, int] = {}  # what is known to have been sent
         self._noticed: dict[NodeId, Micros] = {}  # holes
@@ -79,7 +81,7 @@ class EventReader:
             return
         early = Early(copy, base)
         if producer not in self._waiting and self._is_next(producer, early):
-            self._set(producer, sequence)
+            self.cursors[producer] = sequence
             self.on_next(copy)
             self._note_hole(producer, now, has_moved=True)
             return
@@ -102,7 +104,7 @@ class EventReader:
             return
         for sequence in sorted(n for n in self._waiting.get(producer, {}) if n <= until):
             self._hand_on(producer, sequence)
-        self._set(producer, max(self.cursors.get(producer, -1), until))
+        self.cursors[producer] = max(self.cursors.get(producer, -1), until)
         self._advance(producer, now)
 
     def give_up(self, before: Micros, now: Micros) -> None:
@@ -174,18 +176,13 @@ class EventReader:
 
     def _hand_on(self, producer: NodeId, sequence: int) -> None:
         copy = self._waiting[producer].pop(sequence).copy
-        self._set(producer, max(self.cursors.get(producer, -1), sequence))
+        self.cursors[producer] = max(self.cursors.get(producer, -1), sequence)
         self.on_next(copy)
 
     def _give_up(self, producer: NodeId) -> None:
         waiting = self._waiting.get(producer)
         if waiting:
-            self._set(producer, max(waiting[min(waiting)].base - 1, self.cursors.get(producer, -1)))
-
-    def _set(self, producer: NodeId, sequence: int) -> None:
-        if producer not in self.cursors and len(self.cursors) >= CURSORS_MAX:
-            del self.cursors[next(iter(self.cursors))]
-        self.cursors[producer] = sequence
+            self.cursors[producer] = max(waiting[min(waiting)].base - 1, self.cursors.get(producer, -1))
 
 
 class NodeReading(NodePart):

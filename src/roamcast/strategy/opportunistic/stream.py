@@ -29,8 +29,9 @@ from roamcast.event import EventId
 from roamcast.host import Host
 from roamcast.kit.confirm import RoundTrip
 from roamcast.kit.numbers import count_boot
-from roamcast.kit.protocol import Timer, Timers, trace_drop
+from roamcast.kit.protocol import Timer, Timers, overflow_traced, trace_drop
 from roamcast.kit.rates import Aimd
+from roamcast.kit.tables import BoundedDict
 from roamcast.strategy.opportunistic.messages import (
     LETTER_OCTETS_MAX,
     EventLetter,
@@ -164,7 +165,9 @@ class LetterPost:
         self._next_stream = self.boot * STREAMS_PER_BOOT
         self._boots: dict[NodeId, int] = {}  # of each peer, as last heard
         self._outgoing: dict[NodeId, OutgoingStream] = {}
-        self._incoming: dict[NodeId, IncomingStream] = {}
+        self._incoming: BoundedDict[NodeId, IncomingStream] = BoundedDict(
+            PEERS_MAX, overflow_traced(host, "letter", "peers")
+        )
         self._timeouts = Timers(host, self._on_timeout)
         self._limit = Aimd(first=REPEATS_FIRST, least=REPEATS_LEAST, most=PEERS_MAX, cut_every=CUT_EVERY)
         self._repeating = 0  # streams
@@ -412,8 +415,6 @@ class LetterPost:
                 # Its beginning was confirmed by an earlier boot of ours, or we have forgotten the stream.
                 self._acknowledge(sender, segment, 0, unknown=True)
                 return
-            if incoming is None and len(self._incoming) >= PEERS_MAX:
-                del self._incoming[next(iter(self._incoming))]
             incoming = self._incoming[sender] = IncomingStream(segment.stream)
         elif segment.stream < incoming.stream:
             return  # given up by its sender

@@ -71,7 +71,7 @@ class Source(NodePart):
     # Inputs.
 
     def relocate(self, node: NodeId, to: NodeId, on_done: Callable[[bool], None], below: int | None) -> bool:
-        """Step 1; see `Handoffs.relocate`."""
+        """Step 1; see `BrokerClients.relocate`."""
         client = self._homes.clients.get(node)
         if client is None or to == self._host.node or node in self._leaving:
             return False
