@@ -83,6 +83,19 @@ def roaming(*, seed: int = 1) -> dict[str, Any]:
     }
 
 
+def registers() -> dict[str, Any]:
+    """So many different filters that tables of them are kept in another way."""
+    tables = churn(nodes=10, seed=4)
+    tables["workload"]["subscriptions"] = [
+        {"node": node, "filter": f"a{node}x{wish} = {wish}", "from": float(wish % 9)}
+        for node in range(10)
+        for wish in range(20)
+    ]
+    for number, publication in enumerate(tables["workload"]["publications"]):
+        publication["attributes"] = {f"a{number % 10}x{number % 20}": number % 20, "value": number}
+    return tables
+
+
 def stretch(random: Random, wish: int) -> dict[str, float]:
     """From when to when a subscription stands; the first of a node from the beginning to the end."""
     if wish == 0:
