@@ -6,7 +6,7 @@ import pytest
 from tests.strategy.opportunistic.station import PartLayer
 
 from roamcast.kit.protocol import Messenger
-from roamcast.strategy.opportunistic import OpportunisticOptions
+from roamcast.strategy.opportunistic import OpportunisticOptions, board
 from roamcast.strategy.opportunistic.board import (
     BROKER,
     CLIENT,
@@ -178,3 +178,15 @@ def test_boards_that_lack_one_row_each_hear_of_it_by_their_fingerprints() -> Non
         assert isinstance(frame, Rows)
         one.board.on_rows(2, frame)
     assert [one.board.find(BROKER, broker).version - base for broker in (10, 37)] == [101, 105]  # type: ignore[union-attr]
+
+
+def test_a_full_board_takes_no_new_row_but_newer_ones_of_those_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(board, "ENTRIES_MAX", 2)
+    told = Told(1)
+    for broker, version in ((2, 1), (3, 1), (4, 1), (2, 2)):
+        body = BROKER_ROWS.encode(row())
+        told.board.on_rows(9, Rows((Row(BROKER, broker, version, 0, body),)))
+    assert [(node, entry.version) for _, node, entry in told.news if entry] == [(2, 1), (3, 1), (2, 2)]
+    assert [record.detail for record in told.host.records if isinstance(record, Dropped)] == ["too many rows"]

@@ -208,7 +208,7 @@ class Board:
         limit = min((0 if known is None else known.version) + VERSIONS_AHEAD, VERSION_MAX)
         if row.kind not in (BROKER, CLIENT) or row.version >= limit:
             problem = f"row {row.kind} of {row.node} has version {row.version}; allowed: below {limit}"
-        elif len(self._entries) >= ENTRIES_MAX:
+        elif known is None and len(self._entries) >= ENTRIES_MAX:
             problem = "too many rows"
         elif row.kind == BROKER and made_at < now - self._lifetime:
             return None
