@@ -306,3 +306,76 @@ def test_no_strategy_imports_another() -> None:
         if others := used - {parts[1]} - shared:
             wrong.append(f"{path.relative_to(SOURCE)} imports {sorted(others)}")
     assert not wrong
+
+
+# Ratchets: statements (without docstrings) and files of each top folder only fall. Whoever makes one smaller
+# lowers its line; raising one needs its reason in the same line.
+SIZES: dict[str, tuple[int, int]] = {
+    "broker": (659, 7),
+    "cli": (609, 10),
+    "client": (1_018, 7),
+    "daemon": (540, 6),
+    "exchange": (383, 3),
+    "filter": (2_590, 21),
+    "gateway": (4_280, 32),
+    "kit": (747, 11),
+    "lab": (8_876, 90),
+    "modulator": (234, 4),
+    "modules at the top": (1_663, 19),
+    "pages": (32, 1),
+    "runtime": (6_271, 49),
+    "scenario": (711, 6),
+    "sealing": (589, 7),
+    "strategy": (12_809, 93),
+    "testing": (448, 4),
+    "underlay": (1_633, 14),
+    "wire": (631, 6),
+    "world": (2_410, 26),
+    "xml": (529, 5),
+}
+LOOSE = 25  # statements: a line that is farther above the truth than this is to be lowered
+
+
+def statements(path: Path) -> int:
+    tree = ast.parse(path.read_text())
+    return sum(isinstance(one, ast.stmt) and not is_text(one) for one in ast.walk(tree))
+
+
+def is_text(one: ast.stmt) -> bool:
+    """A docstring, or a text below a constant."""
+    return (
+        isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str)
+    )
+
+
+def sizes() -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    for path in modules():
+        parts = path.relative_to(SOURCE).parts
+        room = parts[0] if len(parts) > 1 else "modules at the top"
+        counted, files = found.get(room, (0, 0))
+        found[room] = counted + statements(path), files + 1
+    return found
+
+
+def test_no_room_grows() -> None:
+    now = sizes()
+    assert now.keys() == SIZES.keys(), "a new room needs its line"
+    grown = {
+        room: (now[room], most)
+        for room, most in SIZES.items()
+        if now[room][0] > most[0] or now[room][1] > most[1]
+    }
+    assert not grown, f"{grown}: what comes in pays by what goes out"
+    loose = {room: now[room] for room, most in SIZES.items() if most[0] - now[room][0] > LOOSE}
+    assert not loose, f"smaller than their lines say, lower these: {loose}"
+
+
+def test_the_name_of_a_class_is_unique() -> None:
+    """A reader who searches for it finds one place."""
+    places: dict[str, list[str]] = {}
+    for path in modules():
+        for one in ast.parse(path.read_text()).body:
+            if isinstance(one, ast.ClassDef) and not one.name.startswith("_"):
+                places.setdefault(one.name, []).append(str(path.relative_to(SOURCE)))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}

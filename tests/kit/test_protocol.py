@@ -6,20 +6,20 @@ import pytest
 
 from roamcast.event import EventId
 from roamcast.host import Kind
-from roamcast.kit.protocol import Message, MessageLayer, Timer, Timers, overflow_traced
+from roamcast.kit.protocol import MessageLayer, Timer, Timers, WireMessage, overflow_traced
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import NodeId
 from roamcast.wire import Codec
 
 
-class Question(Message, frozen=True, tag=1):
+class Question(WireMessage, frozen=True, tag=1):
     name = "question"
 
     about: int
 
 
-class Parcel(Message, frozen=True, tag=2):
+class Parcel(WireMessage, frozen=True, tag=2):
     name = "parcel"
     kind = Kind.DATA
 
@@ -37,7 +37,7 @@ CODEC: Codec[Any] = Codec("test", 1, Question | Parcel)
 class Listener(MessageLayer):
     def __init__(self, host: FakeHost) -> None:
         super().__init__(host, CODEC)
-        self.heard: list[tuple[NodeId, Message]] = []
+        self.heard: list[tuple[NodeId, WireMessage]] = []
         self.handlers = {
             Question: lambda sender, message: self.heard.append((sender, message)),
             Parcel: lambda sender, message: self.heard.append((sender, message)),

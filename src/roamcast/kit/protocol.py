@@ -84,7 +84,7 @@ class KeyedTimer(tuple[Any, Any]):
         timers.action(key)
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class WireMessage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A message knows the name and the kind under which queues and traces count it. A protocol gives each of
     its messages a tag; one that carries an event says so by `event_id`."""
 
@@ -97,7 +97,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
         return None
 
 
-AnyMessage = TypeVar("AnyMessage", bound=Message)
+AnyMessage = TypeVar("AnyMessage", bound=WireMessage)
 
 
 class Messenger(Generic[AnyMessage]):
@@ -114,7 +114,7 @@ class Messenger(Generic[AnyMessage]):
         to: NodeId | None = None,
         *,
         own: bool = True,
-        like: Message | None = None,
+        like: WireMessage | None = None,
         on_failure: OnFailure | None = None,
     ) -> None:
         """To one neighbour, or to all who hear it. `own`: not on behalf of another node."""
@@ -124,9 +124,9 @@ class Messenger(Generic[AnyMessage]):
         else:
             self.host.unicast(to, frame, on_failure)
 
-    def frame(self, message: AnyMessage, *, own: bool = True, like: Message | None = None) -> Frame:
+    def frame(self, message: AnyMessage, *, own: bool = True, like: WireMessage | None = None) -> Frame:
         """`like`: the message that it carries, under whose name and kind it is counted."""
-        label: Message = message if like is None else like
+        label: WireMessage = message if like is None else like
         return Frame(self._codec.encode(message), label.kind, label.name, label.event_id, own)
 
     def decode(self, payload: bytes) -> AnyMessage | None:
@@ -173,7 +173,7 @@ class MessageLayer(Layer):
         else:
             self.on_message(sender, message)
 
-    def on_message(self, sender: NodeId, message: Message) -> None:
+    def on_message(self, sender: NodeId, message: WireMessage) -> None:
         """A layer that notes something of every sender does it here, and then calls this."""
         self.handlers[type(message)](sender, message)
 

@@ -21,7 +21,7 @@ from roamcast.chunks import is_chunk
 from roamcast.event import Count, Event, EventClass, EventId
 from roamcast.host import Kind, SendFailure
 from roamcast.kit.custody import Custody
-from roamcast.kit.protocol import Message, MessageLayer, Timer, Timers, random_below
+from roamcast.kit.protocol import MessageLayer, Timer, Timers, WireMessage, random_below
 from roamcast.kit.relay import Relay
 from roamcast.kit.repair import (
     PUBLISHERS_MAX,
@@ -80,7 +80,7 @@ Hops = Annotated[int, msgspec.Meta(ge=0, le=255)]
 Held = Annotated[tuple[HeldRuns, ...], msgspec.Meta(max_length=PUBLISHERS_MAX)]
 
 
-class FloodedEvent(Message, frozen=True, tag=1):
+class FloodedEvent(WireMessage, frozen=True, tag=1):
     """An event for all who hear it. `hops`: radio hops before this one; `age`: time since publication."""
 
     name = "copy"
@@ -101,7 +101,7 @@ class Handed(FloodedEvent, frozen=True, tag=2):
     name = "handed"
 
 
-class HoldingsDigest(Message, frozen=True, tag=3):
+class HoldingsDigest(WireMessage, frozen=True, tag=3):
     """The events that the sender can give."""
 
     name = "digest"
@@ -109,7 +109,7 @@ class HoldingsDigest(Message, frozen=True, tag=3):
     held: Held
 
 
-class WantEvents(Message, frozen=True, tag=4):
+class WantEvents(WireMessage, frozen=True, tag=4):
     """Publisher and sequence of each event wanted, one after the other."""
 
     name = "want"
@@ -117,7 +117,7 @@ class WantEvents(Message, frozen=True, tag=4):
     events: Annotated[tuple[Count, ...], msgspec.Meta(min_length=2, max_length=2 * WANTED_MAX)]
 
 
-class HadEvents(Message, frozen=True, tag=5):
+class HadEvents(WireMessage, frozen=True, tag=5):
     """For a neighbour whose digest named these events: the sender has had them, and holds them no more."""
 
     name = "had"
@@ -258,7 +258,7 @@ class Epidemic(MessageLayer, Strategy):
     def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
         return self._custody.settled(stored)
 
-    def on_message(self, sender: NodeId, message: Message) -> None:
+    def on_message(self, sender: NodeId, message: WireMessage) -> None:
         if sender not in self._around.known and self._around.meet(sender, self.host.now()):
             self._underlay.on_acquainted(sender)  # it may be waiting for our beacon, too
         self.handlers[type(message)](sender, message)

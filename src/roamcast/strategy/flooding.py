@@ -19,7 +19,7 @@ import msgspec
 from roamcast.broker.seen import EventKey, event_key
 from roamcast.event import Count, Event, EventClass, EventId
 from roamcast.host import Kind
-from roamcast.kit.protocol import Message, MessageLayer, Messenger
+from roamcast.kit.protocol import MessageLayer, Messenger, WireMessage
 from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.trace import DropReason
 from roamcast.units import Micros, NodeId, micros
@@ -32,7 +32,7 @@ class FloodingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     pending_max: Annotated[int, msgspec.Meta(ge=1)] = 10_000  # events waiting for their jitter to end
 
 
-class Flood(Message, frozen=True, tag=1):
+class Flood(WireMessage, frozen=True, tag=1):
     """One event on its way. `hops`: radio hops before this one; `age`: time since publication."""
 
     name = "flood"

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from roamcast.event import Count
-from roamcast.kit.protocol import Message, MessageLayer, Timer, random_below
+from roamcast.kit.protocol import MessageLayer, Timer, WireMessage, random_below
 from roamcast.underlay.base import Underlay, UnderlayContext
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 from roamcast.wire import Codec
@@ -34,7 +34,7 @@ class BeaconOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     lone_interval: Annotated[float, msgspec.Meta(ge=0.01, le=3600)] | None = None  # seconds
 
 
-class Beacon(Message, frozen=True, tag=1):
+class Beacon(WireMessage, frozen=True, tag=1):
     """`heard`: the nodes whose beacons the sender hears."""
 
     name = "beacon"

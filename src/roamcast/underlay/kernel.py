@@ -18,7 +18,7 @@ import msgspec
 
 from roamcast.errors import InputError
 from roamcast.event import Count
-from roamcast.kit.protocol import Message, MessageLayer, Timer
+from roamcast.kit.protocol import MessageLayer, Timer, WireMessage
 from roamcast.underlay.addresses import Addresses, HostRoute, RoutingTable, Subnet
 from roamcast.underlay.base import Underlay, UnderlayContext
 from roamcast.underlay.olsr.mpr import RelayCandidate, select_relays
@@ -43,7 +43,7 @@ class KernelRoute(msgspec.Struct, frozen=True):
     distance: int
 
 
-class Announcement(Message, frozen=True, tag=1):
+class Announcement(WireMessage, frozen=True, tag=1):
     name = "covering"
     neighbours: Annotated[tuple[Count, ...], msgspec.Meta(max_length=NEIGHBOURS_MAX)]
     relays: Annotated[tuple[Count, ...], msgspec.Meta(max_length=NEIGHBOURS_MAX)]

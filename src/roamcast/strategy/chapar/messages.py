@@ -18,7 +18,7 @@ import msgspec
 
 from roamcast.event import Count, Event, EventId
 from roamcast.host import Kind
-from roamcast.kit.protocol import Message
+from roamcast.kit.protocol import WireMessage
 from roamcast.strategy.chapar.identifiers import IDENTIFIER_BYTES_MAX
 from roamcast.strategy.chapar.node_vectors import VECTOR_BYTES_MAX
 from roamcast.units import NodeId
@@ -36,7 +36,7 @@ Digest: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=16)]
 EventKeys: TypeAlias = Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(max_length=LIST_MAX)]
 
 
-class CarriedEvent(Message, frozen=True):
+class CarriedEvent(WireMessage, frozen=True):
     """The base of those that carry an event."""
 
     name = "event"
@@ -73,7 +73,7 @@ class Memorized(CarriedEvent, frozen=True, tag=2):
     sealed: Identifier = b""
 
 
-class InterestChange(Message, frozen=True, tag=3):
+class InterestChange(WireMessage, frozen=True, tag=3):
     """`subscriber` wants (`stands`) or no longer wants what the filter identifier selects. `version` counts
     the changes that the subscriber made, without gaps."""
 
@@ -95,7 +95,7 @@ class InterestRegister(msgspec.Struct, frozen=True, array_like=True, forbid_unkn
     filter_ids: Annotated[tuple[Identifier, ...], msgspec.Meta(max_length=FILTERS_MAX)]
 
 
-class Check(Message, frozen=True, tag=4):
+class Check(WireMessage, frozen=True, tag=4):
     """The digests of both tables. `answer`: reply even if they are the same (inheritance, check-out)."""
 
     name = "consistency"
@@ -104,7 +104,7 @@ class Check(Message, frozen=True, tag=4):
     answer: bool = False
 
 
-class Lists(Message, frozen=True, tag=5):
+class Lists(WireMessage, frozen=True, tag=5):
     """What the tables hold; None for a table with the same digest. `missing`: events that the sender lacks
     too, but knows to exist; others may wait for them.
 
@@ -136,18 +136,18 @@ def is_between(item: Any, first: Any, end: Any) -> bool:
     return bool(first <= item and (end is None or item < end))
 
 
-class Request(Message, frozen=True, tag=6):
+class Request(WireMessage, frozen=True, tag=6):
     name = "consistency"
     events: EventKeys = ()
     subscribers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=LIST_MAX)] = ()
 
 
-class Records(Message, frozen=True, tag=7):
+class Records(WireMessage, frozen=True, tag=7):
     name = "consistency"
     registers: Annotated[tuple[InterestRegister, ...], msgspec.Meta(max_length=LIST_MAX)]
 
 
-class Attach(Message, frozen=True, tag=8):
+class Attach(WireMessage, frozen=True, tag=8):
     """From a node to its broker: the version of its interests, digests of the memorized events that it
     published and of those it has received. `waiting`: events that wait for earlier ones; if there are any,
     the broker answers in any case."""
@@ -159,7 +159,7 @@ class Attach(Message, frozen=True, tag=8):
     waiting: EventKeys = ()
 
 
-class BrokerAnswer(Message, frozen=True, tag=9):
+class BrokerAnswer(WireMessage, frozen=True, tag=9):
     """From a broker to its node: the version it has; which of the node's own events it has (if the digests
     differ); the events it can offer; the events it lacks itself but knows to exist (None: it cannot say)."""
 
@@ -170,14 +170,14 @@ class BrokerAnswer(Message, frozen=True, tag=9):
     missing: EventKeys | None = None
 
 
-class WantOffered(Message, frozen=True, tag=10):
+class WantOffered(WireMessage, frozen=True, tag=10):
     """The offered events that the node lacks; it has the rest."""
 
     name = "attach"
     events: EventKeys = ()
 
 
-class Decline(Message, frozen=True, tag=11):
+class Decline(WireMessage, frozen=True, tag=11):
     """The sender of this is no broker."""
 
     name = "attach"
@@ -203,7 +203,7 @@ class RecapEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     age: Count
 
 
-class Recap(Message, frozen=True, tag=13):
+class Recap(WireMessage, frozen=True, tag=13):
     name = "recap"
     entries: Annotated[tuple[RecapEntry, ...], msgspec.Meta(max_length=RECAP_MAX)]
 

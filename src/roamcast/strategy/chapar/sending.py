@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from roamcast.event import EventId
 from roamcast.host import SendFailure
-from roamcast.kit.protocol import Message, Messenger, OnFailure, Timer
+from roamcast.kit.protocol import Messenger, OnFailure, Timer, WireMessage
 from roamcast.kit.repair import Answers
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.base import StrategyContext
@@ -51,7 +51,7 @@ class Sending(Messenger[AnyMessage]):
         to: NodeId | None = None,
         *,
         own: bool = False,
-        like: Message | None = None,
+        like: WireMessage | None = None,
         on_failure: OnFailure | None = None,
     ) -> None:
         """`own`: on behalf of this node's own applications."""

@@ -3,7 +3,7 @@
 from roamcast.broker.core import Subscription
 from roamcast.errors import InputError
 from roamcast.event import Event, EventClass, EventId
-from roamcast.kit.protocol import Message, MessageLayer, Timer, random_below
+from roamcast.kit.protocol import MessageLayer, Timer, WireMessage, random_below
 from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.strategy.chapar.attachment import Attachment
 from roamcast.strategy.chapar.brokers import Brokers
@@ -129,7 +129,7 @@ class Chapar(MessageLayer, Strategy):
     def on_routes_changed(self) -> None:
         self._inheritance.look_soon()
 
-    def on_message(self, sender: NodeId, message: Message) -> None:
+    def on_message(self, sender: NodeId, message: WireMessage) -> None:
         self._sending.on_heard(sender)
         super().on_message(sender, message)
 

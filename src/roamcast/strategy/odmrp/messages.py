@@ -26,7 +26,7 @@ import msgspec
 
 from roamcast.event import DESTINATIONS_MAX, Count, Event, EventId, Name
 from roamcast.host import Kind
-from roamcast.kit.protocol import Message
+from roamcast.kit.protocol import WireMessage
 from roamcast.units import SECOND
 from roamcast.wire import Codec
 
@@ -63,7 +63,7 @@ class SenderPosition(msgspec.Struct, frozen=True, array_like=True, forbid_unknow
     vy: float
 
 
-class JoinRequest(Message, frozen=True, tag=1):
+class JoinRequest(WireMessage, frozen=True, tag=1):
     """Section 3.5.1. A node that wants an event of `digests` answers with a Join Table.
 
     `hold`: how long the state that this round builds lasts without another. `urgent`: the publisher has no
@@ -118,7 +118,7 @@ class Acknowledgement(msgspec.Struct, frozen=True, array_like=True, forbid_unkno
     members: Members
 
 
-class JoinTable(Message, frozen=True, tag=2):
+class JoinTable(WireMessage, frozen=True, tag=2):
     """Section 3.5.2. Rows for several publishers share a frame."""
 
     name = "join_table"
@@ -127,7 +127,7 @@ class JoinTable(Message, frozen=True, tag=2):
     acknowledgements: Annotated[tuple[Acknowledgement, ...], msgspec.Meta(max_length=ROWS_MAX)] = ()
 
 
-class DataPacket(Message, frozen=True, tag=3):
+class DataPacket(WireMessage, frozen=True, tag=3):
     """Section 3.5.3. `source` is the broker that sends it, for itself or for a client without a broker;
     `packet` is that broker's number of the packet. `channels`: bits, as of `epoch`.
     An event that is sent again for members that came later names them in `members` instead."""
@@ -153,7 +153,7 @@ class DataPacket(Message, frozen=True, tag=3):
 # Clients without a broker.
 
 
-class BrokerSearch(Message, frozen=True, tag=4):
+class BrokerSearch(WireMessage, frozen=True, tag=4):
     name = "broker_search"
 
     client: Count
@@ -161,13 +161,13 @@ class BrokerSearch(Message, frozen=True, tag=4):
     hops: Hops  # radio hops before this one
 
 
-class BrokerOffer(Message, frozen=True, tag=1):
+class BrokerOffer(WireMessage, frozen=True, tag=1):
     name = "broker_offer"
 
     number: Count  # of the search
 
 
-class Registration(Message, frozen=True, tag=2):
+class Registration(WireMessage, frozen=True, tag=2):
     """`filters` None: as in the version that the broker has."""
 
     name = "registration"
@@ -177,14 +177,14 @@ class Registration(Message, frozen=True, tag=2):
     types: Annotated[tuple[Name, ...], msgspec.Meta(max_length=TYPES_MAX)] = ()  # that it advertises
 
 
-class Registered(Message, frozen=True, tag=3):
+class Registered(WireMessage, frozen=True, tag=3):
     name = "registered"
 
     version: Count
     known: bool  # False: send it in full
 
 
-class ClientEvent(Message, frozen=True, tag=4):
+class ClientEvent(WireMessage, frozen=True, tag=4):
     name = "client_event"
     kind = Kind.DATA
 
@@ -197,7 +197,7 @@ class ClientEvent(Message, frozen=True, tag=4):
         return self.event.id
 
 
-class EventReceipt(Message, frozen=True, tag=5):
+class EventReceipt(WireMessage, frozen=True, tag=5):
     name = "receipt"
 
     publisher: Count
@@ -207,7 +207,7 @@ class EventReceipt(Message, frozen=True, tag=5):
 ClientContent: TypeAlias = BrokerOffer | Registration | Registered | ClientEvent | EventReceipt
 
 
-class Carried(Message, frozen=True, tag=5):
+class Carried(WireMessage, frozen=True, tag=5):
     """Unicast between a client and its broker, over the nodes between them; counted as its content."""
 
     origin: Count

@@ -25,7 +25,7 @@ import msgspec
 
 from roamcast.event import Event, EventId
 from roamcast.host import Frame, Host, SendFailure
-from roamcast.kit.protocol import Message, Timer, Timers, random_below, trace_drop
+from roamcast.kit.protocol import Timer, Timers, WireMessage, random_below, trace_drop
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.opportunistic.messages import (
     BUNDLE_MAX,
@@ -69,7 +69,7 @@ class Parcel(NamedTuple):
     """An envelope on its way, and what names it in queues and traces."""
 
     envelope: Envelope
-    label: Message
+    label: WireMessage
     event: EventId | None
     attempt: int = 1
     may_spread: bool = False  # one frame may bring this and others' to several neighbours

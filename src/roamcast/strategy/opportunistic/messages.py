@@ -16,7 +16,7 @@ import msgspec
 from roamcast.event import Count, Event, EventId, Name
 from roamcast.filter.filter import FILTER_BYTES_MAX
 from roamcast.host import Kind
-from roamcast.kit.protocol import Message
+from roamcast.kit.protocol import WireMessage
 from roamcast.kit.repair import PUBLISHERS_MAX, HeldRuns
 from roamcast.modulator.base import STATE_BYTES_MAX, ModulatorSpec
 from roamcast.wire import Codec
@@ -56,14 +56,14 @@ class Row(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     body: Annotated[bytes, msgspec.Meta(max_length=ROW_OCTETS_MAX)]
 
 
-class Rows(Message, frozen=True, tag=1):
+class Rows(WireMessage, frozen=True, tag=1):
     """To all who hear it; who learns a row from it passes the row on."""
 
     name = "rows"
     rows: Annotated[tuple[Row, ...], msgspec.Meta(max_length=ROWS_MAX)]
 
 
-class Flooded(Message, frozen=True, tag=3):
+class Flooded(WireMessage, frozen=True, tag=3):
     """An event for all who hear it. `previous`: one more than the sequence number of its producer's event
     before it, 0 for the first since the producer's boot; `gap`: the microseconds between the two. `base`: one
     more than the sequence number of the producer's event that was flooded before it. Events between that one
@@ -84,7 +84,7 @@ class Flooded(Message, frozen=True, tag=3):
         return self.event.id
 
 
-class NodeDigest(Message, frozen=True, tag=4):
+class NodeDigest(WireMessage, frozen=True, tag=4):
     """What the sender knows: the fingerprint of its rows, and which flooded events it has."""
 
     name = "digest"
@@ -92,14 +92,14 @@ class NodeDigest(Message, frozen=True, tag=4):
     held: Annotated[tuple[HeldRuns, ...], msgspec.Meta(max_length=PUBLISHERS_MAX)] = ()
 
 
-class RowNumbers(Message, frozen=True, tag=7):
+class RowNumbers(WireMessage, frozen=True, tag=7):
     """To a neighbour whose sum is another: kind, node and version of each row that the sender has."""
 
     name = "numbers"
     numbers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=3 * NUMBERS_MAX)]
 
 
-class WantFlooded(Message, frozen=True, tag=9):
+class WantFlooded(WireMessage, frozen=True, tag=9):
     """To a neighbour: publisher and sequence of each event wanted."""
 
     name = "want"
@@ -156,7 +156,7 @@ class ClientRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 # Letter.
 
 
-class Letter(Message, frozen=True):
+class Letter(WireMessage, frozen=True):
     """What clients and brokers say to each other. A letter is named after its class."""
 
     def __init_subclass__(cls, **_: Any) -> None:
@@ -544,7 +544,7 @@ ADAPTATION_LETTERS = (
 )
 
 
-class StreamSegment(Message, frozen=True, tag=5):
+class StreamSegment(WireMessage, frozen=True, tag=5):
     """Letter `number` of `stream`; all before `confirmed` are known to have arrived. It was `held` back for
     so long (microseconds) before this copy was sent: ages of events count that."""
 
@@ -555,7 +555,7 @@ class StreamSegment(Message, frozen=True, tag=5):
     letter: AnyLetter
 
 
-class StreamAcknowledgement(Message, frozen=True, tag=6):
+class StreamAcknowledgement(WireMessage, frozen=True, tag=6):
     """All before `expected` has arrived at this `boot` of the receiver. It answers the copy of `number` that
     had been `held` back for so long. `unknown`: the receiver has no such stream."""
 
@@ -568,7 +568,7 @@ class StreamAcknowledgement(Message, frozen=True, tag=6):
     unknown: bool = False
 
 
-class Envelope(Message, frozen=True, tag=2):
+class Envelope(WireMessage, frozen=True, tag=2):
     """`via`: brokers still to be passed, in this order (source routing)."""
 
     origin: Count
@@ -578,13 +578,13 @@ class Envelope(Message, frozen=True, tag=2):
     content: StreamSegment | StreamAcknowledgement
 
     @property
-    def label(self) -> Message:
+    def label(self) -> WireMessage:
         """What names it in queues and traces: the letter, or the acknowledgement."""
         content = self.content
         return content.letter if isinstance(content, StreamSegment) else content
 
 
-class Bundle(Message, frozen=True, tag=8):
+class Bundle(WireMessage, frozen=True, tag=8):
     """Envelopes in one frame. An event that several of them carry is among `events` instead."""
 
     envelopes: Annotated[tuple[Envelope, ...], msgspec.Meta(min_length=1, max_length=BUNDLE_MAX)]

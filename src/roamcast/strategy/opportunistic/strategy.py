@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from roamcast.broker.core import Subscription
 from roamcast.event import Event
-from roamcast.kit.protocol import Message, MessageLayer, Timers
+from roamcast.kit.protocol import MessageLayer, Timers, WireMessage
 from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.strategy.opportunistic.adaptation.layer import Adaptation
 from roamcast.strategy.opportunistic.board import BROKER, BoardEntry
@@ -97,7 +97,7 @@ class Opportunistic(MessageLayer, Strategy):
     def on_unsubscribed(self, subscription: Subscription) -> None:
         self.client.on_unsubscribed(subscription.number)
 
-    def on_message(self, sender: NodeId, message: Message) -> None:
+    def on_message(self, sender: NodeId, message: WireMessage) -> None:
         self._transport.on_heard(sender)
         self.handlers[type(message)](sender, message)
 

@@ -17,7 +17,7 @@ import msgspec
 
 from roamcast.event import Count, Event, EventId
 from roamcast.host import Host, Kind
-from roamcast.kit.protocol import Message, Messenger, OnFailure
+from roamcast.kit.protocol import Messenger, OnFailure, WireMessage
 from roamcast.strategy.tree.overlay.layer import Overlay
 from roamcast.units import NodeId
 from roamcast.wire import Codec
@@ -28,7 +28,7 @@ Ids: TypeAlias = Annotated[tuple[EventId, ...], msgspec.Meta(max_length=ENTRIES_
 Nodes: TypeAlias = Annotated[tuple[Count, ...], msgspec.Meta(max_length=ENTRIES_MAX)]
 
 
-class FilterUpdate(Message, frozen=True, tag=1):
+class FilterUpdate(WireMessage, frozen=True, tag=1):
     """From version `base` of the sender's set to `version`; base 0 is the empty set.
 
     `add` gives each filter with its age: for how long someone has wanted it. A set too large for one
@@ -45,7 +45,7 @@ class FilterUpdate(Message, frozen=True, tag=1):
     remove: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=ENTRIES_MAX)]
 
 
-class UpdateAcknowledgement(Message, frozen=True, tag=2):
+class UpdateAcknowledgement(WireMessage, frozen=True, tag=2):
     name = "acknowledge"
 
     session: Count
@@ -53,7 +53,7 @@ class UpdateAcknowledgement(Message, frozen=True, tag=2):
     lost: bool = False  # the last update does not build on the version I hold: send the whole set
 
 
-class Refresh(Message, frozen=True, tag=3):
+class Refresh(WireMessage, frozen=True, tag=3):
     name = "refresh"
 
     session: Count
@@ -61,7 +61,7 @@ class Refresh(Message, frozen=True, tag=3):
     digest: Annotated[bytes, msgspec.Meta(min_length=8, max_length=8)]
 
 
-class Cast(Message, frozen=True, tag=4):
+class Cast(WireMessage, frozen=True, tag=4):
     """`hops`: links before this one; `age`: time since publication; `again`: sent for recovery. The overlay's
     frame names the neighbours it is meant for."""
 
@@ -81,7 +81,7 @@ class Cast(Message, frozen=True, tag=4):
         return self.event.id
 
 
-class Digest(Message, frozen=True, tag=5):
+class Digest(WireMessage, frozen=True, tag=5):
     """For each group of neighbours, the events that I have and they should; the newest first."""
 
     name = "digest"
@@ -89,7 +89,7 @@ class Digest(Message, frozen=True, tag=5):
     groups: Annotated[tuple[tuple[Nodes, Ids], ...], msgspec.Meta(max_length=ENTRIES_MAX)]
 
 
-class Want(Message, frozen=True, tag=6):
+class Want(WireMessage, frozen=True, tag=6):
     name = "request"
 
     events: Ids

@@ -27,7 +27,7 @@ from roamcast.errors import InputError, WireError
 from roamcast.event import Count, EventId
 from roamcast.host import Channel, Host, Kind, Layer, TimerName
 from roamcast.kit.numbers import StableCounter
-from roamcast.kit.protocol import Message, Messenger, Timer
+from roamcast.kit.protocol import Messenger, Timer, WireMessage
 from roamcast.strategy.tree.overlay.layer import Overlay
 from roamcast.strategy.tree.overlay.messages import HOPS_MAX, Hops
 from roamcast.strategy.tree.overlay.multicast_table import LinkState, OverlayListener
@@ -42,7 +42,7 @@ NUMBERS = "manager.number"  # key in stable storage: of the objects that this no
 NUMBERS_BLOCK = 1_000  # numbers that one stable write reserves; chosen by us
 
 
-class SpreadObject(Message, frozen=True):
+class SpreadObject(WireMessage, frozen=True):
     """An object on its way. Its origin and number name it, so that a frame that comes twice (a repeat whose
     acknowledgement was lost, a replay) is processed and passed on once."""
 

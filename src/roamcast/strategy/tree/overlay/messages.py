@@ -18,7 +18,7 @@ from typing import Annotated, NamedTuple, TypeAlias
 import msgspec
 
 from roamcast.event import Count
-from roamcast.kit.protocol import Message
+from roamcast.kit.protocol import WireMessage
 from roamcast.units import SECOND, NodeId
 from roamcast.wire import Codec
 
@@ -95,7 +95,7 @@ class StatedLabel(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
         return tuple.__new__(Label, (self.sequence, self.leader, self.rank))
 
 
-class AboutLink(Message, frozen=True):
+class AboutLink(WireMessage, frozen=True):
     """What is said about one tree link, or over it."""
 
     link: LinkNumber
@@ -108,7 +108,7 @@ class RequestKey(NamedTuple):
     number: int
 
 
-class OfRequest(Message, frozen=True):
+class OfRequest(WireMessage, frozen=True):
     """A request, or what followed from it."""
 
     requester: Count
@@ -160,7 +160,7 @@ class Activation(OfRequest, frozen=True, tag=3):
     url: Url = ""
 
 
-class GroupHello(Message, frozen=True, tag=4):
+class GroupHello(WireMessage, frozen=True, tag=4):
     """GRPH: the leader is alive. One broadcast for all downstream neighbours (section 5.2.3).
 
     `links` names each of them with its link, so that a neighbour which is missing, or named with a link
@@ -203,7 +203,7 @@ class TreeData(AboutLink, frozen=True, tag=8):
     payload: bytes
 
 
-class SpreadData(Message, frozen=True, tag=9):
+class SpreadData(WireMessage, frozen=True, tag=9):
     """The same to several tree neighbours in one broadcast, as MAODV forwards multicast data. Nodes that
     are not named ignore it."""
 
@@ -262,7 +262,7 @@ class MaodvActivation(OfRequest, frozen=True, tag=22):
     leader: bool = False
 
 
-class MaodvHello(Message, frozen=True, tag=23):
+class MaodvHello(WireMessage, frozen=True, tag=23):
     """GRPH. `update`: the leader has changed."""
 
     name = "grph"
