@@ -318,7 +318,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "exchange": (383, 3),
     "filter": (2_590, 21),
     "gateway": (4_280, 32),
-    "kit": (747, 11),
+    "kit": (739, 11),
     "lab": (8_876, 90),
     "modulator": (234, 4),
     "modules at the top": (1_663, 19),

@@ -1,7 +1,7 @@
 """What protocols are made of, each mechanism once. A strategy or an underlay is a policy over these parts.
 
 - `protocol.py`: timers that know their action; messages that know their label; decode or drop, then dispatch.
-- `tables.py`: bounded and expiring tables that report what they push out; related tables that evict together.
+- `tables.py`: bounded and expiring tables that report what they push out.
 - `soft_state.py`: tables whose entries end by themselves, and the one timer that removes them.
 - `numbers.py`: counters that survive a crash, for everything that other nodes compare.
 - `relay.py`: pass on once, after a delay, unless no longer needed.

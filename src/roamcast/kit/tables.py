@@ -5,6 +5,9 @@ optional, and the owner traces or counts there. `BoundedDict` evicts the oldest 
 that would expire first; so does `LifetimeDict`, for thousands of entries whose time never changes. Entries
 that are taken out because their time is over are not reported.
 
+What belongs to one key is one entry of one table. Of two tables with the same keys and two bounds, one pushes
+out what the other still asks for.
+
 Neither class reads a clock. Not covered here: a table that refuses new entries (so that a flood of forged
 ones cannot push out known ones) compares its own length, and the store and the duplicate filter of the
 broker have bounds of their own kind (`broker/store.py`, `broker/seen.py`).
@@ -12,8 +15,8 @@ broker have bounds of their own kind (`broker/store.py`, `broker/seen.py`).
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, MutableMapping
-from typing import Any, Generic, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
 
 from roamcast.units import Micros
 
@@ -136,22 +139,3 @@ class LifetimeDict(ExpiringDict[Key, Value]):
             at, key = heapq.heappop(self._by_expiry)
             if key in self and self._until(self[key]) == at:
                 return key, self.pop(key)
-
-
-class Related(Generic[Key]):
-    """Tables whose entries hang on the same key: what leaves one leaves all.
-
-    Give `forget` to the table that has the bound, as what it does with an evicted key, and call it wherever a
-    key ends.
-    """
-
-    def __init__(self, *tables: MutableMapping[Key, Any]) -> None:
-        self._tables = list(tables)
-
-    def add(self, table: MutableMapping[Key, Any]) -> None:
-        """One more, such as the table whose eviction calls `forget`."""
-        self._tables.append(table)
-
-    def forget(self, key: Key, _: object = None) -> None:
-        for table in self._tables:
-            table.pop(key, None)
