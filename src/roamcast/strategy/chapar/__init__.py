@@ -1,4 +1,4 @@
-"""Chapar: multipoint relays as brokers, node vectors, two small tables (Khakpour and Demeure, 2008).
+"""Chapar: multipoint relays as brokers, node vectors, two small tables (Khakpour and Demeure, 2009).
 
 To read in this order, with the paper's words for what is inside:
 

@@ -9,8 +9,8 @@ interval, not after one interval per hop.
 
 Brokers that come into each other's neighbourhood check ahead of time (`meeting_check`). The paper leaves this
 to the periodic check: a node that was alone, and so its own broker, then meets another such node, and neither
-knows what the other wants for up to a whole interval. Where contacts last some ten seconds, that is most of
-them. It is the same broadcast, and one serves all brokers that a node meets at once. A broker whose tables
+knows what the other wants for up to a whole interval. Contacts of about ten seconds mostly end before that.
+It is the same broadcast, and one serves all brokers that a node meets at once. A broker whose tables
 changed checks ahead of time too, unless it hears from others that they have the same by now, as in Trickle
 (RFC 6206). The pace is that of all early messages (`kit/rates.py`). Answers wait for a random time, and
 are left out if the tables have changed meanwhile or another broker answers: one exchange and the floods that
@@ -48,7 +48,8 @@ from roamcast.strategy.chapar.part import Part, Shared
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 REQUEST_TIMEOUT: Micros = 2 * SECOND  # time-out, then another broker is asked; chosen by us
-# What comes later than this after inheritance is news to others again; a full table takes 20 s. Chosen by us.
+# An entry that arrives later than this after inheritance began is flooded like a new one. A full table takes
+# 20 s. Chosen by us.
 INHERITANCE_TIME: Micros = 60 * SECOND
 MEETING_INTERVAL: Micros = SECOND  # between early checks: a multiple of it, by `kit/rates.py`
 ANSWER_SPREAD: Micros = 20 * MILLISECOND  # per neighbouring broker: all of them hear a check; chosen by us
@@ -278,7 +279,7 @@ def list_tables(
     missing: Sequence[EventId],
     to: NodeId | None = None,
 ) -> list[Lists]:
-    """The messages that list both tables; each table in increasing order, or None where it need not be."""
+    """The messages that list both tables. Each table must be sorted; None: that table is not listed."""
     told: list[Lists] = []
     event_parts = _parts(events, lambda event: event, (0, 0))
     version_parts = _parts(versions, lambda version: version[0], 0)
@@ -300,8 +301,8 @@ def list_tables(
 def _parts(
     table: Sequence[Any] | None, key: Callable[[Any], Any], first: Any
 ) -> list[tuple[tuple[Any, ...], Any, Any]]:
-    """Some entries of a table, and the first and the end of the span of which they are all (None: to the
-    last)."""
+    """A table in parts: entries, first, end. A part holds every entry from `first` up to, and without, `end`;
+    None: without an upper limit."""
     if table is None:
         return []
     parts = []

@@ -50,8 +50,9 @@ from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
 # An older event counts as this old: the time that it is kept here can be added, and the sum can be sent.
 AGE_MAX: Micros = 2**62
-# How many attempts more a failure on a full medium counts for: with `prompt` one retry, after 0.4 s. Measured
-# on the league's `narrowband`, seeds 111 to 118: 0, 2, 3 deliver 0.78, 0.89, 0.97 of the reachable pairs.
+# A failure on a full medium counts as one attempt and so many more: with `prompt` there is one retry, after
+# 0.4 s. Measured on the league's `narrowband`, seeds 111 to 118: 0, 2, 3 deliver 0.78, 0.89, 0.97 of the
+# reachable pairs.
 CONGESTION_COST = 3
 TAKEN_MAX = 4_096  # events whose destinations are remembered; chosen by us
 # How long to wait for a next hop's own broadcast; chosen by us, for a relay's jitter and its queue.

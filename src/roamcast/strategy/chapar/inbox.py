@@ -3,8 +3,9 @@
 Copies come from floods, from notifications and from consistency checks, in any order and more than once.
 An event names its predecessor (`previous`, of the same publisher); it is handed over when the
 predecessor has gone by, or nobody offers it, or `order_timeout` has passed. *Gone by* includes events that
-were only overheard: they count for the order, but are kept only if this node serves others or wants them. A
-later subscription that may want one has not seen it go by: it is owed that event too, before its successors.
+were only overheard: they count for the order, but are kept only if this node serves others or wants them. If
+a later local subscription may match an overheard event, that event is fetched and handed over first, before
+the publisher's later ones.
 An event that is kept for subscriptions to come waits until its predecessor is kept too, or `order_timeout`.
 
 What was handed to an application is recorded in stable storage, so that no event comes twice because of a
@@ -138,8 +139,8 @@ class Inbox:
         span: tuple[tuple[int, int], tuple[int, int] | None] = ((0, 0), None),
     ) -> list[EventId]:
         """What a broker has for us; returns what we lack. Held events wait only for those, and for what the
-        broker lacks itself. An answer says nothing about the order of an event that we did not ask about,
-        or that the broker does not know (`known`, where it lists all it has in the `span`)."""
+        broker lacks itself. An answer releases only events that we asked about or, where the broker lists
+        all it has in the `span`, events in that list (`known`)."""
         until = self._host.now() + self._order_timeout
         lacking = [key for key in offered if not self.has(key) and key not in self._handed]
         self._offered.update(dict.fromkeys(lacking, until))
@@ -189,7 +190,7 @@ class Inbox:
         return [key for key in sorted(self._held) if self._held[key].memo.predecessor(now) not in self._held]
 
     def before_waiting(self, events: Iterable[EventId]) -> list[EventId]:
-        """Those of the events that an event which waits here may wait for: earlier ones of its publisher."""
+        """Those of them that are earlier than a held event of the same publisher."""
         latest = {key.publisher: key for key in sorted(self._held)}
         return [key for key in events if key < latest.get(key.publisher, key)]
 

@@ -57,8 +57,8 @@ class Recapitulation(Part):
         self._is_due = False
 
     def remember(self, carry: Carry, born: Micros, *, told: int) -> None:
-        """This node has an event, which neighbours may ask for; it has been told of so many times. One
-        that was just broadcast has not."""
+        """This node has an event, which neighbours may ask for. `told`: how often they were told of it, 0
+        right after its broadcast."""
         until = self._host.now() + RECENT_FOR
         self._recent.renew(carry.event.id, RecentEvent(carry, born, until, told))
         if told < TELLINGS:
