@@ -127,6 +127,7 @@ class LargePublication:
             self._queue.add(self._step)
 
     def cancel(self) -> None:
+        self.waiting.clear()  # also where a call-back of the step itself cancels it
         self._queue.remove(self._step)
 
     def _step(self) -> bool:
@@ -137,6 +138,7 @@ class LargePublication:
             return False
         self._on_progress(self.transfer.index)
         if self.transfer.is_over:
+            self.waiting.clear()  # a client may have sent more than it announced
             self._on_end(None)
         self._is_queued = bool(self.waiting)
         return self._is_queued
@@ -290,7 +292,8 @@ class ApplicationSession:
         (`reserve_for`), so that a repetition after a crash is no second event.
 
         `StoreFullError` for a memorized one that the disk refuses, `EventError` for a sealed one that this
-        node cannot seal: then nothing has been published.
+        node cannot seal: then nothing has been published. Of a large payload it is said only that it has
+        begun; who must know its end calls `begin_whole`.
         """
         if publication.topic.startswith(REPLY):
             publication = addressed(publication)

@@ -164,7 +164,9 @@ class ChunkTransfer:
 
     def add(self, octets: bytes | memoryview) -> None:
         """Publish the next chunk. `EventError` if these are not its octets; the transfer is void then."""
-        due = 0 if self.is_over else octets_of(self._size, self.index)
+        if self.is_over:
+            raise EventError("chunk", f"{self.index} is one too many; there are {self.count}")
+        due = octets_of(self._size, self.index)
         if len(octets) != due:
             raise EventError("chunk", f"{self.index} has {len(octets)} octets; it needs {due}")
         self._sum.update(octets)

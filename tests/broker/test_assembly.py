@@ -292,3 +292,19 @@ def test_a_retained_payload_in_chunks_takes_the_place_of_the_one_before() -> Non
         Publication({"mqtt": 4, "mqtt.at": 12}, topic="map", lifetime=LIFETIME).numbered(3, 1), LIFETIME, 0, 0
     )
     assert len(store) == 1
+
+
+@pytest.mark.parametrize("extra", [b"", b"more"])
+def test_after_the_last_chunk_nothing_more_is_published(extra: bytes) -> None:
+    """Not even an empty one: the number behind the last belongs to another event."""
+    published: list[int] = []
+    payload = bytes(CHUNK_BYTES + 1)
+    frame = Publication({}, topic="map")
+    transfer = ChunkTransfer(
+        lambda chunk, number, is_last: published.append(number), frame, len(payload), digest_of(payload), 7
+    )
+    for octets in pieces(payload):
+        transfer.add(octets)
+    with pytest.raises(EventError):
+        transfer.add(extra)
+    assert published == [7, 8]

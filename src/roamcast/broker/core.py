@@ -148,6 +148,11 @@ class Broker:
             self._sequences.take()
         return first
 
+    @property
+    def next_number(self) -> int:
+        """Of the event that is created next, unless it has a reserved one."""
+        return self._sequences.next
+
     def create(self, publication: Publication, sequence: int | None = None) -> Event:
         """A new event of this node, with a number of its own or one that was reserved for it. Copies of it
         that come back are not new."""

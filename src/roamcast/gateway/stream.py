@@ -181,6 +181,9 @@ class FairStream(asyncio.Protocol, Generic[Item]):
             return
         self._is_paused = False
         self.flush()
+        while self._out:  # a write that fills the buffer pauses again; the rest has to go too
+            self._is_paused = False
+            self.flush()
         self.is_closing = True
         self._held.clear()
         self._has_more = False
@@ -232,7 +235,7 @@ class FairStream(asyncio.Protocol, Generic[Item]):
     def resume_writing(self) -> None:
         self._is_paused = False
         self.flush()
-        if not self.is_closing:
+        if not self.is_closing and not self._is_paused:  # what waited may have filled the buffer again
             self.on_writable()
 
     def flush(self) -> None:
@@ -298,7 +301,11 @@ class FairStream(asyncio.Protocol, Generic[Item]):
     def _go_on(self) -> None:
         self._has_more = False
         if not self.is_closing and not self._held:
-            self._work()
+            try:
+                self._work()
+            except Exception:  # a fault of ours: without this the client would never be read again
+                self.abandon()
+                raise
         self._set_reading()
 
     def _set_reading(self) -> None:

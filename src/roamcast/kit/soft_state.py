@@ -1,7 +1,8 @@
 """Soft state: tables whose entries end by themselves, and the one timer that removes them.
 
-The timer is set for the earliest deadline. It is not moved when deadlines are extended, which most are before
-they are due: it then only looks for the next deadline.
+The timer is set for the earliest deadline there is when it is set. It is not moved when deadlines are
+extended, which most are before they are due, nor for a new entry with an earlier one: it then only looks for
+the next deadline. So a table may hold what has expired; whoever looks something up compares its deadline.
 """
 
 from collections.abc import Callable

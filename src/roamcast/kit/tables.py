@@ -107,9 +107,9 @@ class ExpiringDict(BoundedDict[Key, Value]):
 
 
 class LifetimeDict(ExpiringDict[Key, Value]):
-    """As `ExpiringDict`, for values whose time never changes: a heap finds the first to expire, so no
-    operation looks at all entries. A new entry is evicted itself if it would be the first to expire: nodes
-    that hold the same entries agree on what stays, in whatever order the entries came."""
+    """As `ExpiringDict`, for values whose time never changes: a heap finds the first to expire, so
+    neither entering nor expiring looks at all of them. A new entry is evicted itself if it would be the first
+    to expire: nodes that hold the same entries agree on what stays, in whatever order the entries came."""
 
     def __init__(
         self, most: int, on_evicted: OnEvicted[Key, Value], until: Callable[[Value], Micros]

@@ -9,8 +9,8 @@ import pytest
 from tests.gateway.local.test_local import RawSubscriber, run, served
 from tests.gateway.mqtt.stand_alone import StandingNode
 
-from roamcast.applications import Applications
-from roamcast.chunks import CHUNK_BYTES, ChunkQueue, digest_of
+from roamcast.applications import Applications, LargePublication
+from roamcast.chunks import CHUNK_BYTES, ChunkQueue, ChunkTransfer, digest_of, pieces
 from roamcast.client import ClientError, blocking, connect
 from roamcast.client.asking import publication
 from roamcast.event import LARGE_BYTES_MAX, Publication
@@ -277,3 +277,28 @@ def test_a_large_payload_is_written_without_a_copy() -> None:
     begins, payload = framed_pieces(DeliveryMessage(event, (3,), 1))
     assert payload is event.payload and len(begins) < 100
     assert len(framed_pieces(Done(1))) == 1
+
+
+@pytest.mark.parametrize("extra", [b"", b"more"])
+def test_parts_beyond_the_announced_payload_are_ignored_and_stop_no_other_transfer(extra: bytes) -> None:
+    ended: list[object] = []
+    published: list[int] = []
+    payload = bytes(CHUNK_BYTES + 1)
+    frame = Publication({}, topic="map")
+    queue = ChunkQueue(lambda: 0.0, None, lambda: 0.0)
+
+    def begin(first: int) -> LargePublication:
+        transfer = ChunkTransfer(
+            lambda chunk, number, is_last: published.append(number),
+            frame,
+            len(payload),
+            digest_of(payload),
+            first,
+        )
+        return LargePublication(queue, transfer, ended.append, lambda parts: None)
+
+    one, other = begin(10), begin(20)
+    one.add([*pieces(payload), extra])
+    other.add(pieces(payload))
+    assert ended == [None, None]
+    assert sorted(published) == [10, 11, 20, 21]

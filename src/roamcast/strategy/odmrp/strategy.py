@@ -179,7 +179,8 @@ class Odmrp(MessageLayer, Strategy):
         self._answer(route, now)
         if request.hops + 1 < self._options.hop_limit:
             self._requests.cancel(request.publisher)  # of the round before
-            self._requests.add(request.publisher, None, random_below(self.host, self._jitter))
+            if not self._requests.add(request.publisher, None, random_below(self.host, self._jitter)):
+                self.messenger.overflow("join_request", "REQUESTS_MAX")
 
     def _relay_request(self, publisher: NodeId, _: None) -> None:
         route = self.routes.standing(publisher, self.host.now())

@@ -125,9 +125,11 @@ class MeshExchange:
         publication = self._publication(session, message)
         if isinstance(publication, PublishOutcome):
             return publication
+        own = None
         if session is not None and session.no_local:
-            sequence = self.reserve(publication.payload) if sequence is None else sequence
-            self._own[EventId(self._number, sequence)] = session
+            broker = self._node.applications.node.broker
+            own = EventId(self._number, broker.next_number if sequence is None else sequence)
+            self._own[own] = session
         self._notes.wrote = False
         try:
             admission = self._session.publish(
@@ -137,6 +139,9 @@ class MeshExchange:
             return NOT_KEPT
         except InputError:
             return TOO_LARGE  # all else was checked when the packet was decoded
+        finally:
+            if own is not None:  # local clients have it by now, or it was not published
+                self._own.pop(own, None)
         if admission.published is None or admission.wait:
             return self._outcome(admission, publication)
         self.published += 1
@@ -170,19 +175,20 @@ class MeshExchange:
                 lambda: then(ReasonCode.SUCCESS), lambda _: then(ReasonCode.QUOTA_EXCEEDED)
             )
 
-        sequence = self.reserve(payload) if sequence is None else sequence
-        self._own[EventId(self._number, sequence)] = session
         self._large_bytes += len(payload)
         self.published += 1
         try:
+            sequence = self.reserve(payload) if sequence is None else sequence
+            if session.no_local:
+                self._own[EventId(self._number, sequence)] = session
             self._session.begin_whole(publication, sequence, on_end, is_admitted=True)
-        except InputError as error:
+        except (InputError, StoreFullError) as error:
             on_end(error)
 
     def _outcome(self, admission: Admission, publication: Publication) -> PublishOutcome:
         outcome = admission.outcome
         if outcome is not AdmissionOutcome.ACCEPTED:
-            self.published += outcome is not AdmissionOutcome.WAIT
+            self.published += outcome is AdmissionOutcome.SHED
             return REFUSALS[outcome]
         self.published += admission.published is not None
         must_wait = self._notes.is_kept and (self._notes.wrote or publication.lifetime > 0)

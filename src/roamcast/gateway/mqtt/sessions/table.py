@@ -214,7 +214,8 @@ class Sessions:
         will, due = session.will, session.will_due
         session.will = session.will_due = None
         if will is not None and due is not None:
-            self._exchange.publish(None, will, is_admitted=True)
+            # One that must arrive is not refused: nobody is there to be told. Others may be shed.
+            self._exchange.publish(None, will, is_admitted=will.qos > 0 or will.retain)
 
     def _make_room(self) -> bool:
         """The absent session that would end first ends now."""

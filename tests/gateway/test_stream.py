@@ -1,0 +1,129 @@
+"""The fair stream by itself, on a transport that a test drives by hand."""
+
+import asyncio
+from typing import Any
+
+from roamcast.errors import WireError
+from roamcast.gateway.stream import FairStream, Turn
+
+
+class Lines:
+    """A framer: one octet is one item."""
+
+    def __init__(self) -> None:
+        self._waiting = bytearray()
+
+    def push(self, data: bytes) -> None:
+        self._waiting += data
+
+    def pop(self) -> bytes | None:
+        return bytes([self._waiting.pop(0)]) if self._waiting else None
+
+
+class Wire:
+    """A transport that pauses its stream whenever more than `room` octets were written and not read."""
+
+    def __init__(self, room: int) -> None:
+        self.stream: Any = None
+        self.room = room
+        self.written = bytearray()
+        self.unread = 0
+        self.is_aborted = False
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+        self.unread += len(data)
+        if self.unread > self.room:
+            self.stream.pause_writing()
+
+    def read_all(self) -> None:
+        self.unread = 0
+        self.stream.resume_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+    def get_extra_info(self, name: str) -> None: ...
+    def is_closing(self) -> bool:
+        return False
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None: ...
+    def is_reading(self) -> bool:
+        return True
+
+    def pause_reading(self) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+class Talk(FairStream[bytes]):
+    def __init__(self, turn: Turn) -> None:
+        super().__init__(turn, Lines(), write_bytes_max=1_000)
+        self.became_writable = 0
+        self.handled: list[bytes] = []
+
+    def on_item(self, item: bytes) -> None:
+        if item == b"!":
+            raise RuntimeError("a fault of ours")
+        self.handled.append(item)
+
+    def on_malformed(self, error: WireError) -> None: ...
+    def on_lost(self) -> None: ...
+    def on_writable(self) -> None:
+        self.became_writable += 1
+
+
+def talk(room: int) -> tuple[Talk, Wire]:
+    stream, wire = Talk(Turn(asyncio.get_running_loop())), Wire(room)
+    wire.stream = stream
+    stream.connection_made(wire)  # type: ignore[arg-type]
+    return stream, wire
+
+
+def test_a_client_that_read_a_part_of_much_is_not_writable_before_it_has_read_the_rest() -> None:
+    async def test() -> None:
+        stream, wire = talk(room=1_000)
+        for _ in range(10):
+            stream.send(b"x" * 200_000)
+        stream.flush()
+        assert len(wire.written) < 2_000_000, "the first piece has filled the buffer"
+        wire.read_all()
+        assert stream.became_writable == 0, "what waited has filled it again"
+        while len(wire.written) < 2_000_000:
+            wire.read_all()
+        wire.read_all()
+        assert stream.became_writable == 1
+
+    asyncio.run(test())
+
+
+def test_all_that_was_sent_is_written_before_the_stream_closes() -> None:
+    async def test() -> None:
+        stream, wire = talk(room=1_000)
+        stream.send(b"x" * 2_000_000)
+        stream.send(b"the reason")
+        stream.send_shared(memoryview(b"and the payload"))
+        stream.close()
+        assert wire.written.endswith(b"the reasonand the payload")
+
+    asyncio.run(test())
+
+
+def test_a_fault_while_items_wait_for_their_turn_ends_the_connection() -> None:
+    async def test() -> None:
+        stream, wire = talk(room=1_000)
+        loop = asyncio.get_running_loop()
+        faults: list[object] = []
+        loop.set_exception_handler(lambda _, context: faults.append(context["exception"]))
+        stream.data_received(b"." * 100 + b"!")  # more than one turn handles
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(stream.handled) == 100 and wire.is_aborted
+        assert [type(fault) for fault in faults] == [RuntimeError]
+
+    asyncio.run(test())
