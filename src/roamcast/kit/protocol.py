@@ -157,7 +157,9 @@ class Messenger(Generic[AnyMessage]):
 class MessageLayer(Layer):
     """A layer that speaks messages: what arrives is decoded and given to its handler, or dropped."""
 
-    handlers: Handlers  # filled by the layer's constructor, once its parts are made
+    # Filled by the layer's constructor, once its parts are made.
+    handlers: Handlers
+    note_sender: Callable[[NodeId], object] | None = None  # of each message, before it is handled
 
     def __init__(self, host: Host, codec: Codec[Any]) -> None:
         self.host = host
@@ -170,11 +172,9 @@ class MessageLayer(Layer):
             message = self._decode(payload)
         except WireError:
             self.messenger.decode(payload)
-        else:
-            self.on_message(sender, message)
-
-    def on_message(self, sender: NodeId, message: WireMessage) -> None:
-        """A layer that notes something of every sender does it here, and then calls this."""
+            return
+        if self.note_sender is not None:
+            self.note_sender(sender)
         self.handlers[type(message)](sender, message)
 
     def on_timer(self, name: Any) -> None:

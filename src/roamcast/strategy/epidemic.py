@@ -230,6 +230,7 @@ class Epidemic(MessageLayer, Strategy):
         self._last_digest: tuple[HeldRuns, ...] = ()
         self._digest_at: Micros = -self._digest_interval  # when it was sent
         self._unchanged = 0
+        self.note_sender = self._meet
         self.handlers = {
             FloodedEvent: self._on_copy,
             Handed: self._on_copy,
@@ -258,10 +259,9 @@ class Epidemic(MessageLayer, Strategy):
     def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
         return self._custody.settled(stored)
 
-    def on_message(self, sender: NodeId, message: WireMessage) -> None:
+    def _meet(self, sender: NodeId) -> None:
         if sender not in self._around.known and self._around.meet(sender, self.host.now()):
             self._underlay.on_acquainted(sender)  # it may be waiting for our beacon, too
-        self.handlers[type(message)](sender, message)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         self._around.on_up(neighbour)

@@ -3,7 +3,7 @@
 from roamcast.broker.core import Subscription
 from roamcast.errors import InputError
 from roamcast.event import Event, EventClass, EventId
-from roamcast.kit.protocol import MessageLayer, Timer, WireMessage, random_below
+from roamcast.kit.protocol import MessageLayer, Timer, random_below
 from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.strategy.chapar.attachment import Attachment
 from roamcast.strategy.chapar.brokers import Brokers
@@ -62,6 +62,7 @@ class Chapar(MessageLayer, Strategy):
         self._consistency = ConsistencyCheck(shared, attachment, self._memorized)
         self._subscriptions = Subscriptions(shared, attachment, self._consistency)
         self._inheritance = Inheritance(shared, attachment, self._memorized, self._consistency)
+        self.note_sender = self._sending.on_heard
         self.handlers = {
             Carry: self._multicasting.on_carry,
             Spread: self._multicasting.on_spread,
@@ -128,10 +129,6 @@ class Chapar(MessageLayer, Strategy):
 
     def on_routes_changed(self) -> None:
         self._inheritance.look_soon()
-
-    def on_message(self, sender: NodeId, message: WireMessage) -> None:
-        self._sending.on_heard(sender)
-        super().on_message(sender, message)
 
     # Private.
 

@@ -118,17 +118,18 @@ class Board:
                 if is_relay:
                     self._pass_on(key)
 
-    def on_fingerprint(self, sender: NodeId, other: int) -> None:
-        """A neighbour's. It lacks a row, or has one that we lack, if it has differed for long, or if no row
-        has come here for long."""
+    def on_fingerprint(self, sender: NodeId, other: int) -> bool:
+        """A neighbour's; whether it is ours. It lacks a row, or has one that we lack, if it has differed for
+        long, or if no row has come here for long."""
         if other == self._replica.fingerprint:
             self._differs.pop(sender, None)
             if self._different == sender:
                 self._different = None
-            return
+            return True
         now = self._host.now()
         if self._is_overdue(self._differs.setdefault(sender, now), now):
             self._name_to(sender)
+        return False
 
     def on_met(self, neighbour: NodeId) -> None:
         """It may come from another part of the network: what differs is not on its way."""

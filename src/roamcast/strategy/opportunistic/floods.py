@@ -148,8 +148,7 @@ class Floods(NodePart):
         self._requests.on_neighbour_down(neighbour)
 
     def on_digest(self, sender: NodeId, digest: NodeDigest) -> None:
-        self._board.on_fingerprint(sender, digest.rows)
-        if digest.rows != self._board.fingerprint:
+        if not self._board.on_fingerprint(sender, digest.rows):
             self.on_row()
         if self._said is not None and digest.held == self._said.held:
             return  # it has what we have

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from roamcast.broker.core import Subscription
 from roamcast.event import Event
-from roamcast.kit.protocol import MessageLayer, Timers, WireMessage
+from roamcast.kit.protocol import MessageLayer, Timers
 from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.strategy.opportunistic.adaptation.layer import Adaptation
 from roamcast.strategy.opportunistic.board import BROKER, BoardEntry
@@ -58,6 +58,7 @@ class Opportunistic(MessageLayer, Strategy):
         self._floods = Floods(shared, self._reading.on_flooded)
         self.client = ClientSide(shared)
         self.adaptation = Adaptation(shared, self.client, self._on_period)
+        self.note_sender = self._transport.on_heard
         self.handlers = {
             NodeDigest: self._floods.on_digest,
             Rows: shared.board.on_rows,
@@ -96,10 +97,6 @@ class Opportunistic(MessageLayer, Strategy):
 
     def on_unsubscribed(self, subscription: Subscription) -> None:
         self.client.on_unsubscribed(subscription.number)
-
-    def on_message(self, sender: NodeId, message: WireMessage) -> None:
-        self._transport.on_heard(sender)
-        self.handlers[type(message)](sender, message)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         self._floods.on_neighbour_up(neighbour)
