@@ -141,7 +141,8 @@ class ClientConnection(FairStream[ClientMessage]):
         self.hold("unread")
 
     def on_writable(self) -> None:
-        self._tell_missed()
+        if self._missed:
+            self._tell_missed()
         self._is_slow = False
         self._let_go()
         self.release("unread")
@@ -156,7 +157,8 @@ class ClientConnection(FairStream[ClientMessage]):
             if self._out_bytes > WAITING_BYTES_MAX or (is_large and self._shared_bytes > LARGE_BYTES_MAX):
                 self._missed += 1
                 return
-            self._tell_missed()
+            if self._missed:
+                self._tell_missed()
         self._append(message)
         publisher = self._server.publisher
         if publisher is not None and self._out_bytes > BEHIND_BYTES and not self._is_slow:
@@ -171,9 +173,8 @@ class ClientConnection(FairStream[ClientMessage]):
             self.send_shared(memoryview(octets))
 
     def _tell_missed(self) -> None:
-        if self._missed:
-            missed, self._missed = self._missed, 0
-            self._append(MissedEvents(missed))
+        missed, self._missed = self._missed, 0
+        self._append(MissedEvents(missed))
 
     def _end_session(self) -> None:
         if self._session is not None:

@@ -151,7 +151,7 @@ class LocalSession:
             self._rights.check_publication(publication)
         admission = session.publish(publication)
         self.wait = admission.wait
-        return admission.event
+        return admission.published or admission.event  # the second one says why there is none
 
     def _confirm(self, request: int, sequence: int, lifetime: Micros) -> None:
         if not request:
