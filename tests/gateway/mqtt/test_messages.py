@@ -22,6 +22,7 @@ from roamcast.gateway.mqtt.packets.values import (
     ReasonCode,
     SubscriptionRequest,
 )
+from roamcast.pressure import NoPressure
 from roamcast.units import SECOND
 
 VERSIONS = pytest.mark.parametrize("version", [V3_1_1, V5])
@@ -121,6 +122,30 @@ async def test_no_local_keeps_a_client_from_its_own_messages_only() -> None:
         await one.publish("a", b"again")
         message = await one.receive()
         assert message.properties is not None and message.properties.subscription_identifiers == [5]
+
+
+class Shedding(NoPressure):
+    def sheds(self, publication: Publication) -> bool:
+        return True
+
+
+@in_loop
+async def test_what_is_shed_of_a_client_with_no_local_uses_up_no_number() -> None:
+    """Each hole would split the runs by which digests name this node's events."""
+    async with serving() as server:
+        client = await server.client5("one")
+        await client.subscribe(SubscriptionRequest("a", 0, True), SubscriptionRequest("+", 0))
+        node = server.node
+        usual, before = node.applications.pressure, node.node.broker.next_number
+        node.applications.pressure = Shedding()
+        for _ in range(5):
+            await client.publish("a", b"shed")
+        await client.hears_nothing()
+        assert node.node.broker.next_number == before
+        node.applications.pressure = usual
+        await client.publish("a", b"fits")
+        assert (await client.receive()).payload == b"fits"
+        assert node.node.broker.next_number == before + 1
 
 
 @in_loop
