@@ -4,9 +4,11 @@ import inspect
 import subprocess
 import sys
 
+import pytest
+
 from roamcast.host import Frame, Kind
 from roamcast.strategy import STRATEGIES, Strategy, StrategyContext
-from roamcast.strategy.flooding import FloodingOptions
+from roamcast.strategy.flooding import Flooding, FloodingOptions
 from roamcast.testing import Arrival, Network, line, mesh
 from roamcast.units import NodeId
 
@@ -83,10 +85,10 @@ def test_the_suite_fails_a_strategy_that_breaks_its_promises() -> None:
         strategy = "wanton"
         formed = 1.0
 
-    STRATEGIES.add("wanton", FloodingOptions, Wanton)
+    STRATEGIES.add("wanton", FloodingOptions, Wanton, survives_cut=True)
     try:
         failed = []
-        given = {"loss": 0.0, "seed": 5}
+        given = {"loss": 0.0, "seed": 5, "promise": "survives_cut"}
         for name in [name for name in dir(Suite) if name.startswith("test_") and "loss" not in name]:
             try:
                 test = getattr(Suite(), name)
@@ -96,6 +98,22 @@ def test_the_suite_fails_a_strategy_that_breaks_its_promises() -> None:
     finally:
         STRATEGIES.remove("wanton")
     assert len(failed) >= 5, failed
+
+
+@pytest.mark.parametrize("promise", ["survives_cut", "survives_crash", "survives_full", "survives_leave"])
+def test_the_suite_fails_a_strategy_that_promises_more_than_it_keeps(promise: str) -> None:
+    from roamcast.testing.contract import BestEffortContract
+
+    class Suite(BestEffortContract):
+        strategy = "boaster"
+        formed = 1.0
+
+    STRATEGIES.add("boaster", FloodingOptions, Flooding, **{promise: True})
+    try:
+        with pytest.raises(AssertionError):
+            Suite().test_what_it_promises_for_memorized_events(promise, 1)
+    finally:
+        STRATEGIES.remove("boaster")
 
 
 def test_pytest_is_needed_by_the_suites_alone() -> None:

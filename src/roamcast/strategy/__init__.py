@@ -42,6 +42,11 @@ class StrategyAbilities(NamedTuple):
     takes_advertisements: bool = False  # it prepares for events of a type before there is one
     carries_sealed: bool = False  # it carries events whose content relays cannot read (`Strategy.seal_id`)
     stores_everywhere: bool = False  # every node keeps every memorized event that it can be given
+    # Promises: an accepted memorized event reaches each matching subscriber within its lifetime, although
+    survives_cut: bool = False  # the subscriber was out of reach when it was published
+    survives_crash: bool = False  # the nodes that hold it, and the subscriber's, were killed and restarted
+    survives_full: bool = False  # stores on the way had no room for it for a while
+    survives_leave: bool = False  # its publisher is out of reach by then: others carry it
     # Option defaults for networks with arbitrary node numbers: those of live nodes follow from their keys.
     for_arbitrary_numbers: Mapping[str, Any] = {}
 
@@ -63,6 +68,9 @@ STRATEGIES.declare(
     stores_everywhere=True,
     default_underlay="beacons",
     carries_sealed=True,
+    survives_cut=True,
+    survives_crash=True,
+    survives_leave=True,
 )
 STRATEGIES.declare(
     "chapar",
@@ -71,12 +79,18 @@ STRATEGIES.declare(
     default_underlay="olsr",
     carries_sealed=True,
     for_arbitrary_numbers={"node_vectors": "bloom"},  # a bitmap indexed by node number cannot hold them
+    survives_cut=True,
+    survives_crash=True,
+    survives_full=True,
+    survives_leave=True,
 )
 STRATEGIES.declare(
     "odmrp",
     "roamcast.strategy.odmrp:OdmrpOptions",
     "roamcast.strategy.odmrp:Odmrp",
     takes_advertisements=True,
+    survives_cut=True,
+    survives_full=True,
 )
 STRATEGIES.declare(
     "opportunistic",
@@ -85,12 +99,15 @@ STRATEGIES.declare(
     default_underlay="olsr",
     runs_modulators=True,
     keeps_order=True,
+    survives_cut=True,
 )
 STRATEGIES.declare(
     "tree",
     "roamcast.strategy.tree.parameters:TreeOptions",
     "roamcast.strategy.tree.strategy:Tree",
     default_underlay="beacons",
+    survives_cut=True,
+    survives_crash=True,
 )
 
 LIVE_DEFAULT = "epidemic"

@@ -9,23 +9,97 @@ A plug-in's author subclasses a suite in a test file and names the strategy:
         strategy = "gossip"
 
 `StrategyContract` is for strategies that deliver everything where nothing is lost; `BestEffortContract` is
-the part of it that every strategy must pass. Both run on networks of a few nodes (`network.py`).
+the part of it that every strategy must pass; it also tests what a strategy declares to promise
+(`StrategyAbilities`). Both run on networks of a few nodes (`network.py`).
 `HostContract` is for authors of a runtime: it tests the promises of `roamcast.host.Host`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from random import Random
 from typing import Any, ClassVar, Protocol
 
 import pytest
 
+from roamcast.broker.store import StoreFullError
 from roamcast.event import Value
 from roamcast.filter import Filter
 from roamcast.host import Frame, Host, Kind, Layer, SendFailure, TimerName
+from roamcast.strategy import STRATEGIES
 from roamcast.testing.network import Arrival, Link, Network, line, mesh
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 GARBAGE = 300  # frames of random or damaged octets; chosen by us
+
+
+ROOM = 30  # events in a store of these networks
+
+
+def published(network: Network, count: int = 5) -> set[int]:
+    """The numbers of those memorized events that node 0 took."""
+    taken: set[int] = set()
+    for _ in range(count):
+        with suppress(StoreFullError):
+            taken.add(network.publish(0, lifetime=600.0).sequence)
+        network.run(1.0)
+    return taken
+
+
+def after_a_cut(network: Network) -> set[int]:
+    network.cut((2, 3))
+    network.run(30.0)
+    accepted = published(network)
+    network.run(20.0)
+    network.connect((2, 3))
+    return accepted
+
+
+def after_crashes(network: Network) -> set[int]:
+    """The subscriber first; then, in the middle of a publication, all who have had anything."""
+    network.crash(3)
+    network.run(10.0)
+    accepted = published(network)
+    accepted.add(network.publish(0, lifetime=600.0).sequence)
+    for node in range(3):
+        network.crash(node)
+    network.run(5.0)
+    for node in range(4):
+        network.restart(node)
+    return accepted
+
+
+def after_full_stores(network: Network) -> set[int]:
+    """First the disks of the relays take nothing for a while, then more is published than stores can take."""
+    network.crash(3)
+    for node in (1, 2):
+        network.stores[node].refuses = True
+    network.run(10.0)
+    accepted = published(network)
+    network.run(10.0)
+    for node in (1, 2):
+        network.stores[node].refuses = False
+    accepted |= published(network, 2 * ROOM)
+    network.restart(3)
+    return accepted
+
+
+def after_the_publisher_left(network: Network) -> set[int]:
+    network.cut((1, 2))
+    network.run(30.0)
+    accepted = published(network)
+    network.run(20.0)
+    network.cut((0, 1))
+    network.run(30.0)
+    network.connect((1, 2))
+    return accepted
+
+
+PROMISES = {
+    "survives_cut": after_a_cut,
+    "survives_crash": after_crashes,
+    "survives_full": after_full_stores,
+    "survives_leave": after_the_publisher_left,
+}
 
 
 class BestEffortContract:
@@ -36,7 +110,9 @@ class BestEffortContract:
     underlay: ClassVar[str | None] = None  # None: the strategy's own
     formed: ClassVar[float] = 60.0  # seconds until trees, routes and tables are complete, for any strategy
 
-    def network(self, nodes: int, links: Iterable[Link], loss: float = 0.0, seed: int = 1) -> Network:
+    def network(
+        self, nodes: int, links: Iterable[Link], loss: float = 0.0, seed: int = 1, disks: int = 0
+    ) -> Network:
         return Network(
             nodes,
             self.strategy,
@@ -45,6 +121,7 @@ class BestEffortContract:
             underlay=self.underlay,
             loss=loss,
             seed=seed,
+            disks=disks,
         )
 
     def at_rest(self, nodes: int, links: Iterable[Link], subscribers: Iterable[NodeId] = ()) -> Network:
@@ -131,6 +208,19 @@ class BestEffortContract:
             return network.delivered, network.payloads()
 
         assert run(1) == run(1)
+
+    @pytest.mark.parametrize("seed", [1, 2])
+    @pytest.mark.parametrize("promise", PROMISES)
+    def test_what_it_promises_for_memorized_events(self, promise: str, seed: int) -> None:
+        if not getattr(STRATEGIES.declared(self.strategy), promise):
+            pytest.skip(f"{self.strategy} does not promise it")
+        network = self.network(4, line(4), seed=seed, disks=ROOM)
+        network.subscribe(3)
+        network.run(self.formed + 1)
+        accepted = PROMISES[promise](network)
+        network.run(120.0)
+        refuse_repeats(network)
+        assert {arrival.sequence for arrival in network.delivered} == accepted
 
 
 def publish_each_second(network: Network, count: int) -> None:

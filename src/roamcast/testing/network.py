@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from roamcast.broker.core import Application, Delivery, Subscription
-from roamcast.event import Event, Publication, Value
+from roamcast.broker.store import EventStore, StoredEvent, StoreFullError
+from roamcast.event import Event, EventId, Publication, Value
 from roamcast.filter import Filter
 from roamcast.host import Channel, Host
 from roamcast.node import Node, NodeConfig
@@ -28,7 +29,7 @@ from roamcast.runtime.sim.nodes import SimulatedNodes
 from roamcast.strategy import STRATEGIES
 from roamcast.streams import stream
 from roamcast.trace import Trace, Transmitted
-from roamcast.units import NodeId, micros
+from roamcast.units import Micros, NodeId, micros
 
 Link = tuple[NodeId, NodeId]
 
@@ -62,7 +63,10 @@ class Network:
         underlay: str | None = None,
         loss: float = 0.0,
         seed: int = 1,
+        disks: int = 0,
     ) -> None:
+        """`disks`: each node has one for so many memorized events, as a live node has; 0: memory alone, which
+        a crash loses."""
         self.engine = Engine()
         self.trace = Trace()
         self.links = RadioLinks(nodes)
@@ -74,6 +78,8 @@ class Network:
         )
         self._wanted: list[dict[int, Filter]] = [{} for _ in range(nodes)]
         self._number = 0
+        self._disks = disks
+        self.stores: dict[NodeId, DiskStore] = {}
         for a, b in links:
             self._plan(a, b, True)
         self._simulated = SimulatedNodes(self._make, self.engine, self.links, self.medium, self.trace, seed)
@@ -162,7 +168,14 @@ class Network:
     # Private.
 
     def _make(self, number: NodeId, host: Callable[[Channel], Host]) -> Node:
-        return Node(self._config, host, self._application(number), self.links)
+        store = None
+        if self._disks:
+            store = DiskStore(self._disks, self.stores.get(number), self.engine.now)
+            self.stores[number] = store
+        node = Node(self._config, host, self._application(number), self.links, store)
+        if store is not None:
+            store.settled = node.strategy.settled
+        return node
 
     def _application(self, number: NodeId) -> Application:
         return _Recorder(self, number)
@@ -187,6 +200,20 @@ class Network:
         asked = event.wants_subscribers and any(one.matches(event) for one in self._wanted[number].values())
         if not asked and number not in event.destinations:
             self.misdelivered.append(arrival)
+
+
+class DiskStore(EventStore):
+    """What a node has stored is there again after a crash; while it `refuses`, the disk is full."""
+
+    def __init__(self, entries_max: int, before: "DiskStore | None", now: Micros) -> None:
+        super().__init__(entries_max=entries_max)
+        self.refuses = False
+        for kept in [] if before is None else before.standing(now):
+            self.keep(kept.event, kept.expires_at, kept.hops, now)
+
+    def _write(self, entry: StoredEvent, before: EventId | None, now: Micros) -> None:
+        if self.refuses:
+            raise StoreFullError("the disk is full")
 
 
 class _Overheard(IdealMedium):
