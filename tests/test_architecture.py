@@ -326,7 +326,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "runtime": (6_271, 49),
     "scenario": (711, 6),
     "sealing": (589, 7),
-    "strategy": (12_810, 93),  # declarations of promises
+    "strategy": (12_813, 93),  # odmrp: full brokers, prompt changes, bounds
     "testing": (528, 4),  # promises are tested on every strategy
     "underlay": (1_633, 14),
     "wire": (631, 6),

@@ -454,6 +454,22 @@ def test_a_client_whose_broker_crashes_takes_another() -> None:
     assert deliveries(simulation) == {(3, number, 0) for number in range(4)}
 
 
+def test_a_full_broker_passes_the_search_of_a_client_on() -> None:
+    """The clients 0 and 2 hear broker 1, which takes one; broker 3 is behind it."""
+    made = tables(
+        [(200, 200), (300, 200), (300, 300), (400, 200)],
+        options={"clients_max": 1},
+        subscriptions=[{"node": 0}, {"node": 2, "from": 5.0}],
+        publications=[{"t": float(t), "node": 3} for t in range(10, 20)],
+        duration=25.0,
+    )
+    made["roles"] = {"brokers": [1, 3]}
+    simulation = played(made)
+    homes = [strategy_of(simulation, node).client for node in (0, 2)]
+    assert [client and client.home for client in homes] == [1, 3]
+    assert deliveries(simulation) == {(3, number, node) for number in range(10) for node in (0, 2)}
+
+
 def test_a_memorized_event_of_a_client_waits_for_later_clients_of_other_brokers() -> None:
     made = tables(
         LINE[:4],

@@ -228,6 +228,17 @@ def test_what_cannot_be_read_is_dropped_and_counted() -> None:
     assert len(strategy.routes) == 0 and host.timers() == {}
 
 
+def test_a_request_whose_digest_is_empty_is_refused_and_leaves_nothing() -> None:
+    """Who subscribes later would read it again, in a timer."""
+    host, broker, strategy = stack()
+    message = JoinRequest(0, 1, 0, 60 * SECOND, False, False, (b"",), (), (), 0, ())
+    strategy.on_receive(1, CODEC.encode(message))
+    broker.subscribe(Subscription(1, Filter.sql("a > 0")))
+    host.advance(SECOND)
+    assert [r.reason for r in host.records if isinstance(r, Dropped)] == [DropReason.WIRE]
+    assert len(strategy.routes) == 0
+
+
 def test_a_request_from_the_end_of_all_numbers_blocks_its_publisher_only_for_its_hold() -> None:
     host, _, strategy = stack()
     strategy.on_receive(1, CODEC.encode(JoinRequest(0, 2**63 - 1, 0, SECOND, False, True, (), (), (), 0, ())))

@@ -190,6 +190,33 @@ def test_who_subscribes_after_the_request_still_joins_its_round() -> None:
     assert [told.next_hop for told in node.rows()] == [NEAR]
 
 
+@pytest.mark.parametrize("asked_again", [False, True], ids=["between requests", "with a request"])
+def test_a_changed_subscription_of_a_member_is_told_as_soon_as_a_new_one(asked_again: bool) -> None:
+    node = Lone()
+    node.wants("player = 'woods'")
+    node.hears(NEAR, request())
+    node.host.advance(SOON)
+    node.hears(NEAR, acknowledged(1, ME))
+    before = len(node.rows())
+    node.broker.subscribe(Subscription(2, Filter.sql("player = 'palmer'")))
+    if asked_again:  # the answer, which waits as a mere refresh would, has the change already
+        node.hears(NEAR, request(sequence=2))
+    node.host.advance(SOON)
+    assert len(node.rows()) == before + 1 == 2
+
+
+def test_what_next_hops_are_known_to_have_is_forgotten_with_the_route() -> None:
+    """Members that come and go, while the publisher stays."""
+    node = Lone()
+    for sequence in range(1, 40):
+        node.hears(NEAR, request(sequence))
+        node.hears(LEAF, row(sequence=sequence, member=100 + sequence))
+        node.host.advance(SECOND)
+        node.hears(NEAR, acknowledged(sequence, 100 + sequence))
+        node.host.advance(4 * SECOND)
+    assert 0 < len(node.strategy.tables.known) <= HOLD // (5 * SECOND) + 2
+
+
 def test_who_unsubscribes_stops_answering() -> None:
     node = Lone()
     node.wants("player = 'woods'")
@@ -252,6 +279,26 @@ def test_an_unacknowledged_table_is_repeated_then_other_upstream_nodes_are_tried
     node.hears(LEAF, request(hops=2))  # as far as this node: no way
     node.host.advance(20 * SECOND)
     assert [told.next_hop for told in node.rows()] == [NEAR, NEAR, NEAR, OTHER]
+
+
+def test_members_that_need_no_relay_are_sent_each_packet_once() -> None:
+    """1 is a neighbour; 2, behind it, wants other events: nobody would relay these."""
+    node = Lone(advertisement=True)
+    node.strategy.publish(Event(ME, 0, {"player": "nobody"}))
+    (asked,) = node.sent(JoinRequest)
+    entries = tuple(
+        MemberEntry(member, version_of(summary), summary)
+        for member, summary in ((1, WANTS_WOODS), (2, WANTS_PALMER))
+    )
+    node.hears(1, JoinTable((PublisherRow(ME, asked.sequence, ME, UNLIMITED, entries),)))
+    node.host.advance(6 * SECOND)
+    for number in range(1, 6):
+        node.strategy.publish(Event(ME, number, {"player": "woods"}))
+        node.host.advance(SECOND)
+    assert [packet.event.sequence for packet in node.sent(DataPacket)] == [1, 2, 3, 4, 5]
+    node.strategy.publish(Event(ME, 6, {"player": "palmer"}))
+    node.host.advance(SECOND)
+    assert [packet.event.sequence for packet in node.sent(DataPacket)][-2:] == [6, 6]
 
 
 @pytest.mark.parametrize("by_table", [True, False], ids=["overheard", "said"])

@@ -56,14 +56,12 @@ class ClientPost:
         self,
         messenger: Messenger[AnyMessage],
         options: OdmrpOptions,
-        is_broker: bool,
         on_lost: Callable[[NodeId], None],
     ) -> None:
         """`on_lost`: the first hop to this node cannot be reached."""
         host = messenger.host
         self._messenger = messenger
         self._host = host
-        self._is_broker = is_broker
         self._on_lost = on_lost
         self._options = options
         self._hold = micros(options.forwarding_timeout)
@@ -86,19 +84,18 @@ class ClientPost:
     def send(self, to: NodeId, content: ClientContent) -> None:
         self._carry(Carried(self._host.node, to, 0, content), own=True)
 
-    def on_search(self, sender: NodeId, search: BrokerSearch) -> bool:
-        """True if this node is asked to offer itself."""
+    def on_search(self, sender: NodeId, search: BrokerSearch, *, has_room: bool) -> None:
+        """Offer this node if it is a broker that has room for one more client; else pass the search on."""
         client = search.client
         if client == self._host.node or self.searches.get(client, (-1, 0))[0] >= search.number:
-            return False
+            return
         self._learn(client, sender)
         self.searches[client] = (search.number, self._host.now() + self._hold)
-        if self._is_broker:
-            return True
-        if search.hops + 1 < self._options.client_hops and not self._relay.is_full:
+        if has_room:
+            self.send(client, BrokerOffer(search.number))
+        elif search.hops + 1 < self._options.client_hops and not self._relay.is_full:
             wait = random_below(self._host, micros(self._options.jitter))
             self._relay.add(client, BrokerSearch(client, search.number, search.hops + 1), wait)
-        return False
 
     def on_carried(self, sender: NodeId, carried: Carried) -> ClientContent | None:
         """The content, if it is for this node; otherwise it is passed on."""
@@ -176,11 +173,6 @@ class ClientService:
 
     # Inputs.
 
-    def on_search(self, search: BrokerSearch) -> None:
-        """Offer this broker, unless it serves as many clients as it may."""
-        if not self._clients.is_full:
-            self._post.send(search.client, BrokerOffer(search.number))
-
     def on_content(self, origin: NodeId, content: ClientContent, hops: int) -> None:
         match content:
             case Registration():
@@ -210,6 +202,9 @@ class ClientService:
     def next_expiry(self) -> Micros | None:
         return self._clients.next_expiry()
 
+    def has_room_for(self, client: NodeId) -> bool:
+        return client in self._clients or not self._clients.is_full
+
     def filters(self) -> Sequence[Filter]:
         return [wanted for client in sorted(self._clients) for wanted in self._clients[client].filters]
 
@@ -236,6 +231,9 @@ class ClientService:
                 self._post.send(client, Registered(registration.version, False))
                 return
             known.expires_at = until
+        elif not self.has_room_for(client):
+            self._messenger.overflow("registration", "clients_max")  # no answer: it looks for another broker
+            return
         else:
             filters = [Filter.decode(octets) for octets in registration.filters]
             self._clients[client] = ServedClient(registration.version, filters, registration.types, until)

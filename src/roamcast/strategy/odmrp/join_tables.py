@@ -19,7 +19,7 @@ import msgspec
 
 from roamcast.kit.confirm import Unconfirmed
 from roamcast.kit.protocol import Messenger, Timer, overflow_traced
-from roamcast.kit.tables import BoundedDict
+from roamcast.kit.tables import ExpiringDict
 from roamcast.strategy.odmrp.context import NO_SUBSCRIPTIONS, MeshContext
 from roamcast.strategy.odmrp.messages import (
     Acknowledgement,
@@ -38,7 +38,7 @@ TABLE_INTERVAL: Micros = SECOND  # a table that only refreshes waits up to this 
 TABLE_TIMEOUT: Micros = 500 * MILLISECOND  # without a passive acknowledgement by then, it is repeated
 FRAME_BYTES = 1_200  # a longer Join Table is split: this and its headers fit an Ethernet frame
 NUMBER_BYTES = 9  # of an encoded node number, at most
-NEXT_HOPS_MAX = 256  # for which the versions they have are remembered; chosen by us
+KNOWN_MAX = 16_384  # members whose versions next hops are known to have; chosen by us
 ENTRY_BYTES = 10  # of a member without its summary, roughly
 ROW_BYTES = 24  # of a row without its entries, roughly
 
@@ -70,9 +70,10 @@ class JoinTables:
         # By publisher and member.
         self._sent: Unconfirmed[tuple[NodeId, NodeId], SentMember] = Unconfirmed(host, self._on_overdue)
         self._awaited: Counter[NodeId] = Counter()  # how many of them each next hop has not acknowledged
-        # By next hop: the versions it is known to have. An evicted one gets summaries in full again.
-        self._has: BoundedDict[NodeId, dict[NodeId, int]] = BoundedDict(
-            NEXT_HOPS_MAX, overflow_traced(host, "join_table", "NEXT_HOPS_MAX")
+        # By next hop and member: the version that it is known to have, and until when its route stands. What
+        # is evicted is sent in full again.
+        self.known: ExpiringDict[tuple[NodeId, NodeId], tuple[int, Micros]] = ExpiringDict(
+            KNOWN_MAX, overflow_traced(host, "join_table", "KNOWN_MAX"), lambda known: known[1]
         )
 
     # Inputs.
@@ -82,8 +83,9 @@ class JoinTables:
         route = self._routes.standing(publisher, self._host.now())
         if route is None:
             return
-        if route.told.get(member) == version:
-            if member not in self._pending.get(publisher, ()):
+        waiting = self._pending.get(publisher, {}).get(member)
+        if route.told.get(member) == version and not (waiting and news):
+            if waiting is None and member != self._host.node:
                 self.acknowledge(publisher, route.request.sequence, member)
             return
         route.told[member] = version
@@ -106,12 +108,11 @@ class JoinTables:
 
     def forget_all(self) -> None:
         """There is no publisher left."""
-        self._has.clear()
         self._sent.clear()
         self._awaited.clear()
 
     def __len__(self) -> int:
-        return len(self._pending) + len(self._sent) + len(self._acknowledge) + len(self._has)
+        return len(self._pending) + len(self._sent) + len(self._acknowledge) + len(self.known)
 
     # Private.
 
@@ -120,7 +121,9 @@ class JoinTables:
             sent = self._sent.find((publisher, member))
             if sent is not None and sent.next_hop == sender and sequence >= sent.sequence:
                 self._settle(publisher, member)
-                self._has.setdefault(sender, {})[member] = sent.version
+                route = self._routes.standing(publisher, self._host.now())
+                if route is not None:
+                    self.known[sender, member] = (sent.version, route.expires_at)
 
     def _send(self) -> None:
         self._send_at = None
@@ -146,14 +149,15 @@ class JoinTables:
         self, publisher: NodeId, route: PublisherRoute, members: dict[NodeId, tuple[int, bool]]
     ) -> PublisherRow:
         entries = []
-        has = self._has.get(route.upstream, {})
         sequence = route.request.sequence
         for member, (attempts, soon) in members.items():
             if member not in route.told:
                 continue  # of the round before: it will answer this one
             version = route.told[member]
             octets = None
-            if version != NO_SUBSCRIPTIONS and (attempts or has.get(member) != version):
+            if version != NO_SUBSCRIPTIONS and (
+                attempts or self.known.get((route.upstream, member), (None,))[0] != version
+            ):
                 octets = self._context.octets(member, version)
             entries.append(MemberEntry(member, version, octets))
             self._settle(publisher, member)

@@ -48,6 +48,7 @@ UNLIMITED = 2**62
 Hops: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=HOPS_MAX)]
 FilterBytes: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=FILTER_BYTES_MAX)]
 DigestBytes: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=DIGEST_BYTES_MAX)]
+AnnouncedDigest: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=1, max_length=DIGEST_BYTES_MAX)]
 SummaryBytes: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=SUMMARY_BYTES_MAX)]
 Version: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 Members: TypeAlias = Annotated[tuple[Count, ...], msgspec.Meta(max_length=MEMBERS_MAX)]
@@ -82,7 +83,7 @@ class JoinRequest(WireMessage, frozen=True, tag=1):
     hold: Annotated[int, msgspec.Meta(ge=1, le=HOLD_MAX)]
     urgent: bool
     everyone: bool
-    digests: Annotated[tuple[DigestBytes, ...], msgspec.Meta(max_length=DIGESTS_MAX)]
+    digests: Annotated[tuple[AnnouncedDigest, ...], msgspec.Meta(max_length=DIGESTS_MAX)]
     types: Annotated[tuple[Name, ...], msgspec.Meta(max_length=DIGESTS_MAX)]
     destinations: Annotated[tuple[Count, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)]
     epoch: Count

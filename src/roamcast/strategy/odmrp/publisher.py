@@ -372,7 +372,8 @@ class Publisher:
         data = DataPacket(self._host.node, packet, epoch, bits, members, recent.digest, 0, age, event)
         frame = self._messenger.frame(data)
         self._host.broadcast(frame)
-        relayed = any(not self._members[member].direct for member in members or self._members)
+        waiting_for = members or self._wanting(self._members, recent)
+        relayed = any(not self._members[member].direct for member in waiting_for)
         if relayed and len(self._unheard) >= self._options.pending_max:
             self._messenger.overflow("data", "pending_max")  # it is sent, and will not be repeated
         elif relayed:

@@ -67,7 +67,7 @@ class Odmrp(MessageLayer, Strategy):
         self.routes = Routes(options.publishers_max, too_many_publishers, hold_max)
         self.forwarding = ForwardingGroup(options.publishers_max, options.members_max)
         self._advertised: frozenset[str] = frozenset()  # by applications of this node
-        self.post = ClientPost(self.messenger, options, context.is_broker, self._on_unreachable)
+        self.post = ClientPost(self.messenger, options, self._on_unreachable)
         self.client: RemoteClient | None = None
         self.service: ClientService | None = None
         if context.is_broker:
@@ -96,7 +96,7 @@ class Odmrp(MessageLayer, Strategy):
         self.member_table: ExpiringDict[NodeId, Micros] = ExpiringDict(
             options.publishers_max, too_many_publishers, lambda until: until
         )
-        self._soft_state.add(self.member_table, self.post.paths, self.post.searches)
+        self._soft_state.add(self.member_table, self.tables.known, self.post.paths, self.post.searches)
         if self.service is not None:
             self._soft_state.add(self.service)
         self._packets = SeenEvents()
@@ -202,11 +202,11 @@ class Odmrp(MessageLayer, Strategy):
             return request.lifetime
         return min(request.lifetime, link_lifetime(request.place, here, self._options.radio_range))
 
-    def _answer(self, route: PublisherRoute, now: Micros) -> None:
+    def _answer(self, route: PublisherRoute, now: Micros, *, changed: bool = False) -> None:
         """Join, or stay a member for a timeout after the last announcement that concerned this node."""
         request = route.request
         node = self.host.node
-        news = request.urgent or request.publisher not in self.member_table
+        news = changed or request.urgent or request.publisher not in self.member_table
         if self.service is None:
             return  # the broker of a client joins for it
         for named in self.service.named(request.destinations):
@@ -284,7 +284,7 @@ class Odmrp(MessageLayer, Strategy):
             if not wanted and self.host.node not in route.request.destinations:
                 self.member_table.pop(source, None)  # to leave is to stop answering (section 3.6)
             else:
-                self._answer(route, now)
+                self._answer(route, now, changed=True)
 
     # Data (section 3.5.3).
 
@@ -365,8 +365,8 @@ class Odmrp(MessageLayer, Strategy):
     # Clients without a broker (sections 3.5 and 4).
 
     def _on_search(self, sender: NodeId, search: BrokerSearch) -> None:
-        if self.post.on_search(sender, search) and self.service is not None:
-            self.service.on_search(search)
+        has_room = self.service is not None and self.service.has_room_for(search.client)
+        self.post.on_search(sender, search, has_room=has_room)
         self._soft_state.watch()
 
     def _on_carried(self, sender: NodeId, carried: Carried) -> None:
